@@ -1,0 +1,57 @@
+"""Errors meant for the user: one line that says what is wrong, where, and how to mend it.
+
+Every error of this module ends the command line with exit status 2 and without a traceback.
+Anything else that escapes is a defect of refblend and is shown with its traceback.
+"""
+
+
+class RefblendError(Exception):
+    """Base of every error that a user can mend.
+
+    Args:
+        reason: what is wrong, naming the key, file or row.
+        remedy: what to do about it; an imperative sentence.
+    """
+
+    exit_status = 2
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(f"{reason}. {remedy}" if not reason.endswith(".") else f"{reason} {remedy}")
+        self.reason = reason
+        self.remedy = remedy
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        """Keep reason and remedy apart when Ray pickles the error across processes."""
+        return type(self), (self.reason, self.remedy)
+
+
+class ConfigError(RefblendError):
+    """A configuration file or an override is not acceptable."""
+
+
+class DataError(RefblendError):
+    """A data file is missing, corrupt, or has rows that cannot be used."""
+
+
+class ModelError(RefblendError):
+    """A model or tokenizer directory cannot be used."""
+
+
+class ScoringError(RefblendError):
+    """The judge's templates, or the judge itself, cannot be used."""
+
+
+class CheckpointError(RefblendError):
+    """No usable checkpoint was found, or one could not be written."""
+
+
+class ResourceError(RefblendError):
+    """The machine or the Ray cluster cannot provide what the configuration asks for."""
+
+
+class WorkerError(RefblendError):
+    """A worker process failed more often than the run allows, or missed a deadline."""
+
+
+class StudyError(RefblendError):
+    """A grid, a run directory or a result file of the study cannot be used."""
