@@ -1,0 +1,177 @@
+"""``actor_rollout_ref.*`` and ``critic.*``: the trained models and the rollout engine."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from refblend.config.base import (
+    Fraction,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Section,
+)
+
+Dtype = Literal["float32", "bfloat16"]
+LossAggMode = Literal[
+    "token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"
+]
+KlType = Literal["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3"]
+
+
+class ModelConfig(Section):
+    """The model that is trained; also the start of the reference policy and of the critic."""
+
+    path: str
+    """A local directory in Hugging Face format."""
+    enable_gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, about a third more time."""
+    trust_remote_code: bool = False
+    """Run Python code that ships with the model. Off: a model directory is data."""
+
+
+class OptimConfig(Section):
+    """AdamW with linear warm-up and a constant or cosine schedule."""
+
+    lr: NonNegativeFloat = 1e-6
+    """Peak learning rate; 0 freezes the model (used by the weight-sync test)."""
+    weight_decay: NonNegativeFloat = 0.0
+    betas: tuple[Fraction, Fraction] = (0.9, 0.999)
+    lr_warmup_steps: NonNegativeInt = 0
+    """Steps over which the rate rises linearly to ``lr``."""
+    lr_scheduler_type: Literal["constant", "cosine"] = "constant"
+
+
+class FsdpConfig(Section):
+    """Sharding and precision of one worker group."""
+
+    world_size: PositiveInt = 1
+    """Processes of the group; FSDP2 shards parameters over them when there is more than one."""
+    num_threads: PositiveInt = 1
+    """CPU threads of each process."""
+    param_dtype: Dtype = "float32"
+    """Precision of forward and backward; master weights stay in float32."""
+    num_gpus_per_worker: NonNegativeFloat = 0.0
+    """GPUs reserved for each process; 0 places it on the CPU."""
+
+
+class TrainWorkerConfig(Section):
+    """What actor and critic share: batches, precision, optimiser."""
+
+    ppo_mini_batch_size: PositiveInt | None = None
+    """Prompts an optimiser step (multiplied by ``rollout.n``); null: the whole batch."""
+    ppo_micro_batch_size_per_gpu: PositiveInt | None = None
+    """Sequences a forward pass; null: by token budget (``use_dynamic_bsz``)."""
+    use_dynamic_bsz: bool = True
+    """Fill micro-batches up to ``ppo_max_token_len_per_gpu`` tokens, sequences sorted by length."""
+    ppo_max_token_len_per_gpu: PositiveInt = 8192
+    """Token budget of one micro-batch, padding included."""
+    ppo_epochs: PositiveInt = 1
+    """Passes over the batch a step."""
+    grad_clip: PositiveFloat = 1.0
+    """Largest global gradient norm."""
+    optim: OptimConfig = OptimConfig()
+    fsdp_config: FsdpConfig = FsdpConfig()
+
+    @model_validator(mode="after")
+    def _one_batching_rule(self) -> "TrainWorkerConfig":
+        if not self.use_dynamic_bsz and self.ppo_micro_batch_size_per_gpu is None:
+            raise ValueError(
+                "ppo_micro_batch_size_per_gpu is needed when use_dynamic_bsz is false: set a number"
+            )
+        return self
+
+
+class ActorConfig(TrainWorkerConfig):
+    """The policy's update (PPO, arXiv 1707.06347)."""
+
+    clip_ratio: PositiveFloat = 0.2
+    """ε of the clipped ratio; ``clip_ratio_low``/``high`` override one side."""
+    clip_ratio_low: PositiveFloat | None = None
+    clip_ratio_high: PositiveFloat | None = None
+    clip_ratio_c: float = Field(default=3.0, gt=1.0)
+    """Dual clip: bound of the loss where the advantage is negative."""
+    loss_agg_mode: LossAggMode = "token-mean"
+    entropy_coeff: float = 0.0
+    """Weight of the entropy bonus."""
+    use_kl_loss: bool = False
+    """Add KL(actor, reference) to the loss instead of to the reward."""
+    kl_loss_coef: NonNegativeFloat = 0.001
+    kl_loss_type: KlType = "low_var_kl"
+
+
+class ValKwargs(Section):
+    """Sampling of the validation responses."""
+
+    n: NonNegativeInt = 4
+    """Sampled responses a validation prompt for mean@n; 0: greedy only."""
+    temperature: PositiveFloat = 1.0
+    do_sample: bool = True
+    """False: only the greedy response is generated."""
+
+
+class RolloutConfig(Section):
+    """The engine that generates the responses."""
+
+    name: Literal["vllm", "hf"] = "vllm"
+    n: PositiveInt = 8
+    """Responses a prompt (the group of GRPO and RLOO)."""
+    temperature: PositiveFloat = 1.0
+    """Log-probs of actor and engine are both taken at this temperature."""
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    top_k: int = Field(default=-1, ge=-1)
+    max_model_len: PositiveInt | None = 2048
+    """Longest prompt + response of the engine; null: what the model allows."""
+    gpu_memory_utilization: float = Field(default=0.65, gt=0, le=1)
+    """Share of GPU memory for the engine (spec: ≤ 0.65 to reduce peaks); unused on the CPU."""
+    kv_cache_memory_mb: PositiveInt = 256
+    """Size of the KV cache on the CPU."""
+    tensor_model_parallel_size: PositiveInt = 1
+    """GPUs an engine (must stay 1 on the CPU)."""
+    dtype: Dtype = "float32"
+    enforce_eager: bool = True
+    enable_prefix_caching: bool = True
+    num_threads: PositiveInt = 1
+    """CPU threads of the engine process."""
+    num_gpus: NonNegativeFloat = 0.0
+    """GPUs reserved for the engine process."""
+    seed: int | None = None
+    """Null: derived from ``trainer.seed``; each request has a seed of its own."""
+    val_kwargs: ValKwargs = ValKwargs()
+
+    @model_validator(mode="after")
+    def _ppo_needs_the_whole_distribution(self) -> "RolloutConfig":
+        if self.top_p != 1.0 or self.top_k not in (-1, 0):
+            raise ValueError(
+                "top_p and top_k renormalise the sampling distribution, so the trainer's log-probs "
+                "would not be those of the samples: set top_p=1.0 and top_k=-1"
+            )
+        return self
+
+
+class RefConfig(Section):
+    """The frozen copy of the starting policy, used for KL and for the alignment bonus."""
+
+    max_token_len_per_gpu: PositiveInt = 16384
+    """Token budget of one forward pass."""
+    fsdp_config: FsdpConfig = FsdpConfig()
+
+
+class ActorRolloutRefConfig(Section):
+    """Actor, rollout engine and reference policy."""
+
+    model: ModelConfig
+    actor: ActorConfig = ActorConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    ref: RefConfig = RefConfig()
+
+
+class CriticConfig(TrainWorkerConfig):
+    """The value model of GAE."""
+
+    enable: bool | None = None
+    """Null: on exactly when ``algorithm.adv_estimator`` is ``gae``."""
+    optim: OptimConfig = OptimConfig(lr=1e-5)
+    cliprange_value: PositiveFloat = 0.5
+    loss_agg_mode: LossAggMode = "token-mean"

@@ -1,0 +1,68 @@
+"""``trainer.*`` and ``ray.*``: the run, its files, its resources and its deadlines."""
+
+from typing import Literal
+
+from refblend.config.base import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Section,
+)
+
+
+class DriftGuardConfig(Section):
+    """Watches the sanity set (spec, section 7: drift of the reward function)."""
+
+    max_drop: PositiveFloat = 0.2
+    """Warn when the sanity accuracy is this far below its start."""
+    stop: bool = False
+    """Stop the run instead of warning."""
+
+
+class TrainerConfig(Section):
+    """Length, rhythm and records of a run (verl's names)."""
+
+    seed: NonNegativeInt = 1
+    """Every random stream of the run derives from it."""
+    total_epochs: PositiveInt = 1
+    total_training_steps: PositiveInt | None = None
+    """Null: as many as ``total_epochs`` give."""
+    save_freq: int = -1
+    """Steps between checkpoints; -1: only at the end; 0: never."""
+    test_freq: int = 5
+    """Steps between validations; -1: only at the end."""
+    val_before_train: bool = True
+    critic_warmup: NonNegativeInt = 0
+    """Steps in which only the critic is updated."""
+    resume_mode: Literal["auto", "disable", "resume_path"] = "auto"
+    resume_from_path: str | None = None
+    max_ckpt_to_keep: PositiveInt = 2
+    keep_best: bool = False
+    default_local_dir: str = "runs/run"
+    """The run's directory."""
+    rollout_dump_freq: int = 5
+    """Steps between dumps of all responses with their scores to ``rollouts/``; 0: never."""
+    logger: list[Literal["console", "tensorboard"]] = ["console", "tensorboard"]
+    max_restarts: NonNegativeInt = 2
+    """Times that dead workers are replaced and the step repeated before the run gives up."""
+    worker_timeout_s: PositiveFloat = 600.0
+    """Deadline of every wait for a worker."""
+    energy: bool = True
+    """Estimate energy and CO₂ with codecarbon (offline)."""
+    country_iso_code: str = "DEU"
+    """Grid whose carbon intensity is used for the estimate."""
+    drift_guard: DriftGuardConfig = DriftGuardConfig()
+
+
+class RayConfig(Section):
+    """The Ray cluster: a private local one, or an existing one when an address is given."""
+
+    address: str | None = None
+    num_cpus: PositiveInt | None = None
+    """CPU slots of the private cluster; null: as many as the run asks for."""
+    object_store_memory_mb: PositiveInt = 200
+    start_timeout_s: PositiveFloat = 120.0
+    """Deadline for the cluster and for each worker to come up."""
+    cpus_per_worker: NonNegativeFloat = 1.0
+    """CPU slots that a worker reserves (slots schedule; ``num_threads`` limits)."""
