@@ -1,0 +1,1 @@
+"""Text generation behind one interface, with two engines: ``vllm`` and ``hf``."""

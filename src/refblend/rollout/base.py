@@ -1,0 +1,152 @@
+"""The interface of a generation engine and the typed values that cross it.
+
+An engine answers token ids with token ids. Each request has a seed of its own, so neither the
+order nor the size of a batch changes a sample; each answer names the weight version it came from.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+import torch
+
+from refblend.errors import ConfigError, ModelError
+
+FinishReason = Literal["stop", "length"]
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """One prompt and how to sample from it."""
+
+    prompt_ids: Sequence[int]
+    max_new_tokens: int
+    temperature: float = 1.0
+    """0 is greedy."""
+    seed: int = 0
+    top_logprobs: int = 0
+    """How many alternatives to return for each position, beside the sampled token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """The engine's answer to one request."""
+
+    token_ids: list[int]
+    log_probs: list[float]
+    """log π of each sampled token under the sampling distribution (after temperature)."""
+    finish_reason: FinishReason
+    weight_version: int
+    top_logprobs: list[dict[int, float]] | None = None
+    """For each position: token id → log-prob, when asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """What an engine needs to start."""
+
+    model_path: str
+    max_model_len: int | None = None
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    kv_cache_memory_mb: int = 256
+    gpu_memory_utilization: float = 0.65
+    tensor_parallel_size: int = 1
+    enforce_eager: bool = True
+    enable_prefix_caching: bool = True
+    max_num_seqs: int = 256
+    seed: int = 0
+
+
+class RolloutEngine(Protocol):
+    """What the trainer, the judge and the evaluation use."""
+
+    max_model_len: int
+    weight_version: int
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
+        """Answer all requests, in their order.
+
+        Raises:
+            OverlengthError: a prompt leaves no room for one new token; nothing was generated.
+        """
+        ...
+
+    def load_weights(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
+        """Replace the weights (Hugging Face names) and drop every cache made with the old ones."""
+        ...
+
+    def prefix_cache_hit_rate(self) -> float | None:
+        """Share of prompt tokens served from the prefix cache so far; None when unknown."""
+        ...
+
+    def shutdown(self) -> None:
+        """Free the engine's memory."""
+        ...
+
+
+class OverlengthError(ModelError):
+    """Requests that do not fit into the engine; ``indices`` names them."""
+
+    def __init__(self, indices: list[int], limit: int) -> None:
+        super().__init__(
+            f"{len(indices)} prompts leave no room for a new token within {limit} tokens",
+            "Shorten the prompts or raise max_model_len.",
+        )
+        self.indices = indices
+        self.limit = limit
+
+    def __reduce__(self) -> tuple[type, tuple[list[int], int]]:  # type: ignore[override]
+        return type(self), (self.indices, self.limit)
+
+
+def check_lengths(requests: Sequence[GenerationRequest], limit: int) -> None:
+    """Refuse a batch with prompts of ``limit`` tokens or more, before any work starts.
+
+    vLLM itself fails the whole call for one overlong prompt, so engines check first.
+    """
+    overlong = [i for i, r in enumerate(requests) if len(r.prompt_ids) >= limit]
+    if overlong:
+        raise OverlengthError(overlong, limit)
+
+
+def count_shortened(requests: Sequence[GenerationRequest], limit: int) -> int:
+    """Requests whose answer may be cut because prompt + max_new_tokens exceeds ``limit``.
+
+    vLLM shortens such answers silently.
+    """
+    return sum(len(r.prompt_ids) + r.max_new_tokens > limit for r in requests)
+
+
+def check_model_dir(path: str, key: str) -> Path:
+    """The directory, when it holds a configuration and safetensors weights.
+
+    Raises:
+        ModelError: it does not; names the configuration key that pointed to it.
+    """
+    directory = Path(path)
+    if not directory.is_dir():
+        raise ModelError(f"{key}: {directory} is not a directory", "Give a local model directory.")
+    if not (directory / "config.json").is_file():
+        raise ModelError(
+            f"{key}: {directory} has no config.json", "Give a directory in Hugging Face format."
+        )
+    if not any(directory.glob("*.safetensors")):
+        raise ModelError(
+            f"{key}: {directory} holds no weights (*.safetensors)",
+            "Convert the weights to safetensors or fetch the complete model.",
+        )
+    return directory
+
+
+def start_engine(name: str, options: EngineOptions) -> RolloutEngine:
+    """Start the engine of that name (``vllm`` or ``hf``); imports its library only then."""
+    if name == "vllm":
+        from refblend.rollout.vllm_engine import VllmEngine
+
+        return VllmEngine(options)
+    if name == "hf":
+        from refblend.rollout.hf_engine import HfEngine
+
+        return HfEngine(options)
+    raise ConfigError(f"unknown rollout engine {name!r}", "Use vllm or hf.")

@@ -1,0 +1,160 @@
+"""The vLLM engine, in process.
+
+Departures from vLLM's defaults, each for a measured reason:
+
+* ``processed_logprobs``: the default log-probs ignore the temperature;
+* chunked prefill is off: a prompt whose prefill is split loses its per-request seed on the CPU;
+* after each weight push the tied output head is packed again and the prefix cache is reset:
+  vLLM does neither, and would go on sampling from a mixture of old and new weights.
+"""
+
+import gc
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import torch
+
+from refblend import runtime
+from refblend.errors import ModelError, ResourceError
+from refblend.rollout.base import (
+    EngineOptions,
+    FinishReason,
+    Generation,
+    GenerationRequest,
+    check_lengths,
+    check_model_dir,
+)
+
+
+class WeightReceiver:
+    """Mixed into vLLM's worker: receives pushed weights in Hugging Face names."""
+
+    def receive_weights(self, weights: Mapping[str, torch.Tensor]) -> None:
+        """Load ``weights`` in place and pack the tied head again."""
+        self.reload_weights(  # type: ignore[attr-defined]
+            weights_iterator=iter(weights.items()), is_checkpoint_format=True
+        )
+        model = self.model_runner.get_model()  # type: ignore[attr-defined]
+        _repack_tied_head(model)
+
+
+def _repack_tied_head(model: Any) -> None:
+    """Pack the tied output head again.
+
+    On the CPU vLLM keeps a packed copy of the head, and no reload path refreshes it when the head
+    is tied to the embeddings: log-probs would be silently wrong.
+    """
+    head = getattr(model, "lm_head", None)
+    tied = getattr(model.config, "tie_word_embeddings", False)
+    if head is not None and tied and hasattr(head, "quant_method"):
+        head.quant_method.process_weights_after_loading(head)
+
+
+class VllmEngine:
+    """A :class:`~refblend.rollout.base.RolloutEngine` on ``vllm.LLM``."""
+
+    def __init__(self, options: EngineOptions) -> None:
+        runtime.configure_process()
+        check_model_dir(options.model_path, "model path")
+        from vllm import LLM
+
+        self._prompt_tokens = 0
+        self._cached_tokens = 0
+        self.weight_version = 0
+        on_gpu = torch.cuda.is_available()
+        memory: dict[str, Any] = (
+            {"gpu_memory_utilization": options.gpu_memory_utilization}
+            if on_gpu
+            else {"kv_cache_memory_bytes": options.kv_cache_memory_mb * 2**20}
+        )
+        if options.tensor_parallel_size > 1 and not on_gpu:
+            raise ResourceError(
+                f"rollout.tensor_model_parallel_size={options.tensor_parallel_size} without a GPU",
+                "Set it to 1.",
+            )
+        self._llm = LLM(
+            model=options.model_path,
+            dtype=options.dtype,
+            max_model_len=options.max_model_len,
+            tensor_parallel_size=options.tensor_parallel_size,
+            enforce_eager=options.enforce_eager,
+            enable_prefix_caching=options.enable_prefix_caching,
+            enable_chunked_prefill=False,
+            max_num_seqs=options.max_num_seqs,
+            logprobs_mode="processed_logprobs",
+            worker_extension_cls=f"{__name__}.WeightReceiver",
+            generation_config="vllm",
+            seed=options.seed % 2**31,
+            disable_log_stats=True,
+            **memory,
+        )
+        self.max_model_len = int(self._llm.llm_engine.model_config.max_model_len)
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
+        """Answer all requests, in their order; see :class:`RolloutEngine`."""
+        from vllm import SamplingParams
+        from vllm.inputs import TokensPrompt
+        from vllm.sampling_params import RequestOutputKind
+
+        check_lengths(requests, self.max_model_len)
+        if not requests:
+            return []
+        prompts = [TokensPrompt(prompt_token_ids=list(r.prompt_ids)) for r in requests]
+        params = [
+            SamplingParams(
+                max_tokens=min(r.max_new_tokens, self.max_model_len - len(r.prompt_ids)),
+                temperature=r.temperature,
+                seed=r.seed if r.temperature > 0 else None,
+                logprobs=r.top_logprobs,
+                flat_logprobs=True,
+                detokenize=False,
+                output_kind=RequestOutputKind.FINAL_ONLY,
+            )
+            for r in requests
+        ]
+        outputs = self._llm.generate(prompts, params, use_tqdm=False)
+        self._prompt_tokens += sum(len(r.prompt_ids) for r in requests)
+        self._cached_tokens += sum(o.num_cached_tokens or 0 for o in outputs)
+        return [
+            self._generation(output.outputs[0], request.top_logprobs)
+            for output, request in zip(outputs, requests, strict=True)
+        ]
+
+    def _generation(self, completion: Any, top: int) -> Generation:
+        token_ids = list(completion.token_ids)
+        flat = completion.logprobs
+        # The sampled token stands first at each position, the most probable ones follow.
+        starts, ends = flat.start_indices, flat.end_indices
+        alternatives = None
+        if top > 0:
+            alternatives = [
+                dict(zip(flat.token_ids[s:e], flat.logprobs[s:e], strict=True))
+                for s, e in zip(starts, ends, strict=True)
+            ]
+        return Generation(
+            token_ids=token_ids,
+            log_probs=[flat.logprobs[s] for s in starts],
+            finish_reason=cast(FinishReason, completion.finish_reason),
+            weight_version=self.weight_version,
+            top_logprobs=alternatives,
+        )
+
+    def load_weights(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
+        """Replace the weights; see :class:`RolloutEngine`."""
+        self._llm.collective_rpc("receive_weights", args=(weights,))
+        if not self._llm.reset_prefix_cache():
+            raise ModelError(
+                "vLLM kept its prefix cache after a weight push",
+                "This is a defect: report it with the versions in provenance.json.",
+            )
+        self.weight_version = version
+
+    def prefix_cache_hit_rate(self) -> float | None:
+        """Share of prompt tokens that the prefix cache served so far."""
+        return self._cached_tokens / self._prompt_tokens if self._prompt_tokens else None
+
+    def shutdown(self) -> None:
+        """Free the engine's memory."""
+        self._llm.llm_engine.engine_core.shutdown()
+        del self._llm
+        gc.collect()

@@ -1,0 +1,39 @@
+"""Environment that every refblend process needs before torch and vLLM are imported."""
+
+import os
+
+_FIXED = {
+    # Busy-waiting OpenMP threads of one process starve the other processes of the machine.
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "KMP_BLOCKTIME": "0",
+    "TOKENIZERS_PARALLELISM": "false",
+    # The engine runs inside its Ray actor: starts in seconds, and weights are pushed in process.
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_DO_NOT_TRACK": "1",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "PYTHONHASHSEED": "0",
+}
+
+
+def process_environment(num_threads: int) -> dict[str, str]:
+    """Variables for a worker process with ``num_threads`` CPU threads."""
+    threads = str(num_threads)
+    return _FIXED | {
+        "OMP_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+        "OPENBLAS_NUM_THREADS": threads,
+    }
+
+
+def configure_process(num_threads: int | None = None) -> None:
+    """Set the environment of this process; call it before torch is imported.
+
+    Variables that the user has set win. ``num_threads`` null keeps the machine's default.
+    """
+    wanted = _FIXED if num_threads is None else process_environment(num_threads)
+    for name, value in wanted.items():
+        os.environ.setdefault(name, value)
