@@ -1,0 +1,148 @@
+r"""Read the judge's score from its own output.
+
+Decisions, each with a test:
+
+- A box is ``\box{...}`` or ``\boxed{...}``, white space allowed around name and braces, braces
+  may nest. The *last complete* box counts; earlier ones are drafts.
+- Inside: a decimal (``0.7``, ``.7``, ``1.``, ``7e-1``), a comma decimal (``0,7``; a comma never
+  groups thousands: scores are below 1), a percentage (``70%``, ``70 \%``, ``70 percent``), a
+  fraction (``7/10``, ``\frac{7}{10}``). Dollar signs and LaTeX spaces are skipped. Anything else
+  in the box (``about 0.7``, ``7 of 10``) is not a score.
+- A number outside [0, 1], NaN, an infinity, a division by zero: invalid. It is not replaced by
+  an earlier box, and never clamped.
+- When the text gives nothing, the token-level parser decodes the generated tokens one by one,
+  drops white space and looks after the last ``box{`` for a number. It reads a box that the
+  token limit cut off, if at least one decimal was written: ``\box{0.3`` is 0.3, but ``\box{0``
+  could have become anything and is invalid.
+- ``score_mode="expected"`` replaces the digits of a plain decimal by their expected value under
+  the judge's log-probabilities (see :mod:`refblend.scoring.expected`); validity and path stay.
+"""
+
+import re
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from refblend.scoring.result import ParsedScore
+
+ScoreMode = Literal["text", "expected"]
+TopLogprobs = Sequence[Mapping[int, float] | None]
+
+MAX_BOX_CHARS = 200
+"""Longer contents are not a score; it bounds the work on a babbling judge."""
+
+_OPEN_BOX = re.compile(r"\\\s*box(?:ed)?\s*\{", re.IGNORECASE)
+_SPACES = re.compile(r"\s+|\\[,;:! ]|\\quad|~|\$")
+_NUMBER = r"[+-]?(?:[0-9]+(?:[.,][0-9]*)?|[.,][0-9]+)(?:[eE][+-]?[0-9]{1,3})?"
+_DECIMAL = re.compile(_NUMBER)
+_PERCENT = re.compile(rf"({_NUMBER})(?:\\?%|percent)", re.IGNORECASE)
+_SLASH = re.compile(rf"({_NUMBER})/({_NUMBER})")
+_FRAC = re.compile(rf"\\[dt]?frac\{{({_NUMBER})\}}\{{({_NUMBER})\}}")
+_TOKEN_BOX = re.compile(r"box(?:ed)?[{(]", re.IGNORECASE)
+_CUT_DECIMAL = re.compile(r"[01]?[.,][0-9]+")
+
+
+def _float(text: str) -> float:
+    return float(text.replace(",", "."))
+
+
+def parse_number(content: str) -> float | None:
+    """The value of a box's content, or None if it is not one of the accepted forms.
+
+    The value may be out of range or not finite; the caller decides. Never raises.
+    """
+    if len(content) > MAX_BOX_CHARS:
+        return None
+    content = _SPACES.sub("", content)
+    if _DECIMAL.fullmatch(content):
+        return _float(content)
+    if match := _PERCENT.fullmatch(content):
+        return _float(match[1]) / 100.0
+    if match := (_SLASH.fullmatch(content) or _FRAC.fullmatch(content)):
+        numerator, denominator = _float(match[1]), _float(match[2])
+        return numerator / denominator if denominator else float("nan")
+    return None
+
+
+def in_range(value: float | None) -> bool:
+    """Whether ``value`` is a number in [0, 1]; false for NaN and None."""
+    return value is not None and 0.0 <= value <= 1.0
+
+
+def last_box(text: str) -> tuple[int, int] | None:
+    """Start and end of the content of the last complete box, or None."""
+    found = None
+    for match in _OPEN_BOX.finditer(text):
+        depth = 1
+        for position in range(match.end(), min(len(text), match.end() + MAX_BOX_CHARS + 1)):
+            depth += (text[position] == "{") - (text[position] == "}")
+            if depth == 0:
+                found = (match.end(), position)
+                break
+    return found
+
+
+def parse_score(
+    text: str,
+    token_ids: Sequence[int] | None = None,
+    tokenizer: Any = None,
+    top_logprobs: TopLogprobs | None = None,
+    invalid_score: float = 0.5,
+    score_mode: ScoreMode = "text",
+) -> ParsedScore:
+    """Score of one judge output; never raises, whatever the judge wrote.
+
+    Args:
+        text: the judge's decoded output, without the prompt.
+        token_ids: its generated tokens, for the token-level parser.
+        tokenizer: decodes ``token_ids``; both or neither.
+        top_logprobs: for each generated token, log-probabilities of the likeliest token ids.
+        invalid_score: the score when both parsers fail.
+        score_mode: ``text`` (as written) or ``expected`` (probability-weighted digits, where
+            ``top_logprobs`` is given).
+    """
+    value: float | None = None
+    path: Literal["text", "token"] = "text"
+    box = last_box(text)
+    if box is not None:
+        value = parse_number(text[box[0] : box[1]])
+    pieces = _pieces(token_ids, tokenizer) if token_ids and tokenizer is not None else None
+    if value is None and pieces is not None:
+        value, path = _parse_pieces(pieces), "token"
+    if value is None or not in_range(value):
+        return ParsedScore(invalid_score, False, "default")
+    if score_mode == "expected" and pieces is not None and token_ids and top_logprobs:
+        from refblend.scoring.expected import expected_score
+
+        expected = expected_score(pieces, top_logprobs, lambda i: piece(tokenizer, i))
+        value = value if expected is None else expected
+    return ParsedScore(abs(value), True, path)
+
+
+_PIECES: weakref.WeakKeyDictionary[Any, dict[int, str]] = weakref.WeakKeyDictionary()
+
+
+def piece(tokenizer: Any, token_id: int) -> str:
+    """The text of one token, decoded alone; remembered, as a run asks for the same ones."""
+    known = _PIECES.setdefault(tokenizer, {})
+    if token_id not in known:
+        known[token_id] = tokenizer.decode([token_id], skip_special_tokens=True)
+    return known[token_id]
+
+
+def _pieces(token_ids: Sequence[int], tokenizer: Any) -> list[str]:
+    return [piece(tokenizer, int(i)) for i in token_ids]
+
+
+def _parse_pieces(pieces: Sequence[str]) -> float | None:
+    """The number after the last ``box{`` of the tokens, white space dropped."""
+    text = "".join(re.sub(r"\s+", "", p) for p in pieces)
+    opens = list(_TOKEN_BOX.finditer(text))
+    if not opens:
+        return None
+    rest = text[opens[-1].end() : opens[-1].end() + MAX_BOX_CHARS]
+    closed = re.match(r"([^{}()]*)[})]", rest)
+    if closed:
+        return parse_number(closed[1])
+    cut = _CUT_DECIMAL.fullmatch(rest)
+    return _float(rest) if cut else None

@@ -1,0 +1,165 @@
+"""The texts of a scoring prompt, read from YAML and validated before any work is done.
+
+A templates file holds a full form (header, examples, sample, instruction) and a compact form
+(header, sample, instruction). The form of a full prompt::
+
+    {header}
+    {sample of example 1}
+    {verdict 1}
+    {separator}
+    ...
+    {sample}            response first, then question, each between [[ and ]]
+    {instruction}       asks for exactly one \\box{x} at the end
+
+Everything before the sample's response is the same for all samples: the shared prefix that
+vLLM's prefix cache serves.
+"""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from refblend.errors import ScoringError
+from refblend.scoring.quote import QUOTE_CLOSE, QUOTE_OPEN, neutralise
+
+RESPONSE_SLOT = "{response}"
+QUESTION_SLOT = "{question}"
+BOX_DEMAND = r"\box{x}"
+
+Text = Annotated[str, Field(min_length=1)]
+
+
+class ScoringExample(BaseModel):
+    """One few-shot example: a sample and what the judge is to write about it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    question: Text
+    """The problem."""
+    response: Text
+    """The answer to be judged."""
+    verdict: Text
+    """The judge's text, ending with ``\\box{score}``."""
+    score: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+    """The score that our parser must read from ``verdict``."""
+
+
+class ScoringTemplates(BaseModel):
+    """All texts of the scoring prompt; an unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    header: Text
+    """First lines of the full prompt."""
+    sample: Text
+    """The sample, with ``[[{response}]]`` before ``[[{question}]]``."""
+    instruction: Text
+    """Last lines of the full prompt: the demand for one ``\\box{x}``."""
+    compact_header: Text
+    """First line of the compact prompt."""
+    compact_instruction: Text
+    """Last line of the compact prompt."""
+    separator: Annotated[str, Field(min_length=3, pattern=r"^\S+$")] = "==="
+    """A line of its own between examples; broken up wherever an actor writes it."""
+    plain_answer_slot: Text = "Verdict:"
+    """Opens the judge's answer when its tokenizer has no chat template."""
+    examples: tuple[ScoringExample, ...] = ()
+    """Few-shot examples, in order; none is allowed."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "ScoringTemplates":
+        _check_sample(self.sample)
+        for name in ("instruction", "compact_instruction"):
+            if getattr(self, name).count(BOX_DEMAND) != 1:
+                raise ValueError(f"{name}: must ask for exactly one {BOX_DEMAND}")
+        for name in ("header", "compact_header"):
+            if "\\box" in getattr(self, name):
+                raise ValueError(
+                    f"{name}: must not contain \\box; only the instruction asks for it"
+                )
+        for number, example in enumerate(self.examples, start=1):
+            _check_example(example, f"examples[{number}]", self.separator)
+        return self
+
+    def fill(self, question: str, response: str) -> str:
+        """The sample text with both slots filled; plain replacement, so ``\\box{x}`` is safe."""
+        before, rest = self.sample.split(RESPONSE_SLOT)
+        between, after = rest.split(QUESTION_SLOT)
+        return f"{before}{response}{between}{question}{after}"
+
+    def frame(self, few_shot: bool) -> tuple[str, str, str]:
+        """The three trusted texts around response and question: (prefix, between, suffix)."""
+        before, rest = self.sample.split(RESPONSE_SLOT)
+        between, after = rest.split(QUESTION_SLOT)
+        header = self.header if few_shot else self.compact_header
+        instruction = self.instruction if few_shot else self.compact_instruction
+        shots = "".join(
+            f"{self.fill(self.quote(e.question), self.quote(e.response))}\n{e.verdict}\n"
+            f"{self.separator}\n"
+            for e in (self.examples if few_shot else ())
+        )
+        return f"{header}\n{shots}{before}", between, f"{after}\n{instruction}"
+
+    def quote(self, text: str, special_tokens: tuple[str, ...] = ()) -> str:
+        """``text`` made harmless for this template (see :mod:`refblend.scoring.quote`)."""
+        return neutralise(text, (self.separator, *special_tokens))
+
+
+def _check_sample(sample: str) -> None:
+    quoted = [f"{QUOTE_OPEN}{slot}{QUOTE_CLOSE}" for slot in (RESPONSE_SLOT, QUESTION_SLOT)]
+    if any(sample.count(q) != 1 for q in quoted) or sample.count("{") != 2:
+        raise ValueError(f"sample: must contain {quoted[0]} and {quoted[1]} once each")
+    if sample.index(quoted[0]) > sample.index(quoted[1]):
+        raise ValueError("sample: the response must stand before the question")
+    if sample.count(QUOTE_OPEN) != 2 or sample.count(QUOTE_CLOSE) != 2 or "\\box" in sample:
+        raise ValueError(f"sample: no other {QUOTE_OPEN}, {QUOTE_CLOSE} or \\box is allowed")
+
+
+def _check_example(example: ScoringExample, name: str, separator: str) -> None:
+    from refblend.scoring.parsing import parse_score
+
+    for field in ("question", "response"):
+        text = getattr(example, field)
+        if neutralise(text, (separator,)) != text:
+            raise ValueError(f"{name}.{field}: contains a quote, separator, \\box or special token")
+    if example.verdict.count("\\box{") != 1 or not example.verdict.endswith("}"):
+        raise ValueError(f"{name}.verdict: must end with exactly one \\box{{...}}")
+    if separator in example.verdict:
+        raise ValueError(f"{name}.verdict: contains the separator")
+    result = parse_score(example.verdict)
+    if not result.valid or abs(result.score - example.score) > 1e-9:
+        raise ValueError(f"{name}.verdict: reads as {result.score}, but score is {example.score}")
+
+
+def load_templates(path: str | os.PathLike[str]) -> ScoringTemplates:
+    """Read and validate a templates file.
+
+    Raises:
+        ScoringError: the file is missing, is not YAML, or breaks a rule; names file and key.
+    """
+    path = Path(path)
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ScoringError(
+            f"scoring templates {path}: cannot be read ({str(error).splitlines()[0]})",
+            "Give a YAML file like params/scoring/default.yaml.",
+        ) from error
+    if not isinstance(content, dict):
+        raise ScoringError(
+            f"scoring templates {path}: not a mapping",
+            "Give a YAML file like params/scoring/default.yaml.",
+        )
+    try:
+        return ScoringTemplates(**content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        message = first["msg"].removeprefix("Value error, ")
+        raise ScoringError(
+            f"scoring templates {path}: {where + ': ' if where else ''}{message}",
+            "Correct the file; params/scoring/default.yaml shows every key.",
+        ) from error
