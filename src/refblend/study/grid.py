@@ -1,0 +1,176 @@
+"""From experiments to runs: the grid of arms and seeds, derived and never written by hand.
+
+A run is one (arm, seed). Experiments that name the same arm share its runs. Two arms with equal
+resolved configurations would be trained twice under two names, so they are refused, and so is
+one name with two meanings.
+"""
+
+import contextlib
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+from pydantic import ValidationError
+
+from refblend.config.loading import load_config
+from refblend.config.root import RefblendConfig
+from refblend.errors import ConfigError, StudyError
+from refblend.files import atomic_path
+from refblend.study.spec import GridRow, load_experiment
+
+GRID_COLUMNS = list(GridRow.model_fields)
+
+
+def config_files(scale: str, params: str | Path = "params") -> list[str]:
+    """The configuration files of a scale, in the order in which they are laid over one another."""
+    root = Path(params)
+    return [str(root / "ppo.yaml"), str(root / "scale" / f"{scale}.yaml")]
+
+
+def override_arguments(overrides: Mapping[str, Any]) -> list[str]:
+    """Dotted overrides as ``key=value`` arguments that :func:`parse_override` reads back equal.
+
+    >>> override_arguments({"a.b": True, "a.c": "per_token", "a.d": "1"})
+    ['a.b=true', 'a.c=per_token', 'a.d="1"']
+    """
+    return [f"{key}={_yaml_scalar(overrides[key])}" for key in sorted(overrides)]
+
+
+def _yaml_scalar(value: Any) -> str:
+    """The shortest text that YAML reads back as ``value``: bare words stay bare."""
+    if isinstance(value, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_./-]*", value):
+        with contextlib.suppress(yaml.YAMLError):
+            if yaml.safe_load(value) == value:
+                return value
+    return json.dumps(value)
+
+
+def resolve_arm(
+    overrides: Mapping[str, Any], scale: str, params: str | Path = "params"
+) -> RefblendConfig:
+    """The full, checked configuration of an arm at a scale.
+
+    Raises:
+        ConfigError: the arm's configuration is not acceptable.
+    """
+    return load_config(config_files(scale, params), override_arguments(overrides))
+
+
+def configuration_digest(config: RefblendConfig) -> str:
+    """Short hash of a resolved configuration; comments and key order do not change it."""
+    text = json.dumps(config.resolved(), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def build_grid(
+    experiments: Sequence[str], scale: str, params: str | Path = "params"
+) -> pd.DataFrame:
+    """Derive the grid of several experiments at one scale.
+
+    Args:
+        experiments: names, i.e. stems of ``<params>/study/<name>.yaml``.
+        scale: the scale whose seeds and configuration overlay are used.
+        params: root of the parameter files.
+
+    Returns:
+        A frame of text with the columns of :class:`GridRow`, one row an (experiment, arm, seed).
+
+    Raises:
+        StudyError: an arm clashes with another, or the scale has no seeds.
+        ConfigError: an arm's configuration is not acceptable (the arm is named).
+    """
+    rows: list[GridRow] = []
+    meanings: dict[str, str] = {}
+    digests: dict[str, str] = {}
+    for experiment in experiments:
+        path = Path(params) / "study" / f"{experiment}.yaml"
+        spec = load_experiment(path)
+        if scale not in spec.seeds:
+            raise StudyError(f"{path}: no seeds for scale {scale}", f"Add seeds.{scale}.")
+        for arm, declared in spec.arms.items():
+            overrides = {
+                key: value.replace("{scale}", scale) if isinstance(value, str) else value
+                for key, value in declared.items()
+            }
+            text = json.dumps(overrides, sort_keys=True)
+            if meanings.setdefault(arm, text) != text:
+                raise StudyError(
+                    f"{path}: arm {arm} has other overrides than in an earlier experiment",
+                    "Give it a name of its own.",
+                )
+            try:
+                digest = configuration_digest(resolve_arm(overrides, scale, params))
+            except ConfigError as error:
+                raise ConfigError(f"{path}, arm {arm}: {error.reason}", error.remedy) from None
+            if digests.setdefault(digest, arm) != arm:
+                raise StudyError(
+                    f"{path}: arms {digests[digest]} and {arm} are the same configuration",
+                    "Use one name for both.",
+                )
+            rows += [
+                GridRow(experiment=experiment, arm=arm, seed=str(seed), overrides=text)
+                for seed in spec.seeds[scale]
+            ]
+    return pd.DataFrame([row.model_dump() for row in rows], columns=GRID_COLUMNS, dtype=str)
+
+
+def unique_runs(grid: pd.DataFrame) -> pd.DataFrame:
+    """The runs behind a grid: unique (arm, seed, overrides), in grid order."""
+    return grid[["arm", "seed", "overrides"]].drop_duplicates(ignore_index=True)
+
+
+def write_grid(grid: pd.DataFrame, path: str | Path) -> None:
+    """Write ``grid.tsv`` atomically."""
+    with atomic_path(path) as temporary:
+        grid.to_csv(temporary, sep="\t", index=False)
+
+
+def read_grid(path: str | Path) -> pd.DataFrame:
+    """Read and check ``grid.tsv``; every column is text.
+
+    Raises:
+        StudyError: the file is missing or a row does not fit the schema.
+    """
+    try:
+        grid = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False)
+    except (OSError, ValueError) as error:
+        raise StudyError(
+            f"{path}: cannot be read ({error})", "Run `refblend study grid`."
+        ) from None
+    return check_grid(grid, str(path))
+
+
+def check_grid(grid: pd.DataFrame, name: str = "grid") -> pd.DataFrame:
+    """Validate every row of a grid and return it.
+
+    Raises:
+        StudyError: the first row that does not fit, by number.
+    """
+    for number, row in enumerate(grid.to_dict("records"), start=1):
+        try:
+            GridRow.model_validate(row)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            raise StudyError(
+                f"{name}, row {number}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}",
+                "Derive the grid again with `refblend study grid`.",
+            ) from None
+    return grid
+
+
+def local_inputs(config: RefblendConfig, roots: Iterable[str] = ("data/", "models/")) -> list[str]:
+    """Paths in a configuration that the workflow itself makes: data files and model folders."""
+    named = [
+        *config.data.train_files,
+        *config.data.val_files,
+        *config.data.sanity_files,
+        config.actor_rollout_ref.model.path,
+    ]
+    if config.use_judge and config.algorithm.ref_quality_score.scoring.model_path:
+        named.append(config.algorithm.ref_quality_score.scoring.model_path)
+    return sorted({path for path in named if path.startswith(tuple(roots))})

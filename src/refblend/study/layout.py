@@ -1,0 +1,39 @@
+"""Names of everything that a milestone writes; the workflow, the reports and DVC agree on them."""
+
+from pathlib import Path
+
+M1_TABLES = (
+    "final_accuracy",
+    "arm_summary",
+    "incidents",
+    "stability",
+    "judge_in_training",
+    "model_quality",
+    "resources",
+)
+"""Tables of M1; each is written as ``tables/<name>.csv`` and ``tables/<name>.md``."""
+
+M1_FIGURES = (
+    "training_curves",
+    "val_accuracy",
+    "weight_entropy",
+    "score_distribution",
+    "judge_rates",
+    "judge_reliability",
+    "response_length",
+)
+"""Figures of M1; each is written as ``figures/<name>.svg`` and ``figures/<name>.png``."""
+
+PLOT_DATA = ("val_accuracy", "weight_entropy")
+"""Small CSV files for ``dvc plots``: ``plots/<name>.csv``."""
+
+COLLECTED = ("runs.csv", "metrics.parquet", "responses.parquet")
+"""Files that ``refblend study collect`` writes."""
+
+JUDGES = ("weak", "medium", "strong")
+"""Strengths of the embedded judge, in the order in which each continues the one before."""
+
+
+def run_dir(scale: str, arm: str, seed: str | int, root: str | Path = "runs") -> Path:
+    """``runs/<scale>/<arm>/seed_<k>``."""
+    return Path(root) / scale / arm / f"seed_{seed}"

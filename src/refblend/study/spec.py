@@ -1,0 +1,127 @@
+"""What a user writes to declare a study: ``params/study/*.yaml`` and ``params/workflow.yaml``.
+
+These models are the one source of the JSON schemas in ``workflow/schemas``
+(``refblend study schemas`` writes them; a test keeps the two in step).
+"""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from refblend.config.base import NonNegativeInt, PositiveInt, Section
+from refblend.config.loading import read_yaml
+from refblend.errors import StudyError
+
+Scale = Literal["smoke", "cpu", "gpu"]
+ArmName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+ExperimentName = Annotated[str, Field(pattern=r"^[A-Z][A-Za-z0-9]*$")]
+
+JSON_SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+class ThreadsConfig(Section):
+    """Threads that a job of each kind reserves and uses."""
+
+    models: PositiveInt = 1
+    """Warm starts and judges; one each, so that the actor and a judge go side by side."""
+    train: PositiveInt = 1
+    """PPO runs; with one thread each, two runs on two cores beat one run on two."""
+    evaluate: PositiveInt = 1
+
+
+class ChecksConfig(Section):
+    """Incidents that a milestone tolerates; more of them fail the target after the report."""
+
+    overlength: NonNegativeInt = 0
+    oom: NonNegativeInt = 0
+    nonfinite: NonNegativeInt = 0
+
+
+class WorkflowConfig(Section):
+    """``params/workflow.yaml``: what Snakemake itself needs to know."""
+
+    scale: Scale = "cpu"
+    """Which ``params/scale/<scale>.yaml`` the targets build."""
+    studies: dict[Literal["m1", "m2", "m3"], list[ExperimentName]] = {"m1": ["M1"]}
+    """The experiments (files of ``params/study``) of each milestone."""
+    threads: ThreadsConfig = ThreadsConfig()
+    checks: ChecksConfig = ChecksConfig()
+    conda_env: str = "refblend"
+    """Named conda environment of ``--software-deployment-method conda``; unused otherwise."""
+
+
+class ExperimentSpec(Section):
+    """One file of ``params/study``: an experiment, its baseline, seeds and arms."""
+
+    title: str
+    """Heading in the reports."""
+    baseline: ArmName
+    """The arm that paired differences are taken against."""
+    seeds: dict[Scale, list[NonNegativeInt]]
+    """Seeds of every arm at each scale; the same for all arms, so that arms are paired."""
+    arms: dict[ArmName, dict[str, Any]]
+    """Each arm's dotted overrides of ``params/ppo.yaml`` (``{scale}`` in a text is filled in)."""
+
+    @field_validator("arms", mode="before")
+    @classmethod
+    def _names_are_texts(cls, arms: Any) -> Any:
+        for name in arms if isinstance(arms, dict) else ():
+            if isinstance(name, bool):
+                raise ValueError(
+                    f"the arm name {'on/yes/true' if name else 'off/no/false'} is read as a truth "
+                    'value by YAML: put it in quotes, as in "off":'
+                )
+        return arms
+
+    @model_validator(mode="after")
+    def _baseline_is_an_arm(self) -> "ExperimentSpec":
+        if self.baseline not in self.arms:
+            raise ValueError(f"baseline {self.baseline} is not among the arms: add or correct it")
+        for scale, seeds in self.seeds.items():
+            if not seeds or len(set(seeds)) != len(seeds):
+                raise ValueError(f"seeds.{scale}={seeds} is empty or repeats a seed: correct it")
+        return self
+
+
+class GridRow(Section):
+    """One row of ``grid.tsv``; every column is text (``read_grid`` uses dtype=str)."""
+
+    experiment: ExperimentName
+    arm: ArmName
+    seed: Annotated[str, Field(pattern=r"^[0-9]+$")]
+    overrides: Annotated[str, Field(pattern=r"^\{.*\}$")]
+    """JSON object of the dotted overrides, keys sorted."""
+
+    @field_validator("overrides")
+    @classmethod
+    def _is_a_json_object(cls, text: str) -> str:
+        if not isinstance(json.loads(text), dict):
+            raise ValueError("overrides must be a JSON object")
+        return text
+
+
+def load_experiment(path: str | Path) -> ExperimentSpec:
+    """Read and check one experiment file.
+
+    Raises:
+        StudyError: a key is unknown or missing, or a value is not acceptable.
+        ConfigError: the file is missing or not YAML.
+    """
+    try:
+        return ExperimentSpec.model_validate(read_yaml(path))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(str(part) for part in problem["loc"])
+        message = problem["msg"].removeprefix("Value error, ")
+        raise StudyError(f"{path}: {where or 'file'}: {message}", "Correct the file.") from None
+
+
+def json_schemas() -> dict[str, dict[str, Any]]:
+    """File name → JSON schema, as stored in ``workflow/schemas``."""
+    models = {"config": WorkflowConfig, "grid": GridRow, "experiment": ExperimentSpec}
+    return {
+        f"{name}.schema.json": {"$schema": JSON_SCHEMA_DIALECT, **model.model_json_schema()}
+        for name, model in models.items()
+    }

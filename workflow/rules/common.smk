@@ -1,0 +1,174 @@
+# Helpers of the workflow: the grid, package sources as inputs, paths and the environment.
+import functools
+import json
+import os
+import sys
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+from snakemake.utils import validate
+
+from refblend.errors import RefblendError
+from refblend.study import grid as study_grid
+from refblend.study import layout
+
+validate(config, "../schemas/config.schema.json")
+
+SCALES = ("smoke", "cpu", "gpu")
+# Data and models that the workflow makes itself; the gpu scale takes models that exist already.
+EMBEDDED = ("smoke", "cpu")
+
+
+wildcard_constraints:
+    scale="|".join(SCALES),
+    arm=r"[a-z][a-z0-9_]*",
+    seed=r"[0-9]+",
+    strength="|".join(layout.JUDGES),
+    milestone="m[123]",
+
+
+# `refblend` and `python` of the environment that runs Snakemake, activated or not. OpenMP threads
+# that wait must sleep: two busy jobs would otherwise slow each other tenfold.
+shell.prefix(
+    f'set -euo pipefail; export PATH="{Path(sys.executable).parent}:$PATH" '
+    "OMP_WAIT_POLICY=PASSIVE PYTHONUNBUFFERED=1; "
+)
+
+
+# Argument parsing and progress lines change no result.
+NO_EFFECT = ("cli.py", "progress.py")
+
+
+def sources(*packages):
+    """Python files of the named packages of refblend: a change of code re-runs what it affects.
+
+    Snakemake compares small files by content, so a mere touch or checkout changes nothing.
+    """
+    root = Path("src/refblend")
+    shared = [
+        root / name for name in ("errors.py", "files.py", "seeding.py", "runtime.py")
+    ]
+    found = [path for path in shared if path.exists()]
+    for package in packages:
+        # Argument parsing changes no result.
+        found += [
+            path for path in (root / package).rglob("*.py") if path.name != "cli.py"
+        ]
+    return sorted(str(path) for path in found)
+
+
+TRAINER_PACKAGES = (
+    "config",
+    "data",
+    "ppo",
+    "rewards",
+    "rollout",
+    "scoring",
+    "trainer",
+    "workers",
+)
+
+
+@functools.cache
+def grid(milestone, scale):
+    """The grid of a milestone at a scale: derived from params/study, checked, all text."""
+    try:
+        return study_grid.build_grid(config["studies"][milestone], scale)
+    except RefblendError as error:
+        raise WorkflowError(str(error)) from None
+
+
+# Before any work: an unknown key or a value out of range in any arm stops here.
+for milestone in config["studies"]:
+    validate(grid(milestone, config["scale"]), "../schemas/grid.schema.json")
+
+
+def scale_runs(scale):
+    """Unique (arm, seed, overrides) of all milestones at a scale; a shared arm appears once."""
+    frames = [grid(milestone, scale) for milestone in config["studies"]]
+    return study_grid.unique_runs(study_grid.pd.concat(frames, ignore_index=True))
+
+
+def run_overrides(wildcards):
+    """The dotted overrides of an arm as a mapping."""
+    runs = scale_runs(wildcards.scale)
+    match = runs[(runs.arm == wildcards.arm) & (runs.seed == wildcards.seed)]
+    if match.empty:
+        raise WorkflowError(
+            f"arm {wildcards.arm}, seed {wildcards.seed} is not in the grid of scale "
+            f"{wildcards.scale}; add it to a file of params/study"
+        )
+    return json.loads(match.iloc[0].overrides)
+
+
+@functools.cache
+def _resolved(overrides_text, scale):
+    return study_grid.resolve_arm(json.loads(overrides_text), scale)
+
+
+def resolved(wildcards):
+    """The checked configuration of an arm."""
+    return _resolved(
+        json.dumps(run_overrides(wildcards), sort_keys=True), wildcards.scale
+    )
+
+
+def model_files(folder):
+    """Files that stand for a model folder (folders themselves are never outputs)."""
+    return [f"{folder}/config.json", f"{folder}/model.safetensors"]
+
+
+def judge_start(wildcards):
+    """The weights that a judge starts from: the next weaker judge's, or the warm-started actor's."""
+    position = layout.JUDGES.index(wildcards.strength)
+    name = f"judge_{layout.JUDGES[position - 1]}" if position else "actor"
+    return f"models/{wildcards.scale}/{name}/model.safetensors"
+
+
+def run_inputs(wildcards):
+    """Data files and models that an arm reads; an arm without blending waits for no judge."""
+    files = []
+    for path in study_grid.local_inputs(resolved(wildcards)):
+        files += model_files(path) if path.startswith("models/") else [path]
+    if resolved(wildcards).use_judge:
+        files.append(resolved(wildcards).algorithm.ref_quality_score.scoring.templates)
+    return files
+
+
+def failed_attempts(run_dir):
+    """How often a run has failed so far: a changed parameter, so the next call tries it again."""
+    record = Path(run_dir) / "failures.jsonl"
+    return len(record.read_text().splitlines()) if record.exists() else 0
+
+
+def milestone_run_files(name):
+    """Input function: the file `name` of every run of the milestone."""
+
+    def files(wildcards):
+        runs = study_grid.unique_runs(grid(wildcards.milestone, wildcards.scale))
+        return [
+            str(layout.run_dir(wildcards.scale, row.arm, row.seed) / name)
+            for row in runs.itertuples()
+        ]
+
+    return files
+
+
+def quality_files(scale):
+    """Quality reports of the embedded models, for the table and the reliability figure."""
+    if scale not in EMBEDDED:
+        return []
+    names = ["actor", *(f"judge_{strength}" for strength in layout.JUDGES)]
+    return [f"models/{scale}/quality/{name}.json" for name in names]
+
+
+def prepare_targets(scale):
+    """Data and models of a scale, with their quality."""
+    names = ("train", "validation", "test", "sanity")
+    return [f"data/{scale}/{name}.parquet" for name in names] + quality_files(scale)
+
+
+def milestone_targets(milestone, scale):
+    """What a milestone's target asks for; the checks come last, after the report is written."""
+    root = f"results/{scale}/{milestone}"
+    return [f"{root}/report.md", f"{root}/checks.json"]

@@ -1,0 +1,66 @@
+# Quality of the models that a study starts from, and of every trained actor on the test set.
+
+
+rule actor_quality:
+    input:
+        sources("models", "data", "rewards"),
+        model="models/{scale}/actor/model.safetensors",
+        recipe="params/embedded/{scale}.yaml",
+        test="data/{scale}/test.parquet",
+    output:
+        "models/{scale}/quality/actor.json",
+    log:
+        "logs/{scale}/quality/actor.log",
+    benchmark:
+        "logs/{scale}/quality/actor.benchmark.tsv"
+    conda:
+        config["conda_env"]
+    threads: config["threads"]["evaluate"]
+    params:
+        model=subpath(input.model, parent=True),
+    shell:
+        "refblend models evaluate-actor --model {params.model:q} --recipe {input.recipe:q}"
+        " --data {input.test:q} --out {output:q} > {log:q} 2>&1"
+
+
+rule judge_quality:
+    input:
+        sources("models", "data", "scoring"),
+        model="models/{scale}/judge_{strength}/model.safetensors",
+        recipe="params/embedded/{scale}.yaml",
+        test="data/{scale}/test.parquet",
+    output:
+        "models/{scale}/quality/judge_{strength}.json",
+    log:
+        "logs/{scale}/quality/judge_{strength}.log",
+    benchmark:
+        "logs/{scale}/quality/judge_{strength}.benchmark.tsv"
+    conda:
+        config["conda_env"]
+    threads: config["threads"]["evaluate"]
+    params:
+        model=subpath(input.model, parent=True),
+    shell:
+        "refblend models evaluate-judge --model {params.model:q} --recipe {input.recipe:q}"
+        " --data {input.test:q} --out {output:q} > {log:q} 2>&1"
+
+
+rule test_accuracy:
+    input:
+        sources("models", "data", "rewards"),
+        data="data/{scale}/test.parquet",
+        summary="runs/{scale}/{arm}/seed_{seed}/summary.json",
+    output:
+        "runs/{scale}/{arm}/seed_{seed}/test.json",
+    log:
+        "logs/{scale}/test/{arm}/seed_{seed}.log",
+    benchmark:
+        "logs/{scale}/test/{arm}/seed_{seed}.benchmark.tsv"
+    conda:
+        config["conda_env"]
+    threads: config["threads"]["evaluate"]
+    params:
+        run_dir=subpath(input.summary, parent=True),
+    shell:
+        "refblend study evaluate {params.run_dir:q} --data {input.data:q} --out {output:q}"
+        " > {log:q} 2>&1"

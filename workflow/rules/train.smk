@@ -1,0 +1,35 @@
+# One PPO run: an arm and a seed. The summary is the only output, so that checkpoints and metrics
+# survive a kill and the next call resumes. A run that ends with an error is recorded as failed and
+# reported; the next call tries it again. A run killed by a signal just ends, and is resumed.
+
+
+rule train:
+    input:
+        sources(*TRAINER_PACKAGES),
+        run_inputs,
+    output:
+        "runs/{scale}/{arm}/seed_{seed}/summary.json",
+    log:
+        "logs/{scale}/train/{arm}/seed_{seed}.log",
+    benchmark:
+        "logs/{scale}/train/{arm}/seed_{seed}.benchmark.tsv"
+    priority: 10
+    conda:
+        config["conda_env"]
+    threads: config["threads"]["train"]
+    params:
+        run_dir=subpath(output[0], parent=True),
+        files=lambda wildcards: study_grid.config_files(wildcards.scale),
+        # What a run depends on is its resolved configuration: a comment re-runs nothing.
+        digest=lambda wildcards: study_grid.configuration_digest(resolved(wildcards)),
+        overrides=lambda wildcards: study_grid.override_arguments(
+            run_overrides(wildcards)
+        ),
+        attempt=lambda wildcards, output: failed_attempts(Path(output[0]).parent),
+    shell:
+        "refblend study begin {params.run_dir:q} --digest {params.digest:q} --seed {wildcards.seed}"
+        " {input:q} 2>&1 | tee {log:q};"
+        " refblend train --config {params.files[0]:q} --config {params.files[1]:q}"
+        " {params.overrides:q} trainer.seed={wildcards.seed}"
+        " trainer.default_local_dir={params.run_dir:q} 2>&1 | tee -a {log:q}"
+        " || refblend study fail {params.run_dir:q} --status $? --log {log:q}"
