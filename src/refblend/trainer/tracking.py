@@ -1,0 +1,241 @@
+"""Metrics of a run: the canonical ``metrics.jsonl`` and the trackers that show them.
+
+``metrics.jsonl`` holds one JSON object a line: ``step`` first, then the metrics sorted by name,
+floats in their shortest exact form. Two runs that compute the same numbers therefore write the
+same bytes, timings aside (:func:`strip_timings`). A value that is not finite is written as
+``null``, because NaN is not JSON; :meth:`MetricsLog.append` returns the names of such metrics, and
+the trainer counts them as incidents.
+
+TensorBoard and the console are views. Only ``metrics.jsonl`` is read back.
+"""
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pandas as pd
+
+from refblend.errors import ConfigError, DataError
+from refblend.files import atomic_path
+from refblend.trainer.progress import TrainingProgress
+
+TIMING_PREFIXES = ("timing_s/", "timing_per_token_ms/", "perf/", "energy/")
+"""Metrics that depend on the machine and the moment, not on the computation."""
+
+
+def strip_timings(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """The metrics that two runs of one seed must share, in the same order."""
+    return {k: v for k, v in metrics.items() if not k.startswith(TIMING_PREFIXES)}
+
+
+def nonfinite_keys(metrics: Mapping[str, float]) -> list[str]:
+    """Names of the metrics that are NaN or infinite, sorted."""
+    return sorted(name for name, value in metrics.items() if not math.isfinite(value))
+
+
+def encode_line(step: int, metrics: Mapping[str, float]) -> str:
+    """One line of ``metrics.jsonl``, without the newline."""
+    record: dict[str, int | float | None] = {"step": step}
+    for name in sorted(metrics):
+        value = metrics[name]
+        if name == "step":
+            raise ValueError("'step' is reserved: a metric cannot have this name")
+        # NumPy and torch scalars become Python's own; integers and truth values stay integers.
+        number = int(value) if hasattr(value, "__index__") else float(value)
+        record[name] = number if math.isfinite(number) else None
+    return json.dumps(record, allow_nan=False)
+
+
+class MetricsLog:
+    """Appends to ``metrics.jsonl``; every line is on the disk when :meth:`append` returns.
+
+    A torn last line, left by a kill in the middle of a write, is dropped when the log is opened.
+
+    Raises:
+        DataError: a line other than the last is not a record.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.last_step = self.truncate_after(None)
+
+    def append(self, step: int, metrics: Mapping[str, float]) -> list[str]:
+        """Write one line; returns the names of the metrics that were not finite (now null).
+
+        Raises:
+            ValueError: ``step`` is not later than the last one.
+        """
+        if self.last_step is not None and step <= self.last_step:
+            raise ValueError(f"step {step} after step {self.last_step} in {self.path}")
+        line = encode_line(step, metrics)
+        with open(self.path, "ab") as stream:
+            stream.write(line.encode() + b"\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        self.last_step = step
+        return nonfinite_keys(metrics)
+
+    def truncate_after(self, step: int | None) -> int | None:
+        """Drop the lines of later steps (None: only a torn one); returns the last step left.
+
+        The kept lines keep their bytes. The file is replaced atomically, and only if it changes.
+        """
+        if not self.path.exists():
+            return None
+        content = self.path.read_bytes()
+        lines = _whole_lines(self.path, content)
+        kept = [raw for raw, record in lines if step is None or record["step"] <= step]
+        new = b"".join(kept)
+        if new != content:
+            with atomic_path(self.path) as temporary:
+                temporary.write_bytes(new)
+        steps = [record["step"] for _, record in lines if step is None or record["step"] <= step]
+        self.last_step = steps[-1] if steps else None
+        return self.last_step
+
+
+def read_metrics(path: Path) -> pd.DataFrame:
+    """Metrics of a run, one row a step, ``step`` first; null and absent values are NaN.
+
+    A torn last line is left out, so that the metrics of a run in progress can be read.
+
+    Raises:
+        DataError: the file is missing, or a line other than the last is not a record.
+    """
+    path = Path(path)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(
+            f"{path} cannot be read ({error.strerror})", "Train the run first, or mend its path"
+        ) from error
+    records = [record for _, record in _whole_lines(path, content)]
+    names = sorted({name for record in records for name in record} - {"step"})
+    frame = pd.DataFrame(records, columns=["step", *names])
+    return frame.astype({"step": "int64"} | dict.fromkeys(names, "float64"))
+
+
+def _whole_lines(path: Path, content: bytes) -> list[tuple[bytes, dict[str, Any]]]:
+    """Raw bytes and record of each line; a last line without a newline is dropped."""
+    lines = []
+    for number, raw in enumerate(content.splitlines(keepends=True), start=1):
+        if not raw.endswith(b"\n"):
+            break
+        try:
+            record = json.loads(raw)
+            int(record["step"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f"{path}, line {number} is not a metrics record",
+                "Remove the run directory and train again, or restore the file",
+            ) from error
+        lines.append((raw, record))
+    return lines
+
+
+class Tracker(Protocol):
+    """Shows metrics somewhere. It must not change them."""
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Show the metrics of one step."""
+
+    def close(self) -> None:
+        """Flush and release; may be called twice."""
+
+
+@dataclass(frozen=True)
+class TrackerContext:
+    """What a tracker may need to know of its run."""
+
+    run_dir: Path
+    total_steps: int
+    start_step: int = 0
+    label: str = ""
+
+
+class TensorBoardTracker:
+    """Writes scalars to ``<run>/tensorboard``; after a resume, later points are discarded."""
+
+    def __init__(self, context: TrackerContext) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        purge = context.start_step + 1 if context.start_step else None
+        self._writer = SummaryWriter(str(context.run_dir / "tensorboard"), purge_step=purge)
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Add one point to every curve; values that are not finite are left out."""
+        for name, value in metrics.items():
+            if math.isfinite(value):
+                self._writer.add_scalar(name, value, step)
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Flush and close the event file."""
+        self._writer.close()
+
+
+class ConsoleTracker:
+    """The progress line of :mod:`refblend.trainer.progress`."""
+
+    def __init__(self, context: TrackerContext) -> None:
+        self.progress = TrainingProgress(context.total_steps, context.label, context.start_step)
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Show the step."""
+        self.progress.log(step, metrics)
+
+    def close(self) -> None:
+        """Leave the last line on the screen."""
+        self.progress.close()
+
+
+TRACKERS: dict[str, Callable[[TrackerContext], Tracker]] = {
+    "console": ConsoleTracker,
+    "tensorboard": TensorBoardTracker,
+}
+"""Trackers by the names that ``trainer.logger`` accepts; a user may add their own."""
+
+
+class Trackers:
+    """The trackers named by ``trainer.logger``, used as one; a context manager.
+
+    Raises:
+        ConfigError: a name is not in :data:`TRACKERS`.
+    """
+
+    def __init__(self, names: Iterable[str], context: TrackerContext) -> None:
+        names = list(dict.fromkeys(names))
+        for name in names:
+            if name not in TRACKERS:
+                raise ConfigError(
+                    f"trainer.logger names the unknown tracker {name!r}",
+                    f"Use any of {', '.join(sorted(TRACKERS))}",
+                )
+        self._trackers = [TRACKERS[name](context) for name in names]
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Show the metrics of one step everywhere."""
+        for tracker in self._trackers:
+            tracker.log(step, metrics)
+
+    def message(self, text: str) -> None:
+        """Tell the user something without breaking the live line; silent without a console."""
+        for tracker in self._trackers:
+            if isinstance(tracker, ConsoleTracker):
+                tracker.progress.message(text)
+
+    def close(self) -> None:
+        """Close every tracker."""
+        for tracker in self._trackers:
+            tracker.close()
+
+    def __enter__(self) -> "Trackers":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()

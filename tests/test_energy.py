@@ -1,0 +1,46 @@
+import time
+from pathlib import Path
+
+import pytest
+
+from refblend.energy import EnergyMeter, carbon_intensity
+from refblend.errors import ConfigError
+
+
+def test_carbon_intensity() -> None:
+    assert carbon_intensity("WORLD") == 475
+    assert 0 < carbon_intensity("CHE") < carbon_intensity("POL")
+    with pytest.raises(ConfigError, match="'XXX'"):
+        EnergyMeter("xxx")
+
+
+def test_meter_is_offline_quiet_and_leaves_no_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    import requests
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("the energy meter must not use the network")
+
+    monkeypatch.setattr(requests.Session, "request", refuse)
+    monkeypatch.chdir(tmp_path)
+    begun = time.monotonic()
+    meter = EnergyMeter("che", tmp_path)
+    meter.start()
+    assert time.monotonic() - begun < 1.0
+    time.sleep(2)
+    report = meter.stop()
+    assert meter.stop() == report
+    assert report.kwh > 0
+    assert report.kg_co2e == pytest.approx(report.kwh * carbon_intensity("CHE") / 1000)
+    assert report.estimated
+    assert "codecarbon" in report.method
+    assert "CPU" in report.method
+    assert report.as_dict()["country"] == "CHE"
+    assert list(tmp_path.iterdir()) == []
+    assert capfd.readouterr() == ("", "")
+
+
+def test_stop_before_start() -> None:
+    with pytest.raises(RuntimeError, match="not started"):
+        EnergyMeter().stop()

@@ -1,0 +1,67 @@
+import hashlib
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from refblend.files import (
+    atomic_path,
+    read_json,
+    sha256_file,
+    sha256_tree,
+    write_json,
+    write_text,
+)
+
+
+def test_atomic_path_replaces_whole(tmp_path: Path) -> None:
+    target = tmp_path / "new" / "file.txt"
+    write_text(target, "first")
+    write_text(target, "zweite ü")
+    assert target.read_text(encoding="utf-8") == "zweite ü"
+    assert [p.name for p in target.parent.iterdir()] == ["file.txt"]
+    assert target.stat().st_mode & 0o777 == 0o644
+
+
+def test_atomic_path_failure_keeps_the_old(tmp_path: Path) -> None:
+    target = tmp_path / "file.txt"
+    write_text(target, "old")
+    with pytest.raises(KeyboardInterrupt), atomic_path(target) as temporary:  # noqa: PT012
+        temporary.write_text("half")
+        assert target.read_text() == "old"
+        raise KeyboardInterrupt
+    assert target.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["file.txt"]
+
+
+def test_json_round_trip(tmp_path: Path) -> None:
+    value = {"b": [1, 2.5, None], "a": "×"}
+    write_json(tmp_path / "v.json", value)
+    assert read_json(tmp_path / "v.json") == value
+    assert list(json.loads((tmp_path / "v.json").read_text())) == ["a", "b"]
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(tmp_path / "v.json", math.nan)
+    assert read_json(tmp_path / "v.json") == value
+
+
+def test_sha256(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"abc")
+    assert sha256_file(tmp_path / "f") == hashlib.sha256(b"abc").hexdigest()
+
+
+def test_sha256_tree_sees_names_and_contents_only(tmp_path: Path) -> None:
+    def tree(name: str, files: dict[str, str]) -> Path:
+        for relative, text in files.items():
+            path = tmp_path / name / relative
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return tmp_path / name
+
+    base = sha256_tree(tree("a", {"x.py": "1", "sub/y.py": "2", "z.txt": "3"}))
+    assert base == sha256_tree(tree("b", {"z.txt": "3", "sub/y.py": "2", "x.py": "1"}))
+    assert base != sha256_tree(tree("c", {"x.py": "1", "sub/y.py": "4", "z.txt": "3"}))
+    assert base != sha256_tree(tree("d", {"x.py": "1", "y.py": "2", "z.txt": "3"}))
+    python = sha256_tree(tmp_path / "a", ["*.py"])
+    (tmp_path / "a" / "z.txt").write_text("changed")
+    assert python == sha256_tree(tmp_path / "a", ["*.py", "x.*"])

@@ -1,0 +1,229 @@
+import errno
+import json
+import logging
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from refblend.errors import CheckpointError
+from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef, find_damage, write_state
+
+
+def save(manager: CheckpointManager, step: int, metric: float | None = None) -> Path:
+    with manager.staging(step) as directory:
+        (directory / "actor").mkdir()
+        (directory / "actor" / "model.safetensors").write_bytes(bytes([step % 256]) * 1000)
+        write_state(directory, {"step": step, "kl": 0.1}, metric)
+    return manager.path(step)
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> CheckpointManager:
+    return CheckpointManager(tmp_path / "checkpoints", keep_last=2, keep_best=True)
+
+
+def test_layout_and_manifest(manager: CheckpointManager) -> None:
+    path = save(manager, 5, metric=0.5)
+    assert path.name == "global_step_5"
+    assert (manager.root / "latest_checkpointed_iteration.txt").read_text().strip() == "5"
+    manifest = json.loads((path / "manifest.json").read_text())
+    assert set(manifest["files"]) == {"actor/model.safetensors", "trainer_state.json"}
+    assert manifest["files"]["actor/model.safetensors"]["size"] == 1000
+    ref = manager.latest_valid()
+    assert ref == CheckpointRef(5, path)
+    assert ref.actor == path / "actor"
+    assert manager.load_state(ref) == {"step": 5, "kl": 0.1}
+    assert [p.name for p in manager.root.iterdir() if p.name.startswith(".")] == []
+
+
+def test_keep_last_and_best(manager: CheckpointManager) -> None:
+    for step, metric in ((1, 0.2), (2, 0.9), (3, 0.9), (4, 0.1), (5, None)):
+        save(manager, step, metric)
+    assert manager.steps() == [2, 4, 5]  # of equal ones the earliest is the best
+    best = manager.best()
+    assert best is not None
+    assert best.step == 2
+
+
+def test_keep_last_only(tmp_path: Path) -> None:
+    manager = CheckpointManager(tmp_path, keep_last=1, keep_best=False)
+    for step in (1, 2, 3):
+        save(manager, step, metric=-step)
+    assert manager.steps() == [3]
+
+
+def test_no_checkpoint(manager: CheckpointManager) -> None:
+    assert manager.latest_valid() is None
+    assert manager.best() is None
+    assert manager.resolve("auto") is None
+
+
+def flip_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+DAMAGE = {
+    "flipped bit": lambda p: flip_byte(p / "actor" / "model.safetensors"),
+    "truncated": lambda p: os.truncate(p / "actor" / "model.safetensors", 10),
+    "missing file": lambda p: (p / "actor" / "model.safetensors").unlink(),
+    "missing directory": lambda p: shutil.rmtree(p / "actor"),
+    "state changed": lambda p: flip_byte(p / "trainer_state.json"),
+    "no manifest": lambda p: (p / "manifest.json").unlink(),
+    "empty manifest": lambda p: (p / "manifest.json").write_text(""),
+    "manifest of another kind": lambda p: (p / "manifest.json").write_text("[]"),
+    "manifest without state": lambda p: (p / "manifest.json").write_text('{"files": {}}'),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
+def test_damaged_is_skipped_with_a_warning(
+    manager: CheckpointManager, damage, caplog: pytest.LogCaptureFixture
+) -> None:
+    save(manager, 1)
+    newest = save(manager, 2)
+    damage(newest)
+    with caplog.at_level(logging.WARNING):
+        ref = manager.latest_valid()
+    assert ref is not None
+    assert ref.step == 1
+    assert "global_step_2" in caplog.text
+    assert find_damage(newest) is not None
+
+
+def test_all_damaged_gives_none(manager: CheckpointManager) -> None:
+    flip_byte(save(manager, 1) / "actor" / "model.safetensors")
+    assert manager.latest_valid() is None
+
+
+def test_failed_save_leaves_no_trace(manager: CheckpointManager) -> None:
+    save(manager, 1)
+    with pytest.raises(KeyError), manager.staging(2) as directory:  # noqa: PT012
+        (directory / "half").write_text("x")
+        raise KeyError("worker died")
+    assert sorted(p.name for p in manager.root.iterdir()) == [
+        "global_step_1",
+        "latest_checkpointed_iteration.txt",
+    ]
+
+
+def test_state_is_required(manager: CheckpointManager) -> None:
+    with pytest.raises(ValueError, match="write_state"), manager.staging(1):
+        pass
+    assert manager.steps() == []
+
+
+def test_stray_temporaries_are_cleaned(manager: CheckpointManager) -> None:
+    save(manager, 1)
+    stray = manager.root / ".global_step_2.abc.tmp"
+    (stray / "actor").mkdir(parents=True)
+    (manager.root / ".latest_checkpointed_iteration.txt.x.tmp").write_text("9")
+    ref = manager.latest_valid()
+    assert ref is not None
+    assert ref.step == 1
+    assert not any(p.name.startswith(".") for p in manager.root.iterdir())
+
+
+def test_kill_between_rename_and_latest_file(manager: CheckpointManager) -> None:
+    save(manager, 1)
+    save(manager, 2)
+    (manager.root / "latest_checkpointed_iteration.txt").write_text("1\n")
+    ref = manager.latest_valid()
+    assert ref is not None
+    assert ref.step == 2
+
+
+def test_same_step_again_replaces(manager: CheckpointManager) -> None:
+    save(manager, 3)
+    with manager.staging(3) as directory:
+        write_state(directory, {"second": True})
+    ref = manager.latest_valid()
+    assert ref is not None
+    assert manager.load_state(ref) == {"second": True}
+    assert not (ref.path / "actor").exists()
+
+
+def test_later_steps_of_an_abandoned_course_are_removed(manager: CheckpointManager) -> None:
+    save(manager, 10, metric=0.1)
+    flip_byte(save(manager, 20, metric=0.99) / "actor" / "model.safetensors")
+    ref = manager.latest_valid()
+    assert ref is not None
+    assert ref.step == 10
+    save(manager, 15, metric=0.2)
+    assert manager.steps() == [10, 15]
+
+
+def test_resume_modes(manager: CheckpointManager) -> None:
+    save(manager, 1)
+    save(manager, 2)
+    assert manager.resolve("disable") is None
+    auto = manager.resolve("auto")
+    assert auto is not None
+    assert auto.step == 2
+    chosen = manager.resolve("resume_path", manager.path(1))
+    assert chosen == CheckpointRef(1, manager.path(1))
+    for mode, path in (
+        ("resume_path", None),
+        ("resume_path", manager.root / "global_step_7"),
+        ("resume_path", manager.root),
+        ("sometimes", None),
+    ):
+        with pytest.raises(CheckpointError):
+            manager.resolve(mode, path)
+    flip_byte(manager.path(1) / "actor" / "model.safetensors")
+    with pytest.raises(CheckpointError, match="checksum"):
+        manager.resolve("path", manager.path(1))
+
+
+def test_keep_last_must_be_positive(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="keep_last is 0"):
+        CheckpointManager(tmp_path, keep_last=0)
+
+
+def test_full_disk_is_a_user_error(manager: CheckpointManager) -> None:
+    save(manager, 1)
+    # /dev/full answers every write with ENOSPC, as a full disk does.
+    with pytest.raises(CheckpointError, match="full") as caught, manager.staging(2) as directory:  # noqa: PT012
+        (directory / "model").symlink_to("/dev/full")
+        with open(directory / "model", "wb", buffering=0) as stream:
+            stream.write(b"x")
+    assert caught.value.remedy
+    assert manager.steps() == [1]
+
+
+def test_full_disk_told_by_a_library(manager: CheckpointManager) -> None:
+    message = "Error while serializing: I/O error: No space left on device (os error 28)"
+    with pytest.raises(CheckpointError, match="full"), manager.staging(2):
+        raise RuntimeError(message)
+
+
+def test_too_little_space_is_refused_before_writing(
+    manager: CheckpointManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(manager, 1)
+    usage = shutil.disk_usage(manager.root)._replace(free=10)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    entered = False
+    with pytest.raises(CheckpointError, match="MB left"), manager.staging(2):
+        entered = True
+    assert not entered
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
+def test_read_only_directory(
+    manager: CheckpointManager, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number), str(manager.root))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(CheckpointError, match="cannot be written"), manager.staging(1):
+        pass
+
+
+def test_other_os_errors_pass_through(manager: CheckpointManager) -> None:
+    with pytest.raises(ConnectionResetError), manager.staging(1):
+        raise ConnectionResetError(errno.ECONNRESET, "lost the worker")

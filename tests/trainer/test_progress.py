@@ -1,0 +1,83 @@
+import io
+
+import pytest
+
+from refblend.trainer.progress import TrainingProgress, format_duration
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+METRICS = {
+    "critic/score/mean": 0.4567,
+    "actor/ref_quality/weight": 0.12,
+    "actor/ref_quality/avg_entropy": 0.6,
+    "actor/entropy": 0.9,
+    "perf/throughput": 1234.4,
+}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0:00"), (75, "1:15"), (3700, "1:01:40"), (59.6, "1:00")]
+)
+def test_format_duration(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
+
+
+def test_plain_line_a_step() -> None:
+    clock, stream = Clock(), io.StringIO()
+    progress = TrainingProgress(10, "linear seed 1", stream=stream, clock=clock)
+    for step in (1, 2):
+        clock.now += 3
+        progress.log(step, METRICS)
+    progress.close()
+    assert stream.getvalue().splitlines() == [
+        "linear seed 1:  step  1/10  reward 0.457  w 0.120  entropy 0.600  tok/s 1234  ETA 0:27",
+        "linear seed 1:  step  2/10  reward 0.457  w 0.120  entropy 0.600  tok/s 1234  ETA 0:24",
+    ]
+
+
+def test_missing_and_null_metrics_are_left_out() -> None:
+    stream = io.StringIO()
+    progress = TrainingProgress(3, stream=stream)
+    progress.log(0, {"critic/score/mean": None, "actor/entropy": 0.5})
+    assert stream.getvalue() == "step 0/3  entropy 0.500\n"
+
+
+def test_last_validation_stays_and_sanity_is_not_it() -> None:
+    progress = TrainingProgress(3, stream=io.StringIO())
+    key = "val-core/refblend/{}/acc/mean@1"
+    first = progress.line(0, {key.format("arithmetic"): 0.25, key.format("Asanity"): 1.0})
+    assert "val 0.250" in first
+    assert "val 0.250" in progress.line(1, {})
+
+
+def test_eta_after_resume_and_after_a_slow_start() -> None:
+    clock = Clock()
+    progress = TrainingProgress(100, start_step=40, stream=io.StringIO(), clock=clock)
+    assert progress.seconds_left(40) is None
+    clock.now += 500
+    progress.log(41, {})
+    for step in range(42, 52):
+        clock.now += 2
+        progress.log(step, {})
+    assert progress.seconds_left(51) == pytest.approx(98)
+
+
+def test_live_line_redraws_and_prints_messages_above() -> None:
+    stream = io.StringIO()
+    progress = TrainingProgress(3, "run", stream=stream, live=True)
+    progress.log(1, METRICS)
+    progress.message("validation is running")
+    progress.log(3, METRICS)
+    progress.close()
+    progress.close()
+    text = stream.getvalue()
+    assert "validation is running" in text
+    assert "step 3/3" in text
+    assert "\x1b[" in text

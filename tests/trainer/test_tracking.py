@@ -1,0 +1,175 @@
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from refblend.errors import ConfigError, DataError
+from refblend.trainer.tracking import (
+    TRACKERS,
+    MetricsLog,
+    TrackerContext,
+    Trackers,
+    encode_line,
+    nonfinite_keys,
+    read_metrics,
+    strip_timings,
+)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> MetricsLog:
+    log = MetricsLog(tmp_path / "run" / "metrics.jsonl")
+    for step in range(4):
+        log.append(step, {"b": step / 3, "a": step, "timing_s/step": 0.5})
+    return log
+
+
+def test_line_form() -> None:
+    line = encode_line(3, {"z": 0.1, "a": np.float32(0.5), "n": np.int64(7), "ok": True})
+    assert line == '{"step": 3, "a": 0.5, "n": 7, "ok": 1, "z": 0.1}'
+    value = 0.1 + 0.2
+    assert json.loads(encode_line(0, {"x": value}))["x"] == value
+
+
+def test_step_is_reserved() -> None:
+    with pytest.raises(ValueError, match="reserved"):
+        encode_line(1, {"step": 2})
+
+
+def test_nonfinite_becomes_null_and_is_named(log: MetricsLog) -> None:
+    bad = {"y": math.nan, "x": -math.inf, "fine": 1.0}
+    assert nonfinite_keys(bad) == ["x", "y"]
+    assert log.append(9, bad) == ["x", "y"]
+    last = json.loads(log.path.read_text().splitlines()[-1])
+    assert last == {"step": 9, "fine": 1.0, "x": None, "y": None}
+    frame = read_metrics(log.path)
+    assert np.isnan(frame["x"].iloc[-1])
+
+
+def test_steps_must_increase(log: MetricsLog) -> None:
+    with pytest.raises(ValueError, match="step 3 after step 3"):
+        log.append(3, {})
+    assert MetricsLog(log.path).last_step == 3
+
+
+def test_read(log: MetricsLog) -> None:
+    frame = read_metrics(log.path)
+    assert list(frame.columns) == ["step", "a", "b", "timing_s/step"]
+    assert frame["step"].tolist() == [0, 1, 2, 3]
+    assert frame["b"].tolist() == [0, 1 / 3, 2 / 3, 1]
+
+
+def test_columns_that_come_and_go(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path / "metrics.jsonl")
+    log.append(0, {"val": 0.5})
+    log.append(1, {"loss": 2.0})
+    frame = read_metrics(log.path)
+    assert frame["val"].isna().tolist() == [False, True]
+    assert frame["loss"].isna().tolist() == [True, False]
+
+
+def test_empty_file(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").touch()
+    frame = read_metrics(tmp_path / "metrics.jsonl")
+    assert isinstance(frame, pd.DataFrame)
+    assert list(frame.columns) == ["step"]
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot be read"):
+        read_metrics(tmp_path / "metrics.jsonl")
+
+
+@pytest.mark.parametrize("cut", [1, 5, 20])
+def test_torn_last_line(log: MetricsLog, cut: int) -> None:
+    whole = log.path.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    log.path.write_bytes(whole[:-cut])
+    assert read_metrics(log.path)["step"].tolist() == [0, 1, 2]
+    reopened = MetricsLog(log.path)
+    assert reopened.last_step == 2
+    assert log.path.read_bytes() == b"".join(lines[:3])
+    reopened.append(3, {"b": 3 / 3, "a": 3, "timing_s/step": 0.5})
+    assert log.path.read_bytes() == whole
+
+
+def test_damaged_middle_is_refused(log: MetricsLog) -> None:
+    lines = log.path.read_bytes().splitlines(keepends=True)
+    log.path.write_bytes(lines[0] + b'{"step": 1, "a\n' + lines[2])
+    with pytest.raises(DataError, match="line 2"):
+        read_metrics(log.path)
+    with pytest.raises(DataError, match="line 2"):
+        MetricsLog(log.path)
+
+
+def test_truncate_after_keeps_bytes(log: MetricsLog) -> None:
+    lines = log.path.read_bytes().splitlines(keepends=True)
+    assert log.truncate_after(1) == 1
+    assert log.path.read_bytes() == b"".join(lines[:2])
+    log.append(2, {"a": 1.0})
+    assert read_metrics(log.path)["step"].tolist() == [0, 1, 2]
+    assert log.truncate_after(-1) is None
+    assert log.path.read_bytes() == b""
+    log.append(0, {})
+
+
+def test_truncate_without_a_file(tmp_path: Path) -> None:
+    assert MetricsLog(tmp_path / "metrics.jsonl").truncate_after(3) is None
+
+
+def test_strip_timings() -> None:
+    metrics = {"step": 1, "timing_s/gen": 2.0, "perf/throughput": 9.0, "energy/kwh": 1, "a": 0.5}
+    assert strip_timings(metrics) == {"step": 1, "a": 0.5}
+
+
+def test_unknown_tracker(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="'wandbb'"):
+        Trackers(["console", "wandbb"], TrackerContext(tmp_path, 3))
+
+
+def test_console_tracker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Trackers(["console"], TrackerContext(tmp_path, 3, label="linear")) as trackers:
+        trackers.log(1, {"critic/score/mean": 0.25})
+        trackers.message("resumed from step 0")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("linear:  step 1/3  reward 0.250")
+    assert lines[1] == "linear: resumed from step 0"
+
+
+def test_own_tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    class Mine:
+        def __init__(self, context: TrackerContext) -> None:
+            seen.append(context.total_steps)
+
+        def log(self, step: int, metrics: object) -> None:
+            seen.append(step)
+
+        def close(self) -> None:
+            seen.append("closed")
+
+    monkeypatch.setitem(TRACKERS, "mine", Mine)
+    with Trackers(["mine", "mine"], TrackerContext(tmp_path, 7)) as trackers:
+        trackers.log(2, {})
+    assert seen == [7, 2, "closed"]
+
+
+def test_tensorboard_tracker(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    def run(start: int, steps: range, value: float) -> None:
+        with Trackers(["tensorboard"], TrackerContext(tmp_path, 5, start_step=start)) as trackers:
+            for step in steps:
+                trackers.log(step, {"actor/entropy": value, "bad": math.nan})
+
+    run(0, range(1, 4), 1.0)
+    run(1, range(2, 6), 2.0)  # resumed from step 1: the first course's steps 2 and 3 give way
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert events.Tags()["scalars"] == ["actor/entropy"]
+    scalars = [(e.step, e.value) for e in events.Scalars("actor/entropy")]
+    assert scalars == [(1, 1.0), (2, 2.0), (3, 2.0), (4, 2.0), (5, 2.0)]
