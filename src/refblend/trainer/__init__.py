@@ -1,0 +1,1 @@
+"""The single-controller trainer: resources, the training loop, records and checkpoints."""

@@ -1,0 +1,110 @@
+"""The Ray cluster of a run: a private local one, always shut down, or an existing one.
+
+A private cluster has its own token, its own session folder and no dashboard, so that runs on one
+machine do not meet. Its folder is named after the driver's process; folders whose driver is gone
+are removed at the next start, which covers drivers that were killed.
+"""
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+import psutil
+import ray
+
+from refblend.config.trainer import RayConfig
+from refblend.errors import ResourceError
+
+_PREFIX = "refblend-ray-"
+
+
+def _remove_orphans() -> None:
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        pid = folder.name.removeprefix(_PREFIX).split("-")[0]
+        if pid.isdigit() and not psutil.pid_exists(int(pid)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def ray_cluster(config: RayConfig, num_cpus: float, num_gpus: float) -> Iterator[None]:
+    """Connect to a cluster for the time of the block.
+
+    Args:
+        config: where the cluster is.
+        num_cpus: CPU slots that the run asks for.
+        num_gpus: GPUs that the run asks for.
+
+    Raises:
+        ResourceError: no cluster answers at ``ray.address``.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_DISABLE_IMPORT_WARNING", "1")
+    if config.address is not None:
+        try:
+            ray.init(address=config.address, log_to_driver=False, logging_level="ERROR")
+        except ConnectionError as error:
+            raise ResourceError(
+                f"ray.address={config.address}: no cluster answers ({error})",
+                "Start it, or set ray.address=null for a private one.",
+            ) from None
+        try:
+            yield
+        finally:
+            ray.shutdown()
+        return
+
+    _remove_orphans()
+    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+    token = folder / "token"
+    token.touch(mode=0o600)
+    token.write_text(secrets.token_hex(32))
+    previous = {k: os.environ.get(k) for k in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")}
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
+    try:
+        ray.init(
+            address="local",
+            num_cpus=config.num_cpus or max(1, int(-(-num_cpus // 1))),
+            num_gpus=int(-(-num_gpus // 1)),
+            include_dashboard=False,
+            object_store_memory=config.object_store_memory_mb * 2**20,
+            log_to_driver=False,
+            logging_level="ERROR",
+            _temp_dir=str(folder),
+            _node_ip_address="127.0.0.1",
+        )
+        yield
+    finally:
+        ray.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
+        for key, value in previous.items():
+            os.environ.pop(key, None)
+            if value is not None:
+                os.environ[key] = value
+
+
+class Terminated(SystemExit):
+    """The process was asked to stop (SIGTERM or SIGINT); the exit status follows the shell."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(128 + signum)
+
+
+@contextlib.contextmanager
+def terminate_cleanly() -> Iterator[None]:
+    """Turn SIGTERM into :class:`Terminated`, so that ``finally`` blocks shut the cluster down."""
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        del frame
+        raise Terminated(signum)
+
+    previous = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

@@ -1,0 +1,146 @@
+"""FSDP2 (``fully_shard``): process group, sharding, gathering, saving and restoring.
+
+One process without a process group is the same code with nothing sharded.
+"""
+
+import contextlib
+import os
+import socket
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_optimizer_state_dict,
+)
+
+from refblend.config.actor_rollout_ref import FsdpConfig
+
+
+def free_address() -> str:
+    """A loopback address with a free port for a process group's rendezvous."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return f"tcp://127.0.0.1:{sock.getsockname()[1]}"
+
+
+def pick_device(config: FsdpConfig) -> torch.device:
+    """The CUDA device that was reserved for this process, or the CPU."""
+    return torch.device("cuda" if config.num_gpus_per_worker > 0 else "cpu")
+
+
+def init_process_group(rank: int, config: FsdpConfig, address: str, timeout_s: float) -> None:
+    """Join the group (gloo on the CPU, nccl on GPUs); nothing to do for a single process."""
+    if config.world_size == 1:
+        return
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    backend = "nccl" if pick_device(config).type == "cuda" else "gloo"
+    dist.init_process_group(
+        backend,
+        init_method=address,
+        rank=rank,
+        world_size=config.world_size,
+        timeout=timedelta(seconds=timeout_s),
+    )
+
+
+def shard(network: nn.Module, config: FsdpConfig) -> nn.Module:
+    """Move to the device and shard every transformer block over the group."""
+    device = pick_device(config)
+    network.to(device)
+    if config.world_size == 1:
+        return network
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    kwargs: dict[str, Any] = {"mesh": init_device_mesh(device.type, (config.world_size,))}
+    if config.param_dtype == "bfloat16":
+        kwargs["mp_policy"] = MixedPrecisionPolicy(
+            param_dtype=torch.bfloat16, reduce_dtype=torch.float32
+        )
+    for block in network.lm.model.layers:
+        fully_shard(block, **kwargs)
+    fully_shard(network, **kwargs)
+    return network
+
+
+def precision(config: FsdpConfig) -> contextlib.AbstractContextManager[Any]:
+    """Autocast for a single process; sharded groups use FSDP's mixed-precision policy."""
+    if config.world_size > 1 or config.param_dtype == "float32":
+        return contextlib.nullcontext()
+    return torch.autocast(pick_device(config).type, torch.bfloat16)
+
+
+def full_state(network: nn.Module) -> dict[str, Tensor]:
+    """All weights on the CPU under Hugging Face names, without tied duplicates.
+
+    Every rank must call this; ranks other than 0 get an empty dict.
+    """
+    lm = network.lm
+    if not dist.is_initialized():
+        state = {name: tensor.detach().cpu() for name, tensor in lm.state_dict().items()}
+    else:
+        state = get_model_state_dict(
+            network, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+        )
+        state = {name.removeprefix("lm."): tensor for name, tensor in state.items()}
+    if getattr(lm.config, "tie_word_embeddings", False):
+        state.pop("lm_head.weight", None)
+    return state
+
+
+def save_model(network: nn.Module, directory: Path) -> None:
+    """Write configuration and safetensors weights in Hugging Face format (rank 0 writes)."""
+    state = full_state(network)
+    if is_main():
+        directory.mkdir(parents=True, exist_ok=True)
+        network.lm.config.save_pretrained(directory)
+        generation = getattr(network.lm, "generation_config", None)
+        if generation is not None:
+            generation.save_pretrained(directory)
+        tensors = {name: tensor.contiguous() for name, tensor in state.items()}
+        save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+
+
+def save_optimizer(network: nn.Module, optimizer: torch.optim.Optimizer, path: Path) -> None:
+    """Write the optimiser's state, independent of the number of ranks (rank 0 writes)."""
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    state = get_optimizer_state_dict(network, optimizer, options=options)
+    if is_main():
+        torch.save(state, path)
+
+
+def load_optimizer(network: nn.Module, optimizer: torch.optim.Optimizer, path: Path) -> None:
+    """Restore what :func:`save_optimizer` wrote, on any number of ranks."""
+    state = torch.load(path, map_location="cpu", weights_only=True)
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    set_optimizer_state_dict(network, optimizer, state, options=options)
+
+
+def clip_gradients(network: nn.Module, max_norm: float) -> float:
+    """Clip to a global norm and return the norm before clipping."""
+    norm = torch.nn.utils.clip_grad_norm_(network.parameters(), max_norm)
+    full = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+    return float(full)
+
+
+def sum_over_ranks(values: dict[str, float]) -> dict[str, float]:
+    """Element-wise sum over the group; every rank passes the same keys."""
+    if not dist.is_initialized():
+        return values
+    device = "cuda" if dist.get_backend() == "nccl" else "cpu"
+    tensor = torch.tensor([values[k] for k in sorted(values)], dtype=torch.float64, device=device)
+    dist.all_reduce(tensor)
+    return dict(zip(sorted(values), tensor.tolist(), strict=True))
+
+
+def is_main() -> bool:
+    """Whether this process writes files."""
+    return not dist.is_initialized() or dist.get_rank() == 0

@@ -1,0 +1,394 @@
+"""The workers of the controller: actor, critic, reference policy, rollout engine and judge.
+
+Each is a plain class that can be used without Ray, in one process or as one rank of an FSDP
+group. A rank is given all sequences and the plan of its micro-batches, and answers for its rows.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from refblend import runtime
+from refblend.config import RefblendConfig
+from refblend.ppo.kl import kl_penalty
+from refblend.ppo.losses import agg_loss, compute_policy_loss, compute_value_loss
+from refblend.rollout.base import (
+    EngineOptions,
+    Generation,
+    GenerationRequest,
+    RolloutEngine,
+    start_engine,
+)
+from refblend.scoring.judge import Judge, JudgeOptions
+from refblend.scoring.result import JudgeResult
+from refblend.scoring.templates import load_templates
+from refblend.seeding import derive_seed
+from refblend.workers import distributed
+from refblend.workers.networks import (
+    PolicyNetwork,
+    load_policy,
+    load_value,
+    pad_batch,
+    scatter_tokens,
+)
+from refblend.workers.optimization import Trainable, mean_over_steps
+from refblend.workers.types import LogProbs, MiniBatch, PolicyTargets, Sequences, ValueTargets
+
+ShardResult = tuple[list[int], Tensor, Tensor]
+"""Rows of this rank, and two matrices (len(rows), T) for them."""
+
+
+def _prepare_process(num_threads: int) -> None:
+    runtime.configure_process(num_threads)
+    torch.set_num_threads(num_threads)
+
+
+class _PolicyForward:
+    """Forward passes that actor and reference policy share."""
+
+    policy: PolicyNetwork
+    device: torch.device
+
+    @torch.no_grad()
+    def compute_log_prob(self, sequences: Sequences, plan: list[list[int]]) -> ShardResult:
+        """Log-probs and entropies of this rank's rows.
+
+        Args:
+            sequences: the whole batch.
+            plan: row numbers of each micro-batch of this rank.
+        """
+        width = sequences.response_width
+        rows = [row for micro_batch in plan for row in micro_batch]
+        parts: list[tuple[Tensor, Tensor]] = []
+        for micro_batch in plan:
+            batch = pad_batch(sequences, micro_batch or [0], self.device)
+            with self._precision():
+                log_probs, entropy = self.policy(batch)
+            if micro_batch:
+                shape = (len(micro_batch), width)
+                parts.append(
+                    (
+                        scatter_tokens(log_probs, batch, *shape).cpu(),
+                        scatter_tokens(entropy, batch, *shape).cpu(),
+                    )
+                )
+        if not parts:
+            return rows, torch.zeros(0, width), torch.zeros(0, width)
+        return rows, torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
+
+    def _precision(self) -> Any:
+        raise AssertionError("set by the worker")
+
+
+class ActorWorker(_PolicyForward):
+    """One rank of the policy that is trained."""
+
+    def __init__(
+        self, config: RefblendConfig, total_steps: int, rank: int = 0, address: str = ""
+    ) -> None:
+        self.config = config.actor_rollout_ref.actor
+        self._norm_length = float(config.data.max_response_length)
+        fsdp = self.config.fsdp_config
+        _prepare_process(fsdp.num_threads)
+        distributed.init_process_group(rank, fsdp, address, config.trainer.worker_timeout_s)
+        self.device = distributed.pick_device(fsdp)
+        self._model = config.actor_rollout_ref.model
+        self._temperature = config.actor_rollout_ref.rollout.temperature
+        self._total_steps = total_steps
+        self._build(self._model.path)
+
+    def _build(self, path: str) -> None:
+        policy = load_policy(
+            path,
+            self._temperature,
+            checkpointing=self._model.enable_gradient_checkpointing,
+            trust_remote_code=self._model.trust_remote_code,
+        )
+        # Dropout would make old and new log-probs differ without any update.
+        self.policy = policy.eval()
+        distributed.shard(self.policy, self.config.fsdp_config)
+        self.trainable = Trainable(self.policy, self.config, self._total_steps)
+
+    def _precision(self) -> Any:
+        return distributed.precision(self.config.fsdp_config)
+
+    def update(
+        self,
+        sequences: Sequences,
+        targets: PolicyTargets,
+        mini_batches: Sequence[MiniBatch],
+        training_step: int,
+    ) -> dict[str, float]:
+        """One or more PPO updates; returns the ``actor/*`` figures without their prefix."""
+        steps = [
+            self.trainable.step(
+                mini.micro_batches,
+                lambda rows, m=mini: self._loss(sequences, targets, rows, m),  # type: ignore[misc]
+                training_step,
+            )
+            for mini in mini_batches
+        ]
+        return mean_over_steps(steps)
+
+    def _loss(
+        self, sequences: Sequences, targets: PolicyTargets, rows: list[int], mini: MiniBatch
+    ) -> tuple[Tensor, dict[str, float]]:
+        cfg = self.config
+        batch = pad_batch(sequences, rows, self.device)
+        shape = (len(rows), sequences.response_width)
+        token_log_probs, token_entropy = self.policy(batch)
+        log_probs = scatter_tokens(token_log_probs, batch, *shape)
+        entropy = scatter_tokens(token_entropy, batch, *shape)
+        part: Any = targets.select(rows)
+        mask = part.response_mask.to(self.device)
+        old = part.old_log_probs.to(self.device)
+        scale: dict[str, Any] = {
+            "loss_agg_mode": cfg.loss_agg_mode,
+            "batch_num_tokens": mini.num_tokens,
+            "global_batch_size": mini.num_sequences,
+            "loss_scale_factor": self._norm_length,
+        }
+        weights = part.importance_weights
+        pg_loss, pg_figures = compute_policy_loss(
+            old_log_prob=old,
+            log_prob=log_probs,
+            advantages=part.advantages.to(self.device),
+            response_mask=mask,
+            cliprange_low=cfg.clip_ratio_low or cfg.clip_ratio,
+            cliprange_high=cfg.clip_ratio_high or cfg.clip_ratio,
+            clip_ratio_c=cfg.clip_ratio_c,
+            importance_weights=None if weights is None else weights.to(self.device),
+            **scale,
+        )
+        entropy_loss = agg_loss(entropy, mask, **scale)
+        loss = pg_loss - cfg.entropy_coeff * entropy_loss
+        share = float(mask.sum()) / mini.num_tokens
+        figures = {name: float(value) * share for name, value in pg_figures.items()}
+        figures |= {"pg_loss": float(pg_loss), "entropy": float(entropy_loss)}
+        if cfg.use_kl_loss:
+            reference = part.ref_log_probs.to(self.device)
+            kl_loss = agg_loss(kl_penalty(log_probs, reference, cfg.kl_loss_type), mask, **scale)
+            loss = loss + cfg.kl_loss_coef * kl_loss
+            figures["kl_loss"] = float(kl_loss)
+        return loss, figures
+
+    def full_weights(self) -> dict[str, Tensor]:
+        """All weights for the rollout engine (empty on ranks other than 0)."""
+        return distributed.full_state(self.policy)
+
+    def save(self, directory: str) -> None:
+        """Write model and optimiser."""
+        self.trainable.save(Path(directory))
+
+    def load(self, directory: str) -> None:
+        """Continue from what :meth:`save` wrote."""
+        self._build(directory)
+        self.trainable.load_optimizer(Path(directory))
+
+
+class CriticWorker:
+    """One rank of the value model."""
+
+    def __init__(
+        self, config: RefblendConfig, total_steps: int, rank: int = 0, address: str = ""
+    ) -> None:
+        self.config = config.critic
+        self._norm_length = float(config.data.max_response_length)
+        fsdp = self.config.fsdp_config
+        _prepare_process(fsdp.num_threads)
+        distributed.init_process_group(rank, fsdp, address, config.trainer.worker_timeout_s)
+        self.device = distributed.pick_device(fsdp)
+        self._model = config.actor_rollout_ref.model
+        self._total_steps = total_steps
+        self._build(self._model.path)
+
+    def _build(self, path: str) -> None:
+        self.value = load_value(
+            path,
+            checkpointing=self._model.enable_gradient_checkpointing,
+            trust_remote_code=self._model.trust_remote_code,
+        ).eval()
+        distributed.shard(self.value, self.config.fsdp_config)
+        self.trainable = Trainable(self.value, self.config, self._total_steps)
+
+    @torch.no_grad()
+    def compute_values(self, sequences: Sequences, plan: list[list[int]]) -> ShardResult:
+        """Values of this rank's rows; the second matrix repeats the first."""
+        width = sequences.response_width
+        rows = [row for micro_batch in plan for row in micro_batch]
+        parts: list[Tensor] = []
+        for micro_batch in plan:
+            batch = pad_batch(sequences, micro_batch or [0], self.device)
+            with distributed.precision(self.config.fsdp_config):
+                values = self.value(batch)
+            if micro_batch:
+                parts.append(scatter_tokens(values, batch, len(micro_batch), width).cpu())
+        merged = torch.cat(parts) if parts else torch.zeros(0, width)
+        return rows, merged, merged
+
+    def update(
+        self,
+        sequences: Sequences,
+        targets: ValueTargets,
+        mini_batches: Sequence[MiniBatch],
+        training_step: int,
+    ) -> dict[str, float]:
+        """One or more value updates; returns the ``critic/*`` figures without their prefix."""
+        steps = [
+            self.trainable.step(
+                mini.micro_batches,
+                lambda rows, m=mini: self._loss(sequences, targets, rows, m),  # type: ignore[misc]
+                training_step,
+            )
+            for mini in mini_batches
+        ]
+        return mean_over_steps(steps)
+
+    def _loss(
+        self, sequences: Sequences, targets: ValueTargets, rows: list[int], mini: MiniBatch
+    ) -> tuple[Tensor, dict[str, float]]:
+        batch = pad_batch(sequences, rows, self.device)
+        vpreds = scatter_tokens(self.value(batch), batch, len(rows), sequences.response_width)
+        part: Any = targets.select(rows)
+        mask = part.response_mask.to(self.device)
+        loss, figures = compute_value_loss(
+            vpreds=vpreds,
+            returns=part.returns.to(self.device),
+            values=part.values.to(self.device),
+            response_mask=mask,
+            cliprange_value=self.config.cliprange_value,
+            loss_agg_mode=self.config.loss_agg_mode,
+            batch_num_tokens=mini.num_tokens,
+            global_batch_size=mini.num_sequences,
+            loss_scale_factor=self._norm_length,
+        )
+        share = float(mask.sum()) / mini.num_tokens
+        weighted = {name: float(value) * share for name, value in figures.items()}
+        return loss, weighted | {"vf_loss": float(loss)}
+
+    def save(self, directory: str) -> None:
+        """Write model and optimiser."""
+        self.trainable.save(Path(directory))
+
+    def load(self, directory: str) -> None:
+        """Continue from what :meth:`save` wrote."""
+        self._build(directory)
+        self.trainable.load_optimizer(Path(directory))
+
+
+class ReferenceWorker(_PolicyForward):
+    """One rank of the frozen starting policy."""
+
+    def __init__(
+        self, config: RefblendConfig, total_steps: int, rank: int = 0, address: str = ""
+    ) -> None:
+        del total_steps  # the signature of every training group's rank
+        self._fsdp = config.actor_rollout_ref.ref.fsdp_config
+        _prepare_process(self._fsdp.num_threads)
+        distributed.init_process_group(rank, self._fsdp, address, config.trainer.worker_timeout_s)
+        self.device = distributed.pick_device(self._fsdp)
+        model = config.actor_rollout_ref.model
+        self.policy = load_policy(
+            model.path,
+            config.actor_rollout_ref.rollout.temperature,
+            trust_remote_code=model.trust_remote_code,
+        ).eval()
+        distributed.shard(self.policy.requires_grad_(False), self._fsdp)
+
+    def _precision(self) -> Any:
+        return distributed.precision(self._fsdp)
+
+
+class RolloutWorker:
+    """The engine that generates the actor's responses."""
+
+    def __init__(self, config: RefblendConfig) -> None:
+        rollout = config.actor_rollout_ref.rollout
+        _prepare_process(rollout.num_threads)
+        self.engine: RolloutEngine = start_engine(
+            rollout.name,
+            EngineOptions(
+                model_path=config.actor_rollout_ref.model.path,
+                max_model_len=rollout.max_model_len,
+                dtype=rollout.dtype,
+                kv_cache_memory_mb=rollout.kv_cache_memory_mb,
+                gpu_memory_utilization=rollout.gpu_memory_utilization,
+                tensor_parallel_size=rollout.tensor_model_parallel_size,
+                enforce_eager=rollout.enforce_eager,
+                enable_prefix_caching=rollout.enable_prefix_caching,
+                seed=rollout.seed or derive_seed(config.trainer.seed, "rollout engine"),
+            ),
+        )
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
+        """Answer all requests with the present weights."""
+        return self.engine.generate(requests)
+
+    def load_weights(self, weights: dict[str, Tensor], version: int) -> None:
+        """Take over the actor's weights after its update."""
+        self.engine.load_weights(weights, version)
+
+
+class JudgeWorker:
+    """The reference model that judges every response (spec, section 2)."""
+
+    def __init__(self, config: RefblendConfig) -> None:
+        from transformers import AutoTokenizer
+
+        quality = config.algorithm.ref_quality_score
+        scoring = quality.scoring
+        _prepare_process(scoring.num_threads)
+        assert scoring.model_path is not None, "checked by the configuration"
+        self.engine = start_engine(
+            "vllm",
+            EngineOptions(
+                model_path=scoring.model_path,
+                max_model_len=scoring.max_model_len,
+                dtype=scoring.dtype,
+                kv_cache_memory_mb=scoring.kv_cache_memory_mb,
+                gpu_memory_utilization=scoring.gpu_memory_utilization,
+                seed=derive_seed(config.trainer.seed, "judge engine"),
+            ),
+        )
+        self.judge = Judge(
+            self.engine,
+            AutoTokenizer.from_pretrained(scoring.model_path),
+            load_templates(scoring.templates),
+            JudgeOptions(
+                few_shot=scoring.few_shot,
+                hard_clip=scoring.hard_clip,
+                max_new_tokens=scoring.max_new_tokens,
+                fallback_max_length=scoring.fallback_max_length,
+                safety_margin=scoring.safety_margin,
+                temperature=scoring.temperature,
+                score_mode=scoring.score_mode,
+                invalid_score=quality.invalid_score,
+            ),
+        )
+
+    def generate_quality_score(
+        self, questions: Sequence[str], responses: Sequence[str], seeds: Sequence[int]
+    ) -> list[JudgeResult]:
+        """Judge every response; failures come back as results, never as a score of 0."""
+        return self.judge.score(questions, responses, seeds)
+
+    def prefix_cache_hit_rate(self) -> float | None:
+        """Share of the scoring prompts' tokens that the prefix cache served."""
+        return self.engine.prefix_cache_hit_rate()
+
+
+def merge_shards(shards: Sequence[ShardResult], num_rows: int) -> tuple[Tensor, Tensor]:
+    """Put the rows of all ranks back in the order of the batch: two matrices (num_rows, T)."""
+    width = shards[0][1].shape[1]
+    first, second = torch.zeros(num_rows, width), torch.zeros(num_rows, width)
+    for rows, a, b in shards:
+        first[rows], second[rows] = a, b
+    return first, second
+
+
+def as_log_probs(shards: Sequence[ShardResult], num_rows: int) -> LogProbs:
+    """The merged result of ``compute_log_prob`` of all ranks."""
+    return LogProbs(*merge_shards(shards, num_rows))

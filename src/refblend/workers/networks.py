@@ -1,0 +1,158 @@
+"""The networks: token log-probs with entropy, and token values, on Hugging Face causal models.
+
+Sequences are padded on the right only. Under causal attention padding on the right cannot reach
+a real token, so no attention mask is passed and the fast attention path is kept; positions are
+the plain 0, 1, 2, … of every row.
+
+The head is applied to response positions only and in chunks, whose logits are computed again in
+the backward pass: peak memory grows with tokens, not with tokens × vocabulary.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from transformers import AutoModelForCausalLM, AutoModelForTokenClassification
+
+from refblend.ppo.entropy import log_probs_and_entropy
+from refblend.rollout.base import check_model_dir
+from refblend.workers.types import Sequences
+
+MAX_CHUNK_LOGITS = 2**24
+"""Logits held at once by the head (64 MiB in float32)."""
+
+
+@dataclass(frozen=True)
+class PaddedBatch:
+    """A micro-batch: R rows, L longest sequence, N response tokens in row-major order."""
+
+    input_ids: Tensor
+    """(R, L), padded on the right with 0."""
+    rows: Tensor
+    """(N,) row of each response token."""
+    positions: Tensor
+    """(N,) position of the token *before* each response token: the one that predicts it."""
+    columns: Tensor
+    """(N,) place of each response token in its response."""
+    labels: Tensor
+    """(N,) the response tokens."""
+
+
+def pad_batch(sequences: Sequences, rows: Sequence[int], device: torch.device) -> PaddedBatch:
+    """Lay out these rows for one forward pass."""
+    chosen = sequences.select(rows)
+    width = max([1, *chosen.lengths])
+    input_ids = torch.zeros(len(rows), width, dtype=torch.long)
+    where: list[Tensor] = []
+    for i, (prompt, response) in enumerate(
+        zip(chosen.prompt_ids, chosen.response_ids, strict=True)
+    ):
+        ids = torch.as_tensor([*prompt, *response], dtype=torch.long)
+        input_ids[i, : len(ids)] = ids
+        columns = torch.arange(len(response))
+        where.append(torch.stack([torch.full_like(columns, i), columns + len(prompt) - 1, columns]))
+    row, position, column = torch.cat(where, dim=1)
+    labels = input_ids[row, position + 1]
+    return PaddedBatch(*(t.to(device) for t in (input_ids, row, position, column, labels)))
+
+
+def scatter_tokens(values: Tensor, batch: PaddedBatch, num_rows: int, width: int) -> Tensor:
+    """Token values (N,) as a zero-padded matrix (num_rows, width)."""
+    matrix = values.new_zeros(num_rows, width)
+    return matrix.index_put((batch.rows, batch.columns), values)
+
+
+class PolicyNetwork(nn.Module):
+    """A causal language model that returns log-probs and entropies of response tokens."""
+
+    def __init__(self, lm: nn.Module, temperature: float) -> None:
+        super().__init__()
+        self.lm = lm
+        self.temperature = temperature
+
+    def forward(self, batch: PaddedBatch) -> tuple[Tensor, Tensor]:
+        """Log-probs (N,) and entropies in nats (N,), both float32, at the rollout temperature."""
+        hidden = self.hidden_states(batch)[batch.rows, batch.positions]
+        vocabulary = self.lm.config.vocab_size
+        size = max(1, MAX_CHUNK_LOGITS // vocabulary)
+        if len(hidden) <= size:
+            return self._head(hidden, batch.labels)
+        parts = [
+            checkpoint(self._head, h, labels, use_reentrant=False)
+            for h, labels in zip(hidden.split(size), batch.labels.split(size), strict=True)
+        ]
+        return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
+
+    def _head(self, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        logits = self.lm.lm_head(hidden).float()
+        return log_probs_and_entropy(logits, labels, temperature=self.temperature)
+
+    def hidden_states(self, batch: PaddedBatch) -> Tensor:
+        """Last hidden states (R, L, H)."""
+        return self.lm.model(input_ids=batch.input_ids, use_cache=False).last_hidden_state
+
+
+class ValueNetwork(nn.Module):
+    """A causal model with a scalar head: V of the state before each response token."""
+
+    def __init__(self, lm: nn.Module) -> None:
+        super().__init__()
+        self.lm = lm
+
+    def forward(self, batch: PaddedBatch) -> Tensor:
+        """Values (N,) in float32."""
+        states = self.lm.model(input_ids=batch.input_ids, use_cache=False).last_hidden_state
+        return self.lm.score(states[batch.rows, batch.positions]).squeeze(-1).float()
+
+
+def load_policy(
+    path: str, temperature: float, *, checkpointing: bool = False, trust_remote_code: bool = False
+) -> PolicyNetwork:
+    """Load a causal model in float32 from a local directory.
+
+    Raises:
+        ModelError: the directory holds no model.
+    """
+    check_model_dir(path, "model path")
+    lm = AutoModelForCausalLM.from_pretrained(
+        path,
+        dtype=torch.float32,
+        attn_implementation="sdpa",
+        trust_remote_code=trust_remote_code,
+        use_safetensors=True,
+    )
+    if checkpointing:
+        lm.gradient_checkpointing_enable({"use_reentrant": False})
+    return PolicyNetwork(lm, temperature)
+
+
+def load_value(
+    path: str, *, checkpointing: bool = False, trust_remote_code: bool = False
+) -> ValueNetwork:
+    """Load a model with a scalar head; a head that the checkpoint lacks starts at zero.
+
+    A zero head predicts 0 everywhere, a neutral start that needs no seed.
+    """
+    directory = check_model_dir(path, "critic model path")
+    lm, info = AutoModelForTokenClassification.from_pretrained(
+        directory,
+        num_labels=1,
+        dtype=torch.float32,
+        attn_implementation="sdpa",
+        trust_remote_code=trust_remote_code,
+        use_safetensors=True,
+        output_loading_info=True,
+    )
+    if any(name.startswith("score.") for name in info["missing_keys"]):
+        for parameter in lm.score.parameters():
+            nn.init.zeros_(parameter)
+    if checkpointing:
+        lm.gradient_checkpointing_enable({"use_reentrant": False})
+    return ValueNetwork(lm)
+
+
+def trainable_parameters(network: nn.Module) -> Iterator[nn.Parameter]:
+    """Parameters that receive gradients."""
+    return (p for p in network.parameters() if p.requires_grad)

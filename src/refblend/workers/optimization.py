@@ -1,0 +1,101 @@
+"""One optimiser with its schedule: accumulate micro-batch gradients, clip, step."""
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from refblend.config.actor_rollout_ref import OptimConfig, TrainWorkerConfig
+from refblend.workers import distributed
+from refblend.workers.networks import trainable_parameters
+
+OPTIMIZER_FILE = "optimizer.pt"
+
+
+def learning_rate(config: OptimConfig, step: int, total_steps: int) -> float:
+    """Rate of training step ``step`` (from 1): linear warm-up, then constant or cosine to zero.
+
+    It depends on the step alone, so a resumed run needs no scheduler state.
+    """
+    if step <= config.lr_warmup_steps:
+        return config.lr * step / config.lr_warmup_steps
+    if config.lr_scheduler_type == "constant":
+        return config.lr
+    after = max(1, total_steps - config.lr_warmup_steps)
+    progress = min(1.0, (step - 1 - config.lr_warmup_steps) / after)
+    return config.lr * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+class Trainable:
+    """A network with AdamW, stepped once per mini-batch."""
+
+    def __init__(self, network: nn.Module, config: TrainWorkerConfig, total_steps: int) -> None:
+        self.network = network
+        self.config = config
+        self.total_steps = total_steps
+        optim = config.optim
+        self.optimizer = torch.optim.AdamW(
+            trainable_parameters(network),
+            lr=optim.lr,
+            betas=optim.betas,
+            weight_decay=optim.weight_decay,
+            fused=True,
+        )
+
+    def step(
+        self,
+        micro_batches: Sequence[list[int]],
+        loss_of: Callable[[list[int]], tuple[Tensor, dict[str, float]]],
+        training_step: int,
+    ) -> dict[str, float]:
+        """Accumulate the gradients of all micro-batches and update once.
+
+        Args:
+            micro_batches: row numbers of each micro-batch of this rank; empty ones take part with
+                a zero loss, because FSDP's collectives need every rank.
+            loss_of: rows → this micro-batch's additive share of the mini-batch's loss, and
+                additive figures. The shares of all ranks sum to the loss.
+            training_step: for the learning rate.
+
+        Returns:
+            The figures summed over micro-batches and ranks, with ``grad_norm`` and ``lr``.
+            A non-finite gradient norm skips the update and is reported as it is.
+        """
+        world_size = self.config.fsdp_config.world_size
+        totals: dict[str, float] = {}
+        for rows in micro_batches:
+            with distributed.precision(self.config.fsdp_config):
+                loss, figures = loss_of(rows or [0])
+            # FSDP averages gradients over ranks; the loss is a sum over them.
+            (loss * (world_size if rows else 0.0)).backward()
+            for name, value in figures.items():
+                totals[name] = totals.get(name, 0.0) + (value if rows else 0.0)
+        totals = distributed.sum_over_ranks(totals)
+        norm = distributed.clip_gradients(self.network, self.config.grad_clip)
+        rate = learning_rate(self.config.optim, training_step, self.total_steps)
+        if math.isfinite(norm):
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
+            self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return totals | {"grad_norm": norm, "lr": rate}
+
+    def save(self, directory: Path) -> None:
+        """Write the model in Hugging Face format and the optimiser's state."""
+        distributed.save_model(self.network, directory)
+        # An optimiser that never stepped (critic warm-up) has no state to save.
+        if self.optimizer.state:
+            distributed.save_optimizer(self.network, self.optimizer, directory / OPTIMIZER_FILE)
+
+    def load_optimizer(self, directory: Path) -> None:
+        """Restore the optimiser; the model was loaded from the same directory."""
+        path = directory / OPTIMIZER_FILE
+        if path.exists():
+            distributed.load_optimizer(self.network, self.optimizer, path)
+
+
+def mean_over_steps(steps: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Mean of each figure over the optimiser steps of one training step."""
+    return {k: sum(s[k] for s in steps) / len(steps) for k in steps[0]} if steps else {}

@@ -1,0 +1,108 @@
+"""Typed values between the driver and its workers.
+
+Legend: B sequences (prompts × n), T longest response of the batch.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+
+def response_mask(lengths: Sequence[int], width: int | None = None) -> Tensor:
+    """Mask (B, T) of ones over each response's tokens; T is the longest length unless given."""
+    counts = torch.as_tensor(list(lengths), dtype=torch.long)
+    total = int(counts.max()) if width is None and len(counts) else (width or 0)
+    return (torch.arange(total)[None, :] < counts[:, None]).float()
+
+
+def pad_rows(rows: Sequence[Sequence[float]], width: int) -> Tensor:
+    """Rows of different lengths as a zero-padded float tensor (B, width)."""
+    padded = torch.zeros(len(rows), width)
+    for i, row in enumerate(rows):
+        padded[i, : len(row)] = torch.as_tensor(row, dtype=torch.float32)
+    return padded
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """B prompts with their responses, as token ids without padding."""
+
+    prompt_ids: list[list[int]]
+    response_ids: list[list[int]]
+
+    def __len__(self) -> int:
+        return len(self.prompt_ids)
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each sequence, prompt and response together."""
+        return [len(p) + len(r) for p, r in zip(self.prompt_ids, self.response_ids, strict=True)]
+
+    @property
+    def response_lengths(self) -> list[int]:
+        """Tokens of each response."""
+        return [len(r) for r in self.response_ids]
+
+    @property
+    def response_width(self) -> int:
+        """T, the longest response (at least 1, so that tensors are never empty)."""
+        return max([1, *self.response_lengths])
+
+    def select(self, rows: Sequence[int]) -> "Sequences":
+        """The sequences of these rows, in this order."""
+        return Sequences([self.prompt_ids[i] for i in rows], [self.response_ids[i] for i in rows])
+
+
+@dataclass(frozen=True)
+class LogProbs:
+    """What one forward pass of a policy says about the responses."""
+
+    log_probs: Tensor
+    """(B, T) log π(token), zero where masked."""
+    entropy: Tensor
+    """(B, T) entropy of the token's distribution in nats, zero where masked."""
+
+
+@dataclass(frozen=True)
+class TokenTensors:
+    """Base of update batches: every field is a tensor (B, T) or None."""
+
+    def select(self, rows: Sequence[int]) -> "TokenTensors":
+        """The same fields for these rows."""
+        index = torch.as_tensor(list(rows), dtype=torch.long)
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return type(self)(**{k: None if v is None else v[index] for k, v in values.items()})
+
+
+@dataclass(frozen=True)
+class PolicyTargets(TokenTensors):
+    """What the policy update needs beside the sequences."""
+
+    response_mask: Tensor
+    old_log_probs: Tensor
+    advantages: Tensor
+    ref_log_probs: Tensor | None = None
+    importance_weights: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class ValueTargets(TokenTensors):
+    """What the value update needs beside the sequences."""
+
+    response_mask: Tensor
+    values: Tensor
+    returns: Tensor
+
+
+@dataclass(frozen=True)
+class MiniBatch:
+    """One optimiser step as one rank sees it: its micro-batches and the global denominators."""
+
+    micro_batches: list[list[int]]
+    """Row numbers of each micro-batch; an empty one keeps the ranks in step."""
+    num_tokens: float
+    """Response tokens of the whole mini-batch, over all ranks."""
+    num_sequences: int
+    """Sequences of the whole mini-batch, over all ranks."""
