@@ -10,7 +10,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from refblend import runtime
 from refblend.errors import RefblendError, WorkerError
-from refblend.trainer.resource_pools import ResourcePools
+from refblend.workers.resource_pools import ResourcePools
 
 
 class WorkerDiedError(Exception):
