@@ -1,0 +1,1 @@
+"""Problems, prompt files, tokenizer and prompt order."""

@@ -1,0 +1,154 @@
+"""Encoded prompts and the order in which training reads them."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from refblend.data.schema import PromptRow, read_rows
+from refblend.data.tokenizer import encode_chat
+from refblend.errors import CheckpointError, DataError
+from refblend.seeding import derive_generator
+
+Truncation = Literal["error", "left", "right", "middle"]
+
+
+@dataclass(frozen=True)
+class PromptDataset:
+    """Rows with their encoded prompts (chat template and generation prompt applied).
+
+    ``rows[i]`` belongs to ``prompt_ids[i]``. ``n_dropped`` and ``n_truncated`` count overlong rows.
+    """
+
+    rows: list[PromptRow]
+    prompt_ids: list[list[int]]
+    n_dropped: int
+    n_truncated: int
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def load_prompt_dataset(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    tokenizer: Any,
+    max_prompt_length: int,
+    filter_overlong: bool = True,
+    truncation: Truncation = "error",
+) -> PromptDataset:
+    """Read files, apply the chat template, and drop or cut prompts over ``max_prompt_length``.
+
+    Raises:
+        DataError: a file is bad; every row was dropped; or a row is overlong while
+            ``filter_overlong`` is off and ``truncation`` is ``error``.
+    """
+    files = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    rows: list[PromptRow] = []
+    prompt_ids: list[list[int]] = []
+    dropped = truncated = 0
+    for path in files:
+        for row in read_rows(path):
+            ids = encode_chat(tokenizer, row.messages)
+            if len(ids) > max_prompt_length:
+                if filter_overlong:
+                    dropped += 1
+                    continue
+                if truncation == "error":
+                    raise DataError(
+                        f"{path} row with index {row.index} has {len(ids)} prompt tokens, "
+                        f"data.max_prompt_length is {max_prompt_length}",
+                        "raise it, set data.filter_overlong_prompts=true or choose data.truncation",
+                    )
+                truncated += 1
+                ids = truncate_ids(ids, max_prompt_length, truncation)
+            rows.append(row)
+            prompt_ids.append(ids)
+    if not rows:
+        raise DataError(
+            f"all {dropped} prompts of {', '.join(map(str, files)) or 'no files'} were dropped",
+            f"raise data.max_prompt_length (it is {max_prompt_length}) or give other files",
+        )
+    return PromptDataset(rows, prompt_ids, dropped, truncated)
+
+
+def truncate_ids(ids: list[int], length: int, truncation: Truncation) -> list[int]:
+    """Cut to ``length`` tokens; ``left`` removes the beginning, ``right`` the end (as verl)."""
+    if len(ids) <= length:
+        return ids
+    if truncation == "left":
+        return ids[len(ids) - length :]
+    if truncation == "right":
+        return ids[:length]
+    if truncation == "middle":
+        head = length // 2
+        return ids[:head] + ids[len(ids) - (length - head) :]
+    raise ValueError(f"truncation {truncation!r} does not cut")
+
+
+class PromptSampler:
+    """Row indices batch by batch: a new permutation each epoch, the incomplete last batch dropped.
+
+    Epoch ``e`` is permuted by ``derive_generator(seed, "data", e)``, so the order depends on
+    nothing but the seed, the number of rows and the batch size.
+    """
+
+    def __init__(self, num_rows: int, batch_size: int, shuffle: bool, seed: int) -> None:
+        if batch_size > num_rows:
+            raise DataError(
+                f"data.train_batch_size is {batch_size} but only {num_rows} prompts are left",
+                "lower it, or provide more rows (data.max_prompt_length drops long ones)",
+            )
+        self.num_rows = num_rows
+        self.batch_size = batch_size
+        self.shuffle = shuffle
+        self.seed = seed
+        self.epoch = 0
+        self.position = 0
+        self._order = self._permutation(0)
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """Complete batches in an epoch."""
+        return self.num_rows // self.batch_size
+
+    def _permutation(self, epoch: int) -> list[int]:
+        if not self.shuffle:
+            return list(range(self.num_rows))
+        return derive_generator(self.seed, "data", epoch).permutation(self.num_rows).tolist()
+
+    def next_batch(self) -> list[int]:
+        """The next ``batch_size`` row indices; starts the next epoch when needed."""
+        if self.position + self.batch_size > self.num_rows:
+            self.epoch += 1
+            self.position = 0
+            self._order = self._permutation(self.epoch)
+        batch = self._order[self.position : self.position + self.batch_size]
+        self.position += self.batch_size
+        return batch
+
+    def state_dict(self) -> dict[str, int | bool]:
+        """Everything needed to continue the order, and what it was made for."""
+        return {
+            "epoch": self.epoch,
+            "position": self.position,
+            "num_rows": self.num_rows,
+            "batch_size": self.batch_size,
+            "shuffle": self.shuffle,
+            "seed": self.seed,
+        }
+
+    def load_state_dict(self, state: dict[str, int | bool]) -> None:
+        """Continue from a saved state.
+
+        Raises:
+            CheckpointError: the state was saved for other data, another batch size or seed.
+        """
+        for name in ("num_rows", "batch_size", "shuffle", "seed"):
+            if state.get(name) != getattr(self, name):
+                raise CheckpointError(
+                    f"the saved data order has {name}={state.get(name)}, "
+                    f"this run has {getattr(self, name)}",
+                    "resume with the same data and batch settings, or use resume_mode=disable",
+                )
+        self.epoch, self.position = int(state["epoch"]), int(state["position"])
+        self._order = self._permutation(self.epoch)

@@ -1,0 +1,204 @@
+"""Prompt files in verl's schema: parquet (or jsonl) rows, checked by name, row and column.
+
+Columns: ``data_source`` str; ``prompt`` list of ``{role, content}``; ``ability`` str;
+``reward_model`` ``{style, ground_truth}``; ``extra_info`` (``index``, ``split``, ``question``,
+``answer`` and whatever else the source knows). Only ``data_source``, ``prompt`` and
+``reward_model.ground_truth`` are required, so that files prepared for verl load unchanged.
+"""
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from refblend.errors import DataError
+from refblend.files import atomic_path
+
+REQUIRED_COLUMNS = ("data_source", "prompt", "reward_model")
+ROLES = ("system", "user", "assistant", "tool")
+_PREPARE = "write the file again with `refblend data prepare` or `refblend data gsm8k`"
+
+
+@dataclass(frozen=True)
+class PromptRow:
+    """One prompt: ``messages`` go through the chat template, ``ground_truth`` is the answer.
+
+    ``index`` is the row's own index (``extra_info.index``) or, without one, its place in the file.
+    ``solution`` is the worked gold solution, ``""`` where the file has none.
+    """
+
+    index: int
+    data_source: str
+    messages: list[dict[str, str]]
+    question: str
+    ground_truth: str
+    solution: str
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def to_record(self) -> dict[str, Any]:
+        """The row as one record of verl's schema."""
+        return {
+            "data_source": self.data_source,
+            "prompt": self.messages,
+            "ability": "math",
+            "reward_model": {"style": "rule", "ground_truth": self.ground_truth},
+            "extra_info": {
+                **self.extra,
+                "index": self.index,
+                "question": self.question,
+                "answer": self.solution,
+            },
+        }
+
+
+def write_rows(path: str | os.PathLike[str], rows: Iterable[PromptRow]) -> None:
+    """Write rows as parquet (or jsonl, by the suffix), atomically.
+
+    Raises:
+        DataError: there are no rows, or the suffix is neither .parquet nor .jsonl.
+    """
+    records = [row.to_record() for row in rows]
+    if not records:
+        raise DataError(f"no rows to write to {path}", "ask for at least one row")
+    suffix = _suffix(Path(path))
+    with atomic_path(path) as temporary:
+        if suffix == ".jsonl":
+            lines = (json.dumps(record, ensure_ascii=False, sort_keys=True) for record in records)
+            temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        else:
+            pq.write_table(pa.Table.from_pylist(records), temporary)
+
+
+def read_rows(path: str | os.PathLike[str]) -> list[PromptRow]:
+    """Read a parquet or jsonl file of verl's schema.
+
+    Raises:
+        DataError: naming the file, and the row and column where there is one, with a remedy.
+    """
+    path = Path(path)
+    records = read_records(path)
+    columns = set().union(*(record.keys() for record in records))
+    missing = [name for name in REQUIRED_COLUMNS if name not in columns]
+    if missing:
+        found = ", ".join(sorted(columns)) or "none"
+        raise DataError(
+            f"{path} lacks the column(s) {', '.join(missing)} (it has: {found})",
+            f"rename the columns, or {_PREPARE}",
+        )
+    return [_parse_record(path, number, record) for number, record in enumerate(records)]
+
+
+def read_records(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """Read a parquet or jsonl file as dictionaries, one a row.
+
+    Raises:
+        DataError: the file is missing, unreadable, corrupt or has no rows.
+    """
+    path = Path(path)
+    if not path.is_file():
+        kind = "is a directory" if path.is_dir() else "does not exist"
+        raise DataError(f"data file {path} {kind}", f"check the path, or {_PREPARE}")
+    try:
+        records = _read_jsonl(path) if _suffix(path) == ".jsonl" else _read_parquet(path)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error}", "check the file's permissions") from error
+    if not records:
+        raise DataError(f"{path} has no rows", _PREPARE.capitalize())
+    return records
+
+
+def _suffix(path: Path) -> str:
+    if path.suffix not in (".parquet", ".jsonl"):
+        raise DataError(
+            f"{path} has an unknown kind of file name",
+            "use a name that ends in .parquet or .jsonl",
+        )
+    return path.suffix
+
+
+def _read_parquet(path: Path) -> list[dict[str, Any]]:
+    try:
+        return pq.ParquetFile(path).read().to_pylist()
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise DataError(f"{path} is not a readable parquet file ({error})", _PREPARE) from error
+    except OSError as error:  # pyarrow reports corrupt pages this way, without an errno
+        if error.errno is not None:
+            raise
+        raise DataError(f"{path} is a corrupt parquet file ({error})", _PREPARE) from error
+
+
+def _read_jsonl(path: Path) -> list[dict[str, Any]]:
+    records: list[dict[str, Any]] = []
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8 text ({error})", _PREPARE) from error
+    # not splitlines(): JSON strings may hold other line separators, such as U+2028
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise DataError(
+                f"{path} line {number} is not JSON ({error})", "mend or remove the line"
+            ) from error
+        if not isinstance(record, dict):
+            raise DataError(f"{path} line {number} is not a JSON object", "write one object a line")
+        records.append(record)
+    return records
+
+
+def _parse_record(path: Path, number: int, record: dict[str, Any]) -> PromptRow:
+    def fail(column: str, what: str) -> DataError:
+        return DataError(f"{path} row {number} column {column} {what}", "mend or remove the row")
+
+    def text(container: dict[str, Any], key: str, column: str) -> str:
+        value = container.get(key)
+        if value is None:
+            raise fail(column, "is null")
+        if not isinstance(value, str):
+            raise fail(column, f"is {type(value).__name__}, not a string")
+        return value
+
+    source = text(record, "data_source", "data_source")
+    prompt = record.get("prompt")
+    if prompt is None:
+        raise fail("prompt", "is null")
+    if not isinstance(prompt, list) or not prompt:
+        raise fail("prompt", "is not a non-empty list of {role, content}")
+    messages = []
+    for place, message in enumerate(prompt):
+        if not isinstance(message, dict):
+            raise fail(f"prompt[{place}]", "is not an object with role and content")
+        role = text(message, "role", f"prompt[{place}].role")
+        if role not in ROLES:
+            raise fail(f"prompt[{place}].role", f"is {role!r}, not one of {', '.join(ROLES)}")
+        messages.append(
+            {"role": role, "content": text(message, "content", f"prompt[{place}].content")}
+        )
+    reward = record.get("reward_model")
+    if not isinstance(reward, dict):
+        raise fail("reward_model", "is null" if reward is None else "is not an object")
+    truth = reward.get("ground_truth")
+    if isinstance(truth, int | float) and not isinstance(truth, bool):
+        truth = str(truth)
+    ground_truth = text({"ground_truth": truth}, "ground_truth", "reward_model.ground_truth")
+    extra = record.get("extra_info") or {}
+    if not isinstance(extra, dict):
+        raise fail("extra_info", "is not an object")
+    index = extra.get("index", number)
+    if isinstance(index, bool) or not isinstance(index, int):
+        raise fail("extra_info.index", f"is {type(index).__name__}, not an integer")
+    question = extra.get("question") or messages[-1]["content"]
+    solution = extra.get("answer") or ""
+    for column, value in (("question", question), ("answer", solution)):
+        if not isinstance(value, str):
+            raise fail(f"extra_info.{column}", f"is {type(value).__name__}, not a string")
+    rest = {k: v for k, v in extra.items() if k not in ("index", "question", "answer")}
+    return PromptRow(index, source, messages, question, ground_truth, solution, rest)

@@ -1,0 +1,97 @@
+r"""The embedded tokenizer: byte-level BPE with single digits and ChatML, for transformers and vLLM.
+
+Digits and the signs of arithmetic stand apart, so that an equation is always read symbol by symbol;
+``\box{`` is one piece for the same reason. Every byte is in the alphabet, so any text encodes.
+"""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from refblend.errors import ModelError
+
+PAD, IM_START, IM_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+_PIECES = (
+    r"\\box\{|\p{N}|[+\-*/=:]| ?\p{L}+| ?[^\s\p{L}\p{N}+\-*/=:\\]+|\\|\s+(?!\S)|\s+"
+)
+"""The box, single digits, signs, words with their space, other runs of signs, white space."""
+CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+def train_tokenizer(
+    corpus: Iterable[str], vocab_size: int, model_max_length: int
+) -> PreTrainedTokenizerFast:
+    """Train on texts; ``vocab_size`` is an upper bound (small corpora have fewer merges)."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_PIECES), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[PAD, IM_START, IM_END],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        min_frequency=2,
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(corpus, trainer)
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        eos_token=IM_END,
+        additional_special_tokens=[IM_START],
+        model_max_length=model_max_length,
+        clean_up_tokenization_spaces=False,
+        padding_side="left",
+    )
+    fast.chat_template = CHAT_TEMPLATE
+    return fast
+
+
+def load_tokenizer(path: str | os.PathLike[str]) -> Any:
+    """Load a tokenizer directory with transformers, from local files.
+
+    Raises:
+        ModelError: the directory is missing or holds no tokenizer.
+    """
+    from transformers import AutoTokenizer
+
+    path = Path(path)
+    if not path.is_dir():
+        raise ModelError(
+            f"tokenizer directory {path} does not exist",
+            "build it with `refblend models tokenizer`, or give the directory of a model",
+        )
+    try:
+        return AutoTokenizer.from_pretrained(path, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"{path} holds no usable tokenizer ({str(error).splitlines()[0]})",
+            "give a directory with tokenizer.json and tokenizer_config.json",
+        ) from error
+
+
+def encode_chat(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
+    """Token ids of a conversation with the generation prompt; plain text without a template.
+
+    Special tokens that a message spells out are encoded as ordinary text for fast tokenizers
+    that allow it, so that a message cannot close its own turn; the template's own stay special.
+    """
+    if getattr(tokenizer, "chat_template", None):
+        encoded = tokenizer.apply_chat_template(
+            messages, tokenize=True, add_generation_prompt=True, return_dict=True
+        )
+        return list(encoded["input_ids"])
+    return list(tokenizer("\n".join(message["content"] for message in messages))["input_ids"])

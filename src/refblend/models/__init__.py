@@ -1,0 +1,1 @@
+"""The embedded actor and judge: architecture, supervised training and their quality."""
