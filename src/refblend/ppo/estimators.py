@@ -1,0 +1,171 @@
+"""The registry of advantage estimators: one typed input, so that a trainer can call any of them.
+
+A user's own estimator lives in their module and is named ``my_module:my_function`` in
+``algorithm.adv_estimator``::
+
+    from refblend.ppo.estimators import AdvantageInputs, register_advantage
+
+    @register_advantage("mine", needs_values=False)
+    def mine(inputs: AdvantageInputs) -> tuple[Tensor, Tensor]: ...
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from refblend.ppo import advantages
+from refblend.ppo.advantages import GroupIndex
+from refblend.ppo.lookup import load_function
+
+
+@dataclass(frozen=True)
+class AdvantageInputs:
+    """Everything an estimator may use.
+
+    ``values`` and ``reward_baselines`` are there exactly for the estimators that ask for them.
+    """
+
+    token_level_rewards: Tensor
+    """(B, T) R'', after blending and KL."""
+    response_mask: Tensor
+    """(B, T)."""
+    index: GroupIndex
+    """(B,) id of each row's prompt."""
+    values: Tensor | None = None
+    """(B, T) of the critic."""
+    reward_baselines: Tensor | None = None
+    """(B,) score of the greedy response to each row's prompt."""
+    gamma: float = 1.0
+    lam: float = 1.0
+    norm_adv_by_std_in_grpo: bool = True
+
+
+AdvantageFunction = Callable[[AdvantageInputs], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class AdvantageEstimator:
+    """A named estimator and what the trainer has to prepare for it; call it like a function."""
+
+    name: str
+    compute: AdvantageFunction
+    needs_values: bool = False
+    """A critic's values (``AdvantageInputs.values``)."""
+    needs_reward_baselines: bool = False
+    """Scores of greedy responses (``AdvantageInputs.reward_baselines``)."""
+
+    def __call__(self, inputs: AdvantageInputs) -> tuple[Tensor, Tensor]:
+        """(advantages, returns), each (B, T).
+
+        Raises:
+            ValueError: an input is missing, or the result has another shape than the mask.
+        """
+        for wanted, field in (
+            (self.needs_values, "values"),
+            (self.needs_reward_baselines, "reward_baselines"),
+        ):
+            if wanted and getattr(inputs, field) is None:
+                raise ValueError(f"the estimator {self.name} needs {field}")
+        computed, returns = self.compute(inputs)
+        if not computed.shape == returns.shape == inputs.response_mask.shape:
+            raise ValueError(
+                f"the estimator {self.name} gave advantages {tuple(computed.shape)} and returns "
+                f"{tuple(returns.shape)} for a mask {tuple(inputs.response_mask.shape)}"
+            )
+        return computed, returns
+
+
+ESTIMATORS: dict[str, AdvantageEstimator] = {}
+"""Registered estimators by the name used in ``algorithm.adv_estimator``."""
+
+
+def register_advantage(
+    name: str, *, needs_values: bool = False, needs_reward_baselines: bool = False
+) -> Callable[[AdvantageFunction], AdvantageFunction]:
+    """Register the decorated function as an estimator; it is returned unchanged.
+
+    Raises:
+        ValueError: another function has the name already, or the name has a colon.
+    """
+
+    def decorate(function: AdvantageFunction) -> AdvantageFunction:
+        if ":" in name:
+            raise ValueError(f"the estimator's name {name!r} must not contain a colon")
+        known = ESTIMATORS.get(name)
+        # the same function again is a reload of its module, not a conflict
+        if known is not None and _identity(known.compute) != _identity(function):
+            raise ValueError(f"the estimator {name!r} is registered already")
+        ESTIMATORS[name] = AdvantageEstimator(name, function, needs_values, needs_reward_baselines)
+        return function
+
+    return decorate
+
+
+def _identity(function: AdvantageFunction) -> tuple[str, str]:
+    return function.__module__, getattr(function, "__qualname__", repr(function))
+
+
+def get_advantage(name: str) -> AdvantageEstimator:
+    """The estimator registered under ``name``, or the user's function ``module:function``.
+
+    A user's function that is decorated with :func:`register_advantage` keeps what it declared;
+    a plain one gets neither values nor baselines.
+
+    Raises:
+        ConfigError: there is no such estimator, module or function.
+    """
+    if name in ESTIMATORS:
+        return ESTIMATORS[name]
+    function = load_function(name, "algorithm.adv_estimator")
+    for estimator in ESTIMATORS.values():
+        if estimator.compute is function:
+            return estimator
+    return AdvantageEstimator(name, function)
+
+
+@register_advantage("gae", needs_values=True)
+def _gae(inputs: AdvantageInputs) -> tuple[Tensor, Tensor]:
+    assert inputs.values is not None
+    return advantages.compute_gae_advantage_return(
+        inputs.token_level_rewards, inputs.values, inputs.response_mask, inputs.gamma, inputs.lam
+    )
+
+
+@register_advantage("grpo")
+def _grpo(inputs: AdvantageInputs) -> tuple[Tensor, Tensor]:
+    return advantages.compute_grpo_outcome_advantage(
+        inputs.token_level_rewards,
+        inputs.response_mask,
+        inputs.index,
+        inputs.norm_adv_by_std_in_grpo,
+    )
+
+
+@register_advantage("rloo")
+def _rloo(inputs: AdvantageInputs) -> tuple[Tensor, Tensor]:
+    return advantages.compute_rloo_outcome_advantage(
+        inputs.token_level_rewards, inputs.response_mask, inputs.index
+    )
+
+
+@register_advantage("reinforce_plus_plus")
+def _reinforce_plus_plus(inputs: AdvantageInputs) -> tuple[Tensor, Tensor]:
+    return advantages.compute_reinforce_plus_plus_outcome_advantage(
+        inputs.token_level_rewards, inputs.response_mask, inputs.gamma
+    )
+
+
+@register_advantage("reinforce_plus_plus_baseline")
+def _reinforce_plus_plus_baseline(inputs: AdvantageInputs) -> tuple[Tensor, Tensor]:
+    return advantages.compute_reinforce_plus_plus_baseline_outcome_advantage(
+        inputs.token_level_rewards, inputs.response_mask, inputs.index
+    )
+
+
+@register_advantage("remax", needs_reward_baselines=True)
+def _remax(inputs: AdvantageInputs) -> tuple[Tensor, Tensor]:
+    assert inputs.reward_baselines is not None
+    return advantages.compute_remax_outcome_advantage(
+        inputs.token_level_rewards, inputs.reward_baselines, inputs.response_mask
+    )

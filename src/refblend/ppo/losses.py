@@ -1,0 +1,267 @@
+"""Policy, value and entropy losses, and how a (B, T) loss becomes one number.
+
+Every loss takes the same normalisers (``batch_num_tokens``, ``global_batch_size``,
+``loss_scale_factor``): given those of the whole mini-batch, the results of its micro-batches and
+ranks add up to the whole batch's, figures included. :class:`BatchCounts` holds them.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from refblend.ppo.masking import masked_fill, masked_sum
+
+LossAggMode = Literal[
+    "token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"
+]
+LOSS_AGG_MODES: tuple[LossAggMode, ...] = (
+    "token-mean",
+    "seq-mean-token-sum",
+    "seq-mean-token-mean",
+    "seq-mean-token-sum-norm",
+)
+MAX_LOG_RATIO = 20.0
+
+
+@dataclass(frozen=True)
+class BatchCounts:
+    """Normalisers of a whole mini-batch, to be handed to each of its micro-batches."""
+
+    num_tokens: int
+    """Response tokens."""
+    num_sequences: int
+    """Sequences with at least one response token."""
+    width: int
+    """T, the divisor of seq-mean-token-sum-norm."""
+
+    @classmethod
+    def from_mask(cls, response_mask: Tensor) -> "BatchCounts":
+        """The counts of a mask (B, T)."""
+        selected = response_mask.bool()
+        return cls(int(selected.sum()), int(selected.any(-1).sum()), response_mask.shape[-1])
+
+    def as_kwargs(self) -> dict[str, float]:
+        """The keyword arguments that every loss of this module takes."""
+        return {
+            "batch_num_tokens": self.num_tokens,
+            "global_batch_size": self.num_sequences,
+            "loss_scale_factor": self.width,
+        }
+
+
+def agg_loss(
+    loss_mat: Tensor,
+    loss_mask: Tensor,
+    loss_agg_mode: str = "token-mean",
+    *,
+    batch_num_tokens: float | None = None,
+    global_batch_size: float | None = None,
+    loss_scale_factor: float | None = None,
+) -> Tensor:
+    """Reduce a loss (B, T) to a scalar over the selected tokens.
+
+    ``token-mean``: Σ / tokens (DAPO, arXiv 2503.14476); ``seq-mean-token-sum``: mean over
+    sequences of the sum; ``seq-mean-token-mean``: mean over sequences of the mean (GRPO);
+    ``seq-mean-token-sum-norm``: as the second, divided by a constant (Dr.GRPO). A sequence without
+    selected tokens does not count, and a batch without any gives 0 (with a zero gradient).
+
+    Args:
+        loss_mat: (B, T).
+        loss_mask: (B, T).
+        loss_agg_mode: one of :data:`LOSS_AGG_MODES`.
+        batch_num_tokens: tokens of the whole batch; without: of this one.
+        global_batch_size: non-empty sequences of the whole batch; without: of this one.
+        loss_scale_factor: the constant of the last mode; without: T.
+
+    Raises:
+        ValueError: an unknown mode, or the shapes differ.
+    """
+    if loss_agg_mode not in LOSS_AGG_MODES:
+        raise ValueError(
+            f"loss_agg_mode={loss_agg_mode!r} is unknown: use one of {', '.join(LOSS_AGG_MODES)}"
+        )
+    lengths = loss_mask.bool().sum(-1)
+    if loss_agg_mode == "token-mean":
+        tokens = float(lengths.sum()) if batch_num_tokens is None else float(batch_num_tokens)
+        return masked_sum(loss_mat, loss_mask) / max(tokens, 1.0)
+    per_row = masked_sum(loss_mat, loss_mask, dim=-1)
+    if loss_agg_mode == "seq-mean-token-mean":
+        per_row = per_row / lengths.clamp(min=1)
+    rows = float((lengths > 0).sum()) if global_batch_size is None else float(global_batch_size)
+    loss = per_row.sum() / max(rows, 1.0)
+    if loss_agg_mode == "seq-mean-token-sum-norm":
+        divisor = loss_mask.shape[-1] if loss_scale_factor is None else loss_scale_factor
+        loss = loss / max(float(divisor), 1.0)
+    return loss
+
+
+class PolicyLoss(NamedTuple):
+    """The loss first; the figures are detached token means."""
+
+    loss: Tensor
+    clipfrac: Tensor
+    """Share of tokens at which the upper clip decided (``actor/pg_clipfrac``)."""
+    ppo_kl: Tensor
+    """Mean of old − new log-prob (``actor/ppo_kl``)."""
+    clipfrac_lower: Tensor
+    """Share of tokens at which the dual clip decided (``actor/pg_clipfrac_lower``)."""
+
+
+def compute_policy_loss(
+    old_log_prob: Tensor,
+    log_prob: Tensor,
+    advantages: Tensor,
+    response_mask: Tensor,
+    cliprange_low: float = 0.2,
+    cliprange_high: float = 0.2,
+    clip_ratio_c: float | None = 3.0,
+    loss_agg_mode: str = "token-mean",
+    *,
+    importance_weights: Tensor | None = None,
+    batch_num_tokens: float | None = None,
+    global_batch_size: float | None = None,
+    loss_scale_factor: float | None = None,
+) -> PolicyLoss:
+    """PPO's clipped surrogate (arXiv 1707.06347), asymmetric (DAPO) and dual (arXiv 1912.09729).
+
+    ρ = exp(clamp(log π − log π_old, ±20)); L = max(−Aρ, −A·clip(ρ, 1−ε_low, 1+ε_high)); where
+    A < 0, L = min(L, −c·A). ``importance_weights`` (B, T) of :mod:`refblend.ppo.correction`
+    multiply L token by token; they carry no gradient.
+
+    Raises:
+        ValueError: ε < 0, ε_low > 1, c ≤ 1, an unknown mode, or the shapes differ.
+    """
+    if cliprange_low < 0 or cliprange_low > 1 or cliprange_high < 0:
+        raise ValueError(
+            f"cliprange_low={cliprange_low} must lie in [0, 1] and "
+            f"cliprange_high={cliprange_high} must not be negative"
+        )
+    if clip_ratio_c is not None and not clip_ratio_c > 1:
+        raise ValueError(f"clip_ratio_c={clip_ratio_c} must exceed 1")
+    normalisers = {
+        "batch_num_tokens": batch_num_tokens,
+        "global_batch_size": global_batch_size,
+        "loss_scale_factor": loss_scale_factor,
+    }
+    advantage = masked_fill(advantages.detach(), response_mask)
+    difference = masked_fill(log_prob, response_mask) - masked_fill(
+        old_log_prob.detach(), response_mask
+    )
+    log_ratio = difference.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    ratio = log_ratio.exp()
+    plain = -advantage * ratio
+    clipped = -advantage * ratio.clamp(1.0 - cliprange_low, 1.0 + cliprange_high)
+    upper = torch.maximum(plain, clipped)
+    loss_mat, dual = upper, torch.zeros_like(upper, dtype=torch.bool)
+    if clip_ratio_c is not None:
+        bound = -clip_ratio_c * advantage
+        dual = (advantage < 0) & (bound < upper)
+        loss_mat = torch.where(advantage < 0, torch.minimum(upper, bound), upper)
+    if importance_weights is not None:
+        loss_mat = loss_mat * masked_fill(importance_weights.detach(), response_mask)
+    with torch.no_grad():
+        figures = [
+            agg_loss(figure, response_mask, batch_num_tokens=batch_num_tokens)
+            for figure in ((clipped > plain).float(), -log_ratio, dual.float())
+        ]
+    return PolicyLoss(agg_loss(loss_mat, response_mask, loss_agg_mode, **normalisers), *figures)
+
+
+class ValueLoss(NamedTuple):
+    """The loss first; the figure is a detached token mean."""
+
+    loss: Tensor
+    clipfrac: Tensor
+    """Share of tokens at which the clip decided (``critic/vf_clipfrac``)."""
+
+
+def compute_value_loss(
+    vpreds: Tensor,
+    returns: Tensor,
+    values: Tensor,
+    response_mask: Tensor,
+    cliprange_value: float = 0.5,
+    loss_agg_mode: str = "token-mean",
+    *,
+    batch_num_tokens: float | None = None,
+    global_batch_size: float | None = None,
+    loss_scale_factor: float | None = None,
+) -> ValueLoss:
+    """½·agg max((v − R)², (clip(v, v_old ± c) − R)²), after PPO's reference implementation.
+
+    Args:
+        vpreds: (B, T) new values v, with gradient.
+        returns: (B, T) R.
+        values: (B, T) values v_old at the time of the rollout.
+        response_mask: (B, T).
+        cliprange_value: c.
+        loss_agg_mode: as in :func:`agg_loss`, like the normalisers.
+
+    Raises:
+        ValueError: c < 0, an unknown mode, or the shapes differ.
+    """
+    if cliprange_value < 0:
+        raise ValueError(f"cliprange_value={cliprange_value} must not be negative")
+    new = masked_fill(vpreds, response_mask)
+    target = masked_fill(returns.detach(), response_mask)
+    old = masked_fill(values.detach(), response_mask)
+    plain = (new - target).square()
+    clipped = (new.clamp(old - cliprange_value, old + cliprange_value) - target).square()
+    loss = agg_loss(
+        torch.maximum(plain, clipped),
+        response_mask,
+        loss_agg_mode,
+        batch_num_tokens=batch_num_tokens,
+        global_batch_size=global_batch_size,
+        loss_scale_factor=loss_scale_factor,
+    )
+    with torch.no_grad():
+        share = agg_loss(
+            (clipped > plain).float(), response_mask, batch_num_tokens=batch_num_tokens
+        )
+    return ValueLoss(0.5 * loss, share)
+
+
+def compute_entropy_loss(
+    entropy: Tensor,
+    response_mask: Tensor,
+    loss_agg_mode: str = "token-mean",
+    *,
+    batch_num_tokens: float | None = None,
+    global_batch_size: float | None = None,
+    loss_scale_factor: float | None = None,
+) -> Tensor:
+    """The aggregated entropy (``actor/entropy``); the policy loss is L − ``entropy_coeff`` × this."""
+    return agg_loss(
+        entropy,
+        response_mask,
+        loss_agg_mode,
+        batch_num_tokens=batch_num_tokens,
+        global_batch_size=global_batch_size,
+        loss_scale_factor=loss_scale_factor,
+    )
+
+
+def compute_kl_loss(
+    kl: Tensor,
+    response_mask: Tensor,
+    loss_agg_mode: str = "token-mean",
+    *,
+    batch_num_tokens: float | None = None,
+    global_batch_size: float | None = None,
+    loss_scale_factor: float | None = None,
+) -> Tensor:
+    """The aggregated KL (``actor/kl_loss``); the policy loss is L + ``kl_loss_coef`` × this.
+
+    ``kl`` (B, T) is :func:`refblend.ppo.kl.kl_penalty` of log-probs that carry gradients.
+    """
+    return agg_loss(
+        kl,
+        response_mask,
+        loss_agg_mode,
+        batch_num_tokens=batch_num_tokens,
+        global_batch_size=global_batch_size,
+        loss_scale_factor=loss_scale_factor,
+    )

@@ -1,0 +1,68 @@
+"""Sums, means and whitening over the tokens that a mask selects.
+
+Masked positions are replaced before any arithmetic, so NaN or infinity there is harmless
+(multiplying by a zero mask, as verl does, would spread it).
+"""
+
+import torch
+from torch import Tensor
+
+
+def upcast(values: Tensor) -> Tensor:
+    """Half precision, integers and booleans as float32; float32 and float64 unchanged."""
+    return values if values.dtype in (torch.float32, torch.float64) else values.float()
+
+
+def masked_fill(values: Tensor, mask: Tensor, fill: float = 0.0) -> Tensor:
+    """``values`` in at least float32, with ``fill`` where the mask is 0.
+
+    Raises:
+        ValueError: the shapes differ.
+    """
+    if values.shape != mask.shape:
+        raise ValueError(
+            f"values {tuple(values.shape)} and mask {tuple(mask.shape)} must have one shape"
+        )
+    values = upcast(values)
+    return torch.where(mask.bool(), values, torch.full_like(values, fill))
+
+
+def masked_sum(values: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
+    """Sum over the selected positions, of all or along ``dim``; 0 where none is selected."""
+    selected = masked_fill(values, mask)
+    return selected.sum() if dim is None else selected.sum(dim)
+
+
+def masked_mean(values: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
+    """Mean over the selected positions, of all or along ``dim``; 0 where none is selected."""
+    count = mask.bool().sum() if dim is None else mask.bool().sum(dim)
+    return masked_sum(values, mask, dim) / count.clamp(min=1)
+
+
+def masked_var(values: Tensor, mask: Tensor, unbiased: bool = True) -> Tensor:
+    """Variance over all selected positions, Bessel-corrected by default; a scalar.
+
+    Raises:
+        ValueError: fewer than two positions are selected.
+    """
+    count = mask.bool().sum()
+    if int(count) < 2:
+        raise ValueError(
+            f"the variance needs at least two response tokens, but the mask selects {int(count)}"
+        )
+    centred = masked_fill(values, mask) - masked_mean(values, mask)
+    variance = masked_mean(centred.square(), mask)
+    return variance * count / (count - 1) if unbiased else variance
+
+
+def masked_whiten(values: Tensor, mask: Tensor, shift_mean: bool = True) -> Tensor:
+    """(x − μ)·rsqrt(var + 1e-8) over the selected positions, 0 elsewhere; (B, T).
+
+    ``shift_mean=False`` adds the mean back, so that only the scale changes.
+
+    Raises:
+        ValueError: fewer than two positions are selected.
+    """
+    mean = masked_mean(values, mask)
+    whitened = (masked_fill(values, mask) - mean) * torch.rsqrt(masked_var(values, mask) + 1e-8)
+    return masked_fill(whitened if shift_mean else whitened + mean, mask)

@@ -1,0 +1,273 @@
+"""The blending weight w: maps from the average entropy, ramps over the steps, and their registry.
+
+ê = clip(H/τ, 0, 1) with H the average entropy and τ ``entropy_high_threshold``, both in nats.
+Sources: the spec, sections 2.1–2.2, and design.md. All functions take and give plain numbers.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+Ramp = Literal["linear", "sigmoid", "cosine", "exp", "staircase"]
+
+RAMP_RATE = 5.0
+"""k of the exp ramp; the sigmoid ramp uses 2k."""
+RAMP_STAIRS = 4
+
+
+@dataclass(frozen=True)
+class WeightParams:
+    """What the strategies need; the names and defaults are those of ``ref_quality_score``."""
+
+    max_weight: float = 0.3
+    entropy_high_threshold: float = 1.0
+    entropy_low_threshold: float = 0.3
+    exp_k: float = 3.0
+    schedule: Ramp = "linear"
+    schedule_warmup_share: float = 0.5
+    max_weight_warmup_steps: int = 0
+
+
+def _max(max_weight: float) -> float:
+    if not 0.0 <= max_weight <= 1.0:
+        raise ValueError(f"max_weight={max_weight} must lie in [0, 1]")
+    return float(max_weight)
+
+
+def _entropy(avg_entropy: float | Tensor) -> float:
+    entropy = float(avg_entropy)
+    if math.isnan(entropy):
+        raise ValueError("avg_entropy is NaN: the actor's log-probs are not finite")
+    return entropy
+
+
+def normalised_entropy(avg_entropy: float | Tensor, entropy_high_threshold: float) -> float:
+    """ê = clip(H/τ, 0, 1); a slightly negative H (rounding) gives 0, infinity gives 1.
+
+    Raises:
+        ValueError: τ is not a positive finite number, or H is NaN.
+    """
+    if not 0.0 < entropy_high_threshold < math.inf:
+        raise ValueError(
+            f"entropy_high_threshold={entropy_high_threshold} must be positive and finite"
+        )
+    return min(max(_entropy(avg_entropy) / entropy_high_threshold, 0.0), 1.0)
+
+
+def entropy_to_weight_linear(
+    avg_entropy: float | Tensor, max_weight: float = 0.3, entropy_high_threshold: float = 1.0
+) -> float:
+    """w = w_max·(1 − ê): the spec's default.
+
+    Raises:
+        ValueError: w_max outside [0, 1], τ ≤ 0, or H is NaN; so for every strategy.
+    """
+    return _max(max_weight) * (1.0 - normalised_entropy(avg_entropy, entropy_high_threshold))
+
+
+def entropy_to_weight_cosine(
+    avg_entropy: float | Tensor, max_weight: float = 0.3, entropy_high_threshold: float = 1.0
+) -> float:
+    """w = w_max·½(1 + cos πê): flat at both ends."""
+    ratio = normalised_entropy(avg_entropy, entropy_high_threshold)
+    return _max(max_weight) * 0.5 * (1.0 + math.cos(math.pi * ratio))
+
+
+def entropy_to_weight_exp(
+    avg_entropy: float | Tensor,
+    max_weight: float = 0.3,
+    entropy_high_threshold: float = 1.0,
+    exp_k: float = 3.0,
+) -> float:
+    """w = w_max·e^(−k·ê): falls early, and stays at e^(−k) of the maximum above τ.
+
+    Raises:
+        ValueError: also when k is not positive.
+    """
+    if not 0.0 < exp_k < math.inf:
+        raise ValueError(f"exp_k={exp_k} must be positive and finite")
+    ratio = normalised_entropy(avg_entropy, entropy_high_threshold)
+    return _max(max_weight) * math.exp(-exp_k * ratio)
+
+
+def entropy_to_weight_piecewise(
+    avg_entropy: float | Tensor,
+    max_weight: float = 0.3,
+    entropy_high_threshold: float = 1.0,
+    entropy_low_threshold: float = 0.3,
+) -> float:
+    """w_max up to τ_low, 0 from τ on, linear between.
+
+    Raises:
+        ValueError: also when not 0 ≤ τ_low < τ.
+    """
+    normalised_entropy(avg_entropy, entropy_high_threshold)
+    if not 0.0 <= entropy_low_threshold < entropy_high_threshold:
+        raise ValueError(
+            f"entropy_low_threshold={entropy_low_threshold} must lie in "
+            f"[0, entropy_high_threshold={entropy_high_threshold})"
+        )
+    span = entropy_high_threshold - entropy_low_threshold
+    excess = (_entropy(avg_entropy) - entropy_low_threshold) / span
+    return _max(max_weight) * (1.0 - min(max(excess, 0.0), 1.0))
+
+
+def entropy_to_weight_constant(avg_entropy: float | Tensor, max_weight: float = 0.3) -> float:
+    """w = w_max whatever the entropy (NaN is an error here too)."""
+    _entropy(avg_entropy)
+    return _max(max_weight)
+
+
+def entropy_to_weight_inverse(
+    avg_entropy: float | Tensor, max_weight: float = 0.3, entropy_high_threshold: float = 1.0
+) -> float:
+    """w = w_max·ê: the opposite direction, more judge where the actor is uncertain."""
+    return _max(max_weight) * normalised_entropy(avg_entropy, entropy_high_threshold)
+
+
+def _progress(step: int, steps: float) -> float:
+    """Share of the ramp that is done at this 1-based step; 1 without a ramp."""
+    return 1.0 if steps <= 0 else min(max(step / steps, 0.0), 1.0)
+
+
+def _sigmoid_ramp(progress: float) -> float:
+    def logistic(x: float) -> float:
+        return 1.0 / (1.0 + math.exp(-x))
+
+    low, high = logistic(-RAMP_RATE), logistic(RAMP_RATE)
+    return (logistic(2.0 * RAMP_RATE * (progress - 0.5)) - low) / (high - low)
+
+
+RAMPS: dict[str, Callable[[float], float]] = {
+    "linear": lambda p: p,
+    "cosine": lambda p: 0.5 * (1.0 - math.cos(math.pi * p)),
+    "exp": lambda p: (1.0 - math.exp(-RAMP_RATE * p)) / (1.0 - math.exp(-RAMP_RATE)),
+    "sigmoid": _sigmoid_ramp,
+    "staircase": lambda p: math.floor(p * RAMP_STAIRS) / RAMP_STAIRS,
+}
+"""Shapes of the step schedule: p in [0, 1] → [0, 1], with f(0) = 0 and f(1) = 1."""
+
+
+def schedule_weight(
+    step: int,
+    total_steps: int,
+    max_weight: float = 0.3,
+    schedule: Ramp = "linear",
+    warmup_share: float = 0.5,
+) -> float:
+    """w = w_max·f(step / (share·total_steps)): the spec's earlier schedule, blind to entropy.
+
+    Args:
+        step: 1-based training step; 0 is before training.
+        total_steps: steps of the run.
+        max_weight: w_max.
+        schedule: the ramp f, one of :data:`RAMPS`.
+        warmup_share: share of the steps after which w = w_max; 0: from the start.
+
+    Raises:
+        ValueError: an unknown ramp, a share outside [0, 1], or a value out of range.
+    """
+    if schedule not in RAMPS:
+        raise ValueError(f"schedule={schedule!r} is unknown: use one of {', '.join(RAMPS)}")
+    if not 0.0 <= warmup_share <= 1.0:
+        raise ValueError(f"schedule_warmup_share={warmup_share} must lie in [0, 1]")
+    if step < 0 or total_steps < 1:
+        raise ValueError(f"step={step} must be ≥ 0 and total_steps={total_steps} ≥ 1")
+    return _max(max_weight) * RAMPS[schedule](_progress(step, warmup_share * total_steps))
+
+
+def warmed_max_weight(max_weight: float, step: int, warmup_steps: int) -> float:
+    """w_max·min(1, step/warmup_steps): w_max small at the start (spec, section 7)."""
+    return _max(max_weight) * _progress(step, warmup_steps)
+
+
+@dataclass(frozen=True)
+class _Moment:
+    """What a strategy may look at; ``params.max_weight`` is already warmed up."""
+
+    avg_entropy: float
+    step: int
+    total_steps: int
+    params: WeightParams
+
+
+STRATEGIES: dict[str, Callable[[_Moment], float]] = {
+    "linear": lambda m: entropy_to_weight_linear(
+        m.avg_entropy, m.params.max_weight, m.params.entropy_high_threshold
+    ),
+    "cosine": lambda m: entropy_to_weight_cosine(
+        m.avg_entropy, m.params.max_weight, m.params.entropy_high_threshold
+    ),
+    "exp": lambda m: entropy_to_weight_exp(
+        m.avg_entropy, m.params.max_weight, m.params.entropy_high_threshold, m.params.exp_k
+    ),
+    "piecewise": lambda m: entropy_to_weight_piecewise(
+        m.avg_entropy,
+        m.params.max_weight,
+        m.params.entropy_high_threshold,
+        m.params.entropy_low_threshold,
+    ),
+    "constant": lambda m: entropy_to_weight_constant(m.avg_entropy, m.params.max_weight),
+    "inverse": lambda m: entropy_to_weight_inverse(
+        m.avg_entropy, m.params.max_weight, m.params.entropy_high_threshold
+    ),
+    "schedule": lambda m: schedule_weight(
+        m.step,
+        m.total_steps,
+        m.params.max_weight,
+        m.params.schedule,
+        m.params.schedule_warmup_share,
+    ),
+}
+"""Every blending strategy by the name used in ``algorithm.ref_quality_score.strategy``."""
+
+
+def weight_for(
+    strategy: str,
+    avg_entropy: float | Tensor,
+    step: int,
+    total_steps: int,
+    params: WeightParams | None = None,
+) -> float:
+    """The weight w in [0, max_weight] that a strategy gives at this step.
+
+    Args:
+        strategy: a key of :data:`STRATEGIES`.
+        avg_entropy: of :func:`refblend.ppo.blending.compute_avg_response_entropy`, in nats.
+        step: 1-based training step.
+        total_steps: steps of the run.
+        params: thresholds and maxima; the spec's defaults without.
+
+    Raises:
+        ValueError: an unknown strategy, parameters out of range, or a NaN entropy.
+    """
+    if strategy not in STRATEGIES:
+        raise ValueError(f"strategy={strategy!r} is unknown: use one of {', '.join(STRATEGIES)}")
+    params = params or WeightParams()
+    warmed = warmed_max_weight(params.max_weight, step, params.max_weight_warmup_steps)
+    values = {**vars(params), "max_weight": warmed}
+    moment = _Moment(_entropy(avg_entropy), step, total_steps, WeightParams(**values))
+    return STRATEGIES[strategy](moment)
+
+
+def counterfactual_weights(
+    avg_entropy: float | Tensor, step: int, total_steps: int, params: WeightParams | None = None
+) -> dict[str, float]:
+    """The weight that each strategy would give on this batch, by strategy name.
+
+    ``piecewise`` is left out where its thresholds are not ordered: another strategy's run may
+    have set τ below the default τ_low.
+
+    Raises:
+        ValueError: as :func:`weight_for`.
+    """
+    params = params or WeightParams()
+    ordered = params.entropy_low_threshold < params.entropy_high_threshold
+    return {
+        name: weight_for(name, avg_entropy, step, total_steps, params)
+        for name in STRATEGIES
+        if ordered or name != "piecewise"
+    }
