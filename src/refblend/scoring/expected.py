@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-_PLAIN = re.compile(r"\{\s*([01]?[.,][0-9]*|[01])\s*(?:\}|$)")
+_PLAIN = re.compile(r"\{\s*([01]?[.,][0-9]+|[01][.,]?)\s*(?:\}|$)")
 _OPEN = re.compile(r"box(?:ed)?\s*\{", re.IGNORECASE)
 _DIGIT = re.compile(r"[0-9]")
 
@@ -40,6 +40,7 @@ def expected_score(
     pieces: Sequence[str],
     top_logprobs: Sequence[Mapping[int, float] | None],
     piece: Callable[[int], str],
+    value: float,
 ) -> float | None:
     """Probability-weighted score of the last box, or None where it is no plain decimal.
 
@@ -47,18 +48,17 @@ def expected_score(
         pieces: text of each generated token.
         top_logprobs: per generated token, log-probability by token id; entries may be None.
         piece: text of a token id.
+        value: the score as written; the last box with this value is the one meant.
 
     Returns:
         A value in [0, 1], or None (percentages, fractions, no box, no log-probabilities).
     """
     text = "".join(pieces)
-    opens = list(_OPEN.finditer(text))
-    if not opens:
+    found = (_PLAIN.match(text, box.end() - 1) for box in _OPEN.finditer(text))
+    meant = [m for m in found if m and float(m[1].replace(",", ".")) == value]
+    if not meant:
         return None
-    number = _PLAIN.match(text, opens[-1].end() - 1)
-    if number is None:
-        return None
-    start, end = number.span(1)
+    start, end = meant[-1].span(1)
     point = next((i for i in range(start, end) if text[i] in ".,"), end)
     lead, decimals, used = 0.0, 0.0, False
     position = 0

@@ -114,7 +114,7 @@ def parse_score(
     if score_mode == "expected" and pieces is not None and token_ids and top_logprobs:
         from refblend.scoring.expected import expected_score
 
-        expected = expected_score(pieces, top_logprobs, lambda i: piece(tokenizer, i))
+        expected = expected_score(pieces, top_logprobs, lambda i: piece(tokenizer, i), value)
         value = value if expected is None else expected
     return ParsedScore(abs(value), True, path)
 

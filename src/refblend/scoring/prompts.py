@@ -7,7 +7,7 @@ our delimiters nor yield a special token, and clipping is exact. A judge is to b
 :func:`encode_scoring_prompt`, not on the encoding of the joined text, so that the seams match.
 """
 
-import weakref
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -42,6 +42,18 @@ class ScoringPrompt:
 
 
 @dataclass(frozen=True)
+class Frame:
+    """The token ids of the three trusted parts for one form of the prompt."""
+
+    prefix: tuple[int, ...]
+    between: tuple[int, ...]
+    suffix: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.prefix) + len(self.between) + len(self.suffix)
+
+
+@dataclass(frozen=True)
 class EncodedPrompt:
     """A scoring prompt as token ids, part by part, chat template included."""
 
@@ -65,17 +77,11 @@ class EncodedPrompt:
             + len(self.suffix)
         )
 
-
-@dataclass(frozen=True)
-class Frame:
-    """The token ids of the three trusted parts for one form of the prompt."""
-
-    prefix: tuple[int, ...]
-    between: tuple[int, ...]
-    suffix: tuple[int, ...]
-
-    def __len__(self) -> int:
-        return len(self.prefix) + len(self.between) + len(self.suffix)
+    def with_frame(self, frame: Frame) -> "EncodedPrompt":
+        """The same data within the trusted parts of another form."""
+        return EncodedPrompt(
+            frame.prefix, self.response, frame.between, self.question, frame.suffix
+        )
 
 
 @lru_cache(maxsize=1)
@@ -194,16 +200,20 @@ class PromptEncoder:
         )
 
 
-_ENCODERS: weakref.WeakKeyDictionary[Any, dict[int, PromptEncoder]] = weakref.WeakKeyDictionary()
+_ENCODERS: OrderedDict[tuple[int, int], PromptEncoder] = OrderedDict()
+_MAX_ENCODERS = 8
 
 
 def encoder_for(tokenizer: Any, templates: ScoringTemplates) -> PromptEncoder:
-    """The encoder of this pair, made once for as long as the tokenizer lives."""
-    known = _ENCODERS.setdefault(tokenizer, {})
-    encoder = known.get(id(templates))
-    # The encoder holds its templates, so a known id cannot belong to a dead object.
+    """The encoder of this pair of objects; the last few are kept."""
+    # A kept encoder holds both objects, so that their ids cannot be given to others.
+    key = (id(tokenizer), id(templates))
+    encoder = _ENCODERS.get(key)
     if encoder is None:
-        encoder = known[id(templates)] = PromptEncoder(tokenizer, templates)
+        encoder = _ENCODERS[key] = PromptEncoder(tokenizer, templates)
+    _ENCODERS.move_to_end(key)
+    while len(_ENCODERS) > _MAX_ENCODERS:
+        _ENCODERS.popitem(last=False)
     return encoder
 
 

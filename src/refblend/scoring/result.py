@@ -144,11 +144,11 @@ def summarise(results: Iterable[JudgeResult]) -> ScoreSummary:
 
 
 class InvalidRateGuard:
-    """Stops the run when too many of the last scores are invalid.
+    """Stops the run when too many of the scores of the last steps are invalid.
 
     Args:
         max_invalid_rate: highest share of invalid results, in [0, 1].
-        window: number of latest results looked at; nothing happens before it is full.
+        window: number of latest batches (steps) looked at; nothing happens before it is full.
 
     Raises:
         ScoringError: an argument is out of range (on construction).
@@ -160,42 +160,41 @@ class InvalidRateGuard:
                 f"scoring.max_invalid_rate is {max_invalid_rate}", "Give a share between 0 and 1."
             )
         if window < 1:
-            raise ScoringError(
-                f"the window of scoring.max_invalid_rate is {window}", "Give at least 1."
-            )
+            raise ScoringError(f"scoring.invalid_window is {window}", "Give at least 1.")
         self.max_invalid_rate = max_invalid_rate
         self.window = window
-        self._last: deque[Path | None] = deque(maxlen=window)
+        self._batches: deque[dict[str, int]] = deque(maxlen=window)
 
     @property
     def rate(self) -> float:
-        """Share of invalid results among those in the window; 0 before the first."""
-        if not self._last:
-            return 0.0
-        return sum(path is not None for path in self._last) / len(self._last)
+        """Share of invalid results in the window; 0 before the first."""
+        total = sum(sum(batch.values()) for batch in self._batches)
+        valid = sum(batch.get("valid", 0) for batch in self._batches)
+        return (total - valid) / total if total else 0.0
 
     def update(self, results: Iterable[JudgeResult]) -> None:
-        """Take in a batch.
+        """Take in one step's results; an empty batch is ignored.
 
         Raises:
             ScoringError: the window is full and its invalid rate is above the limit.
         """
-        for result in results:
-            self._last.append(None if result.valid else result.path)
-        if len(self._last) < self.window or self.rate <= self.max_invalid_rate:
+        batch = Counter("valid" if r.valid else r.path for r in results)
+        if batch:
+            self._batches.append(dict(batch))
+        if len(self._batches) < self.window or self.rate <= self.max_invalid_rate:
             return
-        counts = Counter(path for path in self._last if path is not None)
+        counts = sum((Counter(b) for b in self._batches), Counter[str]())
         detail = ", ".join(f"{path} {counts[path]}" for path in PATHS if counts[path])
         raise ScoringError(
-            f"{self.rate:.0%} of the last {self.window} judge scores are invalid ({detail}), "
-            f"above scoring.max_invalid_rate {self.max_invalid_rate:.0%}",
+            f"{self.rate:.1%} of the judge scores of the last {self.window} steps are invalid "
+            f"({detail}), above scoring.max_invalid_rate {self.max_invalid_rate:.1%}",
             "Check the judge and scoring.max_new_tokens, or raise scoring.max_invalid_rate.",
         )
 
-    def state_dict(self) -> dict[str, list[Path | None]]:
+    def state_dict(self) -> dict[str, list[dict[str, int]]]:
         """The window's content, for a checkpoint."""
-        return {"last": list(self._last)}
+        return {"batches": [dict(batch) for batch in self._batches]}
 
-    def load_state_dict(self, state: dict[str, list[Path | None]]) -> None:
+    def load_state_dict(self, state: dict[str, list[dict[str, int]]]) -> None:
         """Restore :meth:`state_dict`."""
-        self._last = deque(state["last"], maxlen=self.window)
+        self._batches = deque((dict(b) for b in state["batches"]), maxlen=self.window)

@@ -1,0 +1,213 @@
+"""Length guards: how long a scoring prompt may be, and how to cut one that is longer.
+
+The cap is the spec's: min(model cap, tokenizer cap, fallback 768) − safety margin −
+max_new_tokens. Two ways of cutting:
+
+- :func:`clip_parts` knows the parts of a prompt: the middle of the response goes first, then the
+  middle of the question; prefix, between and suffix (the instruction and the opening of the
+  judge's answer) stay whole. The training path uses this one.
+- :func:`clip_encoded` knows only ids and a mask (spec, section 2: "post-encoding hard
+  truncation"): it drops padding first, then the middle, so that both ends survive.
+
+Position ids are recomputed after either.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+
+from refblend.errors import ScoringError
+from refblend.scoring.prompts import EncodedPrompt, Frame
+
+Ids = TypeVar("Ids", list[int], torch.Tensor)
+_NO_CAP = 10**9
+MIN_DATA_TOKENS = 8
+"""Tokens of response and question that a prompt must have room for; less is no judgement."""
+KEPT_RESPONSE_TOKENS = 32
+"""Tokens of a long response that survive however long the question is."""
+
+
+@dataclass(frozen=True)
+class ScoringLimits:
+    """Everything that bounds the length of a scoring prompt, in tokens.
+
+    Args:
+        model_cap: longest sequence of the judge's engine (prompt + new tokens).
+        tokenizer_cap: the tokenizer's ``model_max_length``; None or a huge number: no cap.
+        fallback_max_length: a conservative cap used beside both.
+        safety_margin: tokens left free.
+        max_new_tokens: tokens that the judge may generate.
+
+    Raises:
+        ScoringError: a value is out of range, or no room is left for a prompt.
+    """
+
+    model_cap: int
+    tokenizer_cap: int | None = None
+    fallback_max_length: int = 768
+    safety_margin: int = 16
+    max_new_tokens: int = 64
+
+    def __post_init__(self) -> None:
+        for name in ("model_cap", "fallback_max_length", "max_new_tokens"):
+            if getattr(self, name) < 1:
+                raise ScoringError(
+                    f"scoring.{name} is {getattr(self, name)}", "Give a positive number of tokens."
+                )
+        if self.safety_margin < 0 or (self.tokenizer_cap is not None and self.tokenizer_cap < 1):
+            raise ScoringError(
+                f"scoring.safety_margin is {self.safety_margin}, tokenizer cap "
+                f"{self.tokenizer_cap}",
+                "Give a margin of at least 0 and a positive cap.",
+            )
+        if self.allowed_length < 1:
+            raise ScoringError(
+                f"scoring: a cap of {self.cap} tokens leaves no room for a prompt beside "
+                f"max_new_tokens={self.max_new_tokens} and safety_margin={self.safety_margin}",
+                "Lower scoring.max_new_tokens or raise max_model_len and fallback_max_length.",
+            )
+
+    @property
+    def cap(self) -> int:
+        """min(model cap, tokenizer cap, fallback)."""
+        return min(self.model_cap, self.tokenizer_cap or _NO_CAP, self.fallback_max_length)
+
+    @property
+    def allowed_length(self) -> int:
+        """Longest prompt, in tokens: cap − safety margin − max_new_tokens."""
+        return self.cap - self.safety_margin - self.max_new_tokens
+
+
+def check_frame(frame: Frame, limits: ScoringLimits) -> None:
+    """Refuse templates whose own texts cannot fit; meant for configuration time.
+
+    Args:
+        frame: of the compact form, the last resort.
+        limits: of the judge.
+
+    Raises:
+        ScoringError: fewer than ``MIN_DATA_TOKENS`` tokens would be left for the sample.
+    """
+    room = limits.allowed_length - len(frame)
+    if room < MIN_DATA_TOKENS:
+        raise ScoringError(
+            f"scoring: the compact template takes {len(frame)} of {limits.allowed_length} tokens "
+            f"(cap {limits.cap} − margin {limits.safety_margin} − max_new_tokens "
+            f"{limits.max_new_tokens}), which leaves {max(room, 0)} for question and response",
+            "Shorten compact_header and compact_instruction, or raise the cap.",
+        )
+
+
+def cut_middle(ids: Sequence[int], length: int) -> tuple[int, ...]:
+    """The first and last ids, ``length`` in all; of an odd length the end gets one more."""
+    if len(ids) <= length:
+        return tuple(ids)
+    head = length // 2
+    tail = length - head
+    return (*ids[:head], *ids[len(ids) - tail :]) if tail else tuple(ids[:head])
+
+
+def clip_parts(prompt: EncodedPrompt, allowed_length: int) -> EncodedPrompt:
+    """The prompt within ``allowed_length``; prefix, between and suffix whole.
+
+    The response gives way first, down to ``KEPT_RESPONSE_TOKENS`` (or half of the room for data,
+    if that is less): its opening and its final answer. Only then is the question cut.
+
+    Raises:
+        ScoringError: the trusted parts alone are longer than ``allowed_length``.
+    """
+    frame = len(prompt.prefix) + len(prompt.between) + len(prompt.suffix)
+    room = allowed_length - frame
+    if room < 0:
+        raise ScoringError(
+            f"scoring: the template takes {frame} tokens, but only {allowed_length} are allowed",
+            "Shorten the template or raise the cap.",
+        )
+    if len(prompt.response) + len(prompt.question) <= room:
+        return prompt
+    floor = min(len(prompt.response), KEPT_RESPONSE_TOKENS, room // 2)
+    kept_response = max(room - len(prompt.question), floor)
+    kept_question = room - kept_response
+    return EncodedPrompt(
+        prompt.prefix,
+        cut_middle(prompt.response, kept_response),
+        prompt.between,
+        cut_middle(prompt.question, kept_question),
+        prompt.suffix,
+    )
+
+
+def clip_encoded(input_ids: Ids, attention_mask: Ids, allowed_length: int) -> tuple[Ids, Ids, Ids]:
+    """Clip encoded sequences to ``allowed_length`` and recompute the position ids.
+
+    Padding (mask 0) is dropped where the sequence is too long; then the middle is cut so that
+    the first and the last tokens survive. A batch (a 2-d tensor) keeps a common width: shorter
+    rows keep padding on the side where they had it (left when both).
+
+    Args:
+        input_ids: list of ids, or a tensor of shape (L,) or (B, L).
+        attention_mask: of the same type and shape; 1 where there is a token.
+        allowed_length: longest result, at least 1.
+
+    Returns:
+        input_ids, attention_mask, position_ids, all of the type given and of one shape; the
+        position of a padding token is 0.
+
+    Raises:
+        ScoringError: ``allowed_length`` is below 1.
+        ValueError: shapes differ.
+    """
+    if allowed_length < 1:
+        raise ScoringError(
+            f"scoring: allowed length is {allowed_length}", "Raise the cap of the judge."
+        )
+    if isinstance(input_ids, torch.Tensor):
+        return _clip_tensor(input_ids, attention_mask, allowed_length)
+    if len(input_ids) != len(attention_mask):
+        raise ValueError(f"{len(input_ids)} ids but {len(attention_mask)} mask entries")
+    ids, mask = _clip_row(list(input_ids), list(attention_mask), allowed_length)
+    return ids, mask, position_ids(mask)
+
+
+def position_ids(mask: Sequence[int]) -> list[int]:
+    """0, 1, 2, … over the tokens with mask 1; padding gets the position before it, at least 0."""
+    positions, count = [], 0
+    for bit in mask:
+        count += 1 if bit else 0
+        positions.append(max(count - 1, 0) if bit else 0)
+    return positions
+
+
+def _clip_row(ids: list[int], mask: list[int], allowed: int) -> tuple[list[int], list[int]]:
+    if len(ids) <= allowed:
+        return ids, mask
+    real = [i for i, bit in zip(ids, mask, strict=True) if bit]
+    kept = list(cut_middle(real, allowed))
+    pad_id = next((i for i, bit in zip(ids, mask, strict=True) if not bit), 0)
+    padding = allowed - len(kept)
+    if not padding:
+        return kept, [1] * len(kept)
+    pads, zeros, ones = [pad_id] * padding, [0] * padding, [1] * len(kept)
+    right_padded = bool(mask[0]) and not mask[-1]
+    return (kept + pads, ones + zeros) if right_padded else (pads + kept, zeros + ones)
+
+
+def _clip_tensor(ids: Any, mask: Any, allowed: int) -> tuple[Any, Any, Any]:
+    if ids.shape != mask.shape or ids.dim() not in (1, 2):
+        raise ValueError(f"input_ids {tuple(ids.shape)} and attention_mask {tuple(mask.shape)}")
+    rows = ids.reshape(-1, ids.shape[-1]).tolist()
+    masks = mask.reshape(-1, mask.shape[-1]).tolist()
+    clipped = [_clip_row(r, m, allowed) for r, m in zip(rows, masks, strict=True)]
+    width = min(ids.shape[-1], allowed)
+    shape = (*ids.shape[:-1], width)
+
+    def build(values: list[list[int]], like: Any) -> Any:
+        return torch.tensor(values, dtype=like.dtype, device=like.device).reshape(shape)
+
+    return (
+        build([r for r, _ in clipped], ids),
+        build([m for _, m in clipped], mask),
+        build([position_ids(m) for _, m in clipped], ids),
+    )

@@ -1,0 +1,105 @@
+"""A real tokenizer, trained in a moment, and a scripted engine."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from refblend.rollout.base import Generation, GenerationRequest
+from refblend.scoring.templates import ScoringTemplates, load_templates
+
+CHATML = (
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+CORPUS = [
+    "Rate the answer.\nAnswer: [[6+3=9.\n#### 9]]\nQuestion: [[Tom has 6 eggs.]]",
+    "Work it out. End with one \\box{x}.",
+    "6+3=9:99+\\box{1.00}\n===\n12-5=7:78-\\box{0.05}",
+    "How many eggs are there now? Then 5 get lost. How many are left?",
+] * 4
+
+
+def train(chat: bool, individual_digits: bool = True, bos: bool = False) -> PreTrainedTokenizerFast:
+    tokenizer = Tokenizer(models.BPE())
+    steps = [pre_tokenizers.Digits(individual_digits=individual_digits)]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [*steps, pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tool_call>", "[CLS]"]
+    tokenizer.train_from_iterator(
+        CORPUS,
+        trainers.BpeTrainer(
+            vocab_size=420,
+            special_tokens=special,
+            initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+            show_progress=False,
+        ),
+    )
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="<|endoftext|>",
+        eos_token="<|im_end|>",
+        additional_special_tokens=["<|im_start|>", "<tool_call>", "[CLS]"],
+        model_max_length=2048,
+        clean_up_tokenization_spaces=False,
+    )
+    if chat:
+        fast.chat_template = CHATML
+    return fast
+
+
+@pytest.fixture(scope="session")
+def chat_tokenizer() -> PreTrainedTokenizerFast:
+    return train(chat=True)
+
+
+@pytest.fixture(scope="session")
+def plain_tokenizer() -> PreTrainedTokenizerFast:
+    return train(chat=False, individual_digits=False)
+
+
+@pytest.fixture(scope="session")
+def embedded() -> ScoringTemplates:
+    return load_templates("params/scoring/embedded.yaml")
+
+
+@pytest.fixture(scope="session")
+def general() -> ScoringTemplates:
+    return load_templates("params/scoring/default.yaml")
+
+
+class ScriptedEngine:
+    """Answers every prompt with the text that ``answer`` gives for it."""
+
+    def __init__(self, tokenizer, answer: Callable[[str], str], max_model_len: int = 2048) -> None:
+        self.tokenizer, self.answer, self.max_model_len = tokenizer, answer, max_model_len
+        self.weight_version = 0
+        self.calls: list[Sequence[GenerationRequest]] = []
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
+        self.calls.append(requests)
+        answers = []
+        for request in requests:
+            text = self.answer(self.tokenizer.decode(list(request.prompt_ids)))
+            ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+            reason = "stop" if len(ids) <= request.max_new_tokens else "length"
+            ids = ids[: request.max_new_tokens]
+            answers.append(Generation(ids, [0.0] * len(ids), reason, 0))
+        return answers
+
+    def prefix_cache_hit_rate(self) -> float | None:
+        return 0.5
+
+    def load_weights(self, weights, version) -> None:
+        raise NotImplementedError
+
+    def shutdown(self) -> None:
+        pass
+
+
+@pytest.fixture
+def scripted():
+    return ScriptedEngine
