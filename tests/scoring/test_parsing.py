@@ -1,0 +1,225 @@
+"""The parser's decisions, each by an example; and that nothing makes it raise."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refblend.scoring.parsing import parse_score
+
+VALID = [
+    (r"\box{0.7}", 0.7),
+    (r"\boxed{0.7}", 0.7),
+    (r"\box{1}", 1.0),
+    (r"\box{0}", 0.0),
+    (r"\box{.5}", 0.5),
+    (r"\box{1.}", 1.0),
+    (r"\box{ 0.25 }", 0.25),
+    (r"\box {0.25}", 0.25),
+    (r"\ box { 0 . 2 5 }", 0.25),
+    (r"\box{0,25}", 0.25),
+    (r"\box{1,000}", 1.0),
+    (r"\box{85%}", 0.85),
+    (r"\box{85 \%}", 0.85),
+    (r"\box{100 percent}", 1.0),
+    (r"\box{0,5%}", 0.005),
+    (r"\box{3/4}", 0.75),
+    (r"\box{\frac{3}{4}}", 0.75),
+    (r"\boxed{\dfrac{1}{8}}", 0.125),
+    (r"\box{0.9/1.0}", 0.9),
+    (r"\box{$0.5$}", 0.5),
+    (r"\box{0.5\,}", 0.5),
+    (r"\box{2e-1}", 0.2),
+    (r"\box{+0.4}", 0.4),
+    (r"\box{-0.0}", 0.0),
+    (r"\BOX{0.3}", 0.3),
+    (r"first \box{0.2}, no: \box{0.9}", 0.9),
+    (r"\box{0.9} and then \box{0.2", 0.9),
+    (r"\box{\box{0.6}}", 0.6),
+    (r"\box{0.1 \box{0.6}", 0.6),
+    ("13-10=3+38=41:44+15-\\box{0.37}", 0.37),
+    ("\\box{0.4}\nand some babble", 0.4),
+]
+INVALID = [
+    "",
+    "0.7",
+    r"\box{}",
+    r"\box{x}",
+    r"\box{nan}",
+    r"\box{NaN}",
+    r"\box{inf}",
+    r"\box{1.2}",
+    r"\box{-0.1}",
+    r"\box{101%}",
+    r"\box{5/4}",
+    r"\box{1/0}",
+    r"\box{0/0}",
+    r"\box{-1/-0}",
+    r"\box{about 0.7}",
+    r"\box{0.7 of 1}",
+    r"\box{0.3 0.4}",
+    r"\box{0.5",
+    r"box{0.5}",
+    r"\fbox{0.5}",
+    r"\box(0.5)",
+    r"\box{٠.٥}",
+    r"\box{0.2} \box{2}",
+    r"\box{0.2} \box{bad}",
+    r"\box{" + "9" * 5000 + "}",
+    r"\box{" + "9" * 150 + "e999}",
+    r"\box{" + "0" * 300 + "}",
+]
+
+
+@pytest.mark.parametrize(("text", "score"), VALID)
+def test_valid(text: str, score: float) -> None:
+    result = parse_score(text)
+    assert result.valid
+    assert result.path == "text"
+    assert result.score == pytest.approx(score, abs=1e-12)
+    assert math.copysign(1.0, result.score) == 1.0
+
+
+@pytest.mark.parametrize("text", INVALID)
+def test_invalid(text: str) -> None:
+    result = parse_score(text)
+    assert (result.score, result.valid, result.path) == (0.5, False, "default")
+
+
+def test_invalid_score_is_an_option() -> None:
+    assert parse_score("nothing", invalid_score=0.25).score == 0.25
+
+
+def encode(tokenizer, text: str) -> list[int]:
+    return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+@pytest.mark.parametrize(
+    ("text", "score"),
+    [
+        (r"3+4=7:77+\box{0.37", 0.37),
+        (r"\box{0.3", 0.3),
+        ("box{0.8}", 0.8),
+        ("box(0.8)", 0.8),
+        ("\\bo\nx{0. 8 1}", 0.81),
+        ("boxed {0.4}", 0.4),
+    ],
+)
+def test_token_parser_reads_what_the_text_parser_cannot(text, score, chat_tokenizer) -> None:
+    result = parse_score(text, encode(chat_tokenizer, text), chat_tokenizer)
+    assert (result.score, result.valid, result.path) == (pytest.approx(score), True, "token")
+
+
+@pytest.mark.parametrize("text", [r"\box{0", r"\box{1", r"\box{", r"\box{8.5", "0.7", "a box", ""])
+def test_token_parser_does_not_guess(text: str, chat_tokenizer) -> None:
+    result = parse_score(text, encode(chat_tokenizer, text), chat_tokenizer)
+    assert (result.score, result.valid, result.path) == (0.5, False, "default")
+
+
+def test_out_of_range_box_is_not_rescued_by_tokens(chat_tokenizer) -> None:
+    text = r"\box{1.7}"
+    assert not parse_score(text, encode(chat_tokenizer, text), chat_tokenizer).valid
+
+
+def test_special_tokens_of_the_judge_are_not_text(chat_tokenizer) -> None:
+    ids = [*encode(chat_tokenizer, r"\box{0.3"), chat_tokenizer.eos_token_id]
+    text = chat_tokenizer.decode(ids, skip_special_tokens=True)
+    assert parse_score(text, ids, chat_tokenizer).score == pytest.approx(0.3)
+
+
+def logprobs(tokenizer, text: str, changes: dict[int, dict[str, float]]):
+    """Certain tokens, except where ``changes`` gives probabilities by position."""
+    rows = []
+    for position, token in enumerate(encode(tokenizer, text)):
+        row = {token: 0.0}
+        if position in changes:
+            row = {
+                encode(tokenizer, digit)[0]: math.log(p) for digit, p in changes[position].items()
+            }
+        rows.append(row)
+    return rows
+
+
+def position_of(tokenizer, text: str, characters: int) -> int:
+    """Index of the token that covers character number ``characters``."""
+    ids, seen = encode(tokenizer, text), 0
+    for index, token in enumerate(ids):
+        seen += len(tokenizer.decode([token]))
+        if seen > characters:
+            return index
+    raise AssertionError
+
+
+def test_expected_value_of_digits(chat_tokenizer) -> None:
+    text = r"\box{0.37}"
+    tenths = position_of(chat_tokenizer, text, 7)
+    hundredths = position_of(chat_tokenizer, text, 8)
+    top = logprobs(
+        chat_tokenizer, text, {tenths: {"3": 0.5, "5": 0.3, "x": 0.2}, hundredths: {"7": 1.0}}
+    )
+    result = parse_score(
+        text, encode(chat_tokenizer, text), chat_tokenizer, top, score_mode="expected"
+    )
+    # 0.8 of the mass is on digits: (0.5·3 + 0.3·5) / 0.8 = 3.75 tenths, and 7 hundredths.
+    assert result.score == pytest.approx(0.375 + 0.07)
+    assert result.path == "text"
+    assert parse_score(text, encode(chat_tokenizer, text), chat_tokenizer, top).score == 0.37
+
+
+@pytest.mark.parametrize(
+    ("text", "p_one", "expected"),
+    [(r"\box{0.50}", 0.2, 0.2 + 0.8 * 0.5), (r"\box{1.00}", 0.6, 0.6 + 0.4 * 0.5)],
+)
+def test_expected_value_of_the_leading_digit(text, p_one, expected, chat_tokenizer) -> None:
+    lead = position_of(chat_tokenizer, text, 5)
+    top = logprobs(chat_tokenizer, text, {lead: {"1": p_one, "0": 1 - p_one}})
+    result = parse_score(
+        text, encode(chat_tokenizer, text), chat_tokenizer, top, score_mode="expected"
+    )
+    assert result.score == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("text", [r"\box{30%}", r"\box{3/10}", r"\box{0.30"])
+def test_expected_value_needs_a_plain_decimal(text: str, chat_tokenizer) -> None:
+    ids = encode(chat_tokenizer, text)
+    top = logprobs(chat_tokenizer, text, {})
+    result = parse_score(text, ids, chat_tokenizer, top, score_mode="expected")
+    assert result.score == pytest.approx(0.3)
+
+
+def test_expected_value_looks_at_the_box_that_was_read(chat_tokenizer) -> None:
+    text = r"\box{0.30} \box{0"
+    ids = encode(chat_tokenizer, text)
+    result = parse_score(
+        text, ids, chat_tokenizer, logprobs(chat_tokenizer, text, {}), score_mode="expected"
+    )
+    assert result.score == pytest.approx(0.3)
+
+
+BABBLE = ["\\box{", "\\boxed", "{", "}", "\\frac", "0", "1", ".", ",", "/", "%", "-", "nan", "e9"]
+
+
+@given(st.one_of(st.text(max_size=60), st.lists(st.sampled_from(BABBLE), max_size=20).map("".join)))
+def test_never_raises_and_stays_in_range(chat_tokenizer, text: str) -> None:
+    check_parser(chat_tokenizer, text)
+
+
+def check_parser(tokenizer, text: str) -> None:
+    """Invariants of the parser for one text, alone and with its tokens."""
+    ids = tokenizer(text.encode("utf-8", "replace").decode(), add_special_tokens=False)["input_ids"]
+    top = [{i: -0.1, 300: -2.5, 30: float("-inf")} for i in ids]
+    for result in (
+        parse_score(text),
+        parse_score(text, ids, tokenizer),
+        parse_score(text, ids, tokenizer, top, score_mode="expected"),
+    ):
+        assert 0.0 <= result.score <= 1.0
+        assert result.valid == (result.path in ("text", "token"))
+        assert result.valid or result.score == 0.5
+
+
+@given(st.integers(0, 100))
+def test_round_trip(hundredths: int) -> None:
+    text = f"13-10=3:33+\\box{{{hundredths / 100:.2f}}}"
+    assert parse_score(text).score == pytest.approx(hundredths / 100)
