@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refblend.ppo.masking import masked_fill, masked_sum, masked_whiten
+from refblend.ppo.masking import masked_fill, masked_sum, masked_whiten, upcast
 
 GroupIndex = Sequence[Hashable] | np.ndarray[Any, Any] | Tensor
 """For each of the B rows the id of its prompt; rows of equal ids form a group."""
@@ -34,18 +34,31 @@ def group_numbers(index: GroupIndex, rows: int) -> Tensor:
 
 
 def _group_moments(scores: Tensor, index: GroupIndex) -> tuple[Tensor, Tensor, Tensor]:
-    """For each row its group's size, mean and unbiased standard deviation (nan for one row)."""
+    """For each row its group's size, mean and unbiased standard deviation (nan for one row).
+
+    ``scores`` are float64. The mean of equal scores is exactly that score: a rounding error would
+    be divided by a standard deviation of its own size, and a group without signal get one.
+    """
     groups = group_numbers(index, scores.shape[0]).to(scores.device)
     count = int(groups.max()) + 1 if len(groups) else 0
     zeros = torch.zeros(count, dtype=scores.dtype, device=scores.device)
     sizes = zeros.index_add(0, groups, torch.ones_like(scores))
     means = zeros.index_add(0, groups, scores) / sizes
+    low = zeros.scatter_reduce(0, groups, scores, "amin", include_self=False)
+    high = zeros.scatter_reduce(0, groups, scores, "amax", include_self=False)
+    means = torch.where(low == high, low, means)
     squares = zeros.index_add(0, groups, (scores - means[groups]).square())
     return sizes[groups], means[groups], (squares / (sizes - 1)).sqrt()[groups]
 
 
-def _on_tokens(per_row: Tensor, response_mask: Tensor) -> Tensor:
-    return masked_fill(per_row.unsqueeze(-1).expand(response_mask.shape), response_mask)
+def _scores(token_level_rewards: Tensor, response_mask: Tensor) -> Tensor:
+    """s = Σ_t r_t of each row, (B,) float64."""
+    return masked_sum(token_level_rewards.double(), response_mask, dim=-1)
+
+
+def _on_tokens(per_row: Tensor, response_mask: Tensor, dtype: torch.dtype) -> Tensor:
+    column = per_row.to(dtype).unsqueeze(-1)
+    return masked_fill(column.expand(response_mask.shape), response_mask)
 
 
 @torch.no_grad()
@@ -94,13 +107,13 @@ def compute_grpo_outcome_advantage(
     Raises:
         ValueError: not one group id a row, or the shapes differ.
     """
-    scores = masked_sum(token_level_rewards, response_mask, dim=-1)
+    scores = _scores(token_level_rewards, response_mask)
     sizes, means, deviations = _group_moments(scores, index)
     advantages = scores - torch.where(sizes > 1, means, torch.zeros_like(means))
     if norm_adv_by_std_in_grpo:
         spread = torch.where(sizes > 1, deviations, torch.ones_like(deviations))
         advantages = advantages / (spread + GROUP_EPSILON)
-    tokens = _on_tokens(advantages, response_mask)
+    tokens = _on_tokens(advantages, response_mask, upcast(token_level_rewards).dtype)
     return tokens, tokens
 
 
@@ -115,10 +128,11 @@ def compute_rloo_outcome_advantage(
     Raises:
         ValueError: not one group id a row, or the shapes differ.
     """
-    scores = masked_sum(token_level_rewards, response_mask, dim=-1)
+    scores = _scores(token_level_rewards, response_mask)
     sizes, means, _ = _group_moments(scores, index)
     others = sizes / (sizes - 1).clamp(min=1) * (scores - means)
-    tokens = _on_tokens(torch.where(sizes > 1, others, scores), response_mask)
+    chosen = torch.where(sizes > 1, others, scores)
+    tokens = _on_tokens(chosen, response_mask, upcast(token_level_rewards).dtype)
     return tokens, tokens
 
 
@@ -153,10 +167,11 @@ def compute_reinforce_plus_plus_baseline_outcome_advantage(
     Raises:
         ValueError: fewer than two response tokens in the batch, or not one group id a row.
     """
-    scores = masked_sum(token_level_rewards, response_mask, dim=-1)
+    scores = _scores(token_level_rewards, response_mask)
     sizes, means, _ = _group_moments(scores, index)
     centred = scores - torch.where(sizes > 1, means, torch.zeros_like(means))
-    tokens = masked_whiten(_on_tokens(centred, response_mask), response_mask)
+    tokens = _on_tokens(centred, response_mask, upcast(token_level_rewards).dtype)
+    tokens = masked_whiten(tokens, response_mask)
     return tokens, tokens
 
 
@@ -180,4 +195,5 @@ def compute_remax_outcome_advantage(
             f"{rewards.shape[0]} rows"
         )
     to_go = masked_fill(rewards.flip(-1).cumsum(-1).flip(-1), response_mask)
-    return _on_tokens(rewards.sum(-1) - reward_baselines, response_mask), to_go
+    difference = rewards.sum(-1) - reward_baselines
+    return _on_tokens(difference, response_mask, rewards.dtype), to_go

@@ -233,7 +233,10 @@ def compute_entropy_loss(
     global_batch_size: float | None = None,
     loss_scale_factor: float | None = None,
 ) -> Tensor:
-    """The aggregated entropy (``actor/entropy``); the policy loss is L − ``entropy_coeff`` × this."""
+    """The aggregated entropy H (``actor/entropy``).
+
+    The policy loss is L − ``entropy_coeff`` · H; ``entropy`` (B, T) carries gradients.
+    """
     return agg_loss(
         entropy,
         response_mask,

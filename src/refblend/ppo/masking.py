@@ -63,6 +63,8 @@ def masked_whiten(values: Tensor, mask: Tensor, shift_mean: bool = True) -> Tens
     Raises:
         ValueError: fewer than two positions are selected.
     """
-    mean = masked_mean(values, mask)
-    whitened = (masked_fill(values, mask) - mean) * torch.rsqrt(masked_var(values, mask) + 1e-8)
-    return masked_fill(whitened if shift_mean else whitened + mean, mask)
+    exact = values.double()  # in float32 equal values far from 0 would differ from their mean
+    mean = masked_mean(exact, mask)
+    whitened = (masked_fill(exact, mask) - mean) * torch.rsqrt(masked_var(exact, mask) + 1e-8)
+    result = masked_fill(whitened if shift_mean else whitened + mean, mask)
+    return result.to(upcast(values).dtype)

@@ -128,7 +128,7 @@ def entropy_to_weight_inverse(
     return _max(max_weight) * normalised_entropy(avg_entropy, entropy_high_threshold)
 
 
-def _progress(step: int, steps: float) -> float:
+def warmed_ramp(step: int, steps: float) -> float:
     """Share of the ramp that is done at this 1-based step; 1 without a ramp."""
     return 1.0 if steps <= 0 else min(max(step / steps, 0.0), 1.0)
 
@@ -176,12 +176,12 @@ def schedule_weight(
         raise ValueError(f"schedule_warmup_share={warmup_share} must lie in [0, 1]")
     if step < 0 or total_steps < 1:
         raise ValueError(f"step={step} must be ≥ 0 and total_steps={total_steps} ≥ 1")
-    return _max(max_weight) * RAMPS[schedule](_progress(step, warmup_share * total_steps))
+    return _max(max_weight) * RAMPS[schedule](warmed_ramp(step, warmup_share * total_steps))
 
 
 def warmed_max_weight(max_weight: float, step: int, warmup_steps: int) -> float:
     """w_max·min(1, step/warmup_steps): w_max small at the start (spec, section 7)."""
-    return _max(max_weight) * _progress(step, warmup_steps)
+    return _max(max_weight) * warmed_ramp(step, warmup_steps)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Rewards: rule-based scoring of answers, and the representation-alignment bonus."""

@@ -1,0 +1,92 @@
+"""The representation-alignment bonus: stay near the gold solution's meaning while uncertain.
+
+When the actor's average entropy reaches a threshold, each response is given
+weight × cos(h_response, h_gold), h the mean of the frozen reference model's last hidden states,
+spread evenly over its tokens (design.md; off by default). Pure functions on tensors.
+"""
+
+import torch
+from torch import Tensor
+
+from refblend.ppo.masking import masked_fill, upcast
+from refblend.ppo.weights import warmed_ramp
+
+
+def pool_hidden(hidden: Tensor, mask: Tensor) -> Tensor:
+    """Mean of the hidden states (B, L, H) over the selected tokens (B, L): (B, H).
+
+    A row without tokens is all 0; its cosine with anything is 0.
+
+    Raises:
+        ValueError: the shapes do not fit.
+    """
+    if hidden.shape[:2] != mask.shape:
+        raise ValueError(
+            f"hidden {tuple(hidden.shape)} and mask {tuple(mask.shape)} must share (B, L)"
+        )
+    selected = mask.bool().unsqueeze(-1)
+    kept = torch.where(selected, upcast(hidden), torch.zeros((), dtype=upcast(hidden).dtype))
+    return kept.sum(1) / selected.sum(1).clamp(min=1)
+
+
+def cosine_similarity(first: Tensor, second: Tensor) -> Tensor:
+    """Cosine of paired rows, (B, H) × (B, H) → (B,) in [−1, 1]; 0 where a row is all 0.
+
+    Rows are scaled by their largest entry first, so very large or small states neither overflow
+    nor vanish.
+
+    Raises:
+        ValueError: the shapes differ.
+    """
+    if first.shape != second.shape:
+        raise ValueError(f"{tuple(first.shape)} and {tuple(second.shape)} must have one shape")
+
+    def unit(x: Tensor) -> Tensor:
+        x = upcast(x)
+        largest = x.abs().amax(-1, keepdim=True)
+        scaled = x / torch.where(largest > 0, largest, torch.ones_like(largest))
+        norm = scaled.norm(dim=-1, keepdim=True)
+        return scaled / torch.where(norm > 0, norm, torch.ones_like(norm))
+
+    return (unit(first) * unit(second)).sum(-1).clamp(-1.0, 1.0)
+
+
+def alignment_weight(
+    avg_entropy: float | Tensor,
+    step: int,
+    weight: float = 0.1,
+    warmup_steps: int = 0,
+    entropy_high_threshold: float = 0.32,
+) -> float:
+    """The bonus's weight at this 1-based step: 0 below the threshold, else the warmed-up weight.
+
+    Raises:
+        ValueError: a negative weight, a threshold that is not positive, or a NaN entropy.
+    """
+    entropy = float(avg_entropy)
+    if entropy != entropy:
+        raise ValueError("avg_entropy is NaN: the actor's log-probs are not finite")
+    if not weight >= 0 or not entropy_high_threshold > 0:
+        raise ValueError(
+            f"repr_align: weight={weight} must not be negative and "
+            f"entropy_high_threshold={entropy_high_threshold} must be positive"
+        )
+    return weight * warmed_ramp(step, warmup_steps) if entropy >= entropy_high_threshold else 0.0
+
+
+def alignment_bonus(similarity: Tensor, response_mask: Tensor, weight: float) -> Tensor:
+    """weight · cos / L on each of a response's L tokens, 0 elsewhere; (B,) → (B, T).
+
+    A row sums to weight · cos whatever its length; an empty row gets nothing.
+
+    Raises:
+        ValueError: not one similarity a row.
+    """
+    if similarity.shape != response_mask.shape[:1]:
+        raise ValueError(
+            f"similarity {tuple(similarity.shape)} must hold one value for each of the "
+            f"{response_mask.shape[0]} rows"
+        )
+    lengths = response_mask.bool().sum(-1, keepdim=True).clamp(min=1)
+    share = (weight * upcast(similarity)).unsqueeze(-1) / lengths
+    return masked_fill(share.expand(response_mask.shape), response_mask)

@@ -1,0 +1,87 @@
+"""Rule-based scoring of a response against a numeric gold answer, as for GSM8K.
+
+``strict`` reads the last ``#### number``, ``flexible`` the last number of the text. Unlike verl
+we scan the whole text (not its last 300 characters), accept ``#### 42.``, and compare values, so
+that 42, 42.0, $42 and 42. are one answer. A minus counts as a sign only where it cannot be a
+subtraction: ``50-8`` ends in 8. ``3,000`` is 3000; every comma between digits is dropped.
+"""
+
+import re
+from collections import deque
+from decimal import Decimal
+from typing import Literal
+
+from refblend.errors import DataError
+
+Method = Literal["strict", "flexible"]
+
+_DIGITS = r"(?:[0-9][0-9,]*(?:\.[0-9]+)?|\.[0-9]+)"
+_NUMBER = re.compile(
+    r"(?P<sign>(?<![0-9A-Za-z.)\]])[-−+])?(?:\\?\$\s?)?(?P<inner>[-−])?"
+    rf"(?P<digits>{_DIGITS})"
+)
+_MARKER = "####"
+
+
+def _value(match: re.Match[str]) -> Decimal:
+    # "-$5" has the sign before the currency, "$-5" behind it
+    negative = match["sign"] in ("-", "−") or match["inner"] is not None
+    value = Decimal(match["digits"].replace(",", ""))
+    return value.copy_negate() if negative else value  # unary minus would round to 28 digits
+
+
+def extract_number(text: str, method: Method = "strict") -> Decimal | None:
+    """The answer's value; None where the text has none in the form that ``method`` wants.
+
+    Raises:
+        ValueError: an unknown method.
+    """
+    if method == "flexible":
+        last = deque(_NUMBER.finditer(text), maxlen=1)
+        return _value(last[0]) if last else None
+    if method != "strict":
+        raise ValueError(f"method={method!r} is unknown: use strict or flexible")
+    # from the end, so that a marker without a number does not hide the one before it
+    end = len(text)
+    while (start := text.rfind(_MARKER, 0, end)) >= 0:
+        position = start + len(_MARKER)
+        while position < len(text) and text[position].isspace():
+            position += 1
+        found = _NUMBER.match(text, position)
+        if found is not None:
+            return _value(found)
+        end = start
+    return None
+
+
+def compute_score(
+    solution_str: str,
+    ground_truth: str,
+    method: Method = "strict",
+    format_score: float = 0.0,
+    score: float = 1.0,
+) -> float:
+    """Score a response: ``score`` if right, ``format_score`` if it has a wrong answer, 0 if none.
+
+    Args:
+        solution_str: the response's text.
+        ground_truth: the gold answer, a number as text; commas, ``$`` and a final dot do not count.
+        method: which number of the response is its answer.
+        format_score: given for an answer that is wrong but readable.
+        score: given for the right answer.
+
+    Raises:
+        DataError: the gold answer is not a number.
+        ValueError: an unknown method.
+    """
+    gold = _NUMBER.fullmatch(str(ground_truth).strip().rstrip(".").rstrip(","))
+    if gold is None:
+        raise DataError(
+            f"the ground truth {str(ground_truth)[:80]!r} is not a number",
+            "Correct the data, or name a function for such answers in "
+            "reward.custom_reward_function.",
+        )
+    answer = extract_number(solution_str, method)
+    if answer is None:
+        return 0.0
+    return score if answer == _value(gold) else format_score
