@@ -1,0 +1,51 @@
+# The one task runner: `make` lists the targets.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+LOCK ?= requirements/cpu.lock
+PYTHON ?= python3.11
+CORES ?= all
+CODE := src tests scripts benchmarks
+# Waiting OpenMP threads must sleep, or busy processes starve one another.
+export OMP_WAIT_POLICY := PASSIVE
+
+.PHONY: help env study smoke test test-slow lint bench clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
+
+env: ## create .venv from requirements/cpu.lock (LOCK=requirements/gpu.lock for CUDA); no-op when unchanged
+	@scripts/make_env.sh $(PYTHON) $(VENV) $(LOCK)
+
+study: env ## train and report milestone M1 at scale cpu
+	$(BIN)/snakemake m1 --cores $(CORES) --workflow-profile workflow/profiles/default
+	@echo "Report: results/cpu/m1/report.md"
+
+smoke: env ## the same workflow, a few minutes long
+	$(BIN)/snakemake smoke --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=smoke
+
+test: env ## the fast tests, real engines included
+	$(BIN)/pytest -m "not slow and not gpu"
+
+test-slow: env ## the tests that take minutes
+	$(BIN)/pytest -m "slow and not gpu"
+
+lint: env ## ruff, mypy, snakefmt and snakemake's own lint
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/mypy
+	$(BIN)/snakefmt --check Snakefile workflow
+	$(BIN)/snakemake --lint
+
+bench: env ## measure the trainer's stages on this machine
+	@shopt -s nullglob; found=(benchmarks/bench_*.py); \
+	if [ $${#found[@]} -eq 0 ]; then echo "There are no benchmarks/bench_*.py yet."; exit 1; fi; \
+	for script in "$${found[@]}"; do echo "== $$script"; $(BIN)/python "$$script"; done
+
+clean: ## remove caches and build leftovers; data, models, runs and results stay
+	rm -rf build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests scripts benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,100 @@
+"""The environment's files: locks, their pruning, and `make env`."""
+
+import importlib.util
+import re
+import subprocess
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def lock_closure() -> ModuleType:
+    spec = importlib.util.spec_from_file_location(
+        "lock_closure", ROOT / "scripts" / "lock_closure.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["cpu.lock", "gpu.lock"])
+def test_locks_hold_exact_pins_only(name: str) -> None:
+    lines = (ROOT / "requirements" / name).read_text().splitlines()
+    assert lines == sorted(lines, key=lambda line: line.split("==")[0])
+    for line in lines:
+        assert re.fullmatch(r"[a-z0-9-]+==[0-9][A-Za-z0-9.+]*", line), line
+
+
+def test_cpu_lock_leaves_out_cuda(lock_closure: ModuleType) -> None:
+    pins = lock_closure.read_pins(ROOT / "requirements" / "cpu.lock")
+    assert not {"torchvision", "torchaudio", "torchcodec", "triton", "rliable"} & set(pins)
+    assert pins["torch"].startswith("torch==2.13.0")
+
+
+def test_lock_is_what_the_project_needs(lock_closure: ModuleType) -> None:
+    excluded = set(lock_closure.read_pins(ROOT / "requirements" / "overrides.txt"))
+    roots = lock_closure.project_requirements(ROOT / "pyproject.toml")
+    needed, missing = lock_closure.closure(roots, excluded)
+    pins = lock_closure.read_pins(ROOT / "requirements" / "cpu.lock")
+    assert missing == set()
+    assert set(pins) == needed
+    for requirement in roots:
+        version = pins[requirement.name.lower()].split("==")[1]
+        assert requirement.specifier.contains(version, prereleases=True), requirement
+
+
+def test_closure_follows_extras_and_markers(
+    lock_closure: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metadata = {
+        "a": ["b[fast]>=1", 'never; sys_platform == "never"'],
+        "b": ['c; extra == "fast"', 'd; extra == "slow"', "E_x"],
+        "c": ["a"],
+        "e-x": ["out"],
+    }
+
+    def requires(name: str) -> list[str]:
+        if name not in metadata:
+            raise lock_closure.importlib.metadata.PackageNotFoundError(name)
+        return metadata[name]
+
+    monkeypatch.setattr(lock_closure.importlib.metadata, "requires", requires)
+    roots = [Requirement("a"), Requirement("gone")]
+    needed, missing = lock_closure.closure(roots, excluded={"out"})
+    assert needed == {"a", "b", "c", "e-x", "gone"}
+    assert missing == {"gone"}
+
+
+def make_env(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [str(ROOT / "scripts" / "make_env.sh"), *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+def test_make_env_without_python(tmp_path: Path) -> None:
+    done = make_env("python3.11-absent", str(tmp_path / "venv"), "requirements/cpu.lock")
+    assert done.returncode == 2
+    assert "Python 3.11 was not found" in done.stderr
+    assert "PYTHON=" in done.stderr
+    assert not (tmp_path / "venv").exists()
+
+
+def test_make_env_without_lock(tmp_path: Path) -> None:
+    done = make_env("python3.11", str(tmp_path / "venv"), "requirements/no.lock")
+    assert done.returncode == 2
+    assert "no.lock does not exist" in done.stderr
+
+
+def test_make_help_names_every_target() -> None:
+    done = subprocess.run(["make", "-s", "-C", str(ROOT)], capture_output=True, text=True)
+    shown = set(re.findall(r"^ +make ([a-z-]+) ", done.stdout, flags=re.MULTILINE))
+    assert {"env", "study", "test", "lint", "smoke", "bench", "clean"} <= shown
+    phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    assert phony is not None
+    assert shown == set(phony.group(1).split())
