@@ -9,7 +9,6 @@ BIN := $(VENV)/bin
 LOCK ?= requirements/cpu.lock
 PYTHON ?= python3.11
 CORES ?= all
-CODE := src tests scripts benchmarks
 # Waiting OpenMP threads must sleep, or busy processes starve one another.
 export OMP_WAIT_POLICY := PASSIVE
 
@@ -35,8 +34,8 @@ test-slow: env ## the tests that take minutes
 	$(BIN)/pytest -m "slow and not gpu"
 
 lint: env ## ruff, mypy, snakefmt and snakemake's own lint
-	$(BIN)/ruff check $(CODE)
-	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/snakemake --lint
@@ -48,4 +47,4 @@ bench: env ## measure the trainer's stages on this machine
 
 clean: ## remove caches and build leftovers; data, models, runs and results stay
 	rm -rf build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src tests scripts benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -3,6 +3,9 @@ import json
 import logging
 import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -227,3 +230,41 @@ def test_read_only_directory(
 def test_other_os_errors_pass_through(manager: CheckpointManager) -> None:
     with pytest.raises(ConnectionResetError), manager.staging(1):
         raise ConnectionResetError(errno.ECONNRESET, "lost the worker")
+
+
+SAVER = """
+import sys
+from pathlib import Path
+from refblend.trainer.checkpoint import CheckpointManager, write_state
+manager = CheckpointManager(Path(sys.argv[1]), keep_last=2, keep_best=True)
+ref = manager.latest_valid()
+step = ref.step if ref else 0
+while True:
+    step += 1
+    with manager.staging(step) as directory:
+        for name in ("actor", "critic"):
+            (directory / name).mkdir()
+            (directory / name / "model").write_bytes(bytes([step % 256]) * 200_000)
+        write_state(directory, {"step": step}, metric=step % 7)
+    print(step, flush=True)
+"""
+
+
+def test_kill_at_any_moment_leaves_whole_checkpoints(tmp_path: Path) -> None:
+    for saves in (1, 2, 4):
+        process = subprocess.Popen(
+            [sys.executable, "-c", SAVER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        reported = [int(process.stdout.readline()) for _ in range(saves)]
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        manager = CheckpointManager(tmp_path)
+        ref = manager.latest_valid()
+        assert ref is not None
+        assert ref.step >= reported[-1]  # what was reported as saved is there
+        assert [find_damage(manager.path(step)) for step in manager.steps()] == [None] * len(
+            manager.steps()
+        )
+        assert manager.load_state(ref) == {"step": ref.step}
