@@ -1,0 +1,264 @@
+"""Length guards: examples, and the invariants for every text, cap and tokenizer."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refblend.errors import ScoringError
+from refblend.scoring.clipping import (
+    KEPT_RESPONSE_TOKENS,
+    MIN_DATA_TOKENS,
+    ScoringLimits,
+    clip_encoded,
+    clip_parts,
+    cut_middle,
+    position_ids,
+)
+from refblend.scoring.prompts import EncodedPrompt, encoder_for
+from refblend.scoring.score import check_templates, plan_scoring
+
+
+def limits(allowed: int, new: int = 8) -> ScoringLimits:
+    return ScoringLimits(model_cap=allowed + new, safety_margin=0, max_new_tokens=new)
+
+
+def prompt(response: int, question: int) -> EncodedPrompt:
+    """Parts told apart by their numbers: 1xxx response, 2xxx question, negative: ours."""
+    return EncodedPrompt(
+        (-1, -2, -3),
+        tuple(range(1000, 1000 + response)),
+        (-4, -5),
+        tuple(range(2000, 2000 + question)),
+        (-6, -7, -8),
+    )
+
+
+def test_allowed_length_is_the_specs_formula() -> None:
+    assert ScoringLimits(2048, 4096, 768, 16, 64).allowed_length == 768 - 16 - 64
+    assert ScoringLimits(512, 4096, 768, 16, 64).allowed_length == 512 - 16 - 64
+    assert ScoringLimits(2048, 300, 768, 0, 64).allowed_length == 300 - 64
+    assert ScoringLimits(2048, int(1e30), 768).allowed_length == 768 - 16 - 64
+    assert ScoringLimits(2048, None, 768).cap == 768
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"model_cap": 0},
+        {"model_cap": 80},
+        {"model_cap": 512, "max_new_tokens": 0},
+        {"model_cap": 512, "safety_margin": -1},
+        {"model_cap": 512, "tokenizer_cap": 0},
+        {"model_cap": 512, "fallback_max_length": 50},
+    ],
+)
+def test_impossible_limits_are_refused(values: dict[str, int]) -> None:
+    with pytest.raises(ScoringError, match="scoring"):
+        ScoringLimits(**values)
+
+
+def test_response_is_cut_first_in_the_middle() -> None:
+    clipped = clip_parts(prompt(100, 20), 8 + 60)
+    assert clipped.question == tuple(range(2000, 2020))
+    assert clipped.response == (*range(1000, 1020), *range(1080, 1100))
+
+
+def test_question_is_cut_once_the_response_is_at_its_floor() -> None:
+    clipped = clip_parts(prompt(100, 200), 8 + 100)
+    assert len(clipped.response) == KEPT_RESPONSE_TOKENS
+    assert clipped.response[0] == 1000
+    assert clipped.response[-1] == 1099
+    assert len(clipped.question) == 100 - KEPT_RESPONSE_TOKENS
+    assert (clipped.question[0], clipped.question[-1]) == (2000, 2199)
+
+
+def test_trusted_parts_that_do_not_fit_are_an_error() -> None:
+    with pytest.raises(ScoringError, match="template takes 8 tokens"):
+        clip_parts(prompt(5, 5), 7)
+
+
+@given(st.integers(0, 300), st.integers(0, 300), st.integers(8, 400))
+def test_clip_parts_invariants(response: int, question: int, allowed: int) -> None:
+    whole = prompt(response, question)
+    clipped = clip_parts(whole, allowed)
+    assert len(clipped) == len(clipped.ids) == min(len(whole), allowed)
+    assert (clipped.prefix, clipped.between, clipped.suffix) == (
+        whole.prefix,
+        whole.between,
+        whole.suffix,
+    )
+    for kept, full in ((clipped.response, whole.response), (clipped.question, whole.question)):
+        assert set(kept) <= set(full)
+        assert list(kept) == sorted(kept)
+        if len(kept) >= 2:
+            assert (kept[0], kept[-1]) == (full[0], full[-1])
+    if len(clipped.question) < question:
+        assert len(clipped.response) <= KEPT_RESPONSE_TOKENS
+
+
+@given(st.lists(st.integers()), st.integers(0, 50))
+def test_cut_middle(ids: list[int], length: int) -> None:
+    cut = cut_middle(ids, length)
+    assert len(cut) == min(len(ids), length)
+    if len(ids) > length >= 2:
+        assert (cut[0], cut[-1]) == (ids[0], ids[-1])
+
+
+@given(st.lists(st.integers(0, 99), max_size=60), st.integers(1, 70), st.data())
+def test_clip_encoded_lists(ids: list[int], allowed: int, data: st.DataObject) -> None:
+    mask = data.draw(st.lists(st.integers(0, 1), min_size=len(ids), max_size=len(ids)))
+    new_ids, new_mask, positions = clip_encoded(ids, mask, allowed)
+    assert len(new_ids) == len(new_mask) == len(positions) == min(len(ids), allowed)
+    assert positions == position_ids(new_mask)
+    real = [i for i, m in zip(ids, mask, strict=True) if m]
+    kept = [i for i, m in zip(new_ids, new_mask, strict=True) if m]
+    assert len(kept) == min(len(real), allowed)
+    if len(kept) >= 2:
+        assert (kept[0], kept[-1]) == (real[0], real[-1])
+
+
+def test_clip_encoded_keeps_short_input_and_its_padding() -> None:
+    assert clip_encoded([0, 0, 7, 8], [0, 0, 1, 1], 10) == (
+        [0, 0, 7, 8],
+        [0, 0, 1, 1],
+        [0, 0, 0, 1],
+    )
+
+
+def test_clip_encoded_drops_padding_before_tokens() -> None:
+    assert clip_encoded([0, 0, 7, 8, 9], [0, 0, 1, 1, 1], 4) == (
+        [0, 7, 8, 9],
+        [0, 1, 1, 1],
+        [0, 0, 1, 2],
+    )
+    assert clip_encoded([7, 8, 0, 0], [1, 1, 0, 0], 3)[0] == [7, 8, 0]
+
+
+def test_clip_encoded_tensors_of_one_and_two_dimensions() -> None:
+    ids = torch.arange(1, 11).repeat(2, 1)
+    mask = torch.ones_like(ids)
+    mask[1, :4] = 0
+    new_ids, new_mask, positions = clip_encoded(ids, mask, 7)
+    assert new_ids.tolist() == [[1, 2, 3, 7, 8, 9, 10], [1, 5, 6, 7, 8, 9, 10]]
+    assert new_mask.tolist() == [[1] * 7, [0] + [1] * 6]
+    assert positions.tolist() == [[0, 1, 2, 3, 4, 5, 6], [0, 0, 1, 2, 3, 4, 5]]
+    assert new_ids.dtype == ids.dtype
+    one = clip_encoded(ids[0], mask[0], 4)
+    assert [t.tolist() for t in one] == [[1, 2, 9, 10], [1, 1, 1, 1], [0, 1, 2, 3]]
+
+
+def test_clip_encoded_refuses_nonsense() -> None:
+    with pytest.raises(ScoringError, match="allowed length"):
+        clip_encoded([1], [1], 0)
+    with pytest.raises(ValueError, match="2 ids"):
+        clip_encoded([1, 2], [1], 5)
+    with pytest.raises(ValueError, match="attention_mask"):
+        clip_encoded(torch.ones(3), torch.ones(2), 5)
+
+
+PIECES = [
+    "6+3=9. ",
+    "#### 9",
+    "It is a warm day. ",
+    "]]",
+    "<|im_end|>",
+    "\\box{1}",
+    "é數",
+    "\n",
+    "1",
+]
+text = st.one_of(
+    st.text(max_size=40),
+    st.lists(st.sampled_from(PIECES), max_size=12).map("".join),
+    st.tuples(st.sampled_from(PIECES), st.integers(1, 400)).map(lambda t: t[0] * t[1]),
+)
+
+
+def check_plan(tokenizer, templates, question, response, allowed, few_shot) -> None:
+    """Every invariant of a planned request, with and without clipping."""
+    caps = limits(allowed)
+    encoder = encoder_for(tokenizer, templates)
+    if allowed - len(encoder.frame(False)) < MIN_DATA_TOKENS:
+        with pytest.raises(ScoringError, match="compact template"):
+            plan_scoring(question, response, tokenizer, templates, caps, few_shot)
+        return
+    plan = plan_scoring(question, response, tokenizer, templates, caps, few_shot)
+    frame = encoder.frame(plan.template == "full")
+    length = len(plan.token_ids)
+    assert length <= allowed
+    assert not plan.overlength
+    assert plan.attention_mask == [1] * length
+    assert plan.position_ids == list(range(length))
+    assert tuple(plan.token_ids[: len(frame.prefix)]) == frame.prefix
+    assert tuple(plan.token_ids[-len(frame.suffix) :]) == frame.suffix
+    assert plan.clipped == (plan.unclipped_length > allowed)
+    ours = len(frame.prefix), length - len(frame.suffix)
+    inside = plan.token_ids[ours[0] : ours[1]]
+    assert not encoder.special_ids.intersection(inside)
+    if plan.template == "compact" and few_shot:
+        assert len(encoder.encode(question, response, True)) > allowed
+    open_plan = plan_scoring(question, response, tokenizer, templates, caps, few_shot, False)
+    assert not open_plan.clipped
+    assert open_plan.overlength == plan.clipped
+    assert open_plan.overlength == (len(open_plan.token_ids) > allowed)
+
+
+@given(text, text, st.integers(1, 500), st.booleans(), st.booleans(), st.booleans())
+def test_every_plan_keeps_the_invariants(
+    chat_tokenizer,
+    plain_tokenizer,
+    embedded,
+    general,
+    question,
+    response,
+    allowed,
+    chat,
+    few,
+    small,
+) -> None:
+    tokenizer = chat_tokenizer if chat else plain_tokenizer
+    check_plan(tokenizer, embedded if small else general, question, response, allowed, few)
+
+
+def test_order_of_the_guards(chat_tokenizer, embedded) -> None:
+    encoder = encoder_for(chat_tokenizer, embedded)
+    question, response = "How many eggs?", "6+3=9.\n#### 9"
+    full = len(encoder.encode(question, response, True))
+    compact = len(encoder.encode(question, response, False))
+    kinds = []
+    for allowed in (full, full - 1, compact, compact - 1):
+        plan = plan_scoring(question, response, chat_tokenizer, embedded, limits(allowed))
+        kinds.append((plan.template, plan.clipped, plan.overlength))
+    assert kinds == [
+        ("full", False, False),
+        ("compact", False, False),
+        ("compact", False, False),
+        ("compact", True, False),
+    ]
+    plan = plan_scoring(
+        question, response, chat_tokenizer, embedded, limits(compact - 1), hard_clip=False
+    )
+    assert (plan.template, plan.clipped, plan.overlength) == ("compact", False, True)
+
+
+def test_ends_of_question_and_answer_survive(chat_tokenizer, embedded) -> None:
+    question = "START of the question. " + "It is a warm day. " * 200 + "How many are left?"
+    response = "FIRST words. " + "Let me think. " * 300 + "\n#### 41"
+    plan = plan_scoring(question, response, chat_tokenizer, embedded, limits(300))
+    shown = chat_tokenizer.decode(plan.token_ids)
+    for piece in (
+        "FIRST",
+        "#### 41]]",
+        "[[START",
+        "How many are left?]]",
+        "End with one \\box{x}.",
+    ):
+        assert piece in shown
+    assert shown.endswith("<|im_start|>assistant\n")
+
+
+def test_templates_that_cannot_fit_are_refused_before_work(chat_tokenizer, general) -> None:
+    with pytest.raises(ScoringError, match="compact template takes") as caught:
+        check_templates(chat_tokenizer, general, limits(60))
+    assert "compact_header" in caught.value.remedy

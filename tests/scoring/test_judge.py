@@ -1,0 +1,167 @@
+"""The judge over one engine call: order, guards, failures, figures."""
+
+import pytest
+
+from refblend.config.algorithm import RefQualityScoreConfig, ScoringConfig
+from refblend.errors import ScoringError, WorkerError
+from refblend.rollout.base import OverlengthError
+from refblend.scoring.clipping import ScoringLimits
+from refblend.scoring.judge import Judge, JudgeOptions, failed_results
+from refblend.scoring.result import summarise
+
+LIMITS = ScoringLimits(model_cap=400, tokenizer_cap=2048, max_new_tokens=32)
+LONG = "It is a warm day. " * 500
+
+
+def judge(engine, tokenizer, templates, **options) -> Judge:
+    return Judge(engine, tokenizer, templates, JudgeOptions(LIMITS, **options))
+
+
+def test_results_keep_the_order_and_use_one_call(embedded, chat_tokenizer, scripted) -> None:
+    engine = scripted(
+        chat_tokenizer, lambda p: "\\box{0.9}" if "[[right]]\n" in p else "\\box{0.1}"
+    )
+    j = judge(engine, chat_tokenizer, embedded)
+    results = j.score(["q"] * 4, ["right", "wrong", "right", "wrong"], seeds=[1, 2, 3, 4])
+    assert [r.score for r in results] == [0.9, 0.1, 0.9, 0.1]
+    assert all(r.valid and r.path == "text" and r.latency_s > 0 for r in results)
+    assert len(engine.calls) == 1
+    assert [r.seed for r in engine.calls[0]] == [1, 2, 3, 4]
+    assert {r.max_new_tokens for r in engine.calls[0]} == {32}
+    assert j.last_call.requests == 4
+    assert j.last_call.prefix_cache_hit_rate == 0.5
+    assert j.last_call.metrics()["actor/ref_quality/prefix_cache_hit_rate"] == 0.5
+
+
+def test_clipping_never_hands_over_an_overlong_request(embedded, chat_tokenizer, scripted) -> None:
+    engine = scripted(chat_tokenizer, lambda p: "\\box{0.9}", max_model_len=400)
+    results = judge(engine, chat_tokenizer, embedded).score(["q", "q"], [LONG, "short"])
+    assert [r.clipped for r in results] == [True, False]
+    assert all(r.valid for r in results)
+    assert max(len(r.prompt_ids) for r in engine.calls[0]) <= LIMITS.allowed_length
+    assert results[0].prompt_tokens_unclipped > LIMITS.allowed_length
+
+
+def test_without_clipping_an_overlong_sample_is_counted(embedded, chat_tokenizer, scripted) -> None:
+    engine = scripted(chat_tokenizer, lambda p: "\\box{0.9}")
+    j = judge(engine, chat_tokenizer, embedded, hard_clip=False, invalid_score=0.25)
+    results = j.score(["q"] * 3, ["short", LONG, "short"])
+    assert [r.path for r in results] == ["text", "overlength", "text"]
+    assert (results[1].score, results[1].valid) == (0.25, False)
+    assert len(engine.calls[0]) == 2
+    assert summarise(results).metrics()["incidents/overlength"] == 1
+
+
+def test_all_overlong_makes_no_call(embedded, chat_tokenizer, scripted) -> None:
+    engine = scripted(chat_tokenizer, lambda p: "\\box{0.9}")
+    results = judge(engine, chat_tokenizer, embedded, hard_clip=False).score(["q"], [LONG])
+    assert results[0].path == "overlength"
+    assert engine.calls == []
+    assert judge(engine, chat_tokenizer, embedded).score([], []) == []
+
+
+class Failing:
+    """Fails with each error in turn, then answers."""
+
+    def __init__(self, inner, errors) -> None:
+        self.inner, self.errors = inner, list(errors)
+        self.max_model_len = 400
+        self.weight_version = 0
+
+    def generate(self, requests):
+        if self.errors:
+            raise self.errors.pop(0)
+        return self.inner.generate(requests)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TimeoutError("30 s"),
+        RuntimeError("engine is dead"),
+        WorkerError("judge died", "Look at its log."),
+        ValueError("prompt too long"),
+        ConnectionError("gone"),
+        MemoryError(),
+    ],
+    ids=lambda e: type(e).__name__,
+)
+def test_engine_failure_becomes_results(error, embedded, chat_tokenizer, scripted) -> None:
+    engine = Failing(scripted(chat_tokenizer, lambda p: "\\box{0.9}"), [error])
+    j = judge(engine, chat_tokenizer, embedded)
+    results = j.score(["q"] * 2, ["a"] * 2)
+    assert [(r.score, r.valid, r.path) for r in results] == [(0.5, False, "error")] * 2
+    assert type(error).__name__ in results[0].raw
+    assert j.last_call.prefix_cache_hit_rate is None
+    assert [r.path for r in j.score(["q"], ["a"])] == ["text"]
+
+
+def test_a_defect_is_not_hidden(embedded, chat_tokenizer) -> None:
+    with pytest.raises(ZeroDivisionError):
+        judge(Failing(None, [ZeroDivisionError()]), chat_tokenizer, embedded).score(["q"], ["a"])
+
+
+def test_requests_that_the_engine_refuses_are_overlength(
+    embedded, chat_tokenizer, scripted
+) -> None:
+    engine = Failing(scripted(chat_tokenizer, lambda p: "\\box{0.9}"), [OverlengthError([1], 99)])
+    results = judge(engine, chat_tokenizer, embedded).score(["q"] * 3, ["a"] * 3)
+    assert [r.path for r in results] == ["text", "overlength", "text"]
+
+
+def test_an_engine_that_loses_an_answer_is_an_error(embedded, chat_tokenizer, scripted) -> None:
+    engine = scripted(chat_tokenizer, lambda p: "\\box{0.9}")
+    whole = engine.generate
+    engine.generate = lambda requests: whole(requests)[:-1]
+    results = judge(engine, chat_tokenizer, embedded).score(["q"] * 2, ["a"] * 2)
+    assert [r.path for r in results] == ["error", "error"]
+
+
+def test_lists_of_different_length_are_a_defect(embedded, chat_tokenizer, scripted) -> None:
+    with pytest.raises(ValueError, match=r"shorter|longer"):
+        judge(scripted(chat_tokenizer, str), chat_tokenizer, embedded).score(["q"], ["a", "b"])
+
+
+@pytest.mark.parametrize(("mode", "top"), [("text", 0), ("expected", 20)])
+def test_log_probs_are_asked_for_only_when_needed(
+    mode, top, embedded, chat_tokenizer, scripted
+) -> None:
+    engine = scripted(chat_tokenizer, lambda p: "\\box{0.9}")
+    results = judge(engine, chat_tokenizer, embedded, score_mode=mode).score(["q"], ["a"])
+    assert engine.calls[0][0].top_logprobs == top
+    assert results[0].score == 0.9
+
+
+def test_truncated_box_is_read_by_the_token_parser(embedded, chat_tokenizer, scripted) -> None:
+    engine = scripted(chat_tokenizer, lambda p: "1" * 25 + "\\box{0.37}")
+    ids = chat_tokenizer("1" * 25 + "\\box{0.37", add_special_tokens=False)["input_ids"]
+    limits = ScoringLimits(model_cap=400, max_new_tokens=len(ids))
+    j = Judge(engine, chat_tokenizer, embedded, JudgeOptions(limits))
+    (result,) = j.score(["q"], ["a"])
+    assert (result.score, result.path) == (0.37, "token")
+
+
+def test_impossible_limits_are_refused_at_start(general, chat_tokenizer, scripted) -> None:
+    options = JudgeOptions(ScoringLimits(model_cap=128))
+    with pytest.raises(ScoringError, match="compact template"):
+        Judge(scripted(chat_tokenizer, str), chat_tokenizer, general, options)
+
+
+def test_options_from_the_configuration() -> None:
+    config = RefQualityScoreConfig(
+        invalid_score=0.4,
+        scoring=ScoringConfig(
+            model_path="m", few_shot=False, max_new_tokens=32, hard_clip=False, safety_margin=4
+        ),
+    )
+    options = JudgeOptions.from_config(config, model_cap=512, tokenizer_cap=int(1e30))
+    assert options.limits.allowed_length == 512 - 4 - 32
+    assert (options.few_shot, options.hard_clip, options.invalid_score) == (False, False, 0.4)
+    assert options.score_mode == config.scoring.score_mode
+
+
+def test_failed_results_for_a_dead_judge() -> None:
+    results = failed_results(2, "ActorDiedError", 0.3)
+    assert [(r.score, r.valid, r.path, r.raw) for r in results] == [
+        (0.3, False, "error", "ActorDiedError")
+    ] * 2

@@ -1,0 +1,122 @@
+"""The prompt's form, its shared prefix, and the encoding in parts."""
+
+import pytest
+
+from refblend.errors import ScoringError
+from refblend.scoring.prompts import (
+    PromptEncoder,
+    build_scoring_prompt,
+    encode_scoring_prompt,
+    encoder_for,
+)
+
+SAMPLES = [
+    ("Tom has 6 eggs. Ann gives 3 more. How many?", "6+3=9.\n#### 9"),
+    ("", ""),
+    ("A {question} with {response} in it", "{question} and \\box{x}"),
+    ("<|im_end|>", "]]"),
+]
+
+
+def test_full_form_reads_as_documented(embedded) -> None:
+    prompt = build_scoring_prompt(*SAMPLES[0], embedded)
+    assert prompt.text == (
+        "Rate the answer.\n"
+        "Answer: [[6+3=9.\n#### 9]]\n"
+        "Question: [[Tom has 6 eggs. Ann gives 3 more. How many eggs are there now?]]\n"
+        "6+3=9:99+\\box{1.00}\n"
+        "===\n"
+        "Answer: [[12-5=8.\n#### 8]]\n"
+        "Question: [[Eva finds 12 pens. Then 5 get lost. How many are left?]]\n"
+        "12-5=7:78-\\box{0.05}\n"
+        "===\n"
+        "Answer: [[6+3=9.\n#### 9]]\n"
+        "Question: [[Tom has 6 eggs. Ann gives 3 more. How many?]]\n"
+        "Work it out. End with one \\box{x}."
+    )
+
+
+def test_compact_form_has_no_examples(embedded) -> None:
+    expected = "Rate.\nAnswer: [[a]]\nQuestion: [[q]]\nEnd with one \\box{x}."
+    assert build_scoring_prompt("q", "a", embedded, compact=True).text == expected
+    assert build_scoring_prompt("q", "a", embedded, few_shot=False).text == expected
+
+
+def test_default_templates_are_used_without_a_choice() -> None:
+    text = build_scoring_prompt("q", "a").text
+    assert "Answer to grade: [[a]]" in text
+    assert text.rstrip().endswith("write nothing after it.")
+
+
+def test_prefix_is_shared_by_all_samples(embedded, general, chat_tokenizer) -> None:
+    for templates in (embedded, general):
+        assert len({build_scoring_prompt(q, r, templates).prefix for q, r in SAMPLES}) == 1
+        encoded = [encode_scoring_prompt(q, r, chat_tokenizer, templates) for q, r in SAMPLES]
+        assert len({p.prefix for p in encoded}) == 1
+        assert len(encoded[0].prefix) > 0.5 * len(encoded[0])
+
+
+def test_chat_template_wraps_the_message(embedded, chat_tokenizer) -> None:
+    question, response = SAMPLES[0]
+    prompt = encode_scoring_prompt(question, response, chat_tokenizer, embedded)
+    text = build_scoring_prompt(question, response, embedded).text
+    expected = chat_tokenizer.apply_chat_template(
+        [{"role": "user", "content": text}], tokenize=False, add_generation_prompt=True
+    )
+    assert chat_tokenizer.decode(prompt.ids) == expected
+    assert expected.endswith("End with one \\box{x}.<|im_end|>\n<|im_start|>assistant\n")
+    assert prompt.ids[0] == chat_tokenizer.convert_tokens_to_ids("<|im_start|>")
+
+
+def test_plain_tokenizer_gets_the_answer_slot(embedded, plain_tokenizer) -> None:
+    prompt = encode_scoring_prompt("q", "a", plain_tokenizer, embedded)
+    text = build_scoring_prompt("q", "a", embedded).text
+    assert plain_tokenizer.decode(prompt.ids) == f"{text}\nVerdict:"
+
+
+def test_length_counts_all_parts(embedded, chat_tokenizer) -> None:
+    prompt = encode_scoring_prompt(*SAMPLES[0], chat_tokenizer, embedded)
+    assert len(prompt) == len(prompt.ids)
+
+
+def test_added_tokens_are_known_as_special(embedded, chat_tokenizer) -> None:
+    encoder = encoder_for(chat_tokenizer, embedded)
+    assert {"<|im_end|>", "<tool_call>", "[CLS]"} <= set(encoder.special_tokens)
+    assert not encoder.special_ids.intersection(encoder.encode_data("<tool_call>[CLS]<|im_end|>"))
+
+
+def test_special_tokens_stay_text_even_without_neutralising(chat_tokenizer) -> None:
+    """The second wall: the tokenizer itself splits special tokens in data."""
+    ids = chat_tokenizer("<|im_end|>", add_special_tokens=False, split_special_tokens=True)
+    assert chat_tokenizer.eos_token_id not in ids["input_ids"]
+    assert chat_tokenizer.decode(ids["input_ids"]) == "<|im_end|>"
+
+
+class Wrapping:
+    """A tokenizer whose chat template does not show the message as it is."""
+
+    def __init__(self, inner, template) -> None:
+        self.inner, self.chat_template = inner, "set"
+        self.template = template
+
+    def __getattr__(self, name: str):
+        return getattr(self.inner, name)
+
+    def __call__(self, *args, **kwargs):
+        return self.inner(*args, **kwargs)
+
+    def apply_chat_template(self, messages, **kwargs) -> str:
+        return self.template(messages[0]["content"])
+
+
+@pytest.mark.parametrize("template", [lambda m: m + m, lambda m: "nothing", lambda m: m[:30]])
+def test_chat_template_that_hides_the_message_is_refused(
+    template, embedded, chat_tokenizer
+) -> None:
+    with pytest.raises(ScoringError, match="chat template"):
+        PromptEncoder(Wrapping(chat_tokenizer, template), embedded)
+
+
+def test_encoders_are_kept_per_pair(embedded, general, chat_tokenizer) -> None:
+    assert encoder_for(chat_tokenizer, embedded) is encoder_for(chat_tokenizer, embedded)
+    assert encoder_for(chat_tokenizer, embedded) is not encoder_for(chat_tokenizer, general)

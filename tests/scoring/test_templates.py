@@ -1,0 +1,94 @@
+"""Templates files: what is accepted, and one clear line for what is not."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import yaml
+
+from refblend.errors import ScoringError
+from refblend.scoring.parsing import parse_score
+from refblend.scoring.templates import ScoringTemplates, load_templates
+
+FILES = sorted(Path("params/scoring").glob("*.yaml"))
+BASE = yaml.safe_load(Path("params/scoring/embedded.yaml").read_text())
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+def test_shipped_templates_are_valid(path: Path) -> None:
+    templates = load_templates(path)
+    assert len(templates.examples) >= 2
+    assert {round(e.score) for e in templates.examples} == {0, 1}
+    for example in templates.examples:
+        assert parse_score(example.verdict).score == pytest.approx(example.score)
+    for instruction in (templates.instruction, templates.compact_instruction):
+        assert instruction.count("\\box{") == 1
+
+
+def test_shipped_files_are_both_there() -> None:
+    assert [p.stem for p in FILES] == ["default", "embedded"]
+
+
+def changed(**values: object) -> dict[str, object]:
+    return {**copy.deepcopy(BASE), **values}
+
+
+def with_example(**values: object) -> dict[str, object]:
+    content = copy.deepcopy(BASE)
+    content["examples"][0].update(values)
+    return content
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (changed(colour="red"), "colour"),
+        (changed(header=""), "header"),
+        (changed(header="Use \\box{1}"), "header: must not contain"),
+        (changed(instruction="Say something."), "instruction: must ask for exactly one"),
+        (changed(instruction="\\box{x} or \\box{x}"), "instruction: must ask for exactly one"),
+        (changed(compact_instruction="Go."), "compact_instruction"),
+        (changed(sample="[[{response}]]"), "sample: must contain"),
+        (changed(sample="{response} [[{question}]]"), "sample: must contain"),
+        (changed(sample="[[{question}]] [[{response}]]"), "response must stand before"),
+        (changed(sample="[[{response}]] [[{question}]] [[x"), "no other"),
+        (changed(sample="[[{response}]] [[{question}]] {other}"), "sample: must contain"),
+        (changed(separator="="), "separator"),
+        (changed(separator="= = ="), "separator"),
+        (with_example(score=1.5), "examples.0.score"),
+        (with_example(score=float("nan")), "examples.0.score"),
+        (with_example(score=0.3), "reads as 1.0, but score is 0.3"),
+        (with_example(verdict="good"), "examples[1].verdict: must end with"),
+        (with_example(verdict="\\box{1.00} indeed"), "examples[1].verdict: must end with"),
+        (with_example(verdict="\\box{0} \\box{1}"), "examples[1].verdict: must end with"),
+        (with_example(verdict="\\box{7}"), "reads as 0.5"),
+        (with_example(verdict="=== \\box{1}"), "contains the separator"),
+        (with_example(response="9]]"), "examples[1].response: contains"),
+        (with_example(question="<|im_end|>"), "examples[1].question: contains"),
+    ],
+)
+def test_invalid_templates(content: dict[str, object], words: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.yaml"
+    path.write_text(yaml.safe_dump(content))
+    with pytest.raises(ScoringError) as caught:
+        load_templates(path)
+    assert words in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["- a\n- b\n", "a: [", "\x00"])
+def test_not_a_mapping(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.yaml"
+    path.write_text(text)
+    with pytest.raises(ScoringError, match=r"t\.yaml"):
+        load_templates(path)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ScoringError, match="cannot be read"):
+        load_templates(tmp_path / "none.yaml")
+
+
+def test_templates_need_no_examples() -> None:
+    assert ScoringTemplates(**changed(examples=[])).frame(True)[0] == "Rate the answer.\nAnswer: [["
