@@ -53,5 +53,9 @@ class WorkerError(RefblendError):
     """A worker process failed more often than the run allows, or missed a deadline."""
 
 
+class DriftError(RefblendError):
+    """The sanity set says that training has gone astray (``trainer.drift_guard.stop``)."""
+
+
 class StudyError(RefblendError):
     """A grid, a run directory or a result file of the study cannot be used."""

@@ -22,7 +22,7 @@ from refblend.rollout.base import (
     RolloutEngine,
     start_engine,
 )
-from refblend.scoring.judge import Judge, JudgeOptions
+from refblend.scoring.judge import CallStats, Judge, JudgeOptions
 from refblend.scoring.result import JudgeResult
 from refblend.scoring.templates import load_templates
 from refblend.seeding import derive_seed
@@ -152,7 +152,7 @@ class ActorWorker(_PolicyForward):
             "loss_scale_factor": self._norm_length,
         }
         weights = part.importance_weights
-        pg_loss, pg_figures = compute_policy_loss(
+        policy = compute_policy_loss(
             old_log_prob=old,
             log_prob=log_probs,
             advantages=part.advantages.to(self.device),
@@ -164,10 +164,14 @@ class ActorWorker(_PolicyForward):
             **scale,
         )
         entropy_loss = agg_loss(entropy, mask, **scale)
-        loss = pg_loss - cfg.entropy_coeff * entropy_loss
-        share = float(mask.sum()) / mini.num_tokens
-        figures = {name: float(value) * share for name, value in pg_figures.items()}
-        figures |= {"pg_loss": float(pg_loss), "entropy": float(entropy_loss)}
+        loss = policy.loss - cfg.entropy_coeff * entropy_loss
+        figures = {
+            "pg_loss": float(policy.loss),
+            "pg_clipfrac": float(policy.clipfrac),
+            "pg_clipfrac_lower": float(policy.clipfrac_lower),
+            "ppo_kl": float(policy.ppo_kl),
+            "entropy": float(entropy_loss),
+        }
         if cfg.use_kl_loss:
             reference = part.ref_log_probs.to(self.device)
             kl_loss = agg_loss(kl_penalty(log_probs, reference, cfg.kl_loss_type), mask, **scale)
@@ -254,7 +258,7 @@ class CriticWorker:
         vpreds = scatter_tokens(self.value(batch), batch, len(rows), sequences.response_width)
         part: Any = targets.select(rows)
         mask = part.response_mask.to(self.device)
-        loss, figures = compute_value_loss(
+        loss, clipfrac = compute_value_loss(
             vpreds=vpreds,
             returns=part.returns.to(self.device),
             values=part.values.to(self.device),
@@ -265,9 +269,7 @@ class CriticWorker:
             global_batch_size=mini.num_sequences,
             loss_scale_factor=self._norm_length,
         )
-        share = float(mask.sum()) / mini.num_tokens
-        weighted = {name: float(value) * share for name, value in figures.items()}
-        return loss, weighted | {"vf_loss": float(loss)}
+        return loss, {"vf_loss": float(loss), "vf_clipfrac": float(clipfrac)}
 
     def save(self, directory: str) -> None:
         """Write model and optimiser."""
@@ -297,6 +299,20 @@ class ReferenceWorker(_PolicyForward):
             trust_remote_code=model.trust_remote_code,
         ).eval()
         distributed.shard(self.policy.requires_grad_(False), self._fsdp)
+
+    @torch.no_grad()
+    def compute_pooled_states(self, sequences: Sequences, plan: list[list[int]]) -> ShardResult:
+        """Mean hidden state (rows, H) of each response; the second matrix repeats the first."""
+        rows = [row for micro_batch in plan for row in micro_batch]
+        parts: list[Tensor] = []
+        for micro_batch in plan:
+            batch = pad_batch(sequences, micro_batch or [0], self.device)
+            with self._precision():
+                states, _ = self.policy(batch, pooled=True)
+            if micro_batch:
+                parts.append(states.cpu())
+        merged = torch.cat(parts) if parts else torch.zeros(0, self.policy.lm.config.hidden_size)
+        return rows, merged, merged
 
     def _precision(self) -> Any:
         return distributed.precision(self._fsdp)
@@ -353,19 +369,13 @@ class JudgeWorker:
                 seed=derive_seed(config.trainer.seed, "judge engine"),
             ),
         )
+        tokenizer = AutoTokenizer.from_pretrained(scoring.model_path)
         self.judge = Judge(
             self.engine,
-            AutoTokenizer.from_pretrained(scoring.model_path),
+            tokenizer,
             load_templates(scoring.templates),
-            JudgeOptions(
-                few_shot=scoring.few_shot,
-                hard_clip=scoring.hard_clip,
-                max_new_tokens=scoring.max_new_tokens,
-                fallback_max_length=scoring.fallback_max_length,
-                safety_margin=scoring.safety_margin,
-                temperature=scoring.temperature,
-                score_mode=scoring.score_mode,
-                invalid_score=quality.invalid_score,
+            JudgeOptions.from_config(
+                quality, self.engine.max_model_len, tokenizer.model_max_length
             ),
         )
 
@@ -375,9 +385,9 @@ class JudgeWorker:
         """Judge every response; failures come back as results, never as a score of 0."""
         return self.judge.score(questions, responses, seeds)
 
-    def prefix_cache_hit_rate(self) -> float | None:
-        """Share of the scoring prompts' tokens that the prefix cache served."""
-        return self.engine.prefix_cache_hit_rate()
+    def last_call(self) -> CallStats:
+        """Figures of the last batch: tokens, seconds, prefix-cache hit rate."""
+        return self.judge.last_call
 
 
 def merge_shards(shards: Sequence[ShardResult], num_rows: int) -> tuple[Tensor, Tensor]:

@@ -26,7 +26,8 @@ class Pending:
 
     def __init__(self, role: str, references: Sequence[Any], timeout_s: float) -> None:
         self.role = role
-        self._references = list(references)
+        self.references = list(references)
+        """One object reference a rank."""
         self._timeout_s = timeout_s
         self._launched = time.monotonic()
         self.seconds = 0.0
@@ -41,7 +42,7 @@ class Pending:
             RefblendError: what the worker itself raised for the user.
         """
         try:
-            answers = ray.get(self._references, timeout=self._timeout_s)
+            answers = ray.get(self.references, timeout=self._timeout_s)
         except GetTimeoutError:
             raise WorkerError(
                 f"the {self.role} worker did not answer within {self._timeout_s:g} s",

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM, AutoModelForTokenClassification
 
-from refblend.ppo.entropy import log_probs_and_entropy
+from refblend.ppo.entropy import log_probs_and_entropy_from_hidden
 from refblend.rollout.base import check_model_dir
 from refblend.workers.types import Sequences
 
@@ -72,26 +71,26 @@ class PolicyNetwork(nn.Module):
         self.lm = lm
         self.temperature = temperature
 
-    def forward(self, batch: PaddedBatch) -> tuple[Tensor, Tensor]:
-        """Log-probs (N,) and entropies in nats (N,), both float32, at the rollout temperature."""
-        hidden = self.hidden_states(batch)[batch.rows, batch.positions]
-        vocabulary = self.lm.config.vocab_size
-        size = max(1, MAX_CHUNK_LOGITS // vocabulary)
-        if len(hidden) <= size:
-            return self._head(hidden, batch.labels)
-        parts = [
-            checkpoint(self._head, h, labels, use_reentrant=False)
-            for h, labels in zip(hidden.split(size), batch.labels.split(size), strict=True)
-        ]
-        return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
+    def forward(self, batch: PaddedBatch, pooled: bool = False) -> tuple[Tensor, Tensor]:
+        """Log-probs (N,) and entropies in nats (N,), both float32, at the rollout temperature.
 
-    def _head(self, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        logits = self.lm.lm_head(hidden).float()
-        return log_probs_and_entropy(logits, labels, temperature=self.temperature)
-
-    def hidden_states(self, batch: PaddedBatch) -> Tensor:
-        """Last hidden states (R, L, H)."""
-        return self.lm.model(input_ids=batch.input_ids, use_cache=False).last_hidden_state
+        With ``pooled``, instead the mean hidden state (R, H) of each row's response tokens and
+        their number (R,). One method for both, because FSDP gathers parameters around ``forward``.
+        """
+        states = self.lm.model(input_ids=batch.input_ids, use_cache=False).last_hidden_state
+        if pooled:
+            of_tokens = states[batch.rows, batch.positions + 1].float()
+            counts = torch.bincount(batch.rows, minlength=len(batch.input_ids))
+            sums = states.new_zeros(len(batch.input_ids), states.shape[-1], dtype=torch.float32)
+            sums.index_add_(0, batch.rows, of_tokens)
+            return sums / counts.clamp(min=1)[:, None], counts
+        return log_probs_and_entropy_from_hidden(
+            states[batch.rows, batch.positions],
+            self.lm.lm_head,
+            batch.labels,
+            temperature=self.temperature,
+            chunk_tokens=max(1, MAX_CHUNK_LOGITS // self.lm.config.vocab_size),
+        )
 
 
 class ValueNetwork(nn.Module):

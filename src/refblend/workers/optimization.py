@@ -60,18 +60,15 @@ class Trainable:
             training_step: for the learning rate.
 
         Returns:
-            The figures summed over micro-batches and ranks, with ``grad_norm`` and ``lr``.
-            A non-finite gradient norm skips the update and is reported as it is.
+            The figures summed over micro-batches and ranks, with ``grad_norm``, ``lr`` and
+            ``oom`` (how often memory ran out and the micro-batches were halved). A non-finite
+            gradient norm skips the update and is reported as it is.
         """
-        world_size = self.config.fsdp_config.world_size
-        totals: dict[str, float] = {}
-        for rows in micro_batches:
-            with distributed.precision(self.config.fsdp_config):
-                loss, figures = loss_of(rows or [0])
-            # FSDP averages gradients over ranks; the loss is a sum over them.
-            (loss * (world_size if rows else 0.0)).backward()
-            for name, value in figures.items():
-                totals[name] = totals.get(name, 0.0) + (value if rows else 0.0)
+        totals, ooms = self._accumulate(micro_batches, loss_of), 0
+        while totals is None:
+            ooms += 1
+            micro_batches = _halve(micro_batches)
+            totals = self._accumulate(micro_batches, loss_of)
         totals = distributed.sum_over_ranks(totals)
         norm = distributed.clip_gradients(self.network, self.config.grad_clip)
         rate = learning_rate(self.config.optim, training_step, self.total_steps)
@@ -80,7 +77,31 @@ class Trainable:
                 group["lr"] = rate
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        return totals | {"grad_norm": norm, "lr": rate}
+        return totals | {"grad_norm": norm, "lr": rate, "oom": float(ooms)}
+
+    def _accumulate(
+        self,
+        micro_batches: Sequence[list[int]],
+        loss_of: Callable[[list[int]], tuple[Tensor, dict[str, float]]],
+    ) -> dict[str, float] | None:
+        """Sum gradients and figures; None when memory ran out and smaller pieces may fit."""
+        world_size = self.config.fsdp_config.world_size
+        totals: dict[str, float] = {}
+        try:
+            for rows in micro_batches:
+                with distributed.precision(self.config.fsdp_config):
+                    loss, figures = loss_of(rows or [0])
+                # FSDP averages gradients over ranks; the loss is a sum over them.
+                (loss * (world_size if rows else 0.0)).backward()
+                for name, value in figures.items():
+                    totals[name] = totals.get(name, 0.0) + (value if rows else 0.0)
+        except torch.OutOfMemoryError:
+            # Ranks that still have memory wait in a collective, so only one process can retry.
+            if world_size > 1 or all(len(rows) < 2 for rows in micro_batches):
+                raise
+            self.optimizer.zero_grad(set_to_none=True)
+            return None
+        return totals
 
     def save(self, directory: Path) -> None:
         """Write the model in Hugging Face format and the optimiser's state."""
@@ -94,6 +115,16 @@ class Trainable:
         path = directory / OPTIMIZER_FILE
         if path.exists():
             distributed.load_optimizer(self.network, self.optimizer, path)
+
+
+def _halve(micro_batches: Sequence[list[int]]) -> list[list[int]]:
+    """Each micro-batch as two of half its rows."""
+    halves = [
+        half
+        for rows in micro_batches
+        for half in (rows[: (len(rows) + 1) // 2], rows[(len(rows) + 1) // 2 :])
+    ]
+    return [rows for rows in halves if rows]
 
 
 def mean_over_steps(steps: Sequence[dict[str, float]]) -> dict[str, float]:

@@ -1,0 +1,105 @@
+"""``refblend``: the command line. Errors meant for the user are one line and exit status 2."""
+
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from refblend import __version__, runtime
+from refblend.data.cli import app as data_app
+from refblend.errors import RefblendError
+from refblend.models.cli import app as models_app
+from refblend.scoring.cli import score
+from refblend.study.cli import app as study_app
+
+app = typer.Typer(
+    help="PPO with a reference model's quality score blended into the rewards.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.add_typer(data_app, name="data")
+app.add_typer(models_app, name="models")
+app.add_typer(study_app, name="study")
+app.command()(score)
+
+ConfigFiles = Annotated[
+    list[Path], typer.Option("--config", help="YAML file; may be given several times, later wins.")
+]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(help="key=value, e.g. trainer.seed=2", metavar="[KEY=VALUE]…")
+]
+
+
+@app.command()
+def train(config: ConfigFiles, overrides: Overrides = None) -> None:
+    """Train one run; the same call again resumes it."""
+    runtime.configure_process(1)
+    from refblend.config import load_config
+
+    # The configuration is checked before torch, Ray and vLLM are imported.
+    settings = load_config(config, overrides or [])
+    from refblend.trainer.launch import train as run
+
+    summary = run(settings)
+    for name, values in sorted(summary["validation"].items()):
+        if name.endswith("/acc/mean@1"):
+            typer.echo(f"{name}: {values['first']:.3f} -> {values['last']:.3f}")
+    typer.echo(f"run directory: {settings.trainer.default_local_dir}")
+
+
+@app.command()
+def check(config: ConfigFiles, overrides: Overrides = None) -> None:
+    """Check configuration, data and models as `train` would, and stop before any work."""
+    runtime.configure_process(1)
+    from refblend.config import load_config
+
+    settings = load_config(config, overrides or [])
+    from refblend.trainer.launch import planned_steps, preflight
+    from refblend.workers.resource_pools import plan_pools, totals
+
+    data = preflight(settings)
+    cpus, gpus = totals(plan_pools(settings))
+    steps = planned_steps(settings, len(data.train))
+    typer.echo(
+        f"{len(data.train)} prompts ({data.train.n_dropped} overlong ones dropped), "
+        f"{steps} steps, {cpus:g} CPU slots, {gpus:g} GPUs"
+    )
+
+
+@app.command()
+def config(
+    config: ConfigFiles,
+    overrides: Overrides = None,
+    schema: Annotated[bool, typer.Option(help="Print the JSON schema instead.")] = False,
+) -> None:
+    """Print the resolved configuration as JSON."""
+    import json
+
+    from refblend.config import RefblendConfig, load_config
+
+    tree = (
+        RefblendConfig.model_json_schema()
+        if schema
+        else load_config(config, overrides or []).resolved()
+    )
+    typer.echo(json.dumps(tree, indent=2))
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(__version__)
+
+
+def main() -> None:
+    """Entry point: turn errors of ours into one line on standard error."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    try:
+        app()
+    except RefblendError as error:
+        Console(stderr=True, soft_wrap=True, highlight=False).print(f"error: {error}", markup=False)
+        sys.exit(error.exit_status)

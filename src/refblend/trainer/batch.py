@@ -1,0 +1,77 @@
+"""The typed values of one training step, in the order in which the stages make them.
+
+Legend: B sequences (prompts × n, the n of a prompt consecutive), T longest response.
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from refblend.data.schema import PromptRow
+from refblend.scoring.result import JudgeResult
+from refblend.workers.types import LogProbs, Sequences
+
+
+@dataclass(frozen=True)
+class PromptBatch:
+    """The step's prompts, each replicated ``n`` times."""
+
+    rows: list[PromptRow]
+    """(B,)"""
+    prompt_ids: list[list[int]]
+    """(B,) token ids."""
+    uids: list[int]
+    """(B,) dataset position of the prompt: the group of GRPO and RLOO, and part of the seeds."""
+    sample_index: list[int]
+    """(B,) 0 … n − 1 within the group."""
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """The actor's responses."""
+
+    sequences: Sequences
+    texts: list[str]
+    """(B,) decoded responses, special tokens removed."""
+    finished: list[bool]
+    """(B,) ended by themselves instead of by the length limit."""
+    response_mask: Tensor
+    """(B, T)"""
+    log_probs: Tensor
+    """(B, T) under the engine's sampling distribution."""
+    baseline_texts: list[str] | None = None
+    """(B,) greedy response to each row's prompt (ReMax)."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The five independent judgements of a rollout."""
+
+    rule: Tensor
+    """(B,) rule-based reward."""
+    accuracy: Tensor
+    """(B,) 1 where the answer is right."""
+    quality: list[JudgeResult] | None
+    """(B,) the judge's results; None when no judge runs."""
+    old: LogProbs
+    """The actor before the update."""
+    reference: Tensor | None = None
+    """(B, T) log-probs of the reference policy."""
+    values: Tensor | None = None
+    """(B, T) of the critic."""
+    baselines: Tensor | None = None
+    """(B,) rule reward of the greedy responses (ReMax)."""
+    alignment: Tensor | None = None
+    """(B,) cosine similarity to the gold solution (alignment bonus)."""
+
+
+@dataclass(frozen=True)
+class Advantages:
+    """What the updates learn from."""
+
+    token_level_rewards: Tensor
+    """(B, T) R'', after blending, KL and bonus."""
+    advantages: Tensor
+    """(B, T)"""
+    returns: Tensor
+    """(B, T)"""

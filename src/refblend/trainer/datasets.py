@@ -1,0 +1,53 @@
+"""The data of a run: encoded prompts of training and validation, and the actor's tokenizer."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from refblend.config import RefblendConfig
+from refblend.data.dataset import PromptDataset, load_prompt_dataset
+from refblend.data.tokenizer import load_tokenizer
+from refblend.trainer.validation import ValidationSet
+
+
+@dataclass(frozen=True)
+class RunData:
+    """Loaded and checked before any worker starts."""
+
+    tokenizer: Any
+    train: PromptDataset
+    validation_sets: list[ValidationSet]
+
+    def decode(self, token_ids: list[int]) -> str:
+        """A response's text without special tokens."""
+        text: str = self.tokenizer.decode(token_ids, skip_special_tokens=True)
+        return text
+
+    def encode(self, text: str) -> list[int]:
+        """A response's token ids, special tokens in the text taken as plain text."""
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
+        return ids
+
+
+def load_run_data(config: RefblendConfig) -> RunData:
+    """Read and encode all files.
+
+    Raises:
+        DataError: a file is missing, corrupt, or leaves no usable prompt.
+        ModelError: the model directory holds no tokenizer.
+    """
+    tokenizer = load_tokenizer(config.actor_rollout_ref.model.path)
+    data = config.data
+
+    def load(files: list[str]) -> PromptDataset:
+        return load_prompt_dataset(
+            files,
+            tokenizer,
+            data.max_prompt_length,
+            data.filter_overlong_prompts,
+            data.truncation,
+        )
+
+    sets = [ValidationSet(load(data.val_files), data.max_val_samples)]
+    if data.sanity_files:
+        sets.append(ValidationSet(load(data.sanity_files)))
+    return RunData(tokenizer, load(data.train_files), sets)

@@ -1,0 +1,225 @@
+"""From a configuration to a finished run directory: preflight, cluster, recovery, records."""
+
+import logging
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from refblend.config import RefblendConfig
+from refblend.energy import EnergyMeter
+from refblend.errors import ResourceError, WorkerError
+from refblend.files import read_json, write_json
+from refblend.ppo.estimators import get_advantage
+from refblend.provenance import (
+    collect_provenance,
+    finish,
+    prepare_run_dir,
+    run_identity,
+    run_lock,
+)
+from refblend.rewards.rule import RuleReward
+from refblend.rollout.base import check_model_dir
+from refblend.scoring.templates import load_templates
+from refblend.trainer.checkpoint import CheckpointManager
+from refblend.trainer.cluster import ray_cluster, terminate_cleanly
+from refblend.trainer.datasets import RunData, load_run_data
+from refblend.trainer.ray_trainer import RayPPOTrainer
+from refblend.trainer.tracking import MetricsLog, TrackerContext, Trackers, read_metrics
+from refblend.trainer.worker_set import WorkerSet
+from refblend.workers.groups import WorkerDiedError
+from refblend.workers.resource_pools import plan_pools, totals
+
+logger = logging.getLogger(__name__)
+
+
+def train(config: RefblendConfig) -> dict[str, Any]:
+    """Train one run to its end, resuming what an earlier call of the same run left.
+
+    Returns:
+        The content of ``summary.json``.
+
+    Raises:
+        RefblendError: something that the user can mend; the run directory holds the last valid
+            checkpoint and all metrics up to it.
+    """
+    data = preflight(config)
+    run_dir = Path(config.trainer.default_local_dir)
+    total_steps = planned_steps(config, len(data.train))
+    with run_lock(run_dir), terminate_cleanly():
+        data_files, model_dirs = _inputs(config)
+        identity = run_identity(_identifying(config), data_files, model_dirs)
+        prepare_run_dir(run_dir, identity)
+        write_json(run_dir / "config.json", config.resolved())
+        record = _open_record(config, run_dir, data_files, model_dirs)
+        start = time.monotonic()
+        with _energy(config, run_dir) as meter:
+            log = MetricsLog(run_dir / "metrics.jsonl")
+            _train_with_recovery(config, data, log, total_steps)
+        energy = meter.stop().as_dict() if meter else None
+        write_json(
+            run_dir / "provenance.json", finish(record, time.monotonic() - start, energy)
+        )
+        summary = summarise_run(run_dir, total_steps)
+        write_json(run_dir / "summary.json", summary)
+    return summary
+
+
+def preflight(config: RefblendConfig) -> RunData:
+    """Check everything that can be checked before a process is started.
+
+    Raises:
+        RefblendError: names the key or file and the remedy.
+    """
+    check_model_dir(config.actor_rollout_ref.model.path, "actor_rollout_ref.model.path")
+    quality = config.algorithm.ref_quality_score
+    if config.use_judge:
+        check_model_dir(
+            quality.scoring.model_path or "", "algorithm.ref_quality_score.scoring.model_path"
+        )
+        load_templates(quality.scoring.templates)
+    get_advantage(config.algorithm.adv_estimator)
+    RuleReward(config.reward.method, config.reward.custom_reward_function)
+    return load_run_data(config)
+
+
+def planned_steps(config: RefblendConfig, num_prompts: int) -> int:
+    """Last training step: ``total_training_steps``, or what ``total_epochs`` give."""
+    if config.trainer.total_training_steps is not None:
+        return config.trainer.total_training_steps
+    return config.trainer.total_epochs * (num_prompts // config.data.train_batch_size)
+
+
+def _train_with_recovery(
+    config: RefblendConfig, data: RunData, log: MetricsLog, total_steps: int
+) -> None:
+    """Train; when a worker dies, start all workers again and continue from the last checkpoint.
+
+    A step depends on nothing but the checkpoint and the seeds, so what is repeated gives the
+    same numbers as an undisturbed run.
+    """
+    run_dir = Path(config.trainer.default_local_dir)
+    checkpoints = CheckpointManager(
+        run_dir / "checkpoints", config.trainer.max_ckpt_to_keep, config.trainer.keep_best
+    )
+    label = f"{run_dir.parent.name}/{run_dir.name}"
+    with ray_cluster(config.ray, *totals(plan_pools(config))):
+        for attempt in range(config.trainer.max_restarts + 1):
+            context = TrackerContext(run_dir, total_steps, _reached(checkpoints), label)
+            with Trackers(config.trainer.logger, context) as trackers:
+                try:
+                    with _workers(config, total_steps) as workers:
+                        trainer = RayPPOTrainer(
+                            config, data, workers, checkpoints, log, trackers, total_steps
+                        )
+                        trainer.fit()
+                    return
+                except WorkerDiedError as error:
+                    reason = str(error)
+                    trackers.message(f"{reason}; starting again ({attempt + 1})")
+    raise WorkerError(
+        f"{reason}; it was replaced {config.trainer.max_restarts} times",
+        "Look for the cause (memory?); call again to resume, or raise trainer.max_restarts.",
+    )
+
+
+def _reached(checkpoints: CheckpointManager) -> int:
+    found = checkpoints.latest_valid()
+    return found.step if found else 0
+
+
+@contextmanager
+def _workers(config: RefblendConfig, total_steps: int) -> Iterator[WorkerSet]:
+    workers = WorkerSet.start(config, total_steps)
+    try:
+        yield workers
+    finally:
+        workers.shutdown()
+
+
+@contextmanager
+def _energy(config: RefblendConfig, run_dir: Path) -> Iterator[EnergyMeter | None]:
+    if not config.trainer.energy:
+        yield None
+        return
+    with EnergyMeter(config.trainer.country_iso_code, run_dir) as meter:
+        yield meter
+
+
+def _inputs(config: RefblendConfig) -> tuple[list[Path], list[Path]]:
+    """Files and model directories that determine a run."""
+    scoring = config.algorithm.ref_quality_score.scoring
+    files = [*config.data.train_files, *config.data.val_files, *config.data.sanity_files]
+    models = [config.actor_rollout_ref.model.path]
+    if config.use_judge:
+        files.append(scoring.templates)
+        models.append(scoring.model_path or "")
+    return [Path(f) for f in files], [Path(m) for m in models]
+
+
+def _identifying(config: RefblendConfig) -> dict[str, Any]:
+    """The configuration without what cannot change a number."""
+    tree = config.resolved()
+    for key in (
+        "default_local_dir",
+        "logger",
+        "resume_mode",
+        "resume_from_path",
+        "max_restarts",
+        "worker_timeout_s",
+        "energy",
+        "country_iso_code",
+    ):
+        del tree["trainer"][key]
+    del tree["ray"]
+    return tree
+
+
+def _open_record(
+    config: RefblendConfig, run_dir: Path, data_files: list[Path], model_dirs: list[Path]
+) -> dict[str, Any]:
+    path = run_dir / "provenance.json"
+    previous = read_json(path) if path.exists() else None
+    record = collect_provenance(
+        config.resolved(), data_files, model_dirs, config.trainer.seed, previous
+    )
+    write_json(path, record)
+    return record
+
+
+def summarise_run(run_dir: Path, total_steps: int) -> dict[str, Any]:
+    """Headline numbers of a finished run: first, best and last validation, and all incidents.
+
+    Raises:
+        ResourceError: the metrics do not reach the last step.
+    """
+    frame = read_metrics(run_dir / "metrics.jsonl")
+    if frame.empty or int(frame["step"].iloc[-1]) != total_steps:
+        raise ResourceError(
+            f"{run_dir / 'metrics.jsonl'} does not reach step {total_steps}",
+            "Call the same command again to resume.",
+        )
+    validation = {}
+    for name in frame.columns[frame.columns.str.startswith("val-core/")]:
+        values = frame[name].dropna()
+        if not values.empty:
+            validation[name] = {
+                "first": float(values.iloc[0]),
+                "best": float(values.max()),
+                "last": float(values.iloc[-1]),
+            }
+    incidents = {
+        name.removeprefix("incidents/"): int(frame[name].fillna(0).sum())
+        for name in frame.columns[frame.columns.str.startswith("incidents/")]
+    }
+    seconds = frame.get("timing_s/step")
+    mean = float(seconds.mean()) if seconds is not None else math.nan
+    return {
+        "status": "finished",
+        "steps": total_steps,
+        "validation": validation,
+        "incidents": incidents,
+        "step_seconds_mean": mean if math.isfinite(mean) else None,
+    }

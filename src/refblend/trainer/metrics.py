@@ -1,0 +1,55 @@
+"""The metrics of a step that are computed from its tensors; every name is in docs/algorithms.md."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from refblend.ppo.metrics import explained_variance
+from refblend.trainer.batch import Advantages, Rollout, Scores
+
+
+def spread(prefix: str, values: Tensor) -> dict[str, float]:
+    """Mean, largest and smallest value of a non-empty tensor."""
+    return {
+        f"{prefix}/mean": float(values.float().mean()),
+        f"{prefix}/max": float(values.max()),
+        f"{prefix}/min": float(values.min()),
+    }
+
+
+def data_metrics(
+    rollout: Rollout, scores: Scores, advantages: Advantages, max_response_length: int
+) -> dict[str, float]:
+    """``critic/*``, ``response_length/*`` and ``prompt_length/*`` of a batch."""
+    mask = rollout.response_mask.bool()
+    lengths = mask.sum(-1)
+    figures = (
+        spread("critic/score", scores.rule)
+        | spread("critic/rewards", advantages.token_level_rewards.sum(-1))
+        | spread("critic/advantages", advantages.advantages[mask])
+        | spread("critic/returns", advantages.returns[mask])
+        | spread("response_length", lengths)
+        | spread("prompt_length", torch.tensor([len(p) for p in rollout.sequences.prompt_ids]))
+    )
+    figures["response_length/clip_ratio"] = 1.0 - sum(rollout.finished) / len(rollout.finished)
+    figures["critic/acc/mean"] = float(scores.accuracy.mean())
+    if scores.values is not None:
+        figures |= spread("critic/values", scores.values[mask])
+        explained = explained_variance(scores.values, advantages.returns, rollout.response_mask)
+        if explained is not None:
+            figures["critic/vf_explained_var"] = explained
+    return figures
+
+
+def timing_metrics(
+    seconds: Mapping[str, float], rollout: Rollout, num_devices: int
+) -> dict[str, float]:
+    """``timing_s/*`` and ``perf/*``; throughput is tokens a second and device."""
+    tokens = sum(rollout.sequences.lengths)
+    step = seconds["step"]
+    return {f"timing_s/{name}": value for name, value in seconds.items()} | {
+        "perf/total_num_tokens": float(tokens),
+        "perf/time_per_step": step,
+        "perf/throughput": tokens / step / num_devices,
+    }

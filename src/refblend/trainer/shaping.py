@@ -1,0 +1,142 @@
+"""From judgements to token-level rewards: blend, then KL, then the alignment bonus (spec, 2.1).
+
+Pure: tensors and configuration in, tensors and figures out.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from refblend.config import RefblendConfig
+from refblend.config.algorithm import RefQualityScoreConfig
+from refblend.ppo.blending import (
+    blend_rewards,
+    compute_avg_response_entropy,
+    expand_quality,
+    random_scores,
+    shuffle_scores,
+)
+from refblend.ppo.kl import KLController, apply_kl_penalty, kl_penalty, mean_sequence_kl
+from refblend.ppo.metrics import correlation, expected_calibration_error, roc_auc
+from refblend.ppo.weights import WeightParams, counterfactual_weights, weight_for
+from refblend.scoring.result import JudgeResult, summarise
+from refblend.trainer.batch import Rollout, Scores
+
+PREFIX = "actor/ref_quality"
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Where in the run a step stands."""
+
+    step: int
+    total_steps: int
+
+
+def rule_matrix(rule: Tensor, response_mask: Tensor) -> Tensor:
+    """The rule reward on the last token of each response (B, T), verl's convention."""
+    return expand_quality(rule, response_mask, "terminal")
+
+
+def blend(
+    config: RefQualityScoreConfig,
+    rollout: Rollout,
+    scores: Scores,
+    moment: Moment,
+    control: np.random.Generator,
+) -> tuple[Tensor, dict[str, float]]:
+    """R' = (1 − w)R + wQ with w from the actor's average entropy; R where blending is off.
+
+    Args:
+        config: ``algorithm.ref_quality_score``.
+        rollout: the responses.
+        scores: their judgements.
+        moment: for schedules and warm-ups.
+        control: randomness of the control arms.
+
+    Returns:
+        (B, T) and the ``actor/ref_quality/*`` figures.
+    """
+    mask = rollout.response_mask
+    rewards = rule_matrix(scores.rule, mask)
+    entropy = float(compute_avg_response_entropy(scores.old.entropy, mask))
+    figures = {f"{PREFIX}/avg_entropy": entropy}
+    if not config.enable:
+        return rewards, figures
+    params = WeightParams(
+        max_weight=config.max_weight,
+        entropy_high_threshold=config.entropy_high_threshold,
+        entropy_low_threshold=config.entropy_low_threshold,
+        exp_k=config.exp_k,
+        schedule=config.schedule,
+        schedule_warmup_share=config.schedule_warmup_share,
+        max_weight_warmup_steps=config.max_weight_warmup_steps,
+    )
+    at = (entropy, moment.step, moment.total_steps, params)
+    weight = weight_for(config.strategy, *at)
+    counterfactual = counterfactual_weights(*at)
+    quality, weights = _quality(config, scores, weight, control)
+    figures |= {f"{PREFIX}/weight": weight}
+    figures |= {f"{PREFIX}/counterfactual/{name}": w for name, w in counterfactual.items()}
+    figures |= judge_figures(scores.quality, scores.accuracy) if scores.quality else {}
+    blended = blend_rewards(rewards, expand_quality(quality, mask, config.placement), mask, weights)
+    return blended, figures
+
+
+def _quality(
+    config: RefQualityScoreConfig, scores: Scores, weight: float, control: np.random.Generator
+) -> tuple[Tensor, float | Tensor]:
+    """The scores (B,) to blend, and the weight: one number, or one a row."""
+    scoring = config.scoring
+    if scoring.control == "random" or scores.quality is None:
+        return random_scores(len(scores.rule), control), weight
+    quality = torch.tensor([r.score for r in scores.quality], dtype=torch.float32)
+    if scoring.control == "shuffled":
+        return shuffle_scores(quality, control), weight
+    if scoring.on_failure == "rule_reward":
+        valid = torch.tensor([float(r.valid) for r in scores.quality])
+        return quality, weight * valid
+    return quality, weight
+
+
+def judge_figures(results: Sequence[JudgeResult], accuracy: Tensor) -> dict[str, float]:
+    """Rates and distribution of the scores, and how well they tell right from wrong answers."""
+    valid = [i for i, r in enumerate(results) if r.valid]
+    scores = [results[i].score for i in valid]
+    labels = accuracy[valid] if valid else torch.zeros(0)
+    quality = {
+        f"{PREFIX}/auc": roc_auc(scores, labels),
+        f"{PREFIX}/ece": expected_calibration_error(scores, labels),
+    }
+    return summarise(results).metrics() | {k: v for k, v in quality.items() if v is not None}
+
+
+def penalise_kl(
+    config: RefblendConfig,
+    rewards: Tensor,
+    rollout: Rollout,
+    scores: Scores,
+    controller: KLController,
+) -> tuple[Tensor, dict[str, float]]:
+    """R'' = R' − βKL, and the adaptive controller's step; R' where KL is not in the reward."""
+    if not config.algorithm.use_kl_in_reward:
+        return rewards, {}
+    assert scores.reference is not None, "the reference policy runs whenever KL is asked for"
+    kl = kl_penalty(scores.old.log_probs, scores.reference, config.algorithm.kl_penalty)
+    current = mean_sequence_kl(kl, rollout.response_mask)
+    figures = {
+        "actor/reward_kl_penalty": current,
+        "actor/reward_kl_penalty_coeff": controller.value,
+    }
+    penalised = apply_kl_penalty(rewards, kl, rollout.response_mask, controller.value)
+    controller.update(current, n_steps=len(rewards))
+    return penalised, figures
+
+
+def reward_length_correlation(rewards: Tensor, response_mask: Tensor) -> dict[str, float]:
+    """corr(Σ_t R''_t, length): what a reward pays for length by itself (peers.md, point 10)."""
+    value = correlation(rewards.sum(-1), response_mask.sum(-1))
+    return {} if value is None else {f"{PREFIX}/reward_length_corr": value}

@@ -1,0 +1,196 @@
+"""All worker groups of a run, and the calls that the stages make on them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import ray
+
+from refblend.config import RefblendConfig
+from refblend.config.actor_rollout_ref import TrainWorkerConfig
+from refblend.errors import WorkerError
+from refblend.rollout.base import Generation, GenerationRequest
+from refblend.trainer.checkpoint import CheckpointRef
+from refblend.workers import batching
+from refblend.workers.distributed import free_address
+from refblend.workers.fsdp_workers import (
+    ActorWorker,
+    CriticWorker,
+    JudgeWorker,
+    ReferenceWorker,
+    RolloutWorker,
+)
+from refblend.workers.groups import Pending, WorkerGroup
+from refblend.workers.resource_pools import ResourcePools, plan_pools
+from refblend.workers.types import MiniBatch, PolicyTargets, Sequences, ValueTargets
+
+
+@dataclass
+class WorkerSet:
+    """The running workers; optional ones are None when the configuration needs none."""
+
+    config: RefblendConfig
+    pools: ResourcePools
+    actor: WorkerGroup
+    rollout: WorkerGroup
+    critic: WorkerGroup | None
+    reference: WorkerGroup | None
+    judge: WorkerGroup | None
+
+    @classmethod
+    def start(cls, config: RefblendConfig, total_steps: int) -> "WorkerSet":
+        """Start all processes at once and wait until each is ready.
+
+        Raises:
+            ResourceError: the cluster cannot hold them.
+            WorkerDiedError: one died while starting.
+        """
+        pools = ResourcePools(plan_pools(config), config.ray.start_timeout_s)
+        timeout = config.trainer.worker_timeout_s
+        shared = ray.put(config)
+
+        def training(role: str, worker: type, threads: int) -> WorkerGroup:
+            size, address = len(pools.places(role)), free_address()
+            arguments = [(shared, total_steps, rank, address) for rank in range(size)]
+            return WorkerGroup(role, worker, pools, threads, timeout, arguments)
+
+        def engine(role: str, worker: type, threads: int) -> WorkerGroup:
+            return WorkerGroup(role, worker, pools, threads, timeout, [(shared,)])
+
+        models = config.actor_rollout_ref
+        scoring = config.algorithm.ref_quality_score.scoring
+        # Engines start slowest, so they are launched first.
+        rollout = engine("rollout", RolloutWorker, models.rollout.num_threads)
+        judge = engine("judge", JudgeWorker, scoring.num_threads) if config.use_judge else None
+        actor = training("actor", ActorWorker, models.actor.fsdp_config.num_threads)
+        critic = (
+            training("critic", CriticWorker, config.critic.fsdp_config.num_threads)
+            if config.use_critic
+            else None
+        )
+        reference = (
+            training("ref", ReferenceWorker, models.ref.fsdp_config.num_threads)
+            if config.use_reference
+            else None
+        )
+        workers = cls(config, pools, actor, rollout, critic, reference, judge)
+        for group in workers.groups():
+            group.ready(config.ray.start_timeout_s)
+        return workers
+
+    def groups(self) -> list[WorkerGroup]:
+        """The groups that run."""
+        groups = (self.rollout, self.judge, self.actor, self.critic, self.reference)
+        return [g for g in groups if g is not None]
+
+    def shutdown(self) -> None:
+        """End every process and give the resources back."""
+        for group in self.groups():
+            group.kill()
+        self.pools.remove()
+
+    def generate(self, requests: Sequence[GenerationRequest], version: int) -> list[Generation]:
+        """Sample with the present weights.
+
+        Raises:
+            WorkerError: the engine sampled from other weights than ``version``.
+        """
+        generations: list[Generation] = self.rollout.call("generate", list(requests)).result()
+        stale = {g.weight_version for g in generations} - {version}
+        if stale:
+            raise WorkerError(
+                f"the rollout engine sampled with weight version {sorted(stale)}, not {version}",
+                "This is a defect: report it with config.json and provenance.json.",
+            )
+        return generations
+
+    def judge_responses(
+        self, questions: Sequence[str], responses: Sequence[str], seeds: Sequence[int]
+    ) -> Pending:
+        """Launch the judge; resolves to a list of results."""
+        assert self.judge is not None, "launched only when configured"
+        arguments = (list(questions), list(responses), list(seeds))
+        return self.judge.call("generate_quality_score", *arguments)
+
+    def forward(self, group: WorkerGroup, method: str, sequences: Sequences) -> Pending:
+        """Launch a forward pass over all sequences; resolves to one shard a rank."""
+        budgets = {
+            "actor": self.config.actor_rollout_ref.actor.ppo_max_token_len_per_gpu,
+            "critic": self.config.critic.ppo_max_token_len_per_gpu,
+            "ref": self.config.actor_rollout_ref.ref.max_token_len_per_gpu,
+        }
+        plans = batching.plan_micro_batches(
+            sequences.lengths, range(len(sequences)), group.size, budgets[group.role]
+        )
+        shared = ray.put(sequences)
+        return group.call_each(method, [(shared, plan) for plan in plans])
+
+    def update_actor(
+        self, sequences: Sequences, targets: PolicyTargets, step: int
+    ) -> dict[str, float]:
+        """Update the policy on the whole batch."""
+        config = self.config.actor_rollout_ref.actor
+        return self._update(self.actor, config, sequences, targets, step)
+
+    def update_critic(
+        self, sequences: Sequences, targets: ValueTargets, step: int
+    ) -> dict[str, float]:
+        """Update the value model on the whole batch."""
+        assert self.critic is not None, "called only with a critic"
+        return self._update(self.critic, self.config.critic, sequences, targets, step)
+
+    def _update(
+        self,
+        group: WorkerGroup,
+        config: TrainWorkerConfig,
+        sequences: Sequences,
+        targets: PolicyTargets | ValueTargets,
+        step: int,
+    ) -> dict[str, float]:
+        plans = self._plan_updates(config, sequences, group.size)
+        data, answers = ray.put(sequences), ray.put(targets)
+        pending = group.call_each("update", [(data, answers, plan, step) for plan in plans])
+        figures: dict[str, float] = pending.result()
+        return figures
+
+    def _plan_updates(
+        self, config: TrainWorkerConfig, sequences: Sequences, ranks: int
+    ) -> list[list[MiniBatch]]:
+        """For each rank its mini-batches, ``ppo_epochs`` times over."""
+        n = self.config.actor_rollout_ref.rollout.n
+        mini_rows = config.ppo_mini_batch_size and config.ppo_mini_batch_size * n
+        lengths, answered = sequences.lengths, sequences.response_lengths
+        max_rows = None if config.use_dynamic_bsz else config.ppo_micro_batch_size_per_gpu
+        budget = config.ppo_max_token_len_per_gpu if config.use_dynamic_bsz else 2**62
+        plans: list[list[MiniBatch]] = [[] for _ in range(ranks)]
+        for rows in batching.split_mini_batches(len(sequences), mini_rows) * config.ppo_epochs:
+            shares = batching.plan_micro_batches(lengths, rows, ranks, budget, max_rows)
+            tokens = float(sum(answered[r] for r in rows))
+            count = sum(answered[r] > 0 for r in rows)
+            for plan, share in zip(plans, shares, strict=True):
+                plan.append(MiniBatch(share, tokens, count))
+        return plans
+
+    def push_weights(self, version: int) -> None:
+        """Give the actor's weights to the rollout engine."""
+        # Every rank takes part in gathering; rank 0's answer stays in shared memory.
+        references = self.actor.call("full_weights").references
+        self.rollout.call("load_weights", references[0], version).result()
+
+    def save(self, directory: Path) -> None:
+        """Write actor and critic below ``directory``, both at once."""
+        saving = [
+            group.call("save", str(directory / group.role))
+            for group in (self.actor, self.critic)
+            if group is not None
+        ]
+        for pending in saving:
+            pending.results()
+
+    def load(self, checkpoint: CheckpointRef) -> None:
+        """Continue from a checkpoint."""
+        loading = [self.actor.call("load", str(checkpoint.actor))]
+        if self.critic is not None:
+            loading.append(self.critic.call("load", str(checkpoint.critic)))
+        for pending in loading:
+            pending.results()
