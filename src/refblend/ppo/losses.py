@@ -164,7 +164,7 @@ def compute_policy_loss(
     with torch.no_grad():
         figures = [
             agg_loss(figure, response_mask, batch_num_tokens=batch_num_tokens)
-            for figure in ((clipped > plain).float(), -log_ratio, dual.float())
+            for figure in ((clipped > plain).to(plain.dtype), -log_ratio, dual.to(plain.dtype))
         ]
     return PolicyLoss(agg_loss(loss_mat, response_mask, loss_agg_mode, **normalisers), *figures)
 
@@ -219,7 +219,7 @@ def compute_value_loss(
     )
     with torch.no_grad():
         share = agg_loss(
-            (clipped > plain).float(), response_mask, batch_num_tokens=batch_num_tokens
+            (clipped > plain).to(plain.dtype), response_mask, batch_num_tokens=batch_num_tokens
         )
     return ValueLoss(0.5 * loss, share)
 

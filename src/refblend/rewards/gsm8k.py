@@ -17,7 +17,7 @@ Method = Literal["strict", "flexible"]
 
 _DIGITS = r"(?:[0-9][0-9,]*(?:\.[0-9]+)?|\.[0-9]+)"
 _NUMBER = re.compile(
-    r"(?P<sign>(?<![0-9A-Za-z.)\]])[-−+])?(?:\\?\$\s?)?(?P<inner>[-−])?"
+    r"(?P<sign>(?<![0-9A-Za-z.)\]])[-−+])?(?:\\?\$\s?(?P<inner>[-−])?)?"
     rf"(?P<digits>{_DIGITS})"
 )
 _MARKER = "####"

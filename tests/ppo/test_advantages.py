@@ -1,0 +1,276 @@
+"""Every estimator against loops over Python numbers, written from the papers' equations."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from refblend.ppo.advantages import (
+    compute_gae_advantage_return,
+    compute_grpo_outcome_advantage,
+    compute_reinforce_plus_plus_baseline_outcome_advantage,
+    compute_reinforce_plus_plus_outcome_advantage,
+    compute_remax_outcome_advantage,
+    compute_rloo_outcome_advantage,
+    group_numbers,
+)
+
+FRACTION = st.floats(0, 1)
+
+
+@st.composite
+def batches(draw):
+    """Rewards, values, mask (empty, full and holed rows), and a group for each row."""
+    shape = draw(hnp.array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=6))
+    # hundredths: differences within a group are then 0 or at least 0.01
+    matrix = hnp.arrays(np.int64, shape, elements=st.integers(-500, 500)).map(lambda x: x / 100)
+    mask = draw(hnp.arrays(np.bool_, shape))
+    index = draw(hnp.arrays(np.int64, shape[:1], elements=st.integers(0, 2)))
+    return draw(matrix), draw(matrix), mask, index
+
+
+def positions(mask, b):
+    return [t for t in range(mask.shape[1]) if mask[b, t]]
+
+
+def slow_scores(rewards, mask):
+    return [sum(rewards[b, t] for t in positions(mask, b)) for b in range(mask.shape[0])]
+
+
+def slow_whiten(matrix, mask):
+    chosen = [matrix[b][t] for b in range(mask.shape[0]) for t in positions(mask, b)]
+    mean = sum(chosen) / len(chosen)
+    variance = sum((x - mean) ** 2 for x in chosen) / (len(chosen) - 1)
+    result = np.zeros(mask.shape)
+    for b in range(mask.shape[0]):
+        for t in positions(mask, b):
+            result[b, t] = (matrix[b][t] - mean) / math.sqrt(variance + 1e-8)
+    return result
+
+
+def on_tokens(per_row, mask):
+    return np.where(mask, np.asarray(per_row)[:, None], 0.0)
+
+
+def members(index, b):
+    return [i for i in range(len(index)) if index[i] == index[b]]
+
+
+def check(got, expected_advantages, expected_returns):
+    for tensor, expected in zip(got, (expected_advantages, expected_returns), strict=True):
+        np.testing.assert_allclose(tensor.numpy(), expected, rtol=1e-6, atol=1e-5)
+
+
+def tensors(*arrays):
+    return [torch.tensor(a) for a in arrays]
+
+
+@given(batches(), FRACTION, FRACTION)
+def test_gae_is_the_discounted_sum_of_td_errors(case, gamma, lam):
+    rewards, values, mask, _ = case
+    r, v, m = tensors(rewards, values, mask)
+    if mask.sum() < 2:
+        with pytest.raises(ValueError, match="at least two response tokens"):
+            compute_gae_advantage_return(r, v, m, gamma, lam)
+        return
+    raw, returns = np.zeros(mask.shape), np.zeros(mask.shape)
+    for b in range(mask.shape[0]):
+        steps = positions(mask, b)  # a response without what the mask leaves out
+        for i, t in enumerate(steps):
+            # equation 16 of the paper, as a sum and not as a recursion
+            for k in range(i, len(steps)):
+                following = values[b, steps[k + 1]] if k + 1 < len(steps) else 0.0
+                delta = rewards[b, steps[k]] + gamma * following - values[b, steps[k]]
+                raw[b, t] += (gamma * lam) ** (k - i) * delta
+            returns[b, t] = raw[b, t] + values[b, t]
+    check(compute_gae_advantage_return(r, v, m, gamma, lam), slow_whiten(raw, mask), returns)
+
+
+def test_gae_with_lambda_one_returns_the_rewards_to_go():
+    rewards = torch.tensor([[0.0, 0.0, 1.0], [0.5, 0.0, 9.0]])
+    mask = torch.tensor([[1, 1, 1], [1, 1, 0]])
+    values = torch.randn(2, 3)
+    _, returns = compute_gae_advantage_return(rewards, values, mask, gamma=1.0, lam=1.0)
+    torch.testing.assert_close(returns, torch.tensor([[1.0, 1.0, 1.0], [0.5, 0.0, 0.0]]))
+
+
+@given(batches(), st.booleans())
+def test_grpo(case, divide):
+    rewards, _, mask, index = case
+    scores = slow_scores(rewards, mask)
+    expected = []
+    for b in range(len(scores)):
+        group = [scores[i] for i in members(index, b)]
+        if len(group) == 1:
+            mean, std = 0.0, 1.0
+        else:
+            mean = sum(group) / len(group)
+            std = math.sqrt(sum((s - mean) ** 2 for s in group) / (len(group) - 1))
+        expected.append((scores[b] - mean) / (std + 1e-6) if divide else scores[b] - mean)
+    tokens = on_tokens(expected, mask)
+    r, m = tensors(rewards, mask)
+    check(compute_grpo_outcome_advantage(r, m, index, divide), tokens, tokens)
+
+
+@given(batches())
+def test_rloo_subtracts_the_mean_of_the_others(case):
+    rewards, _, mask, index = case
+    scores = slow_scores(rewards, mask)
+    expected = []
+    for b in range(len(scores)):
+        others = [scores[i] for i in members(index, b) if i != b]
+        expected.append(scores[b] - (sum(others) / len(others) if others else 0.0))
+    tokens = on_tokens(expected, mask)
+    r, m = tensors(rewards, mask)
+    check(compute_rloo_outcome_advantage(r, m, index), tokens, tokens)
+
+
+@given(batches(), FRACTION)
+def test_reinforce_plus_plus(case, gamma):
+    rewards, _, mask, _ = case
+    r, m = tensors(rewards, mask)
+    if mask.sum() < 2:
+        with pytest.raises(ValueError, match="at least two response tokens"):
+            compute_reinforce_plus_plus_outcome_advantage(r, m, gamma)
+        return
+    returns = np.zeros(mask.shape)
+    for b in range(mask.shape[0]):
+        steps = positions(mask, b)
+        for i, t in enumerate(steps):
+            returns[b, t] = sum(
+                gamma ** (k - i) * rewards[b, steps[k]] for k in range(i, len(steps))
+            )
+    got = compute_reinforce_plus_plus_outcome_advantage(r, m, gamma)
+    check(got, slow_whiten(returns, mask), returns)
+
+
+@given(batches())
+def test_reinforce_plus_plus_baseline(case):
+    rewards, _, mask, index = case
+    r, m = tensors(rewards, mask)
+    if mask.sum() < 2:
+        with pytest.raises(ValueError, match="at least two response tokens"):
+            compute_reinforce_plus_plus_baseline_outcome_advantage(r, m, index)
+        return
+    scores = slow_scores(rewards, mask)
+    centred = []
+    for b in range(len(scores)):
+        group = [scores[i] for i in members(index, b)]
+        centred.append(scores[b] - (sum(group) / len(group) if len(group) > 1 else 0.0))
+    tokens = slow_whiten(on_tokens(centred, mask), mask)
+    check(compute_reinforce_plus_plus_baseline_outcome_advantage(r, m, index), tokens, tokens)
+
+
+@given(batches())
+def test_remax(case):
+    rewards, values, mask, _ = case
+    baselines = values[:, 0]
+    scores = slow_scores(rewards, mask)
+    expected = on_tokens([s - b for s, b in zip(scores, baselines, strict=True)], mask)
+    to_go = np.zeros(mask.shape)
+    for b in range(mask.shape[0]):
+        for t in positions(mask, b):
+            to_go[b, t] = sum(rewards[b, k] for k in positions(mask, b) if k >= t)
+    r, base, m = tensors(rewards, baselines, mask)
+    check(compute_remax_outcome_advantage(r, base, m), expected, to_go)
+
+
+@given(batches())
+def test_dr_grpo_and_rloo_differ_by_the_factor_of_the_group_size(case):
+    rewards, _, mask, index = case
+    r, m = tensors(rewards, mask)
+    dr, _ = compute_grpo_outcome_advantage(r, m, index, norm_adv_by_std_in_grpo=False)
+    rloo, _ = compute_rloo_outcome_advantage(r, m, index)
+    for b in range(len(index)):
+        size = len(members(index, b))
+        factor = size / (size - 1) if size > 1 else 1.0
+        torch.testing.assert_close(dr[b] * factor, rloo[b], atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize("score", [0.1, 1 / 3, 1e6 + 0.1])
+@pytest.mark.parametrize("size", [2, 3, 7, 8])
+def test_a_group_of_equal_scores_has_exactly_no_signal(score, size):
+    rewards = torch.full((size, 1), score)
+    ones = torch.ones(size, 1)
+    for compute in (compute_grpo_outcome_advantage, compute_rloo_outcome_advantage):
+        advantages, _ = compute(rewards, ones, ["p"] * size)
+        assert torch.equal(advantages, torch.zeros(size, 1))
+
+
+ALL = {
+    "gae": lambda r, m: compute_gae_advantage_return(r, torch.zeros_like(r), m, 1.0, 0.9),
+    "grpo": lambda r, m: compute_grpo_outcome_advantage(r, m, [0, 0, 1, 1]),
+    "rloo": lambda r, m: compute_rloo_outcome_advantage(r, m, [0, 0, 1, 1]),
+    "reinforce++": lambda r, m: compute_reinforce_plus_plus_outcome_advantage(r, m, 0.9),
+    "reinforce++-baseline": lambda r, m: compute_reinforce_plus_plus_baseline_outcome_advantage(
+        r, m, [0, 0, 1, 1]
+    ),
+    "remax": lambda r, m: compute_remax_outcome_advantage(r, torch.zeros(4), m),
+}
+MASK = torch.tensor([[1, 1, 1], [1, 0, 0], [0, 0, 0], [1, 1, 0]])
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("garbage", [math.nan, math.inf, 1e30])
+def test_what_stands_at_masked_positions_is_ignored(name, garbage):
+    rewards = torch.arange(12.0).reshape(4, 3)
+    dirty = torch.where(MASK.bool(), rewards, torch.tensor(garbage))
+    for clean, got in zip(ALL[name](rewards, MASK), ALL[name](dirty, MASK), strict=True):
+        assert torch.equal(clean, got)
+        assert (got[~MASK.bool()] == 0).all()
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("mask_type", [torch.bool, torch.int64, torch.float32])
+def test_dtypes(name, dtype, mask_type):
+    rewards = torch.tensor([[0.0, 0.0, 1.0], [0.5, 0, 0], [0, 0, 0], [0, 0.25, 0]], dtype=dtype)
+    for got in ALL[name](rewards, MASK.to(mask_type)):
+        assert got.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+        assert not got.requires_grad
+    want = ALL[name](rewards.double(), MASK)[0]
+    torch.testing.assert_close(ALL[name](rewards, MASK)[0].double(), want, atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["grpo", "rloo", "remax"])
+def test_an_all_masked_batch_gives_zeros(name):
+    for got in ALL[name](torch.ones(4, 3), torch.zeros(4, 3)):
+        assert torch.equal(got, torch.zeros(4, 3))
+
+
+@pytest.mark.parametrize("name", ["gae", "reinforce++", "reinforce++-baseline"])
+def test_whitening_refuses_an_all_masked_batch(name):
+    with pytest.raises(ValueError, match="selects 0"):
+        ALL[name](torch.ones(4, 3), torch.zeros(4, 3))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_extreme_rewards_stay_finite(name):
+    rewards = torch.tensor([[1e18, -1e18, 0], [-1e18, 0, 0], [0, 0, 0], [1e-30, 0, 0]])
+    for got in ALL[name](rewards, MASK):
+        assert got.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        ["a", "a", "b", "a"],
+        np.array(["a", "a", "b", "a"], dtype=object),
+        torch.tensor([7, 7, 3, 7]),
+    ],
+)
+def test_group_ids_of_any_kind(index):
+    assert group_numbers(index, 4).tolist() == [0, 0, 1, 0]
+
+
+def test_wrong_sizes_are_refused():
+    with pytest.raises(ValueError, match="3 group ids for 4 rows"):
+        compute_grpo_outcome_advantage(torch.ones(4, 3), MASK, [0, 0, 1])
+    with pytest.raises(ValueError, match="one value for each of the 4 rows"):
+        compute_remax_outcome_advantage(torch.ones(4, 3), torch.ones(4, 1), MASK)
+    with pytest.raises(ValueError, match="one shape"):
+        compute_gae_advantage_return(torch.ones(4, 3), torch.ones(4), MASK)

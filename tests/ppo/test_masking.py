@@ -1,0 +1,98 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from refblend.ppo.masking import masked_mean, masked_sum, masked_var, masked_whiten
+
+SHAPES = hnp.array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=6)
+DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64]
+
+
+@st.composite
+def masked_values(draw):
+    shape = draw(SHAPES)
+    values = draw(hnp.arrays(np.float64, shape, elements=st.floats(-1e6, 1e6)))
+    mask = draw(hnp.arrays(np.bool_, shape))
+    return values, mask
+
+
+@given(masked_values())
+def test_sum_and_mean_of_the_selected(case):
+    values, mask = case
+    total, count = 0.0, 0
+    for v, m in zip(values.flat, mask.flat, strict=True):
+        if m:
+            total, count = total + v, count + 1
+    x, m = torch.tensor(values), torch.tensor(mask)
+    assert masked_sum(x, m).item() == pytest.approx(total, abs=1e-6)
+    assert masked_mean(x, m).item() == pytest.approx(total / count if count else 0.0, abs=1e-6)
+    for row in range(values.shape[0]):
+        chosen = [v for v, s in zip(values[row], mask[row], strict=True) if s]
+        expected = sum(chosen) / len(chosen) if chosen else 0.0
+        assert masked_mean(x, m, dim=-1)[row].item() == pytest.approx(expected, abs=1e-6)
+
+
+@given(masked_values())
+def test_whitening_against_the_textbook(case):
+    values, mask = case
+    chosen = [v for v, m in zip(values.flat, mask.flat, strict=True) if m]
+    x, m = torch.tensor(values), torch.tensor(mask)
+    if len(chosen) < 2:
+        with pytest.raises(ValueError, match="at least two"):
+            masked_whiten(x, m)
+        with pytest.raises(ValueError, match="at least two"):
+            masked_var(x, m)
+        return
+    mean = sum(chosen) / len(chosen)
+    variance = sum((v - mean) ** 2 for v in chosen) / (len(chosen) - 1)
+    assert masked_var(x, m).item() == pytest.approx(variance, rel=1e-9, abs=1e-9)
+    biased = masked_var(x, m, unbiased=False).item()
+    assert biased == pytest.approx(variance * (len(chosen) - 1) / len(chosen), rel=1e-9, abs=1e-9)
+    for shift in (True, False):
+        white = masked_whiten(x, m, shift_mean=shift)
+        for b, t in np.ndindex(values.shape):
+            expected = (values[b, t] - mean) / math.sqrt(variance + 1e-8) if mask[b, t] else 0.0
+            if mask[b, t] and not shift:
+                expected += mean
+            assert white[b, t].item() == pytest.approx(expected, rel=1e-6, abs=1e-5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_at_least_float32_out(dtype):
+    values = torch.arange(6).reshape(2, 3).to(dtype)
+    mask = torch.tensor([[1, 1, 0], [0, 0, 1]])
+    for result in (masked_mean(values, mask), masked_whiten(values, mask)):
+        assert result.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    assert masked_mean(values, mask).item() == 2.0
+
+
+@pytest.mark.parametrize("garbage", [math.nan, math.inf, -math.inf, 3e38])
+def test_masked_garbage_is_harmless_forward_and_backward(garbage):
+    values = torch.tensor([[1.0, garbage], [3.0, garbage]], requires_grad=True)
+    mask = torch.tensor([[1, 0], [1, 0]])
+    masked_mean(values, mask).backward()
+    assert values.grad is not None
+    assert values.grad.tolist() == [[0.5, 0.0], [0.5, 0.0]]
+    assert masked_whiten(values.detach(), mask).isfinite().all()
+
+
+def test_half_precision_sums_do_not_stall():
+    # 4096 ones summed in bfloat16 stop at 256
+    ones = torch.ones(1, 4096, dtype=torch.bfloat16)
+    assert masked_sum(ones, torch.ones_like(ones)).item() == 4096
+
+
+@pytest.mark.parametrize("level", [1000.0, 0.1, -1e6])
+def test_equal_values_whiten_to_zero(level):
+    values = torch.full((8, 7), level)
+    assert masked_whiten(values, torch.ones(8, 7)).abs().max().item() < 1e-3
+
+
+def test_shapes_must_agree():
+    with pytest.raises(ValueError, match="one shape"):
+        masked_sum(torch.ones(2, 3), torch.ones(3))

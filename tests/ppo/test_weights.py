@@ -1,0 +1,162 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refblend.ppo import weights as w
+from refblend.ppo.weights import RAMPS, STRATEGIES, WeightParams, counterfactual_weights, weight_for
+
+ENTROPY = st.floats(0, 5)
+WEIGHT = st.floats(0, 1)
+TAU = st.floats(0.01, 3)
+MAPS = [
+    w.entropy_to_weight_linear,
+    w.entropy_to_weight_cosine,
+    w.entropy_to_weight_exp,
+    w.entropy_to_weight_piecewise,
+    w.entropy_to_weight_inverse,
+]
+
+
+@given(ENTROPY, WEIGHT, TAU)
+def test_each_map_against_its_formula(entropy, top, tau):
+    e = entropy / tau
+    if e > 1:
+        e = 1.0
+    approx = pytest.approx
+    assert w.entropy_to_weight_linear(entropy, top, tau) == approx(top * (1 - e), abs=1e-12)
+    cosine = top * (1 + math.cos(math.pi * e)) / 2
+    assert w.entropy_to_weight_cosine(entropy, top, tau) == approx(cosine, abs=1e-12)
+    assert w.entropy_to_weight_exp(entropy, top, tau) == approx(top * math.exp(-3 * e))
+    assert w.entropy_to_weight_inverse(entropy, top, tau) == approx(top * e, abs=1e-12)
+    assert w.entropy_to_weight_constant(entropy, top) == top
+
+
+@given(ENTROPY, WEIGHT, TAU, st.floats(0, 0.99))
+def test_piecewise(entropy, top, tau, share):
+    low = share * tau
+    got = w.entropy_to_weight_piecewise(entropy, top, tau, low)
+    if entropy <= low:
+        assert got == top
+    elif entropy >= tau:
+        assert got == 0
+    else:
+        line = top + (0 - top) * (entropy - low) / (tau - low)
+        assert got == pytest.approx(line, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("entropy", "linear", "cosine", "piecewise"),
+    [(0.0, 0.3, 0.3, 0.3), (0.5, 0.15, 0.15, 0.3 * 5 / 7), (1.0, 0, 0, 0), (7.0, 0, 0, 0)],
+)
+def test_the_defaults_of_the_spec(entropy, linear, cosine, piecewise):
+    assert w.entropy_to_weight_linear(entropy) == pytest.approx(linear, abs=1e-12)
+    assert w.entropy_to_weight_cosine(entropy) == pytest.approx(cosine, abs=1e-12)
+    assert w.entropy_to_weight_piecewise(entropy) == pytest.approx(piecewise, abs=1e-12)
+
+
+@given(st.sampled_from(sorted(STRATEGIES)), ENTROPY, WEIGHT, TAU, st.integers(0, 200))
+def test_every_strategy_stays_within_its_maximum(name, entropy, top, tau, step):
+    params = WeightParams(
+        max_weight=top,
+        entropy_high_threshold=tau,
+        entropy_low_threshold=tau / 2,
+        max_weight_warmup_steps=10,
+    )
+    assert 0 <= weight_for(name, entropy, step, 100, params) <= top
+
+
+@given(st.sampled_from(["linear", "cosine", "exp", "piecewise"]), ENTROPY, ENTROPY)
+def test_more_entropy_never_means_more_weight(name, first, second):
+    low, high = sorted((first, second))
+    assert weight_for(name, low, 1, 10) >= weight_for(name, high, 1, 10)
+    assert weight_for("inverse", low, 1, 10) <= weight_for("inverse", high, 1, 10)
+
+
+@pytest.mark.parametrize("function", MAPS)
+@pytest.mark.parametrize("tau", [0.0, -1.0, math.nan, math.inf])
+def test_a_threshold_that_is_not_positive_is_refused(function, tau):
+    with pytest.raises(ValueError, match="entropy_high_threshold"):
+        function(0.5, 0.3, tau)
+
+
+@pytest.mark.parametrize("function", [*MAPS, w.entropy_to_weight_constant])
+def test_bad_weights_and_nan_entropy_are_refused(function):
+    for top in (-0.1, 1.5, math.nan):
+        with pytest.raises(ValueError, match="max_weight"):
+            function(0.5, top)
+    with pytest.raises(ValueError, match="NaN"):
+        function(math.nan, 0.3)
+
+
+@pytest.mark.parametrize("function", [*MAPS, w.entropy_to_weight_constant])
+def test_extreme_entropies_and_tensors(function):
+    assert function(-1e-6, 0.3) == function(0.0, 0.3)
+    assert function(math.inf, 0.3) == function(1.0, 0.3)
+    assert function(torch.tensor(0.5), 0.3) == function(0.5, 0.3)
+    assert type(function(torch.tensor(0.5), 0.3)) is float
+
+
+def test_exp_and_piecewise_check_their_own_parameters():
+    for k in (0.0, -1.0, math.nan):
+        with pytest.raises(ValueError, match="exp_k"):
+            w.entropy_to_weight_exp(0.5, 0.3, 1.0, k)
+    for low in (-0.1, 1.0, 2.0, math.nan):
+        with pytest.raises(ValueError, match="entropy_low_threshold"):
+            w.entropy_to_weight_piecewise(0.5, 0.3, 1.0, low)
+
+
+def slow_ramp(name, p):
+    """Each shape from its own description."""
+    if name == "linear":
+        return p
+    if name == "cosine":
+        return (1 - math.cos(math.pi * p)) / 2
+    if name == "exp":
+        return (1 - math.exp(-5 * p)) / (1 - math.exp(-5))
+    if name == "sigmoid":
+        ends = [1 / (1 + math.exp(-10 * (x - 0.5))) for x in (0.0, p, 1.0)]
+        return (ends[1] - ends[0]) / (ends[2] - ends[0])
+    return max(k / 4 for k in range(5) if k / 4 <= p)
+
+
+@pytest.mark.parametrize("name", sorted(RAMPS))
+def test_ramps(name):
+    values = [w.schedule_weight(s, 40, 0.3, name, 0.5) for s in range(41)]
+    assert values[0] == pytest.approx(0, abs=1e-12)
+    assert values == sorted(values)
+    assert all(v == pytest.approx(0.3) for v in values[20:])
+    for step in range(20):
+        assert values[step] == pytest.approx(0.3 * slow_ramp(name, step / 20), abs=1e-12)
+    assert w.schedule_weight(1, 40, 0.3, name, 0.0) == pytest.approx(0.3)
+
+
+def test_schedule_errors():
+    for bad in ({"schedule": "cubic"}, {"warmup_share": 1.5}, {"step": -1}, {"total_steps": 0}):
+        with pytest.raises(ValueError, match=r"must|unknown"):
+            w.schedule_weight(**{"step": 1, "total_steps": 10, **bad})
+
+
+def test_warm_up_of_the_maximum():
+    params = WeightParams(max_weight=0.4, max_weight_warmup_steps=4)
+    got = [weight_for("constant", 0.5, s, 100, params) for s in range(7)]
+    assert got == pytest.approx([0, 0.1, 0.2, 0.3, 0.4, 0.4, 0.4])
+    assert weight_for("constant", 0.5, 0, 100) == 0.3
+
+
+def test_counterfactuals_are_what_each_strategy_would_give():
+    params = WeightParams(max_weight=0.2, entropy_high_threshold=0.8, schedule="sigmoid")
+    got = counterfactual_weights(0.4, 3, 20, params)
+    assert set(got) == set(STRATEGIES)
+    for name, value in got.items():
+        assert type(value) is float
+        assert value == weight_for(name, 0.4, 3, 20, params)
+    unordered = WeightParams(entropy_high_threshold=0.2)
+    assert set(STRATEGIES) - set(counterfactual_weights(0.4, 3, 20, unordered)) == {"piecewise"}
+
+
+def test_unknown_strategy():
+    with pytest.raises(ValueError, match="use one of linear"):
+        weight_for("quadratic", 0.5, 1, 10)
