@@ -1,0 +1,95 @@
+"""The fixed corpus: labels that are true by construction, lengths that bite, clear errors."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from refblend.data.schema import PromptRow
+from refblend.errors import DataError
+from refblend.scoring.corpus import KINDS, corpus_from_rows, read_responses, wrong_solution
+from refblend.seeding import derive_generator
+
+
+def row(index: int, solution: str = "13-10=3. 3+38=41.\n#### 41", answer: str = "41") -> PromptRow:
+    return PromptRow(index, "s", [], f"question {index}", answer, solution, {"n_steps": 2})
+
+
+def test_every_problem_in_every_kind() -> None:
+    corpus = corpus_from_rows([row(1), row(2)], seed=3)
+    assert len(corpus) == 2 * len(KINDS)
+    assert corpus["difficulty"].eq(2).all()
+    for record in corpus.to_dict("records"):
+        final = record["response"].rpartition("#### ")[2]
+        assert (final == "41") == (record["label"] == 1)
+    by_kind = corpus.groupby("kind")["response"].apply(lambda s: s.str.len().mean())
+    assert by_kind["right"] < by_kind["right_long"] < by_kind["right_very_long"]
+    assert by_kind["right_very_long"] > 4000
+
+
+def test_corpus_is_fixed_by_its_seed() -> None:
+    rows = [row(i) for i in range(10)]
+    pd.testing.assert_frame_equal(corpus_from_rows(rows, 1), corpus_from_rows(rows, 1))
+    assert not corpus_from_rows(rows, 1).equals(corpus_from_rows(rows, 2))
+
+
+def test_wrong_answers_agree_with_their_last_equation() -> None:
+    for seed in range(20):
+        text = wrong_solution("1+1=2. 39+2=41.\n#### 41", "41", derive_generator(seed))
+        other = text.rpartition("#### ")[2]
+        assert other != "41"
+        assert text == f"1+1=2. 39+2={other}.\n#### {other}"
+    assert wrong_solution("", "none", derive_generator(0)) == "#### unknown"
+    assert "#### 0" not in wrong_solution("#### 0", "0", derive_generator(1))
+
+
+def test_even_choice_of_problems() -> None:
+    corpus = corpus_from_rows([row(i) for i in range(100)], kinds=("right",), max_rows=5)
+    assert corpus["index"].tolist() == [0, 25, 50, 74, 99]
+
+
+def test_errors() -> None:
+    with pytest.raises(DataError, match="worked solution"):
+        corpus_from_rows([row(1, solution="")])
+    with pytest.raises(DataError, match="unknown kind"):
+        corpus_from_rows([row(1)], kinds=("odd",))
+
+
+def test_read_responses(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text(
+        '{"question": "q", "response": "a", "id": 7}\n\n{"question": "", "response": ""}'
+    )
+    frame = read_responses(path)
+    assert frame["response"].tolist() == ["a", ""]
+    frame.to_parquet(tmp_path / "r.parquet")
+    assert read_responses(tmp_path / "r.parquet")["question"].tolist() == ["q", ""]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "no column 'question' or no rows"),
+        ('{"question": "q"}', "no column 'response'"),
+        ('{"question": "q", "response": 5}', "row 1: response is not text"),
+        ('{"question": "q", "response": "a"}\n{"question": "q"}', "row 2: response is not text"),
+        ('{"question": "q"', "line 1 is not JSON"),
+        ("[1]", "line 1 is not a JSON object"),
+    ],
+)
+def test_unusable_files(content: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text(content)
+    with pytest.raises(DataError) as caught:
+        read_responses(path)
+    assert words in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_missing_and_corrupt_files(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot be read"):
+        read_responses(tmp_path / "none.jsonl")
+    bad = tmp_path / "bad.parquet"
+    bad.write_bytes(b"not parquet at all")
+    with pytest.raises(DataError, match="cannot be read"):
+        read_responses(bad)

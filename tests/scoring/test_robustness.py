@@ -1,0 +1,71 @@
+"""Experiment D on a scripted judge whose behaviour under each arm is known."""
+
+import pandas as pd
+import pytest
+
+from refblend.scoring.clipping import ScoringLimits
+from refblend.scoring.judge import JudgeOptions
+from refblend.scoring.robustness import robustness_arms, run_robustness
+
+BASE = JudgeOptions(ScoringLimits(model_cap=1024))
+CORPUS = pd.DataFrame(
+    {
+        "question": "How many eggs?",
+        "response": ["right", "wrong", "right " + "It is a warm day. " * 400] * 2,
+        "label": [1, 0, 1] * 2,
+    }
+)
+
+
+def answer(prompt: str) -> str:
+    """Forty tokens of work, then the box: 32 new tokens cut it off."""
+    sample = prompt.split("===")[-1]
+    return "1" * 40 + ("\\box{0.90}" if "right" in sample else "\\box{0.10}")
+
+
+def test_arms_change_one_thing_each() -> None:
+    arms = {(a.experiment, a.name): a.options for a in robustness_arms(BASE)}
+    assert len(arms) == 7
+    assert [a for a, o in arms.items() if o == BASE] == [
+        ("D1", "few_shot"),
+        ("D2", "new_tokens_64"),
+        ("D3", "clip_on"),
+    ]
+    assert not arms["D1", "compact"].few_shot
+    assert arms["D2", "new_tokens_96"].limits.max_new_tokens == 96
+    assert not arms["D3", "clip_off"].hard_clip
+
+
+def test_table(embedded, chat_tokenizer, scripted) -> None:
+    engine = scripted(chat_tokenizer, answer)
+    seen = []
+    table, samples = run_robustness(
+        engine,
+        chat_tokenizer,
+        embedded,
+        CORPUS,
+        BASE,
+        progress=lambda arm, n: seen.append((arm.name, n)),
+    )
+    assert len(table) == 7
+    assert len(samples) == 7 * len(CORPUS)
+    # The base arm stands three times in the table but is scored once.
+    assert len(engine.calls) == 5
+    assert seen == [
+        (name, 6) for name in ("few_shot", "compact", "new_tokens_32", "new_tokens_96", "clip_off")
+    ]
+    t = table.set_index("arm")
+    assert t.loc["few_shot", "valid_rate"] == 1.0
+    assert t.loc["few_shot", "auc"] == 1.0
+    assert t.loc["few_shot", "overlength"] == 0
+    assert t.loc["few_shot", "clipped_rate"] == pytest.approx(1 / 3)
+    assert t.loc["few_shot", "compact_rate"] == pytest.approx(1 / 3)
+    assert t.loc["compact", "compact_rate"] == 1.0
+    assert t.loc["new_tokens_32", "valid_rate"] == 0.0
+    assert t.loc["new_tokens_32", "nonzero_rate"] == 0.0
+    assert t.loc["new_tokens_32", "fallback_rate"] == 1.0
+    assert t.loc["clip_off", "overlength"] == 2
+    assert t.loc["clip_off", "valid_rate"] == pytest.approx(2 / 3)
+    assert t.loc["clip_off", "clipped_rate"] == 0.0
+    assert (t["seconds_per_response"] > 0).all()
+    assert t.loc["few_shot", "tokens_per_response"] > t.loc["compact", "tokens_per_response"]
