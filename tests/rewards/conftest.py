@@ -1,0 +1,14 @@
+"""Hypothesis without a deadline (shared machines), without chance and without a database."""
+
+import torch
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "refblend",
+    deadline=None,
+    database=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("refblend")
+torch.set_num_threads(1)
