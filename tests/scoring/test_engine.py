@@ -1,0 +1,120 @@
+"""The scoring path on real vLLM: a tiny random judge, long and hostile samples, no error."""
+
+import json
+
+import pytest
+
+from refblend.scoring.attacks import ATTACKS
+from refblend.scoring.clipping import ScoringLimits
+from refblend.scoring.judge import Judge, JudgeOptions
+from refblend.scoring.result import summarise
+
+pytestmark = pytest.mark.engine
+
+QUESTION = "Eva finds 12 pens. Then 5 get lost. How many are left?"
+WRONG = "12-5=8.\n#### 8"
+CAP = 384
+
+
+@pytest.fixture(scope="module")
+def judge_dir(tmp_path_factory, chat_tokenizer):
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    path = tmp_path_factory.mktemp("judge")
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=512,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=CAP,
+        tie_word_embeddings=True,
+        eos_token_id=chat_tokenizer.eos_token_id,
+    )
+    Qwen2ForCausalLM(config).save_pretrained(path)
+    chat_tokenizer.save_pretrained(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def engine(judge_dir):
+    from refblend.rollout.base import EngineOptions, start_engine
+
+    engine = start_engine("vllm", EngineOptions(str(judge_dir), kv_cache_memory_mb=64))
+    yield engine
+    engine.shutdown()
+
+
+def options(**changes) -> JudgeOptions:
+    return JudgeOptions(ScoringLimits(model_cap=CAP, tokenizer_cap=2048), **changes)
+
+
+def test_every_attack_and_length_goes_through(engine, chat_tokenizer, embedded) -> None:
+    pairs = [a.apply(QUESTION, WRONG) for a in ATTACKS]
+    judge = Judge(engine, chat_tokenizer, embedded, options(score_mode="expected"))
+    assert engine.max_model_len == CAP
+    results = judge.score([q for q, _ in pairs], [r for _, r in pairs])
+    summary = summarise(results)
+    assert summary.paths["error"] == summary.paths["overlength"] == 0
+    assert summary.clipped_rate > 0
+    assert all(r.new_tokens <= 64 and r.prompt_tokens + 64 <= CAP for r in results)
+
+
+def test_without_clipping_overlength_is_counted_and_the_engine_lives(
+    engine, chat_tokenizer, embedded
+) -> None:
+    judge = Judge(engine, chat_tokenizer, embedded, options(hard_clip=False))
+    results = judge.score([QUESTION] * 3, [WRONG, "It is a warm day. " * 500, WRONG])
+    assert [r.path == "overlength" for r in results] == [False, True, False]
+    assert all(r.path != "error" for r in results)
+
+
+def test_limits_that_do_not_describe_the_engine_are_survived(
+    engine, chat_tokenizer, embedded
+) -> None:
+    """A wrong cap must not lose the batch: the engine names the rows that it refuses."""
+    wide = JudgeOptions(ScoringLimits(model_cap=4096, fallback_max_length=4096))
+    judge = Judge(engine, chat_tokenizer, embedded, wide)
+    results = judge.score([QUESTION] * 2, ["It is a warm day. " * 500, WRONG])
+    assert [r.path == "overlength" for r in results] == [True, False]
+
+
+def test_shared_prefix_is_served_by_the_cache(engine, chat_tokenizer, embedded) -> None:
+    judge = Judge(engine, chat_tokenizer, embedded, options())
+    judge.score([QUESTION] * 32, [f"12-5={i}.\n#### {i}" for i in range(32)])
+    rate = judge.last_call.prefix_cache_hit_rate
+    assert rate is not None
+    assert rate > 0.3
+
+
+def test_scoring_again_gives_the_same(engine, chat_tokenizer, embedded) -> None:
+    judge = Judge(engine, chat_tokenizer, embedded, options())
+    responses = [f"12-5={i}.\n#### {i}" for i in range(8)]
+    first = judge.score([QUESTION] * 8, responses)
+    again = judge.score([QUESTION] * 8, responses[::-1])[::-1]
+    assert [(r.score, r.raw) for r in first] == [(r.score, r.raw) for r in again]
+
+
+def test_command_line_scores_a_file(judge_dir, tmp_path, monkeypatch, engine) -> None:
+    import pandas as pd
+    from typer.testing import CliRunner
+
+    from refblend.cli import app
+
+    monkeypatch.setattr("refblend.rollout.base.start_engine", lambda name, options: engine)
+    monkeypatch.setattr(engine, "shutdown", lambda: None)
+    rows = [{"question": QUESTION, "response": WRONG, "id": i} for i in range(5)]
+    source = tmp_path / "responses.jsonl"
+    source.write_text("\n".join(map(json.dumps, rows)))
+    target = tmp_path / "scores.parquet"
+    arguments = ["score", "--judge", str(judge_dir), "--input", str(source), "--output"]
+    templates = ["--templates", "params/scoring/embedded.yaml"]
+    result = CliRunner().invoke(app, [*arguments, str(target), *templates], catch_exceptions=False)
+    assert result.exit_code == 0
+    frame = pd.read_parquet(target)
+    assert frame["id"].tolist() == list(range(5))
+    assert frame["score"].between(0, 1).all()
+    assert "5 responses" in result.output

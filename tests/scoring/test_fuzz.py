@@ -1,0 +1,159 @@
+"""A long fuzz of quoting, parser and clipper: no exception, every invariant, > 100,000 inputs.
+
+Inputs are drawn by a seeded generator from fragments that have something to do with the prompt,
+and from all of unicode; hypothesis is too slow for this number.
+"""
+
+import unicodedata
+
+import numpy as np
+import pytest
+
+from refblend.scoring.clipping import (
+    MIN_DATA_TOKENS,
+    ScoringLimits,
+    clip_encoded,
+    clip_parts,
+    position_ids,
+)
+from refblend.scoring.parsing import parse_score
+from refblend.scoring.prompts import EncodedPrompt, encoder_for
+from refblend.scoring.quote import neutralise
+from refblend.scoring.score import plan_scoring
+
+FRAGMENTS = (
+    *("\\box{", "\\boxed{", "\\ box {", "box{", "}", "{", "\\", "\\frac{", "}{", "1", "0", "0.37"),
+    *(".", ",", "/", "%", "\\%", "-", "+", "e9", "nan", "inf", " ", "\n", "[[", "]]", "[", "]"),
+    *(
+        "=",
+        "===",
+        "<|im_end|>",
+        "<|im_start|>",
+        "<|",
+        "|>",
+        "<",
+        ">",
+        "</s>",
+        "[INST]",
+        "<tool_call>",
+    ),
+    *(
+        "\u200b",
+        "\u0338",
+        "\u0301",
+        "＼",
+        "ｂｏｘ",
+        "﹛",
+        "∖",
+        "⟦",
+        "⟧",
+        "о",
+        "х",
+        "\ud83d",
+        "\x00",
+    ),
+    *("6+3=9. ", "#### 41", "Question: ", "Answer: ", "é", "數", "🙂", "²", "½", "\u202e"),
+)
+MARKERS = ("===", "<|im_end|>", "<|im_start|>", "<tool_call>", "[CLS]")
+
+
+class Source:
+    """Seeded hostile text."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+
+    def text(self, longest: int = 14) -> str:
+        length = int(self.rng.integers(0, longest))
+        picks = self.rng.random(length)
+        pieces = [
+            FRAGMENTS[int(self.rng.integers(len(FRAGMENTS)))]
+            if pick < 0.8
+            else chr(int(self.rng.integers(0x110000 if pick < 0.9 else 0x250)))
+            for pick in picks
+        ]
+        text = "".join(pieces)
+        return text * int(self.rng.integers(1, 60)) if self.rng.random() < 0.05 else text
+
+
+@pytest.mark.parametrize("count", [2000, pytest.param(40_000, marks=pytest.mark.slow)])
+def test_quoting(count: int) -> None:
+    source = Source(1)
+    for _ in range(count):
+        text = source.text()
+        once = neutralise(text, MARKERS)
+        assert neutralise(once, MARKERS) == once, ascii(text)
+        for marker in ("[[", "]]", "\\box", *MARKERS):
+            assert marker not in once, ascii(text)
+        assert not any(unicodedata.category(c) in ("Cf", "Cs") for c in once), ascii(text)
+
+
+@pytest.mark.parametrize("count", [2000, pytest.param(50_000, marks=pytest.mark.slow)])
+def test_parser(count: int, chat_tokenizer) -> None:
+    source = Source(2)
+    for _ in range(count):
+        text = source.text()
+        size = int(source.rng.integers(0, 30))
+        ids = source.rng.integers(0, len(chat_tokenizer), size).tolist()
+        if source.rng.random() < 0.7:
+            plain = text.encode("utf-8", "replace").decode()
+            ids = chat_tokenizer(plain, add_special_tokens=False)["input_ids"]
+        top = [
+            {int(i): float(-source.rng.exponential()) for i in source.rng.integers(0, 400, 5)}
+            if source.rng.random() < 0.9
+            else None
+            for _ in range(int(source.rng.integers(0, len(ids) + 2)))
+        ]
+        for result in (
+            parse_score(text),
+            parse_score(text, ids, chat_tokenizer),
+            parse_score(text, ids, chat_tokenizer, top, score_mode="expected"),
+        ):
+            assert 0.0 <= result.score <= 1.0, ascii(text)
+            assert result.valid == (result.path in ("text", "token")), ascii(text)
+            assert result.valid or result.score == 0.5, ascii(text)
+
+
+@pytest.mark.parametrize("count", [2000, pytest.param(40_000, marks=pytest.mark.slow)])
+def test_clipper_on_ids(count: int) -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(count):
+        sizes = rng.integers(0, [20, 400, 10, 400, 20])
+        parts = [tuple(rng.integers(0, 500, n).tolist()) for n in sizes]
+        prompt = EncodedPrompt(*parts)
+        frame = int(sizes[0] + sizes[2] + sizes[4])
+        allowed = frame + int(rng.integers(0, 600))
+        clipped = clip_parts(prompt, allowed)
+        assert len(clipped.ids) == min(len(prompt), allowed)
+        assert clipped.ids[: sizes[0]] == list(parts[0])
+        assert clipped.ids[len(clipped.ids) - sizes[4] :] == list(parts[4])
+        mask = rng.integers(0, 2, len(prompt)).tolist()
+        cap = max(1, allowed)
+        ids, new_mask, positions = clip_encoded(prompt.ids, mask, cap)
+        assert len(ids) == len(new_mask) == len(positions) == min(len(prompt), cap)
+        assert sum(new_mask) == min(sum(mask), cap)
+        assert positions == position_ids(new_mask)
+
+
+@pytest.mark.parametrize("count", [500, pytest.param(12_000, marks=pytest.mark.slow)])
+def test_planning(count: int, chat_tokenizer, plain_tokenizer, embedded, general) -> None:
+    source = Source(4)
+    for _ in range(count):
+        tokenizer = (chat_tokenizer, plain_tokenizer)[int(source.rng.integers(2))]
+        templates = (embedded, general)[int(source.rng.integers(2))]
+        few_shot = bool(source.rng.integers(2))
+        encoder = encoder_for(tokenizer, templates)
+        smallest = len(encoder.frame(False)) + MIN_DATA_TOKENS
+        allowed = smallest + int(source.rng.integers(0, 1200))
+        limits = ScoringLimits(allowed + 4, None, 10**6, 0, 4)
+        question, response = source.text(), source.text(40)
+        plan = plan_scoring(question, response, tokenizer, templates, limits, few_shot)
+        frame = encoder.frame(plan.template == "full")
+        ids = tuple(plan.token_ids)
+        assert len(ids) <= allowed
+        assert not plan.overlength
+        assert ids[: len(frame.prefix)] == frame.prefix
+        assert ids[-len(frame.suffix) :] == frame.suffix
+        inside = ids[len(frame.prefix) : -len(frame.suffix)]
+        assert not encoder.special_ids.intersection(inside), (ascii(question), ascii(response))
+        assert plan.position_ids == list(range(len(ids)))
