@@ -53,7 +53,7 @@ def split_problems(recipe: "DataRecipe", split: Split) -> list[Problem]:
 
 def prepare_splits(recipe: "DataRecipe", out: Path) -> dict[str, int]:
     """Write ``<split>.parquet`` for every split to ``out``; returns the numbers of rows."""
-    counts = {}
+    counts: dict[str, int] = {}
     for split in SPLITS:
         problems = split_problems(recipe, split)
         rows = [problem_row(problem, index, split) for index, problem in enumerate(problems)]

@@ -20,7 +20,14 @@ from refblend.seeding import derive_generator, derive_seed
 
 Split = Literal["train", "validation", "test", "sanity"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test", "sanity")
-_SPLIT_BOUNDS = ((70, "train"), (80, "validation"), (95, "test"), (100, "sanity"))
+_SPLIT_BOUNDS: tuple[tuple[int, Split], ...] = (
+    (70, "train"),
+    (80, "validation"),
+    (95, "test"),
+    (100, "sanity"),
+)
+
+_GIVE_UP_AFTER = 2000  # draws in a row without a new problem
 
 DATA_SOURCE = "refblend/arithmetic"
 SANITY_SOURCE = "refblend/sanity"
@@ -105,7 +112,7 @@ def render_solution(equations: list[str], answer: int | str) -> str:
 def split_of(key: str) -> Split:
     """The split of a problem key: a stable hash, 70 / 10 / 15 / 5 per cent."""
     bucket = derive_seed("split", key) % 100
-    return next(name for bound, name in _SPLIT_BOUNDS if bucket < bound)  # type: ignore[return-value]
+    return next(name for bound, name in _SPLIT_BOUNDS if bucket < bound)
 
 
 def _draw_step(rng: np.random.Generator, value: int, level: Difficulty) -> Step | None:
@@ -184,13 +191,13 @@ def generate_problems(
         DataError: the difficulty does not allow that many different problems.
     """
     problems: dict[str, Problem] = {}
-    tries, limit = 0, 200 * count + 10_000
+    since_new = 0
     for problem in iterate_problems(split, seed, level, long_share):
+        since_new = 0 if problem.key not in problems else since_new + 1
         problems.setdefault(problem.key, problem)
-        tries += 1
         if len(problems) == count:
             return list(problems.values())
-        if tries >= limit:
+        if since_new == _GIVE_UP_AFTER:
             break
     raise DataError(
         f"only {len(problems)} different {split} problems were found, {count} were asked for",

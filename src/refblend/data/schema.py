@@ -106,7 +106,9 @@ def read_records(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     try:
         records = _read_jsonl(path) if _suffix(path) == ".jsonl" else _read_parquet(path)
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error}", "check the file's permissions") from error
+        raise DataError(
+            f"{path} cannot be read: {error}", "check the file's permissions"
+        ) from error
     if not records:
         raise DataError(f"{path} has no rows", _PREPARE.capitalize())
     return records
@@ -124,7 +126,7 @@ def _suffix(path: Path) -> str:
 def _read_parquet(path: Path) -> list[dict[str, Any]]:
     try:
         return pq.ParquetFile(path).read().to_pylist()
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+    except (pa.ArrowException, UnicodeDecodeError) as error:
         raise DataError(f"{path} is not a readable parquet file ({error})", _PREPARE) from error
     except OSError as error:  # pyarrow reports corrupt pages this way, without an errno
         if error.errno is not None:

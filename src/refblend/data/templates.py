@@ -69,14 +69,8 @@ FILLER = (
     "I look at the numbers again.",
     "This is not so hard.",
     "We can do it.",
-    "Hmm, I am not sure.",
-    "So we go on.",
-    "It could be so.",
-    "One more look.",
-    "Maybe this is it.",
     "Now the next part.",
     "That seems right.",
-    "Well, let us see.",
 )
 """Sentences of a rambling solution: they carry no step of the calculation."""
 

@@ -15,9 +15,7 @@ from transformers import PreTrainedTokenizerFast
 from refblend.errors import ModelError
 
 PAD, IM_START, IM_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
-_PIECES = (
-    r"\\box\{|\p{N}|[+\-*/=:]| ?\p{L}+| ?[^\s\p{L}\p{N}+\-*/=:\\]+|\\|\s+(?!\S)|\s+"
-)
+_PIECES = r"\\box\{|\p{N}|[+\-*/=:]| ?\p{L}+| ?[^\s\p{L}\p{N}+\-*/=:\\]+|\\|\s+(?!\S)|\s+"
 """The box, single digits, signs, words with their space, other runs of signs, white space."""
 CHAT_TEMPLATE = (
     "{% for message in messages %}"

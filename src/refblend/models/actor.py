@@ -44,7 +44,7 @@ def encode_example(
 def demonstration_stream(
     recipe: EmbeddedConfig, tokenizer: Any, phase: str, render: Render
 ) -> Callable[[int], Example]:
-    """Example ``i``: a problem of the train split and its demonstration, from the seed and ``i``."""
+    """Example ``i``: a problem of the train split with its demonstration, a function of ``i``."""
 
     def example(number: int) -> Example:
         rng = derive_generator(recipe.actor.seed, "actor", phase, number)

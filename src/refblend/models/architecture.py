@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +62,16 @@ def load_model(path: str | os.PathLike[str]) -> Any:
 
 
 def save_model(
-    path: str | os.PathLike[str], model: Any, tokenizer: Any, facts: dict[str, Any]
+    path: str | os.PathLike[str],
+    model: Any,
+    tokenizer: Any,
+    facts: dict[str, Any],
+    extra: Callable[[Path], None] | None = None,
 ) -> None:
-    """Write weights, tokenizer and ``training.json`` to ``path``, replacing it in one rename."""
+    """Write weights, tokenizer and ``training.json`` to ``path``, replacing it in one rename.
+
+    ``extra`` may write more files to the directory before it is renamed.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -75,6 +83,8 @@ def save_model(
     tokenizer.save_pretrained(temporary)
     text = json.dumps(facts, indent=2, sort_keys=True) + "\n"
     (temporary / "training.json").write_text(text, encoding="utf-8")
+    if extra is not None:
+        extra(temporary)
     if path.exists():
         shutil.rmtree(path)
     temporary.rename(path)

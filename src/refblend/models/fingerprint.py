@@ -9,7 +9,14 @@ from refblend.models.recipe import EmbeddedConfig
 _PARTS: dict[str, tuple[str, ...]] = {
     "actor_clean": ("data.difficulty", "data.long_share", "architecture", "actor.clean"),
     "actor": ("data.difficulty", "data.long_share", "architecture", "actor"),
-    "judge": ("data.difficulty", "data.long_share", "architecture", "judge_data", "judge"),
+    "judge": (
+        "data.difficulty",
+        "data.long_share",
+        "architecture",
+        "actor",
+        "judge_data",
+        "judge",
+    ),
 }
 
 

@@ -1,13 +1,12 @@
-"""How good the embedded models are: the numbers of the report's model table.
+"""How good the embedded actor is, and the statistics shared with the judge's measurement.
 
 Actor: greedy accuracy, sampled accuracy, pass@k (unbiased estimate of Chen et al., 2021,
-https://arxiv.org/abs/2107.03374), entropy in nats as the spec averages it, lengths, and the share of
-true equations. Judge: AUC (Mann-Whitney, ties count half) over all and over worked answers, ECE
-with ten equal bins, share of valid scores.
+https://arxiv.org/abs/2107.03374), entropy in nats as the spec averages it, lengths, and the share
+of true equations.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -138,32 +137,3 @@ def measure_actor(
         greedy_by_steps={n: float(right[steps == n].mean()) for n in by_steps},
         mixed_by_steps={n: float(mixed[steps == n].mean()) for n in by_steps},
     )
-
-
-@dataclass(frozen=True)
-class JudgeQuality:
-    """Measurements of a judge on held-out pairs with one form of prompt."""
-
-    pairs: int
-    few_shot: bool
-    max_new_tokens: int
-    valid: float
-    auc: float | None
-    auc_worked: float | None
-    auc_expected: float | None
-    auc_expected_worked: float | None
-    ece: float
-    ece_expected: float
-    score_mean: float
-    score_std: float
-    distinct_scores: int
-    mean_absolute_error: float
-    own_answer_right: float
-    tokens: float
-
-    def as_dict(self) -> dict[str, Any]:
-        """For the JSON report."""
-        return asdict(self)
-
-
-Selector = Callable[[Sequence[float]], float | None]

@@ -119,13 +119,30 @@ class JudgeDataRecipe(Section):
     """Length limit of sampled responses."""
 
 
+class StrengthSteps(Section):
+    """Updates after which each strength is saved; one chain, weak first."""
+
+    weak: PositiveInt = 170
+    """Updates of the weak judge."""
+    medium: PositiveInt = 340
+    """Updates of the medium judge, those of weak included."""
+    strong: PositiveInt = 680
+    """Updates of the strong judge, those of medium included."""
+
+    @model_validator(mode="after")
+    def _rising(self) -> "StrengthSteps":
+        if not self.weak < self.medium < self.strong:
+            raise ValueError("steps must rise from weak to medium to strong")
+        return self
+
+
 class JudgeRecipe(Section):
     """Training of the judge: one chain with three snapshots."""
 
     seed: NonNegativeInt = 4
     """Seed of the order of pairs and prompt forms."""
-    steps: dict[Strength, PositiveInt] = {"weak": 170, "medium": 340, "strong": 680}
-    """Updates after which each strength is saved; the chain goes weak, medium, strong."""
+    steps: StrengthSteps = StrengthSteps()
+    """Updates after which each strength is saved."""
     batch_size: PositiveInt = 64
     """Pairs an update."""
     learning_rate: PositiveFloat = 1.5e-3
@@ -138,14 +155,6 @@ class JudgeRecipe(Section):
     """Share of prompts with the few-shot examples; the others are compact."""
     drill_share: Fraction = 0.15
     """Share of drills that only compare two numbers and write the box."""
-
-    @model_validator(mode="after")
-    def _rising(self) -> "JudgeRecipe":
-        if set(self.steps) != set(STRENGTHS):
-            raise ValueError("steps needs exactly the keys weak, medium and strong")
-        if not self.steps["weak"] < self.steps["medium"] < self.steps["strong"]:
-            raise ValueError("steps must rise from weak to medium to strong")
-        return self
 
 
 class EvaluationRecipe(Section):
@@ -194,7 +203,8 @@ def load_recipe(path: str | os.PathLike[str]) -> EmbeddedConfig:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(
-            f"recipe {path} cannot be read ({reason})", "give a file such as params/embedded/cpu.yaml"
+            f"recipe {path} cannot be read ({reason})",
+            "give a file such as params/embedded/cpu.yaml",
         ) from error
     if not isinstance(values, dict):
         raise ConfigError(

@@ -1,0 +1,125 @@
+import operator
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refblend.data import templates
+from refblend.data.problems import (
+    EASY,
+    HARD,
+    SPLITS,
+    Difficulty,
+    draw_problem,
+    generate_problems,
+    render_solution,
+    split_of,
+)
+from refblend.errors import DataError
+from refblend.seeding import derive_generator
+
+OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
+
+
+def solve_from_text(question: str) -> int:
+    """Answer a question by matching each sentence against the templates, independently."""
+    value: float | None = None
+    for sentence in re.split(r"(?<=[.?])\s+", question):
+        number = re.search(r"\d+", sentence)
+        if number is None:
+            continue
+        if value is None:
+            value = int(number.group())
+            continue
+        for op, variants in templates.STEPS.items():
+            for variant in variants:
+                pattern = re.sub(r"\\\{(?:m|n|o)\\\}", r"\\w+", re.escape(variant))
+                pattern = pattern.replace(r"\{v\}", r"(\d+)")
+                if match := re.fullmatch(pattern, sentence):
+                    value = OPERATORS[op](value, int(match.group(1)))
+                    break
+    assert value is not None
+    assert value == int(value)
+    return int(value)
+
+
+@pytest.mark.parametrize("level", [EASY, HARD])
+def test_question_solution_and_answer_agree(level: Difficulty) -> None:
+    rng = derive_generator(3, "test")
+    for _ in range(300):
+        problem = draw_problem(rng, level, long=bool(rng.random() < 0.2))
+        assert solve_from_text(problem.question) == problem.answer
+        assert problem.solution.endswith(f"\n#### {problem.answer}")
+        value = problem.steps[0].left
+        for step in problem.steps:
+            assert step.left == value
+            value = OPERATORS[step.op](value, step.right)
+            assert step.result == value
+            assert 1 <= step.result <= level.value_max
+            assert step.equation in problem.solution
+        assert 1 <= len(problem.steps) <= 3
+
+
+def test_sentences_are_many_distinct_and_without_digits() -> None:
+    sentences = [
+        *templates.OPENINGS,
+        *(sentence for variants in templates.STEPS.values() for sentence in variants),
+        *templates.QUESTIONS,
+    ]
+    assert templates.N_SENTENCE_TEMPLATES == len(set(sentences)) >= 21
+    everything = [*sentences, *templates.FILLER, *templates.PADDING]
+    assert not any(char.isdigit() for sentence in everything for char in sentence)
+
+
+def test_same_seed_same_problems_other_seed_others() -> None:
+    first = generate_problems("train", 50, seed=5, long_share=0.1)
+    assert first == generate_problems("train", 50, seed=5, long_share=0.1)
+    assert first != generate_problems("train", 50, seed=6, long_share=0.1)
+
+
+def test_splits_are_disjoint_by_templates_and_numbers_whatever_the_seed() -> None:
+    keys = {
+        split: {p.key for seed in (1, 2) for p in generate_problems(split, 200, seed)}
+        for split in SPLITS
+    }
+    for one in SPLITS:
+        assert all(split_of(key) == one for key in keys[one])
+        for other in SPLITS:
+            assert one == other or not keys[one] & keys[other]
+
+
+def test_problems_of_a_file_have_different_keys_and_all_step_counts() -> None:
+    problems = generate_problems("train", 400, seed=1)
+    assert len({p.key for p in problems}) == 400
+    assert {len(p.steps) for p in problems} == {1, 2, 3}
+    assert {step.op for p in problems for step in p.steps} == set("+-*/")
+
+
+def test_long_problems_are_much_longer_but_have_the_same_answer_format() -> None:
+    rng = derive_generator(1, "long")
+    short = [draw_problem(rng) for _ in range(50)]
+    long = [draw_problem(rng, long=True) for _ in range(50)]
+    assert min(len(p.question) for p in long) > max(len(p.question) for p in short)
+
+
+def test_too_many_problems_asked_for() -> None:
+    narrow = Difficulty(
+        start_min=2, start_max=2, value_max=3, addend_max=1, step_weights=(1, 0, 0)
+    )
+    with pytest.raises(DataError, match="only .* different train problems"):
+        generate_problems("train", 5000, seed=1, level=narrow)
+
+
+def test_difficulty_out_of_order_is_refused() -> None:
+    with pytest.raises(ValueError, match="start_min <= start_max"):
+        Difficulty(start_min=9, start_max=5)
+    with pytest.raises(ValueError, match="step_weights"):
+        Difficulty(step_weights=(0, 0, 0))
+
+
+@given(st.lists(st.sampled_from(["1+1=2", "8/2=4"]), max_size=3), st.integers(-9, 99))
+def test_rendered_solution_ends_in_the_answer(equations: list[str], answer: int) -> None:
+    text = render_solution(equations, answer)
+    assert text.splitlines()[-1] == f"#### {answer}"
+    assert text.count("=") == len(equations)

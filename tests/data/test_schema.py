@@ -1,0 +1,184 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from refblend.data.schema import PromptRow, read_rows, write_rows
+from refblend.errors import DataError
+
+
+def record(**changes: Any) -> dict[str, Any]:
+    return {
+        "data_source": "mine",
+        "prompt": [{"role": "user", "content": "1+1?"}],
+        "ability": "math",
+        "reward_model": {"style": "rule", "ground_truth": "2"},
+        "extra_info": {"index": 4, "split": "train", "question": "1+1?", "answer": "#### 2"},
+    } | changes
+
+
+def row(index: int = 0) -> PromptRow:
+    return PromptRow(
+        index, "mine", [{"role": "user", "content": "1+1?"}], "1+1?", "2", "#### 2", {"n_steps": 1}
+    )
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
+def test_rows_come_back_as_written(tmp_path: Path, suffix: str) -> None:
+    rows = [row(0), row(1)]
+    path = tmp_path / f"rows{suffix}"
+    write_rows(path, rows)
+    assert read_rows(path) == rows
+
+
+def test_columns_are_those_of_verl(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    write_rows(path, [row()])
+    table = pd.read_parquet(path)
+    assert set(table.columns) == {
+        "data_source",
+        "prompt",
+        "ability",
+        "reward_model",
+        "extra_info",
+    }
+    assert table["prompt"][0][0] == {"role": "user", "content": "1+1?"}
+    assert table["reward_model"][0] == {"style": "rule", "ground_truth": "2"}
+    assert table["extra_info"][0]["answer"] == "#### 2"
+
+
+def test_minimal_file_without_extra_info(tmp_path: Path) -> None:
+    short = record()
+    del short["extra_info"], short["ability"]
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(short) + "\n\n" + json.dumps(short) + "\n")
+    rows = read_rows(path)
+    assert [(r.index, r.question, r.solution) for r in rows] == [(0, "1+1?", ""), (1, "1+1?", "")]
+
+
+def test_numeric_ground_truth_becomes_text(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(record(reward_model={"ground_truth": 72})))
+    assert read_rows(path)[0].ground_truth == "72"
+
+
+BAD_RECORDS = [
+    ({"data_source": None}, "row 1 column data_source is null"),
+    ({"data_source": 3}, "row 1 column data_source is int, not a string"),
+    ({"prompt": None}, "row 1 column prompt is null"),
+    ({"prompt": []}, "row 1 column prompt is not a non-empty list"),
+    ({"prompt": "1+1?"}, "row 1 column prompt is not a non-empty list"),
+    ({"prompt": ["1+1?"]}, r"row 1 column prompt\[0\] is not an object"),
+    ({"prompt": [{"role": "boss", "content": "x"}]}, r"prompt\[0\].role is 'boss'"),
+    ({"prompt": [{"role": "user", "content": None}]}, r"prompt\[0\].content is null"),
+    ({"reward_model": None}, "row 1 column reward_model is null"),
+    ({"reward_model": "2"}, "row 1 column reward_model is not an object"),
+    ({"reward_model": {"style": "rule"}}, "reward_model.ground_truth is null"),
+    ({"reward_model": {"ground_truth": True}}, "ground_truth is bool, not a string"),
+    ({"extra_info": [1]}, "extra_info is not an object"),
+    ({"extra_info": {"index": "a"}}, "extra_info.index is str, not an integer"),
+    ({"extra_info": {"answer": 3}}, "extra_info.answer is int, not a string"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD_RECORDS)
+def test_bad_row_is_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(record()) + "\n" + json.dumps(record(**changes)))
+    with pytest.raises(DataError, match=message) as caught:
+        read_rows(path)
+    assert str(path) in str(caught.value)
+    assert caught.value.remedy
+
+
+def test_null_in_parquet_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.Table.from_pylist([record(), record(data_source=None)]), path)
+    with pytest.raises(DataError, match="row 1 column data_source is null"):
+        read_rows(path)
+
+
+def test_missing_columns_are_listed(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    pd.DataFrame({"question": ["q"], "data_source": ["s"]}).to_parquet(path)
+    with pytest.raises(DataError, match=r"lacks the column\(s\) prompt, reward_model .*question"):
+        read_rows(path)
+
+
+def test_missing_file_and_directory(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="does not exist"):
+        read_rows(tmp_path / "none.parquet")
+    with pytest.raises(DataError, match="is a directory"):
+        read_rows(tmp_path)
+
+
+def test_unknown_suffix(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b\n")
+    with pytest.raises(DataError, match=r"\.parquet or \.jsonl"):
+        read_rows(path)
+    with pytest.raises(DataError, match=r"\.parquet or \.jsonl"):
+        write_rows(path, [row()])
+
+
+def test_corrupt_parquet_never_escapes_as_another_error(tmp_path: Path) -> None:
+    good = tmp_path / "good.parquet"
+    write_rows(good, [row(i) for i in range(50)])
+    content = good.read_bytes()
+    for number, damaged in enumerate(
+        [b"", b"PAR1", b"no parquet at all", content[: len(content) // 2], content[:-1]]
+    ):
+        path = tmp_path / f"bad{number}.parquet"
+        path.write_bytes(damaged)
+        with pytest.raises(DataError, match=f"bad{number}.parquet"):
+            read_rows(path)
+
+
+def test_damaged_bytes_inside_parquet(tmp_path: Path) -> None:
+    good = tmp_path / "good.parquet"
+    write_rows(good, [row(i) for i in range(50)])
+    content = bytearray(good.read_bytes())
+    for position in range(4, len(content), 97):
+        damaged = bytearray(content)
+        damaged[position] ^= 0xFF
+        path = tmp_path / "flipped.parquet"
+        path.write_bytes(bytes(damaged))
+        try:
+            read_rows(path)  # a flipped bit of a value can go unseen; it must not crash
+        except DataError as error:
+            assert "flipped.parquet" in str(error)
+
+
+def test_corrupt_jsonl(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(record()) + "\n{not json\n")
+    with pytest.raises(DataError, match="line 2 is not JSON"):
+        read_rows(path)
+    path.write_text("[1]\n")
+    with pytest.raises(DataError, match="line 1 is not a JSON object"):
+        read_rows(path)
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(DataError, match="not UTF-8"):
+        read_rows(path)
+
+
+def test_line_separator_inside_a_jsonl_string(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    strange = record(prompt=[{"role": "user", "content": "a\u2028b"}])
+    path.write_text(json.dumps(strange, ensure_ascii=False), encoding="utf-8")
+    assert read_rows(path)[0].messages[0]["content"] == "a\u2028b"
+
+
+def test_empty_files(tmp_path: Path) -> None:
+    jsonl, parquet = tmp_path / "rows.jsonl", tmp_path / "rows.parquet"
+    jsonl.write_text("\n")
+    pq.write_table(pa.Table.from_pylist([record()]).slice(0, 0), parquet)
+    for path in (jsonl, parquet):
+        with pytest.raises(DataError, match="has no rows"):
+            read_rows(path)
+    with pytest.raises(DataError, match="no rows to write"):
+        write_rows(parquet, [])
