@@ -2,10 +2,10 @@
 
 Every loss takes the same normalisers (``batch_num_tokens``, ``global_batch_size``,
 ``loss_scale_factor``): given those of the whole mini-batch, the results of its micro-batches and
-ranks add up to the whole batch's, figures included. :class:`BatchCounts` holds them.
+ranks add up to the whole batch's, figures included. A KL loss is :func:`agg_loss` of
+:func:`refblend.ppo.kl.kl_penalty`.
 """
 
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
@@ -23,32 +23,6 @@ LOSS_AGG_MODES: tuple[LossAggMode, ...] = (
     "seq-mean-token-sum-norm",
 )
 MAX_LOG_RATIO = 20.0
-
-
-@dataclass(frozen=True)
-class BatchCounts:
-    """Normalisers of a whole mini-batch, to be handed to each of its micro-batches."""
-
-    num_tokens: int
-    """Response tokens."""
-    num_sequences: int
-    """Sequences with at least one response token."""
-    width: int
-    """T, the divisor of seq-mean-token-sum-norm."""
-
-    @classmethod
-    def from_mask(cls, response_mask: Tensor) -> "BatchCounts":
-        """The counts of a mask (B, T)."""
-        selected = response_mask.bool()
-        return cls(int(selected.sum()), int(selected.any(-1).sum()), response_mask.shape[-1])
-
-    def as_kwargs(self) -> dict[str, float]:
-        """The keyword arguments that every loss of this module takes."""
-        return {
-            "batch_num_tokens": self.num_tokens,
-            "global_batch_size": self.num_sequences,
-            "loss_scale_factor": self.width,
-        }
 
 
 def agg_loss(
@@ -228,43 +202,10 @@ def compute_entropy_loss(
     entropy: Tensor,
     response_mask: Tensor,
     loss_agg_mode: str = "token-mean",
-    *,
-    batch_num_tokens: float | None = None,
-    global_batch_size: float | None = None,
-    loss_scale_factor: float | None = None,
+    **normalisers: float | None,
 ) -> Tensor:
-    """The aggregated entropy H (``actor/entropy``).
+    """The aggregated entropy H of ``entropy`` (B, T), which carries gradients (``actor/entropy``).
 
-    The policy loss is L − ``entropy_coeff`` · H; ``entropy`` (B, T) carries gradients.
+    The policy loss is L − ``entropy_coeff`` · H. ``normalisers`` as in :func:`agg_loss`.
     """
-    return agg_loss(
-        entropy,
-        response_mask,
-        loss_agg_mode,
-        batch_num_tokens=batch_num_tokens,
-        global_batch_size=global_batch_size,
-        loss_scale_factor=loss_scale_factor,
-    )
-
-
-def compute_kl_loss(
-    kl: Tensor,
-    response_mask: Tensor,
-    loss_agg_mode: str = "token-mean",
-    *,
-    batch_num_tokens: float | None = None,
-    global_batch_size: float | None = None,
-    loss_scale_factor: float | None = None,
-) -> Tensor:
-    """The aggregated KL (``actor/kl_loss``); the policy loss is L + ``kl_loss_coef`` × this.
-
-    ``kl`` (B, T) is :func:`refblend.ppo.kl.kl_penalty` of log-probs that carry gradients.
-    """
-    return agg_loss(
-        kl,
-        response_mask,
-        loss_agg_mode,
-        batch_num_tokens=batch_num_tokens,
-        global_batch_size=global_batch_size,
-        loss_scale_factor=loss_scale_factor,
-    )
+    return agg_loss(entropy, response_mask, loss_agg_mode, **normalisers)

@@ -25,7 +25,7 @@ def pool_hidden(hidden: Tensor, mask: Tensor) -> Tensor:
             f"hidden {tuple(hidden.shape)} and mask {tuple(mask.shape)} must share (B, L)"
         )
     selected = mask.bool().unsqueeze(-1)
-    kept = torch.where(selected, upcast(hidden), torch.zeros((), dtype=upcast(hidden).dtype))
+    kept = upcast(hidden).masked_fill(~selected, 0.0)
     return kept.sum(1) / selected.sum(1).clamp(min=1)
 
 
