@@ -65,7 +65,9 @@ def ray_cluster(config: RayConfig, num_cpus: float, num_gpus: float) -> Iterator
     token.touch(mode=0o600)
     token.write_text(secrets.token_hex(32))
     previous = {k: os.environ.get(k) for k in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")}
-    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
+    # Ray itself turns token authentication on for a new cluster when the mode is unset; setting
+    # the mode here would come too late for its C++ part, which read it when ray was imported.
+    os.environ["RAY_AUTH_TOKEN_PATH"] = str(token)
     try:
         ray.init(
             address="local",

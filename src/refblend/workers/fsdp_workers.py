@@ -141,7 +141,9 @@ class ActorWorker(_PolicyForward):
         shape = (len(rows), sequences.response_width)
         token_log_probs, token_entropy = self.policy(batch)
         log_probs = scatter_tokens(token_log_probs, batch, *shape)
-        entropy = scatter_tokens(token_entropy, batch, *shape)
+        # Without an entropy bonus nothing is learned from it: spare its backward pass.
+        bonus = cfg.entropy_coeff != 0.0
+        entropy = scatter_tokens(token_entropy if bonus else token_entropy.detach(), batch, *shape)
         part: Any = targets.select(rows)
         mask = part.response_mask.to(self.device)
         old = part.old_log_probs.to(self.device)

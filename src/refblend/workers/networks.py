@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM, AutoModelForTokenClassification
 
-from refblend.ppo.entropy import log_probs_and_entropy_from_hidden
+from refblend.ppo.entropy import log_probs_and_entropy
 from refblend.rollout.base import check_model_dir
 from refblend.workers.types import Sequences
 
@@ -84,12 +85,23 @@ class PolicyNetwork(nn.Module):
             sums = states.new_zeros(len(batch.input_ids), states.shape[-1], dtype=torch.float32)
             sums.index_add_(0, batch.rows, of_tokens)
             return sums / counts.clamp(min=1)[:, None], counts
-        return log_probs_and_entropy_from_hidden(
-            states[batch.rows, batch.positions],
-            self.lm.lm_head,
-            batch.labels,
-            temperature=self.temperature,
-            chunk_tokens=max(1, MAX_CHUNK_LOGITS // self.lm.config.vocab_size),
+        return self._log_probs(states[batch.rows, batch.positions], batch.labels)
+
+    def _log_probs(self, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Head, log-probs and entropies of N positions, chunk by chunk."""
+        size = max(1, MAX_CHUNK_LOGITS // self.lm.config.vocab_size)
+        if len(hidden) <= size:
+            return self._chunk(hidden, labels)
+        parts = [
+            checkpoint(self._chunk, part, of_part, use_reentrant=False, preserve_rng_state=False)
+            for part, of_part in zip(hidden.split(size), labels.split(size), strict=True)
+        ]
+        return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
+
+    def _chunk(self, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        logits = self.lm.lm_head(hidden)
+        return log_probs_and_entropy(
+            logits, labels, temperature=self.temperature, chunk_tokens=max(1, len(labels))
         )
 
 
