@@ -18,6 +18,8 @@ from refblend.scoring.judge import Judge, JudgeOptions
 from refblend.scoring.templates import ScoringTemplates
 
 NEW_TOKENS = (32, 64, 96)
+WARM_UP = 32
+"""Responses scored before the first arm, to warm the engine up."""
 
 
 @dataclass(frozen=True)
@@ -94,9 +96,14 @@ def run_robustness(
     rows: list[dict[str, Any]] = []
     samples: list[pd.DataFrame] = []
     known: dict[JudgeOptions, tuple[pd.DataFrame, float]] = {}
+    reset_cache = getattr(engine, "reset_prefix_cache", None)
+    # The first call of an engine is slow for reasons of its own: it is not to count for an arm.
+    score_corpus(Judge(engine, tokenizer, templates, base), corpus.head(WARM_UP))
     for arm in arms:
         if arm.options not in known:
             judge = Judge(engine, tokenizer, templates, arm.options)
+            if reset_cache is not None:
+                reset_cache()  # else an arm would be served the prompts of the one before it
             report = None if progress is None else (lambda n, arm=arm: progress(arm, n))
             start = time.perf_counter()
             scored = score_corpus(judge, corpus, batch_size, progress=report)
@@ -111,9 +118,15 @@ def arm_row(arm: RobustnessArm, scored: pd.DataFrame, seconds: float) -> dict[st
     """Experiment D's figures of one arm.
 
     ``auc`` is over the valid scores and ``auc_all`` over all (an invalid score of 0.5 included,
-    which is what training sees); token and second figures are means over all responses.
+    which is what training sees). Tokens are those that went through the engine and seconds are the
+    arm's wall time, both divided by all responses.
     """
     valid = scored[scored["valid"]]
+    submitted = scored[~scored["path"].isin(["overlength", "error"])]
+    prompt_tokens, new_tokens = (
+        int(submitted["prompt_tokens"].sum()),
+        int(scored["new_tokens"].sum()),
+    )
     n = len(scored)
     return {
         "experiment": arm.experiment,
@@ -135,8 +148,8 @@ def arm_row(arm: RobustnessArm, scored: pd.DataFrame, seconds: float) -> dict[st
         "ece": expected_calibration_error(valid["score"].tolist(), valid["label"].tolist()),
         "score_mean": float(scored["score"].mean()),
         "score_std": float(scored["score"].std(ddof=0)),
-        "prompt_tokens_per_response": float(scored["prompt_tokens"].mean()),
-        "new_tokens_per_response": float(scored["new_tokens"].mean()),
-        "tokens_per_response": float((scored["prompt_tokens"] + scored["new_tokens"]).mean()),
+        "prompt_tokens_per_response": prompt_tokens / n,
+        "new_tokens_per_response": new_tokens / n,
+        "tokens_per_response": (prompt_tokens + new_tokens) / n,
         "seconds_per_response": seconds / n,
     }
