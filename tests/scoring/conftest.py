@@ -3,7 +3,15 @@
 from collections.abc import Callable, Sequence
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 from transformers import PreTrainedTokenizerFast
 
 from refblend.rollout.base import Generation, GenerationRequest
@@ -59,6 +67,51 @@ def chat_tokenizer() -> PreTrainedTokenizerFast:
 @pytest.fixture(scope="session")
 def plain_tokenizer() -> PreTrainedTokenizerFast:
     return train(chat=False, individual_digits=False)
+
+
+def train_words() -> PreTrainedTokenizerFast:
+    """Whole words, an unknown token, and a beginning-of-sequence token; no chat template."""
+    tokenizer = Tokenizer(models.WordLevel(unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    special = ["<unk>", "<s>", "</s>"]
+    tokenizer.train_from_iterator(CORPUS, trainers.WordLevelTrainer(special_tokens=special))
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>", eos_token="</s>"
+    )
+
+
+def train_unigram() -> PreTrainedTokenizerFast:
+    """Sentence pieces with a space before every piece, as Llama's tokenizer has."""
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
+    tokenizer.decoder = decoders.Metaspace(prepend_scheme="always")
+    special = ["<unk>", "<|im_start|>", "<|im_end|>"]
+    trainer = trainers.UnigramTrainer(
+        vocab_size=150, special_tokens=special, unk_token="<unk>", show_progress=False
+    )
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        unk_token="<unk>",
+        eos_token="<|im_end|>",
+        additional_special_tokens=["<|im_start|>"],
+    )
+    fast.chat_template = CHATML
+    return fast
+
+
+@pytest.fixture(scope="session")
+def all_tokenizers(chat_tokenizer, plain_tokenizer) -> dict[str, PreTrainedTokenizerFast]:
+    return {
+        "chat": chat_tokenizer,
+        "plain": plain_tokenizer,
+        "words": train_words(),
+        "unigram": train_unigram(),
+    }
 
 
 @pytest.fixture(scope="session")

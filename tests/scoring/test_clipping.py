@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refblend.errors import ScoringError
@@ -17,6 +17,7 @@ from refblend.scoring.clipping import (
 )
 from refblend.scoring.prompts import EncodedPrompt, encoder_for
 from refblend.scoring.score import check_templates, plan_scoring
+from refblend.scoring.templates import ScoringExample, ScoringTemplates
 
 
 def limits(allowed: int, new: int = 8) -> ScoringLimits:
@@ -195,7 +196,9 @@ def check_plan(tokenizer, templates, question, response, allowed, few_shot) -> N
     assert plan.clipped == (plan.unclipped_length > allowed)
     ours = len(frame.prefix), length - len(frame.suffix)
     inside = plan.token_ids[ours[0] : ours[1]]
-    assert not encoder.special_ids.intersection(inside)
+    # A tokenizer with an unknown token may need it for our own text between the two.
+    special_between = sum(i in encoder.special_ids for i in frame.between)
+    assert sum(i in encoder.special_ids for i in inside) == special_between
     if plan.template == "compact" and few_shot:
         assert len(encoder.encode(question, response, True)) > allowed
     open_plan = plan_scoring(question, response, tokenizer, templates, caps, few_shot, False)
@@ -204,21 +207,50 @@ def check_plan(tokenizer, templates, question, response, allowed, few_shot) -> N
     assert open_plan.overlength == (len(open_plan.token_ids) > allowed)
 
 
-@given(text, text, st.integers(1, 500), st.booleans(), st.booleans(), st.booleans())
+words = st.text(alphabet="abc é:.\n", min_size=1, max_size=30).filter(lambda t: t.strip())
+random_templates = st.builds(
+    lambda header, label, tail, instruction, separator, shots: ScoringTemplates(
+        header=header,
+        sample=f"{label}[[{{response}}]]{tail}[[{{question}}]]",
+        instruction=f"{instruction}\\box{{x}}",
+        compact_header=header[:5] + ".",
+        compact_instruction=f"{tail}\\box{{x}}{instruction}",
+        separator=separator,
+        examples=[
+            ScoringExample(
+                question="Eva finds 12 pens.",
+                response=f"12-5={i}.",
+                verdict=f"\\box{{0.{i}}}",
+                score=i / 10,
+            )
+            for i in range(shots)
+        ],
+    ),
+    words,
+    words,
+    words,
+    words,
+    st.sampled_from(["===", "---", "~~~~", "#####", "=-=", "aaa"]),
+    st.integers(0, 5),
+)
+
+
+@settings(deadline=None)
+@given(
+    st.one_of(st.none(), st.booleans(), random_templates),
+    text,
+    text,
+    st.integers(1, 700),
+    st.booleans(),
+    st.sampled_from(["chat", "plain", "words", "unigram"]),
+)
 def test_every_plan_keeps_the_invariants(
-    chat_tokenizer,
-    plain_tokenizer,
-    embedded,
-    general,
-    question,
-    response,
-    allowed,
-    chat,
-    few,
-    small,
+    all_tokenizers, embedded, general, templates, question, response, allowed, few, kind
 ) -> None:
-    tokenizer = chat_tokenizer if chat else plain_tokenizer
-    check_plan(tokenizer, embedded if small else general, question, response, allowed, few)
+    """For every template, question, response, cap and tokenizer."""
+    if not isinstance(templates, ScoringTemplates):
+        templates = embedded if templates else general
+    check_plan(all_tokenizers[kind], templates, question, response, allowed, few)
 
 
 def test_order_of_the_guards(chat_tokenizer, embedded) -> None:

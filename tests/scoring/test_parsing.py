@@ -188,6 +188,14 @@ def test_expected_value_needs_a_plain_decimal(text: str, chat_tokenizer) -> None
     assert result.score == pytest.approx(0.3)
 
 
+def test_token_parser_weighs_digits_whatever_the_mode(chat_tokenizer) -> None:
+    text = r"\box{0.3"
+    tenths = position_of(chat_tokenizer, text, 7)
+    top = logprobs(chat_tokenizer, text, {tenths: {"3": 0.6, "5": 0.4}})
+    result = parse_score(text, encode(chat_tokenizer, text), chat_tokenizer, top)
+    assert (result.score, result.path) == (pytest.approx(0.38), "token")
+
+
 def test_expected_value_looks_at_the_box_that_was_read(chat_tokenizer) -> None:
     text = r"\box{0.30} \box{0"
     ids = encode(chat_tokenizer, text)

@@ -14,8 +14,9 @@ Decisions, each with a test:
   drops white space and looks after the last ``box{`` for a number. It reads a box that the
   token limit cut off, if at least one decimal was written: ``\box{0.3`` is 0.3, but ``\box{0``
   could have become anything and is invalid.
-- ``score_mode="expected"`` replaces the digits of a plain decimal by their expected value under
-  the judge's log-probabilities (see :mod:`refblend.scoring.expected`); validity and path stay.
+- The token-level parser, and with ``score_mode="expected"`` the text parser too, replaces the
+  digits of a plain decimal by their expected value under the judge's log-probabilities, where
+  these are given (see :mod:`refblend.scoring.expected`); validity and path stay.
 """
 
 import re
@@ -98,8 +99,8 @@ def parse_score(
         tokenizer: decodes ``token_ids``; both or neither.
         top_logprobs: for each generated token, log-probabilities of the likeliest token ids.
         invalid_score: the score when both parsers fail.
-        score_mode: ``text`` (as written) or ``expected`` (probability-weighted digits, where
-            ``top_logprobs`` is given).
+        score_mode: what the text parser gives: ``text`` (as written) or ``expected``
+            (probability-weighted digits, where ``top_logprobs`` is given).
     """
     value: float | None = None
     path: Literal["text", "token"] = "text"
@@ -111,7 +112,8 @@ def parse_score(
         value, path = _parse_pieces(pieces), "token"
     if value is None or not in_range(value):
         return ParsedScore(invalid_score, False, "default")
-    if score_mode == "expected" and pieces is not None and token_ids and top_logprobs:
+    weighted = score_mode == "expected" or path == "token"
+    if weighted and pieces is not None and top_logprobs:
         from refblend.scoring.expected import expected_score
 
         expected = expected_score(pieces, top_logprobs, lambda i: piece(tokenizer, i), value)

@@ -42,11 +42,11 @@ def test_text_structure(attack: Attack, embedded) -> None:
 
 @each_attack
 @pytest.mark.parametrize("few_shot", [True, False])
-@pytest.mark.parametrize("kind", ["chat", "plain"])
+@pytest.mark.parametrize("kind", ["chat", "plain", "words", "unigram"])
 def test_token_structure(
-    attack: Attack, few_shot: bool, kind: str, embedded, chat_tokenizer, plain_tokenizer
+    attack: Attack, few_shot: bool, kind: str, embedded, all_tokenizers
 ) -> None:
-    tokenizer = chat_tokenizer if kind == "chat" else plain_tokenizer
+    tokenizer = all_tokenizers[kind]
     clean = encode_scoring_prompt(QUESTION, WRONG, tokenizer, embedded, few_shot)
     question, response = attack.apply(QUESTION, WRONG)
     hostile = encode_scoring_prompt(question, response, tokenizer, embedded, few_shot)
