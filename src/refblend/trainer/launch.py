@@ -10,7 +10,7 @@ from typing import Any
 
 from refblend.config import RefblendConfig
 from refblend.energy import EnergyMeter
-from refblend.errors import ResourceError, WorkerError
+from refblend.errors import ModelError, ResourceError, WorkerError
 from refblend.files import read_json, write_json
 from refblend.ppo.estimators import get_advantage
 from refblend.provenance import (
@@ -59,9 +59,7 @@ def train(config: RefblendConfig) -> dict[str, Any]:
             log = MetricsLog(run_dir / "metrics.jsonl")
             _train_with_recovery(config, data, log, total_steps)
         energy = meter.stop().as_dict() if meter else None
-        write_json(
-            run_dir / "provenance.json", finish(record, time.monotonic() - start, energy)
-        )
+        write_json(run_dir / "provenance.json", finish(record, time.monotonic() - start, energy))
         summary = summarise_run(run_dir, total_steps)
         write_json(run_dir / "summary.json", summary)
     return summary
@@ -73,16 +71,34 @@ def preflight(config: RefblendConfig) -> RunData:
     Raises:
         RefblendError: names the key or file and the remedy.
     """
-    check_model_dir(config.actor_rollout_ref.model.path, "actor_rollout_ref.model.path")
-    quality = config.algorithm.ref_quality_score
+    models = config.actor_rollout_ref
+    _check_model(
+        ("actor_rollout_ref.model.path", models.model.path),
+        ("actor_rollout_ref.rollout.max_model_len", models.rollout.max_model_len),
+    )
+    scoring = config.algorithm.ref_quality_score.scoring
     if config.use_judge:
-        check_model_dir(
-            quality.scoring.model_path or "", "algorithm.ref_quality_score.scoring.model_path"
+        key = "algorithm.ref_quality_score.scoring"
+        _check_model(
+            (f"{key}.model_path", scoring.model_path or ""),
+            (f"{key}.max_model_len", scoring.max_model_len),
         )
-        load_templates(quality.scoring.templates)
+        load_templates(scoring.templates)
     get_advantage(config.algorithm.adv_estimator)
     RuleReward(config.reward.method, config.reward.custom_reward_function)
     return load_run_data(config)
+
+
+def _check_model(path: tuple[str, str], length: tuple[str, int | None]) -> None:
+    """The model is there and reaches the wanted length; both come with their keys."""
+    directory = check_model_dir(path[1], path[0])
+    positions = read_json(directory / "config.json").get("max_position_embeddings")
+    key, wanted = length
+    if wanted and positions and wanted > positions:
+        raise ModelError(
+            f"{key}={wanted} is beyond the {positions} positions of {directory}",
+            f"Set it to {positions} or less, or to null for the model's own limit.",
+        )
 
 
 def planned_steps(config: RefblendConfig, num_prompts: int) -> int:

@@ -49,7 +49,7 @@ class Pending:
                 "Raise trainer.worker_timeout_s, or lower the batch or the lengths.",
             ) from None
         except RayActorError as error:
-            raise WorkerDiedError(self.role, str(error).splitlines()[0]) from None
+            raise WorkerDiedError(self.role, _cause(error)) from None
         except RayTaskError as error:
             if isinstance(error.cause, RefblendError):
                 raise error.cause from None
@@ -60,6 +60,12 @@ class Pending:
     def result(self) -> Any:
         """The answer of rank 0."""
         return self.results()[0]
+
+
+def _cause(error: RayActorError) -> str:
+    """One line: the exception of a failed start (the traceback's last line), or Ray's first."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if "creation task" in lines[0] else lines[0]
 
 
 class WorkerGroup:
