@@ -39,24 +39,34 @@ shell.prefix(
 NO_EFFECT = ("cli.py", "progress.py")
 
 
-def sources(*packages):
-    """Python files of the named packages of refblend: a change of code re-runs what it affects.
+def sources(*parts):
+    """Python files of the named packages or files of refblend: a change re-runs what it affects.
 
     Snakemake compares small files by content, so a mere touch or checkout changes nothing.
     """
     root = Path("src/refblend")
-    shared = [
-        root / name for name in ("errors.py", "files.py", "seeding.py", "runtime.py")
-    ]
-    found = [path for path in shared if path.exists()]
-    for package in packages:
-        # Argument parsing changes no result.
-        found += [
-            path for path in (root / package).rglob("*.py") if path.name != "cli.py"
-        ]
-    return sorted(str(path) for path in found)
+    found = []
+    for part in ("errors.py", "files.py", "seeding.py", "runtime.py", *parts):
+        path = root / part
+        found += [path] if path.suffix == ".py" else path.rglob("*.py")
+    return sorted({str(path) for path in found if path.name not in NO_EFFECT})
 
 
+# What the warm start and its evaluation depend on; a change to the judges re-trains no actor.
+ACTOR_SOURCES = tuple(
+    f"models/{name}.py"
+    for name in (
+        "actor",
+        "architecture",
+        "corpus",
+        "demonstrations",
+        "fingerprint",
+        "generation",
+        "quality",
+        "recipe",
+        "sft",
+    )
+)
 TRAINER_PACKAGES = (
     "config",
     "data",
@@ -119,9 +129,9 @@ def model_files(folder):
 
 
 def judge_start(wildcards):
-    """The weights that a judge starts from: the next weaker judge's, or the warm-started actor's."""
+    """The weights that a judge starts from: the next weaker judge's, or the clean warm start's."""
     position = layout.JUDGES.index(wildcards.strength)
-    name = f"judge_{layout.JUDGES[position - 1]}" if position else "actor"
+    name = f"judge_{layout.JUDGES[position - 1]}" if position else "actor_clean"
     return f"models/{wildcards.scale}/{name}/model.safetensors"
 
 
@@ -145,6 +155,8 @@ def milestone_run_files(name):
     """Input function: the file `name` of every run of the milestone."""
 
     def files(wildcards):
+        if name == "test.json" and wildcards.scale not in EMBEDDED:
+            return []
         runs = study_grid.unique_runs(grid(wildcards.milestone, wildcards.scale))
         return [
             str(layout.run_dir(wildcards.scale, row.arm, row.seed) / name)

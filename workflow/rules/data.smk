@@ -3,7 +3,7 @@
 
 rule data:
     input:
-        sources("data"),
+        sources("data", "models/recipe.py"),
         recipe="params/embedded/{scale}.yaml",
     output:
         expand(
@@ -17,7 +17,7 @@ rule data:
     wildcard_constraints:
         scale="|".join(EMBEDDED),
     conda:
-        config["conda_env"]
+        "../envs/refblend.yaml"
     params:
         out=subpath(output[0], parent=True),
     shell:

@@ -3,7 +3,7 @@
 
 rule actor_quality:
     input:
-        sources("models", "data", "rewards"),
+        sources("data", *ACTOR_SOURCES),
         model="models/{scale}/actor/model.safetensors",
         recipe="params/embedded/{scale}.yaml",
         test="data/{scale}/test.parquet",
@@ -14,13 +14,13 @@ rule actor_quality:
     benchmark:
         "logs/{scale}/quality/actor.benchmark.tsv"
     conda:
-        config["conda_env"]
+        "../envs/refblend.yaml"
     threads: config["threads"]["evaluate"]
     params:
         model=subpath(input.model, parent=True),
     shell:
         "refblend models evaluate-actor --model {params.model:q} --recipe {input.recipe:q}"
-        " --data {input.test:q} --out {output:q} > {log:q} 2>&1"
+        " --data {input.test:q} --report {output:q} > {log:q} 2>&1"
 
 
 rule judge_quality:
@@ -28,7 +28,8 @@ rule judge_quality:
         sources("models", "data", "scoring"),
         model="models/{scale}/judge_{strength}/model.safetensors",
         recipe="params/embedded/{scale}.yaml",
-        test="data/{scale}/test.parquet",
+        templates="params/scoring/embedded.yaml",
+        pairs="models/{scale}/judge_pairs/test.parquet",
     output:
         "models/{scale}/quality/judge_{strength}.json",
     log:
@@ -36,18 +37,19 @@ rule judge_quality:
     benchmark:
         "logs/{scale}/quality/judge_{strength}.benchmark.tsv"
     conda:
-        config["conda_env"]
+        "../envs/refblend.yaml"
     threads: config["threads"]["evaluate"]
     params:
         model=subpath(input.model, parent=True),
     shell:
         "refblend models evaluate-judge --model {params.model:q} --recipe {input.recipe:q}"
-        " --data {input.test:q} --out {output:q} > {log:q} 2>&1"
+        " --pairs {input.pairs:q} --report {output:q} > {log:q} 2>&1"
 
 
 rule test_accuracy:
     input:
-        sources("models", "data", "rewards"),
+        sources("data", "study/evaluate.py", *ACTOR_SOURCES),
+        recipe="params/embedded/{scale}.yaml",
         data="data/{scale}/test.parquet",
         summary="runs/{scale}/{arm}/seed_{seed}/summary.json",
     output:
@@ -57,10 +59,10 @@ rule test_accuracy:
     benchmark:
         "logs/{scale}/test/{arm}/seed_{seed}.benchmark.tsv"
     conda:
-        config["conda_env"]
+        "../envs/refblend.yaml"
     threads: config["threads"]["evaluate"]
     params:
         run_dir=subpath(input.summary, parent=True),
     shell:
-        "refblend study evaluate {params.run_dir:q} --data {input.data:q} --out {output:q}"
-        " > {log:q} 2>&1"
+        "refblend study evaluate {params.run_dir:q} --recipe {input.recipe:q}"
+        " --data {input.data:q} --out {output:q} > {log:q} 2>&1"

@@ -1,13 +1,13 @@
-# Tokenizer, warm-started actor, and the judges: each strength continues the weaker one, so an arm
-# with the medium judge never waits for the strong one. Training resumes after a kill: only final
-# files are outputs, since Snakemake deletes outputs before it runs a rule again.
+# Tokenizer, warm-started actor, judges. Each strength of the judge continues the weaker one, so an
+# arm with the medium judge never waits for the strong one. Training resumes after a kill: only
+# final files are outputs, since Snakemake deletes outputs before it runs a job again.
 
 
 rule tokenizer:
     input:
-        sources("data"),
+        sources("data", "models/corpus.py", "models/recipe.py"),
         recipe="params/embedded/{scale}.yaml",
-        train="data/{scale}/train.parquet",
+        templates="params/scoring/embedded.yaml",
     output:
         "models/{scale}/tokenizer/tokenizer.json",
         "models/{scale}/tokenizer/tokenizer_config.json",
@@ -16,60 +16,92 @@ rule tokenizer:
     benchmark:
         "logs/{scale}/tokenizer.benchmark.tsv"
     conda:
-        config["conda_env"]
+        "../envs/refblend.yaml"
     params:
         out=subpath(output[0], parent=True),
     shell:
-        "refblend models tokenizer --recipe {input.recipe:q} --train {input.train:q}"
-        " --out {params.out:q} > {log:q} 2>&1"
+        "refblend models tokenizer --recipe {input.recipe:q} --out {params.out:q} > {log:q} 2>&1"
 
 
 rule actor:
     input:
-        sources("data", "models"),
+        sources("data", *ACTOR_SOURCES),
         recipe="params/embedded/{scale}.yaml",
-        train="data/{scale}/train.parquet",
         tokenizer="models/{scale}/tokenizer/tokenizer.json",
     output:
-        "models/{scale}/actor/config.json",
-        "models/{scale}/actor/model.safetensors",
+        *model_files("models/{scale}/actor"),
+        *model_files("models/{scale}/actor_clean"),
     log:
         "logs/{scale}/actor.log",
     benchmark:
         "logs/{scale}/actor.benchmark.tsv"
-    priority: 20
+    priority: 30
     conda:
-        config["conda_env"]
+        "../envs/refblend.yaml"
     threads: config["threads"]["models"]
     params:
         tokenizer=subpath(input.tokenizer, parent=True),
         out=subpath(output[0], parent=True),
+        clean=subpath(output[2], parent=True),
     shell:
-        "refblend models actor --recipe {input.recipe:q} --train {input.train:q}"
-        " --tokenizer {params.tokenizer:q} --out {params.out:q} 2>&1 | tee {log:q}"
+        "refblend models actor --recipe {input.recipe:q} --tokenizer {params.tokenizer:q}"
+        " --out {params.out:q} --clean-out {params.clean:q} 2>&1 | tee {log:q}"
+
+
+rule judge_pairs:
+    input:
+        sources(
+            "data", *ACTOR_SOURCES, "models/judge_data.py", "models/judge_format.py"
+        ),
+        recipe="params/embedded/{scale}.yaml",
+        tokenizer="models/{scale}/tokenizer/tokenizer.json",
+        actor="models/{scale}/actor/model.safetensors",
+        clean="models/{scale}/actor_clean/model.safetensors",
+    output:
+        train="models/{scale}/judge_pairs/train.parquet",
+        test="models/{scale}/judge_pairs/test.parquet",
+    log:
+        "logs/{scale}/judge_pairs.log",
+    benchmark:
+        "logs/{scale}/judge_pairs.benchmark.tsv"
+    priority: 30
+    conda:
+        "../envs/refblend.yaml"
+    threads: config["threads"]["models"]
+    params:
+        tokenizer=subpath(input.tokenizer, parent=True),
+        actor=subpath(input.actor, parent=True),
+        clean=subpath(input.clean, parent=True),
+    shell:
+        "refblend models judge-data --recipe {input.recipe:q} --tokenizer {params.tokenizer:q}"
+        " --actor {params.actor:q} --clean {params.clean:q} --out {output.train:q}"
+        " --test-out {output.test:q} 2>&1 | tee {log:q}"
 
 
 rule judge:
     input:
         sources("data", "models", "scoring"),
         recipe="params/embedded/{scale}.yaml",
-        train="data/{scale}/train.parquet",
+        templates="params/scoring/embedded.yaml",
+        tokenizer="models/{scale}/tokenizer/tokenizer.json",
+        pairs="models/{scale}/judge_pairs/train.parquet",
         start=judge_start,
     output:
-        "models/{scale}/judge_{strength}/config.json",
-        "models/{scale}/judge_{strength}/model.safetensors",
+        *model_files("models/{scale}/judge_{strength}"),
     log:
         "logs/{scale}/judge_{strength}.log",
     benchmark:
         "logs/{scale}/judge_{strength}.benchmark.tsv"
     # The strong judge is wanted for a table only: runs go before it.
-    priority: lambda wildcards: 0 if wildcards.strength == "strong" else 20
+    priority: lambda wildcards: 0 if wildcards.strength == "strong" else 30
     conda:
-        config["conda_env"]
+        "../envs/refblend.yaml"
     threads: config["threads"]["models"]
     params:
+        tokenizer=subpath(input.tokenizer, parent=True),
         start=subpath(input.start, parent=True),
         out=subpath(output[0], parent=True),
     shell:
-        "refblend models judge --recipe {input.recipe:q} --strength {wildcards.strength:q}"
-        " --train {input.train:q} --start {params.start:q} --out {params.out:q} 2>&1 | tee {log:q}"
+        "refblend models judge --recipe {input.recipe:q} --tokenizer {params.tokenizer:q}"
+        " --strength {wildcards.strength:q} --start {params.start:q} --pairs {input.pairs:q}"
+        " --out {params.out:q} 2>&1 | tee {log:q}"

@@ -16,7 +16,7 @@ rule grid:
     benchmark:
         "logs/{scale}/{milestone}/grid.benchmark.tsv"
     conda:
-        config["conda_env"]
+        "../envs/refblend.yaml"
     params:
         names=lambda wildcards: config["studies"][wildcards.milestone],
     shell:
@@ -37,7 +37,7 @@ rule collect:
     benchmark:
         "logs/{scale}/{milestone}/collect.benchmark.tsv"
     conda:
-        config["conda_env"]
+        "../envs/refblend.yaml"
     params:
         out=subpath(output[0], parent=True),
     shell:
@@ -64,7 +64,7 @@ rule m1_tables:
     benchmark:
         "logs/{scale}/m1/tables.benchmark.tsv"
     conda:
-        config["conda_env"]
+        "../envs/refblend.yaml"
     params:
         collected=lambda wildcards, input: Path(input.collected[0]).parent,
         out=subpath(output[0], parent=True),
@@ -97,7 +97,7 @@ rule m1_figures:
     benchmark:
         "logs/{scale}/m1/figures.benchmark.tsv"
     conda:
-        config["conda_env"]
+        "../envs/refblend.yaml"
     params:
         collected=lambda wildcards, input: Path(input.collected[0]).parent,
         out=subpath(output.captions, parent=True),
@@ -129,7 +129,7 @@ rule m1_report:
     benchmark:
         "logs/{scale}/m1/report.benchmark.tsv"
     conda:
-        config["conda_env"]
+        "../envs/refblend.yaml"
     params:
         collected=lambda wildcards, input: Path(input.collected[0]).parent,
         out=subpath(output.markdown, parent=True),
@@ -154,7 +154,7 @@ rule checks:
     benchmark:
         "logs/{scale}/{milestone}/checks.benchmark.tsv"
     conda:
-        config["conda_env"]
+        "../envs/refblend.yaml"
     params:
         collected=lambda wildcards, input: Path(input.collected[0]).parent,
         tolerated=lambda wildcards: [

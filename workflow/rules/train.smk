@@ -1,5 +1,6 @@
 # One PPO run: an arm and a seed. The summary is the only output, so that checkpoints and metrics
-# survive a kill and the next call resumes. A run that ends with an error is recorded as failed and
+# survive a kill and the next call resumes; changed inputs make the trainer start afresh (its run
+# identity covers configuration, data, models and code). A run that ends with an error is recorded as failed and
 # reported; the next call tries it again. A run killed by a signal just ends, and is resumed.
 
 
@@ -15,7 +16,7 @@ rule train:
         "logs/{scale}/train/{arm}/seed_{seed}.benchmark.tsv"
     priority: 10
     conda:
-        config["conda_env"]
+        "../envs/refblend.yaml"
     threads: config["threads"]["train"]
     params:
         run_dir=subpath(output[0], parent=True),
@@ -27,9 +28,7 @@ rule train:
         ),
         attempt=lambda wildcards, output: failed_attempts(Path(output[0]).parent),
     shell:
-        "refblend study begin {params.run_dir:q} --digest {params.digest:q} --seed {wildcards.seed}"
-        " {input:q} 2>&1 | tee {log:q};"
-        " refblend train --config {params.files[0]:q} --config {params.files[1]:q}"
+        "refblend train --config {params.files[0]:q} --config {params.files[1]:q}"
         " {params.overrides:q} trainer.seed={wildcards.seed}"
-        " trainer.default_local_dir={params.run_dir:q} 2>&1 | tee -a {log:q}"
+        " trainer.default_local_dir={params.run_dir:q} 2>&1 | tee {log:q}"
         " || refblend study fail {params.run_dir:q} --status $? --log {log:q}"

@@ -8,7 +8,8 @@ M1_TABLES = (
     "incidents",
     "stability",
     "judge_in_training",
-    "model_quality",
+    "actor_quality",
+    "judge_quality",
     "resources",
 )
 """Tables of M1; each is written as ``tables/<name>.csv`` and ``tables/<name>.md``."""

@@ -44,12 +44,10 @@ class WorkflowConfig(Section):
 
     scale: Scale = "cpu"
     """Which ``params/scale/<scale>.yaml`` the targets build."""
-    studies: dict[Literal["m1", "m2", "m3"], list[ExperimentName]] = {"m1": ["M1"]}
+    studies: dict[Literal["m1", "m2", "m3"], list[ExperimentName]] = Field(default={"m1": ["M1"]})
     """The experiments (files of ``params/study``) of each milestone."""
     threads: ThreadsConfig = ThreadsConfig()
     checks: ChecksConfig = ChecksConfig()
-    conda_env: str = "refblend"
-    """Named conda environment of ``--software-deployment-method conda``; unused otherwise."""
 
 
 class ExperimentSpec(Section):
@@ -120,7 +118,11 @@ def load_experiment(path: str | Path) -> ExperimentSpec:
 
 def json_schemas() -> dict[str, dict[str, Any]]:
     """File name → JSON schema, as stored in ``workflow/schemas``."""
-    models = {"config": WorkflowConfig, "grid": GridRow, "experiment": ExperimentSpec}
+    models: dict[str, type[Section]] = {
+        "config": WorkflowConfig,
+        "grid": GridRow,
+        "experiment": ExperimentSpec,
+    }
     return {
         f"{name}.schema.json": {"$schema": JSON_SCHEMA_DIALECT, **model.model_json_schema()}
         for name, model in models.items()

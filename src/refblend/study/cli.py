@@ -1,0 +1,158 @@
+"""``refblend study …``: the steps of the workflow, each usable by hand."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    help="Derive the grid, collect runs, write tables, figures and reports.", no_args_is_help=True
+)
+
+Folder = Annotated[Path, typer.Option(help="Folder written by `refblend study collect`.")]
+Experiment = Annotated[Path, typer.Option(help="Experiment file, e.g. params/study/M1.yaml.")]
+Out = Annotated[Path, typer.Option(help="File or folder to write.")]
+Scale = Annotated[str, typer.Option(help="smoke, cpu or gpu.")]
+Quality = Annotated[
+    list[Path] | None, typer.Argument(help="Quality reports of the embedded models.")
+]
+
+
+@app.command()
+def grid(
+    experiments: Annotated[list[str], typer.Argument(help="Names, e.g. M1.")],
+    scale: Scale,
+    out: Out,
+    params: Annotated[Path, typer.Option(help="Root of the parameter files.")] = Path("params"),
+) -> None:
+    """Derive grid.tsv from params/study and check every arm's configuration."""
+    from refblend.study.grid import build_grid, unique_runs, write_grid
+
+    frame = build_grid(experiments, scale, params)
+    write_grid(frame, out)
+    typer.echo(f"{out}: {len(frame)} rows, {len(unique_runs(frame))} runs")
+
+
+@app.command()
+def schemas(out: Out = Path("workflow/schemas")) -> None:
+    """Write the JSON schemas that the workflow validates against."""
+    from refblend.files import write_json
+    from refblend.study.spec import json_schemas
+
+    for name, schema in json_schemas().items():
+        write_json(out / name, schema)
+        typer.echo(str(out / name))
+
+
+@app.command()
+def fail(
+    run: Annotated[Path, typer.Argument(help="Run directory.")],
+    status: Annotated[int, typer.Option(help="Exit status of the training.")],
+    log: Annotated[Path | None, typer.Option(help="Log whose last line is the reason.")] = None,
+) -> None:
+    """Record a run as failed; pass on the status of one that a signal ended, to be resumed."""
+    from refblend.study.checks import SIGNALLED, record_failure
+
+    if status >= SIGNALLED:
+        raise typer.Exit(status)
+    record_failure(run, status, log)
+    typer.echo(f"{run}: training ended with status {status}; recorded as failed")
+
+
+@app.command()
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="Run directory.")],
+    recipe: Annotated[Path, typer.Option(help="Recipe, e.g. params/embedded/cpu.yaml.")],
+    data: Annotated[Path, typer.Option(help="Prompt file, e.g. data/cpu/test.parquet.")],
+    out: Out,
+) -> None:
+    """Measure a run's final actor on the test set."""
+    from refblend import runtime
+    from refblend.files import write_json
+
+    runtime.configure_process()
+    from refblend.study.evaluate import evaluate_run
+
+    report = evaluate_run(run, recipe, data)
+    write_json(out, report)
+    typer.echo(f"{out}: {report}")
+
+
+@app.command()
+def collect(
+    grid: Annotated[Path, typer.Option(help="grid.tsv.")],
+    scale: Scale,
+    out: Out,
+    root: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("runs"),
+) -> None:
+    """Read all runs of a grid into tidy frames."""
+    from refblend.study.collect import collect as collect_runs
+    from refblend.study.collect import write_collected
+    from refblend.study.grid import read_grid
+
+    collected = collect_runs(read_grid(grid), scale, root)
+    write_collected(collected, out)
+    counts = collected.runs.status.value_counts()
+    typer.echo(f"{out}: " + ", ".join(f"{count} {name}" for name, count in counts.items()))
+
+
+@app.command()
+def tables(collected: Folder, experiment: Experiment, out: Out, quality: Quality = None) -> None:
+    """Write the tables of M1 as CSV and Markdown."""
+    from refblend.study.collect import read_collected
+    from refblend.study.quality import read_quality
+    from refblend.study.spec import load_experiment
+    from refblend.study.tables import m1_tables, write_table
+
+    baseline = load_experiment(experiment).baseline
+    frames = m1_tables(read_collected(collected), baseline, read_quality(quality or []))
+    for name, frame in frames.items():
+        write_table(frame, name, out)
+
+
+@app.command()
+def figures(collected: Folder, experiment: Experiment, out: Out, quality: Quality = None) -> None:
+    """Draw the figures of M1 as SVG and PNG."""
+    from refblend.study.collect import read_collected
+    from refblend.study.figures import FigureData, write_figures
+    from refblend.study.quality import read_quality
+    from refblend.study.spec import load_experiment
+
+    baseline = load_experiment(experiment).baseline
+    write_figures(FigureData(read_collected(collected), baseline, read_quality(quality or [])), out)
+
+
+@app.command()
+def report(
+    collected: Folder,
+    experiment: Experiment,
+    scale: Scale,
+    grid: Annotated[Path, typer.Option(help="grid.tsv.")],
+    out: Annotated[Path, typer.Option(help="Folder that holds tables and figures.")],
+) -> None:
+    """Write the report of M1 beside its tables and figures."""
+    from refblend.study.collect import read_collected
+    from refblend.study.report import write_m1_report
+    from refblend.study.spec import load_experiment
+
+    write_m1_report(read_collected(collected), load_experiment(experiment), scale, grid, out)
+    typer.echo(f"{out / 'report.md'}")
+
+
+@app.command()
+def check(
+    collected: Folder,
+    out: Out,
+    tolerated: Annotated[
+        list[str] | None, typer.Argument(help="kind=number, e.g. overlength=0.")
+    ] = None,
+) -> None:
+    """Fail when a run did not finish or incidents exceed what is tolerated."""
+    from refblend.files import write_json
+    from refblend.study.checks import check_milestone
+    from refblend.study.collect import read_collected
+
+    limits = {kind: int(limit) for kind, _, limit in (t.partition("=") for t in tolerated or [])}
+    record = check_milestone(read_collected(collected), limits)
+    write_json(out, record)
+    typer.echo(f"all {record['runs']} runs finished; incidents {record['incidents']}")

@@ -1,0 +1,298 @@
+"""Figures of milestone M1. Each function draws one figure and says in its caption what it shows."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from refblend.files import write_json
+from refblend.study.collect import Collected
+from refblend.study.measures import LOSS, MEASURE_LABELS, series, validation_frame
+from refblend.study.quality import reliability_bins
+from refblend.study.style import COLUMN, apply_style, arm_colours, save_figure
+
+BAND = "Lines: mean over seeds; bands: 95 % bootstrap interval of the mean; thin lines: seeds."
+BINS = np.linspace(0.0, 1.0, 11)
+
+
+@dataclass(frozen=True)
+class FigureData:
+    """What the figures are drawn from."""
+
+    collected: Collected
+    baseline: str
+    quality: dict[str, Any]
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """Metrics of finished runs."""
+        return self.collected.counted_metrics
+
+    @property
+    def responses(self) -> pd.DataFrame:
+        """Judged responses of finished runs."""
+        finished = self.collected.finished[["arm", "seed"]]
+        frame = self.collected.responses.merge(finished, on=["arm", "seed"])
+        return frame[frame.judge_score.notna()]
+
+    @property
+    def colours(self) -> dict[str, Any]:
+        """Arm → colour."""
+        return arm_colours(self.collected.runs.arm, self.baseline)
+
+
+Drawn = tuple[Figure, str]
+"""A figure and the sentence that says what it shows."""
+
+
+def training_curves(data: FigureData) -> Drawn:
+    """Reward, entropy, loss and gradient norm over the steps."""
+    panels = (
+        ("rule reward", ("critic/score/mean", "critic/rewards/mean")),
+        ("avg. entropy (nats)", ("actor/ref_quality/avg_entropy", "actor/entropy")),
+        ("policy loss", LOSS),
+        ("gradient norm", ("actor/grad_norm",)),
+    )
+    figure, axes = plt.subplots(2, 2, figsize=(2 * COLUMN, 1.3 * COLUMN), sharex=True)
+    for axis, (label, names) in zip(axes.flat, panels, strict=True):
+        curves(axis, series(data.metrics, *names), data.colours, label)
+    one_legend(figure, axes.flat)
+    return figure, f"Training curves of every arm. {BAND}"
+
+
+def val_accuracy(data: FigureData) -> Drawn:
+    """Validation accuracy over the steps: greedy, mean over samples, and the sanity set."""
+    frame = validation_frame(data.metrics)
+    shown = [name for name in ("acc", "mean_n", "sanity") if name in set(frame.measure)] or ["acc"]
+    figure, axes = plt.subplots(
+        1, len(shown), figsize=(2 * COLUMN, 0.75 * COLUMN), sharey=True, squeeze=False
+    )
+    for axis, measure in zip(axes.flat, shown, strict=True):
+        part = frame[frame.measure == measure]
+        curves(axis, part, data.colours, MEASURE_LABELS[measure])
+    one_legend(figure, axes.flat)
+    return figure, (
+        "Accuracy during training; step 0 is the warm-started actor before any update. "
+        "Panels: greedy answers to the validation problems, mean over sampled answers, and greedy "
+        f"answers to the sanity set, as far as they were measured. {BAND}"
+    )
+
+
+def weight_entropy(data: FigureData) -> Drawn:
+    """Blending weight and entropy over time, and against one another."""
+    figure, axes = plt.subplots(1, 3, figsize=(2 * COLUMN, 0.75 * COLUMN))
+    blended = set(series(data.metrics, "actor/ref_quality/weight").arm)
+    metrics = data.metrics[data.metrics.arm.isin(blended)]
+    weight = series(metrics, "actor/ref_quality/weight")
+    entropy = series(metrics, "actor/ref_quality/avg_entropy")
+    curves(axes[0], entropy, data.colours, "avg. entropy (nats)")
+    curves(axes[1], weight, data.colours, "weight w")
+    keys = ["arm", "seed", "step"]
+    both = weight.merge(entropy, on=keys, suffixes=("_w", "_h"))
+    for arm, part in both.groupby("arm"):
+        axes[2].scatter(
+            part.value_h, part.value_w, s=6, alpha=0.6, color=data.colours[arm], label=arm
+        )
+    axes[2].set(xlabel="avg. entropy (nats)", ylabel="weight w")
+    if both.empty:
+        no_data(axes[2])
+    one_legend(figure, axes[:2])
+    return figure, (
+        "Blending weight and batch-average entropy of the arms with a judge: over the training "
+        f"steps, and weight against entropy with one point a step and run. {BAND}"
+    )
+
+
+def score_distribution(data: FigureData) -> Drawn:
+    """Judge scores at the first and the last dumped step, by whether the answer is right."""
+    frame = data.responses
+    steps = sorted(frame.step.unique())
+    shown = [steps[0], steps[-1]] if len(steps) > 1 else steps or [None]
+    figure, axes = plt.subplots(
+        1, len(shown), figsize=(2 * COLUMN, 0.75 * COLUMN), sharey=True, squeeze=False
+    )
+    for axis, step in zip(axes.flat, shown, strict=True):
+        part = frame[(frame.step == step) & frame.judge_valid.fillna(False).astype(bool)]
+        for right, colour in ((False, "#d55e00"), (True, "#0173b2")):
+            scores = part[part.acc.ge(0.5).eq(right)].judge_score
+            if len(scores):
+                label = f"{'right' if right else 'wrong'} answers"
+                weights = np.full(len(scores), 1 / len(part))
+                axis.hist(scores, BINS, weights=weights, alpha=0.6, color=colour, label=label)
+        axis.set(xlabel="judge score", xlim=(0, 1))
+        if part.empty:
+            no_data(axis)
+        else:
+            axis.set_title(f"step {step}, {len(part)} responses")
+    axes.flat[0].set_ylabel("share of responses")
+    one_legend(figure, axes.flat)
+    invalid = 1 - frame.judge_valid.astype(float).mean() if len(frame) else np.nan
+    return figure, (
+        "Distribution of the judge's valid scores over training responses at the first and the "
+        "last step whose responses were kept, all seeds of the arms with a judge together, apart "
+        f"for right and wrong answers. {len(frame)} responses were kept in all"
+        + (f", {invalid:.1%} of them without a valid score." if len(frame) else ".")
+    )
+
+
+def judge_rates(data: FigureData) -> Drawn:
+    """Share of valid and of non-zero scores, and of scores by the fallback template."""
+    panels = ("valid_rate", "nonzero_rate", "fallback_rate")
+    figure, axes = plt.subplots(1, 3, figsize=(2 * COLUMN, 0.75 * COLUMN), sharey=True)
+    for axis, name in zip(axes, panels, strict=True):
+        part = series(data.metrics, f"actor/ref_quality/{name}")
+        curves(axis, part, data.colours, name.replace("_", " "))
+        axis.set_ylim(-0.02, 1.02)
+    one_legend(figure, axes)
+    return figure, (
+        "Share of responses whose judge score is valid, is valid and not zero, and was asked for "
+        f"with the compact template, by training step. {BAND}"
+    )
+
+
+def judge_reliability(data: FigureData) -> Drawn:
+    """Calibration: share of right answers against the judge's score."""
+    held_out = reliability_bins(data.quality)
+    frame = data.responses
+    frame = frame[frame.judge_valid.astype(bool)]
+    panels = 1 if held_out.empty else 2
+    figure, axes = plt.subplots(
+        1, panels, figsize=(panels * COLUMN, 0.9 * COLUMN), sharey=True, squeeze=False
+    )
+    trained = axes[0, -1]
+    if not held_out.empty:
+        axes[0, 0].set_title("held-out pairs")
+        for model, part in held_out.groupby("model", sort=False):
+            axes[0, 0].plot(part.score, part.accuracy, marker="o", markersize=3, label=model)
+    for arm, part in frame.groupby("arm"):
+        bins = bin_scores(part.judge_score, part.acc)
+        trained.plot(
+            bins.score, bins.accuracy, marker="o", markersize=3, color=data.colours[arm], label=arm
+        )
+    trained.set_title("training responses")
+    if frame.empty:
+        no_data(trained)
+    for axis in axes.flat:
+        axis.plot([0, 1], [0, 1], color="#999999", linewidth=0.8, linestyle="--")
+        axis.set(xlabel="mean judge score", xlim=(0, 1), ylim=(0, 1))
+        if axis.get_legend_handles_labels()[0]:
+            axis.legend(fontsize="x-small", loc="upper left")
+    axes[0, 0].set_ylabel("share of right answers")
+    shown = "" if held_out.empty else "Left: the embedded judges on held-out pairs. Right: the"
+    return figure, (
+        "Reliability of the judge in ten equal bins of its score; on the dashed line a score is "
+        f"the chance that the answer is right. {shown or 'The'} judge of each arm on "
+        f"{len(frame)} kept training responses."
+    )
+
+
+def response_length(data: FigureData) -> Drawn:
+    """Length of the responses, and the correlation of reward and length."""
+    figure, axes = plt.subplots(1, 2, figsize=(2 * COLUMN, 0.75 * COLUMN))
+    length = series(data.metrics, "response_length/mean")
+    curves(axes[0], length, data.colours, "mean response length (tokens)")
+    correlation = series(data.metrics, "actor/ref_quality/reward_length_corr")
+    curves(axes[1], correlation, data.colours, "corr(reward, length)")
+    one_legend(figure, axes)
+    return figure, (
+        "Mean response length, and the correlation of a response's reward with its length: a "
+        f"score on every token can pay for length alone. {BAND}"
+    )
+
+
+FIGURES: dict[str, Callable[[FigureData], Drawn]] = {
+    draw.__name__: draw
+    for draw in (
+        training_curves,
+        val_accuracy,
+        weight_entropy,
+        score_distribution,
+        judge_rates,
+        judge_reliability,
+        response_length,
+    )
+}
+
+
+def write_figures(data: FigureData, out: str | Path) -> dict[str, str]:
+    """Draw all figures below ``out`` and write ``captions.json``; returns the captions."""
+    apply_style()
+    captions = {}
+    for name, draw in FIGURES.items():
+        figure, shows = draw(data)
+        save_figure(figure, Path(out) / name)
+        captions[name] = f"{shows} {origin(data.collected)}"
+    write_json(Path(out) / "captions.json", captions)
+    return captions
+
+
+def origin(collected: Collected) -> str:
+    """How many runs a figure rests on, and which commit trained them."""
+    counts = collected.finished.groupby("arm", sort=False).size()
+    runs = ", ".join(f"{arm} n = {count}" for arm, count in counts.items()) or "none"
+    absent = len(collected.runs) - len(collected.finished)
+    more = f" ({absent} of {len(collected.runs)} runs did not finish)" if absent else ""
+    return f"Runs: {runs}{more}. Commit {commit_text(collected)}."
+
+
+def commit_text(collected: Collected) -> str:
+    """The commits that trained the runs, shortened; says so when the work tree was not clean."""
+    known = collected.runs[collected.runs.commit.fillna("") != ""]
+    commits = [commit[:10] for commit in dict.fromkeys(known.commit)]
+    dirty = bool(known.dirty.fillna(False).any())
+    return (", ".join(commits) or "unknown") + (" with uncommitted changes" if dirty else "")
+
+
+def bin_scores(scores: pd.Series, right: pd.Series) -> pd.DataFrame:
+    """Mean score, share of right answers and count in ten equal bins of [0, 1]; no empty bins."""
+    which = np.clip((scores.to_numpy(float) * 10).astype(int), 0, 9)
+    frame = pd.DataFrame({"bin": which, "score": scores.to_numpy(), "accuracy": right.to_numpy()})
+    grouped = frame.groupby("bin").agg(
+        score=("score", "mean"), accuracy=("accuracy", "mean"), count=("score", "size")
+    )
+    return grouped.reset_index(drop=True)
+
+
+def curves(axis: Axes, frame: pd.DataFrame, colours: dict[str, Any], label: str) -> None:
+    """Mean over seeds with its band and faint seeds, one colour an arm."""
+    axis.set(xlabel="step", ylabel=label)
+    if frame.empty:
+        no_data(axis)
+        return
+    arms = [arm for arm in colours if arm in set(frame.arm)]
+    sns.lineplot(
+        frame, x="step", y="value", hue="arm", hue_order=arms, palette=colours, units="seed",
+        estimator=None, linewidth=0.5, alpha=0.4, legend=False, ax=axis,
+    )  # fmt: skip
+    sns.lineplot(
+        frame, x="step", y="value", hue="arm", hue_order=arms, palette=colours,
+        errorbar=("ci", 95), n_boot=1000, seed=1, err_kws={"linewidth": 0, "alpha": 0.2}, ax=axis,
+    )  # fmt: skip
+    axis.set(xlabel="step", ylabel=label)
+
+
+def no_data(axis: Axes) -> None:
+    """Say in the panel that there is nothing to show."""
+    axis.text(0.5, 0.5, "no data", ha="center", va="center", transform=axis.transAxes, color="grey")
+
+
+def one_legend(figure: Figure, axes: Any) -> None:
+    """One legend above all panels in place of one a panel."""
+    entries: dict[str, Any] = {}
+    for axis in axes:
+        entries |= {
+            name: handle for handle, name in zip(*axis.get_legend_handles_labels(), strict=True)
+        }
+        if axis.get_legend():
+            axis.get_legend().remove()
+    if entries:
+        figure.legend(
+            entries.values(), entries.keys(), loc="outside upper center", ncols=len(entries)
+        )

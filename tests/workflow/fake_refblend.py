@@ -1,0 +1,85 @@
+"""Stands in for ``refblend`` where jobs would train: writes the files that the workflow expects.
+
+``study`` commands are the real ones. The environment variable FAKE_FAIL names an arm whose
+training ends with status 1; FAKE_KILL one whose training dies by SIGKILL.
+"""
+
+import importlib.util
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+FACTORY = Path(__file__).parents[1] / "study" / "conftest.py"
+
+
+def option(name: str) -> Path:
+    return Path(sys.argv[sys.argv.index(name) + 1])
+
+
+def write(path: Path, text: str = "{}") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def model(folder: Path) -> None:
+    write(folder / "config.json")
+    write(folder / "model.safetensors", folder.name)
+
+
+def train() -> None:
+    values = dict(argument.split("=", 1) for argument in sys.argv if "=" in argument)
+    run = Path(values["trainer.default_local_dir"])
+    arm = run.parent.name
+    with open("trained.txt", "a") as stream:
+        stream.write(f"{run}\n")
+    if os.environ.get("FAKE_FAIL") == arm:
+        print("no memory left")
+        sys.exit(1)
+    if os.environ.get("FAKE_KILL") == arm:
+        os.kill(os.getpid(), signal.SIGKILL)
+    spec = importlib.util.spec_from_file_location("factory", FACTORY)
+    assert spec is not None
+    assert spec.loader is not None
+    factory = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(factory)
+    factory.write_run(run, int(values["trainer.seed"]), steps=10, blended=arm != "off")
+
+
+def main() -> None:
+    command = sys.argv[1:3]
+    if command[0] == "train":
+        train()
+    elif command == ["study", "evaluate"]:
+        status = json.loads((Path(sys.argv[3]) / "summary.json").read_text())["status"]
+        write(option("--out"), json.dumps({"status": status, "greedy": 0.5}))
+    elif command[0] == "study":
+        from refblend.errors import RefblendError
+        from refblend.study.cli import app
+
+        sys.argv = sys.argv[1:]
+        try:
+            app()
+        except RefblendError as error:
+            print(f"error: {error}")
+            sys.exit(2)
+    elif command == ["data", "prepare"]:
+        for name in ("train", "validation", "test", "sanity"):
+            write(option("--out") / f"{name}.parquet")
+    elif command == ["models", "tokenizer"]:
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            write(option("--out") / name)
+    elif command == ["models", "judge-data"]:
+        write(option("--out"))
+        write(option("--test-out"))
+    elif command[1].startswith("evaluate"):
+        key = "greedy" if command[1].endswith("actor") else "auc"
+        write(option("--report"), json.dumps({key: 0.3}))
+    else:
+        model(option("--out"))
+        if "--clean-out" in sys.argv:
+            model(option("--clean-out"))
+
+
+main()
