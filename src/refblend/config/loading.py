@@ -15,6 +15,9 @@ from pydantic import BaseModel, ValidationError
 from refblend.config.root import RefblendConfig
 from refblend.errors import ConfigError
 
+_NOT_YAML = (yaml.YAMLError, ValueError, RecursionError)
+"""PyYAML lets impossible dates and numbers, and nesting without end, through as Python's errors."""
+
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """Read one YAML mapping.
@@ -29,7 +32,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: no such file", "Give the path of a YAML file.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read ({error})", "Give a UTF-8 YAML file.") from None
-    except yaml.YAMLError as error:
+    except _NOT_YAML as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "malformed"
@@ -58,9 +61,10 @@ def parse_override(text: str) -> tuple[list[str], Any]:
         )
     try:
         return parts, _number(yaml.safe_load(value))
-    except yaml.YAMLError:
+    except _NOT_YAML:
+        shown = value if len(value) <= 60 else f"{value[:57]}..."
         raise ConfigError(
-            f"override {key}: the value {value!r} is not valid YAML", "Quote or correct it."
+            f"override {key}: the value {shown!r} is not valid YAML", "Quote or correct it."
         ) from None
 
 

@@ -1,0 +1,334 @@
+"""Loading, overrides, and the one-line errors for every kind of wrong input."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from refblend.config import RefblendConfig, load_config, parse_override
+from refblend.config.loading import merge, nest
+from refblend.errors import ConfigError
+
+PARAMS = Path(__file__).resolve().parents[2] / "params"
+FILES = [PARAMS / "ppo.yaml", PARAMS / "scale" / "smoke.yaml"]
+QUALITY = "algorithm.ref_quality_score"
+
+
+def refusal(*overrides: str, files: list[Path] | None = None) -> str:
+    """The message of the refusal; one line with reason and remedy."""
+    with pytest.raises(ConfigError) as caught:
+        load_config(FILES if files is None else files, overrides)
+    message = str(caught.value)
+    assert message.splitlines() == [message]
+    assert caught.value.reason
+    assert caught.value.remedy
+    assert caught.value.exit_status == 2
+    return message
+
+
+# --- what is accepted ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "value"),
+    [
+        ("trainer.seed=7", ["trainer", "seed"], 7),
+        ("a=1e-4", ["a"], 1e-4),
+        ("a=1.5E3", ["a"], 1500.0),
+        ("a=null", ["a"], None),
+        ("a=", ["a"], None),
+        ("a=true", ["a"], True),
+        ("a=[x.parquet, y.parquet]", ["a"], ["x.parquet", "y.parquet"]),
+        ("a={b: 1}", ["a"], {"b": 1}),
+        ("a=/data/x=1/train.parquet", ["a"], "/data/x=1/train.parquet"),
+        ("a='1e-4'", ["a"], 1e-4),
+        ("a=even", ["a"], "even"),
+    ],
+)
+def test_parse_override(text: str, path: list[str], value: Any) -> None:
+    assert parse_override(text) == (path, value)
+
+
+def test_overrides_reach_the_tree_and_the_last_one_wins() -> None:
+    config = load_config(
+        FILES,
+        [
+            "actor_rollout_ref.actor.optim.lr=1e-4",
+            "actor_rollout_ref.actor.optim.lr=3e-5",
+            "actor_rollout_ref.rollout.max_model_len=null",
+            "data.train_files=[a.parquet,b.jsonl]",
+            "trainer.logger=[]",
+            f"{QUALITY}.max_weight=0",
+        ],
+    )
+    assert config.actor_rollout_ref.actor.optim.lr == 3e-5
+    assert config.actor_rollout_ref.rollout.max_model_len is None
+    assert config.data.train_files == ["a.parquet", "b.jsonl"]
+    assert config.trainer.logger == []
+    assert config.algorithm.ref_quality_score.max_weight == 0.0
+
+
+def test_later_files_win_and_exponents_without_a_dot_are_numbers(tmp_path: Path) -> None:
+    later = tmp_path / "later.yaml"
+    later.write_text("critic: {optim: {lr: 5e-4}}\ndata: {val_files: [v.parquet]}\n")
+    config = load_config([*FILES, later])
+    assert config.critic.optim.lr == 5e-4
+    assert config.data.val_files == ["v.parquet"]
+    assert config.data.train_files == ["data/smoke/train.parquet"]
+
+
+def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "empty.yaml").write_text("# nothing\n")
+    assert load_config([*FILES, tmp_path / "empty.yaml"]) == load_config(FILES)
+
+
+def test_the_tree_is_frozen() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        load_config(FILES).trainer.seed = 3  # type: ignore[misc]
+
+
+# --- what is refused -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("override", "parts"),
+    [
+        (
+            f"{QUALITY}.max_wieght=0.2",
+            [f"{QUALITY}.max_wieght", f"Did you mean {QUALITY}.max_weight?"],
+        ),
+        ("trainer.sede=1", ["trainer.sede", "Did you mean trainer.seed?"]),
+        ("algoritm.gamma=1", ["algoritm", "Did you mean algorithm?"]),
+        ("trainer.zzz=1", ["trainer.zzz", "total_epochs"]),
+        (f"{QUALITY}.max_weight=1.5", [f"{QUALITY}.max_weight=1.5", "less than or equal to 1"]),
+        (f"{QUALITY}.max_weight=-0.1", [f"{QUALITY}.max_weight", "greater than or equal to 0"]),
+        (f"{QUALITY}.max_weight=.nan", [f"{QUALITY}.max_weight", "finite"]),
+        (
+            f"{QUALITY}.entropy_high_threshold=0",
+            [f"{QUALITY}.entropy_high_threshold=0", "greater than 0"],
+        ),
+        (f"{QUALITY}.strategy=quadratic", [f"{QUALITY}.strategy", "'linear'", "'schedule'"]),
+        (f"{QUALITY}.scoring.model_path=null", ["scoring.model_path", "enable=false"]),
+        (
+            "actor_rollout_ref.rollout.max_model_len=100",
+            ["rollout.max_model_len=100", "188", "Raise it, or shorten the lengths"],
+        ),
+        ("actor_rollout_ref.rollout.top_p=0.9", ["top_p", "Set top_p=1.0"]),
+        ("actor_rollout_ref.rollout.top_k=50", ["top_k", "top_k=-1"]),
+        ("actor_rollout_ref.rollout.n=1", ["adv_estimator=grpo", "rollout.n to 2"]),
+        ("actor_rollout_ref.rollout.name=sglang", ["rollout.name", "'vllm'"]),
+        ("actor_rollout_ref.actor.ppo_mini_batch_size=64", ["train_batch_size=8", "Lower it"]),
+        ("actor_rollout_ref.actor.use_dynamic_bsz=false", ["ppo_micro_batch_size_per_gpu"]),
+        ("actor_rollout_ref.model.path=null", ["actor_rollout_ref.model.path"]),
+        ("data.train_batch_size=0", ["data.train_batch_size=0"]),
+        ("data.train_files=train.parquet", ["data.train_files", "list"]),
+        ("trainer.seed=one", ["trainer.seed='one'", "integer"]),
+        ("trainer=3", ["trainer=3"]),
+    ],
+)
+def test_wrong_values_name_key_and_remedy(override: str, parts: list[str]) -> None:
+    message = refusal(override)
+    for part in parts:
+        assert part in message
+
+
+def test_gae_without_a_critic() -> None:
+    message = refusal("algorithm.adv_estimator=gae", "critic.enable=false")
+    assert "critic.enable" in message
+
+
+@pytest.mark.parametrize("low", [1.0, 1.2])
+def test_piecewise_thresholds_must_be_ordered(low: float) -> None:
+    message = refusal(f"{QUALITY}.strategy=piecewise", f"{QUALITY}.entropy_low_threshold={low}")
+    assert "entropy_low_threshold" in message
+    assert "entropy_high_threshold" in message
+    load_config(FILES, [f"{QUALITY}.entropy_low_threshold={low}"])  # linear does not use it
+
+
+def test_an_unknown_key_is_named_before_other_problems() -> None:
+    message = refusal("trainer.seed=-1", "trainer.sede=1")
+    assert "unknown key trainer.sede (and 1 more)" in message
+
+
+@pytest.mark.parametrize("text", ["trainer.seed", "=3", "a..b=1", ".a=1", ""])
+def test_malformed_override(text: str) -> None:
+    assert "key=value" in refusal(text)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["[1, 2", "{a: ", "'", "2020-13-45", "0b_", "0x_", "9" * 5000, "[" * 2000, "!!python/x 1"],
+)
+def test_values_that_are_not_yaml(value: str) -> None:
+    assert "trainer.seed" in refusal(f"trainer.seed={value}")
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    message = refusal(files=[tmp_path / "none.yaml"])
+    assert f"{tmp_path / 'none.yaml'}: no such file" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("data:\n  train_files: [a\nx: 1\n", 3),
+        ("a: 1\n b: 2\n", 2),
+        ("a: '\n", 2),
+        ("a:\n\t- 1", 2),
+    ],
+)
+def test_bad_yaml_names_the_line(tmp_path: Path, text: str, line: int) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    message = refusal(files=[path])
+    assert str(path) in message
+    assert f"line {line}" in message
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"- 1\n- 2\n", b"text", b"a: 2020-13-45\n"])
+def test_files_that_hold_no_mapping(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "odd.yaml"
+    path.write_bytes(content)
+    assert str(path) in refusal(files=[path])
+
+
+def test_a_directory_instead_of_a_file(tmp_path: Path) -> None:
+    assert "cannot be read" in refusal(files=[tmp_path])
+
+
+def test_no_configuration_at_all() -> None:
+    assert "data is missing" in refusal(files=[])
+
+
+def test_keys_that_are_not_text(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.yaml"
+    path.write_text("1: {a: 2}\ntrainer: {3: 4}\n")
+    refusal(files=[*FILES, path])
+
+
+# --- properties ------------------------------------------------------------------------------
+
+SCALARS = st.none() | st.booleans() | st.integers(-9, 9) | st.sampled_from(["x", "y z", ""])
+TREES = st.recursive(
+    SCALARS | st.lists(SCALARS, max_size=2),
+    lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=8,
+)
+MAPPINGS = st.dictionaries(st.sampled_from("abc"), TREES, max_size=3)
+
+
+def paths_of(tree: Any) -> dict[tuple[str, ...], Any]:
+    """Every scalar or list by its path; an empty mapping counts as a leaf."""
+    if not isinstance(tree, dict) or not tree:
+        return {(): tree}
+    return {(k, *rest): v for k, sub in tree.items() for rest, v in paths_of(sub).items()}
+
+
+@given(MAPPINGS, MAPPINGS)
+def test_merge_keeps_all_of_the_overlay(base: dict, overlay: dict) -> None:
+    merged = merge(base, overlay)
+    for path, value in paths_of(overlay).items():
+        at = merged
+        for key in path:
+            at = at[key]
+        if value != {}:
+            assert at == value
+
+
+@given(MAPPINGS)
+def test_merge_has_a_neutral_element_and_is_idempotent(tree: dict) -> None:
+    assert merge(tree, {}) == tree
+    assert merge({}, tree) == tree
+    assert merge(tree, tree) == tree
+
+
+@given(MAPPINGS, MAPPINGS, MAPPINGS)
+def test_merge_is_associative_where_kinds_agree(a: dict, b: dict, c: dict) -> None:
+    """A mapping may not replace a scalar and then be replaced: the tree refuses that anyway."""
+
+    def kinds_agree(x: Any, y: Any) -> bool:
+        if isinstance(x, dict) and isinstance(y, dict):
+            return all(kinds_agree(x[k], y[k]) for k in x.keys() & y.keys())
+        return isinstance(x, dict) == isinstance(y, dict)
+
+    if kinds_agree(a, b) and kinds_agree(b, c) and kinds_agree(a, c):
+        assert merge(merge(a, b), c) == merge(a, merge(b, c))
+
+
+@given(MAPPINGS, MAPPINGS)
+def test_merge_changes_neither_argument(a: dict, b: dict) -> None:
+    before = json.dumps([a, b], sort_keys=True)
+    merge(a, b)
+    assert json.dumps([a, b], sort_keys=True) == before
+
+
+KEYS = st.lists(st.from_regex(r"[a-z_]{1,8}", fullmatch=True), min_size=1, max_size=4)
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**9), 10**9)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.from_regex(r"[a-z/_ .]{0,12}", fullmatch=True),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", min_size=1), inner),
+    max_leaves=5,
+)
+
+
+@given(KEYS, VALUES)
+def test_parse_override_round_trip(path: list[str], value: Any) -> None:
+    text = f"{'.'.join(path)}={json.dumps(value)}"
+    found_path, found = parse_override(text)
+    assert found_path == path
+    if isinstance(value, float) and not isinstance(found, str):
+        assert math.isclose(found, value, rel_tol=0, abs_tol=0)
+    elif isinstance(value, list | dict):
+        assert numbers(found) == numbers(value)
+    else:
+        assert found == value
+    assert nest(path, 1) == nest(found_path, 1)
+
+
+def numbers(value: Any) -> Any:
+    """YAML 1.1 leaves exponents without a dot as text inside lists; the tree reads numbers."""
+    if isinstance(value, dict):
+        return {k: numbers(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [numbers(v) for v in value]
+    if isinstance(value, str) and "e" in value:
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return value
+
+
+def outcome(files: list[Path], *overrides: str) -> RefblendConfig | str:
+    """The configuration or the message of its refusal; any other exception fails the test."""
+    try:
+        return load_config(files, overrides)
+    except ConfigError as error:
+        return str(error)
+
+
+@settings(max_examples=300)
+@given(st.text(max_size=60))
+def test_any_override_is_taken_or_refused(text: str) -> None:
+    assert outcome(FILES, text)
+
+
+@settings(max_examples=200)
+@given(st.sampled_from(["trainer.seed", "trainer", QUALITY, "data.train_files"]), st.text())
+def test_any_value_is_taken_or_refused(key: str, value: str) -> None:
+    assert outcome(FILES, f"{key}={value}")
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=80) | st.text(max_size=80).map(lambda t: t.encode("utf-8", "replace")))
+def test_any_file_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.yaml"
+    path.write_bytes(data)
+    assert isinstance(outcome([path]), str)

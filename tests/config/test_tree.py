@@ -1,0 +1,123 @@
+"""The parameter files and the pydantic tree describe the same knobs."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from refblend.config import RefblendConfig, load_config
+from refblend.config.loading import merge, read_yaml
+
+PARAMS = Path(__file__).resolve().parents[2] / "params"
+SCALES = ("smoke", "cpu", "gpu")
+JUDGE = "algorithm.ref_quality_score"
+
+
+def tree_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        annotation = field.annotation
+        if get_origin(annotation) in (Union, UnionType):
+            annotation = next((a for a in get_args(annotation) if a is not type(None)), None)
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            yield from tree_keys(annotation, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
+def leaf_keys(tree: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            yield from leaf_keys(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
+def arms() -> dict[str, dict[str, Any]]:
+    return yaml.safe_load((PARAMS / "study" / "M1.yaml").read_text())["arms"]
+
+
+def test_every_knob_is_in_ppo_yaml_and_nothing_else() -> None:
+    written = set(leaf_keys(read_yaml(PARAMS / "ppo.yaml")))
+    known = set(tree_keys(RefblendConfig))
+    assert written - known == set(), "keys that the tree does not have"
+    assert known - written == set(), "keys that ppo.yaml does not show"
+
+
+def test_every_knob_has_a_place_in_the_json_schema() -> None:
+    schema = RefblendConfig.model_json_schema()
+    assert schema["additionalProperties"] is False
+    for name, section in schema["$defs"].items():
+        assert section["additionalProperties"] is False, name
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("arm", sorted(arms()))
+def test_every_scale_and_arm_loads(scale: str, arm: str) -> None:
+    overrides = [f"{key}={value}" for key, value in arms()[arm].items()]
+    config = load_config([PARAMS / "ppo.yaml", PARAMS / "scale" / f"{scale}.yaml"], overrides)
+    quality = config.algorithm.ref_quality_score
+    assert quality.enable == (arm != "off")
+    assert config.use_judge == (arm != "off")
+    assert config.data.train_files[0].startswith(f"data/{scale}/")
+    tree = config.resolved()
+    for key, value in arms()[arm].items():
+        at: Any = tree
+        for part in key.split("."):
+            at = at[part]
+        assert at == value, key
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_scales_overlay_only_known_keys(scale: str) -> None:
+    overlay = read_yaml(PARAMS / "scale" / f"{scale}.yaml")
+    assert set(leaf_keys(overlay)) <= set(tree_keys(RefblendConfig))
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_the_resolved_tree_loads_again_unchanged(scale: str, tmp_path: Path) -> None:
+    config = load_config([PARAMS / "ppo.yaml", PARAMS / "scale" / f"{scale}.yaml"])
+    path = tmp_path / "config.json"  # JSON is YAML
+    path.write_text(config.model_dump_json())
+    assert load_config([path]) == config
+
+
+def test_the_spec_s_defaults() -> None:
+    """Section 4 of the spec: what ppo.yaml gives without scale and arm."""
+    tree = merge(
+        read_yaml(PARAMS / "ppo.yaml"),
+        {
+            "actor_rollout_ref": {"model": {"path": "m"}},
+            "algorithm": {"ref_quality_score": {"scoring": {"model_path": "j"}}},
+        },
+    )
+    config = RefblendConfig.model_validate(tree)
+    quality = config.algorithm.ref_quality_score
+    assert quality.enable
+    assert (quality.strategy, quality.placement) == ("linear", "per_token")
+    assert (quality.max_weight, quality.entropy_high_threshold) == (0.3, 1.0)
+    assert (quality.invalid_score, quality.scoring.max_new_tokens) == (0.5, 64)
+    assert quality.scoring.fallback_max_length == 768
+    assert (config.data.max_prompt_length, config.data.max_response_length) == (256, 256)
+    assert config.actor_rollout_ref.rollout.max_model_len == 2048
+    assert config.actor_rollout_ref.rollout.gpu_memory_utilization <= 0.65
+    assert config.algorithm.repr_align.entropy_high_threshold == 0.32
+
+
+def test_critic_reference_and_judge_follow_from_the_algorithm() -> None:
+    files = [PARAMS / "ppo.yaml", PARAMS / "scale" / "smoke.yaml"]
+    plain = load_config(files, [f"{JUDGE}.enable=false", "algorithm.use_kl_in_reward=false"])
+    assert not plain.use_critic
+    assert not plain.use_reference
+    assert not plain.use_judge
+    assert load_config(files, ["algorithm.adv_estimator=gae"]).use_critic
+    assert load_config(files, ["critic.enable=true"]).use_critic
+    assert load_config(files, ["algorithm.use_kl_in_reward=true"]).use_reference
+    no_kl = ["algorithm.use_kl_in_reward=false"]
+    assert load_config(files, [*no_kl, "actor_rollout_ref.actor.use_kl_loss=true"]).use_reference
+    assert load_config(files, [*no_kl, "algorithm.repr_align.enable=true"]).use_reference
+    assert not load_config(files, [f"{JUDGE}.scoring.control=random"]).use_judge
+    assert load_config(files, [f"{JUDGE}.scoring.control=shuffled"]).use_judge
