@@ -2,8 +2,11 @@
 
 import json
 
+import pandas as pd
 import pytest
 
+from refblend.data.schema import PromptRow, write_rows
+from refblend.errors import DataError
 from refblend.scoring.attacks import ATTACKS
 from refblend.scoring.clipping import ScoringLimits
 from refblend.scoring.judge import Judge, JudgeOptions
@@ -98,23 +101,61 @@ def test_scoring_again_gives_the_same(engine, chat_tokenizer, embedded) -> None:
     assert [(r.score, r.raw) for r in first] == [(r.score, r.raw) for r in again]
 
 
-def test_command_line_scores_a_file(judge_dir, tmp_path, monkeypatch, engine) -> None:
-    import pandas as pd
+@pytest.fixture
+def run_command(engine, monkeypatch):
+    """Runs a command of ours on the engine that is up already."""
+    import typer
     from typer.testing import CliRunner
 
-    from refblend.cli import app
+    from refblend.scoring import cli
 
     monkeypatch.setattr("refblend.rollout.base.start_engine", lambda name, options: engine)
     monkeypatch.setattr(engine, "shutdown", lambda: None)
+    app = typer.Typer()
+    app.command("score")(cli.score)
+    app.add_typer(cli.judge_app, name="judge")
+
+    def run(*arguments: str):
+        result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    return run
+
+
+TEMPLATES = ("--templates", "params/scoring/embedded.yaml")
+
+
+def test_score_command(run_command, judge_dir, tmp_path) -> None:
     rows = [{"question": QUESTION, "response": WRONG, "id": i} for i in range(5)]
-    source = tmp_path / "responses.jsonl"
+    source, target = tmp_path / "responses.jsonl", tmp_path / "scores.parquet"
     source.write_text("\n".join(map(json.dumps, rows)))
-    target = tmp_path / "scores.parquet"
-    arguments = ["score", "--judge", str(judge_dir), "--input", str(source), "--output"]
-    templates = ["--templates", "params/scoring/embedded.yaml"]
-    result = CliRunner().invoke(app, [*arguments, str(target), *templates], catch_exceptions=False)
-    assert result.exit_code == 0
+    files = ("--judge", str(judge_dir), "--input", str(source), "--output", str(target))
+    output = run_command("score", *files, *TEMPLATES)
     frame = pd.read_parquet(target)
     assert frame["id"].tolist() == list(range(5))
     assert frame["score"].between(0, 1).all()
-    assert "5 responses" in result.output
+    assert "5 responses" in output
+    frame.to_parquet(tmp_path / "again.parquet")
+    again = ("--judge", str(judge_dir), "--input", str(tmp_path / "again.parquet"), "--output", "x")
+    with pytest.raises(DataError, match="'score' is one that scoring writes"):
+        run_command("score", *again)
+
+
+def test_measuring_commands(run_command, judge_dir, tmp_path) -> None:
+    rows = [
+        PromptRow(i, "s", [{"role": "user", "content": QUESTION}], QUESTION, "7", "12-5=7.\n#### 7")
+        for i in range(4)
+    ]
+    data = tmp_path / "test.parquet"
+    write_rows(data, rows)
+    for command in ("robustness", "quality", "attacks"):
+        files = ("--judge", str(judge_dir), "--data", str(data), "--out", str(tmp_path / command))
+        run_command("judge", command, *files, "--rows", "2", *TEMPLATES)
+    table = pd.read_csv(tmp_path / "robustness" / "robustness.csv").set_index("arm")
+    assert table.loc["clip_on", "overlength"] == 0
+    assert table.loc["clip_off", "overlength"] > 0
+    assert table["judge_error"].eq(0).all()
+    assert len(pd.read_csv(tmp_path / "attacks" / "attacks.csv")) == len(ATTACKS)
+    assert (tmp_path / "quality" / "by_length.csv").is_file()
+    assert len(pd.read_parquet(tmp_path / "quality" / "samples.parquet")) == 2 * 6

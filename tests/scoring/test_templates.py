@@ -8,7 +8,7 @@ import yaml
 
 from refblend.errors import ScoringError
 from refblend.scoring.parsing import parse_score
-from refblend.scoring.templates import ScoringTemplates, load_templates
+from refblend.scoring.templates import ScoringTemplates, find_templates, load_templates
 
 FILES = sorted(Path("params/scoring").glob("*.yaml"))
 BASE = yaml.safe_load(Path("params/scoring/embedded.yaml").read_text())
@@ -92,3 +92,11 @@ def test_missing_file(tmp_path: Path) -> None:
 
 def test_templates_need_no_examples() -> None:
     assert ScoringTemplates(**changed(examples=[])).frame(True)[0] == "Rate the answer.\nAnswer: [["
+
+
+def test_templates_of_a_judge(tmp_path: Path) -> None:
+    assert find_templates(tmp_path).name == "default.yaml"
+    (tmp_path / "training.json").write_text('{"strength": "weak"}')
+    assert find_templates(tmp_path).name == "embedded.yaml"
+    (tmp_path / "scoring_templates.yaml").write_text(yaml.safe_dump(BASE))
+    assert find_templates(tmp_path).parent == tmp_path

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 judge_app = typer.Typer(help="Measure a judge: robustness, quality, attacks.", no_args_is_help=True)
 
-TEMPLATES_IN_JUDGE = "scoring_templates.yaml"
-"""A judge's directory may carry the templates that it was trained on."""
-
 
 class Mode(StrEnum):
     """How a score is read."""
@@ -40,7 +37,7 @@ class Engine(StrEnum):
 JudgeDir = Annotated[Path, typer.Option("--judge", help="Directory of the judge.")]
 Templates = Annotated[
     Path | None,
-    typer.Option(help=f"Prompt texts; default: {TEMPLATES_IN_JUDGE} of the judge, else ours."),
+    typer.Option(help="Prompt texts; default: scoring_templates.yaml of the judge, else ours."),
 ]
 FewShot = Annotated[bool, typer.Option(help="Show examples; off: the compact form only.")]
 NewTokens = Annotated[int, typer.Option(help="Tokens that the judge may write.")]
@@ -81,13 +78,10 @@ def _open_judge(setup: _Setup) -> Iterator["Judge"]:
     from refblend.rollout.base import EngineOptions, check_model_dir, start_engine
     from refblend.scoring.clipping import ScoringLimits
     from refblend.scoring.judge import Judge, JudgeOptions
-    from refblend.scoring.prompts import default_templates
-    from refblend.scoring.templates import load_templates
+    from refblend.scoring.templates import find_templates, load_templates
 
     check_model_dir(str(setup.judge), "--judge")
-    own = setup.judge / TEMPLATES_IN_JUDGE
-    path = setup.templates or (own if own.is_file() else None)
-    templates = load_templates(path) if path is not None else default_templates()
+    templates = load_templates(setup.templates or find_templates(setup.judge))
     tokenizer = load_tokenizer(setup.judge)
     engine = start_engine(
         setup.engine.value,

@@ -11,11 +11,10 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from refblend.errors import ScoringError
-from refblend.scoring.templates import ScoringTemplates, load_templates
+from refblend.scoring.templates import SHIPPED, ScoringTemplates, load_templates
 
 _RESPONSE_MARK = "RefblendResponseMark"
 _QUESTION_MARK = "RefblendQuestionMark"
@@ -87,8 +86,7 @@ class EncodedPrompt:
 @lru_cache(maxsize=1)
 def default_templates() -> ScoringTemplates:
     """The templates of ``params/scoring/default.yaml`` in this checkout."""
-    root = Path(__file__).resolve().parents[3]
-    return load_templates(root / "params" / "scoring" / "default.yaml")
+    return load_templates(SHIPPED / "default.yaml")
 
 
 def build_scoring_prompt(

@@ -8,8 +8,8 @@ from typing import Literal
 
 from refblend.errors import ScoringError
 
-Path = Literal["text", "token", "default", "overlength", "error"]
-PATHS: tuple[Path, ...] = ("text", "token", "default", "overlength", "error")
+ScorePath = Literal["text", "token", "default", "overlength", "error"]
+PATHS: tuple[ScorePath, ...] = ("text", "token", "default", "overlength", "error")
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class ParsedScore:
 
     score: float
     valid: bool
-    path: Path
+    path: ScorePath
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class JudgeResult:
 
     score: float
     valid: bool
-    path: Path
+    path: ScorePath
     raw: str = ""
     latency_s: float = 0.0
     template: Literal["full", "compact"] = "full"

@@ -134,6 +134,24 @@ def _check_example(example: ScoringExample, name: str, separator: str) -> None:
         raise ValueError(f"{name}.verdict: reads as {result.score}, but score is {example.score}")
 
 
+SHIPPED = Path(__file__).resolve().parents[3] / "params" / "scoring"
+TEMPLATES_IN_JUDGE = "scoring_templates.yaml"
+"""A judge's directory may carry the templates that it was trained on."""
+
+
+def find_templates(judge: str | os.PathLike[str]) -> Path:
+    """The templates file for a judge when the user names none.
+
+    Its own ``scoring_templates.yaml``; else ``embedded.yaml`` for a judge that we trained (its
+    ``training.json`` names a strength); else ``default.yaml``.
+    """
+    own, record = Path(judge) / TEMPLATES_IN_JUDGE, Path(judge) / "training.json"
+    if own.is_file():
+        return own
+    embedded = record.is_file() and '"strength"' in record.read_text(encoding="utf-8")
+    return SHIPPED / ("embedded.yaml" if embedded else "default.yaml")
+
+
 def load_templates(path: str | os.PathLike[str]) -> ScoringTemplates:
     """Read and validate a templates file.
 
