@@ -7,11 +7,12 @@ order nor the size of a batch changes a sample; each answer names the weight ver
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 
 from refblend.errors import ConfigError, ModelError
+from refblend.files import read_json
 
 FinishReason = Literal["stop", "length"]
 
@@ -137,6 +138,47 @@ def check_model_dir(path: str, key: str) -> Path:
             "Convert the weights to safetensors or fetch the complete model.",
         )
     return directory
+
+
+def stop_token_ids(directory: Path) -> frozenset[int]:
+    """Tokens that end an answer: those of the generation and model configurations and the
+    tokenizer's own. Chat models often name several, each in another file.
+    """
+    found: set[int] = set()
+    for name in ("generation_config.json", "config.json"):
+        if (directory / name).is_file():
+            ids = read_json(directory / name).get("eos_token_id")
+            found.update([ids] if isinstance(ids, int) else ids or [])
+    if (directory / "tokenizer_config.json").is_file():
+        from transformers import AutoTokenizer
+
+        own = AutoTokenizer.from_pretrained(directory, local_files_only=True).eos_token_id
+        found.update([] if own is None else [own])
+    return frozenset(found)
+
+
+def resolve_max_model_len(directory: Path, wanted: int | None) -> int:
+    """The engine's length: ``wanted``, or what the model allows when that is None.
+
+    Raises:
+        ModelError: the model has fewer positions and does not rescale them.
+    """
+    config: dict[str, Any] = read_json(directory / "config.json")
+    positions = config.get("max_position_embeddings")
+    scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    rescaled = scaling.get("rope_type", "default") != "default"
+    if wanted is None:
+        if positions is None:
+            raise ModelError(
+                f"{directory}: config.json has no max_position_embeddings", "Set max_model_len."
+            )
+        return int(positions)
+    if positions is not None and wanted > positions and not rescaled:
+        raise ModelError(
+            f"max_model_len={wanted} is more than the {positions} positions of {directory}",
+            f"Lower it to {positions}.",
+        )
+    return wanted
 
 
 def start_engine(name: str, options: EngineOptions) -> RolloutEngine:

@@ -23,7 +23,14 @@ from refblend.rollout.base import (
     GenerationRequest,
     check_lengths,
     check_model_dir,
+    resolve_max_model_len,
+    stop_token_ids,
 )
+
+CPU_BLOCK_SIZE = 32
+"""Tokens of one cache block on the CPU. Only whole blocks are shared between prompts, and vLLM's
+CPU default of 128 is longer than most of what short scoring prompts share; 32 is the smallest size
+with fast kernels there."""
 
 
 class WeightReceiver:
@@ -55,7 +62,11 @@ class VllmEngine:
 
     def __init__(self, options: EngineOptions) -> None:
         runtime.configure_process()
-        check_model_dir(options.model_path, "model path")
+        directory = check_model_dir(options.model_path, "model path")
+        max_model_len = options.max_model_len and resolve_max_model_len(
+            directory, options.max_model_len
+        )
+        self._stop_ids = sorted(stop_token_ids(directory))
         from vllm import LLM
 
         self._prompt_tokens = 0
@@ -65,7 +76,10 @@ class VllmEngine:
         memory: dict[str, Any] = (
             {"gpu_memory_utilization": options.gpu_memory_utilization}
             if on_gpu
-            else {"kv_cache_memory_bytes": options.kv_cache_memory_mb * 2**20}
+            else {
+                "kv_cache_memory_bytes": options.kv_cache_memory_mb * 2**20,
+                "block_size": CPU_BLOCK_SIZE,
+            }
         )
         if options.tensor_parallel_size > 1 and not on_gpu:
             raise ResourceError(
@@ -75,7 +89,7 @@ class VllmEngine:
         self._llm = LLM(
             model=options.model_path,
             dtype=options.dtype,
-            max_model_len=options.max_model_len,
+            max_model_len=max_model_len,
             tensor_parallel_size=options.tensor_parallel_size,
             enforce_eager=options.enforce_eager,
             enable_prefix_caching=options.enable_prefix_caching,
@@ -107,6 +121,7 @@ class VllmEngine:
                 seed=r.seed if r.temperature > 0 else None,
                 logprobs=r.top_logprobs,
                 flat_logprobs=True,
+                stop_token_ids=self._stop_ids,
                 detokenize=False,
                 output_kind=RequestOutputKind.FINAL_ONLY,
             )

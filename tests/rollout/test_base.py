@@ -1,0 +1,109 @@
+"""Checks that every engine makes before any work starts."""
+
+import json
+import pickle
+
+import pytest
+
+from refblend.errors import ConfigError, ModelError
+from refblend.rollout.base import (
+    EngineOptions,
+    GenerationRequest,
+    OverlengthError,
+    check_lengths,
+    check_model_dir,
+    count_shortened,
+    resolve_max_model_len,
+    start_engine,
+    stop_token_ids,
+)
+
+
+def test_model_dir_errors_name_the_key_and_what_is_missing(tmp_path) -> None:
+    key = "actor_rollout_ref.model.path"
+    with pytest.raises(ModelError, match=f"{key}: .*nowhere is not a directory"):
+        check_model_dir(str(tmp_path / "nowhere"), key)
+    with pytest.raises(ModelError, match=f"{key}: .*no config.json"):
+        check_model_dir(str(tmp_path), key)
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "pytorch_model.bin").write_text("")
+    with pytest.raises(ModelError, match=f"{key}: .*holds no weights"):
+        check_model_dir(str(tmp_path), key)
+    (tmp_path / "model.safetensors").write_text("")
+    assert check_model_dir(str(tmp_path), key) == tmp_path
+
+
+@pytest.mark.parametrize("name", ["hf", "vllm"])
+def test_engines_refuse_a_missing_model(name, tmp_path) -> None:
+    with pytest.raises(ModelError, match="is not a directory"):
+        start_engine(name, EngineOptions(str(tmp_path / "nowhere")))
+
+
+@pytest.mark.parametrize("name", ["hf", "vllm"])
+def test_engines_refuse_more_positions_than_the_model_has(name, tiny_model_dir) -> None:
+    with pytest.raises(ModelError, match=r"max_model_len=4096 .* 1024 positions"):
+        start_engine(name, EngineOptions(str(tiny_model_dir), max_model_len=4096))
+
+
+def test_unknown_engine() -> None:
+    with pytest.raises(ConfigError, match="unknown rollout engine 'sglang'"):
+        start_engine("sglang", EngineOptions("x"))
+
+
+def test_lengths_are_counted_before_work_starts() -> None:
+    def request(prompt: int, new: int) -> GenerationRequest:
+        return GenerationRequest([1] * prompt, new)
+
+    check_lengths([request(9, 50)], 10)
+    with pytest.raises(OverlengthError) as caught:
+        check_lengths([request(10, 1), request(9, 1), request(11, 1)], 10)
+    assert caught.value.indices == [0, 2]
+    assert count_shortened([request(9, 1), request(9, 2), request(3, 8)], 10) == 2
+
+
+def test_overlength_error_survives_ray() -> None:
+    error = pickle.loads(pickle.dumps(OverlengthError([3, 5], 100)))
+    assert (error.indices, error.limit) == ([3, 5], 100)
+    assert "2 prompts" in str(error)
+
+
+def test_model_length(tmp_path) -> None:
+    def write(**values) -> None:
+        (tmp_path / "config.json").write_text(json.dumps(values))
+
+    write(max_position_embeddings=64)
+    assert resolve_max_model_len(tmp_path, None) == 64
+    assert resolve_max_model_len(tmp_path, 32) == 32
+    with pytest.raises(ModelError, match="Lower it to 64"):
+        resolve_max_model_len(tmp_path, 65)
+    write(max_position_embeddings=64, rope_scaling={"rope_type": "yarn", "factor": 4.0})
+    assert resolve_max_model_len(tmp_path, 256) == 256
+    write()
+    assert resolve_max_model_len(tmp_path, 256) == 256
+    with pytest.raises(ModelError, match="Set max_model_len"):
+        resolve_max_model_len(tmp_path, None)
+
+
+def test_stop_tokens_of_all_files(tmp_path) -> None:
+    assert stop_token_ids(tmp_path) == frozenset()
+    (tmp_path / "config.json").write_text('{"eos_token_id": 4}')
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [7, 9]}')
+    assert stop_token_ids(tmp_path) == {4, 7, 9}
+    (tmp_path / "config.json").write_text('{"eos_token_id": null}')
+    assert stop_token_ids(tmp_path) == {7, 9}
+
+
+def test_hf_batches_stay_within_the_cache(tiny_model_dir, requests_of) -> None:
+    engine = start_engine("hf", EngineOptions(str(tiny_model_dir), max_num_seqs=5))
+    requests = requests_of(23)
+    whole = engine.generate(requests)
+    batches = engine._batches(requests)
+    assert max(map(len, batches)) == 5
+    engine._max_tokens, engine._max_rows = 150, 99
+    batches = engine._batches(requests)
+    assert sorted(row for rows in batches for row in rows) == list(range(23))
+    for rows in batches:
+        widest = max(len(requests[i].prompt_ids) + 12 for i in rows)
+        assert len(rows) == 1 or len(rows) * widest <= 150
+    assert len(batches) > 5
+    assert [g.token_ids for g in engine.generate(requests)] == [g.token_ids for g in whole]

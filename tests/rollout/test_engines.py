@@ -1,0 +1,158 @@
+"""Both engines against the interface and against transformers."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from refblend.rollout.base import OverlengthError, count_shortened
+
+BOTH = pytest.mark.parametrize(
+    "engine", ["hf", pytest.param("vllm", marks=pytest.mark.engine)], indirect=True
+)
+
+
+def tokens_of(generations) -> list[list[int]]:
+    return [g.token_ids for g in generations]
+
+
+@BOTH
+def test_same_seed_gives_the_same_sample_in_any_order_and_batch_size(engine, requests_of) -> None:
+    requests = requests_of(48)
+    first = tokens_of(engine.generate(requests))
+    assert tokens_of(engine.generate(requests)) == first
+    backwards = tokens_of(engine.generate(requests[::-1]))
+    assert backwards[::-1] == first
+    in_parts = [t for i in range(0, 48, 7) for t in tokens_of(engine.generate(requests[i : i + 7]))]
+    assert in_parts == first
+    other_seeds = [dataclasses.replace(r, seed=r.seed + 500) for r in requests]
+    different = sum(
+        a != b for a, b in zip(tokens_of(engine.generate(other_seeds)), first, strict=True)
+    )
+    assert different >= 46
+
+
+@BOTH
+def test_one_prompt_many_seeds_follow_the_distribution(engine, model, requests_of) -> None:
+    """4000 first tokens against their probabilities: chi-square over the likely tokens."""
+    request = requests_of(1, new=1)[0]
+    many = [dataclasses.replace(request, seed=s) for s in range(4000)]
+    counts = torch.zeros(model.config.vocab_size)
+    for generation in engine.generate(many):
+        counts[generation.token_ids[0]] += 1
+    with torch.no_grad():
+        p = model(torch.tensor([request.prompt_ids])).logits[0, -1].softmax(-1)
+    likely = p * 4000 >= 10
+    observed = torch.cat([counts[likely], counts[~likely].sum()[None]])
+    expected = torch.cat([p[likely], p[~likely].sum()[None]]) * 4000
+    statistic = float(((observed - expected) ** 2 / expected).sum())
+    degrees = len(observed) - 1
+    # Mean + 5 standard deviations of the chi-square distribution.
+    assert statistic < degrees + 5 * (2 * degrees) ** 0.5
+
+
+@BOTH
+@pytest.mark.parametrize("temperature", [1.0, 0.7, 0.0])
+def test_log_probs_are_those_of_transformers(engine, model, requests_of, gap, temperature) -> None:
+    requests = requests_of(24, temperature)
+    generations = engine.generate(requests)
+    assert gap(model, requests, generations) < 1e-4
+    assert all(len(g.log_probs) == len(g.token_ids) for g in generations)
+
+
+@BOTH
+def test_greedy_takes_the_most_probable_token(engine, model, requests_of) -> None:
+    requests = requests_of(8, 0.0)
+    for request, generation in zip(requests, engine.generate(requests), strict=True):
+        ids = list(request.prompt_ids)
+        for token in generation.token_ids:
+            with torch.no_grad():
+                logits = model(torch.tensor([ids])).logits[0, -1]
+            assert float(logits.max() - logits[token]) < 1e-4
+            ids.append(token)
+
+
+@BOTH
+def test_mixed_temperatures_and_lengths_in_one_call(engine, model, requests_of, gap) -> None:
+    requests = [
+        dataclasses.replace(r, temperature=(0.0, 0.7, 1.0)[i % 3], max_new_tokens=1 + i % 5)
+        for i, r in enumerate(requests_of(18))
+    ]
+    generations = engine.generate(requests)
+    assert gap(model, requests, generations) < 1e-4
+    for request, generation in zip(requests, generations, strict=True):
+        if generation.finish_reason == "length":
+            assert len(generation.token_ids) == request.max_new_tokens
+
+
+@BOTH
+def test_top_log_probs_hold_the_sampled_token_and_the_most_probable(
+    engine, model, requests_of
+) -> None:
+    requests = requests_of(6, top_logprobs=5)
+    for request, generation in zip(requests, engine.generate(requests), strict=True):
+        with torch.no_grad():
+            ids = torch.tensor([[*request.prompt_ids, *generation.token_ids]])
+            log_p = model(ids).logits[0].log_softmax(-1)
+        assert generation.top_logprobs is not None
+        assert len(generation.top_logprobs) == len(generation.token_ids)
+        for t, (token, found) in enumerate(
+            zip(generation.token_ids, generation.top_logprobs, strict=True)
+        ):
+            row = log_p[len(request.prompt_ids) - 1 + t]
+            values, best = row.topk(5)
+            assert set(found) == {token, *best.tolist()}
+            assert found[token] == pytest.approx(generation.log_probs[t], abs=1e-6)
+            ours = [found[int(b)] for b in best]
+            assert ours == pytest.approx(values.tolist(), abs=1e-4)
+    assert engine.generate(requests_of(1))[0].top_logprobs is None
+
+
+@BOTH
+def test_overlength_prompts_are_named_and_the_engine_survives(engine, requests_of) -> None:
+    requests = requests_of(4)
+    limit = engine.max_model_len
+    long = [5] * limit
+    bad = [
+        requests[0],
+        dataclasses.replace(requests[1], prompt_ids=long),
+        requests[2],
+        dataclasses.replace(requests[3], prompt_ids=[*long, 7, 7]),
+    ]
+    before = tokens_of(engine.generate(requests))
+    with pytest.raises(OverlengthError) as caught:
+        engine.generate(bad)
+    assert caught.value.indices == [1, 3]
+    assert caught.value.limit == limit
+    assert tokens_of(engine.generate(requests)) == before
+
+
+@BOTH
+def test_answers_are_shortened_to_the_room_that_is_left(engine, requests_of) -> None:
+    limit = engine.max_model_len
+    request = dataclasses.replace(requests_of(1)[0], prompt_ids=[5] * (limit - 3))
+    last = dataclasses.replace(request, prompt_ids=[5] * (limit - 1))
+    assert count_shortened([request, last, requests_of(1)[0]], limit) == 2
+    answers = engine.generate([request, last])
+    for answer, room in zip(answers, (3, 1), strict=True):
+        assert len(answer.token_ids) == room or answer.finish_reason == "stop"
+        assert len(answer.token_ids) <= room
+
+
+@BOTH
+def test_no_requests_no_answers(engine) -> None:
+    assert engine.generate([]) == []
+
+
+@pytest.mark.engine
+def test_both_engines_give_the_same_greedy_answers(vllm_engine, hf_engine, requests_of) -> None:
+    requests = requests_of(24, 0.0)
+    same = sum(
+        a == b
+        for a, b in zip(
+            tokens_of(vllm_engine.generate(requests)),
+            tokens_of(hf_engine.generate(requests)),
+            strict=True,
+        )
+    )
+    assert same >= 23  # one near tie may fall either way

@@ -1,0 +1,146 @@
+"""After a weight push nothing of the old weights is left; answers end at every stop token."""
+
+import dataclasses
+import json
+import shutil
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from refblend.errors import ModelError
+from refblend.rollout.base import EngineOptions, start_engine
+
+BOTH = pytest.mark.parametrize(
+    "engine", ["hf", pytest.param("vllm", marks=pytest.mark.engine)], indirect=True
+)
+STOP = [2, *range(20, 60)]
+"""The tokenizer's end token and others, so many that a random model meets them soon."""
+
+
+@pytest.fixture(scope="module")
+def stop_dir(tiny_model_dir, tmp_path_factory):
+    """The tiny model with more stop tokens in its generation configuration alone."""
+    path = tmp_path_factory.mktemp("stops") / "model"
+    shutil.copytree(tiny_model_dir, path)
+    file = path / "generation_config.json"
+    values = json.loads(file.read_text())
+    assert values["eos_token_id"] == STOP[0]
+    file.write_text(json.dumps(values | {"eos_token_id": STOP}))
+    return path
+
+
+@pytest.fixture(scope="module")
+def vllm_engine(stop_dir):
+    engine = start_engine("vllm", EngineOptions(str(stop_dir), None, kv_cache_memory_mb=64))
+    yield engine
+    engine.shutdown()
+
+
+@pytest.fixture(scope="module")
+def hf_engine(stop_dir):
+    return start_engine("hf", EngineOptions(str(stop_dir)))
+
+
+def load(path):
+    return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+
+
+@pytest.fixture(scope="module")
+def new_model(make_tiny_model):
+    return load(make_tiny_model(1))
+
+
+def weights_of(model) -> dict[str, torch.Tensor]:
+    """As the actor sends them: without the tied head."""
+    return {k: v for k, v in model.state_dict().items() if k != "lm_head.weight"}
+
+
+@BOTH
+def test_length_of_the_model_is_the_default(engine, model) -> None:
+    assert engine.max_model_len == model.config.max_position_embeddings
+
+
+@BOTH
+def test_every_stop_token_ends_an_answer(engine, requests_of) -> None:
+    generations = engine.generate(requests_of(64))
+    stopped = [g for g in generations if g.finish_reason == "stop"]
+    assert 20 < len(stopped) < 64
+    assert all(g.token_ids[-1] in STOP for g in stopped)
+    assert len({g.token_ids[-1] for g in stopped}) > 10
+    for g in generations:
+        inner = g.token_ids[:-1] if g.finish_reason == "stop" else g.token_ids
+        assert not set(inner) & set(STOP)
+        assert g.finish_reason == "stop" or len(g.token_ids) == 12
+
+
+@BOTH
+def test_log_probs_are_those_of_the_pushed_weights(
+    engine, model, new_model, requests_of, gap
+) -> None:
+    requests = requests_of(24)
+    engine.load_weights(weights_of(new_model), 5)
+    pushed = engine.generate(requests)
+    assert {g.weight_version for g in pushed} == {5}
+    assert gap(new_model, requests, pushed) < 1e-4
+    assert gap(model, requests, pushed) > 1.0
+    engine.load_weights(weights_of(model), 6)
+    back = engine.generate(requests)
+    assert {g.weight_version for g in back} == {6}
+    assert gap(model, requests, back) < 1e-4
+
+
+@BOTH
+def test_a_cached_prompt_is_answered_by_the_new_weights(
+    engine, model, new_model, requests_of
+) -> None:
+    """Greedy answers before and after a push, to a prompt that spans several cache blocks."""
+    long = [dataclasses.replace(r, prompt_ids=list(r.prompt_ids) * 16) for r in requests_of(6, 0.0)]
+
+    def greedy(oracle, request) -> list[int]:
+        ids = list(request.prompt_ids)
+        while True:
+            with torch.no_grad():
+                ids.append(int(oracle(torch.tensor([ids])).logits[0, -1].argmax()))
+            made = ids[len(request.prompt_ids) :]
+            if len(made) == request.max_new_tokens or made[-1] in STOP:
+                return made
+
+    before = [g.token_ids for g in engine.generate(long)]
+    assert before == [greedy(model, r) for r in long]
+    engine.load_weights(weights_of(new_model), 7)
+    after = [g.token_ids for g in engine.generate(long)]
+    assert after == [greedy(new_model, r) for r in long]
+    assert after != before
+    engine.load_weights(weights_of(model), 8)
+    assert [g.token_ids for g in engine.generate(long)] == before
+
+
+@pytest.mark.engine
+def test_the_prefix_cache_is_used_between_pushes(vllm_engine, requests_of) -> None:
+    """Without hits the test above would prove nothing."""
+    long = [dataclasses.replace(r, prompt_ids=list(r.prompt_ids) * 16) for r in requests_of(6, 0.0)]
+    vllm_engine.generate(long)
+    before = vllm_engine.prefix_cache_hit_rate()
+    vllm_engine.generate(long)
+    assert vllm_engine.prefix_cache_hit_rate() > before
+
+
+def test_foreign_weights_are_refused(hf_engine, model) -> None:
+    with pytest.raises(ModelError, match="same model directory"):
+        hf_engine.load_weights({"model.nothing": torch.zeros(1)}, 9)
+    weights = weights_of(model)
+    weights.pop("model.norm.weight")
+    with pytest.raises(ModelError, match=r"model\.norm\.weight"):
+        hf_engine.load_weights(weights, 9)
+
+
+def test_untied_head_must_be_pushed_too(make_tiny_model, requests_of, gap) -> None:
+    path = make_tiny_model(2, tie_word_embeddings=False)
+    other = load(make_tiny_model(3, tie_word_embeddings=False))
+    engine = start_engine("hf", EngineOptions(str(path)))
+    with pytest.raises(ModelError, match=r"lm_head\.weight"):
+        engine.load_weights(weights_of(other), 1)
+    engine.load_weights(other.state_dict(), 1)
+    requests = requests_of(8)
+    assert gap(other, requests, engine.generate(requests)) < 1e-4
