@@ -1,6 +1,7 @@
 """The scoring path on real vLLM: a tiny random judge, long and hostile samples, no error."""
 
 import json
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -83,6 +84,24 @@ def test_limits_that_do_not_describe_the_engine_are_survived(
     judge = Judge(engine, chat_tokenizer, embedded, wide)
     results = judge.score([QUESTION] * 2, ["It is a warm day. " * 500, WRONG])
     assert [r.path == "overlength" for r in results] == [True, False]
+
+
+def test_a_request_that_vllm_rejects_does_not_stop_the_run(
+    engine, chat_tokenizer, embedded
+) -> None:
+    """vLLM's own errors are no RuntimeErrors; they too become results, and the engine lives."""
+
+    class Spoiled:
+        max_model_len = CAP
+
+        def generate(self, requests):
+            return engine.generate([replace(r, prompt_ids=[10**7]) for r in requests])
+
+    results = Judge(Spoiled(), chat_tokenizer, embedded, options()).score([QUESTION], [WRONG])
+    assert (results[0].score, results[0].path) == (0.5, "error")
+    assert "VLLM" in results[0].raw
+    judge = Judge(engine, chat_tokenizer, embedded, options())
+    assert judge.score([QUESTION], [WRONG])[0].path != "error"
 
 
 def test_shared_prefix_is_served_by_the_cache(engine, chat_tokenizer, embedded) -> None:

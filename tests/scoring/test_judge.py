@@ -6,7 +6,7 @@ from refblend.config.algorithm import RefQualityScoreConfig, ScoringConfig
 from refblend.errors import ScoringError, WorkerError
 from refblend.rollout.base import OverlengthError
 from refblend.scoring.clipping import ScoringLimits
-from refblend.scoring.judge import Judge, JudgeOptions, failed_results
+from refblend.scoring.judge import Judge, JudgeOptions, engine_failures, failed_results
 from refblend.scoring.result import summarise
 
 LIMITS = ScoringLimits(model_cap=400, tokenizer_cap=2048, max_new_tokens=32)
@@ -94,6 +94,14 @@ def test_engine_failure_becomes_results(error, embedded, chat_tokenizer, scripte
     assert type(error).__name__ in results[0].raw
     assert j.last_call.prefix_cache_hit_rate is None
     assert [r.path for r in j.score(["q"], ["a"])] == ["text"]
+
+
+def test_errors_of_loaded_libraries_are_engine_failures() -> None:
+    from ray.exceptions import GetTimeoutError, RayActorError
+
+    assert issubclass(RayActorError, engine_failures())
+    assert issubclass(GetTimeoutError, engine_failures())
+    assert not issubclass(TypeError, engine_failures())
 
 
 def test_a_defect_is_not_hidden(embedded, chat_tokenizer) -> None:

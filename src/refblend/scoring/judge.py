@@ -6,6 +6,7 @@ or return a silent 0: a sample that was too long, could not be read or whose cal
 :class:`refblend.scoring.result.InvalidRateGuard`.
 """
 
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -33,13 +34,25 @@ ENGINE_FAILURES: tuple[type[BaseException], ...] = (
     TimeoutError,
     ConnectionError,
     MemoryError,
-    RuntimeError,  # CUDA and vLLM's dead engine
-    ValueError,  # vLLM's validation of requests
+    RuntimeError,  # CUDA, out of memory among others
+    ValueError,  # a request that the engine refuses
 )
-"""What an engine call may raise without stopping the run."""
+"""What an engine call may raise without stopping the run, beside the errors of its library."""
+
+_LIBRARY_FAILURES = (("vllm.exceptions", "VLLMError"), ("ray.exceptions", "RayError"))
 
 TOP_LOGPROBS = 20
 """Alternatives asked for at each position in ``expected`` mode; there are ten digits."""
+
+
+def engine_failures() -> tuple[type[BaseException], ...]:
+    """``ENGINE_FAILURES`` and the base errors of vLLM and Ray, where these are loaded.
+
+    A library that is not loaded cannot raise, and importing it here would cost seconds.
+    """
+    loaded = [(sys.modules.get(module), name) for module, name in _LIBRARY_FAILURES]
+    found = [getattr(module, name, None) for module, name in loaded if module is not None]
+    return (*ENGINE_FAILURES, *(error for error in found if error is not None))
 
 
 @dataclass(frozen=True)
@@ -206,7 +219,7 @@ class Judge:
                 refused = {rows[i] for i in error.indices}
                 rows = [row for row in rows if row not in refused]
                 answers = self._generate(plans, seeds, rows)
-        except ENGINE_FAILURES as error:
+        except engine_failures() as error:
             failure = f"{type(error).__name__}: {error}"
         rate = getattr(self.engine, "prefix_cache_hit_rate", None)
         self.last_call = CallStats(
