@@ -76,7 +76,13 @@ def test_missing_column_and_missing_answer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("solution", "answer"),
-    [("#### 7", "7"), ("x\n####7 ", "7"), ("#### 1,234.50", "1234.50"), ("7", None), ("#### ,", None)],
+    [
+        ("#### 7", "7"),
+        ("x\n####7 ", "7"),
+        ("#### 1,234.50", "1234.50"),
+        ("7", None),
+        ("#### ,", None),
+    ],
 )
 def test_extract_answer(solution: str, answer: str | None) -> None:
     assert extract_answer(solution) == answer

@@ -104,10 +104,8 @@ def test_long_problems_are_much_longer_but_have_the_same_answer_format() -> None
 
 
 def test_too_many_problems_asked_for() -> None:
-    narrow = Difficulty(
-        start_min=2, start_max=2, value_max=3, addend_max=1, step_weights=(1, 0, 0)
-    )
-    with pytest.raises(DataError, match="only .* different train problems"):
+    narrow = Difficulty(start_min=2, start_max=2, value_max=3, addend_max=1, step_weights=(1, 0, 0))
+    with pytest.raises(DataError, match=r"only .* different train problems"):
         generate_problems("train", 5000, seed=1, level=narrow)
 
 

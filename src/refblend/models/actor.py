@@ -11,7 +11,7 @@ from refblend.models.architecture import build_model, count_parameters, load_mod
 from refblend.models.demonstrations import sloppy_solution
 from refblend.models.fingerprint import fingerprint_of
 from refblend.models.recipe import EmbeddedConfig, PhaseRecipe
-from refblend.models.sft import Example, Schedule, TrainingResult, train
+from refblend.models.sft import Example, Schedule, TrainingResult, discard_state, train
 from refblend.seeding import derive_generator
 
 Render = Callable[[Any, Problem], str]
@@ -30,14 +30,14 @@ def encode_example(
 ) -> Example:
     """A one-turn conversation; the loss is on the answer's tokens and the end of the turn.
 
-    ``weights`` gives each answer token (without the end of turn) its own weight.
+    ``weights`` gives each answer token its own weight; the end of turn gets the last one's.
     """
     prompt_ids = encode_chat(tokenizer, [{"role": "user", "content": prompt}])
     answer_ids = tokenizer(answer, add_special_tokens=False)["input_ids"]
     answer_weights = [1.0] * len(answer_ids) if weights is None else weights
     return Example(
         prompt_ids + answer_ids + [tokenizer.eos_token_id],
-        [0.0] * len(prompt_ids) + answer_weights + [1.0],
+        [0.0] * len(prompt_ids) + answer_weights + answer_weights[-1:],
     )
 
 
@@ -123,7 +123,7 @@ def _run_phase(
         "loss_last_10": _mean(result.losses[-10:]),
     }
     save_model(out, model, tokenizer, facts)
-    state_path.unlink(missing_ok=True)
+    discard_state(state_path)
     return result
 
 

@@ -20,7 +20,14 @@ from refblend.models.fingerprint import fingerprint_of
 from refblend.models.judge_data import Pair
 from refblend.models.judge_format import render_comparison, render_verdict
 from refblend.models.recipe import STRENGTHS, EmbeddedConfig, Strength
-from refblend.models.sft import Example, Schedule, TrainingResult, make_optimizer, train
+from refblend.models.sft import (
+    Example,
+    Schedule,
+    TrainingResult,
+    discard_state,
+    make_optimizer,
+    train,
+)
 from refblend.scoring.prompts import encoder_for
 from refblend.scoring.templates import ScoringTemplates
 from refblend.seeding import derive_generator
@@ -159,7 +166,7 @@ def train_judge(
         "loss_last_10": round(sum(result.losses[-10:]) / max(1, len(result.losses[-10:])), 5),
     }
     save_model(out, model, tokenizer, facts, extra=lambda d: _save_optimizer(optimizer, d))
-    state_path.unlink(missing_ok=True)
+    discard_state(state_path)
     return result
 
 

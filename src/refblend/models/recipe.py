@@ -88,15 +88,15 @@ class ActorRecipe(Section):
 
     seed: NonNegativeInt = 2
     """Seed of initial weights and demonstrations."""
-    clean: PhaseRecipe = PhaseRecipe(steps=250)
+    clean: PhaseRecipe = PhaseRecipe(steps=250, learning_rate=3e-3)
     """Worked solutions only."""
-    sloppy: PhaseRecipe = PhaseRecipe(steps=45, learning_rate=1e-3, warmup_steps=0)
+    sloppy: PhaseRecipe = PhaseRecipe(steps=70, learning_rate=1e-3, warmup_steps=0)
     """Terse and rambling demonstrations."""
-    terse_share: Fraction = 0.3
+    terse_share: Fraction = 0.1
     """Share of right answers without steps in the sloppy phase; the others ramble."""
-    wrong_step_probability: Fraction = 0.75
+    wrong_step_probability: Fraction = 0.35
     """Chance that a step of a rambling demonstration is wrong."""
-    filler_share: Annotated[float, Field(ge=0, lt=0.9)] = 0.5
+    filler_share: Annotated[float, Field(ge=0, lt=0.9)] = 0.4
     """Chance of one more filler sentence before each step."""
 
 

@@ -9,6 +9,8 @@ weighted mean over the whole batch, so the cut does not change the gradient. Seq
 the right: under causal attention no real position sees the padding, so no mask is needed.
 """
 
+import contextlib
+import pickle
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -175,6 +177,13 @@ def train(
     return result, optimizer
 
 
+def discard_state(path: Path) -> None:
+    """Remove the state of a finished training, and its directory when nothing else is in it."""
+    path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        path.parent.rmdir()
+
+
 def _learning_rate(schedule: Schedule, step: int) -> float:
     if step >= schedule.warmup_steps:
         return schedule.learning_rate
@@ -216,7 +225,7 @@ def _resume(
         return first
     try:
         state = torch.load(path, weights_only=True)
-    except (RuntimeError, EOFError, OSError, ValueError) as error:
+    except (RuntimeError, EOFError, OSError, ValueError, pickle.UnpicklingError) as error:
         raise ModelError(
             f"training state {path} cannot be read ({str(error).splitlines()[0]})",
             "delete the file to train from the beginning",
