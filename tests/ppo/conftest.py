@@ -5,6 +5,7 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile(
     "refblend",
+    max_examples=60,
     deadline=None,
     database=None,
     derandomize=True,

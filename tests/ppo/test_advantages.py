@@ -193,12 +193,13 @@ def test_dr_grpo_and_rloo_differ_by_the_factor_of_the_group_size(case):
 
 @pytest.mark.parametrize("score", [0.1, 1 / 3, 1e6 + 0.1])
 @pytest.mark.parametrize("size", [2, 3, 7, 8])
-def test_a_group_of_equal_scores_has_exactly_no_signal(score, size):
-    rewards = torch.full((size, 1), score)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_group_of_equal_scores_has_exactly_no_signal(score, size, dtype):
+    rewards = torch.full((size, 1), score, dtype=dtype)
     ones = torch.ones(size, 1)
     for compute in (compute_grpo_outcome_advantage, compute_rloo_outcome_advantage):
         advantages, _ = compute(rewards, ones, ["p"] * size)
-        assert torch.equal(advantages, torch.zeros(size, 1))
+        assert torch.equal(advantages, torch.zeros(size, 1, dtype=dtype))
 
 
 ALL = {

@@ -117,6 +117,16 @@ def test_importance_weights_scale_each_token():
     assert got.item() == pytest.approx(slow_agg(losses, mask.numpy(), "token-mean"), rel=1e-5)
 
 
+def test_only_the_new_log_probs_are_learned_from():
+    leaves = [torch.randn(2, 3, requires_grad=True) for _ in range(4)]
+    new, old, advantages, weights = leaves
+    compute_policy_loss(
+        old, new, advantages, torch.ones(2, 3), importance_weights=weights
+    ).loss.backward()
+    assert new.grad is not None
+    assert [leaf.grad for leaf in leaves[1:]] == [None, None, None]
+
+
 @given(batches(), MODES, st.floats(0.01, 2))
 def test_value_loss(case, mode, clip):
     (new, returns, old), mask = case

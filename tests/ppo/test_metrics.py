@@ -63,6 +63,12 @@ def test_nan_scores_are_left_out():
     assert roc_auc([], []) is None
 
 
+def test_scores_outside_the_unit_interval_go_to_the_nearest_bin():
+    # bins of 1/2: {-1, 0.25} and {0.75, 3}
+    got = expected_calibration_error([-1.0, 0.25, 0.75, 3.0], [0, 0, 1, 1], bins=2)
+    assert got == pytest.approx((abs(-0.75) + abs(1.75)) / 4)
+
+
 @given(st.lists(st.tuples(st.floats(-1e3, 1e3), st.integers(-50, 50)), min_size=2, max_size=20))
 def test_correlation(pairs):
     x = [a for a, _ in pairs]
