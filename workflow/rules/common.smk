@@ -136,10 +136,16 @@ def judge_start(wildcards):
 
 
 def run_inputs(wildcards):
-    """Data files and models that an arm reads; an arm without blending waits for no judge."""
+    """Data files and models that an arm reads; an arm without blending waits for no judge.
+
+    Models of other scales are the user's: the trainer checks that they are there.
+    """
     files = []
     for path in study_grid.local_inputs(resolved(wildcards)):
-        files += model_files(path) if path.startswith("models/") else [path]
+        if not path.startswith("models/"):
+            files.append(path)
+        elif wildcards.scale in EMBEDDED:
+            files += model_files(path)
     if resolved(wildcards).use_judge:
         files.append(resolved(wildcards).algorithm.ref_quality_score.scoring.templates)
     return files
@@ -176,7 +182,11 @@ def quality_files(scale):
 
 def prepare_targets(scale):
     """Data and models of a scale, with their quality."""
-    names = ("train", "validation", "test", "sanity")
+    names = (
+        ("train", "validation", "test", "sanity")
+        if scale in EMBEDDED
+        else ("train", "test")
+    )
     return [f"data/{scale}/{name}.parquet" for name in names] + quality_files(scale)
 
 

@@ -1,4 +1,4 @@
-# Problems of the embedded scales as parquet in verl's schema.
+# Prompt files as parquet in verl's schema: generated problems, or GSM8K at the gpu scale.
 
 
 rule data:
@@ -20,5 +20,26 @@ rule data:
         "../envs/refblend.yaml"
     params:
         out=subpath(output[0], parent=True),
+    message:
+        "Generate the {wildcards.scale} problems"
     shell:
         "refblend data prepare --recipe {input.recipe:q} --out {params.out:q} > {log:q} 2>&1"
+
+
+rule gsm8k:
+    input:
+        sources("data"),
+    output:
+        "data/gpu/{split}.parquet",
+    log:
+        "logs/gpu/gsm8k_{split}.log",
+    benchmark:
+        "logs/gpu/gsm8k_{split}.benchmark.tsv"
+    wildcard_constraints:
+        split="train|test",
+    conda:
+        "../envs/refblend.yaml"
+    message:
+        "Convert GSM8K {wildcards.split}"
+    shell:
+        "refblend data gsm8k --split {wildcards.split:q} --out {output:q} > {log:q} 2>&1"

@@ -18,6 +18,8 @@ rule actor_quality:
     threads: config["threads"]["evaluate"]
     params:
         model=subpath(input.model, parent=True),
+    message:
+        "Measure the {wildcards.scale} warm-started actor"
     shell:
         "refblend models evaluate-actor --model {params.model:q} --recipe {input.recipe:q}"
         " --data {input.test:q} --report {output:q} > {log:q} 2>&1"
@@ -41,6 +43,8 @@ rule judge_quality:
     threads: config["threads"]["evaluate"]
     params:
         model=subpath(input.model, parent=True),
+    message:
+        "Measure the {wildcards.scale} {wildcards.strength} judge"
     shell:
         "refblend models evaluate-judge --model {params.model:q} --recipe {input.recipe:q}"
         " --pairs {input.pairs:q} --report {output:q} > {log:q} 2>&1"
@@ -63,6 +67,8 @@ rule test_accuracy:
     threads: config["threads"]["evaluate"]
     params:
         run_dir=subpath(input.summary, parent=True),
+    message:
+        "Test set: {wildcards.scale} {wildcards.arm}, seed {wildcards.seed}"
     shell:
         "refblend study evaluate {params.run_dir:q} --recipe {input.recipe:q}"
         " --data {input.data:q} --out {output:q} > {log:q} 2>&1"

@@ -19,6 +19,8 @@ rule tokenizer:
         "../envs/refblend.yaml"
     params:
         out=subpath(output[0], parent=True),
+    message:
+        "Train the {wildcards.scale} tokenizer"
     shell:
         "refblend models tokenizer --recipe {input.recipe:q} --out {params.out:q} > {log:q} 2>&1"
 
@@ -43,6 +45,8 @@ rule actor:
         tokenizer=subpath(input.tokenizer, parent=True),
         out=subpath(output[0], parent=True),
         clean=subpath(output[2], parent=True),
+    message:
+        "Warm-start the {wildcards.scale} actor"
     shell:
         "refblend models actor --recipe {input.recipe:q} --tokenizer {params.tokenizer:q}"
         " --out {params.out:q} --clean-out {params.clean:q} 2>&1 | tee {log:q}"
@@ -72,6 +76,8 @@ rule judge_pairs:
         tokenizer=subpath(input.tokenizer, parent=True),
         actor=subpath(input.actor, parent=True),
         clean=subpath(input.clean, parent=True),
+    message:
+        "Make the responses that the {wildcards.scale} judges learn from"
     shell:
         "refblend models judge-data --recipe {input.recipe:q} --tokenizer {params.tokenizer:q}"
         " --actor {params.actor:q} --clean {params.clean:q} --out {output.train:q}"
@@ -101,6 +107,8 @@ rule judge:
         tokenizer=subpath(input.tokenizer, parent=True),
         start=subpath(input.start, parent=True),
         out=subpath(output[0], parent=True),
+    message:
+        "Train the {wildcards.scale} {wildcards.strength} judge"
     shell:
         "refblend models judge --recipe {input.recipe:q} --tokenizer {params.tokenizer:q}"
         " --strength {wildcards.strength:q} --start {params.start:q} --pairs {input.pairs:q}"

@@ -19,6 +19,8 @@ rule grid:
         "../envs/refblend.yaml"
     params:
         names=lambda wildcards: config["studies"][wildcards.milestone],
+    message:
+        "Derive the grid of {wildcards.milestone}"
     shell:
         "refblend study grid {params.names:q} --scale {wildcards.scale:q} --out {output:q}"
         " > {log:q} 2>&1"
@@ -40,6 +42,8 @@ rule collect:
         "../envs/refblend.yaml"
     params:
         out=subpath(output[0], parent=True),
+    message:
+        "Collect the runs of {wildcards.milestone}"
     shell:
         "refblend study collect --grid {input.grid:q} --scale {wildcards.scale:q}"
         " --out {params.out:q} > {log:q} 2>&1"
@@ -68,6 +72,8 @@ rule m1_tables:
     params:
         collected=lambda wildcards, input: Path(input.collected[0]).parent,
         out=subpath(output[0], parent=True),
+    message:
+        "Tables of M1"
     shell:
         "refblend study tables --collected {params.collected:q} --experiment {input.experiment:q}"
         " --out {params.out:q} {input.quality:q} > {log:q} 2>&1"
@@ -101,6 +107,8 @@ rule m1_figures:
     params:
         collected=lambda wildcards, input: Path(input.collected[0]).parent,
         out=subpath(output.captions, parent=True),
+    message:
+        "Figures of M1"
     shell:
         "refblend study figures --collected {params.collected:q} --experiment {input.experiment:q}"
         " --out {params.out:q} {input.quality:q} > {log:q} 2>&1"
@@ -133,6 +141,8 @@ rule m1_report:
     params:
         collected=lambda wildcards, input: Path(input.collected[0]).parent,
         out=subpath(output.markdown, parent=True),
+    message:
+        "Report of M1: results/{wildcards.scale}/m1/report.md"
     shell:
         "refblend study report --collected {params.collected:q} --experiment {input.experiment:q}"
         " --scale {wildcards.scale:q} --grid {input.grid:q} --out {params.out:q} > {log:q} 2>&1"
@@ -160,6 +170,8 @@ rule checks:
         tolerated=lambda wildcards: [
             f"{name}={count}" for name, count in sorted(config["checks"].items())
         ],
+    message:
+        "Check runs and incidents of {wildcards.milestone}"
     shell:
         "refblend study check --collected {params.collected:q} --out {output:q}"
         " {params.tolerated:q} 2>&1 | tee {log:q}"

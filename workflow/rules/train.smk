@@ -27,6 +27,8 @@ rule train:
             run_overrides(wildcards)
         ),
         attempt=lambda wildcards, output: failed_attempts(Path(output[0]).parent),
+    message:
+        "PPO: {wildcards.scale} {wildcards.arm}, seed {wildcards.seed}"
     shell:
         "refblend train --config {params.files[0]:q} --config {params.files[1]:q}"
         " {params.overrides:q} trainer.seed={wildcards.seed}"
