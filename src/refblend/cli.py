@@ -101,5 +101,6 @@ def main() -> None:
     try:
         app()
     except RefblendError as error:
-        Console(stderr=True, soft_wrap=True, highlight=False).print(f"error: {error}", markup=False)
+        line = " ".join(str(error).split())
+        Console(stderr=True, soft_wrap=True, highlight=False).print(f"error: {line}", markup=False)
         sys.exit(error.exit_status)

@@ -11,6 +11,7 @@ import secrets
 import shutil
 import signal
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -22,6 +23,8 @@ from refblend.config.trainer import RayConfig
 from refblend.errors import ResourceError
 
 _PREFIX = "refblend-ray-"
+_TOKEN = secrets.token_hex(32)
+"""One for all clusters of this process: Ray reads the token once and keeps it."""
 
 
 def _remove_orphans() -> None:
@@ -63,11 +66,12 @@ def ray_cluster(config: RayConfig, num_cpus: float, num_gpus: float) -> Iterator
     folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
     token = folder / "token"
     token.touch(mode=0o600)
-    token.write_text(secrets.token_hex(32))
+    token.write_text(_TOKEN)
     previous = {k: os.environ.get(k) for k in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")}
     # Ray itself turns token authentication on for a new cluster when the mode is unset; setting
     # the mode here would come too late for its C++ part, which read it when ray was imported.
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(token)
+    handler = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(
             address="local",
@@ -80,6 +84,9 @@ def ray_cluster(config: RayConfig, num_cpus: float, num_gpus: float) -> Iterator
             _temp_dir=str(folder),
             _node_ip_address="127.0.0.1",
         )
+        if threading.current_thread() is threading.main_thread():
+            # Ray has put its own handler in place, which exits with another status.
+            signal.signal(signal.SIGTERM, handler)
         yield
     finally:
         ray.shutdown()

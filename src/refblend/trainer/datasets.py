@@ -6,6 +6,7 @@ from typing import Any
 from refblend.config import RefblendConfig
 from refblend.data.dataset import PromptDataset, load_prompt_dataset
 from refblend.data.tokenizer import load_tokenizer
+from refblend.errors import DataError
 from refblend.trainer.validation import ValidationSet
 
 
@@ -37,6 +38,9 @@ def load_run_data(config: RefblendConfig) -> RunData:
     """
     tokenizer = load_tokenizer(config.actor_rollout_ref.model.path)
     data = config.data
+    for key, files in (("train_files", data.train_files), ("val_files", data.val_files)):
+        if not files:
+            raise DataError(f"data.{key} names no file", "Give at least one parquet or jsonl file.")
 
     def load(files: list[str]) -> PromptDataset:
         return load_prompt_dataset(

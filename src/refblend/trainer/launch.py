@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from refblend.config import RefblendConfig
+from refblend.data.dataset import PromptSampler
 from refblend.energy import EnergyMeter
 from refblend.errors import ModelError, ResourceError, WorkerError
 from refblend.files import read_json, write_json
@@ -33,6 +34,9 @@ from refblend.workers.groups import WorkerDiedError
 from refblend.workers.resource_pools import plan_pools, totals
 
 logger = logging.getLogger(__name__)
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+"""One of these is in every model directory with a tokenizer."""
 
 
 def train(config: RefblendConfig) -> dict[str, Any]:
@@ -86,12 +90,20 @@ def preflight(config: RefblendConfig) -> RunData:
         load_templates(scoring.templates)
     get_advantage(config.algorithm.adv_estimator)
     RuleReward(config.reward.method, config.reward.custom_reward_function)
-    return load_run_data(config)
+    data = load_run_data(config)
+    # Refuses a batch larger than the data.
+    PromptSampler(len(data.train), config.data.train_batch_size, False, config.trainer.seed)
+    return data
 
 
 def _check_model(path: tuple[str, str], length: tuple[str, int | None]) -> None:
-    """The model is there and reaches the wanted length; both come with their keys."""
+    """Model and tokenizer are there and reach the wanted length; both come with their keys."""
     directory = check_model_dir(path[1], path[0])
+    # transformers makes an empty tokenizer where these files are missing.
+    if not any((directory / name).is_file() for name in TOKENIZER_FILES):
+        raise ModelError(
+            f"{path[0]}: {directory} holds no tokenizer", "Add the files of the model's tokenizer."
+        )
     positions = read_json(directory / "config.json").get("max_position_embeddings")
     key, wanted = length
     if wanted and positions and wanted > positions:

@@ -74,8 +74,13 @@ class WorkerSet:
             else None
         )
         workers = cls(config, pools, actor, rollout, critic, reference, judge)
-        for group in workers.groups():
-            group.ready(config.ray.start_timeout_s)
+        try:
+            for group in workers.groups():
+                group.ready(config.ray.start_timeout_s)
+        except BaseException:
+            # Their resources would stay reserved, and the next attempt would wait for them.
+            workers.shutdown()
+            raise
         return workers
 
     def groups(self) -> list[WorkerGroup]:

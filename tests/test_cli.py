@@ -1,0 +1,274 @@
+"""The command line: wrong input is one line and exit status 2, before anything is written."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from refblend import __version__
+from refblend.cli import main
+from refblend.config import RefblendConfig
+
+SCORING = "algorithm.ref_quality_score.scoring"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def refblend(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Outcome]:
+    """Call the entry point in this process, as the console script does."""
+
+    def call(*arguments: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["refblend", *map(str, arguments)])
+        capsys.readouterr()
+        status = 0
+        try:
+            main()
+        except SystemExit as stop:
+            status = int(stop.code or 0)
+        return Outcome(status, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def config_file(tmp_path: Path, tiny_config: Callable[..., RefblendConfig]) -> Path:
+    """The tiny configuration as a file; its run directory does not exist yet."""
+    tiny_config()
+    return tmp_path / "config.yaml"
+
+
+@pytest.fixture
+def refused(
+    tmp_path: Path, config_file: Path, refblend: Callable[..., Outcome]
+) -> Callable[..., str]:
+    """The one line that `train` and `check` print for overrides that must be refused."""
+
+    def call(*overrides: str) -> str:
+        before = sorted(tmp_path.rglob("*"))
+        outcomes = [refblend(c, "--config", config_file, *overrides) for c in ("train", "check")]
+        assert sorted(tmp_path.rglob("*")) == before, "nothing may be written"
+        for outcome in outcomes:
+            assert outcome.status == 2
+            assert outcome.out == ""
+            assert "Traceback" not in outcome.err
+            lines = outcome.err.splitlines()
+            assert len(lines) == 1, outcome.err
+            assert lines[0].startswith("error: ")
+        assert outcomes[0].err == outcomes[1].err
+        return outcomes[0].err
+
+    return call
+
+
+def test_check_says_what_would_run(config_file: Path, refblend: Callable[..., Outcome]) -> None:
+    outcome = refblend("check", "--config", config_file)
+    assert (outcome.status, outcome.err) == (0, "")
+    # rollout, judge, actor: GRPO without KL needs neither critic nor reference
+    assert outcome.out == "64 prompts (0 overlong ones dropped), 2 steps, 3 CPU slots, 0 GPUs\n"
+
+
+def test_check_counts_epochs_and_workers(
+    config_file: Path, refblend: Callable[..., Outcome]
+) -> None:
+    outcome = refblend(
+        "check",
+        "--config",
+        config_file,
+        "trainer.total_training_steps=null",
+        "trainer.total_epochs=3",
+        "data.train_batch_size=5",
+        "algorithm.adv_estimator=gae",
+        "algorithm.use_kl_in_reward=true",
+    )
+    assert "36 steps, 5 CPU slots" in outcome.out  # 3 × ⌊64/5⌋; critic and reference beside
+
+
+@pytest.mark.parametrize(
+    ("override", "parts"),
+    [
+        ("trainer.sede=1", ["unknown key trainer.sede", "trainer.seed"]),
+        (
+            "algorithm.ref_quality_score.max_weight=1.5",
+            ["algorithm.ref_quality_score.max_weight=1.5", "less than or equal to 1"],
+        ),
+        (
+            "algorithm.ref_quality_score.entropy_high_threshold=0",
+            ["algorithm.ref_quality_score.entropy_high_threshold=0", "greater than 0"],
+        ),
+        (
+            "actor_rollout_ref.rollout.max_model_len=171",
+            ["actor_rollout_ref.rollout.max_model_len=171", "172", "shorten"],
+        ),
+        ("data.train_batch_size=65", ["data.train_batch_size is 65", "64 prompts", "lower it"]),
+        ("data.train_files=[]", ["data.train_files"]),
+        ("data.val_files=[]", ["data.val_files"]),
+        ("data.max_prompt_length=4", ["data.max_prompt_length"]),
+        ("algorithm.adv_estimator=ppo", ["algorithm.adv_estimator='ppo'"]),
+        ("algorithm.adv_estimator=nowhere:f", ["nowhere"]),
+        ("reward.custom_reward_function=nowhere:f", ["reward.custom_reward_function", "nowhere"]),
+        ("actor_rollout_ref.model.path=/does/not/exist", ["actor_rollout_ref.model.path"]),
+        (f"{SCORING}.model_path=/does/not/exist", [f"{SCORING}.model_path", "/does/not/exist"]),
+        (f"{SCORING}.templates=/none.yaml", ["/none.yaml"]),
+        ("a\nb=1", ["unknown key a b"]),
+    ],
+)
+def test_wrong_settings(refused: Callable[..., str], override: str, parts: list[str]) -> None:
+    message = refused(override)
+    for part in parts:
+        assert part in message
+
+
+@pytest.mark.parametrize("key", ["train_files", "val_files", "sanity_files"])
+@pytest.mark.parametrize("kind", ["missing", "corrupt", "truncated", "column", "empty"])
+def test_wrong_data(
+    refused: Callable[..., str],
+    tmp_path_factory: pytest.TempPathFactory,
+    tiny_data_dir: Path,
+    kind: str,
+    key: str,
+) -> None:
+    path = tmp_path_factory.mktemp("bad") / "rows.parquet"
+    good = (tiny_data_dir / "train.parquet").read_bytes()
+    if kind == "corrupt":
+        path.write_bytes(b"PAR1 this is not a parquet file")
+    elif kind == "truncated":
+        path.write_bytes(good[: len(good) // 2])
+    elif kind == "column":
+        import pandas as pd
+
+        pd.read_parquet(tiny_data_dir / "train.parquet").drop(columns="prompt").to_parquet(path)
+    elif kind == "empty":
+        path.touch()
+    assert str(path) in refused(f"data.{key}=[{path}]")
+
+
+@pytest.mark.parametrize("key", ["actor_rollout_ref.model.path", f"{SCORING}.model_path"])
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+def test_model_directory_without_weights_or_configuration(
+    refused: Callable[..., str],
+    tmp_path_factory: pytest.TempPathFactory,
+    tiny_model_dir: Path,
+    key: str,
+    name: str,
+) -> None:
+    path = tmp_path_factory.mktemp("model") / "partial"
+    shutil.copytree(tiny_model_dir, path, ignore=shutil.ignore_patterns(name))
+    message = refused(f"{key}={path}")
+    assert key in message
+    assert str(path) in message
+    assert ("safetensors" if "safe" in name else name) in message
+
+
+@pytest.mark.parametrize("key", ["actor_rollout_ref.model.path", f"{SCORING}.model_path"])
+def test_model_directory_without_tokenizer(
+    refused: Callable[..., str],
+    tmp_path_factory: pytest.TempPathFactory,
+    tiny_model_dir: Path,
+    key: str,
+) -> None:
+    path = tmp_path_factory.mktemp("model") / "mute"
+    shutil.copytree(tiny_model_dir, path, ignore=shutil.ignore_patterns("tokenizer*"))
+    message = refused(f"{key}={path}")
+    assert str(path) in message
+    assert "tokenizer" in message
+
+
+@pytest.mark.parametrize("content", ["header: 3\n", "instruction: no slot\n", "[", ""])
+def test_wrong_templates(
+    refused: Callable[..., str], tmp_path_factory: pytest.TempPathFactory, content: str
+) -> None:
+    path = tmp_path_factory.mktemp("templates") / "t.yaml"
+    path.write_text(content)
+    assert str(path) in refused(f"{SCORING}.templates={path}")
+
+
+def test_the_judge_is_not_looked_at_when_there_is_none(
+    config_file: Path, refblend: Callable[..., Outcome]
+) -> None:
+    missing = f"{SCORING}.model_path=/does/not/exist"
+    for off in ("algorithm.ref_quality_score.enable=false", f"{SCORING}.control=random"):
+        assert refblend("check", "--config", config_file, missing, off).status == 0
+
+
+def test_a_missing_configuration_file(tmp_path: Path, refblend: Callable[..., Outcome]) -> None:
+    outcome = refblend("train", "--config", tmp_path / "none.yaml")
+    assert outcome.status == 2
+    assert outcome.err.splitlines() == [
+        f"error: {tmp_path / 'none.yaml'}: no such file. Give the path of a YAML file."
+    ]
+
+
+def test_config_prints_the_resolved_tree(
+    config_file: Path, refblend: Callable[..., Outcome]
+) -> None:
+    outcome = refblend("config", "--config", config_file, "trainer.seed=9")
+    assert RefblendConfig.model_validate(json.loads(outcome.out)).trainer.seed == 9
+    schema = json.loads(refblend("config", "--config", config_file, "--schema").out)
+    assert "RefQualityScoreConfig" in schema["$defs"]
+
+
+def test_version(refblend: Callable[..., Outcome]) -> None:
+    assert refblend("version").out == f"{__version__}\n"
+
+
+def test_as_a_program(config_file: Path, tmp_path: Path) -> None:
+    """The console script's own behaviour: status, one line, no traceback, nothing written."""
+    program = Path(sys.executable).with_name("refblend")
+    done = subprocess.run(
+        [program, "train", "--config", config_file, "algorithm.gama=1"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert "Did you mean algorithm.gamma?" in done.stderr
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["config.yaml"]
+
+
+HEAVY = ("torch", "ray", "vllm", "transformers", "pandas", "matplotlib", "scipy", "datasets")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["score", "--help"]])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    code = (
+        "import sys\n"
+        "from refblend.cli import main\n"
+        f"sys.argv = ['refblend', *{arguments!r}]\n"
+        "try:\n    main()\nexcept SystemExit as stop:\n    assert not stop.code\n"
+        f"heavy = sorted(set({HEAVY!r}) & set(sys.modules))\n"
+        "print('HEAVY', heavy)\n"
+    )
+    environment = os.environ | {"COLUMNS": "100"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment
+    )
+    assert done.stdout.endswith("HEAVY []\n"), done.stdout + done.stderr
+
+
+def test_a_wrong_key_is_refused_before_anything_heavy_is_imported(config_file: Path) -> None:
+    code = (
+        "import sys\n"
+        "from refblend.cli import main\n"
+        f"sys.argv = ['refblend', 'train', '--config', {str(config_file)!r}, 'trainer.sede=1']\n"
+        "try:\n    main()\nexcept SystemExit as stop:\n    assert stop.code == 2\n"
+        f"print('HEAVY', sorted(set({HEAVY!r}) & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "HEAVY []\n"
