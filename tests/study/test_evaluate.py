@@ -1,0 +1,23 @@
+from pathlib import Path
+
+import pytest
+
+from refblend.errors import StudyError
+from refblend.files import write_json
+from refblend.study.evaluate import evaluate_run, final_actor
+
+
+def test_the_last_checkpoint_is_evaluated(tmp_path: Path) -> None:
+    for step in ("global_step_9", "global_step_10", "global_step_x", ".global_step_11.tmp"):
+        (tmp_path / "checkpoints" / step).mkdir(parents=True)
+    assert final_actor(tmp_path) == tmp_path / "checkpoints" / "global_step_10" / "actor"
+
+
+def test_a_run_without_checkpoint_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match="no checkpoint"):
+        final_actor(tmp_path)
+
+
+def test_a_failed_run_has_no_numbers(tmp_path: Path) -> None:
+    write_json(tmp_path / "summary.json", {"status": "failed"})
+    assert evaluate_run(tmp_path, "absent", "absent") == {"status": "failed"}

@@ -1,0 +1,110 @@
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from refblend.study.statistics import (
+    area_under_curve,
+    bootstrap_interval,
+    count_spikes,
+    iqm,
+    largest_drawdown,
+    mean,
+    paired_difference,
+)
+
+NUMBERS = st.lists(st.floats(-100, 100), min_size=1, max_size=40)
+
+
+@given(NUMBERS)
+def test_iqm_is_the_mean_of_the_middle_half(values: list[float]) -> None:
+    cut = len(values) // 4
+    middle = sorted(values)[cut : len(values) - cut]
+    assert iqm(np.array(values)) == pytest.approx(sum(middle) / len(middle), abs=1e-9)
+
+
+def test_iqm_reduces_the_last_axis() -> None:
+    rows = np.array([[0.0, 1.0, 2.0, 100.0], [1.0, 1.0, 1.0, 1.0]])
+    assert iqm(rows).tolist() == [1.5, 1.0]
+
+
+def test_interval_agrees_with_scipys_percentile_bootstrap() -> None:
+    values = np.random.default_rng(0).normal(size=30)
+    ours = bootstrap_interval(values, np.random.default_rng(1), resamples=20000)
+    theirs = stats.bootstrap(
+        (values,), np.mean, method="percentile", n_resamples=20000, rng=np.random.default_rng(2)
+    ).confidence_interval
+    assert ours.estimate == pytest.approx(values.mean())
+    assert ours.low == pytest.approx(theirs.low, abs=0.02)
+    assert ours.high == pytest.approx(theirs.high, abs=0.02)
+
+
+def test_the_same_generator_state_gives_the_same_interval() -> None:
+    values = [0.1, 0.4, 0.2]
+    first, second = (bootstrap_interval(values, np.random.default_rng(3)) for _ in range(2))
+    assert first == second
+
+
+def test_strata_keep_their_sizes() -> None:
+    # Within each stratum all values are equal: a stratified resample cannot vary.
+    values, strata = [1.0, 1.0, 5.0, 5.0, 5.0], ["a", "a", "b", "b", "b"]
+    interval = bootstrap_interval(values, np.random.default_rng(0), strata=strata)
+    assert (interval.low, interval.high) == (3.4, 3.4)
+    loose = bootstrap_interval(values, np.random.default_rng(0))
+    assert loose.low < 3.4 < loose.high
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=12))
+def test_interval_stays_within_the_data(values: list[float]) -> None:
+    interval = bootstrap_interval(values, np.random.default_rng(0), mean, resamples=200)
+    assert min(values) - 1e-12 <= interval.low <= interval.high <= max(values) + 1e-12
+
+
+def test_one_value_has_no_interval() -> None:
+    interval = bootstrap_interval([0.5], np.random.default_rng(0))
+    assert (interval.estimate, interval.n) == (0.5, 1)
+    assert math.isnan(interval.low)
+    assert str(interval) == "0.500 (n = 1)"
+    assert str(bootstrap_interval([], np.random.default_rng(0))) == "no data"
+
+
+def test_bad_input_is_refused() -> None:
+    with pytest.raises(ValueError, match="NaN"):
+        bootstrap_interval([0.5, math.nan], np.random.default_rng(0))
+    with pytest.raises(ValueError, match="one label"):
+        bootstrap_interval([0.5, 0.6], np.random.default_rng(0), strata=["a"])
+
+
+def test_paired_difference_uses_common_seeds_only() -> None:
+    treated = pd.Series([0.6, 0.7, 0.9], index=[1, 2, 3])
+    baseline = pd.Series([0.5, 0.4, 0.1], index=[1, 2, 4])
+    difference = paired_difference(treated, baseline, np.random.default_rng(0))
+    assert difference.n == 2
+    assert difference.estimate == pytest.approx(0.2)
+    assert difference.low == pytest.approx(0.1)
+
+
+def test_spikes_are_the_planted_ones() -> None:
+    series = np.random.default_rng(0).normal(0, 0.1, size=100)
+    series[[10, 50]] = 5.0
+    assert count_spikes(series, k=6.0) == 2
+    series[70] = np.nan
+    assert count_spikes(series, k=6.0) == 3
+    assert count_spikes([math.nan, math.nan]) == 2
+    assert count_spikes([]) == 0
+
+
+@given(NUMBERS)
+def test_drawdown_against_all_pairs(values: list[float]) -> None:
+    pairs = [values[i] - values[j] for i in range(len(values)) for j in range(i, len(values))]
+    assert largest_drawdown(values) == max(pairs)
+
+
+def test_area_under_a_straight_line_is_its_middle() -> None:
+    assert area_under_curve([0, 5, 20], [0.0, 0.25, 1.0]) == pytest.approx(0.5)
+    assert area_under_curve([3], [0.7]) == 0.7
+    assert math.isnan(area_under_curve([], []))
