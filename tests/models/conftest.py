@@ -22,9 +22,9 @@ TINY = EmbeddedConfig.model_validate(
         },
         "tokenizer": {"corpus_problems": 60, "vocab_size": 360},
         "architecture": {
-            "hidden_size": 16,
+            "hidden_size": 32,
             "num_layers": 2,
-            "num_heads": 2,
+            "num_heads": 1,
             "num_kv_heads": 1,
             "mlp_size": 32,
         },

@@ -23,6 +23,7 @@ def test_committed_recipes_load(scale: str) -> None:
         ("data: {train_rows: 0}", "data.train_rows"),
         ("judge: {steps: {weak: 9, medium: 5}}", "judge.steps: steps must rise"),
         ("architecture: {num_heads: 3}", "architecture: hidden_size must be a multiple"),
+        ("architecture: {num_heads: 8}", "architecture: hidden_size / num_heads must be one of"),
         ("[1]", "is not a mapping"),
         ("a: [", "cannot be read"),
     ],

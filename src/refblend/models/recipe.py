@@ -12,6 +12,8 @@ from refblend.data.problems import Difficulty
 from refblend.errors import ConfigError
 
 Strength = Literal["weak", "medium", "strong"]
+VLLM_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
+"""Head sizes of vLLM 0.32's attention on CPUs; a model with another one loads, then fails."""
 STRENGTHS: tuple[Strength, ...] = ("weak", "medium", "strong")
 
 
@@ -67,6 +69,10 @@ class ArchitectureRecipe(Section):
             raise ValueError(
                 "hidden_size must be a multiple of num_heads, and num_heads of num_kv_heads"
             )
+        if self.hidden_size // self.num_heads not in VLLM_HEAD_SIZES:
+            raise ValueError(
+                f"hidden_size / num_heads must be one of {VLLM_HEAD_SIZES} (vLLM on CPUs)"
+            )
         return self
 
 
@@ -107,8 +113,8 @@ class JudgeDataRecipe(Section):
     """Seed of problems, samples and corruptions."""
     problems: PositiveInt = 4000
     """Training problems; test problems come from the test split."""
-    samples_per_problem: PositiveInt = 3
-    """Responses sampled from each of the two warm starts together."""
+    samples_per_problem: PositiveInt = 2
+    """Responses sampled from the two warm starts together; the final one has the larger half."""
     gold_per_problem: Fraction = 0.5
     """Gold solutions per problem."""
     corruptions_per_problem: PositiveInt = 2
