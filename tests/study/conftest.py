@@ -24,8 +24,10 @@ def metrics_lines(
             line |= {
                 f"val-core/{SOURCE}/acc/mean@1": accuracy,
                 f"val-core/{SOURCE}/reward/mean@1": accuracy,
-                f"val-aux/{SOURCE}/acc_flexible/mean@1": accuracy + 0.01,
-                f"val-aux/{SOURCE}/reward/mean@8": accuracy - 0.1,
+                f"val-aux/{SOURCE}/acc_strict/mean@1": accuracy - 0.01,
+                f"val-aux/{SOURCE}/acc/mean@8": accuracy - 0.1,
+                f"val-aux/{SOURCE}/reward/mean@8": accuracy - 0.2,
+                f"val-aux/{SOURCE}/acc/best@8": accuracy + 0.3,
                 "val-core/refblend/sanity/acc/mean@1": accuracy + 0.05,
             }
         if step:
@@ -52,6 +54,7 @@ def metrics_lines(
                     "actor/ref_quality/nonzero_rate": 0.95,
                     "actor/ref_quality/valid_rate": 0.99,
                     "actor/ref_quality/fallback_rate": 0.02,
+                    "actor/ref_quality/compact_rate": 0.01,
                     "actor/ref_quality/auc": 0.85,
                     "actor/ref_quality/ece": 0.1,
                     "actor/ref_quality/reward_length_corr": 0.1 * share,

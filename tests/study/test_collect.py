@@ -65,7 +65,7 @@ def test_numbers_come_through_unchanged(tmp_path: Path, make_run: MakeRun) -> No
     assert ends.loc["acc", "final"] == pytest.approx(0.55)
     assert ends.loc["acc", "auc"] == pytest.approx(0.40)
     assert ends.loc["sanity", "final"] == pytest.approx(0.60)
-    assert ends.loc["mean_n", "final"] == pytest.approx(0.45)
+    assert ends.loc["sampled", "final"] == pytest.approx(0.45)
     test = series(collected.metrics, "test/greedy")
     assert (test.step.item(), test.value.item()) == (20, pytest.approx(0.57))
     assert len(collected.responses) == 128

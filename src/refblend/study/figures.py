@@ -70,7 +70,7 @@ def training_curves(data: FigureData) -> Drawn:
 def val_accuracy(data: FigureData) -> Drawn:
     """Validation accuracy over the steps: greedy, mean over samples, and the sanity set."""
     frame = validation_frame(data.metrics)
-    shown = [name for name in ("acc", "mean_n", "sanity") if name in set(frame.measure)] or ["acc"]
+    shown = [name for name in ("acc", "sampled", "sanity") if name in set(frame.measure)] or ["acc"]
     figure, axes = plt.subplots(
         1, len(shown), figsize=(2 * COLUMN, 0.75 * COLUMN), sharey=True, squeeze=False
     )
@@ -80,7 +80,7 @@ def val_accuracy(data: FigureData) -> Drawn:
     one_legend(figure, axes.flat)
     return figure, (
         "Accuracy during training; step 0 is the warm-started actor before any update. "
-        "Panels: greedy answers to the validation problems, mean over sampled answers, and greedy "
+        "Panels: greedy answers to the validation problems, sampled answers to them, and greedy "
         f"answers to the sanity set, as far as they were measured. {BAND}"
     )
 
@@ -143,17 +143,18 @@ def score_distribution(data: FigureData) -> Drawn:
 
 
 def judge_rates(data: FigureData) -> Drawn:
-    """Share of valid and of non-zero scores, and of scores by the fallback template."""
-    panels = ("valid_rate", "nonzero_rate", "fallback_rate")
-    figure, axes = plt.subplots(1, 3, figsize=(2 * COLUMN, 0.75 * COLUMN), sharey=True)
-    for axis, name in zip(axes, panels, strict=True):
+    """Share of valid and of non-zero scores, and how often the fallbacks were needed."""
+    panels = ("valid_rate", "nonzero_rate", "fallback_rate", "compact_rate")
+    figure, axes = plt.subplots(2, 2, figsize=(2 * COLUMN, 1.3 * COLUMN), sharex=True, sharey=True)
+    for axis, name in zip(axes.flat, panels, strict=True):
         part = series(data.metrics, f"actor/ref_quality/{name}")
         curves(axis, part, data.colours, name.replace("_", " "))
         axis.set_ylim(-0.02, 1.02)
-    one_legend(figure, axes)
+    one_legend(figure, axes.flat)
     return figure, (
-        "Share of responses whose judge score is valid, is valid and not zero, and was asked for "
-        f"with the compact template, by training step. {BAND}"
+        "Share of responses whose judge score is valid, is valid and not zero, could not be read "
+        "by the text parser (fallback), and was asked for with the compact template, by training "
+        f"step. {BAND}"
     )
 
 

@@ -10,18 +10,19 @@ from refblend.study.statistics import area_under_curve, count_spikes, largest_dr
 VALIDATION = {
     "acc": re.compile(r"^val-core/(?P<source>.+)/acc/mean@1$"),
     "reward": re.compile(r"^val-core/(?P<source>.+)/reward/mean@1$"),
-    "acc_flexible": re.compile(r"^val-aux/(?P<source>.+)/acc_flexible/mean@1$"),
-    "mean_n": re.compile(r"^val-aux/(?P<source>.+)/(?:acc|reward)/mean@(?!1$)\d+$"),
+    "acc_strict": re.compile(r"^val-aux/(?P<source>.+)/acc_strict/mean@1$"),
+    "sampled": re.compile(r"^val-aux/(?P<source>.+)/acc/mean@(?!1$)\d+$"),
+    "pass_n": re.compile(r"^val-aux/(?P<source>.+)/acc/best@\d+$"),
 }
 """Measure → metric name; ``source`` is the data source."""
 
 MEASURE_LABELS = {
     "acc": "accuracy (greedy)",
-    "acc_flexible": "accuracy (greedy, flexible)",
+    "acc_strict": "accuracy (greedy, strict)",
     "reward": "reward (greedy)",
-    "mean_n": "mean over samples",
-    "sanity": "accuracy on the sanity set",
-    "test": "accuracy on the test set",
+    "sampled": "accuracy (sampled)",
+    "pass_n": "pass@N (sampled)",
+    "sanity": "accuracy (sanity set)",
 }
 
 INCIDENTS = ("overlength", "oom", "nonfinite", "judge_invalid", "judge_error")
