@@ -12,7 +12,7 @@ from refblend import __version__, runtime
 from refblend.data.cli import app as data_app
 from refblend.errors import RefblendError
 from refblend.models.cli import app as models_app
-from refblend.scoring.cli import score
+from refblend.scoring.cli import judge_app, score
 from refblend.study.cli import app as study_app
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app = typer.Typer(
 app.add_typer(data_app, name="data")
 app.add_typer(models_app, name="models")
 app.add_typer(study_app, name="study")
+app.add_typer(judge_app, name="judge")
 app.command()(score)
 
 ConfigFiles = Annotated[

@@ -30,7 +30,7 @@ def test_results_keep_the_order_and_use_one_call(embedded, chat_tokenizer, scrip
     assert {r.max_new_tokens for r in engine.calls[0]} == {32}
     assert j.last_call.requests == 4
     assert j.last_call.prefix_cache_hit_rate == 0.5
-    assert j.last_call.metrics()["actor/ref_quality/prefix_cache_hit_rate"] == 0.5
+    assert j.last_call.metrics()["perf/ref_quality/prefix_cache_hit_rate"] == 0.5
 
 
 def test_clipping_never_hands_over_an_overlong_request(embedded, chat_tokenizer, scripted) -> None:

@@ -157,12 +157,20 @@ class VllmEngine:
     def load_weights(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
         """Replace the weights; see :class:`RolloutEngine`."""
         self._llm.collective_rpc("receive_weights", args=(weights,))
+        self.reset_prefix_cache()
+        self.weight_version = version
+
+    def reset_prefix_cache(self) -> None:
+        """Forget every cached prompt.
+
+        Raises:
+            ModelError: vLLM refused.
+        """
         if not self._llm.reset_prefix_cache():
             raise ModelError(
                 "vLLM kept its prefix cache after a weight push",
                 "This is a defect: report it with the versions in provenance.json.",
             )
-        self.weight_version = version
 
     def prefix_cache_hit_rate(self) -> float | None:
         """Share of prompt tokens that the prefix cache served so far."""

@@ -120,11 +120,11 @@ class CallStats:
     def metrics(self) -> dict[str, float]:
         """The figures under their names in ``metrics.jsonl``."""
         figures = {
-            "actor/ref_quality/seconds_per_response": self.seconds / max(self.requests, 1),
-            "actor/ref_quality/prompt_tokens": float(self.prompt_tokens),
+            "perf/ref_quality/seconds_per_response": self.seconds / max(self.requests, 1),
+            "perf/ref_quality/prompt_tokens": float(self.prompt_tokens),
         }
         if self.prefix_cache_hit_rate is not None:
-            figures["actor/ref_quality/prefix_cache_hit_rate"] = self.prefix_cache_hit_rate
+            figures["perf/ref_quality/prefix_cache_hit_rate"] = self.prefix_cache_hit_rate
         return figures
 
 

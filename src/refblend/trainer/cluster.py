@@ -10,6 +10,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -34,6 +35,17 @@ def _remove_orphans() -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def _require_listener(address: str) -> None:
+    """Fail at once where nothing listens; Ray itself tries for minutes.
+
+    Raises:
+        OSError: the host is unknown, refuses, or does not answer within seconds.
+    """
+    host, separator, port = address.removeprefix("ray://").rpartition(":")
+    if separator and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+
+
 @contextlib.contextmanager
 def ray_cluster(config: RayConfig, num_cpus: float, num_gpus: float) -> Iterator[None]:
     """Connect to a cluster for the time of the block.
@@ -47,11 +59,13 @@ def ray_cluster(config: RayConfig, num_cpus: float, num_gpus: float) -> Iterator
         ResourceError: no cluster answers at ``ray.address``.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_DISABLE_IMPORT_WARNING", "1")
+    # Ray lowers the priority of its workers by default: beside any other load they would starve.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     if config.address is not None:
         try:
+            _require_listener(config.address)
             ray.init(address=config.address, log_to_driver=False, logging_level="ERROR")
-        except ConnectionError as error:
+        except OSError as error:
             raise ResourceError(
                 f"ray.address={config.address}: no cluster answers ({error})",
                 "Start it, or set ray.address=null for a private one.",

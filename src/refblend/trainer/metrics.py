@@ -1,7 +1,9 @@
 """The metrics of a step that are computed from its tensors; every name is in docs/algorithms.md."""
 
+import contextlib
 from collections.abc import Mapping
 
+import psutil
 import torch
 from torch import Tensor
 
@@ -40,6 +42,16 @@ def data_metrics(
         if explained is not None:
             figures["critic/vf_explained_var"] = explained
     return figures
+
+
+def memory_metrics() -> dict[str, float]:
+    """Resident memory of the driver and its worker processes, shared pages counted in each."""
+    driver = psutil.Process()
+    total = 0
+    for process in (driver, *driver.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            total += process.memory_info().rss
+    return {"perf/cpu_memory_used_gb": total / 2**30}
 
 
 def timing_metrics(

@@ -45,7 +45,7 @@ from refblend.trainer.batch import Advantages, PromptBatch, Rollout, Scores
 from refblend.trainer.checkpoint import CheckpointManager, write_state
 from refblend.trainer.datasets import RunData
 from refblend.trainer.drift import DriftGuard
-from refblend.trainer.metrics import data_metrics, timing_metrics
+from refblend.trainer.metrics import data_metrics, memory_metrics, timing_metrics
 from refblend.trainer.shaping import Moment, blend, penalise_kl, reward_length_correlation
 from refblend.trainer.tracking import MetricsLog, Trackers
 from refblend.trainer.validation import validation_metrics, validation_requests
@@ -215,6 +215,8 @@ class RayPPOTrainer:
             rollout.log_probs, scores.old.log_probs, rollout.response_mask, correction.threshold
         )
         if scores.quality is not None:
+            assert workers.judge is not None, "it gave the scores"
+            self._metrics |= workers.judge.call("last_call").result().metrics()
             self.invalid_guard.update(scores.quality)
         return scores
 
@@ -360,7 +362,7 @@ class RayPPOTrainer:
             with self._timed("save_checkpoint"):
                 self.save()
         devices = max(1, round(sum(self._gpus())))
-        self._metrics |= timing_metrics(self._seconds, rollout, devices)
+        self._metrics |= timing_metrics(self._seconds, rollout, devices) | memory_metrics()
         self._record(self.step, self._metrics)
 
     def validate(self) -> dict[str, float]:
