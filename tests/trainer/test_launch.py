@@ -1,0 +1,250 @@
+"""What surrounds a run: preflight, planned steps, recovery, summary, and the cluster's folder."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from refblend.config import RefblendConfig
+from refblend.config.trainer import RayConfig
+from refblend.errors import DataError, ResourceError, WorkerError
+from refblend.trainer import cluster, launch, worker_set
+from refblend.trainer.tracking import MetricsLog
+from refblend.workers.groups import WorkerDiedError
+
+
+def test_planned_steps(tiny_config: Callable[..., RefblendConfig]) -> None:
+    assert launch.planned_steps(tiny_config("trainer.total_training_steps=7"), 3) == 7
+    epochs = tiny_config("trainer.total_training_steps=null", "trainer.total_epochs=3")
+    assert launch.planned_steps(epochs, 11) == 6, "an incomplete last batch is dropped"
+
+
+def test_preflight_reads_everything_that_training_needs(
+    tiny_config: Callable[..., RefblendConfig],
+) -> None:
+    data = launch.preflight(tiny_config())
+    assert len(data.train) == 64
+    assert [len(s) for s in data.validation_sets] == [8, 8]
+    assert data.decode(data.encode("#### 7")) == "#### 7"
+    only = launch.preflight(tiny_config("data.sanity_files=[]"))
+    assert [len(s) for s in only.validation_sets] == [8]
+
+
+def test_a_batch_above_the_data_is_refused_before_any_process_starts(
+    tiny_config: Callable[..., RefblendConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "ray_cluster", lambda *_: pytest.fail("a cluster was started"))
+    config = tiny_config("data.train_batch_size=65")
+    with pytest.raises(DataError, match="train_batch_size is 65"):
+        launch.train(config)
+    assert not Path(config.trainer.default_local_dir).exists()
+
+
+@pytest.mark.parametrize(
+    "left", ["trainer.energy=true", "trainer.max_restarts=9", "ray.num_cpus=8"]
+)
+def test_what_cannot_change_a_number_is_not_part_of_the_identity(
+    tiny_config: Callable[..., RefblendConfig], left: str
+) -> None:
+    base = launch._identifying(tiny_config())
+    assert launch._identifying(tiny_config(left)) == base
+    for changed in ("trainer.seed=2", "trainer.total_training_steps=9", "algorithm.gamma=0.9"):
+        assert launch._identifying(tiny_config(changed)) != base
+
+
+# --- the summary -----------------------------------------------------------------------------
+
+
+def write_log(run_dir: Path, records: list[dict[str, float]]) -> None:
+    log = MetricsLog(run_dir / "metrics.jsonl")
+    for step, record in enumerate(records):
+        log.append(step, record)
+
+
+def test_summary_by_hand(tmp_path: Path) -> None:
+    acc = "val-core/refblend/arithmetic/acc/mean@1"
+    write_log(
+        tmp_path,
+        [
+            {acc: 0.25, "val-aux/x/acc/mean@4": 0.1},
+            {"incidents/oom": 1.0, "timing_s/step": 2.0},
+            {acc: 0.75, "incidents/oom": 2.0, "incidents/overlength": 0.0, "timing_s/step": 4.0},
+            {acc: 0.5, "incidents/oom": float("nan"), "timing_s/step": 3.0},
+        ],
+    )
+    assert launch.summarise_run(tmp_path, 3) == {
+        "status": "finished",
+        "steps": 3,
+        "validation": {acc: {"first": 0.25, "best": 0.75, "last": 0.5}},
+        "incidents": {"oom": 3, "overlength": 0},
+        "step_seconds_mean": 3.0,
+    }
+
+
+@pytest.mark.parametrize("records", [[], [{}, {"a": 1.0}]])
+def test_an_unfinished_run_has_no_summary(tmp_path: Path, records: list[dict]) -> None:
+    write_log(tmp_path, records)
+    (tmp_path / "metrics.jsonl").touch()
+    with pytest.raises(ResourceError, match="does not reach step 3"):
+        launch.summarise_run(tmp_path, 3)
+
+
+# --- recovery, without processes -------------------------------------------------------------
+
+
+class FakeWorkers:
+    """Counts starts and shutdowns; the trainer that uses it fails as often as told."""
+
+    started = 0
+    stopped = 0
+
+    def shutdown(self) -> None:
+        type(self).stopped += 1
+
+
+@pytest.fixture
+def deaths(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """``deaths(k)``: the first k attempts end with a dead worker."""
+    FakeWorkers.started = FakeWorkers.stopped = 0
+
+    def start(config: RefblendConfig, total_steps: int) -> FakeWorkers:
+        FakeWorkers.started += 1
+        return FakeWorkers()
+
+    def script(count: int) -> None:
+        class Trainer:
+            def __init__(self, *_: object) -> None:
+                pass
+
+            def fit(self) -> None:
+                if FakeWorkers.started <= count:
+                    raise WorkerDiedError("judge", "killed")
+
+        monkeypatch.setattr(launch, "RayPPOTrainer", Trainer)
+
+    monkeypatch.setattr(launch, "ray_cluster", lambda *_: nullcontext())
+    monkeypatch.setattr(launch.WorkerSet, "start", start)
+    return script
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_dead_workers_are_replaced(deaths, tiny_config, tmp_path: Path, count: int) -> None:
+    deaths(count)
+    log = MetricsLog(tmp_path / "metrics.jsonl")
+    launch._train_with_recovery(tiny_config("trainer.logger=[]"), None, log, 2)
+    assert FakeWorkers.started == FakeWorkers.stopped == count + 1
+
+
+def test_too_many_deaths_name_the_key(deaths, tiny_config, tmp_path: Path) -> None:
+    deaths(99)
+    log = MetricsLog(tmp_path / "metrics.jsonl")
+    with pytest.raises(WorkerError, match="the judge worker died: killed") as caught:
+        launch._train_with_recovery(tiny_config("trainer.logger=[]"), None, log, 2)
+    assert "trainer.max_restarts" in caught.value.remedy
+    assert FakeWorkers.started == FakeWorkers.stopped == 3
+
+
+def test_a_worker_that_dies_while_starting_gives_its_resources_back(
+    tiny_config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+
+    class Pools:
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def places(self, role: str) -> list[None]:
+            return [None]
+
+        def remove(self) -> None:
+            ended.append("pools")
+
+    class Group:
+        def __init__(self, role: str, *_: object) -> None:
+            self.role = role
+
+        def ready(self, timeout_s: float) -> None:
+            if self.role == "judge":
+                raise WorkerDiedError("judge", "no memory")
+
+        def kill(self) -> None:
+            ended.append(self.role)
+
+    monkeypatch.setattr(worker_set, "ResourcePools", Pools)
+    monkeypatch.setattr(worker_set, "WorkerGroup", Group)
+    monkeypatch.setattr(worker_set.ray, "put", lambda value: value)
+    with pytest.raises(WorkerDiedError, match="no memory"):
+        worker_set.WorkerSet.start(tiny_config(), 2)
+    assert ended == ["rollout", "judge", "actor", "pools"]
+
+
+# --- the cluster's folder and the signals ----------------------------------------------------
+
+
+def test_folders_of_dead_drivers_are_removed_and_of_living_ones_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster.tempfile, "gettempdir", lambda: str(tmp_path))
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    dead = tmp_path / f"refblend-ray-{child.pid}-abc"
+    alive = tmp_path / f"refblend-ray-{os.getpid()}-abc"
+    other = tmp_path / "refblend-ray-notes"
+    for folder in (dead, alive, other):
+        folder.mkdir()
+    cluster._remove_orphans()
+    assert [f.exists() for f in (dead, alive, other)] == [False, True, True]
+
+
+def test_sigterm_becomes_the_shell_s_status_and_unwinds() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    unwound = []
+
+    def work() -> None:
+        with cluster.terminate_cleanly():
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+                signal.pause()
+            finally:
+                unwound.append(True)
+
+    with pytest.raises(SystemExit) as stop:
+        work()
+    assert stop.value.code == 143
+    assert unwound == [True]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_no_cluster_at_the_address() -> None:
+    config = RayConfig(address="127.0.0.1:1")
+    with (
+        pytest.raises(ResourceError, match=r"ray\.address=127\.0\.0\.1:1: no cluster") as caught,
+        cluster.ray_cluster(config, 1, 0),
+    ):
+        pass
+    assert "ray.address=null" in caught.value.remedy
+
+
+@pytest.mark.engine
+def test_two_clusters_in_one_process_leave_nothing(tmp_path: Path) -> None:
+    code = (
+        "import json, os, ray\n"
+        "from pathlib import Path\n"
+        "from refblend.config.trainer import RayConfig\n"
+        "from refblend.trainer.cluster import ray_cluster\n"
+        "seen = []\n"
+        "for _ in range(2):\n"
+        "    with ray_cluster(RayConfig(object_store_memory_mb=80), 2.5, 0):\n"
+        "        seen.append(ray.cluster_resources()['CPU'])\n"
+        "left = [str(p) for p in Path('/tmp').glob(f'refblend-ray-{os.getpid()}-*')]\n"
+        "print(json.dumps([seen, left, 'RAY_AUTH_TOKEN_PATH' in os.environ]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == [[3.0, 3.0], [], False]

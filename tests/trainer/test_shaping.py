@@ -1,0 +1,250 @@
+"""From judgements to rewards, with the numbers of the spec's section 2.2 worked by hand."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from refblend.config import RefblendConfig
+from refblend.config.algorithm import RefQualityScoreConfig
+from refblend.ppo.kl import make_kl_controller
+from refblend.scoring.result import JudgeResult
+from refblend.trainer.batch import Rollout, Scores
+from refblend.trainer.shaping import (
+    Moment,
+    blend,
+    judge_figures,
+    penalise_kl,
+    reward_length_correlation,
+    rule_matrix,
+)
+from refblend.workers.types import LogProbs, Sequences, response_mask
+
+LENGTHS = [3, 1, 2]
+MASK = response_mask(LENGTHS)
+RULE = torch.tensor([1.0, 0.0, 1.0])
+SCORES = [0.8, 0.5, 0.2]
+
+
+def rollout() -> Rollout:
+    return Rollout(
+        sequences=Sequences([[1]] * 3, [[2] * n for n in LENGTHS]),
+        texts=["a", "b", "c"],
+        finished=[True, True, False],
+        response_mask=MASK,
+        log_probs=torch.zeros(3, 3),
+    )
+
+
+def scores(quality=True, valid=(True, True, True), entropy=0.4) -> Scores:
+    """Entropies of 0.2, 0.4 and 0.6 by row (garbage where masked): their mean is 0.4."""
+    rows = torch.tensor([[0.2], [0.4], [0.6]]) * entropy / 0.4
+    paths = ["text" if v else "default" for v in valid]
+    return Scores(
+        rule=RULE,
+        accuracy=RULE,
+        quality=[JudgeResult(s, v, p) for s, v, p in zip(SCORES, valid, paths, strict=True)]
+        if quality
+        else None,
+        old=LogProbs(-torch.ones(3, 3), rows.expand(3, 3) + (1 - MASK) * 99.0),
+        reference=-torch.tensor([[1.5], [1.0], [0.5]]).expand(3, 3),
+    )
+
+
+def config(**changes) -> RefQualityScoreConfig:
+    scoring = {"model_path": "judge"} | changes.pop("scoring", {})
+    return RefQualityScoreConfig(scoring=scoring, **changes)
+
+
+FIRST = Moment(1, 10)
+
+
+def run(settings=None, seed=0, moment=FIRST, **kwargs):
+    return blend(
+        settings or config(), rollout(), scores(**kwargs), moment, np.random.default_rng(seed)
+    )
+
+
+def close(a, b) -> None:
+    torch.testing.assert_close(a, torch.tensor(b))
+
+
+def test_the_rule_reward_stands_on_the_last_token() -> None:
+    close(rule_matrix(RULE, MASK), [[0.0, 0, 1], [0, 0, 0], [0, 1, 0]])
+
+
+def test_linear_blend_per_token_by_hand() -> None:
+    rewards, figures = run()
+    # ê = 0.4/1.0, w = 0.3·(1 − 0.4) = 0.18
+    assert figures["actor/ref_quality/avg_entropy"] == pytest.approx(0.4)
+    assert figures["actor/ref_quality/weight"] == pytest.approx(0.18)
+    close(
+        rewards,
+        [
+            [0.18 * 0.8, 0.18 * 0.8, 0.82 + 0.18 * 0.8],
+            [0.18 * 0.5, 0.0, 0.0],
+            [0.18 * 0.2, 0.82 + 0.18 * 0.2, 0.0],
+        ],
+    )
+
+
+def test_placements_by_hand() -> None:
+    terminal, _ = run(config(placement="terminal"))
+    close(terminal, [[0, 0, 0.82 + 0.144], [0.09, 0, 0], [0, 0.82 + 0.036, 0]])
+    mean, _ = run(config(placement="per_token_mean"))
+    close(mean, [[0.048, 0.048, 0.82 + 0.048], [0.09, 0, 0], [0.018, 0.82 + 0.018, 0]])
+
+
+def test_off_is_the_rule_reward_and_still_logs_the_entropy() -> None:
+    rewards, figures = run(RefQualityScoreConfig(enable=False), quality=False)
+    close(rewards, [[0.0, 0, 1], [0, 0, 0], [0, 1, 0]])
+    assert list(figures) == ["actor/ref_quality/avg_entropy"]
+
+
+def test_beyond_the_threshold_nothing_of_the_judge_is_left() -> None:
+    rewards, figures = run(config(entropy_high_threshold=0.3))
+    assert figures["actor/ref_quality/weight"] == 0.0
+    close(rewards, rule_matrix(RULE, MASK).tolist())
+
+
+def test_every_strategy_is_logged_beside_the_one_that_is_used() -> None:
+    _, figures = run(config(strategy="cosine"), moment=Moment(2, 10))
+    ours = "actor/ref_quality/counterfactual"
+    wanted = {
+        "linear": 0.18,
+        "cosine": 0.15 * (1 + math.cos(0.4 * math.pi)),
+        "exp": 0.3 * math.exp(-1.2),
+        "piecewise": 0.3 * (1.0 - 0.4) / (1.0 - 0.3),
+        "constant": 0.3,
+        "inverse": 0.12,
+        "schedule": 0.3 * 2 / 5,  # linear ramp over half of the 10 steps
+    }
+    found = {k.rpartition("/")[2]: v for k, v in figures.items() if k.startswith(ours)}
+    assert found == pytest.approx(wanted)
+    assert figures["actor/ref_quality/weight"] == pytest.approx(wanted["cosine"])
+
+
+def test_max_weight_warm_up() -> None:
+    settings = config(max_weight_warmup_steps=4)
+    weights = [
+        run(settings, moment=Moment(step, 10))[1]["actor/ref_quality/weight"]
+        for step in range(1, 7)
+    ]
+    assert weights == pytest.approx([0.045, 0.09, 0.135, 0.18, 0.18, 0.18])
+
+
+def test_an_invalid_score_is_blended_as_the_neutral_one_or_not_at_all() -> None:
+    valid = (True, False, False)
+    neutral, figures = run(valid=valid)
+    close(neutral[1], [0.09, 0.0, 0.0])  # 0.18 · 0.5, as the result carries it
+    assert figures["actor/ref_quality/valid_rate"] == pytest.approx(1 / 3)
+    assert figures["incidents/judge_invalid"] == 2.0
+    pure, _ = run(config(scoring={"on_failure": "rule_reward"}), valid=valid)
+    close(pure[1:], [[0.0, 0, 0], [0, 1, 0]])  # R itself, not (1 − w)R
+    close(pure[0], neutral[0].tolist())
+
+
+def test_shuffled_scores_are_a_permutation_that_the_seed_decides() -> None:
+    settings = config(scoring={"control": "shuffled"})
+    first = [run(settings, seed=s)[0] for s in range(8)]
+    again = [run(settings, seed=s)[0] for s in range(8)]
+    for a, b in zip(first, again, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+        shares = sorted(
+            (row[0] - (0.82 if n == 1 and r else 0)).item() / 0.18
+            for row, n, r in zip(a, LENGTHS, RULE, strict=True)
+        )
+        assert shares == pytest.approx(sorted(SCORES), abs=1e-6)
+    assert len({tuple(a.flatten().tolist()) for a in first}) > 1
+
+
+def test_random_scores_need_no_judge_and_follow_the_seed() -> None:
+    settings = config(scoring={"control": "random", "model_path": None})
+    a, figures = run(settings, seed=1, quality=False)
+    b, _ = run(settings, seed=1, quality=False)
+    c, _ = run(settings, seed=2, quality=False)
+    torch.testing.assert_close(a, b, rtol=0, atol=0)
+    assert not torch.equal(a, c)
+    first = a[:, 0] / 0.18
+    assert bool(((first[:2] >= 0) & (first[:2] <= 1)).all())
+    assert "actor/ref_quality/score_mean" not in figures
+
+
+def test_judge_figures_by_hand() -> None:
+    results = [
+        JudgeResult(0.9, True, "text"),
+        JudgeResult(0.4, True, "token"),
+        JudgeResult(0.0, True, "text"),
+        JudgeResult(0.5, False, "overlength"),
+    ]
+    figures = judge_figures(results, torch.tensor([1.0, 0.0, 1.0, 1.0]))
+    assert figures["actor/ref_quality/score_mean"] == pytest.approx(0.45)
+    assert figures["actor/ref_quality/nonzero_rate"] == 0.5
+    assert figures["actor/ref_quality/valid_rate"] == 0.75
+    assert figures["actor/ref_quality/fallback_rate"] == 0.5
+    assert figures["incidents/overlength"] == 1.0
+    # right answers 0.9 and 0.0 against the wrong 0.4: one pair of two is in order
+    assert figures["actor/ref_quality/auc"] == pytest.approx(0.5)
+
+
+def test_a_batch_of_one_kind_has_no_auc() -> None:
+    results = [JudgeResult(0.9, True, "text"), JudgeResult(0.1, True, "text")]
+    figures = judge_figures(results, torch.ones(2))
+    assert "actor/ref_quality/auc" not in figures
+    none = judge_figures([JudgeResult(0.5, False, "default")] * 2, torch.ones(2))
+    assert "actor/ref_quality/auc" not in none
+    assert all(math.isfinite(v) for v in (figures | none).values())
+
+
+def kl_config(**algorithm) -> RefblendConfig:
+    return RefblendConfig.model_validate(
+        {
+            "data": {"train_files": ["t"], "val_files": ["v"]},
+            "actor_rollout_ref": {"model": {"path": "m"}},
+            "algorithm": {"use_kl_in_reward": True} | algorithm,
+        }
+    )
+
+
+def test_kl_is_taken_off_after_the_blend_by_hand() -> None:
+    blended, _ = run()
+    controller = make_kl_controller("fixed", 0.1, 0.1, 100)
+    rewards, figures = penalise_kl(kl_config(), blended, rollout(), scores(), controller)
+    # log π = −1 and log π_ref = −1.5, −1, −0.5: k1 = 0.5, 0, −0.5 on each token
+    penalty = torch.tensor([[0.5], [0.0], [-0.5]]) * MASK * 0.1
+    torch.testing.assert_close(rewards, blended - penalty)
+    # mean over sequences of the mean over tokens
+    assert figures["actor/reward_kl_penalty"] == pytest.approx(0.0, abs=1e-7)
+    assert figures["actor/reward_kl_penalty_coeff"] == 0.1
+    assert controller.value == 0.1
+
+
+def test_the_adaptive_coefficient_is_logged_before_it_moves() -> None:
+    controller = make_kl_controller("adaptive", 0.1, 0.1, 30)
+    far = replace(scores(), reference=torch.full((3, 3), -3.0))
+    _, figures = penalise_kl(kl_config(), torch.zeros(3, 3), rollout(), far, controller)
+    assert figures["actor/reward_kl_penalty"] == pytest.approx(2.0)
+    assert figures["actor/reward_kl_penalty_coeff"] == 0.1
+    assert controller.value == pytest.approx(0.1 * (1 + 0.2 * 3 / 30))
+
+
+def test_without_kl_in_the_reward_nothing_changes() -> None:
+    rewards = torch.ones(3, 3)
+    controller = make_kl_controller("fixed", 0.1, 0.1, 100)
+    same, figures = penalise_kl(
+        kl_config(use_kl_in_reward=False), rewards, rollout(), scores(), controller
+    )
+    assert same is rewards
+    assert figures == {}
+
+
+def test_reward_length_correlation() -> None:
+    key = "actor/ref_quality/reward_length_corr"
+    # a score that does not depend on length, put on every token, pays for length
+    paid = reward_length_correlation(MASK * 0.5, MASK)
+    assert paid[key] == pytest.approx(1.0)
+    mean = reward_length_correlation(MASK * 0.5 / MASK.sum(-1, keepdim=True), MASK)
+    assert mean == {} or abs(mean[key]) < 1.0
+    assert reward_length_correlation(MASK[:, :1], torch.ones(3, 1)) == {}
