@@ -59,7 +59,8 @@ def ray_cluster(config: RayConfig, num_cpus: float, num_gpus: float) -> Iterator
         ResourceError: no cluster answers at ``ray.address``.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_DISABLE_IMPORT_WARNING", "1")
+    # Ray lowers the priority of its workers by default: beside any other load they would starve.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     if config.address is not None:
         try:
             _require_listener(config.address)
