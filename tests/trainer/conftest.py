@@ -1,0 +1,232 @@
+"""Whole runs in processes of their own, as a user starts them."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from refblend.config.loading import merge
+from refblend.trainer.tracking import strip_timings
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+TIMEOUT_S = 400
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a call of ``refblend train`` ended."""
+
+    status: int
+    output: str
+    seconds: float
+
+
+@dataclass
+class Run:
+    """A run directory and the calls that train in it."""
+
+    directory: Path
+    config_file: Path
+    overrides: list[str] = field(default_factory=list)
+
+    def start(self, *overrides: str, **environment: str) -> "subprocess.Popen[str]":
+        """Launch the command; ``environment`` reaches :mod:`saboteur`."""
+        paths = [str(HERE), os.environ.get("PYTHONPATH", "")]
+        return subprocess.Popen(
+            [
+                Path(sys.executable).with_name("refblend"),
+                "train",
+                "--config",
+                self.config_file,
+                f"trainer.default_local_dir={self.directory}",
+                *self.overrides,
+                *overrides,
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=os.environ
+            | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"}
+            | {"SABOTEUR_RUN": str(self.directory)}
+            | environment,
+        )
+
+    def train(self, *overrides: str, **environment: str) -> Ended:
+        """Call the command and wait; nothing of its cluster may be left when it ends itself."""
+        begin = time.monotonic()
+        process = self.start(*overrides, **environment)
+        try:
+            output, _ = process.communicate(timeout=TIMEOUT_S)
+        finally:
+            process.kill()
+        seconds = time.monotonic() - begin
+        assert processes_left(process.pid) == [], output
+        # A driver that is killed cannot remove its folder; the next start does.
+        killed = process.returncode < 0
+        folders = list(Path(tempfile.gettempdir()).glob(f"refblend-ray-{process.pid}-*"))
+        assert killed or not folders, output
+        return Ended(process.returncode, output, seconds)
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The recorded steps without what depends on the clock."""
+        lines = (self.directory / "metrics.jsonl").read_text().splitlines()
+        return [strip_timings(json.loads(line)) for line in lines]
+
+    def canonical_lines(self) -> list[str]:
+        """The same as text, so that equality means equal digits and equal order."""
+        return [json.dumps(record) for record in self.metrics()]
+
+    def rollouts(self, step: int) -> list[dict[str, Any]]:
+        lines = (self.directory / "rollouts" / f"{step}.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+    def weights(self, step: int, role: str = "actor") -> bytes:
+        checkpoint = self.directory / "checkpoints" / f"global_step_{step}"
+        return (checkpoint / role / "model.safetensors").read_bytes()
+
+    def summary(self) -> dict[str, Any]:
+        return json.loads((self.directory / "summary.json").read_text())
+
+
+def processes_left(pid: int, patience_s: float = 30.0) -> list[str]:
+    """Processes of the private cluster of the driver ``pid`` that do not end by themselves.
+
+    All of them know the cluster's folder, from their command line or their environment.
+    """
+    folder = f"refblend-ray-{pid}-"
+    deadline = time.monotonic() + patience_s
+    while True:
+        left = []
+        for process in psutil.process_iter(["cmdline", "environ", "status"]):
+            info = process.info
+            words = [*(info["cmdline"] or []), *(info["environ"] or {}).values()]
+            alive = info["status"] != psutil.STATUS_ZOMBIE
+            if alive and any(folder in word for word in words):
+                left.append(f"{process.pid} {' '.join(words[:2])}")
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.5)
+
+
+@pytest.fixture(scope="session")
+def tiny_judge_dir(make_tiny_model: Callable[..., Path]) -> Path:
+    r"""A judge that writes ``\box{0.xx}`` for any prompt; its digits are a guess."""
+    import torch
+    from transformers import AutoTokenizer, Qwen2ForCausalLM
+
+    path = make_tiny_model(5)
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    model = Qwen2ForCausalLM.from_pretrained(path, dtype=torch.float32)
+    generator = torch.Generator().manual_seed(0)
+    opening = tokenizer("<|im_end|>\n<|im_start|>assistant\n")["input_ids"]
+    answers = [
+        [*tokenizer(f"\\box{{0.{k:02d}}}")["input_ids"], tokenizer.eos_token_id] for k in range(100)
+    ]
+    assert len({len(answer) for answer in answers}) == 1
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    for _ in range(120):
+        noise = torch.randint(3, len(tokenizer), (16, 24), generator=generator)
+        picks = torch.randint(0, 100, (16,), generator=generator).tolist()
+        rows = [[*noise[i].tolist(), *opening, *answers[k]] for i, k in enumerate(picks)]
+        ids = torch.tensor(rows)
+        labels = ids.clone()
+        labels[:, : -len(answers[0])] = -100
+        loss = model(input_ids=ids, labels=labels).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    torch.set_num_threads(threads)
+    model.save_pretrained(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def make_run(
+    tmp_path_factory: pytest.TempPathFactory,
+    tiny_model_dir: Path,
+    tiny_judge_dir: Path,
+    tiny_data_dir: Path,
+) -> Callable[..., Run]:
+    """``make_run(*overrides)`` → a fresh run: 4 steps of GRPO, blending and KL, saved every 2.
+
+    The rule reward is :func:`saboteur.reward`: the random model would never earn the real one.
+    """
+    tree: dict[str, Any] = yaml.safe_load((ROOT / "params" / "ppo.yaml").read_text())
+    overlay = {
+        "data": {
+            "train_files": [str(tiny_data_dir / "train.parquet")],
+            "val_files": [str(tiny_data_dir / "validation.parquet")],
+            "sanity_files": [str(tiny_data_dir / "sanity.parquet")],
+            "max_prompt_length": 160,
+            "max_response_length": 12,
+            "train_batch_size": 4,
+            "max_val_samples": 4,
+        },
+        "actor_rollout_ref": {
+            "model": {"path": str(tiny_model_dir)},
+            "actor": {"optim": {"lr": 1e-3}},
+            "rollout": {
+                "n": 4,
+                "max_model_len": 256,
+                "kv_cache_memory_mb": 32,
+                "val_kwargs": {"n": 1},
+            },
+        },
+        "critic": {"optim": {"lr": 1e-3}},
+        "algorithm": {
+            "kl_ctrl": {"type": "adaptive", "kl_coef": 0.01},
+            "ref_quality_score": {
+                "entropy_high_threshold": 8.0,
+                "scoring": {
+                    "model_path": str(tiny_judge_dir),
+                    "templates": str(ROOT / "params" / "scoring" / "embedded.yaml"),
+                    "max_model_len": 768,
+                    "max_new_tokens": 16,
+                    "kv_cache_memory_mb": 32,
+                    "max_invalid_rate": 1.0,
+                },
+            },
+        },
+        "reward": {"custom_reward_function": "saboteur:reward"},
+        "trainer": {
+            "total_training_steps": 4,
+            "save_freq": 2,
+            "test_freq": 2,
+            "rollout_dump_freq": 1,
+            "energy": False,
+        },
+        "ray": {"object_store_memory_mb": 80},
+    }
+    folder = tmp_path_factory.mktemp("runs")
+    config_file = folder / "config.yaml"
+    config_file.write_text(yaml.safe_dump(merge(tree, overlay)))
+    count = 0
+
+    def make(*overrides: str) -> Run:
+        nonlocal count
+        count += 1
+        return Run(folder / "tiny" / f"seed_{count}", config_file, list(overrides))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def undisturbed(make_run: Callable[..., Run]) -> Run:
+    """A finished run of 4 steps that the others are compared with."""
+    run = make_run()
+    ended = run.train()
+    assert ended.status == 0, ended.output
+    return run

@@ -1,0 +1,100 @@
+"""A run that is stopped anywhere loses nothing: the same numbers, the same weights."""
+
+import json
+import signal
+
+import pytest
+
+from refblend.trainer.checkpoint import find_damage
+
+pytestmark = pytest.mark.engine
+
+LAST = 4
+
+
+def assert_same(run, undisturbed) -> None:
+    """Every metric that is not a time, every response, and every bit of the weights."""
+    assert run.canonical_lines() == undisturbed.canonical_lines()
+    for step in range(1, LAST + 1):
+        assert run.rollouts(step) == undisturbed.rollouts(step)
+    assert run.weights(LAST) == undisturbed.weights(LAST)
+    assert run.weights(2) == undisturbed.weights(2)
+    ours, theirs = run.summary(), undisturbed.summary()
+    assert ours.pop("step_seconds_mean") > 0
+    theirs.pop("step_seconds_mean")
+    assert ours == theirs
+
+
+def test_a_driver_that_is_stopped_and_killed_resumes(make_run, undisturbed) -> None:
+    run = make_run()
+    # SIGTERM in the middle of step 3: the cluster is shut down and the status is the shell's.
+    stopped = run.train(SABOTEUR_TARGET="driver-term", SABOTEUR_AFTER="2")
+    assert stopped.status == 128 + signal.SIGTERM, stopped.output
+    checkpoint = run.directory / "checkpoints" / "global_step_2"
+    assert find_damage(checkpoint) is None
+    assert not (run.directory / "summary.json").exists()
+    # SIGKILL at the same place: Ray's processes go with the driver.
+    killed = run.train(SABOTEUR_TARGET="driver", SABOTEUR_AFTER="2")
+    assert killed.status == -signal.SIGKILL, killed.output
+    assert "resumed from step 2" in killed.output
+    assert [m["step"] for m in run.metrics()] == [0, 1, 2]
+    ended = run.train()
+    assert ended.status == 0, ended.output
+    assert "resumed from step 2" in ended.output
+    assert_same(run, undisturbed)
+    sessions = json.loads((run.directory / "provenance.json").read_text())["sessions"]
+    assert [s["end"] is None for s in sessions] == [True, True, False]
+
+
+def test_a_dead_rollout_worker_is_replaced(make_run, undisturbed) -> None:
+    run = make_run()
+    ended = run.train(SABOTEUR_TARGET="RolloutWorker", SABOTEUR_AFTER="2")
+    assert ended.status == 0, ended.output
+    assert "starting again (1)" in ended.output
+    assert "resumed from step 2" in ended.output
+    assert_same(run, undisturbed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("worker", ["JudgeWorker", "ActorWorker", "ReferenceWorker"])
+@pytest.mark.parametrize("after", [0, 2])
+def test_a_dead_worker_is_replaced(make_run, undisturbed, worker: str, after: int) -> None:
+    run = make_run()
+    ended = run.train(SABOTEUR_TARGET=worker, SABOTEUR_AFTER=str(after))
+    assert ended.status == 0, ended.output
+    assert "starting again (1)" in ended.output
+    assert_same(run, undisturbed)
+
+
+@pytest.mark.slow
+def test_too_many_deaths_end_the_run_with_a_valid_checkpoint(make_run) -> None:
+    run = make_run("trainer.max_restarts=0")
+    ended = run.train(SABOTEUR_TARGET="JudgeWorker", SABOTEUR_AFTER="2")
+    assert ended.status == 2, ended.output
+    message = ended.output.splitlines()[-1]
+    assert message.startswith("error: the judge worker died")
+    assert "trainer.max_restarts" in message
+    assert find_damage(run.directory / "checkpoints" / "global_step_2") is None
+
+
+@pytest.mark.slow
+def test_two_runs_of_one_seed_agree_and_another_seed_differs(make_run, undisturbed) -> None:
+    again = make_run()
+    assert again.train().status == 0
+    assert_same(again, undisturbed)
+    other = make_run("trainer.seed=2")
+    assert other.train().status == 0
+    assert other.canonical_lines() != undisturbed.canonical_lines()
+
+
+@pytest.mark.slow
+def test_a_damaged_checkpoint_is_passed_over(make_run, undisturbed) -> None:
+    run = make_run()
+    assert run.train().status == 0
+    weights = run.directory / "checkpoints" / "global_step_4" / "actor" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    ended = run.train()
+    assert ended.status == 0, ended.output
+    assert "is ignored" in ended.output
+    assert "resumed from step 2" in ended.output
+    assert_same(run, undisturbed)
