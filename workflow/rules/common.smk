@@ -151,9 +151,10 @@ def run_inputs(wildcards):
     return files
 
 
-def failed_attempts(run_dir):
+def failed_attempts(wildcards):
     """How often a run has failed so far: a changed parameter, so the next call tries it again."""
-    record = Path(run_dir) / "failures.jsonl"
+    run_dir = layout.run_dir(wildcards.scale, wildcards.arm, wildcards.seed)
+    record = run_dir / "failures.jsonl"
     return len(record.read_text().splitlines()) if record.exists() else 0
 
 

@@ -1,7 +1,8 @@
 # One PPO run: an arm and a seed. The summary is the only output, so that checkpoints and metrics
 # survive a kill and the next call resumes; changed inputs make the trainer start afresh (its run
-# identity covers configuration, data, models and code). A run that ends with an error is recorded as failed and
-# reported; the next call tries it again. A run killed by a signal just ends, and is resumed.
+# identity covers configuration, data, models and code). A run that ends with an error is recorded
+# as failed and reported; the next call tries it again. A run killed by a signal just ends, and is
+# resumed.
 
 
 rule train:
@@ -26,7 +27,8 @@ rule train:
         overrides=lambda wildcards: study_grid.override_arguments(
             run_overrides(wildcards)
         ),
-        attempt=lambda wildcards, output: failed_attempts(Path(output[0]).parent),
+        # Of the wildcards alone: Snakemake ignores changes of parameters that depend on the output.
+        attempt=failed_attempts,
     message:
         "PPO: {wildcards.scale} {wildcards.arm}, seed {wildcards.seed}"
     shell:
