@@ -1,3 +1,3 @@
-"""refblend: does blending a reference model's quality score into PPO's rewards help a model reason?"""
+"""refblend: PPO with a reference model's quality score blended into the rewards."""
 
 __version__ = "0.1.0"

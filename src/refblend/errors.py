@@ -16,7 +16,7 @@ class RefblendError(Exception):
     exit_status = 2
 
     def __init__(self, reason: str, remedy: str) -> None:
-        super().__init__(f"{reason}. {remedy}" if not reason.endswith(".") else f"{reason} {remedy}")
+        super().__init__(f"{reason.removesuffix('.')}. {remedy}")
         self.reason = reason
         self.remedy = remedy
 

@@ -13,7 +13,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -193,9 +193,9 @@ class RayPPOTrainer:
                 self.reward(row.data_source, text, row.ground_truth, row.extra)
                 for row, text in zip(prompts.rows, rollout.texts, strict=True)
             ]
-            baselines = rollout.baseline_texts and [
+            baselines = [
                 self.reward(row.data_source, text, row.ground_truth, row.extra).score
-                for row, text in zip(prompts.rows, rollout.baseline_texts, strict=True)
+                for row, text in zip(prompts.rows, rollout.baseline_texts or [], strict=False)
             ]
         strict = self.reward.method == "strict"
         scores = Scores(
@@ -446,7 +446,7 @@ class RayPPOTrainer:
 
     def _dump(self, prompts: PromptBatch, rollout: Rollout, scores: Scores) -> None:
         """All responses of the step with their judgements, one JSON object a line."""
-        judged: list[JudgeResult | None] = list(scores.quality or [None] * len(rollout.texts))
+        judged: Sequence[JudgeResult | None] = scores.quality or [None] * len(rollout.texts)
         with atomic_path(self.run_dir / "rollouts" / f"{self.step}.jsonl") as temporary:
             lines = [
                 {

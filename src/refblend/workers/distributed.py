@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -22,6 +22,7 @@ from torch.distributed.checkpoint.state_dict import (
 )
 
 from refblend.config.actor_rollout_ref import FsdpConfig
+from refblend.workers.networks import LmNetwork
 
 
 def free_address() -> str:
@@ -51,7 +52,7 @@ def init_process_group(rank: int, config: FsdpConfig, address: str, timeout_s: f
     )
 
 
-def shard(network: nn.Module, config: FsdpConfig) -> nn.Module:
+def shard(network: LmNetwork, config: FsdpConfig) -> LmNetwork:
     """Move to the device and shard every transformer block over the group."""
     device = pick_device(config)
     network.to(device)
@@ -78,7 +79,7 @@ def precision(config: FsdpConfig) -> contextlib.AbstractContextManager[Any]:
     return torch.autocast(pick_device(config).type, torch.bfloat16)
 
 
-def full_state(network: nn.Module) -> dict[str, Tensor]:
+def full_state(network: LmNetwork) -> dict[str, Tensor]:
     """All weights on the CPU under Hugging Face names, without tied duplicates.
 
     Every rank must call this; ranks other than 0 get an empty dict.
@@ -96,7 +97,7 @@ def full_state(network: nn.Module) -> dict[str, Tensor]:
     return state
 
 
-def save_model(network: nn.Module, directory: Path) -> None:
+def save_model(network: LmNetwork, directory: Path) -> None:
     """Write configuration and safetensors weights in Hugging Face format (rank 0 writes)."""
     state = full_state(network)
     if is_main():
@@ -109,7 +110,7 @@ def save_model(network: nn.Module, directory: Path) -> None:
         save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
 
 
-def save_optimizer(network: nn.Module, optimizer: torch.optim.Optimizer, path: Path) -> None:
+def save_optimizer(network: LmNetwork, optimizer: torch.optim.Optimizer, path: Path) -> None:
     """Write the optimiser's state, independent of the number of ranks (rank 0 writes)."""
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     state = get_optimizer_state_dict(network, optimizer, options=options)
@@ -117,14 +118,14 @@ def save_optimizer(network: nn.Module, optimizer: torch.optim.Optimizer, path: P
         torch.save(state, path)
 
 
-def load_optimizer(network: nn.Module, optimizer: torch.optim.Optimizer, path: Path) -> None:
+def load_optimizer(network: LmNetwork, optimizer: torch.optim.Optimizer, path: Path) -> None:
     """Restore what :func:`save_optimizer` wrote, on any number of ranks."""
     state = torch.load(path, map_location="cpu", weights_only=True)
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     set_optimizer_state_dict(network, optimizer, state, options=options)
 
 
-def clip_gradients(network: nn.Module, max_norm: float) -> float:
+def clip_gradients(network: LmNetwork, max_norm: float) -> float:
     """Clip to a global norm and return the norm before clipping."""
     norm = torch.nn.utils.clip_grad_norm_(network.parameters(), max_norm)
     full = norm.full_tensor() if hasattr(norm, "full_tensor") else norm

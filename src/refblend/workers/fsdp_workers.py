@@ -101,14 +101,12 @@ class ActorWorker(_PolicyForward):
         self._build(self._model.path)
 
     def _build(self, path: str) -> None:
-        policy = load_policy(
+        self.policy = load_policy(
             path,
             self._temperature,
             checkpointing=self._model.enable_gradient_checkpointing,
             trust_remote_code=self._model.trust_remote_code,
         )
-        # Dropout would make old and new log-probs differ without any update.
-        self.policy = policy.eval()
         distributed.shard(self.policy, self.config.fsdp_config)
         self.trainable = Trainable(self.policy, self.config, self._total_steps)
 
@@ -216,7 +214,7 @@ class CriticWorker:
             path,
             checkpointing=self._model.enable_gradient_checkpointing,
             trust_remote_code=self._model.trust_remote_code,
-        ).eval()
+        )
         distributed.shard(self.value, self.config.fsdp_config)
         self.trainable = Trainable(self.value, self.config, self._total_steps)
 
@@ -299,7 +297,7 @@ class ReferenceWorker(_PolicyForward):
             model.path,
             config.actor_rollout_ref.rollout.temperature,
             trust_remote_code=model.trust_remote_code,
-        ).eval()
+        )
         distributed.shard(self.policy.requires_grad_(False), self._fsdp)
 
     @torch.no_grad()

@@ -10,11 +10,13 @@ the backward pass: peak memory grows with tokens, not with tokens × vocabulary.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM, AutoModelForTokenClassification
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from refblend.ppo.entropy import log_probs_and_entropy
 from refblend.rollout.base import check_model_dir
@@ -64,7 +66,13 @@ def scatter_tokens(values: Tensor, batch: PaddedBatch, num_rows: int, width: int
     return matrix.index_put((batch.rows, batch.columns), values)
 
 
-class PolicyNetwork(nn.Module):
+class LmNetwork(nn.Module):
+    """A network around a Hugging Face model, whose classes transformers types loosely."""
+
+    lm: Any
+
+
+class PolicyNetwork(LmNetwork):
     """A causal language model that returns log-probs and entropies of response tokens."""
 
     def __init__(self, lm: nn.Module, temperature: float) -> None:
@@ -105,7 +113,7 @@ class PolicyNetwork(nn.Module):
         )
 
 
-class ValueNetwork(nn.Module):
+class ValueNetwork(LmNetwork):
     """A causal model with a scalar head: V of the state before each response token."""
 
     def __init__(self, lm: nn.Module) -> None:
@@ -121,7 +129,7 @@ class ValueNetwork(nn.Module):
 def load_policy(
     path: str, temperature: float, *, checkpointing: bool = False, trust_remote_code: bool = False
 ) -> PolicyNetwork:
-    """Load a causal model in float32 from a local directory.
+    """Load a causal model in float32 from a local directory, with dropout off.
 
     Raises:
         ModelError: the directory holds no model.
@@ -134,9 +142,7 @@ def load_policy(
         trust_remote_code=trust_remote_code,
         use_safetensors=True,
     )
-    if checkpointing:
-        lm.gradient_checkpointing_enable({"use_reentrant": False})
-    return PolicyNetwork(lm, temperature)
+    return PolicyNetwork(_without_dropout(lm, checkpointing), temperature)
 
 
 def load_value(
@@ -159,11 +165,24 @@ def load_value(
     if any(name.startswith("score.") for name in info["missing_keys"]):
         for parameter in lm.score.parameters():
             nn.init.zeros_(parameter)
+    return ValueNetwork(_without_dropout(lm, checkpointing))
+
+
+def _without_dropout(lm: Any, checkpointing: bool) -> Any:
+    """The model in eval mode: dropout would make old and new log-probs differ without an update.
+
+    transformers recomputes activations only of layers in training mode, so the layers alone (not
+    the dropout modules inside them) are put back to it when ``checkpointing`` is asked for.
+    """
+    lm.eval()
     if checkpointing:
         lm.gradient_checkpointing_enable({"use_reentrant": False})
-    return ValueNetwork(lm)
+        for module in lm.modules():
+            if isinstance(module, GradientCheckpointingLayer):
+                module.training = True
+    return lm
 
 
-def trainable_parameters(network: nn.Module) -> Iterator[nn.Parameter]:
+def trainable_parameters(network: LmNetwork) -> Iterator[nn.Parameter]:
     """Parameters that receive gradients."""
     return (p for p in network.parameters() if p.requires_grad)

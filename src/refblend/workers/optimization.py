@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from refblend.config.actor_rollout_ref import OptimConfig, TrainWorkerConfig
 from refblend.workers import distributed
-from refblend.workers.networks import trainable_parameters
+from refblend.workers.networks import LmNetwork, trainable_parameters
 
 OPTIMIZER_FILE = "optimizer.pt"
 
@@ -31,7 +31,7 @@ def learning_rate(config: OptimConfig, step: int, total_steps: int) -> float:
 class Trainable:
     """A network with AdamW, stepped once per mini-batch."""
 
-    def __init__(self, network: nn.Module, config: TrainWorkerConfig, total_steps: int) -> None:
+    def __init__(self, network: LmNetwork, config: TrainWorkerConfig, total_steps: int) -> None:
         self.network = network
         self.config = config
         self.total_steps = total_steps
