@@ -232,5 +232,6 @@ def _cell(value: Any) -> str:
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
     if isinstance(value, float | np.floating):
-        return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+        number = float(value)
+        return f"{number:.0f}" if abs(number) >= 1000 else f"{number:.4g}"
     return str(value).replace("|", "\\|").replace("\n", " ")
