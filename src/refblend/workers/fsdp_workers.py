@@ -166,17 +166,17 @@ class ActorWorker(_PolicyForward):
         entropy_loss = agg_loss(entropy, mask, **scale)
         loss = policy.loss - cfg.entropy_coeff * entropy_loss
         figures = {
-            "pg_loss": float(policy.loss),
+            "pg_loss": policy.loss.item(),
             "pg_clipfrac": float(policy.clipfrac),
             "pg_clipfrac_lower": float(policy.clipfrac_lower),
             "ppo_kl": float(policy.ppo_kl),
-            "entropy": float(entropy_loss),
+            "entropy": entropy_loss.item(),
         }
         if cfg.use_kl_loss:
             reference = part.ref_log_probs.to(self.device)
             kl_loss = agg_loss(kl_penalty(log_probs, reference, cfg.kl_loss_type), mask, **scale)
             loss = loss + cfg.kl_loss_coef * kl_loss
-            figures["kl_loss"] = float(kl_loss)
+            figures["kl_loss"] = kl_loss.item()
         return loss, figures
 
     def full_weights(self) -> dict[str, Tensor]:
@@ -269,7 +269,7 @@ class CriticWorker:
             global_batch_size=mini.num_sequences,
             loss_scale_factor=self._norm_length,
         )
-        return loss, {"vf_loss": float(loss), "vf_clipfrac": float(clipfrac)}
+        return loss, {"vf_loss": loss.item(), "vf_clipfrac": float(clipfrac)}
 
     def save(self, directory: str) -> None:
         """Write model and optimiser."""

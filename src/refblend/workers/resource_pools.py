@@ -27,7 +27,7 @@ class Bundle:
     cpus: float
     gpus: float
     key: str
-    """The configuration key that asks for them."""
+    """The configuration key that asks for the GPUs."""
 
 
 @dataclass
@@ -54,14 +54,14 @@ def plan_pools(config: RefblendConfig) -> dict[str, PoolSpec]:
         "actor",
         actor.world_size,
         actor.num_gpus_per_worker,
-        "actor_rollout_ref.actor.fsdp_config",
+        "actor_rollout_ref.actor.fsdp_config.num_gpus_per_worker",
     )
     add(
         GLOBAL_POOL,
         "rollout",
         1,
         rollout.num_gpus * rollout.tensor_model_parallel_size,
-        "actor_rollout_ref.rollout",
+        "actor_rollout_ref.rollout.num_gpus",
     )
     if config.use_critic:
         critic = config.critic.fsdp_config
@@ -70,7 +70,7 @@ def plan_pools(config: RefblendConfig) -> dict[str, PoolSpec]:
             "critic",
             critic.world_size,
             critic.num_gpus_per_worker,
-            "critic.fsdp_config",
+            "critic.fsdp_config.num_gpus_per_worker",
         )
     if config.use_reference:
         ref = config.actor_rollout_ref.ref.fsdp_config
@@ -79,11 +79,11 @@ def plan_pools(config: RefblendConfig) -> dict[str, PoolSpec]:
             "ref",
             ref.world_size,
             ref.num_gpus_per_worker,
-            "actor_rollout_ref.ref.fsdp_config",
+            "actor_rollout_ref.ref.fsdp_config.num_gpus_per_worker",
         )
     if config.use_judge:
         scoring = config.algorithm.ref_quality_score.scoring
-        key = "algorithm.ref_quality_score.scoring"
+        key = "algorithm.ref_quality_score.scoring.num_gpus"
         add(scoring.resource_pool, "judge", 1, scoring.num_gpus, key)
     return pools
 
@@ -104,12 +104,16 @@ def check_resources(pools: Mapping[str, PoolSpec], available: Mapping[str, float
         have = available.get(name, 0.0)
         if wanted > have + 1e-9:
             bundles = [b for pool in pools.values() for b in pool.bundles]
-            largest = max(bundles, key=lambda b: b.gpus if name == "GPU" else b.cpus)
-            key = "ray.cpus_per_worker" if name == "CPU" else f"{largest.key}.num_gpus"
+            largest = max(bundles, key=lambda b: b.gpus)
+            remedy = (
+                "Lower ray.cpus_per_worker, raise ray.num_cpus, or use a larger cluster."
+                if name == "CPU"
+                else f"Lower {largest.key}, or use a cluster with more GPUs."
+            )
             roles = ", ".join(b.role for b in bundles)
             raise ResourceError(
                 f"the run asks for {wanted:g} {name}s ({roles}) and the cluster has {have:g}",
-                f"Lower {key}, raise ray.num_cpus, or use a larger cluster.",
+                remedy,
             )
 
 

@@ -1,0 +1,236 @@
+"""Actor, critic and reference policy in one process: exact accumulation, exact resumption."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from refblend.workers.fsdp_workers import (
+    ActorWorker,
+    CriticWorker,
+    ReferenceWorker,
+    as_log_probs,
+    merge_shards,
+)
+from refblend.workers.networks import load_policy
+from refblend.workers.optimization import OPTIMIZER_FILE
+from refblend.workers.types import MiniBatch, PolicyTargets, Sequences, response_mask
+
+MODES = ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+NETWORK = {ActorWorker: "policy", CriticWorker: "value"}
+WORKERS = pytest.mark.parametrize("kind", [ActorWorker, CriticWorker])
+
+
+def state_of(worker) -> dict[str, torch.Tensor]:
+    network = getattr(worker, NETWORK[type(worker)])
+    return {k: v.clone() for k, v in network.state_dict().items()}
+
+
+def largest_difference(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
+    assert a.keys() == b.keys()
+    return max(float((a[k] - b[k]).abs().max()) for k in a)
+
+
+def settings_of(worker, config):
+    return config.actor_rollout_ref.actor if kind_is_actor(worker) else config.critic
+
+
+def kind_is_actor(worker) -> bool:
+    return isinstance(worker, ActorWorker)
+
+
+def targets_for(worker, targets):
+    return targets[0] if kind_is_actor(worker) else targets[1]
+
+
+def gradients(worker, mini, sequences, targets) -> dict[str, torch.Tensor]:
+    """The accumulated gradient of one mini-batch, which is then dropped."""
+    values = targets_for(worker, targets)
+    worker.trainable._accumulate(
+        mini.micro_batches, lambda rows: worker._loss(sequences, values, rows, mini)
+    )
+    found = {n: p.grad for n, p in worker.trainable.network.named_parameters()}
+    worker.trainable.optimizer.zero_grad(set_to_none=True)
+    return found
+
+
+@WORKERS
+@pytest.mark.parametrize("mode", MODES)
+def test_micro_batches_equal_the_whole_batch(
+    kind, mode, training_config, sequences, targets, plan
+) -> None:
+    prefix = "actor_rollout_ref.actor" if kind is ActorWorker else "critic"
+    config = training_config(f"{prefix}.loss_agg_mode={mode}")
+    parts, whole = kind(config, 3), kind(config, 3)
+    in_parts = plan(sequences, settings_of(parts, config))[0]
+    at_once = [MiniBatch([list(range(7))], in_parts[0].num_tokens, in_parts[0].num_sequences)]
+    assert len(in_parts[0].micro_batches) > 3
+    start = state_of(parts)
+    ours = gradients(parts, in_parts[0], sequences, targets)
+    theirs = gradients(whole, at_once[0], sequences, targets)
+    size = max(float(g.abs().max()) for g in theirs.values())
+    assert size > 1e-3
+    assert largest_difference(ours, theirs) < 2e-6 * size
+    for step in (1, 2, 3):
+        found = parts.update(sequences, targets_for(parts, targets), in_parts, step)
+        expected = whole.update(sequences, targets_for(whole, targets), at_once, step)
+        assert found == pytest.approx(expected, rel=1e-4, abs=1e-6)
+    # AdamW divides by the gradient's size, so rounding in tiny gradients reaches the weights.
+    assert largest_difference(state_of(parts), state_of(whole)) < 5e-6
+    assert largest_difference(state_of(parts), start) > 1e-4
+
+
+@WORKERS
+def test_continuing_from_a_save_equals_never_stopping(
+    kind, training_config, sequences, targets, plan, tmp_path
+) -> None:
+    """Model and optimiser return bit by bit, so the next updates are identical."""
+    config = training_config()
+    worker = kind(config, 9)
+    minis = plan(sequences, settings_of(worker, config), mini_rows=4)[0]
+    for step in (1, 2):
+        worker.update(sequences, targets_for(worker, targets), minis, step)
+    worker.save(str(tmp_path / "saved"))
+    saved = state_of(worker)
+    resumed = kind(config, 9)
+    assert largest_difference(state_of(resumed), saved) > 0
+    resumed.load(str(tmp_path / "saved"))
+    assert largest_difference(state_of(resumed), saved) == 0
+    for step in (3, 4):
+        ours = resumed.update(sequences, targets_for(resumed, targets), minis, step)
+        theirs = worker.update(sequences, targets_for(worker, targets), minis, step)
+        assert ours == theirs
+    assert largest_difference(state_of(resumed), state_of(worker)) == 0
+
+
+@WORKERS
+def test_a_worker_that_never_stepped_can_be_saved(
+    kind, training_config, sequences, targets, plan, tmp_path
+) -> None:
+    """As the actor is while the critic warms up."""
+    config = training_config()
+    worker, resumed = kind(config, 9), kind(config, 9)
+    worker.save(str(tmp_path / "saved"))
+    assert not (tmp_path / "saved" / OPTIMIZER_FILE).exists()
+    resumed.load(str(tmp_path / "saved"))
+    minis = plan(sequences, settings_of(worker, config))[0]
+    for each in (worker, resumed):
+        each.update(sequences, targets_for(each, targets), minis, 1)
+    assert largest_difference(state_of(resumed), state_of(worker)) == 0
+
+
+def test_a_saved_actor_is_a_model_directory(training_config, sequences, tmp_path) -> None:
+    """Transformers loads it, with the tied head."""
+    from transformers import AutoModelForCausalLM
+
+    worker = ActorWorker(training_config(), 1)
+    with torch.no_grad():
+        worker.policy.lm.model.embed_tokens.weight.mul_(1.5)
+    worker.save(str(tmp_path / "saved"))
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "saved", dtype=torch.float32)
+    ids = torch.tensor([sequences.prompt_ids[0]])
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(ids).logits, worker.policy.lm(ids).logits)
+    assert loaded.generation_config.eos_token_id == worker.policy.lm.config.eos_token_id
+    weights = worker.full_weights()
+    assert "lm_head.weight" not in weights
+    assert set(weights) | {"lm_head.weight"} == set(loaded.state_dict())
+
+
+def test_log_probs_come_back_in_the_order_of_the_batch(
+    training_config, tiny_model_dir, sequences, plan
+) -> None:
+    config = training_config("actor_rollout_ref.rollout.temperature=0.7")
+    worker = ActorWorker(config, 1)
+    ranks = [p[0].micro_batches for p in plan(sequences, config.actor_rollout_ref.actor, ranks=4)]
+    assert any([] in micro_batches for micro_batches in ranks)
+    merged = as_log_probs([worker.compute_log_prob(sequences, p) for p in ranks], 7)
+    whole = as_log_probs([worker.compute_log_prob(sequences, [list(range(7))])], 7)
+    torch.testing.assert_close(merged.log_probs, whole.log_probs, atol=1e-5, rtol=0)
+    torch.testing.assert_close(merged.entropy, whole.entropy, atol=1e-5, rtol=0)
+    mask = response_mask(sequences.response_lengths, sequences.response_width)
+    assert torch.equal(merged.log_probs != 0, mask.bool())
+    # One row against its own forward pass at the temperature.
+    lm = load_policy(str(tiny_model_dir), 1.0).lm
+    prompt, response = sequences.prompt_ids[1], sequences.response_ids[1]
+    with torch.no_grad():
+        logits = lm(torch.tensor([[*prompt, *response]])).logits[0, len(prompt) - 1 : -1]
+    log_p = (logits / 0.7).log_softmax(-1)
+    expected = log_p.gather(1, torch.tensor(response)[:, None])[:, 0]
+    torch.testing.assert_close(merged.log_probs[1], expected, atol=2e-5, rtol=0)
+
+
+def test_a_rank_without_rows_answers_with_none(training_config, sequences) -> None:
+    worker = ActorWorker(training_config(), 1)
+    rows, log_probs, entropy = worker.compute_log_prob(sequences, [[], []])
+    assert rows == []
+    assert log_probs.shape == entropy.shape == (0, sequences.response_width)
+    full = worker.compute_log_prob(sequences, [list(range(7))])
+    merged, _ = merge_shards([full, (rows, log_probs, entropy)], 7)
+    assert torch.equal(merged, full[1])
+
+
+def test_values_come_back_in_the_order_of_the_batch(training_config, sequences) -> None:
+    worker = CriticWorker(training_config(), 1)
+    with torch.no_grad():
+        torch.manual_seed(0)
+        worker.value.lm.score.weight.normal_()
+    parts = worker.compute_values(sequences, [[3, 0], [5, 4, 1], [6, 2]])
+    assert parts[0] == [3, 0, 5, 4, 1, 6, 2]
+    whole = worker.compute_values(sequences, [list(range(7))])
+    torch.testing.assert_close(merge_shards([parts], 7)[0], whole[1], atol=1e-5, rtol=0)
+
+
+def test_pooled_states_are_means_over_the_response(training_config, sequences) -> None:
+    worker = ReferenceWorker(training_config(), 1)
+    shard = worker.compute_pooled_states(sequences, [[2, 1], [0, 3, 4, 5, 6]])
+    states, _ = merge_shards([shard], 7)
+    for row in range(7):
+        prompt, response = sequences.prompt_ids[row], sequences.response_ids[row]
+        with torch.no_grad():
+            hidden = worker.policy.lm.model(torch.tensor([[*prompt, *response]])).last_hidden_state
+        expected = hidden[0, len(prompt) :].mean(0) if response else torch.zeros(64)
+        torch.testing.assert_close(states[row], expected, atol=2e-5, rtol=1e-5)
+
+
+def test_the_reference_policy_stays_as_it_was(training_config, tiny_model_dir) -> None:
+    worker = ReferenceWorker(training_config(), 1)
+    assert not any(p.requires_grad for p in worker.policy.parameters())
+
+
+def test_a_rate_of_zero_changes_nothing(training_config, sequences, targets, plan) -> None:
+    config = training_config("actor_rollout_ref.actor.optim.lr=0.0")
+    worker = ActorWorker(config, 3)
+    start = state_of(worker)
+    minis = plan(sequences, config.actor_rollout_ref.actor)[0]
+    figures = worker.update(sequences, targets[0], minis, 1)
+    assert figures["grad_norm"] > 0
+    assert largest_difference(state_of(worker), start) == 0
+
+
+def test_a_batch_of_empty_responses_is_no_update(training_config) -> None:
+    worker = ActorWorker(training_config(), 3)
+    start = state_of(worker)
+    sequences = Sequences([[5, 6], [7]], [[], []])
+    zeros = torch.zeros(2, sequences.response_width)
+    targets = PolicyTargets(zeros, zeros, zeros, zeros, zeros)
+    figures = worker.update(sequences, targets, [MiniBatch([[0, 1]], 0.0, 0)], 1)
+    assert figures["grad_norm"] == 0
+    assert largest_difference(state_of(worker), start) == 0
+
+
+def test_update_uses_every_mini_batch(training_config, sequences, targets, plan) -> None:
+    config = training_config()
+    worker = ActorWorker(config, 3)
+    minis = plan(sequences, config.actor_rollout_ref.actor, mini_rows=3)[0]
+    assert len(minis) == 3
+    worker.update(sequences, targets[0], minis, 1)
+    steps = {int(s["step"]) for s in worker.trainable.optimizer.state.values()}
+    assert steps == {3}
+
+
+def test_training_directory_must_hold_a_model(training_config, tmp_path: Path) -> None:
+    from refblend.errors import ModelError
+
+    with pytest.raises(ModelError, match="is not a directory"):
+        ActorWorker(training_config(f"actor_rollout_ref.model.path={tmp_path / 'none'}"), 1)

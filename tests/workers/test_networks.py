@@ -1,0 +1,160 @@
+"""The networks against a forward pass of each sequence alone, without padding."""
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from refblend.errors import ModelError
+from refblend.workers import networks
+from refblend.workers.networks import load_policy, load_value, pad_batch, scatter_tokens
+from refblend.workers.types import Sequences, response_mask
+
+CPU = torch.device("cpu")
+ROWS = range(7)
+
+
+@torch.no_grad()
+def oracle(model, prompt, response, temperature) -> tuple[list[float], list[float]]:
+    """Log-probs and entropies of one response, position by position, in float64."""
+    logits = model(torch.tensor([[*prompt, *response]])).logits[0].double() / temperature
+    log_probs, entropies = [], []
+    for t, token in enumerate(response):
+        log_p = logits[len(prompt) - 1 + t].log_softmax(-1)
+        log_probs.append(float(log_p[token]))
+        entropies.append(float(-(log_p.exp() * log_p).sum()))
+    return log_probs, entropies
+
+
+def test_pad_batch_lays_out_every_token(sequences) -> None:
+    rows = [3, 0, 4, 6]
+    batch = pad_batch(sequences, rows, CPU)
+    assert batch.input_ids.shape == (4, 37)
+    for i, row in enumerate(rows):
+        ids = sequences.prompt_ids[row] + sequences.response_ids[row]
+        assert batch.input_ids[i].tolist() == ids + [0] * (37 - len(ids))
+    restored = scatter_tokens(batch.labels.float(), batch, 4, sequences.response_width)
+    mask = response_mask([sequences.response_lengths[r] for r in rows], sequences.response_width)
+    for i, row in enumerate(rows):
+        response = sequences.response_ids[row]
+        assert restored[i, : len(response)].tolist() == response
+    assert torch.equal(restored == 0, mask == 0)
+    # The position named for a response token is that of the token before it.
+    assert torch.equal(batch.input_ids[batch.rows, batch.positions + 1], batch.labels)
+
+
+def test_pad_batch_of_empty_responses() -> None:
+    batch = pad_batch(Sequences([[5, 6]], [[]]), [0], CPU)
+    assert batch.labels.shape == (0,)
+    assert torch.equal(scatter_tokens(torch.zeros(0), batch, 1, 3), torch.zeros(1, 3))
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_policy_equals_the_unpadded_oracle(tiny_model_dir, sequences, temperature) -> None:
+    model = AutoModelForCausalLM.from_pretrained(tiny_model_dir, dtype=torch.float32)
+    policy = load_policy(str(tiny_model_dir), temperature)
+    batch = pad_batch(sequences, ROWS, CPU)
+    with torch.no_grad():
+        log_probs, entropy = policy(batch)
+    shape = (7, sequences.response_width)
+    log_probs = scatter_tokens(log_probs, batch, *shape)
+    entropy = scatter_tokens(entropy, batch, *shape)
+    for row in ROWS:
+        prompt, response = sequences.prompt_ids[row], sequences.response_ids[row]
+        expected = oracle(model, prompt, response, temperature)
+        for ours, theirs in zip((log_probs, entropy), expected, strict=True):
+            found = ours[row, : len(response)].tolist()
+            assert found == pytest.approx(theirs, abs=2e-5)
+            assert not ours[row, len(response) :].any()
+
+
+def gradients(policy, batch) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    log_probs, entropy = policy(batch)
+    rng = torch.Generator().manual_seed(3)
+    weights = torch.rand(2, len(log_probs), generator=rng)
+    loss = (log_probs * weights[0] + entropy * weights[1]).sum()
+    policy.zero_grad()
+    loss.backward()
+    grads = [p.grad.clone() for p in policy.parameters()]
+    return torch.stack([log_probs, entropy]).detach(), grads
+
+
+def test_chunked_head_gives_the_same_values_and_gradients(
+    tiny_model_dir, sequences, monkeypatch
+) -> None:
+    policy = load_policy(str(tiny_model_dir), 0.8)
+    batch = pad_batch(sequences, ROWS, CPU)
+    values, grads = gradients(policy, batch)
+    sizes: list[int] = []
+    chunk = type(policy)._chunk
+
+    def counting(self, hidden, labels):
+        sizes.append(len(hidden))
+        return chunk(self, hidden, labels)
+
+    monkeypatch.setattr(type(policy), "_chunk", counting)
+    monkeypatch.setattr(networks, "MAX_CHUNK_LOGITS", policy.lm.config.vocab_size * 6)
+    in_chunks, chunk_grads = gradients(policy, batch)
+    # 40 tokens in chunks of 6, each computed again in the backward pass.
+    assert sorted(sizes) == sorted([6] * 12 + [4] * 2)
+    torch.testing.assert_close(in_chunks, values, atol=1e-5, rtol=1e-6)
+    for ours, theirs in zip(chunk_grads, grads, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["policy", "value"])
+def test_gradient_checkpointing_recomputes_blocks_and_changes_nothing(
+    tiny_model_dir, sequences, kind
+) -> None:
+    """Workers keep their network in eval mode; checkpointing must be active there too."""
+
+    def run(checkpointing: bool) -> tuple[int, list[torch.Tensor]]:
+        path = str(tiny_model_dir)
+        if kind == "policy":
+            network = load_policy(path, 1.0, checkpointing=checkpointing)
+        else:
+            network = load_value(path, checkpointing=checkpointing)
+            torch.nn.init.ones_(network.lm.score.weight)
+        calls: list[int] = []
+        network.lm.model.layers[0].mlp.register_forward_pre_hook(lambda *_: calls.append(1))
+        output = network(pad_batch(sequences, ROWS, CPU))
+        (output[0] if kind == "policy" else output).sum().backward()
+        assert not any(m.training for m in network.modules() if isinstance(m, torch.nn.Dropout))
+        grads = [p.grad for p in network.parameters() if p.grad is not None]
+        return len(calls), grads
+
+    (plain_calls, plain), (calls, grads) = run(False), run(True)
+    assert (plain_calls, calls) == (1, 2)
+    for ours, theirs in zip(grads, plain, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_value_network_starts_at_zero_and_learns(tiny_model_dir, sequences) -> None:
+    network = load_value(str(tiny_model_dir))
+    batch = pad_batch(sequences, ROWS, CPU)
+    values = network(batch)
+    assert values.shape == (sum(sequences.response_lengths),)
+    assert not values.any()
+    ((values - 1) ** 2).sum().backward()
+    assert network.lm.score.weight.grad.any()
+
+
+def test_value_network_equals_the_unpadded_oracle(tiny_model_dir, sequences) -> None:
+    network = load_value(str(tiny_model_dir))
+    with torch.no_grad():
+        torch.manual_seed(0)
+        network.lm.score.weight.normal_()
+        network.lm.score.bias.fill_(0.5)
+        batch = pad_batch(sequences, ROWS, CPU)
+        values = scatter_tokens(network(batch), batch, 7, sequences.response_width)
+        for row in ROWS:
+            prompt, response = sequences.prompt_ids[row], sequences.response_ids[row]
+            every = network.lm(torch.tensor([[*prompt, *response]])).logits[0, :, 0]
+            expected = every[len(prompt) - 1 : len(prompt) - 1 + len(response)]
+            torch.testing.assert_close(values[row, : len(response)], expected, atol=2e-5, rtol=1e-5)
+
+
+def test_loading_refuses_what_is_no_model(tmp_path) -> None:
+    with pytest.raises(ModelError, match="is not a directory"):
+        load_policy(str(tmp_path / "nowhere"), 1.0)
+    with pytest.raises(ModelError, match="critic model path"):
+        load_value(str(tmp_path))

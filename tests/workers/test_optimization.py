@@ -1,0 +1,171 @@
+"""The optimiser's accumulation, its schedule and what it survives, on a linear model."""
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from refblend.config.actor_rollout_ref import ActorConfig, FsdpConfig, OptimConfig
+from refblend.workers import distributed
+from refblend.workers.optimization import Trainable, _halve, learning_rate, mean_over_steps
+
+ROWS = 8
+
+
+class Problem:
+    """Least squares on 8 rows; the loss of some rows is their share of the whole sum."""
+
+    def __init__(self, **config) -> None:
+        rng = torch.Generator().manual_seed(0)
+        self.inputs = torch.randn(ROWS, 5, generator=rng)
+        self.labels = torch.randn(ROWS, 2, generator=rng)
+        self.network = nn.Linear(5, 2)
+        with torch.no_grad():
+            for parameter in self.network.parameters():
+                parameter.copy_(torch.randn(parameter.shape, generator=rng))
+        values = {"optim": OptimConfig(lr=0.01), "grad_clip": 1e6} | config
+        self.trainable = Trainable(self.network, ActorConfig(**values), total_steps=10)
+
+    def loss_of(self, rows: list[int]) -> tuple[torch.Tensor, dict[str, float]]:
+        error = self.network(self.inputs[rows]) - self.labels[rows]
+        loss = (error**2).sum() / ROWS
+        return loss, {"loss": float(loss.detach()), "rows": float(len(rows))}
+
+    def parameters(self) -> list[torch.Tensor]:
+        return [p.detach().clone() for p in self.network.parameters()]
+
+
+def assert_equal(ours, theirs, atol=1e-6) -> None:
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, atol=atol, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "micro", [[[0, 1, 2, 3, 4], [5, 6, 7]], [[7], [0, 2], [1, 3, 4, 5, 6]], [[r] for r in range(8)]]
+)
+def test_micro_batches_equal_one_batch(micro) -> None:
+    whole, parts = Problem(), Problem()
+    for step in (1, 2, 3):
+        expected = whole.trainable.step([list(range(ROWS))], whole.loss_of, step)
+        found = parts.trainable.step(micro, parts.loss_of, step)
+        assert found == pytest.approx(expected, rel=1e-5)
+    assert_equal(parts.parameters(), whole.parameters())
+
+
+def test_an_empty_micro_batch_adds_nothing() -> None:
+    whole, parts = Problem(), Problem()
+    whole.trainable.step([list(range(ROWS))], whole.loss_of, 1)
+    figures = parts.trainable.step([list(range(ROWS)), [], []], parts.loss_of, 1)
+    assert figures["rows"] == ROWS
+    assert_equal(parts.parameters(), whole.parameters(), 0)
+
+
+@pytest.mark.parametrize(("fits", "ooms"), [(4, 1), (2, 2), (1, 3)])
+def test_memory_running_out_halves_the_micro_batches(fits, ooms) -> None:
+    whole, short = Problem(), Problem()
+    # The first micro-batch fits: its gradient must not be counted twice.
+    micro = [[0], list(range(1, ROWS))]
+
+    def loss_of(rows: list[int]) -> tuple[torch.Tensor, dict[str, float]]:
+        if len(rows) > fits:
+            raise torch.OutOfMemoryError("out of memory")
+        return short.loss_of(rows)
+
+    for step in (1, 2):
+        whole.trainable.step(micro, whole.loss_of, step)
+        figures = short.trainable.step(micro, loss_of, step)
+        assert figures["oom"] == ooms
+        assert figures["rows"] == ROWS
+    assert_equal(short.parameters(), whole.parameters())
+
+
+def test_memory_that_one_row_exceeds_is_an_error() -> None:
+    problem = Problem()
+
+    def loss_of(rows: list[int]) -> tuple[torch.Tensor, dict[str, float]]:
+        raise torch.OutOfMemoryError("out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        problem.trainable.step([[0, 1, 2], [3]], loss_of, 1)
+
+
+def test_a_rank_of_a_group_does_not_retry_alone() -> None:
+    problem = Problem(fsdp_config=FsdpConfig(world_size=2))
+    calls = []
+
+    def loss_of(rows: list[int]) -> tuple[torch.Tensor, dict[str, float]]:
+        calls.append(rows)
+        raise torch.OutOfMemoryError("out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        problem.trainable.step([[0, 1, 2, 3]], loss_of, 1)
+    assert len(calls) == 1
+
+
+def test_halving_keeps_every_row() -> None:
+    assert _halve([[1, 2, 3], [4], [5, 6]]) == [[1, 2], [3], [4], [5], [6]]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_non_finite_gradient_skips_the_update(bad) -> None:
+    problem, undisturbed = Problem(), Problem()
+    problem.trainable.step([list(range(ROWS))], problem.loss_of, 1)
+    undisturbed.trainable.step([list(range(ROWS))], undisturbed.loss_of, 1)
+    before = problem.parameters()
+    state = copy.deepcopy(problem.trainable.optimizer.state_dict()["state"])
+
+    def loss_of(rows: list[int]) -> tuple[torch.Tensor, dict[str, float]]:
+        loss, figures = problem.loss_of(rows)
+        return loss * bad, figures
+
+    figures = problem.trainable.step([[0, 1], [2, 3]], loss_of, 2)
+    assert not math.isfinite(figures["grad_norm"])
+    assert_equal(problem.parameters(), before, 0)
+    after = problem.trainable.optimizer.state_dict()["state"]
+    for name, values in state.items():
+        assert all(torch.equal(v, after[name][k]) for k, v in values.items())
+    # Nothing of it is left in the next update.
+    problem.trainable.step([list(range(ROWS))], problem.loss_of, 3)
+    undisturbed.trainable.step([list(range(ROWS))], undisturbed.loss_of, 3)
+    assert_equal(problem.parameters(), undisturbed.parameters(), 0)
+
+
+def test_gradients_are_clipped_to_the_norm_that_is_reported_before() -> None:
+    network = nn.Linear(2, 1, bias=False)
+    network.weight.grad = torch.tensor([[3.0, 4.0]])
+    assert distributed.clip_gradients(network, 1.0) == pytest.approx(5.0)
+    assert network.weight.grad.norm() == pytest.approx(1.0, rel=1e-5)
+    assert distributed.clip_gradients(network, 10.0) == pytest.approx(1.0, rel=1e-5)
+    assert network.weight.grad.norm() == pytest.approx(1.0, rel=1e-5)
+
+
+def test_learning_rate_schedule() -> None:
+    constant = OptimConfig(lr=0.4, lr_warmup_steps=4)
+    rates = [learning_rate(constant, step, 10) for step in range(1, 11)]
+    assert rates == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4])
+    assert learning_rate(OptimConfig(lr=0.4), 1, 10) == 0.4
+    cosine = OptimConfig(lr=0.4, lr_warmup_steps=2, lr_scheduler_type="cosine")
+    rates = [learning_rate(cosine, step, 10) for step in range(1, 13)]
+    assert rates[:3] == pytest.approx([0.2, 0.4, 0.4])
+    expected = [0.2 * (1 + math.cos(math.pi * k / 8)) for k in range(8)]
+    assert rates[2:10] == pytest.approx(expected)
+    assert rates[10:] == pytest.approx([0.0, 0.0])  # beyond the plan it stays at zero
+    assert learning_rate(OptimConfig(lr=0.4, lr_warmup_steps=9), 3, 5) == pytest.approx(0.4 / 3)
+
+
+def test_the_step_uses_the_rate_of_the_training_step() -> None:
+    problem = Problem(optim=OptimConfig(lr=0.4, lr_warmup_steps=4))
+    for step, rate in ((1, 0.1), (3, 0.3), (9, 0.4)):
+        before = problem.parameters()
+        figures = problem.trainable.step([list(range(ROWS))], problem.loss_of, step)
+        assert figures["lr"] == pytest.approx(rate)
+        if step == 1:  # AdamW's first update is rate · sign(gradient)
+            moves = [(a - b).abs() for a, b in zip(problem.parameters(), before, strict=True)]
+            assert_equal(moves, [torch.full_like(m, rate) for m in moves], 1e-4)
+
+
+def test_mean_over_steps() -> None:
+    assert mean_over_steps([{"a": 1.0, "b": 4.0}, {"a": 3.0, "b": 0.0}]) == {"a": 2.0, "b": 2.0}
+    assert mean_over_steps([]) == {}

@@ -1,0 +1,100 @@
+"""Which processes a run needs, and the preflight's message when the cluster is too small."""
+
+import pytest
+
+from refblend.errors import ResourceError
+from refblend.workers.resource_pools import (
+    GLOBAL_POOL,
+    JUDGE_POOL,
+    check_resources,
+    plan_pools,
+    totals,
+)
+
+FSDP = "actor_rollout_ref.actor.fsdp_config"
+JUDGE = "algorithm.ref_quality_score.scoring"
+
+
+def roles(pool) -> list[str]:
+    return [bundle.role for bundle in pool.bundles]
+
+
+def test_a_plain_run_has_actor_rollout_and_judge(tiny_config) -> None:
+    pools = plan_pools(tiny_config())
+    assert list(pools) == [GLOBAL_POOL]
+    assert roles(pools[GLOBAL_POOL]) == ["actor", "rollout", "judge"]
+    assert totals(pools) == (3.0, 0.0)
+
+
+def test_every_optional_role(tiny_config) -> None:
+    pools = plan_pools(
+        tiny_config(
+            "algorithm.adv_estimator=gae",
+            "algorithm.use_kl_in_reward=true",
+            f"{FSDP}.world_size=2",
+            "ray.cpus_per_worker=0.5",
+        )
+    )
+    expected = ["actor", "actor", "rollout", "critic", "ref", "judge"]
+    assert roles(pools[GLOBAL_POOL]) == expected
+    assert totals(pools) == (3.0, 0.0)
+
+
+def test_the_judge_can_have_a_pool_of_its_own(tiny_config) -> None:
+    pools = plan_pools(tiny_config(f"{JUDGE}.resource_pool=judge_pool"))
+    assert roles(pools[GLOBAL_POOL]) == ["actor", "rollout"]
+    assert roles(pools[JUDGE_POOL]) == ["judge"]
+
+
+@pytest.mark.parametrize(
+    "override", ["algorithm.ref_quality_score.enable=false", f"{JUDGE}.control=random"]
+)
+def test_without_a_judge_there_is_no_process_for_it(tiny_config, override) -> None:
+    pools = plan_pools(tiny_config(f"{JUDGE}.resource_pool=judge_pool", override))
+    assert list(pools) == [GLOBAL_POOL]
+    assert "judge" not in roles(pools[GLOBAL_POOL])
+
+
+def test_gpus_are_counted_a_worker_and_a_tensor_parallel_rank(tiny_config) -> None:
+    config = tiny_config(
+        f"{FSDP}.world_size=2",
+        f"{FSDP}.num_gpus_per_worker=0.5",
+        "actor_rollout_ref.rollout.num_gpus=1",
+        "actor_rollout_ref.rollout.tensor_model_parallel_size=2",
+        f"{JUDGE}.num_gpus=0.25",
+    )
+    assert totals(plan_pools(config)) == (4.0, 3.25)
+
+
+def test_enough_is_enough(tiny_config) -> None:
+    check_resources(plan_pools(tiny_config()), {"CPU": 3.0})
+
+
+def test_too_few_cpus_name_key_roles_and_numbers(tiny_config) -> None:
+    pools = plan_pools(tiny_config())
+    with pytest.raises(ResourceError) as caught:
+        check_resources(pools, {"CPU": 2.0})
+    message = str(caught.value)
+    assert "asks for 3 CPUs (actor, rollout, judge) and the cluster has 2" in message
+    assert "ray.cpus_per_worker" in message
+    assert "ray.num_cpus" in message
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        (f"{JUDGE}.num_gpus=2", f"{JUDGE}.num_gpus"),
+        ("actor_rollout_ref.rollout.num_gpus=2", "actor_rollout_ref.rollout.num_gpus"),
+        (f"{FSDP}.num_gpus_per_worker=2", f"{FSDP}.num_gpus_per_worker"),
+        (
+            "critic.fsdp_config.num_gpus_per_worker=2",
+            "critic.fsdp_config.num_gpus_per_worker",
+        ),
+    ],
+)
+def test_too_few_gpus_name_a_key_that_exists(tiny_config, override, key) -> None:
+    """The remedy must name the key as it is written in the configuration."""
+    config = tiny_config("algorithm.adv_estimator=gae", override)
+    with pytest.raises(ResourceError, match="asks for 2 GPUs") as caught:
+        check_resources(plan_pools(config), {"CPU": 16.0, "GPU": 1.0})
+    assert f"Lower {key}," in str(caught.value)
