@@ -20,7 +20,7 @@ from refblend.trainer.tracking import strip_timings
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-TIMEOUT_S = 400
+TIMEOUT_S = 900
 
 
 @dataclass(frozen=True)
@@ -187,6 +187,7 @@ def make_run(
         },
         "critic": {"optim": {"lr": 1e-3}},
         "algorithm": {
+            "use_kl_in_reward": True,
             "kl_ctrl": {"type": "adaptive", "kl_coef": 0.01},
             "ref_quality_score": {
                 "entropy_high_threshold": 8.0,
@@ -208,7 +209,7 @@ def make_run(
             "rollout_dump_freq": 1,
             "energy": False,
         },
-        "ray": {"object_store_memory_mb": 80},
+        "ray": {"object_store_memory_mb": 80, "start_timeout_s": 300.0},
     }
     folder = tmp_path_factory.mktemp("runs")
     config_file = folder / "config.yaml"
