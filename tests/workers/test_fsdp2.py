@@ -13,7 +13,7 @@ import torch
 import yaml
 
 from refblend.workers.distributed import free_address
-from refblend.workers.fsdp_workers import merge_shards
+from refblend.workers.shards import merge_shards
 
 pytestmark = pytest.mark.engine
 

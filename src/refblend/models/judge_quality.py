@@ -16,7 +16,7 @@ import torch
 from refblend.models.generation import Output, generate
 from refblend.models.judge_data import Pair
 from refblend.models.progress import step_progress
-from refblend.models.quality import area_under_curve, expected_calibration_error
+from refblend.ppo.metrics import expected_calibration_error, roc_auc
 from refblend.scoring.expected import expected_score
 from refblend.scoring.parsing import parse_score
 from refblend.scoring.prompts import encoder_for
@@ -44,8 +44,8 @@ class JudgeQuality:
     auc_worked: float | None
     auc_expected: float | None
     auc_expected_worked: float | None
-    ece: float
-    ece_expected: float
+    ece: float | None
+    ece_expected: float | None
     score_mean: float
     score_std: float
     distinct_scores: int
@@ -126,12 +126,10 @@ def measure_judge(
         right_share=float(np.mean(right)),
         worked_share=float(np.mean(worked)),
         valid={limit: count / len(pairs) for limit, count in valid.items()},
-        auc=area_under_curve(scores, right),
-        auc_worked=area_under_curve([scores[i] for i in chosen], [right[i] for i in chosen]),
-        auc_expected=area_under_curve(expected, right),
-        auc_expected_worked=area_under_curve(
-            [expected[i] for i in chosen], [right[i] for i in chosen]
-        ),
+        auc=roc_auc(scores, right),
+        auc_worked=roc_auc([scores[i] for i in chosen], [right[i] for i in chosen]),
+        auc_expected=roc_auc(expected, right),
+        auc_expected_worked=roc_auc([expected[i] for i in chosen], [right[i] for i in chosen]),
         ece=expected_calibration_error(scores, right),
         ece_expected=expected_calibration_error(expected, right),
         score_mean=float(np.mean(scores)),

@@ -26,31 +26,6 @@ def pass_at_k(n_right: Sequence[int], n_samples: int, k: int) -> float:
     return 1.0 - sum(misses) / len(misses)
 
 
-def area_under_curve(scores: Sequence[float], right: Sequence[bool]) -> float | None:
-    """Chance that a right answer scores above a wrong one; None when one kind is missing."""
-    values, marks = np.asarray(scores, dtype=float), np.asarray(right, dtype=bool)
-    positives, negatives = np.sort(values[marks]), np.sort(values[~marks])
-    if len(positives) == 0 or len(negatives) == 0:
-        return None
-    below = np.searchsorted(negatives, positives, side="left")
-    up_to = np.searchsorted(negatives, positives, side="right")
-    return float((below + up_to).sum() / (2 * len(positives) * len(negatives)))
-
-
-def expected_calibration_error(
-    scores: Sequence[float], right: Sequence[bool], bins: int = 10
-) -> float:
-    """Mean over equal bins of |mean score − share right|, weighted by the bins' sizes."""
-    values, marks = np.asarray(scores, dtype=float), np.asarray(right, dtype=float)
-    which = np.clip((values * bins).astype(int), 0, bins - 1)
-    total = 0.0
-    for number in range(bins):
-        inside = which == number
-        if inside.any():
-            total += inside.sum() * abs(values[inside].mean() - marks[inside].mean())
-    return float(total / len(values))
-
-
 @dataclass(frozen=True)
 class ActorQuality:
     """Measurements of an actor; shares in [0, 1], entropy in nats, lengths in tokens."""

@@ -50,7 +50,7 @@ from refblend.trainer.shaping import Moment, blend, penalise_kl, reward_length_c
 from refblend.trainer.tracking import MetricsLog, Trackers
 from refblend.trainer.validation import validation_metrics, validation_requests
 from refblend.trainer.worker_set import WorkerSet
-from refblend.workers.fsdp_workers import as_log_probs, merge_shards
+from refblend.workers.shards import as_log_probs, merge_shards
 from refblend.workers.types import PolicyTargets, Sequences, ValueTargets, pad_rows, response_mask
 
 __all__ = [

@@ -35,10 +35,8 @@ from refblend.workers.networks import (
     scatter_tokens,
 )
 from refblend.workers.optimization import Trainable, mean_over_steps
-from refblend.workers.types import LogProbs, MiniBatch, PolicyTargets, Sequences, ValueTargets
-
-ShardResult = tuple[list[int], Tensor, Tensor]
-"""Rows of this rank, and two matrices (len(rows), T) for them."""
+from refblend.workers.shards import ShardResult
+from refblend.workers.types import MiniBatch, PolicyTargets, Sequences, ValueTargets
 
 
 def _prepare_process(num_threads: int) -> None:
@@ -388,17 +386,3 @@ class JudgeWorker:
     def last_call(self) -> CallStats:
         """Figures of the last batch: tokens, seconds, prefix-cache hit rate."""
         return self.judge.last_call
-
-
-def merge_shards(shards: Sequence[ShardResult], num_rows: int) -> tuple[Tensor, Tensor]:
-    """Put the rows of all ranks back in the order of the batch: two matrices (num_rows, T)."""
-    width = shards[0][1].shape[1]
-    first, second = torch.zeros(num_rows, width), torch.zeros(num_rows, width)
-    for rows, a, b in shards:
-        first[rows], second[rows] = a, b
-    return first, second
-
-
-def as_log_probs(shards: Sequence[ShardResult], num_rows: int) -> LogProbs:
-    """The merged result of ``compute_log_prob`` of all ranks."""
-    return LogProbs(*merge_shards(shards, num_rows))
