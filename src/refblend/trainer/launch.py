@@ -2,6 +2,7 @@
 
 import logging
 import math
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -132,6 +133,9 @@ def _train_with_recovery(
     checkpoints = CheckpointManager(
         run_dir / "checkpoints", config.trainer.max_ckpt_to_keep, config.trainer.keep_best
     )
+    if config.trainer.resume_mode == "disable":
+        # A recovery within this call still resumes, but never from an earlier call's checkpoint.
+        shutil.rmtree(checkpoints.root, ignore_errors=True)
     label = f"{run_dir.parent.name}/{run_dir.name}"
     with ray_cluster(config.ray, *totals(plan_pools(config))):
         for attempt in range(config.trainer.max_restarts + 1):

@@ -394,10 +394,12 @@ class RayPPOTrainer:
             write_state(staged, state, metric=self._headline())
 
     def restore(self) -> None:
-        """Continue from the newest valid checkpoint, or start at step 0."""
-        trainer = self.config.trainer
-        path = trainer.resume_from_path
-        found = self.checkpoints.resolve(trainer.resume_mode, Path(path) if path else None)
+        """Continue from the newest valid checkpoint (or the one named), or start at step 0."""
+        path = self.config.trainer.resume_from_path
+        if self.config.trainer.resume_mode == "resume_path":
+            found = self.checkpoints.resolve("resume_path", Path(path) if path else None)
+        else:
+            found = self.checkpoints.latest_valid()
         if found is not None:
             state = self.checkpoints.load_state(found)
             self.step = int(state["step"])

@@ -24,11 +24,18 @@ class WorkerDiedError(Exception):
 class Pending:
     """Remote calls under way, with the role that answers and the time they were launched."""
 
-    def __init__(self, role: str, references: Sequence[Any], timeout_s: float) -> None:
+    def __init__(
+        self,
+        role: str,
+        references: Sequence[Any],
+        timeout_s: float,
+        remedy: str = "Raise trainer.worker_timeout_s, or lower the batch or the lengths.",
+    ) -> None:
         self.role = role
         self.references = list(references)
         """One object reference a rank."""
         self._timeout_s = timeout_s
+        self._remedy = remedy
         self._launched = time.monotonic()
         self.seconds = 0.0
         """From launch to the answer, once it was waited for."""
@@ -46,7 +53,7 @@ class Pending:
         except GetTimeoutError:
             raise WorkerError(
                 f"the {self.role} worker did not answer within {self._timeout_s:g} s",
-                "Raise trainer.worker_timeout_s, or lower the batch or the lengths.",
+                self._remedy,
             ) from None
         except RayActorError as error:
             raise WorkerDiedError(self.role, _cause(error)) from None
@@ -112,7 +119,9 @@ class WorkerGroup:
 
     def ready(self, timeout_s: float) -> None:
         """Wait until every rank is up."""
-        Pending(self.role, [r.__ray_ready__.remote() for r in self._ranks], timeout_s).results()
+        references = [rank.__ray_ready__.remote() for rank in self._ranks]
+        remedy = "Raise ray.start_timeout_s, or start fewer runs at once."
+        Pending(self.role, references, timeout_s, remedy).results()
 
     def call(self, method: str, *arguments: Any) -> Pending:
         """Call a method with the same arguments on every rank, without waiting."""
