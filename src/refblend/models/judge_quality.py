@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from refblend.models.generation import Output, generate
@@ -32,7 +33,8 @@ class JudgeQuality:
 
     ``valid`` maps a limit of new tokens to the share of outputs whose box is complete within it.
     ``own_answer_right`` is the share of outputs whose own result is the problem's answer.
-    AUCs are None where right or wrong answers are missing.
+    AUCs are None where right or wrong answers are missing. ``reliability`` has, for each tenth of
+    the expected scores that occurs, the mean score, the share of right answers and the count.
     """
 
     pairs: int
@@ -52,6 +54,7 @@ class JudgeQuality:
     mean_absolute_error: float
     own_answer_right: float
     tokens: float
+    reliability: list[dict[str, float]]
 
     def as_dict(self) -> dict[str, Any]:
         """For the JSON report."""
@@ -138,4 +141,19 @@ def measure_judge(
         mean_absolute_error=float(np.abs(np.array(scores) - labels).mean()),
         own_answer_right=float(np.mean(own_right)),
         tokens=float(np.mean([len(output.token_ids) for output in outputs])),
+        reliability=_reliability(np.array(expected), np.array(right, dtype=float)),
     )
+
+
+def _reliability(
+    scores: npt.NDArray[np.float64], right: npt.NDArray[np.float64], bins: int = 10
+) -> list[dict[str, float]]:
+    which = np.clip((scores * bins).astype(int), 0, bins - 1)
+    return [
+        {
+            "score": float(scores[which == number].mean()),
+            "accuracy": float(right[which == number].mean()),
+            "count": int((which == number).sum()),
+        }
+        for number in np.unique(which)
+    ]
