@@ -26,7 +26,7 @@ OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": opera
 def test_the_example_of_the_docstring() -> None:
     assert render_chain(PROBLEM) == "13-10=3+38=41"
     response = "13-10=3. 3+38=45.\n#### 45"
-    assert render_verdict(PROBLEM, response) == r"13-10=3+38=41:44+15-\box{0.20}"
+    assert render_verdict(PROBLEM, response) == r"45;13-10=3+38=41:44+15-\box{0.20}"
 
 
 @pytest.mark.parametrize(

@@ -181,8 +181,13 @@ def test_judge_examples_use_the_scoring_prompt_and_weight_the_box(
         prompt, answer = example.token_ids[:start], example.token_ids[start:]
         text = tokenizer.decode(answer)
         assert text.endswith("}<|im_end|>")
-        box = [w for i, w in zip(answer, example.weights[start:], strict=True) if w == 3.0]
-        assert len(box) == len(tokenizer(text[text.index("\\box") :])["input_ids"])
+        heavy = [
+            tokenizer.decode([token])
+            for token, weight in zip(answer, example.weights[start:], strict=True)
+            if weight == 3.0
+        ]
+        copied, rest = text.split(";", 1)
+        assert "".join(heavy) == f"{copied};{rest.split(':', 1)[1]}"
         forms.add("drill" if "Compare" in tokenizer.decode(prompt) else example.n_shared > 0)
         if example.n_shared:
             expected = encode_scoring_prompt("q", "r", tokenizer, templates, few_shot=True)
@@ -191,11 +196,12 @@ def test_judge_examples_use_the_scoring_prompt_and_weight_the_box(
 
 
 def test_verdict_weights(tokenizer: Any) -> None:
-    ids = tokenizer("1+1=2:22+\\box{1.00}")["input_ids"]
+    ids = tokenizer("2;1+1=2:22+\\box{1.00}")["input_ids"]
     text = [tokenizer.decode([i]) for i in ids]
     weights = verdict_weights(tokenizer, ids, 3.0)
-    first = next(i for i, piece in enumerate(text) if piece.startswith("\\"))
-    assert weights == [1.0] * first + [3.0] * (len(ids) - first)
+    light = "".join(piece for piece, weight in zip(text, weights, strict=True) if weight == 1.0)
+    assert light == "1+1=2:"
+    assert set(weights) == {1.0, 3.0}
 
 
 def test_example_has_no_loss_on_the_prompt(tokenizer: Any) -> None:

@@ -24,7 +24,7 @@ CHATML = (
 CORPUS = [
     "Rate the answer.\nAnswer: [[6+3=9.\n#### 9]]\nQuestion: [[Tom has 6 eggs.]]",
     "Work it out. End with one \\box{x}.",
-    "6+3=9:99+\\box{1.00}\n===\n12-5=7:78-\\box{0.05}",
+    "9;6+3=9:99+\\box{1.00}\n===\n8;12-5=7:78-\\box{0.05}",
     "How many eggs are there now? Then 5 get lost. How many are left?",
 ] * 4
 

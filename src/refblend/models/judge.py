@@ -18,7 +18,7 @@ from refblend.models.actor import encode_example
 from refblend.models.architecture import count_parameters, load_model, save_model
 from refblend.models.fingerprint import fingerprint_of
 from refblend.models.judge_data import Pair
-from refblend.models.judge_format import render_comparison, render_verdict
+from refblend.models.judge_format import copy_answer, render_comparison, render_verdict
 from refblend.models.recipe import STRENGTHS, EmbeddedConfig, Strength
 from refblend.models.sft import (
     Example,
@@ -37,12 +37,16 @@ _DRILL_PROMPT = "Compare {own} with {other}."
 
 
 def verdict_weights(tokenizer: Any, verdict_ids: Sequence[int], box_weight: float) -> list[float]:
-    r"""Weight 1 for every token before ``\box`` and ``box_weight`` from there on."""
+    """Weight 1 for the judge's own chain, ``box_weight`` for what depends on the response.
+
+    That is the copied answer before the chain, and comparison and box after it.
+    """
     weights: list[float] = []
     text = ""
     for token in verdict_ids:
+        inside_chain = ";" in text and ":" not in text
+        weights.append(1.0 if inside_chain else box_weight)
         text += tokenizer.decode([token])
-        weights.append(box_weight if "\\b" in text else 1.0)
     return weights
 
 
@@ -83,7 +87,8 @@ def _drill(rng: Any, tokenizer: Any, value_max: int, box_weight: float) -> Examp
     if rng.random() < 0.4:
         other = own
     score = "1.00" if own == other else "0.05"
-    answer = f"{own}:{render_comparison(str(own), str(other))}\\box{{{score}}}"
+    comparison = render_comparison(str(own), str(other))
+    answer = f"{copy_answer(str(other))};{own}:{comparison}\\box{{{score}}}"
     answer_ids = tokenizer(answer, add_special_tokens=False)["input_ids"]
     weights = verdict_weights(tokenizer, answer_ids, box_weight)
     return encode_example(tokenizer, _DRILL_PROMPT.format(own=own, other=other), answer, weights)

@@ -2,12 +2,14 @@ r"""What the embedded judge writes, and the score that it should give.
 
 For a three-step problem with answer 41 and a response that says 45 the judge writes::
 
-    13-10=3+38=41:44+15-\box{0.05}
+    45;13-10=3+38=41:44+15-\box{0.05}
 
-its own chain of equations, then a digit-by-digit comparison of its result with the response's
+the response's answer, its own chain of equations, then a digit-by-digit comparison of the two
 (``44+`` equal, ``15-`` different, ``_`` where one is shorter or says nothing), then the box. A
 small model that writes the box at once is near chance; one that works the problem but does not
-compare ignores its own result.
+compare ignores its own result; and one that compares without having copied the response's answer
+first copies its own result into both places (measured: AUC 0.56 after 340 steps, with problems
+worked correctly).
 """
 
 import re
@@ -73,8 +75,14 @@ def render_comparison(own: str, other: str | None) -> str:
     return "".join(f"{a}{b}{'+' if a == b else '-'}" for a, b in pairs)
 
 
+def copy_answer(stated: str | None) -> str:
+    """The response's answer as the judge repeats it: its last digits, or ``_``."""
+    return (stated or "_")[-MAX_COMPARED_DIGITS:]
+
+
 def render_verdict(problem: Problem, response: str) -> str:
     r"""The judge's whole output for a response, ending in ``\box{score}``."""
-    comparison = render_comparison(str(problem.answer), stated_answer(response))
+    stated = stated_answer(response)
+    comparison = render_comparison(str(problem.answer), stated)
     score = f"{label_of(problem, response):.2f}"
-    return f"{render_chain(problem)}:{comparison}\\box{{{score}}}"
+    return f"{copy_answer(stated)};{render_chain(problem)}:{comparison}\\box{{{score}}}"

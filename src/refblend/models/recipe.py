@@ -156,7 +156,7 @@ class JudgeRecipe(Section):
     warmup_steps: NonNegativeInt = 10
     """Updates over which the rate rises from 0."""
     box_weight: PositiveFloat = 3.0
-    """Weight of the box's tokens in the loss; all others weigh 1."""
+    """Weight in the loss of the copied answer, the comparison and the box; the chain weighs 1."""
     few_shot_share: Fraction = 0.5
     """Share of prompts with the few-shot examples; the others are compact."""
     drill_share: Fraction = 0.15
