@@ -62,7 +62,7 @@ class RayConfig(Section):
     num_cpus: PositiveInt | None = None
     """CPU slots of the private cluster; null: as many as the run asks for."""
     object_store_memory_mb: PositiveInt = 200
-    start_timeout_s: PositiveFloat = 120.0
+    start_timeout_s: PositiveFloat = 300.0
     """Deadline for the cluster and for each worker to come up."""
     cpus_per_worker: NonNegativeFloat = 1.0
     """CPU slots that a worker reserves (slots schedule; ``num_threads`` limits)."""
