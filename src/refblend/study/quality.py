@@ -67,11 +67,12 @@ def judge_table(reports: dict[str, Any]) -> pd.DataFrame:
 
 
 def reliability_bins(reports: dict[str, Any]) -> pd.DataFrame:
-    """Held-out calibration where reports have it: columns model, score, accuracy, count."""
+    """Held-out calibration with few-shot prompts: columns model, score, accuracy, count."""
     rows = []
     for model, report in reports.items():
         for record in _records(report, "reliability"):
-            rows += [{"model": model} | dict(entry) for entry in record["reliability"]]
+            if record.get("few_shot", True):
+                rows += [{"model": model} | dict(entry) for entry in record["reliability"]]
     frame = pd.DataFrame(rows)
     return frame.reindex(columns=["model", "score", "accuracy", "count"])
 
