@@ -186,7 +186,8 @@ def judge_reliability(data: FigureData) -> Drawn:
         if axis.get_legend_handles_labels()[0]:
             axis.legend(fontsize="x-small", loc="upper left")
     axes[0, 0].set_ylabel("share of right answers")
-    shown = "" if held_out.empty else "Left: the embedded judges on held-out pairs, few-shot. Right: the"
+    held = "Left: the embedded judges on held-out pairs, few-shot prompts. Right: the"
+    shown = "" if held_out.empty else held
     return figure, (
         "Reliability of the judge in ten equal bins of its score; on the dashed line a score is "
         f"the chance that the answer is right. {shown or 'The'} judge of each arm on "
