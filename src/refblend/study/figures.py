@@ -20,6 +20,8 @@ from refblend.study.style import COLUMN, apply_style, arm_colours, save_figure
 
 BAND = "Lines: mean over seeds; bands: 95 % bootstrap interval of the mean; thin lines: seeds."
 BINS = np.linspace(0.0, 1.0, 11)
+MIN_BIN = 10
+"""Responses that a bin of the reliability figure needs to be drawn."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,7 @@ def judge_rates(data: FigureData) -> Drawn:
 
 def judge_reliability(data: FigureData) -> Drawn:
     """Calibration: share of right answers against the judge's score."""
-    held_out = reliability_bins(data.quality)
+    held_out = reliability_bins(data.quality).query("count >= @MIN_BIN")
     frame = data.responses
     frame = frame[frame.judge_valid.astype(bool)]
     panels = 1 if held_out.empty else 2
@@ -173,7 +175,7 @@ def judge_reliability(data: FigureData) -> Drawn:
         for model, part in held_out.groupby("model", sort=False):
             axes[0, 0].plot(part.score, part.accuracy, marker="o", markersize=3, label=model)
     for arm, part in frame.groupby("arm"):
-        bins = bin_scores(part.judge_score, part.acc)
+        bins = bin_scores(part.judge_score, part.acc).query("count >= @MIN_BIN")
         trained.plot(
             bins.score, bins.accuracy, marker="o", markersize=3, color=data.colours[arm], label=arm
         )
@@ -190,7 +192,8 @@ def judge_reliability(data: FigureData) -> Drawn:
     shown = "" if held_out.empty else held
     return figure, (
         "Reliability of the judge in ten equal bins of its score; on the dashed line a score is "
-        f"the chance that the answer is right. {shown or 'The'} judge of each arm on "
+        f"the chance that the answer is right; bins of fewer than {MIN_BIN} responses are left "
+        f"out. {shown or 'The'} judge of each arm on "
         f"{len(frame)} kept training responses."
     )
 

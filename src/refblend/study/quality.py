@@ -62,8 +62,15 @@ def actor_table(reports: dict[str, Any]) -> pd.DataFrame:
 
 
 def judge_table(reports: dict[str, Any]) -> pd.DataFrame:
-    """One row a judge and form of prompt: AUC, calibration, share of valid scores."""
-    return _table(reports, "auc", JUDGE_COLUMNS)
+    """One row a judge and form of prompt: AUC, calibration, share of valid scores.
+
+    ``valid at N`` is the share of outputs whose box is complete within N new tokens.
+    """
+    table = _table(reports, "auc", JUDGE_COLUMNS)
+    limits = table.pop("valid").map(lambda shares: shares if isinstance(shares, dict) else {})
+    for limit in sorted({n for shares in limits for n in shares}, key=int):
+        table[f"valid at {limit}"] = [shares.get(limit) for shares in limits]
+    return table
 
 
 def reliability_bins(reports: dict[str, Any]) -> pd.DataFrame:
