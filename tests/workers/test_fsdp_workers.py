@@ -9,11 +9,10 @@ from refblend.workers.fsdp_workers import (
     ActorWorker,
     CriticWorker,
     ReferenceWorker,
-    as_log_probs,
-    merge_shards,
 )
 from refblend.workers.networks import load_policy
 from refblend.workers.optimization import OPTIMIZER_FILE
+from refblend.workers.shards import as_log_probs, merge_shards
 from refblend.workers.types import MiniBatch, PolicyTargets, Sequences, response_mask
 
 MODES = ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
