@@ -81,6 +81,18 @@ def test_actor_is_reproducible_and_keeps_a_finished_clean_phase(
     assert torch.equal(weights(tmp_path / "actor"), weights(chain.root / "actor"))
 
 
+def test_a_clean_phase_without_weights_is_trained_again(
+    chain: Chain, recipe: EmbeddedConfig, tokenizer: Any, tmp_path: Path
+) -> None:
+    shutil.copytree(chain.root / "actor_clean", tmp_path / "actor_clean")
+    (tmp_path / "actor_clean" / "model.safetensors").unlink()
+    result = train_actor(
+        recipe, tokenizer, tmp_path / "actor_clean", tmp_path / "actor", tmp_path / "state"
+    )
+    assert result.clean is not None
+    assert torch.equal(weights(tmp_path / "actor"), weights(chain.root / "actor"))
+
+
 def test_changed_recipe_trains_the_clean_phase_again(
     chain: Chain, recipe: EmbeddedConfig, tokenizer: Any, tmp_path: Path
 ) -> None:

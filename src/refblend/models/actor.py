@@ -91,11 +91,15 @@ def train_actor(
 
 
 def fingerprint_of_model(path: Path) -> str | None:
-    """The fingerprint that a finished model was saved with, or None."""
+    """The fingerprint that a finished model was saved with; None when files of it are missing.
+
+    Snakemake removes a rule's outputs (the weights) before it runs the rule again, not the facts.
+    """
     from refblend.files import read_json
 
     facts = path / "training.json"
-    return read_json(facts).get("fingerprint") if facts.is_file() else None
+    whole = all((path / name).is_file() for name in ("config.json", "model.safetensors"))
+    return read_json(facts).get("fingerprint") if whole and facts.is_file() else None
 
 
 def _run_phase(

@@ -5,6 +5,7 @@ group. A rank is given all sequences and the plan of its micro-batches, and answ
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from refblend import runtime
 from refblend.config import RefblendConfig
+from refblend.config.actor_rollout_ref import FsdpConfig
 from refblend.ppo.kl import kl_penalty
 from refblend.ppo.losses import agg_loss, compute_policy_loss, compute_value_loss
 from refblend.rollout.base import (
@@ -77,8 +79,10 @@ class _PolicyForward:
             return rows, torch.zeros(0, width), torch.zeros(0, width)
         return rows, torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
 
-    def _precision(self) -> Any:
-        raise AssertionError("set by the worker")
+    fsdp: FsdpConfig
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        return distributed.precision(self.fsdp)
 
 
 class ActorWorker(_PolicyForward):
@@ -89,7 +93,7 @@ class ActorWorker(_PolicyForward):
     ) -> None:
         self.config = config.actor_rollout_ref.actor
         self._norm_length = float(config.data.max_response_length)
-        fsdp = self.config.fsdp_config
+        self.fsdp = fsdp = self.config.fsdp_config
         _prepare_process(fsdp.num_threads)
         distributed.init_process_group(rank, fsdp, address, config.trainer.worker_timeout_s)
         self.device = distributed.pick_device(fsdp)
@@ -107,9 +111,6 @@ class ActorWorker(_PolicyForward):
         )
         distributed.shard(self.policy, self.config.fsdp_config)
         self.trainable = Trainable(self.policy, self.config, self._total_steps)
-
-    def _precision(self) -> Any:
-        return distributed.precision(self.config.fsdp_config)
 
     def update(
         self,
@@ -286,17 +287,17 @@ class ReferenceWorker(_PolicyForward):
         self, config: RefblendConfig, total_steps: int, rank: int = 0, address: str = ""
     ) -> None:
         del total_steps  # the signature of every training group's rank
-        self._fsdp = config.actor_rollout_ref.ref.fsdp_config
-        _prepare_process(self._fsdp.num_threads)
-        distributed.init_process_group(rank, self._fsdp, address, config.trainer.worker_timeout_s)
-        self.device = distributed.pick_device(self._fsdp)
+        self.fsdp = config.actor_rollout_ref.ref.fsdp_config
+        _prepare_process(self.fsdp.num_threads)
+        distributed.init_process_group(rank, self.fsdp, address, config.trainer.worker_timeout_s)
+        self.device = distributed.pick_device(self.fsdp)
         model = config.actor_rollout_ref.model
         self.policy = load_policy(
             model.path,
             config.actor_rollout_ref.rollout.temperature,
             trust_remote_code=model.trust_remote_code,
         )
-        distributed.shard(self.policy.requires_grad_(False), self._fsdp)
+        distributed.shard(self.policy.requires_grad_(False), self.fsdp)
 
     @torch.no_grad()
     def compute_pooled_states(self, sequences: Sequences, plan: list[list[int]]) -> ShardResult:
@@ -311,9 +312,6 @@ class ReferenceWorker(_PolicyForward):
                 parts.append(states.cpu())
         merged = torch.cat(parts) if parts else torch.zeros(0, self.policy.lm.config.hidden_size)
         return rows, merged, merged
-
-    def _precision(self) -> Any:
-        return distributed.precision(self._fsdp)
 
 
 class RolloutWorker:
