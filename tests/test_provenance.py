@@ -112,11 +112,15 @@ def test_git_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     git("init", "-q")
     (tmp_path / "f.py").write_text("1")
-    git("add", "f.py")
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "report.md").write_text("1")
+    git("add", ".")
     git("commit", "-q", "-m", "first")
     state = git_state(tmp_path)
     assert state["dirty"] is False
     assert len(state["commit"]) == 40
+    (tmp_path / "results" / "report.md").unlink()
+    assert git_state(tmp_path)["dirty"] is False
     (tmp_path / "f.py").write_text("2")
     assert git_state(tmp_path) == {"commit": state["commit"], "dirty": True}
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -233,8 +233,11 @@ def git_state(directory: Path) -> dict[str, Any]:
         return done.stdout.strip()
 
     commit = git("rev-parse", "HEAD")
-    # Untracked files count only below the package: results of a study do not make it dirty.
-    changes = git("status", "--porcelain", "--untracked-files=no") if commit else None
+    # What a study writes does not make it dirty: committed results, which the workflow removes and
+    # makes again, do not count, and untracked files only below the package.
+    written = [":(top)", ":(top,exclude)results", ":(top,exclude)dvc.lock"]
+    status = ["status", "--porcelain", "--untracked-files=no", "--", *written]
+    changes = git(*status) if commit else None
     untracked = git("ls-files", "--others", "--exclude-standard", ".") if commit else None
     return {"commit": commit, "dirty": bool(changes or untracked) if commit else None}
 
