@@ -22,6 +22,7 @@ from refblend.workers.fsdp_workers import (  # noqa: E402
     CriticWorker,
     ReferenceWorker,
 )
+from refblend.workers.shards import Shard  # noqa: E402
 from refblend.workers.types import Sequences  # noqa: E402
 
 
@@ -30,7 +31,7 @@ def full(tensor: torch.Tensor) -> torch.Tensor:
     return (tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor).detach().clone()
 
 
-def gather(shard: tuple[list[int], torch.Tensor, torch.Tensor]) -> list[Any]:
+def gather(shard: Shard) -> list[Shard]:
     """The answers of all ranks."""
     if not dist.is_initialized():
         return [shard]
@@ -46,7 +47,7 @@ def train(
     minis = plan_updates(sequences, worker.config, ranks, mini_rows=4)[rank]
     network, trainable = worker.trainable.network, worker.trainable
     trainable._accumulate(
-        minis[0].micro_batches, lambda rows: worker._loss(sequences, targets, rows, minis[0])
+        minis[0].micro_batches, lambda rows: worker.loss(sequences, targets, rows, minis[0])
     )
     found: dict[str, Any] = {
         "micro_batches": [len(m.micro_batches) for m in minis],

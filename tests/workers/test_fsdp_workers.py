@@ -16,13 +16,11 @@ from refblend.workers.shards import as_log_probs, merge_shards
 from refblend.workers.types import MiniBatch, PolicyTargets, Sequences, response_mask
 
 MODES = ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
-NETWORK = {ActorWorker: "policy", CriticWorker: "value"}
 WORKERS = pytest.mark.parametrize("kind", [ActorWorker, CriticWorker])
 
 
 def state_of(worker) -> dict[str, torch.Tensor]:
-    network = getattr(worker, NETWORK[type(worker)])
-    return {k: v.clone() for k, v in network.state_dict().items()}
+    return {k: v.clone() for k, v in worker.network.state_dict().items()}
 
 
 def largest_difference(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
@@ -46,7 +44,7 @@ def gradients(worker, mini, sequences, targets) -> dict[str, torch.Tensor]:
     """The accumulated gradient of one mini-batch, which is then dropped."""
     values = targets_for(worker, targets)
     worker.trainable._accumulate(
-        mini.micro_batches, lambda rows: worker._loss(sequences, values, rows, mini)
+        mini.micro_batches, lambda rows: worker.loss(sequences, values, rows, mini)
     )
     found = {n: p.grad for n, p in worker.trainable.network.named_parameters()}
     worker.trainable.optimizer.zero_grad(set_to_none=True)
@@ -124,13 +122,13 @@ def test_a_saved_actor_is_a_model_directory(training_config, sequences, tmp_path
 
     worker = ActorWorker(training_config(), 1)
     with torch.no_grad():
-        worker.policy.lm.model.embed_tokens.weight.mul_(1.5)
+        worker.network.lm.model.embed_tokens.weight.mul_(1.5)
     worker.save(str(tmp_path / "saved"))
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "saved", dtype=torch.float32)
     ids = torch.tensor([sequences.prompt_ids[0]])
     with torch.no_grad():
-        torch.testing.assert_close(loaded(ids).logits, worker.policy.lm(ids).logits)
-    assert loaded.generation_config.eos_token_id == worker.policy.lm.config.eos_token_id
+        torch.testing.assert_close(loaded(ids).logits, worker.network.lm(ids).logits)
+    assert loaded.generation_config.eos_token_id == worker.network.lm.config.eos_token_id
     weights = worker.full_weights()
     assert "lm_head.weight" not in weights
     assert set(weights) | {"lm_head.weight"} == set(loaded.state_dict())
@@ -161,40 +159,40 @@ def test_log_probs_come_back_in_the_order_of_the_batch(
 
 def test_a_rank_without_rows_answers_with_none(training_config, sequences) -> None:
     worker = ActorWorker(training_config(), 1)
-    rows, log_probs, entropy = worker.compute_log_prob(sequences, [[], []])
+    rows, (log_probs, entropy) = worker.compute_log_prob(sequences, [[], []])
     assert rows == []
     assert log_probs.shape == entropy.shape == (0, sequences.response_width)
     full = worker.compute_log_prob(sequences, [list(range(7))])
-    merged, _ = merge_shards([full, (rows, log_probs, entropy)], 7)
-    assert torch.equal(merged, full[1])
+    merged, _ = merge_shards([full, (rows, (log_probs, entropy))], 7)
+    assert torch.equal(merged, full[1][0])
 
 
 def test_values_come_back_in_the_order_of_the_batch(training_config, sequences) -> None:
     worker = CriticWorker(training_config(), 1)
     with torch.no_grad():
         torch.manual_seed(0)
-        worker.value.lm.score.weight.normal_()
+        worker.network.lm.score.weight.normal_()
     parts = worker.compute_values(sequences, [[3, 0], [5, 4, 1], [6, 2]])
     assert parts[0] == [3, 0, 5, 4, 1, 6, 2]
     whole = worker.compute_values(sequences, [list(range(7))])
-    torch.testing.assert_close(merge_shards([parts], 7)[0], whole[1], atol=1e-5, rtol=0)
+    torch.testing.assert_close(merge_shards([parts], 7)[0], whole[1][0], atol=1e-5, rtol=0)
 
 
 def test_pooled_states_are_means_over_the_response(training_config, sequences) -> None:
     worker = ReferenceWorker(training_config(), 1)
     shard = worker.compute_pooled_states(sequences, [[2, 1], [0, 3, 4, 5, 6]])
-    states, _ = merge_shards([shard], 7)
+    (states,) = merge_shards([shard], 7)
     for row in range(7):
         prompt, response = sequences.prompt_ids[row], sequences.response_ids[row]
         with torch.no_grad():
-            hidden = worker.policy.lm.model(torch.tensor([[*prompt, *response]])).last_hidden_state
+            hidden = worker.network.lm.model(torch.tensor([[*prompt, *response]])).last_hidden_state
         expected = hidden[0, len(prompt) :].mean(0) if response else torch.zeros(64)
         torch.testing.assert_close(states[row], expected, atol=2e-5, rtol=1e-5)
 
 
 def test_the_reference_policy_stays_as_it_was(training_config, tiny_model_dir) -> None:
     worker = ReferenceWorker(training_config(), 1)
-    assert not any(p.requires_grad for p in worker.policy.parameters())
+    assert not any(p.requires_grad for p in worker.network.parameters())
 
 
 def test_a_rate_of_zero_changes_nothing(training_config, sequences, targets, plan) -> None:

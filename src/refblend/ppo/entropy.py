@@ -14,14 +14,6 @@ CHUNK_TOKENS = 2048
 """Rows of the logits worked on at once: 2048 × 150,000 × 4 bytes = 1.2 GB at most."""
 
 
-def entropy_from_logits(logits: Tensor) -> Tensor:
-    """H = logsumexp(z) − Σ softmax(z)·z in nats, (…, V) → (…)."""
-    logits = upcast(logits)
-    # 0·(−inf) would be NaN, in the value and in the gradient
-    finite = logits.masked_fill(logits == -torch.inf, 0.0)
-    return torch.logsumexp(logits, dim=-1) - (logits.softmax(dim=-1) * finite).sum(dim=-1)
-
-
 def _chunk(logits: Tensor, labels: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     scaled = upcast(logits) / temperature
     normaliser = torch.logsumexp(scaled, dim=-1)

@@ -12,23 +12,6 @@ from refblend.ppo.masking import masked_fill, upcast
 from refblend.ppo.weights import warmed_ramp
 
 
-def pool_hidden(hidden: Tensor, mask: Tensor) -> Tensor:
-    """Mean of the hidden states (B, L, H) over the selected tokens (B, L): (B, H).
-
-    A row without tokens is all 0; its cosine with anything is 0.
-
-    Raises:
-        ValueError: the shapes do not fit.
-    """
-    if hidden.shape[:2] != mask.shape:
-        raise ValueError(
-            f"hidden {tuple(hidden.shape)} and mask {tuple(mask.shape)} must share (B, L)"
-        )
-    selected = mask.bool().unsqueeze(-1)
-    kept = upcast(hidden).masked_fill(~selected, 0.0)
-    return kept.sum(1) / selected.sum(1).clamp(min=1)
-
-
 def cosine_similarity(first: Tensor, second: Tensor) -> Tensor:
     """Cosine of paired rows, (B, H) × (B, H) → (B,) in [−1, 1]; 0 where a row is all 0.
 

@@ -8,7 +8,7 @@ import os
 import socket
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -52,7 +52,10 @@ def init_process_group(rank: int, config: FsdpConfig, address: str, timeout_s: f
     )
 
 
-def shard(network: LmNetwork, config: FsdpConfig) -> LmNetwork:
+Network = TypeVar("Network", bound=LmNetwork)
+
+
+def shard(network: Network, config: FsdpConfig) -> Network:
     """Move to the device and shard every transformer block over the group."""
     device = pick_device(config)
     network.to(device)

@@ -3,8 +3,9 @@
 Legend: B sequences (prompts × n), T longest response of the batch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -69,11 +70,18 @@ class LogProbs:
 class TokenTensors:
     """Base of update batches: every field is a tensor (B, T) or None."""
 
-    def select(self, rows: Sequence[int]) -> "TokenTensors":
+    def select(self, rows: Sequence[int]) -> Self:
         """The same fields for these rows."""
         index = torch.as_tensor(list(rows), dtype=torch.long)
+        return self._map(lambda tensor: tensor[index])
+
+    def to(self, device: torch.device) -> Self:
+        """The same fields on a device."""
+        return self._map(lambda tensor: tensor.to(device))
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> Self:
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return type(self)(**{k: None if v is None else v[index] for k, v in values.items()})
+        return type(self)(**{k: None if v is None else change(v) for k, v in values.items()})
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,143 @@
+"""One process of a training group: its passes over micro-batches, its updates, its saves.
+
+What actor, critic and reference policy share. A rank is given all sequences and the plan of its
+micro-batches, and answers for its rows; an empty micro-batch keeps it in step with the others,
+because FSDP's collectives need every rank.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from refblend import runtime
+from refblend.config import RefblendConfig
+from refblend.config.actor_rollout_ref import FsdpConfig, TrainWorkerConfig
+from refblend.workers import distributed
+from refblend.workers.networks import LmNetwork, PaddedBatch, pad_batch
+from refblend.workers.optimization import Trainable, mean_over_steps
+from refblend.workers.shards import Shard
+from refblend.workers.types import MiniBatch, Sequences, TokenTensors
+
+Targets = TypeVar("Targets", bound=TokenTensors)
+
+
+def prepare_process(num_threads: int) -> None:
+    """Give this process its share of the CPU."""
+    runtime.configure_process(num_threads)
+    torch.set_num_threads(num_threads)
+
+
+class Rank:
+    """A process that answers for its rows of a batch.
+
+    Args:
+        fsdp: sharding, threads and precision.
+        rank: place in the group.
+        address: rendezvous of the group; unused by a single process.
+        timeout_s: deadline of the group's collectives.
+    """
+
+    network: LmNetwork
+
+    def __init__(self, fsdp: FsdpConfig, rank: int, address: str, timeout_s: float) -> None:
+        prepare_process(fsdp.num_threads)
+        distributed.init_process_group(rank, fsdp, address, timeout_s)
+        self.fsdp = fsdp
+        self.device = distributed.pick_device(fsdp)
+
+    @torch.no_grad()
+    def each_micro_batch(
+        self,
+        sequences: Sequences,
+        plan: Sequence[list[int]],
+        compute: Callable[[PaddedBatch, int], Sequence[Tensor]],
+    ) -> Shard:
+        """Compute matrices for this rank's rows, micro-batch by micro-batch.
+
+        Args:
+            sequences: the whole batch.
+            plan: row numbers of each micro-batch of this rank.
+            compute: a micro-batch and its number of rows → matrices with that many rows.
+        """
+        parts: list[list[Tensor]] = []
+        for rows in plan:
+            batch = pad_batch(sequences, rows or [0], self.device)
+            with distributed.precision(self.fsdp):
+                matrices = compute(batch, max(1, len(rows)))
+            parts.append([matrix[: len(rows)].cpu() for matrix in matrices])
+        order = [row for rows in plan for row in rows]
+        return order, tuple(torch.cat(column) for column in zip(*parts, strict=True))
+
+
+class TrainableRank(Rank, Generic[Targets]):
+    """A rank that also learns; subclasses say what to load and what to minimise."""
+
+    def __init__(
+        self,
+        config: TrainWorkerConfig,
+        run: RefblendConfig,
+        total_steps: int,
+        rank: int,
+        address: str,
+    ) -> None:
+        super().__init__(config.fsdp_config, rank, address, run.trainer.worker_timeout_s)
+        self.config = config
+        self._model = run.actor_rollout_ref.model
+        self._norm_length = float(run.data.max_response_length)
+        self._total_steps = total_steps
+        self._build(self._model.path)
+
+    def load_network(self, path: str) -> LmNetwork:
+        """The network of a model directory, on the CPU and whole."""
+        raise NotImplementedError
+
+    def loss(
+        self, sequences: Sequences, targets: Targets, rows: list[int], mini: MiniBatch
+    ) -> tuple[Tensor, dict[str, float]]:
+        """The additive share of these rows in the mini-batch's loss, and additive figures."""
+        raise NotImplementedError
+
+    def update(
+        self,
+        sequences: Sequences,
+        targets: Targets,
+        mini_batches: Sequence[MiniBatch],
+        training_step: int,
+    ) -> dict[str, float]:
+        """One optimiser step a mini-batch; the mean of their figures, without the role's prefix."""
+        return mean_over_steps(
+            [
+                self.trainable.step(
+                    mini.micro_batches,
+                    lambda rows, mini=mini: self.loss(  # type: ignore[misc]
+                        sequences, targets, rows, mini
+                    ),
+                    training_step,
+                )
+                for mini in mini_batches
+            ]
+        )
+
+    def scale(self, mini: MiniBatch) -> dict[str, Any]:
+        """The normalisers of :func:`refblend.ppo.losses.agg_loss` over the whole mini-batch."""
+        return {
+            "batch_num_tokens": mini.num_tokens,
+            "global_batch_size": mini.num_sequences,
+            "loss_scale_factor": self._norm_length,
+        }
+
+    def save(self, directory: str) -> None:
+        """Write model and optimiser."""
+        self.trainable.save(Path(directory))
+
+    def load(self, directory: str) -> None:
+        """Continue from what :meth:`save` wrote."""
+        self._build(directory)
+        self.trainable.load_optimizer(Path(directory))
+
+    def _build(self, path: str) -> None:
+        self.network = distributed.shard(self.load_network(path), self.fsdp)
+        self.trainable = Trainable(self.network, self.config, self._total_steps)
