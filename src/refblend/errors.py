@@ -53,6 +53,10 @@ class WorkerError(RefblendError):
     """A worker process failed more often than the run allows, or missed a deadline."""
 
 
+class TrainingError(RefblendError):
+    """Training has left the numbers in which it can go on."""
+
+
 class DriftError(RefblendError):
     """The sanity set says that training has gone astray (``trainer.drift_guard.stop``)."""
 

@@ -120,7 +120,6 @@ def test_the_tree_is_frozen() -> None:
         ("actor_rollout_ref.rollout.top_p=0.9", ["top_p", "Set top_p=1.0"]),
         ("actor_rollout_ref.rollout.top_k=50", ["top_k", "top_k=-1"]),
         ("actor_rollout_ref.rollout.n=1", ["adv_estimator=grpo", "rollout.n to 2"]),
-        ("algorithm.adv_estimator=remax", ["adv_estimator=remax", f"{QUALITY}.enable=false"]),
         ("actor_rollout_ref.rollout.name=sglang", ["rollout.name", "'vllm'"]),
         ("actor_rollout_ref.actor.ppo_mini_batch_size=64", ["train_batch_size=8", "Lower it"]),
         ("actor_rollout_ref.actor.use_dynamic_bsz=false", ["ppo_micro_batch_size_per_gpu"]),

@@ -11,6 +11,7 @@ as ``RolloutWorker`` (SIGKILL). Each strike happens once: a file beside the run 
 
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,15 @@ def _strike() -> None:
     if done.exists() or reached != after or steps < after:
         return
     done.touch()
+    delay = float(os.environ.get("SABOTEUR_DELAY", "0"))
+    if delay:
+        threading.Timer(delay, _hit, [target]).start()
+    else:
+        _hit(target)
+        time.sleep(0.1)
+
+
+def _hit(target: str) -> None:
     if target == "driver":
         os.kill(os.getpid(), signal.SIGKILL)
     elif target == "driver-term":
@@ -52,7 +62,6 @@ def _strike() -> None:
         for process in workers(target):
             process.kill()
             process.wait(10)
-    time.sleep(0.1)
 
 
 def workers(name: str) -> list[psutil.Process]:

@@ -14,9 +14,9 @@ import pytest
 from refblend.config import RefblendConfig
 from refblend.config.trainer import RayConfig
 from refblend.errors import DataError, ResourceError, WorkerError
-from refblend.trainer import cluster, launch, worker_set
+from refblend.trainer import cluster, launch, recovery, worker_set
 from refblend.trainer.tracking import MetricsLog
-from refblend.workers.groups import WorkerDiedError
+from refblend.workers.groups import RestartBudget, WorkerDiedError
 
 
 def test_planned_steps(tiny_config: Callable[..., RefblendConfig]) -> None:
@@ -39,7 +39,7 @@ def test_preflight_reads_everything_that_training_needs(
 def test_a_batch_above_the_data_is_refused_before_any_process_starts(
     tiny_config: Callable[..., RefblendConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launch, "ray_cluster", lambda *_: pytest.fail("a cluster was started"))
+    monkeypatch.setattr(recovery, "ray_cluster", lambda *_: pytest.fail("a cluster was started"))
     config = tiny_config("data.train_batch_size=65")
     with pytest.raises(DataError, match="train_batch_size is 65"):
         launch.train(config)
@@ -113,7 +113,7 @@ def deaths(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """``deaths(k)``: the first k attempts end with a dead worker."""
     FakeWorkers.started = FakeWorkers.stopped = 0
 
-    def start(config: RefblendConfig, total_steps: int) -> FakeWorkers:
+    def start(*_: object) -> FakeWorkers:
         FakeWorkers.started += 1
         return FakeWorkers()
 
@@ -122,14 +122,14 @@ def deaths(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
             def __init__(self, *_: object) -> None:
                 pass
 
-            def fit(self) -> None:
+            def fit(self, start: object) -> None:
                 if FakeWorkers.started <= count:
                     raise WorkerDiedError("judge", "killed")
 
-        monkeypatch.setattr(launch, "RayPPOTrainer", Trainer)
+        monkeypatch.setattr(recovery, "RayPPOTrainer", Trainer)
 
-    monkeypatch.setattr(launch, "ray_cluster", lambda *_: nullcontext())
-    monkeypatch.setattr(launch.WorkerSet, "start", start)
+    monkeypatch.setattr(recovery, "ray_cluster", lambda *_: nullcontext())
+    monkeypatch.setattr(recovery.WorkerSet, "start", start)
     return script
 
 
@@ -137,7 +137,7 @@ def deaths(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 def test_dead_workers_are_replaced(deaths, tiny_config, tmp_path: Path, count: int) -> None:
     deaths(count)
     log = MetricsLog(tmp_path / "metrics.jsonl")
-    launch._train_with_recovery(tiny_config("trainer.logger=[]"), None, log, 2)
+    recovery.train_with_recovery(tiny_config("trainer.logger=[]"), None, log, 2)
     assert FakeWorkers.started == FakeWorkers.stopped == count + 1
 
 
@@ -145,7 +145,7 @@ def test_too_many_deaths_name_the_key(deaths, tiny_config, tmp_path: Path) -> No
     deaths(99)
     log = MetricsLog(tmp_path / "metrics.jsonl")
     with pytest.raises(WorkerError, match="the judge worker died: killed") as caught:
-        launch._train_with_recovery(tiny_config("trainer.logger=[]"), None, log, 2)
+        recovery.train_with_recovery(tiny_config("trainer.logger=[]"), None, log, 2)
     assert "trainer.max_restarts" in caught.value.remedy
     assert FakeWorkers.started == FakeWorkers.stopped == 3
 
@@ -180,7 +180,7 @@ def test_a_worker_that_dies_while_starting_gives_its_resources_back(
     monkeypatch.setattr(worker_set, "WorkerGroup", Group)
     monkeypatch.setattr(worker_set.ray, "put", lambda value: value)
     with pytest.raises(WorkerDiedError, match="no memory"):
-        worker_set.WorkerSet.start(tiny_config(), 2)
+        worker_set.WorkerSet.start(tiny_config(), 2, RestartBudget(0), print)
     assert ended == ["rollout", "judge", "actor", "pools"]
 
 

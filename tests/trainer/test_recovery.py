@@ -50,20 +50,65 @@ def test_a_dead_rollout_worker_is_replaced(make_run, undisturbed) -> None:
     run = make_run()
     ended = run.train(SABOTEUR_TARGET="RolloutWorker", SABOTEUR_AFTER="2")
     assert ended.status == 0, ended.output
-    assert "starting again (1)" in ended.output
-    assert "resumed from step 2" in ended.output
+    assert "the rollout worker died" in ended.output
+    assert "it is replaced (1)" in ended.output
+    assert "resumed" not in ended.output
     assert_same(run, undisturbed)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("worker", ["JudgeWorker", "ActorWorker", "ReferenceWorker"])
+@pytest.mark.parametrize("worker", ["JudgeWorker", "ReferenceWorker", "RolloutWorker"])
 @pytest.mark.parametrize("after", [0, 2])
-def test_a_dead_worker_is_replaced(make_run, undisturbed, worker: str, after: int) -> None:
+def test_a_dead_worker_without_state_is_replaced(
+    make_run, undisturbed, worker: str, after: int
+) -> None:
     run = make_run()
     ended = run.train(SABOTEUR_TARGET=worker, SABOTEUR_AFTER=str(after))
     assert ended.status == 0, ended.output
-    assert "starting again (1)" in ended.output
+    assert "it is replaced (1)" in ended.output
+    assert "resumed" not in ended.output
     assert_same(run, undisturbed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [0, 2])
+def test_the_death_of_the_actor_sets_the_run_back(make_run, undisturbed, after: int) -> None:
+    run = make_run()
+    ended = run.train(SABOTEUR_TARGET="ActorWorker", SABOTEUR_AFTER=str(after))
+    assert ended.status == 0, ended.output
+    assert "all workers start again (1)" in ended.output
+    assert ("resumed from step 2" in ended.output) == (after == 2)
+    assert_same(run, undisturbed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("worker", ["RolloutWorker", "JudgeWorker", "ActorWorker", "driver"])
+@pytest.mark.parametrize("delay", [0.1, 0.4, 0.8])
+def test_a_death_in_any_stage_loses_nothing(
+    make_run, undisturbed, worker: str, delay: float
+) -> None:
+    """Where the strike falls depends on the machine; that nothing is lost must not."""
+    run = make_run("trainer.total_training_steps=4")
+    ended = run.train(SABOTEUR_TARGET=worker, SABOTEUR_AFTER="0", SABOTEUR_DELAY=str(delay))
+    if worker == "driver":
+        assert ended.status == -signal.SIGKILL, ended.output
+        ended = run.train()
+    assert ended.status == 0, ended.output
+    assert_same(run, undisturbed)
+
+
+@pytest.mark.slow
+def test_a_judge_that_misses_its_deadline_is_replaced_and_counted(make_run) -> None:
+    run = make_run(
+        "algorithm.ref_quality_score.scoring.timeout_s=0.001", "trainer.total_training_steps=1"
+    )
+    ended = run.train()
+    assert ended.status == 0, ended.output
+    assert "the judge worker did not answer within 0.001 s" in ended.output
+    step = run.metrics()[1]
+    assert step["incidents/judge_error"] == 16
+    assert step["actor/ref_quality/valid_rate"] == 0
+    assert step["actor/ref_quality/score_mean"] == 0.5
 
 
 @pytest.mark.slow

@@ -8,12 +8,14 @@ import pytest
 import torch
 
 from refblend.config import RefblendConfig
-from refblend.config.algorithm import RefQualityScoreConfig
+from refblend.config.algorithm import RefQualityScoreConfig, ReprAlignConfig
+from refblend.errors import TrainingError
 from refblend.ppo.kl import make_kl_controller
 from refblend.scoring.result import JudgeResult
-from refblend.trainer.batch import Rollout, Scores
+from refblend.trainer.batch import GreedyResponses, Rollout, Scores
 from refblend.trainer.shaping import (
     Moment,
+    add_alignment_bonus,
     blend,
     judge_figures,
     penalise_kl,
@@ -62,9 +64,11 @@ FIRST = Moment(1, 10)
 
 
 def run(settings=None, seed=0, moment=FIRST, **kwargs):
-    return blend(
+    blended = blend(
         settings or config(), rollout(), scores(**kwargs), moment, np.random.default_rng(seed)
     )
+    assert blended.baselines is None
+    return blended.rewards, blended.figures
 
 
 def close(a, b) -> None:
@@ -248,3 +252,54 @@ def test_reward_length_correlation() -> None:
     mean = reward_length_correlation(MASK * 0.5 / MASK.sum(-1, keepdim=True), MASK)
     assert mean == {} or abs(mean[key]) < 1.0
     assert reward_length_correlation(MASK[:, :1], torch.ones(3, 1)) == {}
+
+
+def test_greedy_baselines_are_blended_like_the_samples() -> None:
+    """By hand: w = 0.18; Σ_t R' of a response of 2 tokens and of an empty one, by placement."""
+    greedy = GreedyResponses(["a", ""], [2, 0])
+    judged = replace(
+        scores(),
+        greedy_rule=torch.tensor([1.0, 1.0]),
+        greedy_quality=[JudgeResult(0.5, True, "text"), JudgeResult(0.9, True, "text")],
+    )
+    for placement, total in (("per_token", 1.0), ("terminal", 0.5), ("per_token_mean", 0.5)):
+        found = blend(
+            config(placement=placement),
+            replace(rollout(), greedy=greedy),
+            judged,
+            FIRST,
+            np.random.default_rng(0),
+        )
+        assert found.baselines is not None
+        close(found.baselines, [0.82 + 0.18 * total, 0.0])
+    off = blend(
+        config(enable=False),
+        replace(rollout(), greedy=greedy),
+        judged,
+        FIRST,
+        np.random.default_rng(0),
+    )
+    assert off.baselines is not None
+    close(off.baselines, [1.0, 0.0])
+
+
+@pytest.mark.parametrize("entropy", [math.nan, math.inf])
+@pytest.mark.parametrize("enable", [True, False])
+def test_an_entropy_that_is_not_finite_stops_with_a_remedy(entropy: float, enable: bool) -> None:
+    with pytest.raises(TrainingError, match="step 1: the actor's average entropy") as caught:
+        run(config(enable=enable), entropy=entropy)
+    assert "learning rate" in caught.value.remedy
+
+
+def test_the_alignment_bonus_needs_a_similarity_and_enough_entropy() -> None:
+    settings = ReprAlignConfig(enable=True, weight=0.3, entropy_high_threshold=0.4)
+    rewards = torch.ones(3, 3) * MASK
+    unchanged, figures = add_alignment_bonus(settings, rewards, rollout(), scores(), 1)
+    assert figures == {}
+    close(unchanged, rewards.tolist())
+    similar = replace(scores(), alignment=torch.tensor([1.0, 0.5, -1.0]))
+    given, figures = add_alignment_bonus(settings, rewards, rollout(), similar, 1)
+    close(given, [[1.1, 1.1, 1.1], [1.15, 0, 0], [0.85, 0.85, 0]])
+    assert figures["actor/repr_align/weight"] == pytest.approx(0.3)
+    certain = replace(scores(entropy=0.2), alignment=torch.tensor([1.0, 0.5, -1.0]))
+    close(add_alignment_bonus(settings, rewards, rollout(), certain, 1)[0], rewards.tolist())

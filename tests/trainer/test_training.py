@@ -279,9 +279,7 @@ def test_gae_with_a_critic_that_warms_up(make_run: Callable) -> None:
     ["rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "remax"],
 )
 def test_the_other_estimators(make_run: Callable, estimator: str) -> None:
-    # ReMax takes its baseline from the rule reward, so it goes without a blend.
-    blend = f"algorithm.ref_quality_score.enable={str(estimator != 'remax').lower()}"
-    run = make_run(f"algorithm.adv_estimator={estimator}", blend, "trainer.total_training_steps=2")
+    run = make_run(f"algorithm.adv_estimator={estimator}", "trainer.total_training_steps=2")
     ended = run.train()
     assert ended.status == 0, ended.output
     for record in run.metrics():

@@ -60,6 +60,9 @@ class ScoringConfig(Section):
     max_invalid_rate: Fraction = 0.9
     """The run stops when more scores than this are invalid over ``invalid_window`` steps."""
     invalid_window: PositiveInt = 5
+    timeout_s: PositiveFloat | None = None
+    """Deadline of the judge for a batch; past it the judge is replaced and the batch's samples
+    have no valid score. Null: ``trainer.worker_timeout_s``."""
     resource_pool: Literal["global_pool", "judge_pool"] = "global_pool"
     """``judge_pool``: a placement group of its own (spec, experiment F)."""
     max_model_len: PositiveInt | None = None

@@ -86,12 +86,6 @@ class RefblendConfig(Section):
             raise ValueError(
                 "algorithm.adv_estimator=gae needs a critic: set critic.enable=null or true"
             )
-        if estimator == "remax" and self.algorithm.ref_quality_score.enable:
-            raise ValueError(
-                "algorithm.adv_estimator=remax takes the rule reward of the greedy response as its "
-                "baseline, which a blended reward would not match: set "
-                "algorithm.ref_quality_score.enable=false, or use another estimator"
-            )
         if estimator in ("grpo", "rloo") and self.actor_rollout_ref.rollout.n < 2:
             raise ValueError(
                 f"algorithm.adv_estimator={estimator} compares the responses of a prompt: "

@@ -45,7 +45,9 @@ class TrainerConfig(Section):
     """Steps between dumps of all responses with their scores to ``rollouts/``; 0: never."""
     logger: list[Literal["console", "tensorboard"]] = ["console", "tensorboard"]
     max_restarts: NonNegativeInt = 2
-    """Times that dead workers are replaced and the step repeated before the run gives up."""
+    """Times that dead workers are replaced before the run gives up. Judge, rollout engine and
+    reference policy are replaced alone and their call repeated; the loss of actor or critic sets
+    the run back to its last checkpoint."""
     worker_timeout_s: PositiveFloat = 600.0
     """Deadline of every wait for a worker."""
     energy: bool = True

@@ -27,6 +27,16 @@ class PromptBatch:
 
 
 @dataclass(frozen=True)
+class GreedyResponses:
+    """The greedy response to each of P prompts: ReMax's baseline, judged like a sample."""
+
+    texts: list[str]
+    """(P,) decoded, special tokens removed."""
+    lengths: list[int]
+    """(P,) tokens."""
+
+
+@dataclass(frozen=True)
 class Rollout:
     """The actor's responses."""
 
@@ -39,8 +49,8 @@ class Rollout:
     """(B, T)"""
     log_probs: Tensor
     """(B, T) under the engine's sampling distribution."""
-    baseline_texts: list[str] | None = None
-    """(B,) greedy response to each row's prompt (ReMax)."""
+    greedy: GreedyResponses | None = None
+    """Only for estimators with a greedy baseline."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +69,10 @@ class Scores:
     """(B, T) log-probs of the reference policy."""
     values: Tensor | None = None
     """(B, T) of the critic."""
-    baselines: Tensor | None = None
-    """(B,) rule reward of the greedy responses (ReMax)."""
+    greedy_rule: Tensor | None = None
+    """(P,) rule reward of the greedy responses."""
+    greedy_quality: list[JudgeResult] | None = None
+    """(P,) the judge's results on them."""
     alignment: Tensor | None = None
     """(B,) cosine similarity to the gold solution (alignment bonus)."""
 

@@ -209,6 +209,12 @@ class CheckpointManager:
         step = -max(known)[1]
         return CheckpointRef(step, self.path(step))
 
+    def discard_after(self, step: int) -> None:
+        """Remove the checkpoints of later steps: they belong to a course since abandoned."""
+        for later in self.steps():
+            if later > step:
+                self._remove(later)
+
     def clean(self) -> None:
         """Remove the temporary directories and files that a killed save left behind."""
         if self.root.is_dir():
@@ -232,10 +238,8 @@ class CheckpointManager:
         _fsync(self.root)
 
     def _prune(self, newest: int) -> None:
-        """Remove what the policy does not keep, and later steps of a course since abandoned."""
-        for step in self.steps():
-            if step > newest:
-                self._remove(step)
+        """Remove what the policy does not keep."""
+        self.discard_after(newest)
         steps = self.steps()
         keep = set(steps[-self.keep_last :])
         best = self.best() if self.keep_best else None

@@ -2,7 +2,6 @@
 
 import logging
 import math
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from typing import Any
 from refblend.config import RefblendConfig
 from refblend.data.dataset import PromptSampler
 from refblend.energy import EnergyMeter
-from refblend.errors import ModelError, ResourceError, WorkerError
+from refblend.errors import ModelError, ResourceError
 from refblend.files import read_json, write_json
 from refblend.ppo.estimators import get_advantage
 from refblend.provenance import (
@@ -25,14 +24,10 @@ from refblend.provenance import (
 from refblend.rewards.rule import RuleReward
 from refblend.rollout.base import check_model_dir
 from refblend.scoring.templates import load_templates
-from refblend.trainer.checkpoint import CheckpointManager
-from refblend.trainer.cluster import ray_cluster, terminate_cleanly
+from refblend.trainer.cluster import terminate_cleanly
 from refblend.trainer.datasets import RunData, load_run_data
-from refblend.trainer.ray_trainer import RayPPOTrainer
-from refblend.trainer.tracking import MetricsLog, TrackerContext, Trackers, read_metrics
-from refblend.trainer.worker_set import WorkerSet
-from refblend.workers.groups import WorkerDiedError
-from refblend.workers.resource_pools import plan_pools, totals
+from refblend.trainer.recovery import train_with_recovery
+from refblend.trainer.tracking import MetricsLog, read_metrics
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +57,7 @@ def train(config: RefblendConfig) -> dict[str, Any]:
         start = time.monotonic()
         with _energy(config, run_dir) as meter:
             log = MetricsLog(run_dir / "metrics.jsonl")
-            _train_with_recovery(config, data, log, total_steps)
+            train_with_recovery(config, data, log, total_steps)
         energy = meter.stop().as_dict() if meter else None
         write_json(run_dir / "provenance.json", finish(record, time.monotonic() - start, energy))
         summary = summarise_run(run_dir, total_steps)
@@ -119,56 +114,6 @@ def planned_steps(config: RefblendConfig, num_prompts: int) -> int:
     if config.trainer.total_training_steps is not None:
         return config.trainer.total_training_steps
     return config.trainer.total_epochs * (num_prompts // config.data.train_batch_size)
-
-
-def _train_with_recovery(
-    config: RefblendConfig, data: RunData, log: MetricsLog, total_steps: int
-) -> None:
-    """Train; when a worker dies, start all workers again and continue from the last checkpoint.
-
-    A step depends on nothing but the checkpoint and the seeds, so what is repeated gives the
-    same numbers as an undisturbed run.
-    """
-    run_dir = Path(config.trainer.default_local_dir)
-    checkpoints = CheckpointManager(
-        run_dir / "checkpoints", config.trainer.max_ckpt_to_keep, config.trainer.keep_best
-    )
-    if config.trainer.resume_mode == "disable":
-        # A recovery within this call still resumes, but never from an earlier call's checkpoint.
-        shutil.rmtree(checkpoints.root, ignore_errors=True)
-    label = f"{run_dir.parent.name}/{run_dir.name}"
-    with ray_cluster(config.ray, *totals(plan_pools(config))):
-        for attempt in range(config.trainer.max_restarts + 1):
-            context = TrackerContext(run_dir, total_steps, _reached(checkpoints), label)
-            with Trackers(config.trainer.logger, context) as trackers:
-                try:
-                    with _workers(config, total_steps) as workers:
-                        trainer = RayPPOTrainer(
-                            config, data, workers, checkpoints, log, trackers, total_steps
-                        )
-                        trainer.fit()
-                    return
-                except WorkerDiedError as error:
-                    reason = str(error)
-                    trackers.message(f"{reason}; starting again ({attempt + 1})")
-    raise WorkerError(
-        f"{reason}; it was replaced {config.trainer.max_restarts} times",
-        "Look for the cause (memory?); call again to resume, or raise trainer.max_restarts.",
-    )
-
-
-def _reached(checkpoints: CheckpointManager) -> int:
-    found = checkpoints.latest_valid()
-    return found.step if found else 0
-
-
-@contextmanager
-def _workers(config: RefblendConfig, total_steps: int) -> Iterator[WorkerSet]:
-    workers = WorkerSet.start(config, total_steps)
-    try:
-        yield workers
-    finally:
-        workers.shutdown()
 
 
 @contextmanager

@@ -7,12 +7,15 @@ import psutil
 import torch
 from torch import Tensor
 
+from refblend.config import RefblendConfig
 from refblend.ppo.metrics import explained_variance
 from refblend.trainer.batch import Advantages, Rollout, Scores
 
 
 def spread(prefix: str, values: Tensor) -> dict[str, float]:
-    """Mean, largest and smallest value of a non-empty tensor."""
+    """Mean, largest and smallest value; nothing for no values (all responses empty)."""
+    if values.numel() == 0:
+        return {}
     return {
         f"{prefix}/mean": float(values.float().mean()),
         f"{prefix}/max": float(values.max()),
@@ -42,6 +45,13 @@ def data_metrics(
         if explained is not None:
             figures["critic/vf_explained_var"] = explained
     return figures
+
+
+def training_devices(config: RefblendConfig) -> int:
+    """GPUs of actor and rollout engine, by which throughput is divided; 1 on the CPU."""
+    models = config.actor_rollout_ref
+    fsdp = models.actor.fsdp_config
+    return max(1, round(fsdp.world_size * fsdp.num_gpus_per_worker + models.rollout.num_gpus))
 
 
 def memory_metrics() -> dict[str, float]:

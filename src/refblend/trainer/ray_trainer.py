@@ -8,12 +8,7 @@
 * A step leaves no hidden state: a run is its checkpoint, its configuration and its seed.
 """
 
-import contextlib
-import json
 import logging
-import math
-import time
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +16,7 @@ import torch
 
 from refblend.config import RefblendConfig
 from refblend.data.dataset import PromptSampler
-from refblend.files import atomic_path
+from refblend.data.schema import PromptRow
 from refblend.ppo.blending import (
     blend_rewards,
     compute_avg_response_entropy,
@@ -36,20 +31,35 @@ from refblend.ppo.weights import (
     entropy_to_weight_linear,
     entropy_to_weight_piecewise,
 )
-from refblend.rewards.alignment import alignment_bonus, alignment_weight, cosine_similarity
-from refblend.rewards.rule import RuleReward
+from refblend.rewards.alignment import cosine_similarity
+from refblend.rewards.rule import RewardResult, RuleReward
 from refblend.rollout.base import Generation, GenerationRequest
 from refblend.scoring.result import InvalidRateGuard, JudgeResult
 from refblend.seeding import derive_generator, derive_seed
-from refblend.trainer.batch import Advantages, PromptBatch, Rollout, Scores
-from refblend.trainer.checkpoint import CheckpointManager, write_state
+from refblend.trainer.batch import Advantages, GreedyResponses, PromptBatch, Rollout, Scores
+from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef, write_state
 from refblend.trainer.datasets import RunData
 from refblend.trainer.drift import DriftGuard
-from refblend.trainer.metrics import data_metrics, memory_metrics, timing_metrics
-from refblend.trainer.shaping import Moment, blend, penalise_kl, reward_length_correlation
+from refblend.trainer.metrics import (
+    data_metrics,
+    memory_metrics,
+    timing_metrics,
+    training_devices,
+)
+from refblend.trainer.rollout_dump import write_rollouts
+from refblend.trainer.shaping import (
+    Blended,
+    Moment,
+    add_alignment_bonus,
+    blend,
+    penalise_kl,
+    reward_length_correlation,
+)
+from refblend.trainer.step_record import StepRecord
 from refblend.trainer.tracking import MetricsLog, Trackers
 from refblend.trainer.validation import validation_metrics, validation_requests
 from refblend.trainer.worker_set import WorkerSet
+from refblend.workers.groups import Pending
 from refblend.workers.shards import as_log_probs, merge_shards
 from refblend.workers.types import PolicyTargets, Sequences, ValueTargets, pad_rows, response_mask
 
@@ -110,24 +120,25 @@ class RayPPOTrainer:
         scoring = config.algorithm.ref_quality_score.scoring
         self.invalid_guard = InvalidRateGuard(scoring.max_invalid_rate, scoring.invalid_window)
         self.drift = DriftGuard(config.trainer.drift_guard)
-        self._metrics: dict[str, float] = {}
-        self._seconds: dict[str, float] = {}
+        self.record = StepRecord()
 
-    def fit(self) -> None:
-        """Train from the restored state to the last step."""
-        self.restore()
+    def fit(self, start: CheckpointRef | None = None) -> None:
+        """Train from a checkpoint, or from the beginning, to the last step."""
+        self.restore(start)
         if self.step == 0 and self.config.trainer.val_before_train:
-            self._record(0, self.validate())
+            self._write(0, self.validate())
         while self.step < self.total_steps:
-            self._metrics, self._seconds = {}, {}
-            with self._timed("step"):
+            self.record = StepRecord()
+            with self.record.timed("step"):
                 prompts = self.next_prompts()
                 rollout = self.generate(prompts)
                 scores = self.score(prompts, rollout)
-                rewards = self.blend(rollout, scores)
-                rewards = self.penalise_kl(rewards, rollout, scores)
+                blended = self.blend(rollout, scores)
+                rewards = self.penalise_kl(blended.rewards, rollout, scores)
                 rewards = self.add_alignment_bonus(rewards, rollout, scores)
-                advantages = self.estimate_advantages(rewards, prompts, rollout, scores)
+                advantages = self.estimate_advantages(
+                    rewards, blended.baselines, prompts, rollout, scores
+                )
                 self.update_critic(rollout, scores, advantages)
                 self.update_actor(rollout, scores, advantages)
                 self.push_weights()
@@ -165,7 +176,7 @@ class RayPPOTrainer:
                 GenerationRequest(ids, longest, temperature=0.0)
                 for ids in prompts.prompt_ids[:: rollout.n]
             ]
-        with self._timed("gen"):
+        with self.record.timed("gen"):
             answers = self.workers.generate(requests, version=self.step)
         sampled, greedy = answers[: len(prompts.uids)], answers[len(prompts.uids) :]
         sequences = Sequences(prompts.prompt_ids, [a.token_ids for a in sampled])
@@ -176,8 +187,11 @@ class RayPPOTrainer:
             finished=[a.finish_reason == "stop" for a in sampled],
             response_mask=mask,
             log_probs=pad_rows([a.log_probs for a in sampled], mask.shape[1]),
-            baseline_texts=[self.data.decode(a.token_ids) for a in greedy for _ in range(rollout.n)]
-            or None,
+            greedy=GreedyResponses(
+                [self.data.decode(a.token_ids) for a in greedy], [len(a.token_ids) for a in greedy]
+            )
+            if greedy
+            else None,
         )
 
     def score(self, prompts: PromptBatch, rollout: Rollout) -> Scores:
@@ -188,48 +202,54 @@ class RayPPOTrainer:
         critic, reference = workers.critic, workers.reference
         values = critic and workers.forward(critic, "compute_values", sequences)
         ref = reference and workers.forward(reference, "compute_log_prob", sequences)
-        with self._timed("reward"):
-            results = [
-                self.reward(row.data_source, text, row.ground_truth, row.extra)
-                for row, text in zip(prompts.rows, rollout.texts, strict=True)
-            ]
-            baselines = [
-                self.reward(row.data_source, text, row.ground_truth, row.extra).score
-                for row, text in zip(prompts.rows, rollout.baseline_texts or [], strict=False)
-            ]
+        with self.record.timed("reward"):
+            results = self._rule(prompts.rows, rollout.texts)
+            greedy = self._rule(self._once(prompts.rows), self._greedy(rollout))
         strict = self.reward.method == "strict"
+        verdicts = self._judgements(judging, rows + len(greedy))
         scores = Scores(
             rule=torch.tensor([r.score for r in results]),
             accuracy=torch.tensor([r.acc_strict if strict else r.acc_flexible for r in results]),
+            quality=verdicts and verdicts[:rows],
             old=as_log_probs(old.results(), rows),
             reference=as_log_probs(ref.results(), rows).log_probs if ref else None,
             values=merge_shards(values.results(), rows)[0] if values else None,
-            quality=judging.result() if judging else None,
-            baselines=torch.tensor(baselines) if baselines else None,
+            greedy_rule=torch.tensor([r.score for r in greedy]) if greedy else None,
+            greedy_quality=verdicts and verdicts[rows:],
             alignment=self._alignment(prompts, rollout),
         )
         waits = {"old_log_prob": old, "ref": ref, "values": values, "ref_quality_score": judging}
-        self._seconds |= {name: wait.seconds for name, wait in waits.items() if wait}
+        self.record.seconds |= {name: wait.seconds for name, wait in waits.items() if wait}
         correction = self.config.algorithm.rollout_correction
-        self._metrics |= mismatch_metrics(
-            rollout.log_probs, scores.old.log_probs, rollout.response_mask, correction.threshold
+        self.record.add(
+            mismatch_metrics(
+                rollout.log_probs, scores.old.log_probs, rollout.response_mask, correction.threshold
+            )
         )
-        if scores.quality is not None:
-            assert workers.judge is not None, "it gave the scores"
-            self._metrics |= workers.judge.call("last_call").result().metrics()
-            self.invalid_guard.update(scores.quality)
         return scores
 
-    def _compute_ref_quality_score(self, prompts: PromptBatch, rollout: Rollout) -> Any:
+    def _compute_ref_quality_score(self, prompts: PromptBatch, rollout: Rollout) -> Pending | None:
         """Launch the judge on all responses (spec, 2.3); None when no judge runs."""
         if self.workers.judge is None:
             return None
-        seeds = [
-            derive_seed(self.seed, "judge", self.step + 1, uid, k)
-            for uid, k in zip(prompts.uids, prompts.sample_index, strict=True)
-        ]
+        greedy = self._greedy(rollout)
+        n = self.config.actor_rollout_ref.rollout.n
         questions = [row.question for row in prompts.rows]
-        return self.workers.judge_responses(questions, rollout.texts, seeds)
+        places = list(zip(prompts.uids, prompts.sample_index, strict=True))
+        if greedy:
+            questions += self._once(questions)
+            places += [(uid, n) for uid in self._once(prompts.uids)]
+        seeds = [derive_seed(self.seed, "judge", self.step + 1, uid, k) for uid, k in places]
+        return self.workers.judge_responses(questions, [*rollout.texts, *greedy], seeds)
+
+    def _judgements(self, judging: Pending | None, count: int) -> list[JudgeResult] | None:
+        """Wait for the judge, and stop the run when too many scores are invalid."""
+        if judging is None:
+            return None
+        verdicts, call = self.workers.judgements(judging, count)
+        self.record.add(call.metrics())
+        self.invalid_guard.update(verdicts)
+        return verdicts
 
     def _alignment(self, prompts: PromptBatch, rollout: Rollout) -> torch.Tensor | None:
         """Cosine between the reference model's states of the response and the gold solution."""
@@ -244,60 +264,69 @@ class RayPPOTrainer:
         ]
         return cosine_similarity(*(merge_shards(p.results(), rows)[0] for p in pending))
 
-    def blend(self, rollout: Rollout, scores: Scores) -> torch.Tensor:
-        """avg_entropy → w → R' = (1 − w)R + wQ; (B, T)."""
+    def _rule(self, rows: list[PromptRow], texts: list[str]) -> list[RewardResult]:
+        """The rule reward of each text; none for no texts."""
+        return [
+            self.reward(row.data_source, text, row.ground_truth, row.extra)
+            for row, text in zip(rows if texts else [], texts, strict=True)
+        ]
+
+    def _once(self, values: list[Any]) -> list[Any]:
+        """One value a prompt of a list with one a sample."""
+        return values[:: self.config.actor_rollout_ref.rollout.n]
+
+    @staticmethod
+    def _greedy(rollout: Rollout) -> list[str]:
+        return rollout.greedy.texts if rollout.greedy else []
+
+    def blend(self, rollout: Rollout, scores: Scores) -> Blended:
+        """avg_entropy → w → R' = (1 − w)R + wQ."""
         control = derive_generator(self.seed, "judge control", self.step + 1)
         moment = Moment(self.step + 1, self.total_steps)
-        quality = self.config.algorithm.ref_quality_score
-        rewards, figures = blend(quality, rollout, scores, moment, control)
-        self._metrics |= figures
-        return rewards
+        blended = blend(self.config.algorithm.ref_quality_score, rollout, scores, moment, control)
+        self.record.add(blended.figures)
+        return blended
 
     def penalise_kl(self, rewards: torch.Tensor, rollout: Rollout, scores: Scores) -> torch.Tensor:
         """R'' = R' − βKL."""
         rewards, figures = penalise_kl(self.config, rewards, rollout, scores, self.kl_controller)
-        self._metrics |= figures
+        self.record.add(figures)
         return rewards
 
     def add_alignment_bonus(
         self, rewards: torch.Tensor, rollout: Rollout, scores: Scores
     ) -> torch.Tensor:
         """The optional entropy-triggered bonus, spread over the response tokens."""
-        if scores.alignment is None:
-            return rewards
         config = self.config.algorithm.repr_align
-        weight = alignment_weight(
-            compute_avg_response_entropy(scores.old.entropy, rollout.response_mask),
-            self.step + 1,
-            config.weight,
-            config.weight_warmup_steps,
-            config.entropy_high_threshold,
-        )
-        self._metrics |= {
-            "actor/repr_align/weight": weight,
-            "actor/repr_align/similarity": float(scores.alignment.mean()),
-        }
-        return rewards + alignment_bonus(scores.alignment, rollout.response_mask, weight)
+        rewards, figures = add_alignment_bonus(config, rewards, rollout, scores, self.step + 1)
+        self.record.add(figures)
+        return rewards
 
     def estimate_advantages(
-        self, rewards: torch.Tensor, prompts: PromptBatch, rollout: Rollout, scores: Scores
+        self,
+        rewards: torch.Tensor,
+        baselines: torch.Tensor | None,
+        prompts: PromptBatch,
+        rollout: Rollout,
+        scores: Scores,
     ) -> Advantages:
         """Advantages and returns by the configured estimator."""
         algorithm = self.config.algorithm
-        with self._timed("adv"):
+        n = self.config.actor_rollout_ref.rollout.n
+        with self.record.timed("adv"):
             advantages, returns = self.estimator(
                 AdvantageInputs(
                     token_level_rewards=rewards,
                     response_mask=rollout.response_mask,
                     index=prompts.uids,
                     values=scores.values,
-                    reward_baselines=scores.baselines,
+                    reward_baselines=None if baselines is None else baselines.repeat_interleave(n),
                     gamma=algorithm.gamma,
                     lam=algorithm.lam,
                     norm_adv_by_std_in_grpo=algorithm.norm_adv_by_std_in_grpo,
                 )
             )
-        self._metrics |= reward_length_correlation(rewards, rollout.response_mask)
+        self.record.add(reward_length_correlation(rewards, rollout.response_mask))
         return Advantages(rewards, advantages, returns)
 
     def update_critic(self, rollout: Rollout, scores: Scores, advantages: Advantages) -> None:
@@ -305,9 +334,9 @@ class RayPPOTrainer:
         if scores.values is None:
             return
         targets = ValueTargets(rollout.response_mask, scores.values, advantages.returns)
-        with self._timed("update_critic"):
+        with self.record.timed("update_critic"):
             figures = self.workers.update_critic(rollout.sequences, targets, self.step + 1)
-        self._take("critic", figures)
+        self.record.add_update("critic", figures)
 
     def update_actor(self, rollout: Rollout, scores: Scores, advantages: Advantages) -> None:
         """One round of policy updates, once the critic is warmed up."""
@@ -325,13 +354,13 @@ class RayPPOTrainer:
                 rollout.log_probs, old, mask, correction.mode, correction.threshold
             ),
         )
-        with self._timed("update_actor"):
+        with self.record.timed("update_actor"):
             figures = self.workers.update_actor(rollout.sequences, targets, self.step + 1)
-        self._take("actor", figures)
+        self.record.add_update("actor", figures)
 
     def push_weights(self) -> None:
         """The engine samples the next step with the updated weights."""
-        with self._timed("update_weights"):
+        with self.record.timed("update_weights"):
             self.workers.push_weights(version=self.step + 1)
 
     # --- after the step ----------------------------------------------------------------------
@@ -340,30 +369,27 @@ class RayPPOTrainer:
         self, prompts: PromptBatch, rollout: Rollout, scores: Scores, advantages: Advantages
     ) -> None:
         """Validate, save and record, each by its schedule."""
-        trainer = self.config.trainer
-        self._metrics |= data_metrics(
-            rollout, scores, advantages, self.config.data.max_response_length
+        trainer, record = self.config.trainer, self.record
+        record.add(data_metrics(rollout, scores, advantages, self.config.data.max_response_length))
+        record.add(
+            {
+                "training/global_step": float(self.step),
+                "training/epoch": float(self.sampler.epoch),
+            }
         )
-        self._metrics |= {
-            "training/global_step": float(self.step),
-            "training/epoch": float(self.sampler.epoch),
-        }
-        for name in ("oom", "nonfinite", "overlength"):
-            self._metrics.setdefault(f"incidents/{name}", 0.0)
         last = self.step == self.total_steps
-        if last or (trainer.test_freq > 0 and self.step % trainer.test_freq == 0):
-            with self._timed("testing"):
-                self._metrics |= self.validate()
-        if trainer.rollout_dump_freq and (self.step % trainer.rollout_dump_freq == 0 or last):
-            self._dump(prompts, rollout, scores)
-        if trainer.save_freq and (
-            last or (trainer.save_freq > 0 and self.step % trainer.save_freq == 0)
-        ):
-            with self._timed("save_checkpoint"):
+        if last or _due(self.step, trainer.test_freq):
+            with record.timed("testing"):
+                record.add(self.validate())
+        if trainer.rollout_dump_freq and (last or _due(self.step, trainer.rollout_dump_freq)):
+            path = self.run_dir / "rollouts" / f"{self.step}.jsonl"
+            write_rollouts(path, self.step, prompts, rollout, scores)
+        if trainer.save_freq and (last or _due(self.step, trainer.save_freq)):
+            with record.timed("save_checkpoint"):
                 self.save()
-        devices = max(1, round(sum(self._gpus())))
-        self._metrics |= timing_metrics(self._seconds, rollout, devices) | memory_metrics()
-        self._record(self.step, self._metrics)
+        record.add(timing_metrics(record.seconds, rollout, training_devices(self.config)))
+        record.add(memory_metrics())
+        self._write(self.step, record.metrics)
 
     def validate(self) -> dict[str, float]:
         """Accuracy and reward on the validation and sanity sets; feeds the drift guard."""
@@ -393,43 +419,23 @@ class RayPPOTrainer:
             }
             write_state(staged, state, metric=self._headline())
 
-    def restore(self) -> None:
-        """Continue from the newest valid checkpoint (or the one named), or start at step 0."""
-        path = self.config.trainer.resume_from_path
-        if self.config.trainer.resume_mode == "resume_path":
-            found = self.checkpoints.resolve("resume_path", Path(path) if path else None)
-        else:
-            found = self.checkpoints.latest_valid()
-        if found is not None:
-            state = self.checkpoints.load_state(found)
+    def restore(self, start: CheckpointRef | None) -> None:
+        """Continue from a checkpoint; None: begin at step 0."""
+        if start is not None:
+            state = self.checkpoints.load_state(start)
             self.step = int(state["step"])
             self.sampler.load_state_dict(state["sampler"])
             self.kl_controller.load_state_dict(state["kl_controller"])
             self.drift.load_state_dict(state["drift"])
             self.invalid_guard.load_state_dict(state["invalid_window"])
-            self.workers.load(found)
+            self.workers.load(start)
             self.workers.push_weights(version=self.step)
             self.trackers.message(f"resumed from step {self.step}")
-        self.log.truncate_after(self.step if found else -1)
+        self.log.truncate_after(self.step if start else -1)
 
     # --- helpers -----------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def _timed(self, name: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        self._seconds[name] = time.perf_counter() - start
-
-    def _take(self, role: str, figures: dict[str, float]) -> None:
-        """Enter a worker's figures under its role, incidents under theirs."""
-        oom = figures.pop("oom")
-        lost = 0.0 if math.isfinite(figures["grad_norm"]) else 1.0
-        for name, value in (("oom", oom), ("nonfinite", lost)):
-            key = f"incidents/{name}"
-            self._metrics[key] = self._metrics.get(key, 0.0) + value
-        self._metrics |= {f"{role}/{name}": value for name, value in figures.items()}
-
-    def _record(self, step: int, metrics: dict[str, float]) -> None:
+    def _write(self, step: int, metrics: dict[str, float]) -> None:
         odd = self.log.append(step, metrics)
         if odd:
             logger.warning("step %d: not finite, recorded as null: %s", step, ", ".join(odd))
@@ -437,35 +443,11 @@ class RayPPOTrainer:
 
     def _headline(self) -> float | None:
         """The metric by which the best checkpoint is kept."""
-        names = [n for n in sorted(self._metrics) if n.startswith("val-core/")]
+        names = [n for n in sorted(self.record.metrics) if n.startswith("val-core/")]
         chosen = [n for n in names if n.endswith("/acc/mean@1") and "sanity" not in n]
-        return self._metrics[chosen[0]] if chosen else None
+        return self.record.metrics[chosen[0]] if chosen else None
 
-    def _gpus(self) -> list[float]:
-        models = self.config.actor_rollout_ref
-        fsdp = models.actor.fsdp_config
-        return [fsdp.world_size * fsdp.num_gpus_per_worker, models.rollout.num_gpus]
 
-    def _dump(self, prompts: PromptBatch, rollout: Rollout, scores: Scores) -> None:
-        """All responses of the step with their judgements, one JSON object a line."""
-        judged: Sequence[JudgeResult | None] = scores.quality or [None] * len(rollout.texts)
-        with atomic_path(self.run_dir / "rollouts" / f"{self.step}.jsonl") as temporary:
-            lines = [
-                {
-                    "step": self.step,
-                    "uid": prompts.uids[i],
-                    "sample": prompts.sample_index[i],
-                    "question": prompts.rows[i].question,
-                    "response": rollout.texts[i],
-                    "reward": float(scores.rule[i]),
-                    "acc": float(scores.accuracy[i]),
-                    "length": rollout.sequences.response_lengths[i],
-                    "judge_score": verdict.score if verdict else None,
-                    "judge_valid": verdict.valid if verdict else None,
-                    "judge_path": verdict.path if verdict else None,
-                    "judge_raw": verdict.raw if verdict else None,
-                }
-                for i, verdict in enumerate(judged)
-            ]
-            text = "\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
-            temporary.write_text(text + "\n", encoding="utf-8")
+def _due(step: int, frequency: int) -> bool:
+    """Whether something that is done every so many steps is due; never when not positive."""
+    return frequency > 0 and step % frequency == 0

@@ -3,6 +3,7 @@
 Pure: tensors and configuration in, tensors and figures out.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,8 @@ import torch
 from torch import Tensor
 
 from refblend.config import RefblendConfig
-from refblend.config.algorithm import RefQualityScoreConfig
+from refblend.config.algorithm import RefQualityScoreConfig, ReprAlignConfig
+from refblend.errors import TrainingError
 from refblend.ppo.blending import (
     blend_rewards,
     compute_avg_response_entropy,
@@ -22,8 +24,10 @@ from refblend.ppo.blending import (
 from refblend.ppo.kl import KLController, apply_kl_penalty, kl_penalty, mean_sequence_kl
 from refblend.ppo.metrics import correlation, expected_calibration_error, roc_auc
 from refblend.ppo.weights import WeightParams, counterfactual_weights, weight_for
+from refblend.rewards.alignment import alignment_bonus, alignment_weight
 from refblend.scoring.result import JudgeResult, summarise
 from refblend.trainer.batch import Rollout, Scores
+from refblend.workers.types import response_mask
 
 PREFIX = "actor/ref_quality"
 
@@ -41,14 +45,28 @@ def rule_matrix(rule: Tensor, response_mask: Tensor) -> Tensor:
     return expand_quality(rule, response_mask, "terminal")
 
 
+@dataclass(frozen=True)
+class Blended:
+    """The outcome of :func:`blend`."""
+
+    rewards: Tensor
+    """(B, T) R' of the samples."""
+    baselines: Tensor | None
+    """(P,) Σ_t R' of the greedy responses, where there are any."""
+    figures: dict[str, float]
+    """``actor/ref_quality/*``"""
+
+
 def blend(
     config: RefQualityScoreConfig,
     rollout: Rollout,
     scores: Scores,
     moment: Moment,
     control: np.random.Generator,
-) -> tuple[Tensor, dict[str, float]]:
+) -> Blended:
     """R' = (1 − w)R + wQ with w from the actor's average entropy; R where blending is off.
+
+    Greedy baselines are blended with the same w, so that ReMax subtracts like from like.
 
     Args:
         config: ``algorithm.ref_quality_score``.
@@ -57,48 +75,67 @@ def blend(
         moment: for schedules and warm-ups.
         control: randomness of the control arms.
 
-    Returns:
-        (B, T) and the ``actor/ref_quality/*`` figures.
+    Raises:
+        TrainingError: the average entropy is not finite.
     """
-    mask = rollout.response_mask
-    rewards = rule_matrix(scores.rule, mask)
-    entropy = float(compute_avg_response_entropy(scores.old.entropy, mask))
+    entropy = float(compute_avg_response_entropy(scores.old.entropy, rollout.response_mask))
+    if not math.isfinite(entropy):
+        raise TrainingError(
+            f"step {moment.step}: the actor's average entropy is {entropy}: its log-probs are not "
+            "finite",
+            "Lower the learning rate or grad_clip and resume from an earlier checkpoint.",
+        )
     figures = {f"{PREFIX}/avg_entropy": entropy}
-    if not config.enable:
-        return rewards, figures
-    params = WeightParams(
-        max_weight=config.max_weight,
-        entropy_high_threshold=config.entropy_high_threshold,
-        entropy_low_threshold=config.entropy_low_threshold,
-        exp_k=config.exp_k,
-        schedule=config.schedule,
-        schedule_warmup_share=config.schedule_warmup_share,
-        max_weight_warmup_steps=config.max_weight_warmup_steps,
-    )
-    at = (entropy, moment.step, moment.total_steps, params)
-    weight = weight_for(config.strategy, *at)
-    counterfactual = counterfactual_weights(*at)
-    quality, weights = _quality(config, scores, weight, control)
-    figures |= {f"{PREFIX}/weight": weight}
-    figures |= {f"{PREFIX}/counterfactual/{name}": w for name, w in counterfactual.items()}
-    figures |= judge_figures(scores.quality, scores.accuracy) if scores.quality else {}
-    blended = blend_rewards(rewards, expand_quality(quality, mask, config.placement), mask, weights)
-    return blended, figures
+    weight = 0.0
+    if config.enable:
+        params = WeightParams(
+            max_weight=config.max_weight,
+            entropy_high_threshold=config.entropy_high_threshold,
+            entropy_low_threshold=config.entropy_low_threshold,
+            exp_k=config.exp_k,
+            schedule=config.schedule,
+            schedule_warmup_share=config.schedule_warmup_share,
+            max_weight_warmup_steps=config.max_weight_warmup_steps,
+        )
+        at = (entropy, moment.step, moment.total_steps, params)
+        weight = weight_for(config.strategy, *at)
+        counterfactual = counterfactual_weights(*at)
+        figures |= {f"{PREFIX}/weight": weight}
+        figures |= {f"{PREFIX}/counterfactual/{name}": w for name, w in counterfactual.items()}
+        figures |= judge_figures(scores.quality, scores.accuracy) if scores.quality else {}
+
+    def blended(rule: Tensor, quality: list[JudgeResult] | None, mask: Tensor) -> Tensor:
+        rewards = rule_matrix(rule, mask)
+        if not config.enable:
+            return rewards
+        values, weights = _quality(config, quality, len(rule), weight, control)
+        return blend_rewards(rewards, expand_quality(values, mask, config.placement), mask, weights)
+
+    rewards = blended(scores.rule, scores.quality, rollout.response_mask)
+    baselines = None
+    if rollout.greedy is not None:
+        assert scores.greedy_rule is not None, "scored with the samples"
+        mask = response_mask(rollout.greedy.lengths)
+        baselines = blended(scores.greedy_rule, scores.greedy_quality, mask).sum(-1)
+    return Blended(rewards, baselines, figures)
 
 
 def _quality(
-    config: RefQualityScoreConfig, scores: Scores, weight: float, control: np.random.Generator
+    config: RefQualityScoreConfig,
+    results: Sequence[JudgeResult] | None,
+    count: int,
+    weight: float,
+    control: np.random.Generator,
 ) -> tuple[Tensor, float | Tensor]:
     """The scores (B,) to blend, and the weight: one number, or one a row."""
     scoring = config.scoring
-    if scoring.control == "random" or scores.quality is None:
-        return random_scores(len(scores.rule), control), weight
-    quality = torch.tensor([r.score for r in scores.quality], dtype=torch.float32)
+    if scoring.control == "random" or results is None:
+        return random_scores(count, control), weight
+    quality = torch.tensor([r.score for r in results], dtype=torch.float32)
     if scoring.control == "shuffled":
         return shuffle_scores(quality, control), weight
     if scoring.on_failure == "rule_reward":
-        valid = torch.tensor([float(r.valid) for r in scores.quality])
-        return quality, weight * valid
+        return quality, weight * torch.tensor([float(r.valid) for r in results])
     return quality, weight
 
 
@@ -134,6 +171,26 @@ def penalise_kl(
     penalised = apply_kl_penalty(rewards, kl, rollout.response_mask, controller.value)
     controller.update(current, n_steps=len(rewards))
     return penalised, figures
+
+
+def add_alignment_bonus(
+    config: ReprAlignConfig, rewards: Tensor, rollout: Rollout, scores: Scores, step: int
+) -> tuple[Tensor, dict[str, float]]:
+    """R'' plus the entropy-triggered bonus; R'' where no similarity was measured."""
+    if scores.alignment is None:
+        return rewards, {}
+    weight = alignment_weight(
+        compute_avg_response_entropy(scores.old.entropy, rollout.response_mask),
+        step,
+        config.weight,
+        config.weight_warmup_steps,
+        config.entropy_high_threshold,
+    )
+    figures = {
+        "actor/repr_align/weight": weight,
+        "actor/repr_align/similarity": float(scores.alignment.mean()),
+    }
+    return rewards + alignment_bonus(scores.alignment, rollout.response_mask, weight), figures
 
 
 def reward_length_correlation(rewards: Tensor, response_mask: Tensor) -> dict[str, float]:

@@ -1,8 +1,9 @@
 """All worker groups of a run, and the calls that the stages make on them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import ray
 
@@ -10,6 +11,8 @@ from refblend.config import RefblendConfig
 from refblend.config.actor_rollout_ref import TrainWorkerConfig
 from refblend.errors import WorkerError
 from refblend.rollout.base import Generation, GenerationRequest
+from refblend.scoring.judge import CallStats, failed_results
+from refblend.scoring.result import JudgeResult
 from refblend.trainer.checkpoint import CheckpointRef
 from refblend.workers import batching
 from refblend.workers.distributed import free_address
@@ -20,7 +23,13 @@ from refblend.workers.fsdp_workers import (
     ReferenceWorker,
     RolloutWorker,
 )
-from refblend.workers.groups import Pending, WorkerGroup
+from refblend.workers.groups import (
+    Pending,
+    Replacement,
+    RestartBudget,
+    WorkerGroup,
+    WorkerTimeoutError,
+)
 from refblend.workers.resource_pools import ResourcePools, plan_pools
 from refblend.workers.types import MiniBatch, PolicyTargets, Sequences, ValueTargets
 
@@ -37,46 +46,84 @@ class WorkerSet:
     reference: WorkerGroup | None
     judge: WorkerGroup | None
 
+    version: int = 0
+    """The step whose weights the rollout engine holds; 0: those it started with."""
+
     @classmethod
-    def start(cls, config: RefblendConfig, total_steps: int) -> "WorkerSet":
+    def start(
+        cls,
+        config: RefblendConfig,
+        total_steps: int,
+        budget: RestartBudget,
+        notify: Callable[[str], None],
+    ) -> "WorkerSet":
         """Start all processes at once and wait until each is ready.
+
+        Args:
+            config: the resolved configuration.
+            total_steps: last training step, for the learning rate.
+            budget: how often workers may be replaced.
+            notify: tells the user of a replacement.
 
         Raises:
             ResourceError: the cluster cannot hold them.
             WorkerDiedError: one died while starting.
         """
-        pools = ResourcePools(plan_pools(config), config.ray.start_timeout_s)
-        timeout = config.trainer.worker_timeout_s
+        deadline, timeout = config.ray.start_timeout_s, config.trainer.worker_timeout_s
+        pools = ResourcePools(plan_pools(config), deadline)
         shared = ray.put(config)
 
-        def training(role: str, worker: type, threads: int) -> WorkerGroup:
-            size, address = len(pools.places(role)), free_address()
-            arguments = [(shared, total_steps, rank, address) for rank in range(size)]
-            return WorkerGroup(role, worker, pools, threads, timeout, arguments)
+        def ranks(role: str) -> Callable[[], list[tuple[Any, ...]]]:
+            def arguments() -> list[tuple[Any, ...]]:
+                address = free_address()
+                return [(shared, total_steps, i, address) for i in range(len(pools.places(role)))]
 
-        def engine(role: str, worker: type, threads: int) -> WorkerGroup:
-            return WorkerGroup(role, worker, pools, threads, timeout, [(shared,)])
+            return arguments
+
+        def replaced(prepare: Callable[[], None] = lambda: None) -> Replacement:
+            return Replacement(budget, prepare, notify, deadline)
+
+        def restore_weights() -> None:
+            if workers.version:
+                workers.push_weights(workers.version)
 
         models = config.actor_rollout_ref
         scoring = config.algorithm.ref_quality_score.scoring
         # Engines start slowest, so they are launched first.
-        rollout = engine("rollout", RolloutWorker, models.rollout.num_threads)
-        judge = engine("judge", JudgeWorker, scoring.num_threads) if config.use_judge else None
-        actor = training("actor", ActorWorker, models.actor.fsdp_config.num_threads)
-        critic = (
-            training("critic", CriticWorker, config.critic.fsdp_config.num_threads)
-            if config.use_critic
-            else None
+        rollout = WorkerGroup(
+            "rollout",
+            RolloutWorker,
+            pools,
+            models.rollout.num_threads,
+            timeout,
+            lambda: [(shared,)],
+            replaced(restore_weights),
         )
-        reference = (
-            training("ref", ReferenceWorker, models.ref.fsdp_config.num_threads)
-            if config.use_reference
-            else None
-        )
+        judge = critic = reference = None
+        if config.use_judge:
+            judge = WorkerGroup(
+                "judge",
+                JudgeWorker,
+                pools,
+                scoring.num_threads,
+                scoring.timeout_s or timeout,
+                lambda: [(shared,)],
+                replaced(),
+            )
+        threads = models.actor.fsdp_config.num_threads
+        actor = WorkerGroup("actor", ActorWorker, pools, threads, timeout, ranks("actor"))
+        if config.use_critic:
+            threads = config.critic.fsdp_config.num_threads
+            critic = WorkerGroup("critic", CriticWorker, pools, threads, timeout, ranks("critic"))
+        if config.use_reference:
+            threads = models.ref.fsdp_config.num_threads
+            reference = WorkerGroup(
+                "ref", ReferenceWorker, pools, threads, timeout, ranks("ref"), replaced()
+            )
         workers = cls(config, pools, actor, rollout, critic, reference, judge)
         try:
             for group in workers.groups():
-                group.ready(config.ray.start_timeout_s)
+                group.ready(deadline)
         except BaseException:
             # Their resources would stay reserved, and the next attempt would wait for them.
             workers.shutdown()
@@ -112,10 +159,26 @@ class WorkerSet:
     def judge_responses(
         self, questions: Sequence[str], responses: Sequence[str], seeds: Sequence[int]
     ) -> Pending:
-        """Launch the judge; resolves to a list of results."""
+        """Launch the judge on all responses; see :meth:`judgements`."""
         assert self.judge is not None, "launched only when configured"
         arguments = (list(questions), list(responses), list(seeds))
         return self.judge.call("generate_quality_score", *arguments)
+
+    def judgements(self, pending: Pending, count: int) -> tuple[list[JudgeResult], CallStats]:
+        """Wait for the judge: one result a response, and the call's figures.
+
+        A judge that misses its deadline is replaced, and its samples are failures, not zeros.
+
+        Raises:
+            WorkerError: the judge had to be replaced too often.
+        """
+        assert self.judge is not None, "launched only when configured"
+        try:
+            return pending.result(), self.judge.call("last_call").result()
+        except WorkerTimeoutError as error:
+            self.judge.replace(error)
+            invalid = self.config.algorithm.ref_quality_score.invalid_score
+            return failed_results(count, str(error), invalid), CallStats()
 
     def forward(self, group: WorkerGroup, method: str, sequences: Sequences) -> Pending:
         """Launch a forward pass over all sequences; resolves to one shard a rank."""
@@ -178,6 +241,7 @@ class WorkerSet:
 
     def push_weights(self, version: int) -> None:
         """Give the actor's weights to the rollout engine."""
+        self.version = version
         # Every rank takes part in gathering; rank 0's answer stays in shared memory.
         references = self.actor.call("full_weights").references
         self.rollout.call("load_weights", references[0], version).result()

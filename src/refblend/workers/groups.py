@@ -1,7 +1,8 @@
 """Ray at the edge: processes for the plain workers, dispatch to ranks, waits with deadlines."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import ray
@@ -14,59 +15,53 @@ from refblend.workers.resource_pools import ResourcePools
 
 
 class WorkerDiedError(Exception):
-    """A worker process is gone; the trainer may replace it and repeat the step."""
+    """A worker process is gone."""
 
     def __init__(self, role: str, cause: str) -> None:
         super().__init__(f"the {role} worker died: {cause}")
         self.role = role
 
 
-class Pending:
-    """Remote calls under way, with the role that answers and the time they were launched."""
+class WorkerTimeoutError(WorkerError):
+    """A worker did not answer before its deadline."""
 
-    def __init__(
-        self,
-        role: str,
-        references: Sequence[Any],
-        timeout_s: float,
-        remedy: str = "Raise trainer.worker_timeout_s, or lower the batch or the lengths.",
-    ) -> None:
-        self.role = role
-        self.references = list(references)
-        """One object reference a rank."""
-        self._timeout_s = timeout_s
-        self._remedy = remedy
-        self._launched = time.monotonic()
-        self.seconds = 0.0
-        """From launch to the answer, once it was waited for."""
 
-    def results(self) -> list[Any]:
-        """Wait for all ranks.
+class RestartBudget:
+    """How often workers may be replaced before a run gives up (``trainer.max_restarts``)."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.spent = 0
+
+    def spend(self, error: Exception) -> None:
+        """Account for one replacement.
 
         Raises:
-            WorkerDiedError: a process is gone.
-            WorkerError: the deadline passed; names the key to change.
-            RefblendError: what the worker itself raised for the user.
+            WorkerError: the limit was reached before.
         """
-        try:
-            answers = ray.get(self.references, timeout=self._timeout_s)
-        except GetTimeoutError:
+        if self.spent >= self._limit:
             raise WorkerError(
-                f"the {self.role} worker did not answer within {self._timeout_s:g} s",
-                self._remedy,
-            ) from None
-        except RayActorError as error:
-            raise WorkerDiedError(self.role, _cause(error)) from None
-        except RayTaskError as error:
-            if isinstance(error.cause, RefblendError):
-                raise error.cause from None
-            raise
-        self.seconds = time.monotonic() - self._launched
-        return answers
+                f"{error}; workers were replaced {self.spent} times",
+                "Look for the cause (memory?); call again to resume, or raise trainer.max_restarts",
+            ) from error
+        self.spent += 1
 
-    def result(self) -> Any:
-        """The answer of rank 0."""
-        return self.results()[0]
+
+def _wait(role: str, references: Sequence[Any], timeout_s: float, remedy: str) -> list[Any]:
+    """The answers of all ranks, with Ray's errors turned into ours."""
+    try:
+        answers: list[Any] = ray.get(list(references), timeout=timeout_s)
+    except GetTimeoutError:
+        raise WorkerTimeoutError(
+            f"the {role} worker did not answer within {timeout_s:g} s", remedy
+        ) from None
+    except RayActorError as error:
+        raise WorkerDiedError(role, _cause(error)) from None
+    except RayTaskError as error:
+        if isinstance(error.cause, RefblendError):
+            raise error.cause from None
+        raise
+    return answers
 
 
 def _cause(error: RayActorError) -> str:
@@ -75,8 +70,64 @@ def _cause(error: RayActorError) -> str:
     return lines[-1] if "creation task" in lines[0] else lines[0]
 
 
+class Pending:
+    """A call under way on all ranks of a group; made by :meth:`WorkerGroup.call`."""
+
+    def __init__(self, group: "WorkerGroup", launch: Callable[[], list[Any]]) -> None:
+        self._group = group
+        self._launch = launch
+        self._launched = time.monotonic()
+        self._generation = group.generation
+        self.references = launch()
+        """One object reference a rank."""
+        self.seconds = 0.0
+        """From launch to the answer, once it was waited for."""
+
+    def results(self) -> list[Any]:
+        """Wait for all ranks; where the group can be replaced, a death repeats the call.
+
+        Raises:
+            WorkerDiedError: a process is gone, and its state with it.
+            WorkerTimeoutError: the deadline passed; names the key to change.
+            RefblendError: what the worker itself raised for the user, or too many replacements.
+        """
+        while True:
+            try:
+                answers = self._group.wait(self.references)
+            except WorkerDiedError as error:
+                # Another call may have replaced the group since this one was launched.
+                if self._generation == self._group.generation:
+                    self._group.replace(error)
+                self._generation = self._group.generation
+                self.references = self._launch()
+            else:
+                self.seconds = time.monotonic() - self._launched
+                return answers
+
+    def result(self) -> Any:
+        """The answer of rank 0."""
+        return self.results()[0]
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """How the dead processes of a group are replaced."""
+
+    budget: RestartBudget
+    prepare: Callable[[], None]
+    """Brings fresh processes to where the lost ones were."""
+    notify: Callable[[str], None]
+    """Tells the user."""
+    start_timeout_s: float
+
+
 class WorkerGroup:
-    """All ranks of one role, each a Ray actor in its place of a resource pool."""
+    """All ranks of one role, each a Ray actor in its place of a resource pool.
+
+    A group whose processes hold nothing that cannot be made again (judge, rollout engine,
+    reference policy) is given a ``replacement``: when one dies, all are started afresh and the
+    call under way is repeated. Without one :class:`WorkerDiedError` reaches the caller.
+    """
 
     def __init__(
         self,
@@ -85,7 +136,8 @@ class WorkerGroup:
         pools: ResourcePools,
         num_threads: int,
         timeout_s: float,
-        arguments: Sequence[Sequence[Any]],
+        arguments: Callable[[], Sequence[Sequence[Any]]],
+        replacement: Replacement | None = None,
     ) -> None:
         """Launch the processes without waiting for them (see :meth:`ready`).
 
@@ -95,21 +147,32 @@ class WorkerGroup:
             pools: where its ranks stand.
             num_threads: CPU threads of each process.
             timeout_s: deadline of every call.
-            arguments: constructor arguments of each rank.
+            arguments: makes the constructor arguments of each rank, anew for each start.
+            replacement: how to go on after a death; None: the state of the group is lost.
         """
         self.role = role
+        self.generation = 0
+        """How often the group was replaced."""
+        self._pools = pools
         self._timeout_s = timeout_s
-        remote = ray.remote(worker)
-        environment = {"env_vars": runtime.process_environment(num_threads)}
+        self._arguments = arguments
+        self._replacement = replacement
+        self._environment = {"env_vars": runtime.process_environment(num_threads)}
+        self._remote = ray.remote(worker)
+        self._launch()
+
+    def _launch(self) -> None:
         self._ranks: list[ActorHandle] = [
-            remote.options(
+            self._remote.options(
                 num_cpus=bundle.cpus,
                 num_gpus=bundle.gpus,
                 max_restarts=0,
-                runtime_env=environment,
+                runtime_env=self._environment,
                 scheduling_strategy=place,
             ).remote(*args)
-            for (bundle, place), args in zip(pools.places(role), arguments, strict=True)
+            for (bundle, place), args in zip(
+                self._pools.places(self.role), self._arguments(), strict=True
+            )
         ]
 
     @property
@@ -119,22 +182,47 @@ class WorkerGroup:
 
     def ready(self, timeout_s: float) -> None:
         """Wait until every rank is up."""
-        references = [rank.__ray_ready__.remote() for rank in self._ranks]
         remedy = "Raise ray.start_timeout_s, or start fewer runs at once."
-        Pending(self.role, references, timeout_s, remedy).results()
+        references = [rank.__ray_ready__.remote() for rank in self._ranks]
+        _wait(self.role, references, timeout_s, remedy)
+
+    def wait(self, references: Sequence[Any]) -> list[Any]:
+        """Wait for calls on this group; errors as in :meth:`Pending.results`."""
+        remedy = "Raise trainer.worker_timeout_s, or lower the batch or the lengths."
+        return _wait(self.role, references, self._timeout_s, remedy)
+
+    def replace(self, error: Exception) -> None:
+        """Start all ranks afresh after ``error``.
+
+        Raises:
+            Exception: ``error`` itself, where the group cannot be replaced.
+            WorkerError: too many replacements.
+        """
+        how = self._replacement
+        if how is None:
+            raise error
+        how.budget.spend(error)
+        how.notify(f"{error}; it is replaced ({how.budget.spent}) and the call repeated")
+        self.kill()
+        self.generation += 1
+        self._launch()
+        self.ready(how.start_timeout_s)
+        how.prepare()
 
     def call(self, method: str, *arguments: Any) -> Pending:
         """Call a method with the same arguments on every rank, without waiting."""
-        references = [getattr(rank, method).remote(*arguments) for rank in self._ranks]
-        return Pending(self.role, references, self._timeout_s)
+        return self.call_each(method, [arguments] * self.size)
 
     def call_each(self, method: str, arguments: Sequence[Sequence[Any]]) -> Pending:
         """Call a method with arguments of its own on each rank, without waiting."""
-        references = [
-            getattr(rank, method).remote(*args)
-            for rank, args in zip(self._ranks, arguments, strict=True)
-        ]
-        return Pending(self.role, references, self._timeout_s)
+
+        def launch() -> list[Any]:
+            return [
+                getattr(rank, method).remote(*args)
+                for rank, args in zip(self._ranks, arguments, strict=True)
+            ]
+
+        return Pending(self, launch)
 
     def kill(self) -> None:
         """End the processes at once."""

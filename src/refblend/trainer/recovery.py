@@ -1,0 +1,89 @@
+"""Training through the death of workers: where a run starts, and how it goes on.
+
+Judge, rollout engine and reference policy are replaced alone (:mod:`refblend.workers.groups`).
+The actor and the critic hold what was learned since the last checkpoint, so their death starts all
+workers again from there. A step depends on nothing but the checkpoint and the seeds: what is
+repeated gives the same numbers as an undisturbed run.
+"""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from refblend.config import RefblendConfig
+from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef
+from refblend.trainer.cluster import ray_cluster
+from refblend.trainer.datasets import RunData
+from refblend.trainer.ray_trainer import RayPPOTrainer
+from refblend.trainer.tracking import MetricsLog, TrackerContext, Trackers
+from refblend.trainer.worker_set import WorkerSet
+from refblend.workers.groups import RestartBudget, WorkerDiedError
+from refblend.workers.resource_pools import plan_pools, totals
+
+
+def train_with_recovery(
+    config: RefblendConfig, data: RunData, log: MetricsLog, total_steps: int
+) -> None:
+    """Train to the last step, from the checkpoint that ``trainer.resume_mode`` says.
+
+    Raises:
+        WorkerError: workers died more often than ``trainer.max_restarts`` allows; the last
+            checkpoint is valid.
+        CheckpointError: the checkpoint that was named cannot be used.
+    """
+    run_dir = Path(config.trainer.default_local_dir)
+    checkpoints = CheckpointManager(
+        run_dir / "checkpoints", config.trainer.max_ckpt_to_keep, config.trainer.keep_best
+    )
+    start = starting_point(config, checkpoints)
+    label = f"{run_dir.parent.name}/{run_dir.name}"
+    budget = RestartBudget(config.trainer.max_restarts)
+    with ray_cluster(config.ray, *totals(plan_pools(config))):
+        while True:
+            context = TrackerContext(run_dir, total_steps, start.step if start else 0, label)
+            with Trackers(config.trainer.logger, context) as trackers:
+                try:
+                    with _workers(config, total_steps, budget, trackers) as workers:
+                        RayPPOTrainer(
+                            config, data, workers, checkpoints, log, trackers, total_steps
+                        ).fit(start)
+                    return
+                except WorkerDiedError as error:
+                    budget.spend(error)
+                    trackers.message(f"{error}; all workers start again ({budget.spent})")
+            start = _newest(checkpoints.latest_valid(), start)
+
+
+def starting_point(config: RefblendConfig, checkpoints: CheckpointManager) -> CheckpointRef | None:
+    """The checkpoint to start from; later ones of an abandoned course are removed.
+
+    Raises:
+        CheckpointError: the checkpoint that was named cannot be used.
+    """
+    if config.trainer.resume_mode == "disable":
+        shutil.rmtree(checkpoints.root, ignore_errors=True)
+        return None
+    if config.trainer.resume_mode == "auto":
+        return checkpoints.latest_valid()
+    path = config.trainer.resume_from_path
+    named = checkpoints.resolve("resume_path", Path(path) if path else None)
+    assert named is not None, "resolve refuses a missing path"
+    checkpoints.discard_after(named.step)
+    return named
+
+
+def _newest(*found: CheckpointRef | None) -> CheckpointRef | None:
+    """The one with the highest step; a checkpoint named by the user may lie outside the run."""
+    return max((ref for ref in found if ref), key=lambda ref: ref.step, default=None)
+
+
+@contextmanager
+def _workers(
+    config: RefblendConfig, total_steps: int, budget: RestartBudget, trackers: Trackers
+) -> Iterator[WorkerSet]:
+    workers = WorkerSet.start(config, total_steps, budget, trackers.message)
+    try:
+        yield workers
+    finally:
+        workers.shutdown()

@@ -1,0 +1,45 @@
+"""What one training step leaves behind: its metrics, and the seconds of its stages."""
+
+import contextlib
+import math
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+INCIDENTS = ("oom", "nonfinite", "overlength")
+"""Counted by the trainer itself, so that they are there in every step."""
+
+
+@dataclass
+class StepRecord:
+    """Filled by the stages of a step in their order."""
+
+    metrics: dict[str, float] = field(
+        default_factory=lambda: {f"incidents/{name}": 0.0 for name in INCIDENTS}
+    )
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Wall time of each stage; stages that run side by side overlap."""
+
+    @contextlib.contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Measure the block as the stage ``name``."""
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - start
+
+    def add(self, metrics: Mapping[str, float]) -> None:
+        """Enter figures under their full names."""
+        self.metrics |= metrics
+
+    def add_update(self, role: str, figures: Mapping[str, float]) -> None:
+        """Enter a worker's figures of its update under its role, incidents under theirs.
+
+        Args:
+            role: ``actor`` or ``critic``.
+            figures: with ``oom`` and ``grad_norm``; a norm that is not finite is an update that
+                was skipped.
+        """
+        lost = 0.0 if math.isfinite(figures["grad_norm"]) else 1.0
+        for name, count in (("oom", figures["oom"]), ("nonfinite", lost)):
+            self.metrics[f"incidents/{name}"] += count
+        self.metrics |= {f"{role}/{name}": v for name, v in figures.items() if name != "oom"}
