@@ -2,6 +2,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refblend.workers.batching import (
+    deal_parts,
+    group_rows,
     pack_by_tokens,
     plan_micro_batches,
     split_mini_batches,
@@ -67,3 +69,75 @@ def test_mini_batches_are_consecutive(rows, size) -> None:
     minis = split_mini_batches(rows, size)
     assert [r for mini in minis for r in mini] == list(range(rows))
     assert all(len(mini) == (size or rows) for mini in minis[:-1])
+
+
+@st.composite
+def shared_batches(draw) -> tuple[list[list[int]], list[int], list[int]]:
+    """Prompts (few distinct ones), lengths of the rows, and some rows in any order."""
+    known = draw(st.lists(st.integers(1, 30), min_size=1, max_size=6))
+    distinct = [[i, *range(size)] for i, size in enumerate(known)]
+    chosen = draw(st.lists(st.sampled_from(distinct), min_size=1, max_size=40))
+    answers = draw(st.lists(st.integers(0, 30), min_size=len(chosen), max_size=len(chosen)))
+    lengths = [len(p) + a for p, a in zip(chosen, answers, strict=True)]
+    rows = draw(st.permutations(range(len(chosen))))
+    return chosen, lengths, rows[: draw(st.integers(1, len(rows)))]
+
+
+def layout_tokens(prompts, lengths, rows) -> int:
+    """Distinct tokens of a micro-batch, counted one by one."""
+    seen = set()
+    for row in rows:
+        prompt = prompts[row]
+        seen |= {("prompt", tuple(prompt), i) for i in range(len(prompt))}
+        seen |= {("response", row, i) for i in range(lengths[row] - len(prompt))}
+    return len(seen)
+
+
+@given(shared_batches(), st.integers(1, 4), st.integers(1, 200), st.none() | st.integers(1, 7))
+def test_shared_plans_keep_every_row_once_within_the_budget(batch, ranks, budget, max_rows) -> None:
+    prompts, lengths, rows = batch
+    plans = plan_micro_batches(lengths, rows, ranks, budget, max_rows, prompts)
+    assert sorted(r for plan in plans for group in plan for r in group) == sorted(rows)
+    assert len({len(plan) for plan in plans}) == 1
+    for group in (g for plan in plans for g in plan):
+        assert layout_tokens(prompts, lengths, group) <= budget or len(group) == 1
+        assert max_rows is None or len(group) <= max_rows
+
+
+@given(shared_batches(), st.integers(1, 4), st.integers(1, 200))
+@settings(max_examples=30)
+def test_shared_plans_do_not_depend_on_the_order_of_rows(batch, ranks, budget) -> None:
+    prompts, lengths, rows = batch
+    expected = plan_micro_batches(lengths, sorted(rows), ranks, budget, prompts=prompts)
+    assert plan_micro_batches(lengths, rows, ranks, budget, prompts=prompts) == expected
+
+
+@given(shared_batches(), st.integers(1, 4))
+def test_parts_are_dealt_evenly(batch, ranks) -> None:
+    prompts, lengths, rows = batch
+    shares = deal_parts(group_rows(lengths, rows, prompts, 50), ranks)
+    tokens = [sum(part.tokens for part in share) for share in shares]
+    largest = max(part.tokens for share in shares for part in share)
+    assert max(tokens) - min(tokens) <= largest
+
+
+def test_groups_stay_whole_where_the_budget_allows() -> None:
+    prompts = [[1] * 40] * 8 + [[2] * 40] * 8
+    lengths = [40 + 10] * 16
+    assert plan_micro_batches(lengths, range(16), 1, 120, prompts=prompts) == [
+        [list(range(8)), list(range(8, 16))]
+    ]
+    two = plan_micro_batches(lengths, range(16), 2, 1000, prompts=prompts)
+    assert two == [[list(range(8))], [list(range(8, 16))]]
+
+
+def test_one_prompt_is_cut_so_that_every_rank_has_work() -> None:
+    prompts = [[1] * 10] * 8
+    plans = plan_micro_batches([30] * 8, range(8), 2, 1000, prompts=prompts)
+    assert plans == [[[0, 1, 2, 3]], [[4, 5, 6, 7]]]
+
+
+def test_a_group_beyond_the_budget_is_cut() -> None:
+    prompts = [[1] * 10] * 4
+    plans = plan_micro_batches([30, 20, 30, 20], range(4), 1, 50, prompts=prompts)
+    assert plans == [[[0, 2], [1, 3]]]

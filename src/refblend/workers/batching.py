@@ -1,10 +1,15 @@
 """Cutting a batch into micro-batches of bounded tokens, the same number on every rank.
 
-Pure functions on lengths. FSDP's collectives need all ranks to do the same number of passes, so
-a rank with less work gets empty micro-batches at the end.
+Pure functions on lengths and prompts, whose result does not depend on the order of rows. FSDP's
+collectives need all ranks to do the same number of passes, so a rank with less work gets empty
+micro-batches at the end.
+
+Where the rows of a prompt share its tokens, they stay together on a rank and in a micro-batch, and
+are cut into parts only where they exceed the budget of a micro-batch or a rank's fair share.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 
 def pack_by_tokens(
@@ -51,14 +56,111 @@ def plan_micro_batches(
     ranks: int,
     max_tokens: int,
     max_rows: int | None = None,
+    prompts: Sequence[Sequence[int]] | None = None,
 ) -> list[list[list[int]]]:
-    """For each rank its micro-batches; all ranks get equally many."""
-    plans = [
-        pack_by_tokens(lengths, share, max_tokens, max_rows)
-        for share in split_over_ranks(lengths, rows, ranks)
-    ]
+    """For each rank its micro-batches; all ranks get equally many.
+
+    Args:
+        lengths: tokens of every row of the batch, prompt and response.
+        rows: the rows to plan.
+        ranks: processes of the group.
+        max_tokens: budget of a micro-batch in tokens that are computed: padding included in the
+            plain layout, a prompt counted once where its rows share it.
+        max_rows: most rows of a micro-batch; None for no bound.
+        prompts: prompt of every row, where rows of one prompt share its tokens
+            (:mod:`refblend.workers.layout`); None for the plain layout.
+    """
+    if prompts is None:
+        plans = [
+            pack_by_tokens(lengths, share, max_tokens, max_rows)
+            for share in split_over_ranks(lengths, rows, ranks)
+        ]
+    else:
+        total = sum(part.tokens for part in group_rows(lengths, rows, prompts, 2**62))
+        # A rank's share, and the prompt that cutting repeats.
+        fair = -(-total // ranks) + max(len(prompts[r]) for r in rows)
+        parts = group_rows(lengths, rows, prompts, min(max_tokens, fair), max_rows)
+        plans = [pack_parts(share, max_tokens, max_rows) for share in deal_parts(parts, ranks)]
     most = max(map(len, plans))
     return [plan + [[] for _ in range(most - len(plan))] for plan in plans]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of one prompt that are computed together."""
+
+    rows: tuple[int, ...]
+    tokens: int
+    """Tokens of the layout: the prompt once, and every response."""
+    longest: int
+    """Tokens of the longest row, to which attention pads the others."""
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Longest first; row numbers break ties."""
+        return (-self.longest, self.rows[0])
+
+
+def group_rows(
+    lengths: Sequence[int],
+    rows: Sequence[int],
+    prompts: Sequence[Sequence[int]],
+    max_tokens: int,
+    max_rows: int | None = None,
+) -> list[Part]:
+    """Rows with the same prompt, longest first, cut where a part would exceed a bound.
+
+    Each part repeats the prompt. A single row may exceed ``max_tokens``: no data are dropped.
+    """
+    of_prompt: dict[tuple[int, ...], list[int]] = {}
+    for row in sorted(rows, key=lambda r: (-lengths[r], r)):
+        of_prompt.setdefault(tuple(prompts[row]), []).append(row)
+    parts: list[Part] = []
+    for prompt, members in of_prompt.items():
+        chosen: list[int] = []
+        tokens = len(prompt)
+        for row in members:
+            more = lengths[row] - len(prompt)
+            if chosen and (tokens + more > max_tokens or len(chosen) == max_rows):
+                parts.append(Part(tuple(chosen), tokens, lengths[chosen[0]]))
+                chosen, tokens = [], len(prompt)
+            chosen.append(row)
+            tokens += more
+        parts.append(Part(tuple(chosen), tokens, lengths[chosen[0]]))
+    return parts
+
+
+def deal_parts(parts: Sequence[Part], ranks: int) -> list[list[Part]]:
+    """Each part to the rank with the fewest tokens so far, largest part first.
+
+    The ranks' token counts differ by at most the largest part.
+    """
+    shares: list[list[Part]] = [[] for _ in range(ranks)]
+    totals = [0] * ranks
+    for part in sorted(parts, key=lambda p: (-p.tokens, p.rows[0])):
+        rank = totals.index(min(totals))
+        shares[rank].append(part)
+        totals[rank] += part.tokens
+    return shares
+
+
+def pack_parts(
+    parts: Sequence[Part], max_tokens: int, max_rows: int | None = None
+) -> list[list[int]]:
+    """Fill micro-batches with parts of similar longest rows; a part's rows stay neighbours."""
+    groups: list[list[int]] = []
+    tokens = 0
+    for part in sorted(parts, key=lambda p: p.order):
+        fits = tokens + part.tokens <= max_tokens and (
+            max_rows is None or (bool(groups) and len(groups[-1]) + len(part.rows) <= max_rows)
+        )
+        if groups and fits:
+            groups[-1].extend(part.rows)
+            tokens += part.tokens
+        else:
+            groups.append(list(part.rows))
+            tokens = part.tokens
+    return groups
 
 
 def split_mini_batches(num_rows: int, mini_batch_rows: int | None) -> list[list[int]]:

@@ -1,15 +1,13 @@
 """The networks: token log-probs with entropy, and token values, on Hugging Face causal models.
 
-Sequences are padded on the right only. Under causal attention padding on the right cannot reach
-a real token, so no attention mask is passed and the fast attention path is kept; positions are
-the plain 0, 1, 2, … of every row.
+Both read hidden states through :mod:`refblend.workers.layout`, which decides how the tokens of a
+micro-batch are laid out; what the networks return does not depend on it.
 
 The head is applied to response positions only and in chunks, whose logits are computed again in
 the backward pass: peak memory grows with tokens, not with tokens × vocabulary.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -20,50 +18,28 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from refblend.ppo.entropy import log_probs_and_entropy
 from refblend.rollout.base import check_model_dir
-from refblend.workers.types import Sequences
+from refblend.workers.layout import (
+    SHARED_ATTENTION,
+    PaddedBatch,
+    hidden_states,
+    pad_batch,
+    scatter_tokens,
+)
+
+__all__ = [
+    "LmNetwork",
+    "PaddedBatch",
+    "PolicyNetwork",
+    "ValueNetwork",
+    "load_policy",
+    "load_value",
+    "pad_batch",
+    "scatter_tokens",
+    "trainable_parameters",
+]
 
 MAX_CHUNK_LOGITS = 2**24
 """Logits held at once by the head (64 MiB in float32)."""
-
-
-@dataclass(frozen=True)
-class PaddedBatch:
-    """A micro-batch: R rows, L longest sequence, N response tokens in row-major order."""
-
-    input_ids: Tensor
-    """(R, L), padded on the right with 0."""
-    rows: Tensor
-    """(N,) row of each response token."""
-    positions: Tensor
-    """(N,) position of the token *before* each response token: the one that predicts it."""
-    columns: Tensor
-    """(N,) place of each response token in its response."""
-    labels: Tensor
-    """(N,) the response tokens."""
-
-
-def pad_batch(sequences: Sequences, rows: Sequence[int], device: torch.device) -> PaddedBatch:
-    """Lay out these rows for one forward pass."""
-    chosen = sequences.select(rows)
-    width = max([1, *chosen.lengths])
-    input_ids = torch.zeros(len(rows), width, dtype=torch.long)
-    where: list[Tensor] = []
-    for i, (prompt, response) in enumerate(
-        zip(chosen.prompt_ids, chosen.response_ids, strict=True)
-    ):
-        ids = torch.as_tensor([*prompt, *response], dtype=torch.long)
-        input_ids[i, : len(ids)] = ids
-        columns = torch.arange(len(response))
-        where.append(torch.stack([torch.full_like(columns, i), columns + len(prompt) - 1, columns]))
-    row, position, column = torch.cat(where, dim=1)
-    labels = input_ids[row, position + 1]
-    return PaddedBatch(*(t.to(device) for t in (input_ids, row, position, column, labels)))
-
-
-def scatter_tokens(values: Tensor, batch: PaddedBatch, num_rows: int, width: int) -> Tensor:
-    """Token values (N,) as a zero-padded matrix (num_rows, width)."""
-    matrix = values.new_zeros(num_rows, width)
-    return matrix.index_put((batch.rows, batch.columns), values)
 
 
 class LmNetwork(nn.Module):
@@ -86,14 +62,13 @@ class PolicyNetwork(LmNetwork):
         With ``pooled``, instead the mean hidden state (R, H) of each row's response tokens and
         their number (R,). One method for both, because FSDP gathers parameters around ``forward``.
         """
-        states = self.lm.model(input_ids=batch.input_ids, use_cache=False).last_hidden_state
         if pooled:
-            of_tokens = states[batch.rows, batch.positions + 1].float()
+            states = hidden_states(self.lm, batch, batch.positions + 1).float()
             counts = torch.bincount(batch.rows, minlength=len(batch.input_ids))
-            sums = states.new_zeros(len(batch.input_ids), states.shape[-1], dtype=torch.float32)
-            sums.index_add_(0, batch.rows, of_tokens)
+            sums = states.new_zeros(len(batch.input_ids), states.shape[-1])
+            sums.index_add_(0, batch.rows, states)
             return sums / counts.clamp(min=1)[:, None], counts
-        return self._log_probs(states[batch.rows, batch.positions], batch.labels)
+        return self._log_probs(hidden_states(self.lm, batch, batch.positions), batch.labels)
 
     def _log_probs(self, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Head, log-probs and entropies of N positions, chunk by chunk."""
@@ -122,14 +97,26 @@ class ValueNetwork(LmNetwork):
 
     def forward(self, batch: PaddedBatch) -> Tensor:
         """Values (N,) in float32."""
-        states = self.lm.model(input_ids=batch.input_ids, use_cache=False).last_hidden_state
-        return self.lm.score(states[batch.rows, batch.positions]).squeeze(-1).float()
+        states = hidden_states(self.lm, batch, batch.positions)
+        return self.lm.score(states).squeeze(-1).float()
 
 
 def load_policy(
-    path: str, temperature: float, *, checkpointing: bool = False, trust_remote_code: bool = False
+    path: str,
+    temperature: float,
+    *,
+    checkpointing: bool = False,
+    trust_remote_code: bool = False,
+    shared_prefix: bool = True,
 ) -> PolicyNetwork:
     """Load a causal model in float32 from a local directory, with dropout off.
+
+    Args:
+        path: a directory in Hugging Face format.
+        temperature: of the rollout.
+        checkpointing: recompute activations in the backward pass.
+        trust_remote_code: run code that ships with the model.
+        shared_prefix: compute a prompt once for all its responses in a micro-batch.
 
     Raises:
         ModelError: the directory holds no model.
@@ -138,7 +125,7 @@ def load_policy(
     lm = AutoModelForCausalLM.from_pretrained(
         path,
         dtype=torch.float32,
-        attn_implementation="sdpa",
+        attn_implementation=_attention(shared_prefix),
         trust_remote_code=trust_remote_code,
         use_safetensors=True,
     )
@@ -146,7 +133,11 @@ def load_policy(
 
 
 def load_value(
-    path: str, *, checkpointing: bool = False, trust_remote_code: bool = False
+    path: str,
+    *,
+    checkpointing: bool = False,
+    trust_remote_code: bool = False,
+    shared_prefix: bool = True,
 ) -> ValueNetwork:
     """Load a model with a scalar head; a head that the checkpoint lacks starts at zero.
 
@@ -157,7 +148,7 @@ def load_value(
         directory,
         num_labels=1,
         dtype=torch.float32,
-        attn_implementation="sdpa",
+        attn_implementation=_attention(shared_prefix),
         trust_remote_code=trust_remote_code,
         use_safetensors=True,
         output_loading_info=True,
@@ -166,6 +157,10 @@ def load_value(
         for parameter in lm.score.parameters():
             nn.init.zeros_(parameter)
     return ValueNetwork(_without_dropout(lm, checkpointing))
+
+
+def _attention(shared_prefix: bool) -> str:
+    return SHARED_ATTENTION if shared_prefix else "sdpa"
 
 
 def _without_dropout(lm: Any, checkpointing: bool) -> Any:

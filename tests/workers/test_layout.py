@@ -1,0 +1,191 @@
+"""Sharing a prompt's tokens changes neither values nor gradients.
+
+The plain layout, itself tested against single sequences in ``test_networks.py``, is the oracle.
+"""
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from refblend.config.actor_rollout_ref import FsdpConfig
+from refblend.errors import ModelError
+from refblend.workers import distributed, layout
+from refblend.workers.layout import SHARED_ATTENTION, SharedPrefix, pad_batch
+from refblend.workers.networks import PolicyNetwork, load_policy, load_value
+from refblend.workers.types import Sequences
+
+CPU = torch.device("cpu")
+
+
+def make_sequences(groups: list[tuple[int, list[int]]], seed: int = 0) -> Sequences:
+    """Groups of (prompt tokens, tokens of each response), rows of a group side by side."""
+    rng = torch.Generator().manual_seed(seed)
+
+    def draw(count: int) -> list[int]:
+        return torch.randint(3, 400, (count,), generator=rng).tolist()
+
+    prompts, responses = [], []
+    for size, answers in groups:
+        prompt = draw(size)
+        prompts += [prompt] * len(answers)
+        responses += [draw(answer) for answer in answers]
+    return Sequences(prompts, responses)
+
+
+GROUPS = st.lists(
+    st.tuples(st.integers(1, 12), st.lists(st.integers(0, 9), min_size=1, max_size=4)),
+    min_size=1,
+    max_size=4,
+).filter(lambda groups: any(any(answers) for _, answers in groups))
+
+
+@st.composite
+def cases(draw) -> tuple[Sequences, list[int]]:
+    """A batch, and some of its rows in any order: groups of unequal sizes, torn apart."""
+    sequences = make_sequences(draw(GROUPS), draw(st.integers(0, 99)))
+    order = draw(st.permutations(range(len(sequences))))
+    rows = order[: draw(st.integers(1, len(order)))]
+    if not any(sequences.response_lengths[r] for r in rows):
+        rows = order
+    return sequences, list(rows)
+
+
+def outputs_and_gradients(network, batch, dtype=torch.float32):
+    """Every output of the network, and the gradient of a random combination of them."""
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        if isinstance(network, PolicyNetwork):
+            outputs = [*network(batch), network(batch, pooled=True)[0]]
+        else:
+            outputs = [network(batch)]
+    rng = torch.Generator().manual_seed(3)
+    loss = (
+        sum((o * torch.rand(o.shape, generator=rng)).sum() for o in outputs) / batch.labels.numel()
+    )
+    network.zero_grad()
+    loss.backward()
+    grads = {n: p.grad.clone() for n, p in network.named_parameters() if p.grad is not None}
+    return [o.detach() for o in outputs], grads
+
+
+def assert_same(ours, theirs, tolerance: float) -> None:
+    for a, b in zip(ours[0], theirs[0], strict=True):
+        torch.testing.assert_close(a, b, atol=tolerance, rtol=tolerance)
+    assert ours[1].keys() == theirs[1].keys()
+    for name in ours[1]:
+        torch.testing.assert_close(ours[1][name], theirs[1][name], atol=tolerance, rtol=tolerance)
+
+
+def load(kind: str, path, shared: bool, checkpointing: bool = False):
+    if kind == "policy":
+        return load_policy(str(path), 0.9, shared_prefix=shared, checkpointing=checkpointing)
+    network = load_value(str(path), shared_prefix=shared, checkpointing=checkpointing)
+    with torch.no_grad():
+        network.lm.score.weight.normal_(generator=torch.Generator().manual_seed(1))
+    return network
+
+
+@pytest.fixture(scope="module", params=["policy", "value"])
+def pair(request, make_tiny_model):
+    """A network in the shared and in the plain layout; outputs of a moderate size."""
+    path = make_tiny_model(0, initializer_range=0.05)
+    return load(request.param, path, True), load(request.param, path, False)
+
+
+@given(case=cases())
+@settings(max_examples=40, deadline=None)
+def test_values_and_gradients_equal_those_of_the_plain_layout(pair, case) -> None:
+    sequences, rows = case
+    batch = pad_batch(sequences, rows, CPU)
+    shared, plain = pair
+    assert_same(outputs_and_gradients(shared, batch), outputs_and_gradients(plain, batch), 1e-5)
+
+
+GROUP_SIZES = [(12, [7, 0, 3, 9]), (5, [4]), (9, [1, 1, 6])]
+
+
+def test_checkpointing_in_the_shared_layout(make_tiny_model) -> None:
+    batch = pad_batch(make_sequences(GROUP_SIZES), range(8), CPU)
+    path = make_tiny_model(0, initializer_range=0.05)
+    again = outputs_and_gradients(load("policy", path, True, checkpointing=True), batch)
+    assert_same(again, outputs_and_gradients(load("policy", path, False), batch), 1e-5)
+
+
+def test_bfloat16_differs_from_float32_as_little_as_the_plain_layout_does(pair) -> None:
+    batch = pad_batch(make_sequences(GROUP_SIZES), range(8), CPU)
+    shared, plain = pair
+    exact, _ = outputs_and_gradients(plain, batch)
+    errors = []
+    for network in (plain, shared):
+        outputs, grads = outputs_and_gradients(network, batch, torch.bfloat16)
+        assert all(g.isfinite().all() for g in grads.values())
+        errors.append(max(float((a - b).abs().max()) for a, b in zip(outputs, exact, strict=True)))
+    assert 0 < errors[1] < 2 * errors[0]
+
+
+def test_each_prompt_is_computed_once() -> None:
+    sequences = make_sequences(GROUP_SIZES)
+    shared = SharedPrefix(pad_batch(sequences, [7, 0, 4, 3, 1, 6], CPU))
+    # Responses of 6, 7, 4, 9, 0 and 1 tokens, and the prompts 12, 5 and 9.
+    assert len(shared.keep) == 6 + 7 + 4 + 9 + 0 + 1 + 12 + 5 + 9
+
+
+def test_models_that_see_less_than_the_whole_sequence_are_refused(pair) -> None:
+    module = pair[0].lm.model.layers[0].self_attn
+    heads = torch.zeros(1, 2, 5, 32)
+    with pytest.raises(ModelError, match="use_shared_prefix=false"):
+        layout.shared_attention(module, heads, heads, heads, None, sliding_window=4)
+    with pytest.raises(ModelError, match="use_shared_prefix=false"):
+        layout.shared_attention(module, heads, heads, heads, torch.ones(1, 1, 5, 5))
+
+
+def test_layers_without_transformers_attention_are_refused(make_tiny_model, monkeypatch) -> None:
+    policy = load("policy", make_tiny_model(0), True)
+    attention = policy.lm.model.layers[1].self_attn
+    monkeypatch.setattr(attention, "forward", lambda hidden_states, **_: (hidden_states, None))
+    with pytest.raises(ModelError, match="each of its 2 layers"):
+        policy(pad_batch(make_sequences(GROUP_SIZES), range(3), CPU))
+
+
+def test_saved_models_do_not_name_the_layout(make_tiny_model, tmp_path) -> None:
+    policy = load("policy", make_tiny_model(0), True)
+    assert policy.lm.config._attn_implementation == SHARED_ATTENTION
+    policy.lm.save_pretrained(tmp_path)
+    policy.lm.config.save_pretrained(tmp_path)
+    assert SHARED_ATTENTION not in (tmp_path / "config.json").read_text()
+
+
+def rank_gradients(rank: int, path: str, address: str, precision: str, folder: str) -> None:
+    """One FSDP rank: its rows forward and backward, gradients gathered and written by rank 0."""
+    fsdp = FsdpConfig(world_size=2, param_dtype=precision)
+    distributed.init_process_group(rank, fsdp, address, 60)
+    policy = distributed.shard(load("policy", path, True), fsdp)
+    rows = ([0, 1, 2, 3], [4, 5, 6, 7])[rank]
+    batch = pad_batch(make_sequences(GROUP_SIZES), rows, CPU)
+    policy(batch)[0].sum().mul(2).backward()  # FSDP averages over the ranks
+    grads = {n: p.grad.full_tensor() for n, p in policy.named_parameters()}
+    if rank == 0:
+        torch.save(grads, Path(folder) / "gradients.pt")
+    dist.destroy_process_group()
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-4), ("bfloat16", 0.1)])
+def test_gradients_of_two_ranks(
+    make_tiny_model, tmp_path, monkeypatch, precision, tolerance
+) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[2])  # the ranks import this module
+    path = make_tiny_model(0, initializer_range=0.05)
+    arguments = (str(path), distributed.free_address(), precision, str(tmp_path))
+    torch.multiprocessing.spawn(rank_gradients, arguments, nprocs=2)
+    plain = load("policy", path, False)
+    plain(pad_batch(make_sequences(GROUP_SIZES), range(8), CPU))[0].sum().backward()
+    found = torch.load(tmp_path / "gradients.pt")
+    expected = {n: p.grad for n, p in plain.named_parameters()}
+    assert found.keys() == expected.keys()
+    for name, grad in expected.items():
+        scale = float(grad.abs().max())
+        torch.testing.assert_close(found[name].float(), grad, atol=tolerance * scale, rtol=0)
