@@ -3,12 +3,10 @@
 import pandas as pd
 import pytest
 
-from refblend.errors import DataError
 from refblend.scoring.calibration import (
     RESULT_COLUMNS,
-    calibration_report,
-    check_corpus,
     discrimination,
+    figures,
     reliability_table,
     score_corpus,
     score_histogram,
@@ -47,35 +45,32 @@ def test_histogram_by_label() -> None:
 
 
 def test_figures() -> None:
-    row = discrimination(scored(ROWS)).iloc[0]
+    row = figures(scored(ROWS))
     # Pairs (right, wrong): 0.95 and 0.9 beat 0.25, 0.2 does not.
     assert row["auc"] == pytest.approx(2 / 3)
     assert row["ece"] == pytest.approx((abs(0.45 - 1) + abs(1.85 - 2)) / 4)
     assert row["valid_rate"] == row["nonzero_rate"] == 0.8
     assert row["count"] == 5
+    assert "auc_expected" not in row
+    # The expected values order the pairs fully; the invalid one does not count.
+    both = figures(scored(ROWS, expected=[0.9, 0.8, 0.1, 0.4, 0.5]))
+    assert (both["auc"], both["auc_expected"]) == (row["auc"], 1.0)
 
 
-def test_report_by_difficulty_and_length() -> None:
-    report = calibration_report(scored(ROWS * 4, difficulty=[1, 2, 3, 1, 2] * 4))
-    assert report.by_difficulty["difficulty"].tolist() == [1, 2, 3]
-    assert report.by_difficulty["count"].sum() == 20
-    assert report.by_length["count"].sum() == 20
-    assert len(report.by_length) == 4
-    assert report.by_length["length_bin"].iloc[0].startswith("0–")
-    assert set(report.tables()) == {
-        "overall",
-        "by_length",
-        "by_difficulty",
-        "reliability",
-        "histogram",
-    }
-    assert calibration_report(scored(ROWS)).by_difficulty.empty
+def test_groups_and_their_shares() -> None:
+    frame = scored(ROWS * 4, difficulty=[1, 2, 3, 1, 2] * 4)
+    table = discrimination(frame, "difficulty")
+    assert table["difficulty"].tolist() == [1, 2, 3]
+    assert table["share"].tolist() == [0.4, 0.4, 0.2]
+    lengths = discrimination(with_length_bins(frame), "length_bin")
+    assert lengths["count"].tolist() == [5, 5, 4, 6]  # quartiles 5, 10 and 14 of 0 … 19
+    assert lengths["length_bin"].iloc[0].startswith("0–")
 
 
 def test_length_bins_of_equal_lengths() -> None:
-    frame = scored(ROWS, response_chars=[7] * 5)
-    assert set(with_length_bins(frame)["length_bin"]) == {"7 characters"}
-    assert calibration_report(frame).by_length["count"].tolist() == [5]
+    frame = with_length_bins(scored(ROWS, response_chars=[7] * 5))
+    assert set(frame["length_bin"]) == {"7 characters"}
+    assert discrimination(frame, "length_bin")["count"].tolist() == [5]
 
 
 def test_score_corpus_keeps_order_and_columns(embedded, chat_tokenizer, scripted) -> None:
@@ -98,18 +93,4 @@ def test_score_corpus_keeps_order_and_columns(embedded, chat_tokenizer, scripted
     assert result["score"].tolist() == [0.9, 0.1] * 5
     assert result["mine"].tolist() == list(range(10))
     assert set(RESULT_COLUMNS) <= set(result.columns)
-    assert discrimination(result).iloc[0]["auc"] == 1.0
-
-
-@pytest.mark.parametrize(
-    ("frame", "words"),
-    [
-        (pd.DataFrame({"question": ["q"]}), "missing response, label"),
-        (pd.DataFrame({"question": [], "response": [], "label": []}), "no rows"),
-        (pd.DataFrame({"question": ["q"], "response": [None], "label": [1]}), "row 0 is not text"),
-        (pd.DataFrame({"question": ["q"], "response": ["a"], "label": [0.5]}), "neither 0 nor 1"),
-    ],
-)
-def test_what_is_no_corpus(frame: pd.DataFrame, words: str) -> None:
-    with pytest.raises(DataError, match=words):
-        check_corpus(frame)
+    assert figures(result)["auc"] == 1.0

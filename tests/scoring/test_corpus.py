@@ -5,9 +5,18 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from refblend.data.problems import Difficulty, generate_problems
 from refblend.data.schema import PromptRow
 from refblend.errors import DataError
-from refblend.scoring.corpus import KINDS, corpus_from_rows, read_responses, wrong_solution
+from refblend.models.judge_data import Pair, write_pairs
+from refblend.scoring.corpus import (
+    KINDS,
+    check_corpus,
+    corpus_from_rows,
+    read_corpus,
+    read_responses,
+    wrong_solution,
+)
 from refblend.seeding import derive_generator
 
 
@@ -46,6 +55,55 @@ def test_wrong_answers_agree_with_their_last_equation() -> None:
 def test_even_choice_of_problems() -> None:
     corpus = corpus_from_rows([row(i) for i in range(100)], kinds=("right",), max_rows=5)
     assert corpus["index"].tolist() == [0, 25, 50, 74, 99]
+
+
+def test_every_difficulty_is_there() -> None:
+    steps = [1] * 90 + [2] * 8 + [3] * 2
+    rows = [
+        PromptRow(i, "s", [], "q", "41", "3+38=41.\n#### 41", {"n_steps": n})
+        for i, n in enumerate(steps)
+    ]
+    corpus = corpus_from_rows(rows, kinds=("right",), max_rows=12)
+    assert corpus["difficulty"].value_counts().to_dict() == {1: 5, 2: 5, 3: 2}
+    assert corpus["index"].is_monotonic_increasing
+    assert corpus["index"].iloc[0] == 0
+    assert len(corpus_from_rows(rows, kinds=("right",), max_rows=1)) == 1
+
+
+def test_judge_pairs_become_a_corpus(tmp_path: Path) -> None:
+    problem = generate_problems("test", 1, 0, Difficulty(), 0.0)[0]
+    pairs = [Pair(problem, problem.solution, "gold"), Pair(problem, "", "corruption")]
+    write_pairs(tmp_path / "pairs.parquet", pairs)
+    corpus = read_corpus(tmp_path / "pairs.parquet")
+    assert corpus["label"].tolist() == [1, 0]
+    assert corpus["target"].tolist() == [1.0, 0.05]
+    assert corpus["worked"].tolist() == [True, False]
+    assert corpus["difficulty"].tolist() == [len(problem.steps)] * 2
+    assert corpus["source"].tolist() == ["gold", "corruption"]
+
+
+def test_a_users_corpus(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text('{"question": "q", "response": "1+1=2", "label": true, "id": 7}')
+    corpus = read_corpus(path)
+    assert (corpus["label"].sum(), corpus["worked"].all(), corpus["id"][0]) == (1, True, 7)
+    path.write_text('{"question": "q", "response": "a", "label": 0.7}')
+    with pytest.raises(DataError, match=r"mine\.jsonl: a label is neither 0 nor 1"):
+        read_corpus(path)
+
+
+@pytest.mark.parametrize(
+    ("frame", "words"),
+    [
+        (pd.DataFrame({"question": ["q"]}), "missing response, label"),
+        (pd.DataFrame({"question": [], "response": [], "label": []}), "no rows"),
+        (pd.DataFrame({"question": ["q"], "response": [None], "label": [1]}), "row 0 is not text"),
+        (pd.DataFrame({"question": ["q"], "response": ["a"], "label": [0.5]}), "neither 0 nor 1"),
+    ],
+)
+def test_what_is_no_corpus(frame: pd.DataFrame, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        check_corpus(frame)
 
 
 def test_errors() -> None:

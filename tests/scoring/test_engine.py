@@ -166,15 +166,39 @@ def test_measuring_commands(run_command, judge_dir, tmp_path) -> None:
         PromptRow(i, "s", [{"role": "user", "content": QUESTION}], QUESTION, "7", "12-5=7.\n#### 7")
         for i in range(4)
     ]
-    data = tmp_path / "test.parquet"
+    data, labelled = tmp_path / "test.parquet", tmp_path / "mine.jsonl"
     write_rows(data, rows)
-    for command in ("robustness", "quality", "attacks"):
-        files = ("--judge", str(judge_dir), "--data", str(data), "--out", str(tmp_path / command))
-        run_command("judge", command, *files, "--rows", "2", *TEMPLATES)
-    table = pd.read_csv(tmp_path / "robustness" / "robustness.csv").set_index("arm")
-    assert table.loc["clip_on", "overlength"] == 0
-    assert table.loc["clip_off", "overlength"] > 0
-    assert table["judge_error"].eq(0).all()
-    assert len(pd.read_csv(tmp_path / "attacks" / "attacks.csv")) == len(ATTACKS)
-    assert (tmp_path / "quality" / "by_length.csv").is_file()
-    assert len(pd.read_parquet(tmp_path / "quality" / "samples.parquet")) == 2 * 6
+    mine = [{"question": QUESTION, "response": WRONG, "label": i % 2} for i in range(6)]
+    labelled.write_text("\n".join(map(json.dumps, mine)))
+    reports = {}
+    for name, command, source in (
+        ("robustness", "robustness", ("--data", data)),
+        ("quality", "quality", ("--corpus", labelled)),
+        ("attacks", "attacks", ("--data", data)),
+        ("own_attacks", "attacks", ("--corpus", labelled)),
+    ):
+        report, samples = tmp_path / f"{name}.json", tmp_path / f"{name}.parquet"
+        files = ("--judge", judge_dir, *source, "--report", report, "--samples", samples)
+        run_command("judge", command, *map(str, files), "--rows", "2", *TEMPLATES)
+        reports[name] = json.loads(report.read_text())
+        assert samples.is_file()
+        assert reports[name]["judge"] == judge_dir.name
+        assert reports[name]["provenance"]["git"]
+    arms = pd.DataFrame(reports["robustness"]["arms"]).set_index("arm")
+    assert arms.loc["clip_on", "overlength"] == 0
+    assert arms.loc["clip_off", "overlength"] > 0
+    assert arms["judge_error"].eq(0).all()
+    assert reports["robustness"]["corpus"]["length"] == {"plain": 4, "long": 4, "very_long": 4}
+    assert set(reports["quality"]["forms"]) == {"few_shot", "compact"}
+    assert reports["quality"]["forms"]["compact"]["count"] == 2
+    table = pd.DataFrame(reports["attacks"]["attacks"])
+    assert sorted(table["attack"]) == sorted(attack.name for attack in ATTACKS)
+    assert table["lift"].is_monotonic_decreasing
+    assert reports["own_attacks"]["attacks"][0]["n"] == 1, "wrong answers only"
+
+
+@pytest.mark.parametrize("given", [(), ("--data", "a.parquet", "--corpus", "b.jsonl")])
+def test_one_source_of_responses(given, run_command, judge_dir, tmp_path) -> None:
+    files = ("--judge", str(judge_dir), "--report", str(tmp_path / "r.json"))
+    with pytest.raises(DataError, match="either --data or --corpus"):
+        run_command("judge", "quality", *files, *given)

@@ -1,13 +1,14 @@
 """The judge over one engine call: order, guards, failures, figures."""
 
+import numpy as np
 import pytest
 
 from refblend.config.algorithm import RefQualityScoreConfig, ScoringConfig
 from refblend.errors import ScoringError, WorkerError
-from refblend.rollout.base import OverlengthError
+from refblend.rollout.base import Generation, OverlengthError
 from refblend.scoring.clipping import ScoringLimits
 from refblend.scoring.judge import Judge, JudgeOptions, engine_failures, failed_results
-from refblend.scoring.result import summarise
+from refblend.scoring.result import InvalidRateGuard, summarise
 
 LIMITS = ScoringLimits(model_cap=400, tokenizer_cap=2048, max_new_tokens=32)
 LONG = "It is a warm day. " * 500
@@ -102,6 +103,54 @@ def test_errors_of_loaded_libraries_are_engine_failures() -> None:
     assert issubclass(RayActorError, engine_failures())
     assert issubclass(GetTimeoutError, engine_failures())
     assert not issubclass(TypeError, engine_failures())
+
+
+class Garbage:
+    """A judge whose weights are broken: any tokens, or none, and any log-probabilities."""
+
+    max_model_len = 400
+
+    def __init__(self, seed: int, vocabulary: int) -> None:
+        self.rng, self.vocabulary = np.random.default_rng(seed), vocabulary
+
+    def generate(self, requests):
+        answers = []
+        for request in requests:
+            size = int(self.rng.integers(0, request.max_new_tokens + 1))
+            ids = self.rng.integers(0, self.vocabulary, size).tolist()
+            likely = self.rng.choice([float("nan"), float("-inf"), -1.0, 0.0], (size, 3)).tolist()
+            top = [{i: a, 5: b, 9: c} for i, (a, b, c) in zip(ids, likely, strict=True)]
+            answers.append(Generation(ids, [float("nan")] * size, "length", 0, top))
+        return answers
+
+
+@pytest.mark.parametrize("mode", ["text", "expected"])
+@pytest.mark.parametrize("seed", range(20))
+def test_garbage_is_counted_and_never_a_silent_zero(mode, seed, embedded, chat_tokenizer) -> None:
+    engine = Garbage(seed, len(chat_tokenizer))
+    j = judge(engine, chat_tokenizer, embedded, score_mode=mode)
+    results = j.score(["q"] * 8, ["a"] * 8)
+    assert all(0.0 <= r.score <= 1.0 for r in results)
+    assert all(r.score == 0.5 for r in results if not r.valid)
+    metrics = summarise(results).metrics()
+    assert metrics["incidents/judge_invalid"] == sum(not r.valid for r in results) > 0
+
+
+def test_a_judge_in_trouble_goes_on_until_too_much_is_invalid(
+    embedded, chat_tokenizer, scripted
+) -> None:
+    """Errors, a missed deadline and babble: counted and neutral, then a clear stop."""
+    babble = scripted(chat_tokenizer, lambda p: "I cannot say")
+    errors = [RuntimeError("out of memory"), TimeoutError("30 s")]
+    j = judge(Failing(babble, errors), chat_tokenizer, embedded)
+    guard = InvalidRateGuard(max_invalid_rate=0.5, window=3)
+    steps = [j.score(["q"] * 2, ["a"] * 2) for _ in range(3)]
+    guard.update(steps[0])
+    guard.update(steps[1])
+    with pytest.raises(ScoringError, match=r"100\.0% .* \(default 2, error 4\)"):
+        guard.update(steps[2])
+    assert [r.path for step in steps for r in step] == ["error"] * 4 + ["default"] * 2
+    assert {r.score for step in steps for r in step} == {0.5}
 
 
 def test_a_defect_is_not_hidden(embedded, chat_tokenizer) -> None:

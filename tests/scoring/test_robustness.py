@@ -5,7 +5,7 @@ import pytest
 
 from refblend.scoring.clipping import ScoringLimits
 from refblend.scoring.judge import JudgeOptions
-from refblend.scoring.robustness import robustness_arms, run_robustness
+from refblend.scoring.robustness import by_length, robustness_arms, run_robustness
 
 BASE = JudgeOptions(ScoringLimits(model_cap=1024))
 CORPUS = pd.DataFrame(
@@ -70,3 +70,16 @@ def test_table(embedded, chat_tokenizer, scripted) -> None:
     assert t.loc["clip_off", "tokens_per_response"] < t.loc["few_shot", "tokens_per_response"]
     assert (t["seconds_per_response"] > 0).all()
     assert t.loc["few_shot", "tokens_per_response"] > t.loc["compact", "tokens_per_response"]
+
+
+def test_by_length(embedded, chat_tokenizer, scripted) -> None:
+    corpus = CORPUS.assign(length=["plain", "plain", "long"] * 2)
+    engine = scripted(chat_tokenizer, answer)
+    _, samples = run_robustness(engine, chat_tokenizer, embedded, corpus, BASE)
+    table = by_length(samples).set_index(["arm", "length"])
+    assert len(table) == 7 * 2
+    plain = table.loc[("clip_off", "plain"), ["responses", "overlength", "auc"]]
+    assert plain.tolist() == [4, 0, 1]
+    assert table.loc[("clip_off", "long"), ["responses", "overlength"]].tolist() == [2, 2]
+    assert table.loc[("few_shot", "long"), "clipped_rate"] == 1.0
+    assert by_length(samples.drop(columns="length")).empty

@@ -1,23 +1,21 @@
 """How good a judge is on responses whose correctness is known: tidy tables, no figures.
 
-A *corpus* is a data frame with the columns ``question``, ``response`` and ``label`` (1 right,
-0 wrong), and optionally ``difficulty`` (steps of the problem) and others, which are kept.
+A scored corpus has the corpus's columns (see :mod:`refblend.scoring.corpus`) and
+``RESULT_COLUMNS``; ``score`` is the judge's, and where ``expected`` stands beside it (the expected
+value of the score's digits) its AUC and ECE are given too.
 """
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from refblend.errors import DataError
 from refblend.ppo.metrics import correlation, expected_calibration_error, roc_auc
 from refblend.scoring.judge import Judge
 from refblend.seeding import derive_seed
 
-CORPUS_COLUMNS = ("question", "response", "label")
 RESULT_COLUMNS = (
     "score",
     "valid",
@@ -32,28 +30,6 @@ RESULT_COLUMNS = (
 )
 """Columns that scoring adds to a corpus."""
 LENGTH_BINS = 4
-
-
-def check_corpus(corpus: pd.DataFrame) -> None:
-    """Refuse a frame that is no corpus.
-
-    Raises:
-        DataError: a column is missing, a cell is empty, or a label is neither 0 nor 1.
-    """
-    missing = [c for c in CORPUS_COLUMNS if c not in corpus.columns]
-    if missing or corpus.empty:
-        raise DataError(
-            f"corpus: {'no rows' if not missing else 'missing ' + ', '.join(missing)}",
-            f"Give rows with the columns {', '.join(CORPUS_COLUMNS)}.",
-        )
-    for column in ("question", "response"):
-        bad = [i for i, value in enumerate(corpus[column]) if not isinstance(value, str)]
-        if bad:
-            raise DataError(
-                f"corpus: {column} of row {bad[0]} is not text", "Give a string in every row."
-            )
-    if not corpus["label"].isin([0, 1]).all():
-        raise DataError("corpus: a label is neither 0 nor 1", "Label right answers 1, others 0.")
 
 
 def score_corpus(
@@ -87,14 +63,14 @@ def score_corpus(
     return corpus.assign(**columns, response_chars=[len(text) for text in responses])
 
 
-def reliability_table(scored: pd.DataFrame, bins: int = 10) -> pd.DataFrame:
-    """Reliability diagram: a row a bin of [0, 1] that holds valid scores.
+def reliability_table(scored: pd.DataFrame, by: str = "score", bins: int = 10) -> pd.DataFrame:
+    """Reliability diagram of the column ``by``: a row a bin of [0, 1] that holds valid scores.
 
     Columns: ``low``, ``high`` (a score on an edge belongs to the bin above, 1 to the last),
     ``count``, ``score`` (mean), ``accuracy`` (share of right answers).
     """
     valid = scored[scored["valid"]]
-    places = np.clip(np.floor(valid["score"].to_numpy(float) * bins), 0, bins - 1).astype(int)
+    places = np.clip(np.floor(valid[by].to_numpy(float) * bins), 0, bins - 1).astype(int)
     rows = []
     for place in sorted(set(places.tolist())):
         inside = valid[places == place]
@@ -103,19 +79,19 @@ def reliability_table(scored: pd.DataFrame, bins: int = 10) -> pd.DataFrame:
                 "low": place / bins,
                 "high": (place + 1) / bins,
                 "count": len(inside),
-                "score": float(inside["score"].mean()),
+                "score": float(inside[by].mean()),
                 "accuracy": float(inside["label"].mean()),
             }
         )
     return pd.DataFrame(rows, columns=["low", "high", "count", "score", "accuracy"])
 
 
-def score_histogram(scored: pd.DataFrame, bins: int = 20) -> pd.DataFrame:
-    """Counts of valid scores by label: columns ``low``, ``high``, ``label``, ``count``."""
+def score_histogram(scored: pd.DataFrame, by: str = "score", bins: int = 20) -> pd.DataFrame:
+    """Counts of the valid values of ``by``: columns ``low``, ``high``, ``label``, ``count``."""
     edges = np.linspace(0.0, 1.0, bins + 1)
     rows = []
     for label in (0, 1):
-        chosen = scored.loc[scored["valid"] & (scored["label"] == label), "score"]
+        chosen = scored.loc[scored["valid"] & (scored["label"] == label), by]
         counts, _ = np.histogram(chosen.to_numpy(float), bins=edges)
         rows += [
             {"low": float(low), "high": float(high), "label": label, "count": int(count)}
@@ -124,36 +100,39 @@ def score_histogram(scored: pd.DataFrame, bins: int = 20) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _figures(group: pd.DataFrame) -> dict[str, Any]:
-    """Figures of one group; AUC, ECE and the correlation are over its valid scores."""
+def figures(group: pd.DataFrame) -> dict[str, Any]:
+    """Figures of one group of a scored corpus.
+
+    AUC, ECE and the correlation are over its valid scores, None where they are not defined;
+    ``nonzero_rate`` is the share that is valid and not zero.
+    """
     valid = group[group["valid"]]
-    scores, labels = valid["score"].to_numpy(float), valid["label"].to_numpy(float)
-    return {
-        "count": len(group),
-        "right": float(group["label"].mean()),
-        "auc": roc_auc(scores, labels),
-        "ece": expected_calibration_error(scores, labels),
+    labels = valid["label"].to_numpy(float)
+    row: dict[str, Any] = {"count": len(group), "right": float(group["label"].mean())}
+    for column, suffix in (("score", ""), ("expected", "_expected")):
+        if column in group:
+            scores = valid[column].to_numpy(float)
+            row[f"auc{suffix}"] = roc_auc(scores, labels)
+            row[f"ece{suffix}"] = expected_calibration_error(scores, labels)
+    lengths = valid["response_chars"].to_numpy(float)
+    return row | {
         "score_mean": float(group["score"].mean()),
         "score_std": float(group["score"].std(ddof=0)),
         "valid_rate": float(group["valid"].mean()),
         "nonzero_rate": float((group["valid"] & (group["score"] != 0)).mean()),
-        "length_correlation": correlation(scores, valid["response_chars"].to_numpy(float)),
+        "length_correlation": correlation(valid["score"].to_numpy(float), lengths),
         "new_tokens": float(group["new_tokens"].mean()),
     }
 
 
-def discrimination(scored: pd.DataFrame, by: str | None = None) -> pd.DataFrame:
-    """Count, share right, AUC, ECE, score and validity figures; a row a group.
-
-    Args:
-        scored: from :func:`score_corpus`, with labels.
-        by: a column to group by; None: one row for all. AUC is missing where a group has one
-            class only.
-    """
-    if by is None:
-        return pd.DataFrame([_figures(scored)])
-    rows = [{by: key, **_figures(group)} for key, group in scored.groupby(by, sort=True)]
-    return pd.DataFrame(rows)
+def discrimination(scored: pd.DataFrame, by: str) -> pd.DataFrame:
+    """:func:`figures` of each group of the column ``by``, with its ``share`` of all responses."""
+    return pd.DataFrame(
+        [
+            {by: key, "share": len(group) / len(scored), **figures(group)}
+            for key, group in scored.groupby(by, sort=True, observed=True)
+        ]
+    )
 
 
 def with_length_bins(scored: pd.DataFrame, bins: int = LENGTH_BINS) -> pd.DataFrame:
@@ -166,56 +145,3 @@ def with_length_bins(scored: pd.DataFrame, bins: int = LENGTH_BINS) -> pd.DataFr
     names = [f"{int(low)}–{int(high)} characters" for low, high in itertools.pairwise(quantiles)]
     ordered = pd.Categorical.from_codes(places.tolist(), categories=names, ordered=True)
     return scored.assign(length_bin=ordered)
-
-
-@dataclass(frozen=True)
-class CalibrationReport:
-    """All tables on one judge; each a tidy frame.
-
-    Attributes:
-        overall: one row, see :func:`discrimination`.
-        by_length: a row a length bin (``length_bin``).
-        by_difficulty: a row a difficulty; empty when the corpus has none.
-        reliability: see :func:`reliability_table`.
-        histogram: see :func:`score_histogram`.
-    """
-
-    overall: pd.DataFrame
-    by_length: pd.DataFrame
-    by_difficulty: pd.DataFrame
-    reliability: pd.DataFrame
-    histogram: pd.DataFrame
-
-    def tables(self) -> dict[str, pd.DataFrame]:
-        """Name → frame."""
-        return {
-            "overall": self.overall,
-            "by_length": self.by_length,
-            "by_difficulty": self.by_difficulty,
-            "reliability": self.reliability,
-            "histogram": self.histogram,
-        }
-
-
-def calibration_report(scored: pd.DataFrame) -> CalibrationReport:
-    """All tables for a scored corpus with labels.
-
-    Raises:
-        DataError: it has no labels.
-    """
-    check_corpus(scored)
-    binned = with_length_bins(scored)
-    by_length = discrimination(binned.astype({"length_bin": str}), "length_bin")
-    order = {name: i for i, name in enumerate(pd.Categorical(binned["length_bin"]).categories)}
-    by_length = by_length.sort_values("length_bin", key=lambda s: s.map(order)).reset_index(
-        drop=True
-    )
-    return CalibrationReport(
-        overall=discrimination(scored),
-        by_length=by_length,
-        by_difficulty=(
-            discrimination(scored, "difficulty") if "difficulty" in scored else pd.DataFrame()
-        ),
-        reliability=reliability_table(scored),
-        histogram=score_histogram(scored),
-    )

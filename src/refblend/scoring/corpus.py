@@ -1,8 +1,13 @@
 """The fixed corpus of responses for experiment D, judge quality and the attacks.
 
-Made from the rows of a prompt file alone, without a model: for each problem its gold solution,
-a wrong one, and long forms of both, so that every length limit bites. Correctness is known by
-construction. Files of sampled responses are read too.
+A *corpus* is a data frame with the columns ``question``, ``response`` and ``label`` (1 right,
+0 wrong), and where known ``difficulty`` (steps of the problem), ``length``, ``worked`` (the
+response shows an equation) and ``target`` (a perfect judge's score); further columns are kept.
+
+The fixed corpus is made from the rows of a prompt file alone, without a model: for each problem its
+gold solution, a wrong one, and long forms of both, so that every length limit bites. Correctness is
+known by construction. Files of sampled responses, with labels of the user's or as
+``refblend models judge-data`` writes them, are read too.
 """
 
 import json
@@ -15,6 +20,7 @@ import pandas as pd
 
 from refblend.data.schema import PromptRow
 from refblend.errors import DataError
+from refblend.models.judge_format import count_equations
 from refblend.seeding import derive_generator
 
 _FILLER = (
@@ -28,6 +34,7 @@ _NUMBER = re.compile(r"\d+")
 KINDS = ("right", "wrong", "right_long", "wrong_long", "right_very_long", "wrong_very_long")
 """Long: some 20 filler sentences; very long: some 250, more than a prompt of 768 tokens holds."""
 _FILLERS = {"long": 20, "very_long": 250}
+CORPUS_COLUMNS = ("question", "response", "label")
 
 
 def wrong_solution(solution: str, answer: str, rng: np.random.Generator) -> str:
@@ -62,11 +69,12 @@ def corpus_from_rows(
         rows: problems with gold solutions; others are left out.
         seed: of the corruptions.
         kinds: a subset of ``KINDS``.
-        max_rows: use evenly spaced problems only, at most that many.
+        max_rows: use that many problems at most, of every difficulty as many, evenly spaced.
 
     Returns:
-        ``question``, ``response``, ``label`` (1 right, 0 wrong), ``kind``, ``difficulty`` (the
-        problem's number of steps; 0 when unknown), ``index`` (the problem's).
+        ``question``, ``response``, ``label`` (1 right, 0 wrong), ``worked``, ``kind``, ``length``
+        (``plain``, ``long``, ``very_long``), ``difficulty`` (the problem's number of steps; 0 when
+        unknown), ``index`` (the problem's).
 
     Raises:
         DataError: no row has a solution, or a kind is unknown.
@@ -77,11 +85,8 @@ def corpus_from_rows(
     usable = [row for row in rows if row.solution]
     if not usable:
         raise DataError("corpus: no row has a worked solution", "Give a file with solutions.")
-    if max_rows is not None and len(usable) > max_rows:
-        places = np.linspace(0, len(usable) - 1, max_rows).round().astype(int)
-        usable = [usable[int(i)] for i in places]
     records = []
-    for row in usable:
+    for row in _of_every_difficulty(usable, max_rows):
         for kind in kinds:
             # The wrong answer is the same in all lengths, so that they differ in length only.
             rng = derive_generator(seed, "corpus", row.index, kind.split("_")[0])
@@ -94,12 +99,83 @@ def corpus_from_rows(
                     "question": row.question,
                     "response": text,
                     "label": int(right),
+                    "worked": count_equations(text) > 0,
                     "kind": kind,
-                    "difficulty": int(row.extra.get("n_steps") or 0),
+                    "length": length or "plain",
+                    "difficulty": _difficulty(row),
                     "index": row.index,
                 }
             )
     return pd.DataFrame(records)
+
+
+def spread(count: int, limit: int | None) -> list[int]:
+    """At most ``limit`` evenly spaced places out of ``count``; all when it is None."""
+    if limit is None or count <= limit:
+        return list(range(count))
+    return [int(i) for i in np.linspace(0, count - 1, limit).round()]
+
+
+def _difficulty(row: PromptRow) -> int:
+    return int(row.extra.get("n_steps") or 0)
+
+
+def _of_every_difficulty(rows: Sequence[PromptRow], limit: int | None) -> list[PromptRow]:
+    """At most ``limit`` rows in their order; rare difficulties give all they have."""
+    groups: dict[int, list[int]] = {}
+    for place, row in enumerate(rows):
+        groups.setdefault(_difficulty(row), []).append(place)
+    left = len(rows) if limit is None else limit
+    chosen: list[int] = []
+    for done, places in enumerate(sorted(groups.values(), key=len)):
+        share = left // (len(groups) - done)
+        chosen += [places[i] for i in spread(len(places), share)]
+        left -= min(len(places), share)
+    return [rows[place] for place in sorted(chosen)]
+
+
+def check_corpus(corpus: pd.DataFrame, name: str = "corpus") -> None:
+    """Refuse a frame that is no corpus; ``name`` is what the error calls it.
+
+    Raises:
+        DataError: a column is missing, a cell is empty, or a label is neither 0 nor 1.
+    """
+    missing = [c for c in CORPUS_COLUMNS if c not in corpus.columns]
+    if missing or corpus.empty:
+        raise DataError(
+            f"{name}: {'no rows' if not missing else 'missing ' + ', '.join(missing)}",
+            f"Give rows with the columns {', '.join(CORPUS_COLUMNS)}.",
+        )
+    for column in ("question", "response"):
+        bad = [i for i, value in enumerate(corpus[column]) if not isinstance(value, str)]
+        if bad:
+            raise DataError(
+                f"{name}: {column} of row {bad[0]} is not text", "Give a string in every row."
+            )
+    if not corpus["label"].isin([0, 1]).all():
+        raise DataError(f"{name}: a label is neither 0 nor 1", "Label right answers 1, others 0.")
+
+
+def read_corpus(path: str | Path) -> pd.DataFrame:
+    """A file of labelled responses as a corpus: a user's, or pairs that judges learn from.
+
+    A file of pairs has ``right`` and ``steps`` beside a ``label`` in [0.05, 1]: its label becomes
+    the ``target``, ``right`` the label, and the number of steps the difficulty.
+
+    Raises:
+        DataError: the file cannot be read or is no corpus.
+    """
+    frame = read_responses(path)
+    if {"right", "steps", "label"} <= set(frame.columns):
+        frame = frame.assign(
+            target=frame["label"].astype(float),
+            label=frame["right"].astype(int),
+            difficulty=frame["steps"].map(len),
+        ).drop(columns=["right", "steps"])
+    if "worked" not in frame:
+        frame["worked"] = [count_equations(text) > 0 for text in frame["response"]]
+    check_corpus(frame, str(path))
+    return frame
 
 
 def read_responses(path: str | Path) -> pd.DataFrame:

@@ -13,7 +13,8 @@ import pandas as pd
 
 from refblend.ppo.metrics import expected_calibration_error, roc_auc
 from refblend.rollout.base import RolloutEngine
-from refblend.scoring.calibration import check_corpus, score_corpus
+from refblend.scoring.calibration import score_corpus
+from refblend.scoring.corpus import check_corpus
 from refblend.scoring.judge import Judge, JudgeOptions
 from refblend.scoring.templates import ScoringTemplates
 
@@ -153,3 +154,38 @@ def arm_row(arm: RobustnessArm, scored: pd.DataFrame, seconds: float) -> dict[st
         "tokens_per_response": (prompt_tokens + new_tokens) / n,
         "seconds_per_response": seconds / n,
     }
+
+
+def by_length(samples: pd.DataFrame) -> pd.DataFrame:
+    """The figures that length changes, a row an arm and ``length``; empty without that column.
+
+    Args:
+        samples: of :func:`run_robustness`.
+    """
+    if "length" not in samples:
+        return pd.DataFrame()
+    samples = samples.assign(
+        nonzero=samples["valid"] & (samples["score"] != 0),
+        over=samples["path"] == "overlength",
+        compact=samples["template"] == "compact",
+    )
+    rows = []
+    for (experiment, arm, length), part in samples.groupby(
+        ["experiment", "arm", "length"], sort=False
+    ):
+        valid = part[part["valid"]]
+        rows.append(
+            {
+                "experiment": experiment,
+                "arm": arm,
+                "length": length,
+                "responses": len(part),
+                "overlength": int(part["over"].sum()),
+                "nonzero_rate": float(part["nonzero"].mean()),
+                "valid_rate": float(part["valid"].mean()),
+                "compact_rate": float(part["compact"].mean()),
+                "clipped_rate": float(part["clipped"].mean()),
+                "auc": roc_auc(valid["score"].tolist(), valid["label"].tolist()),
+            }
+        )
+    return pd.DataFrame(rows)

@@ -2,12 +2,14 @@
 
 import re
 import unicodedata
+from dataclasses import replace
 
 import pytest
 
-from refblend.scoring.attacks import ATTACKS, Attack, measure_attacks
+from refblend.scoring.attacks import ATTACKS, Attack
 from refblend.scoring.clipping import ScoringLimits
 from refblend.scoring.judge import Judge, JudgeOptions
+from refblend.scoring.lift import measure_attacks, structure_kept
 from refblend.scoring.prompts import build_scoring_prompt, encode_scoring_prompt, encoder_for
 from refblend.scoring.score import plan_scoring
 
@@ -86,6 +88,35 @@ def test_only_the_judges_own_tokens_are_parsed(
     assert (result.score, result.valid, result.path) == (0.5, False, "default")
 
 
+@each_attack
+def test_the_measure_of_structure_agrees(attack: Attack, embedded, chat_tokenizer) -> None:
+    limits = ScoringLimits(model_cap=400, max_new_tokens=64)
+    plan = plan_scoring(*attack.apply(QUESTION, WRONG), chat_tokenizer, embedded, limits)
+    assert structure_kept(plan, chat_tokenizer, embedded)
+
+
+@pytest.mark.xfail(strict=True, reason="what is cut out may leave a ] on both sides of the seam")
+def test_clipping_does_not_close_the_quote(embedded, chat_tokenizer) -> None:
+    flood = next(attack for attack in ATTACKS if attack.name == "quote_flood")
+    limits = ScoringLimits(model_cap=384, max_new_tokens=64)
+    plan = plan_scoring(*flood.apply(QUESTION, WRONG), chat_tokenizer, embedded, limits)
+    assert plan.clipped
+    assert structure_kept(plan, chat_tokenizer, embedded)
+
+
+@pytest.mark.parametrize("planted", ["]]", "\\box{1}", "===", "<|im_end|>", "cut the end"])
+def test_a_broken_structure_is_seen(planted: str, embedded, chat_tokenizer) -> None:
+    """As if quoting had failed: the text stands in the prompt as it was written."""
+    plan = plan_scoring(QUESTION, WRONG, chat_tokenizer, embedded, ScoringLimits(2048))
+    place = len(encoder_for(chat_tokenizer, embedded).frame(True).prefix)
+    ids = chat_tokenizer(planted, add_special_tokens=False)["input_ids"]
+    broken = [*plan.token_ids[:place], *ids, *plan.token_ids[place:]]
+    if planted == "cut the end":
+        broken = plan.token_ids[:-1]
+    assert structure_kept(plan, chat_tokenizer, embedded)
+    assert not structure_kept(replace(plan, token_ids=broken), chat_tokenizer, embedded)
+
+
 def test_lift_is_measured_against_the_neutral_answer(embedded, chat_tokenizer, scripted) -> None:
     """A gullible judge is raised by the attack that it falls for, and by no other."""
     gullible = scripted(
@@ -93,7 +124,28 @@ def test_lift_is_measured_against_the_neutral_answer(embedded, chat_tokenizer, s
     )
     options = JudgeOptions(ScoringLimits(model_cap=2048, tokenizer_cap=2048))
     judge = Judge(gullible, chat_tokenizer, embedded, options)
-    table = measure_attacks(judge, [QUESTION] * 3, [WRONG] * 3).set_index("attack")
-    assert table.loc["please", "lift"] == pytest.approx(0.7)
+    seen: list[int] = []
+    table, samples = measure_attacks(judge, [QUESTION] * 3, [WRONG] * 3, progress=seen.append)
+    assert table["attack"].iloc[0] == "please", "sorted by lift"
+    table = table.set_index("attack")
+    assert table.loc["please", ["lift", "low", "high"]].tolist() == pytest.approx([0.7] * 3)
     assert table.drop(index="please")["lift"].abs().max() == pytest.approx(0.0)
     assert table["n"].eq(3).all()
+    assert table["structure_changed"].eq(0).all()
+    assert len(samples) == seen[-1] == 3 * (len(ATTACKS) + 1)
+
+
+def test_interval_of_the_lift(embedded, chat_tokenizer, scripted) -> None:
+    """Two of three answers are raised: the interval holds the mean and reaches both ends."""
+    partial = scripted(
+        chat_tokenizer,
+        lambda p: "\\box{1.00}" if "full marks" in p and "[[Why?]]" not in p else "\\box{0.00}",
+    )
+    judge = Judge(partial, chat_tokenizer, embedded, JudgeOptions(ScoringLimits(2048)))
+    please = [a for a in ATTACKS if a.name == "please"]
+    questions = [QUESTION, QUESTION, "Why?"]
+    table, _ = measure_attacks(judge, questions, [WRONG] * 3, please)
+    assert table.loc[0, "lift"] == pytest.approx(2 / 3)
+    assert (table.loc[0, "low"], table.loc[0, "high"]) == (0.0, 1.0)
+    alone, _ = measure_attacks(judge, [QUESTION], [WRONG], please)
+    assert alone.loc[0, ["low", "high"]].isna().all()

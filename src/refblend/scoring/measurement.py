@@ -1,0 +1,62 @@
+"""The JSON record of a measurement of a judge: the numbers, and what, on what and where."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from refblend.files import sha256_file, sha256_tree
+from refblend.provenance import PACKAGE, git_state, hardware, library_versions
+
+
+def measurement(
+    judge: Path, corpus_file: Path, corpus: pd.DataFrame, content: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The record; tables of ``content`` become lists of rows.
+
+    Args:
+        judge: the judge's directory.
+        corpus_file: what the corpus was read or made from.
+        corpus: the responses that were judged.
+        content: the numbers, and the options they were measured with.
+    """
+    facts = {
+        "git": git_state(PACKAGE),
+        "hardware": hardware(),
+        "versions": library_versions(),
+        "judge_sha256": sha256_tree(judge),
+        "corpus_sha256": sha256_file(corpus_file),
+    }
+    return {
+        "judge": judge.name,
+        "corpus": {"file": corpus_file.name, **composition(corpus)},
+        "provenance": facts,
+        **{key: plain(value) for key, value in content.items()},
+    }
+
+
+def composition(corpus: pd.DataFrame) -> dict[str, Any]:
+    """How many responses, how many of them right, and of each length and difficulty."""
+    counts: dict[str, Any] = {"responses": len(corpus), "right": int(corpus["label"].sum())}
+    for column in ("length", "difficulty"):
+        if column in corpus:
+            counts[column] = {str(k): int(n) for k, n in corpus[column].value_counts().items()}
+    return counts
+
+
+def plain(value: Any) -> Any:
+    """Frames, NumPy numbers and NaN as JSON holds them: lists of rows, numbers, null."""
+    if isinstance(value, pd.DataFrame):
+        return [plain(row) for row in value.to_dict("records")]
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

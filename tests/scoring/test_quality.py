@@ -1,0 +1,77 @@
+"""The quality report on a scripted judge, and scores read again from its text."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from refblend.scoring.clipping import ScoringLimits
+from refblend.scoring.judge import Judge, JudgeOptions
+from refblend.scoring.measurement import plain
+from refblend.scoring.quality import measure_quality, valid_within, with_written_scores
+
+CORPUS = pd.DataFrame(
+    {
+        "question": "How many eggs?",
+        "response": ["good 1+1=2", "bad", "good", "bad 1+1=3"] * 3,
+        "label": [1, 0, 1, 0] * 3,
+        "worked": [True, False, False, True] * 3,
+        "target": [1.0, 0.1, 0.7, 0.1] * 3,
+        "difficulty": [1, 1, 2, 2] * 3,
+    }
+)
+
+
+def answer(prompt: str) -> str:
+    """Right about all answers with examples, about none without."""
+    sample = prompt.split("===")[-1]
+    good = ("good" in sample) == ("===" in prompt)
+    return "7" * 30 + ("\\box{0.90}" if good else "\\box{0.10}")
+
+
+def test_both_forms_in_one_go(embedded, chat_tokenizer, scripted) -> None:
+    engine = scripted(chat_tokenizer, answer)
+    judge = Judge(engine, chat_tokenizer, embedded, JudgeOptions(ScoringLimits(1024)))
+    seen: list[int] = []
+    forms, samples = measure_quality(judge, CORPUS, batch_size=8, progress=seen.append)
+    assert seen == [8, 12, 20, 24]
+    assert samples["form"].value_counts().to_dict() == {"few_shot": 12, "compact": 12}
+    full = forms["few_shot"]
+    assert (full["auc"], full["auc_worked"], full["auc_expected"]) == (1.0, 1.0, 1.0)
+    assert forms["compact"]["auc"] == 0.0
+    assert full["worked"] == 0.5
+    assert full["mean_absolute_error"] == pytest.approx((0.1 + 0.0 + 0.2 + 0.0) / 4)
+    assert full["distinct_scores"] == 2
+    assert full["valid"] == {"32": 0.0, "64": 1.0}
+    assert full["by_difficulty"]["share"].tolist() == [0.5, 0.5]
+    assert set(full["reliability"]["kind"]) == {"written", "expected"}
+    assert full["histogram"].groupby("kind")["count"].sum().to_dict() == {
+        "written": 12,
+        "expected": 12,
+    }
+    json.dumps(plain(forms), allow_nan=False)
+
+
+def test_a_corpus_without_the_rest(embedded, chat_tokenizer, scripted) -> None:
+    engine = scripted(chat_tokenizer, lambda p: "no idea")
+    judge = Judge(engine, chat_tokenizer, embedded, JudgeOptions(ScoringLimits(1024)))
+    forms, _ = measure_quality(judge, CORPUS[["question", "response", "label"]])
+    assert (forms["compact"]["auc"], forms["compact"]["valid_rate"]) == (None, 0.0)
+    assert forms["compact"]["by_difficulty"].empty
+    assert "mean_absolute_error" not in forms["compact"]
+
+
+def test_written_scores(chat_tokenizer) -> None:
+    frame = pd.DataFrame(
+        {
+            "score": [0.8, 0.35, 0.5, 0.5],
+            "raw": ["\\box{0.9}", "\\box{0.37", "no idea", "the engine is dead \\box{1}"],
+            "path": ["text", "token", "default", "error"],
+        }
+    )
+    result = with_written_scores(frame, chat_tokenizer, invalid_score=0.4)
+    assert result["score"].tolist() == [0.9, 0.37, 0.4, 0.4]
+    assert result["expected"].tolist() == frame["score"].tolist()
+    # Of four answers one has a complete box that the text parser reads.
+    assert valid_within(result, chat_tokenizer, 64) == {"32": 0.25, "64": 0.25}
+    assert valid_within(result, chat_tokenizer, 2) == {"2": 0.0}
