@@ -188,10 +188,19 @@ class WorkerSet:
             "ref": self.config.actor_rollout_ref.ref.max_token_len_per_gpu,
         }
         plans = batching.plan_micro_batches(
-            sequences.lengths, range(len(sequences)), group.size, budgets[group.role]
+            sequences.lengths,
+            range(len(sequences)),
+            group.size,
+            budgets[group.role],
+            prompts=self._shared_prompts(sequences),
         )
         shared = ray.put(sequences)
         return group.call_each(method, [(shared, plan) for plan in plans])
+
+    def _shared_prompts(self, sequences: Sequences) -> list[list[int]] | None:
+        """The prompts, if the responses of one share its tokens."""
+        shared = self.config.actor_rollout_ref.model.use_shared_prefix
+        return sequences.prompt_ids if shared else None
 
     def update_actor(
         self, sequences: Sequences, targets: PolicyTargets, step: int
@@ -228,11 +237,12 @@ class WorkerSet:
         n = self.config.actor_rollout_ref.rollout.n
         mini_rows = config.ppo_mini_batch_size and config.ppo_mini_batch_size * n
         lengths, answered = sequences.lengths, sequences.response_lengths
+        prompts = self._shared_prompts(sequences)
         max_rows = None if config.use_dynamic_bsz else config.ppo_micro_batch_size_per_gpu
         budget = config.ppo_max_token_len_per_gpu if config.use_dynamic_bsz else 2**62
         plans: list[list[MiniBatch]] = [[] for _ in range(ranks)]
         for rows in batching.split_mini_batches(len(sequences), mini_rows) * config.ppo_epochs:
-            shares = batching.plan_micro_batches(lengths, rows, ranks, budget, max_rows)
+            shares = batching.plan_micro_batches(lengths, rows, ranks, budget, max_rows, prompts)
             tokens = float(sum(answered[r] for r in rows))
             count = sum(answered[r] > 0 for r in rows)
             for plan, share in zip(plans, shares, strict=True):

@@ -81,6 +81,7 @@ class ActorWorker(TrainableRank[PolicyTargets], PolicyRank):
             self._temperature,
             checkpointing=self._model.enable_gradient_checkpointing,
             trust_remote_code=self._model.trust_remote_code,
+            shared_prefix=self._model.use_shared_prefix,
         )
 
     def loss(
@@ -148,6 +149,7 @@ class CriticWorker(TrainableRank[ValueTargets]):
             path,
             checkpointing=self._model.enable_gradient_checkpointing,
             trust_remote_code=self._model.trust_remote_code,
+            shared_prefix=self._model.use_shared_prefix,
         )
 
     def compute_values(self, sequences: Sequences, plan: list[list[int]]) -> Shard:
@@ -192,6 +194,7 @@ class ReferenceWorker(PolicyRank):
             model.path,
             config.actor_rollout_ref.rollout.temperature,
             trust_remote_code=model.trust_remote_code,
+            shared_prefix=model.use_shared_prefix,
         )
         self.network = distributed.shard(policy.requires_grad_(False), fsdp)
 
