@@ -1,0 +1,131 @@
+"""What the benchmarks share: random models of real shapes, inputs, alternation, and the record.
+
+Import this before torch or refblend: it sets the threads of the process (one, unless
+``OMP_NUM_THREADS`` says otherwise). Times on shared machines mean little, so every benchmark
+measures its variants in turn in one process and reports ratios. With one thread, time is the CPU
+time of the process, which equals wall time on an idle core and suffers less from neighbours.
+"""
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+THREADS = int(os.environ.get("OMP_NUM_THREADS", "1"))
+
+from refblend import runtime
+
+runtime.configure_process(THREADS)
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from refblend.files import write_json
+from refblend.models.architecture import build_model, save_model
+from refblend.models.corpus import build_tokenizer
+from refblend.models.recipe import ArchitectureRecipe, load_recipe
+from refblend.provenance import git_state, hardware, library_versions
+from refblend.scoring.templates import load_templates
+from refblend.seeding import derive_generator
+from refblend.workers.types import Sequences
+
+torch.set_num_threads(THREADS)
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+TEMPLATES = ROOT / "params" / "scoring" / "embedded.yaml"
+PROMPTS, GROUP = 32, 8
+"""Scale cpu: prompts a step, responses a prompt."""
+
+_start_load = os.getloadavg()[0]
+
+
+def embedded_tokenizer() -> Any:
+    """The tokenizer of scale cpu."""
+    recipe = load_recipe(ROOT / "params" / "embedded" / "cpu.yaml")
+    return build_tokenizer(recipe, load_templates(TEMPLATES))
+
+
+def make_model(directory: Path, tokenizer: Any, seed: int = 0, **shape: Any) -> Path:
+    """Write a random model of the embedded architecture; ``shape`` changes its recipe."""
+    recipe = load_recipe(ROOT / "params" / "embedded" / "cpu.yaml").architecture
+    recipe = ArchitectureRecipe(**recipe.model_dump() | shape)
+    save_model(directory, build_model(recipe, tokenizer, seed), tokenizer, {})
+    return directory
+
+
+def make_sequences(
+    vocab: int,
+    prompts: int = PROMPTS,
+    group: int = GROUP,
+    prompt_tokens: tuple[int, int] = (35, 56),
+    response_tokens: tuple[int, int] = (9, 46),
+) -> Sequences:
+    """Random tokens with lengths like those of scale cpu (means about 45 and 27)."""
+    rng = derive_generator(0, "bench")
+    drawn = [rng.integers(5, vocab, rng.integers(*prompt_tokens)).tolist() for _ in range(prompts)]
+    repeated = [p for p in drawn for _ in range(group)]
+    sizes = rng.integers(*response_tokens, len(repeated))
+    return Sequences(repeated, [rng.integers(5, vocab, size).tolist() for size in sizes])
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """CPU time of one call on one thread, wall time on several."""
+    clock = time.process_time if THREADS == 1 else time.perf_counter
+    start = clock()
+    work()
+    return clock() - start
+
+
+def alternate(
+    cases: Mapping[str, Callable[[], object]], repeats: int, warm_ups: int = 1
+) -> dict[str, list[float]]:
+    """Time every case in turn, ``repeats`` rounds after the warm-ups; seconds of each round."""
+    times: dict[str, list[float]] = {name: [] for name in cases}
+    for repeat in range(repeats + warm_ups):
+        for name, work in cases.items():
+            spent = seconds(work)
+            if repeat >= warm_ups:
+                times[name].append(spent)
+    return times
+
+
+def ratio(numerator: list[float], denominator: list[float]) -> float:
+    """Median over rounds of the ratio within a round: what disturbed a round hits both."""
+    return statistics.median(a / b for a, b in zip(numerator, denominator, strict=True))
+
+
+def show(title: str, columns: list[str], rows: list[list[Any]]) -> None:
+    """Print a table; floats with three significant digits."""
+    table = Table(*columns, title=title)
+    for row in rows:
+        table.add_row(*(f"{v:.3g}" if isinstance(v, float) else str(v) for v in row))
+    Console().print(table)
+
+
+def record(name: str, what: str, value: float, goal: float, figures: Mapping[str, Any]) -> None:
+    """Write ``benchmarks/results/<name>.json``.
+
+    Args:
+        name: of the benchmark.
+        what: the headline figure in words.
+        value: its measured value.
+        goal: what it should reach.
+        figures: everything measured.
+    """
+    write_json(
+        RESULTS / f"{name}.json",
+        {
+            "headline": {"value": round(value, 4), "goal": goal, "what": what},
+            "figures": figures,
+            "threads": THREADS,
+            "load_average": {"start": _start_load, "end": os.getloadavg()[0]},
+            "git": git_state(ROOT),
+            "hardware": hardware(),
+            "versions": library_versions(),
+        },
+    )
+    Console().print(f"{what}: [bold]{value:.3g}[/bold] (goal {goal:g})")
