@@ -48,6 +48,7 @@ def make_model(path: Path, tokenizer_dir: Path, seed: int, **changes: Any) -> Pa
 
     tokenizer = load_tokenizer(tokenizer_dir)
     shape: dict[str, Any] = {
+        "vocab_size": len(tokenizer),
         "hidden_size": 64,
         "intermediate_size": 128,
         "num_hidden_layers": 2,
@@ -58,7 +59,6 @@ def make_model(path: Path, tokenizer_dir: Path, seed: int, **changes: Any) -> Pa
         "tie_word_embeddings": True,
     }
     config = Qwen2Config(
-        vocab_size=len(tokenizer),
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=None,

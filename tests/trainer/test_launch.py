@@ -13,8 +13,11 @@ import pytest
 
 from refblend.config import RefblendConfig
 from refblend.config.trainer import RayConfig
-from refblend.errors import DataError, ResourceError, WorkerError
+from refblend.errors import DataError, ResourceError, TrainingError, WorkerError
+from refblend.rollout.base import Generation
 from refblend.trainer import cluster, launch, recovery, worker_set
+from refblend.trainer.datasets import load_run_data
+from refblend.trainer.ray_trainer import RayPPOTrainer
 from refblend.trainer.tracking import MetricsLog
 from refblend.workers.groups import RestartBudget, WorkerDiedError
 
@@ -248,3 +251,18 @@ def test_two_clusters_in_one_process_leave_nothing(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-2000:]
     assert json.loads(done.stdout.splitlines()[-1]) == [[3.0, 3.0], [], False]
+
+
+def test_a_batch_of_empty_responses_ends_the_run_with_a_remedy(tiny_config, tmp_path: Path) -> None:
+    class Workers:
+        judge = critic = reference = None
+
+        def generate(self, requests: list, version: int) -> list[Generation]:
+            return [Generation([], [], "stop", version) for _ in requests]
+
+    config = tiny_config()
+    data = load_run_data(config)
+    trainer = RayPPOTrainer(config, data, Workers(), None, None, None, 2)
+    with pytest.raises(TrainingError, match="step 1: every response is empty") as caught:
+        trainer.generate(trainer.next_prompts())
+    assert "learning rate" in caught.value.remedy

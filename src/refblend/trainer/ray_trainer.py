@@ -17,6 +17,7 @@ import torch
 from refblend.config import RefblendConfig
 from refblend.data.dataset import PromptSampler
 from refblend.data.schema import PromptRow
+from refblend.errors import TrainingError
 from refblend.ppo.blending import (
     blend_rewards,
     compute_avg_response_entropy,
@@ -180,6 +181,11 @@ class RayPPOTrainer:
             answers = self.workers.generate(requests, version=self.step)
         sampled, greedy = answers[: len(prompts.uids)], answers[len(prompts.uids) :]
         sequences = Sequences(prompts.prompt_ids, [a.token_ids for a in sampled])
+        if not any(sequences.response_lengths):
+            raise TrainingError(
+                f"step {step}: every response is empty: the actor has learned to end at once",
+                "Resume from an earlier checkpoint with a lower learning rate, or mend the reward.",
+            )
         mask = response_mask(sequences.response_lengths, sequences.response_width)
         return Rollout(
             sequences=sequences,

@@ -37,9 +37,13 @@ class StepRecord:
         Args:
             role: ``actor`` or ``critic``.
             figures: with ``oom`` and ``grad_norm``; a norm that is not finite is an update that
-                was skipped.
+                was skipped. Memory, under its full name, is the larger of the two roles'.
         """
         lost = 0.0 if math.isfinite(figures["grad_norm"]) else 1.0
         for name, count in (("oom", figures["oom"]), ("nonfinite", lost)):
             self.metrics[f"incidents/{name}"] += count
-        self.metrics |= {f"{role}/{name}": v for name, v in figures.items() if name != "oom"}
+        for name, value in figures.items():
+            if name.startswith("perf/"):
+                self.metrics[name] = max(value, self.metrics.get(name, 0.0))
+            elif name != "oom":
+                self.metrics[f"{role}/{name}"] = value

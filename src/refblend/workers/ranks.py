@@ -107,8 +107,11 @@ class TrainableRank(Rank, Generic[Targets]):
         mini_batches: Sequence[MiniBatch],
         training_step: int,
     ) -> dict[str, float]:
-        """One optimiser step a mini-batch; the mean of their figures, without the role's prefix."""
-        return mean_over_steps(
+        """One optimiser step a mini-batch; the mean of their figures, without the role's prefix.
+
+        On a GPU the largest memory held by tensors so far is among them.
+        """
+        figures = mean_over_steps(
             [
                 self.trainable.step(
                     mini.micro_batches,
@@ -120,6 +123,10 @@ class TrainableRank(Rank, Generic[Targets]):
                 for mini in mini_batches
             ]
         )
+        if self.device.type == "cuda":
+            peak = torch.cuda.max_memory_allocated(self.device) / 2**30
+            figures["perf/max_memory_allocated_gb"] = peak
+        return figures
 
     def scale(self, mini: MiniBatch) -> dict[str, Any]:
         """The normalisers of :func:`refblend.ppo.losses.agg_loss` over the whole mini-batch."""

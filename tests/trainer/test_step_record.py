@@ -1,0 +1,32 @@
+import math
+
+import pytest
+
+from refblend.trainer.step_record import StepRecord
+
+
+def test_updates_enter_under_their_role_and_incidents_add_up() -> None:
+    record = StepRecord()
+    assert record.metrics == {f"incidents/{k}": 0.0 for k in ("oom", "nonfinite", "overlength")}
+    memory = "perf/max_memory_allocated_gb"
+    record.add_update("critic", {"oom": 1.0, "grad_norm": math.nan, "lr": 0.1, memory: 3.0})
+    record.add_update("actor", {"oom": 2.0, "grad_norm": 0.5, "pg_loss": -1.0, memory: 2.0})
+    found = record.metrics
+    assert (found["incidents/oom"], found["incidents/nonfinite"]) == (3.0, 1.0)
+    assert math.isnan(found.pop("critic/grad_norm"))
+    assert {k: v for k, v in found.items() if not k.startswith("incidents/")} == {
+        "critic/lr": 0.1,
+        "actor/grad_norm": 0.5,
+        "actor/pg_loss": -1.0,
+        memory: 3.0,
+    }
+
+
+def test_a_stage_that_fails_has_no_time() -> None:
+    record = StepRecord()
+    with record.timed("gen"):
+        pass
+    with pytest.raises(KeyError), record.timed("adv"):
+        raise KeyError
+    assert set(record.seconds) == {"gen"}
+    assert record.seconds["gen"] >= 0
