@@ -2,6 +2,8 @@
 
 import json
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -142,4 +144,37 @@ def test_a_damaged_checkpoint_is_passed_over(make_run, undisturbed) -> None:
     assert ended.status == 0, ended.output
     assert "is ignored" in ended.output
     assert "resumed from step 2" in ended.output
+    assert_same(run, undisturbed)
+
+
+@pytest.mark.slow
+def test_an_existing_cluster_is_used_and_left_running(make_run, undisturbed) -> None:
+    """The cluster's owner is a process of its own; the run brings only its token."""
+    code = (
+        "import os, sys, ray\n"
+        "from refblend.config.trainer import RayConfig\n"
+        "from refblend.trainer.cluster import ray_cluster\n"
+        "with ray_cluster(RayConfig(object_store_memory_mb=80), 6, 0):\n"
+        "    address = ray.get_runtime_context().gcs_address\n"
+        "    print(address, os.environ['RAY_AUTH_TOKEN_PATH'], flush=True)\n"
+        "    sys.stdin.readline()\n"
+        "    free = ray.available_resources()['CPU'] == ray.cluster_resources()['CPU']\n"
+        "    print('free' if free else ray.available_resources(), flush=True)\n"
+    )
+    owner = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert owner.stdin is not None
+    assert owner.stdout is not None
+    try:
+        address, token = owner.stdout.readline().split()
+        run = make_run(f"ray.address={address}")
+        ended = run.train(RAY_AUTH_TOKEN_PATH=token)
+        assert ended.status == 0, ended.output
+        owner.stdin.write("\n")
+        owner.stdin.flush()
+        assert owner.stdout.readline().strip() == "free"
+        assert owner.wait(60) == 0
+    finally:
+        owner.kill()
     assert_same(run, undisturbed)

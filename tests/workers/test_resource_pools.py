@@ -3,6 +3,13 @@
 import pytest
 
 from refblend.errors import ResourceError
+from refblend.workers.memory import (
+    ENGINE_BASE,
+    GIB,
+    TRAINER_BASE,
+    count_parameters,
+    memory_needs,
+)
 from refblend.workers.resource_pools import (
     GLOBAL_POOL,
     JUDGE_POOL,
@@ -67,13 +74,13 @@ def test_gpus_are_counted_a_worker_and_a_tensor_parallel_rank(tiny_config) -> No
 
 
 def test_enough_is_enough(tiny_config) -> None:
-    check_resources(plan_pools(tiny_config()), {"CPU": 3.0})
+    check_resources(plan_pools(tiny_config()), [], {"CPU": 3.0})
 
 
 def test_too_few_cpus_name_key_roles_and_numbers(tiny_config) -> None:
     pools = plan_pools(tiny_config())
     with pytest.raises(ResourceError) as caught:
-        check_resources(pools, {"CPU": 2.0})
+        check_resources(pools, [], {"CPU": 2.0})
     message = str(caught.value)
     assert "asks for 3 CPUs (actor, rollout, judge) and the cluster has 2" in message
     assert "ray.cpus_per_worker" in message
@@ -96,5 +103,44 @@ def test_too_few_gpus_name_a_key_that_exists(tiny_config, override, key) -> None
     """The remedy must name the key as it is written in the configuration."""
     config = tiny_config("algorithm.adv_estimator=gae", override)
     with pytest.raises(ResourceError, match="asks for 2 GPUs") as caught:
-        check_resources(plan_pools(config), {"CPU": 16.0, "GPU": 1.0})
+        check_resources(plan_pools(config), [], {"CPU": 16.0, "GPU": 1.0})
     assert f"Lower {key}," in str(caught.value)
+
+
+def test_memory_counts_every_role_and_its_cache(tiny_config, tiny_model_dir) -> None:
+    from transformers import AutoModelForCausalLM
+
+    weights = AutoModelForCausalLM.from_pretrained(tiny_model_dir).num_parameters()
+    assert count_parameters(tiny_model_dir) == weights
+    config = tiny_config(
+        "algorithm.adv_estimator=gae",
+        "algorithm.use_kl_in_reward=true",
+        f"{FSDP}.world_size=2",
+        "actor_rollout_ref.rollout.dtype=bfloat16",
+        "actor_rollout_ref.rollout.kv_cache_memory_mb=4096",
+        "ray.object_store_memory_mb=300",
+        f"{JUDGE}.num_gpus=1",
+    )
+    found = {need.role: need.size for need in memory_needs(config)}
+    assert found == {
+        "rollout": ENGINE_BASE + 2 * weights + 4096 * 2**20,
+        "actor": 2 * TRAINER_BASE + 16 * weights,
+        "critic": TRAINER_BASE + 16 * weights,
+        "ref": TRAINER_BASE + 4 * weights,
+        "judge": ENGINE_BASE,
+        "object store": 300 * 2**20,
+    }
+    assert memory_needs(config)[0].role == "rollout"
+
+
+def test_too_little_memory_names_the_largest_share_and_its_key(tiny_config) -> None:
+    key = "actor_rollout_ref.rollout.kv_cache_memory_mb"
+    config = tiny_config(f"{key}=40000")
+    pools, needs = plan_pools(config), memory_needs(config)
+    check_resources(pools, needs, {"CPU": 3.0, "memory": 64.0 * GIB})
+    with pytest.raises(ResourceError) as caught:
+        check_resources(pools, needs, {"CPU": 3.0, "memory": 24.0 * GIB})
+    message = str(caught.value)
+    assert "the cluster has 24.0" in message
+    assert "rollout 40.1" in message
+    assert f"Change {key} " in message

@@ -30,6 +30,7 @@ from refblend.workers.groups import (
     WorkerGroup,
     WorkerTimeoutError,
 )
+from refblend.workers.memory import memory_needs
 from refblend.workers.resource_pools import ResourcePools, plan_pools
 from refblend.workers.types import MiniBatch, PolicyTargets, Sequences, ValueTargets
 
@@ -70,7 +71,7 @@ class WorkerSet:
             WorkerDiedError: one died while starting.
         """
         deadline, timeout = config.ray.start_timeout_s, config.trainer.worker_timeout_s
-        pools = ResourcePools(plan_pools(config), deadline)
+        pools = ResourcePools(plan_pools(config), memory_needs(config), deadline)
         shared = ray.put(config)
 
         def ranks(role: str) -> Callable[[], list[tuple[Any, ...]]]:

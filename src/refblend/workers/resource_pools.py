@@ -5,7 +5,8 @@ Ray waits forever for resources that the cluster does not have, so what is asked
 with what there is first, and every wait has a deadline.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import ray
@@ -14,6 +15,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from refblend.config import RefblendConfig
 from refblend.errors import ResourceError
+from refblend.workers.memory import GIB, MemoryNeed
 
 GLOBAL_POOL = "global_pool"
 JUDGE_POOL = "judge_pool"
@@ -94,34 +96,53 @@ def totals(pools: Mapping[str, PoolSpec]) -> tuple[float, float]:
     return sum(b.cpus for b in bundles), sum(b.gpus for b in bundles)
 
 
-def check_resources(pools: Mapping[str, PoolSpec], available: Mapping[str, float]) -> None:
-    """Compare what the pools ask for with what the cluster has.
+def check_resources(
+    pools: Mapping[str, PoolSpec],
+    needs: Sequence[MemoryNeed],
+    available: Mapping[str, float],
+) -> None:
+    """Compare what a run asks for with what the cluster has.
+
+    Args:
+        pools: CPU slots and GPUs.
+        needs: host memory by role, largest first.
+        available: Ray's ``cluster_resources()``; memory in bytes.
 
     Raises:
         ResourceError: it has less; names the largest request and its key.
     """
+    bundles = [b for pool in pools.values() for b in pool.bundles]
+    roles = ", ".join(b.role for b in bundles)
     for name, wanted in zip(("CPU", "GPU"), totals(pools), strict=True):
         have = available.get(name, 0.0)
         if wanted > have + 1e-9:
-            bundles = [b for pool in pools.values() for b in pool.bundles]
             largest = max(bundles, key=lambda b: b.gpus)
             remedy = (
                 "Lower ray.cpus_per_worker, raise ray.num_cpus, or use a larger cluster."
                 if name == "CPU"
                 else f"Lower {largest.key}, or use a cluster with more GPUs."
             )
-            roles = ", ".join(b.role for b in bundles)
             raise ResourceError(
                 f"the run asks for {wanted:g} {name}s ({roles}) and the cluster has {have:g}",
                 remedy,
             )
+    memory, have = sum(need.size for need in needs), available.get("memory", math.inf)
+    if memory > have:
+        shares = ", ".join(f"{need.role} {need.size / GIB:.1f}" for need in needs)
+        raise ResourceError(
+            f"the run needs about {memory / GIB:.1f} GiB of memory ({shares}) and the cluster has "
+            f"{have / GIB:.1f}",
+            f"Change {needs[0].key} (a smaller value or model), or use a machine with more memory.",
+        )
 
 
 class ResourcePools:
     """The placement groups of a run."""
 
-    def __init__(self, pools: Mapping[str, PoolSpec], timeout_s: float) -> None:
-        check_resources(pools, ray.cluster_resources())
+    def __init__(
+        self, pools: Mapping[str, PoolSpec], needs: Sequence[MemoryNeed], timeout_s: float
+    ) -> None:
+        check_resources(pools, needs, ray.cluster_resources())
         self._specs = pools
         self._groups: dict[str, PlacementGroup] = {}
         for name, spec in pools.items():
