@@ -12,6 +12,7 @@ include: "workflow/rules/data.smk"
 include: "workflow/rules/models.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/evaluate.smk"
+include: "workflow/rules/scoring.smk"
 include: "workflow/rules/report.smk"
 
 
@@ -27,6 +28,12 @@ rule prepare:
         prepare_targets(config["scale"]),
 
 
+# The judges and the scoring path: quality, experiment D, attacks.
+rule scoring:
+    input:
+        lambda wildcards: scoring_targets(config["scale"]),
+
+
 # M1: stability of linear blending against the baseline without blending.
 rule m1:
     input:
@@ -37,3 +44,4 @@ rule m1:
 rule smoke:
     input:
         milestone_targets("m1", "smoke"),
+        scoring_targets("smoke"),

@@ -11,7 +11,6 @@ from refblend.data.schema import read_rows
 from refblend.errors import ConfigError, ModelError
 from refblend.models.architecture import save_model
 from refblend.models.cli import app as models_app
-from refblend.models.judge_data import Pair, write_pairs
 from refblend.models.recipe import EmbeddedConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,27 +47,21 @@ def test_gsm8k_file(tmp_path: Path) -> None:
     assert read_rows(out)[0].ground_truth == "4"
 
 
-def test_evaluate_commands_write_reports(
+def test_evaluate_actor_writes_a_report(
     tmp_path: Path, recipe_file: Path, recipe: EmbeddedConfig, tokenizer: Any, model: Any
 ) -> None:
-    from refblend.data.prepare import prepare_splits, split_problems
+    from refblend.data.prepare import prepare_splits
 
     save_model(tmp_path / "model", model, tokenizer, {})
     prepare_splits(recipe.data, tmp_path / "data")
-    problems = split_problems(recipe.data, "test")
-    write_pairs(tmp_path / "pairs.parquet", [Pair(p, p.solution, "gold") for p in problems])
-    for command, option, path in (
-        ("evaluate-actor", "--data", tmp_path / "data" / "test.parquet"),
-        ("evaluate-judge", "--pairs", tmp_path / "pairs.parquet"),
-    ):
-        report = tmp_path / f"{command}.json"
-        run(
-            models_app,
-            command,
-            *("--recipe", recipe_file, "--model", tmp_path / "model"),
-            *(option, path, "--report", report),
-        )
-        assert json.loads(report.read_text())["model"] == "model"
+    report = tmp_path / "report.json"
+    run(
+        models_app,
+        "evaluate-actor",
+        *("--recipe", recipe_file, "--model", tmp_path / "model"),
+        *("--data", tmp_path / "data" / "test.parquet", "--report", report),
+    )
+    assert json.loads(report.read_text())["model"] == "model"
 
 
 def test_wrong_strength_and_missing_model(tmp_path: Path, recipe_file: Path) -> None:

@@ -1,13 +1,28 @@
 """Synthetic run directories: plausible curves with known properties, no training."""
 
+import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 
 SOURCE = "refblend/arithmetic"
+
+
+def load_beside(name: str) -> ModuleType:
+    """A module of this folder, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+SCORING_REPORTS = load_beside("scoring_reports")
 
 
 def metrics_lines(
@@ -132,23 +147,20 @@ def make_run() -> Callable[..., Path]:
 
 QUALITY = {
     "actor.json": {"greedy": 0.27, "sampled": 0.16, "pass_at_k": 0.7, "entropy": 0.89},
-    "judge_weak.json": {"few_shot": {"few_shot": True, "auc": 0.71, "valid": 1.0, "ece": 0.2}},
-    "judge_medium.json": [
-        {"few_shot": True, "auc": 0.86, "valid": 1.0, "ece": 0.1},
-        {
-            "few_shot": False,
-            "auc": 0.85,
-            "valid": 0.99,
-            "ece": 0.1,
-            "reliability": [{"score": 0.1, "accuracy": 0.05, "count": 10}],
-        },
-    ],
+    "judge_weak.json": SCORING_REPORTS.quality("judge_weak", 0.6),
+    "judge_medium.json": SCORING_REPORTS.quality("judge_medium", 0.86),
 }
 
 
 @pytest.fixture
+def scoring_reports() -> ModuleType:
+    """Makers of reports of ``refblend judge``, with known numbers."""
+    return SCORING_REPORTS
+
+
+@pytest.fixture
 def quality_paths(tmp_path: Path) -> list[Path]:
-    """Quality reports in the forms that are accepted."""
+    """Quality reports of an actor and two judges."""
     folder = tmp_path / "quality"
     folder.mkdir()
     for name, report in QUALITY.items():

@@ -10,8 +10,19 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 FACTORY = Path(__file__).parents[1] / "study" / "conftest.py"
+
+
+def factory() -> Any:
+    """The module that makes synthetic runs and reports."""
+    spec = importlib.util.spec_from_file_location("factory", FACTORY)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def option(name: str) -> Path:
@@ -39,12 +50,7 @@ def train() -> None:
         sys.exit(1)
     if os.environ.get("FAKE_KILL") == arm:
         os.kill(os.getpid(), signal.SIGKILL)
-    spec = importlib.util.spec_from_file_location("factory", FACTORY)
-    assert spec is not None
-    assert spec.loader is not None
-    factory = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(factory)
-    factory.write_run(run, int(values["trainer.seed"]), steps=10, blended=arm != "off")
+    factory().write_run(run, int(values["trainer.seed"]), steps=10, blended=arm != "off")
 
 
 def main() -> None:
@@ -73,11 +79,15 @@ def main() -> None:
     elif command == ["models", "judge-data"]:
         write(option("--out"))
         write(option("--test-out"))
-    elif command[1].startswith("evaluate"):
-        key = "greedy" if command[1].endswith("actor") else "auc"
-        write(option("--report"), json.dumps({key: 0.3}))
+    elif command == ["models", "evaluate-actor"]:
+        write(option("--report"), json.dumps({"greedy": 0.3}))
+    elif command[0] == "judge":
+        reports = factory().SCORING_REPORTS
+        write(option("--report"), json.dumps(getattr(reports, command[1])()))
     else:
         model(option("--out"))
+        if command[1] == "judge":
+            write(option("--out") / "scoring_templates.yaml")
         if "--clean-out" in sys.argv:
             model(option("--clean-out"))
 

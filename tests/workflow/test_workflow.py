@@ -96,6 +96,44 @@ def test_smoke_needs_no_configuration(project: Path) -> None:
     assert job_counts(done.stdout + done.stderr)["train"] == 2
 
 
+def test_scoring_measures_every_judge_and_trains_no_actor(project: Path) -> None:
+    done = snakemake(project, "scoring", "-n", "--quiet", "rules", "--config", "scale=cpu")
+    assert done.returncode == 0, done.stdout + done.stderr
+    counts = job_counts(done.stdout + done.stderr)
+    assert (counts["judge_quality"], counts["robustness"], counts["attacks"]) == (3, 1, 1)
+    assert "train" not in counts
+    refused = snakemake(project, "scoring", "-n", "--config", "scale=gpu")
+    assert refused.returncode != 0
+    assert "scale gpu has no judges of ours" in refused.stdout + refused.stderr
+
+
+def test_judge_and_sizes_are_parameters(project: Path) -> None:
+    path = project / "params" / "workflow.yaml"
+    text = path.read_text().replace("judge: medium", "judge: weak")
+    path.write_text(text.replace("robustness_problems: 4", "robustness_problems: 7"))
+    target = "results/smoke/scoring/measurements/robustness.json"
+    done = snakemake(project, target, "-n", "-p")
+    assert done.returncode == 0, done.stdout + done.stderr
+    output = done.stdout + done.stderr
+    assert "--judge models/smoke/judge_weak" in output
+    assert "--rows 7 --engine hf" in output
+
+
+def test_what_only_measures_judges_trains_nothing_again() -> None:
+    """The sources of the training rules are the modules that training imports."""
+    text = (ROOT / "workflow" / "rules" / "common.smk").read_text()
+    names: dict[str, tuple[str, ...]] = {}
+    exec(text[text.index("SCORING_PATH =") : text.index("TRAINER_SOURCES =")], names)
+    listed = {Path(name).stem for name in names["SCORING_PATH"]}
+    code = (
+        "import sys, refblend.trainer.ray_trainer, refblend.workers.fsdp_workers\n"
+        "import refblend.models.judge\n"
+        "print(*(n.split('.')[2] for n in sys.modules if n.startswith('refblend.scoring.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) <= listed
+
+
 def test_lint_is_clean(project: Path) -> None:
     done = snakemake(project, "--lint")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -132,6 +170,7 @@ def test_failures_are_reported_and_tried_again(project: Path) -> None:
     second = snakemake(project, "smoke", "--cores", "2")
     assert second.returncode == 0, second.stdout + second.stderr
     assert "2 of 2 runs finished" in (results / "report.md").read_text()
+    assert "## Experiment D" in (results.parent / "scoring" / "report.md").read_text()
     assert len(trained(project)) == 3, "only the failed run is tried again"
 
     third = snakemake(project, "smoke", "--cores", "2")

@@ -67,16 +67,39 @@ ACTOR_SOURCES = tuple(
         "sft",
     )
 )
-TRAINER_PACKAGES = (
+# The scoring path; what only measures judges re-trains neither judges nor actors.
+SCORING_PATH = tuple(
+    f"scoring/{name}.py"
+    for name in (
+        "clipping",
+        "expected",
+        "judge",
+        "parsing",
+        "prompts",
+        "quote",
+        "result",
+        "score",
+        "templates",
+    )
+)
+TRAINER_SOURCES = (
     "config",
     "data",
     "ppo",
     "rewards",
     "rollout",
-    "scoring",
+    *SCORING_PATH,
     "trainer",
     "workers",
 )
+JUDGE_SOURCES = (
+    *ACTOR_SOURCES,
+    "models/judge.py",
+    "models/judge_data.py",
+    "models/judge_format.py",
+)
+# Measuring a judge: the path, the engines, and the modules that count.
+MEASURING_SOURCES = ("data", "rollout", "scoring", "models/judge_format.py")
 
 
 @functools.cache
@@ -179,6 +202,27 @@ def quality_files(scale):
         return []
     names = ["actor", *(f"judge_{strength}" for strength in layout.JUDGES)]
     return [f"models/{scale}/quality/{name}.json" for name in names]
+
+
+def scoring_size(name):
+    """Params function: the size of that name at the scale."""
+    return lambda wildcards: config["scoring"]["sizes"][wildcards.scale][name]
+
+
+def measured_judge(wildcards):
+    """The weights of the judge of experiment D and the attacks."""
+    judge = config["scoring"]["judge"]
+    return f"models/{wildcards.scale}/judge_{judge}/model.safetensors"
+
+
+def scoring_targets(scale):
+    """What the target `scoring` asks for; users' judges are measured by hand."""
+    if scale not in EMBEDDED:
+        raise WorkflowError(
+            f"scoring: scale {scale} has no judges of ours; measure yours with"
+            " `refblend judge quality`, `robustness` and `attacks` (docs/scoring.md)"
+        )
+    return [f"results/{scale}/scoring/report.md"]
 
 
 def prepare_targets(scale):

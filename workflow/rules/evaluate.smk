@@ -1,4 +1,4 @@
-# Quality of the models that a study starts from, and of every trained actor on the test set.
+# Accuracy of the actor that a study starts from, and of every trained actor on the test set.
 
 
 rule actor_quality:
@@ -23,31 +23,6 @@ rule actor_quality:
     shell:
         "refblend models evaluate-actor --model {params.model:q} --recipe {input.recipe:q}"
         " --data {input.test:q} --report {output:q} > {log:q} 2>&1"
-
-
-rule judge_quality:
-    input:
-        sources("models", "data", "scoring"),
-        model="models/{scale}/judge_{strength}/model.safetensors",
-        recipe="params/embedded/{scale}.yaml",
-        templates="params/scoring/embedded.yaml",
-        pairs="models/{scale}/judge_pairs/test.parquet",
-    output:
-        "models/{scale}/quality/judge_{strength}.json",
-    log:
-        "logs/{scale}/quality/judge_{strength}.log",
-    benchmark:
-        "logs/{scale}/quality/judge_{strength}.benchmark.tsv"
-    conda:
-        "../envs/refblend.yaml"
-    threads: config["threads"]["evaluate"]
-    params:
-        model=subpath(input.model, parent=True),
-    message:
-        "Measure the {wildcards.scale} {wildcards.strength} judge"
-    shell:
-        "refblend models evaluate-judge --model {params.model:q} --recipe {input.recipe:q}"
-        " --pairs {input.pairs:q} --report {output:q} > {log:q} 2>&1"
 
 
 rule test_accuracy:

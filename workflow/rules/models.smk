@@ -86,7 +86,7 @@ rule judge_pairs:
 
 rule judge:
     input:
-        sources("data", "models", "scoring"),
+        sources("data", *JUDGE_SOURCES, *SCORING_PATH),
         recipe="params/embedded/{scale}.yaml",
         templates="params/scoring/embedded.yaml",
         tokenizer="models/{scale}/tokenizer/tokenizer.json",
@@ -94,6 +94,7 @@ rule judge:
         start=judge_start,
     output:
         *model_files("models/{scale}/judge_{strength}"),
+        "models/{scale}/judge_{strength}/scoring_templates.yaml",
     log:
         "logs/{scale}/judge_{strength}.log",
     benchmark:

@@ -7,7 +7,7 @@
 
 rule train:
     input:
-        sources(*TRAINER_PACKAGES),
+        sources(*TRAINER_SOURCES),
         run_inputs,
     output:
         "runs/{scale}/{arm}/seed_{seed}/summary.json",

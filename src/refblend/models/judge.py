@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 
 from refblend.errors import ModelError
-from refblend.files import read_json
+from refblend.files import read_json, write_text
 from refblend.models.actor import encode_example
 from refblend.models.architecture import count_parameters, load_model, save_model
 from refblend.models.fingerprint import fingerprint_of
@@ -29,7 +30,7 @@ from refblend.models.sft import (
     train,
 )
 from refblend.scoring.prompts import encoder_for
-from refblend.scoring.templates import ScoringTemplates
+from refblend.scoring.templates import TEMPLATES_IN_JUDGE, ScoringTemplates
 from refblend.seeding import derive_generator
 
 OPTIMIZER_FILE = "optimizer.pt"
@@ -111,7 +112,10 @@ def train_judge(
     out: Path,
     state_path: Path,
 ) -> TrainingResult:
-    """Train one part of the chain and save it, with the optimiser's state, to ``out``.
+    """Train one part of the chain and save it to ``out``.
+
+    The directory also holds the optimiser's state, for the next strength, and the texts of the
+    scoring prompt that the judge knows (``scoring_templates.yaml``), for whoever asks it.
 
     Args:
         recipe: the embedded recipe.
@@ -170,10 +174,12 @@ def train_judge(
         "resumed_from": result.resumed_from,
         "loss_last_10": round(sum(result.losses[-10:]) / max(1, len(result.losses[-10:])), 5),
     }
-    save_model(out, model, tokenizer, facts, extra=lambda d: _save_optimizer(optimizer, d))
+
+    def save_companions(directory: Path) -> None:
+        torch.save(optimizer.state_dict(), directory / OPTIMIZER_FILE)
+        texts = yaml.safe_dump(templates.model_dump(mode="json"), sort_keys=False)
+        write_text(directory / TEMPLATES_IN_JUDGE, texts)
+
+    save_model(out, model, tokenizer, facts, extra=save_companions)
     discard_state(state_path)
     return result
-
-
-def _save_optimizer(optimizer: torch.optim.Optimizer, directory: Path) -> None:
-    torch.save(optimizer.state_dict(), directory / OPTIMIZER_FILE)

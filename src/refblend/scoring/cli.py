@@ -80,7 +80,7 @@ def robustness(
     corpus: CorpusSetup,
     report: Report,
     samples: Samples = None,
-    score_mode: ScoreMode = Mode.text,
+    score_mode: ScoreMode = Mode.expected,
 ) -> None:
     """Experiment D: few-shot or compact, 32 to 96 new tokens, clipping on or off."""
     from refblend.models.progress import step_progress
@@ -113,7 +113,7 @@ def attacks(
     corpus: CorpusSetup,
     report: Report,
     samples: Samples = None,
-    score_mode: ScoreMode = Mode.text,
+    score_mode: ScoreMode = Mode.expected,
 ) -> None:
     """How much each attack raises the mean score of wrong answers."""
     from refblend.models.progress import step_progress

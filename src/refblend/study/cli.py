@@ -140,6 +140,22 @@ def report(
 
 
 @app.command()
+def scoring(
+    robustness: Annotated[Path, typer.Option(help="Report of `refblend judge robustness`.")],
+    attacks: Annotated[Path, typer.Option(help="Report of `refblend judge attacks`.")],
+    scale: Scale,
+    out: Out,
+    quality: Annotated[list[Path], typer.Argument(help="Reports of `refblend judge quality`.")],
+) -> None:
+    """Write tables, figures and report of what was measured of the judges."""
+    from refblend.study.scoring_report import write_scoring_report
+    from refblend.study.scoring_tables import read_scoring
+
+    write_scoring_report(read_scoring(robustness, attacks, quality), scale, out)
+    typer.echo(f"{out / 'report.md'}")
+
+
+@app.command()
 def check(
     collected: Folder,
     out: Out,

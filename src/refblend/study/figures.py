@@ -162,7 +162,7 @@ def judge_rates(data: FigureData) -> Drawn:
 
 def judge_reliability(data: FigureData) -> Drawn:
     """Calibration: share of right answers against the judge's score."""
-    held_out = reliability_bins(data.quality).query("count >= @MIN_BIN")
+    held_out = reliability_bins(data.quality).query("count >= @MIN_BIN and form == 'few_shot'")
     frame = data.responses
     frame = frame[frame.judge_valid.astype(bool)]
     panels = 1 if held_out.empty else 2

@@ -31,6 +31,28 @@ PLOT_DATA = ("val_accuracy", "weight_entropy")
 COLLECTED = ("runs.csv", "metrics.parquet", "responses.parquet")
 """Files that ``refblend study collect`` writes."""
 
+SCORING_TABLES = (
+    "robustness",
+    "robustness_by_length",
+    "attacks",
+    "attack_families",
+    "judge_quality",
+    "judge_by_length",
+    "judge_by_difficulty",
+    "judge_reliability",
+    "judge_histogram",
+)
+"""Tables of the scoring study; each is written as ``tables/<name>.csv`` and ``.md``."""
+
+SCORING_FIGURES = (
+    "robustness",
+    "attacks",
+    "judge_reliability",
+    "judge_histogram",
+    "judge_groups",
+)
+"""Figures of the scoring study; each is written as ``figures/<name>.svg`` and ``.png``."""
+
 JUDGES = ("weak", "medium", "strong")
 """Strengths of the embedded judge, in the order in which each continues the one before."""
 

@@ -1,4 +1,7 @@
-"""Quality reports of the embedded models, as written by ``refblend models evaluate-…``."""
+"""Quality reports of the embedded models.
+
+Written by ``refblend models evaluate-actor`` and ``refblend judge quality``.
+"""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -22,20 +25,24 @@ ACTOR_COLUMNS = (
     "true_equations",
 )
 JUDGE_COLUMNS = (
-    "few_shot",
-    "pairs",
-    "max_new_tokens",
+    "count",
+    "right",
+    "worked",
     "auc",
     "auc_worked",
     "auc_expected",
     "auc_expected_worked",
     "ece",
     "ece_expected",
+    "valid_rate",
+    "nonzero_rate",
     "valid",
     "score_mean",
     "score_std",
+    "mean_absolute_error",
+    "length_correlation",
     "distinct_scores",
-    "tokens",
+    "new_tokens",
 )
 
 
@@ -58,7 +65,12 @@ def read_quality(paths: Iterable[str | Path]) -> dict[str, Any]:
 
 def actor_table(reports: dict[str, Any]) -> pd.DataFrame:
     """One row an actor report: accuracies, pass@k, entropy in nats, lengths in tokens."""
-    return _table(reports, "greedy", ACTOR_COLUMNS)
+    rows = [
+        {"model": model} | {name: report.get(name) for name in ACTOR_COLUMNS}
+        for model, report in reports.items()
+        if "greedy" in report
+    ]
+    return pd.DataFrame(rows, columns=["model", *ACTOR_COLUMNS])
 
 
 def judge_table(reports: dict[str, Any]) -> pd.DataFrame:
@@ -66,40 +78,37 @@ def judge_table(reports: dict[str, Any]) -> pd.DataFrame:
 
     ``valid at N`` is the share of outputs whose box is complete within N new tokens.
     """
-    table = _table(reports, "auc", JUDGE_COLUMNS)
-    limits = table.pop("valid").map(lambda shares: shares if isinstance(shares, dict) else {})
+    rows = [
+        {"model": model, "form": form} | {name: record.get(name) for name in JUDGE_COLUMNS}
+        for model, form, record in judge_forms(reports)
+    ]
+    table = pd.DataFrame(rows, columns=["model", "form", *JUDGE_COLUMNS])
+    limits = table.pop("valid").map(lambda shares: shares or {})
     for limit in sorted({n for shares in limits for n in shares}, key=int):
         table[f"valid at {limit}"] = [shares.get(limit) for shares in limits]
     return table
 
 
-def reliability_bins(reports: dict[str, Any]) -> pd.DataFrame:
-    """Held-out calibration with few-shot prompts: columns model, score, accuracy, count."""
-    rows = []
-    for model, report in reports.items():
-        for record in _records(report, "reliability"):
-            if record.get("few_shot", True):
-                rows += [{"model": model} | dict(entry) for entry in record["reliability"]]
-    frame = pd.DataFrame(rows)
-    return frame.reindex(columns=["model", "score", "accuracy", "count"])
-
-
-def _table(reports: dict[str, Any], key: str, columns: tuple[str, ...]) -> pd.DataFrame:
+def judge_part(reports: dict[str, Any], part: str, columns: tuple[str, ...]) -> pd.DataFrame:
+    """The rows of one part of all judges' reports, e.g. ``by_length``, with model and form."""
     rows = [
-        {"model": model} | {name: record.get(name) for name in columns}
-        for model, report in reports.items()
-        for record in _records(report, key)
+        {"model": model, "form": form} | row
+        for model, form, record in judge_forms(reports)
+        for row in record.get(part, [])
     ]
-    return pd.DataFrame(rows, columns=["model", *columns])
+    return pd.DataFrame(rows).reindex(columns=["model", "form", *columns])
 
 
-def _records(value: Any, key: str) -> Iterator[dict[str, Any]]:
-    """Objects with ``key`` anywhere in a report: it may hold one, or one a form of prompt."""
-    if isinstance(value, dict):
-        if key in value:
-            yield value
-            return
-        value = list(value.values())
-    if isinstance(value, list):
-        for item in value:
-            yield from _records(item, key)
+def reliability_bins(reports: dict[str, Any]) -> pd.DataFrame:
+    """Calibration of the expected scores on held-out responses, a row a bin."""
+    columns = ("kind", "low", "high", "count", "score", "accuracy")
+    frame = judge_part(reports, "reliability", columns)
+    return frame[frame.kind == "expected"].drop(columns="kind")
+
+
+def judge_forms(reports: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Judge, form of prompt (few-shot first) and numbers of every judge report."""
+    for model, report in reports.items():
+        forms = report.get("forms", {})
+        for form in sorted(forms, key=lambda name: name != "few_shot"):
+            yield model, form, forms[form]

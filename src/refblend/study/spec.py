@@ -39,6 +39,33 @@ class ChecksConfig(Section):
     nonfinite: NonNegativeInt = 0
 
 
+class ScoringSizes(Section):
+    """How much is measured at a scale."""
+
+    engine: Literal["vllm", "hf"] = "vllm"
+    """What generates: vllm as in training, or hf, which starts faster."""
+    pairs: PositiveInt = 512
+    """Held-out responses that each judge is measured on, at most."""
+    robustness_problems: PositiveInt = 60
+    """Problems of experiment D's corpus, of every difficulty as many; six responses each."""
+    attacked_answers: PositiveInt = 60
+    """Wrong answers that every attack is tried on."""
+
+
+class ScoringStudy(Section):
+    """The target `scoring`: the judges and the scoring path."""
+
+    judge: Literal["weak", "medium", "strong"] = "medium"
+    """The judge of experiment D and of the attacks."""
+    sizes: dict[Literal["smoke", "cpu"], ScoringSizes] = Field(
+        default={
+            "smoke": ScoringSizes(engine="hf", pairs=64, robustness_problems=4, attacked_answers=4),
+            "cpu": ScoringSizes(),
+        }
+    )
+    """For the scales whose judges we train; other judges are measured by `refblend judge`."""
+
+
 class WorkflowConfig(Section):
     """``params/workflow.yaml``: what Snakemake itself needs to know."""
 
@@ -48,6 +75,7 @@ class WorkflowConfig(Section):
     """The experiments (files of ``params/study``) of each milestone."""
     threads: ThreadsConfig = ThreadsConfig()
     checks: ChecksConfig = ChecksConfig()
+    scoring: ScoringStudy = ScoringStudy()
 
 
 class ExperimentSpec(Section):
