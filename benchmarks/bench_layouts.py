@@ -53,8 +53,10 @@ def main() -> None:
                 mini = [MiniBatch(plan, tokens, count)]
                 forward[name] = lambda w=worker, p=plan: w.compute_log_prob(sequences, p)
                 update[name] = lambda w=worker, m=mini: w.update(sequences, targets, m, 1)
-                computed[name] = sum(
-                    len({tuple(sequences.prompt_ids[r]) for r in rows}) for rows in plan
+                computed[name] = (
+                    count
+                    if not shared
+                    else sum(len({tuple(sequences.prompt_ids[r]) for r in rows}) for rows in plan)
                 )
         times = {
             "forward": common.alternate(forward, REPEATS),
