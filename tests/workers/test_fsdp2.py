@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 
-from refblend.workers.distributed import free_address
+from refblend.workers.groups import free_address
 from refblend.workers.shards import merge_shards
 
 pytestmark = pytest.mark.engine

@@ -13,6 +13,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast
 
 from refblend.errors import ModelError
+from refblend.files import read_json
 
 PAD, IM_START, IM_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 _PIECES = r"\\box\{|\p{N}|[+\-*/=:]| ?\p{L}+| ?[^\s\p{L}\p{N}+\-*/=:\\]+|\\|\s+(?!\S)|\s+"
@@ -64,8 +65,6 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Any:
     Raises:
         ModelError: the directory is missing or holds no tokenizer.
     """
-    from transformers import AutoTokenizer
-
     path = Path(path)
     if not path.is_dir():
         raise ModelError(
@@ -73,12 +72,28 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Any:
             "build it with `refblend models tokenizer`, or give the directory of a model",
         )
     try:
+        if _is_plain(path):
+            # Importing AutoTokenizer imports every model class, which takes seconds.
+            return PreTrainedTokenizerFast.from_pretrained(path, local_files_only=True)
+        from transformers import AutoTokenizer
+
         return AutoTokenizer.from_pretrained(path, local_files_only=True)
     except (OSError, ValueError) as error:
         raise ModelError(
             f"{path} holds no usable tokenizer ({str(error).splitlines()[0]})",
             "give a directory with tokenizer.json and tokenizer_config.json",
         ) from error
+
+
+def _is_plain(directory: Path) -> bool:
+    """Whether the tokenizer says that it needs no class of its own."""
+    config = directory / "tokenizer_config.json"
+    names = ("PreTrainedTokenizerFast", "TokenizersBackend")
+    return (
+        config.is_file()
+        and (directory / "tokenizer.json").is_file()
+        and read_json(config).get("tokenizer_class") in names
+    )
 
 
 def encode_chat(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:

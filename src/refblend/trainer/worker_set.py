@@ -1,7 +1,7 @@
 """All worker groups of a run, and the calls that the stages make on them."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +15,13 @@ from refblend.scoring.judge import CallStats, failed_results
 from refblend.scoring.result import JudgeResult
 from refblend.trainer.checkpoint import CheckpointRef
 from refblend.workers import batching
-from refblend.workers.distributed import free_address
-from refblend.workers.fsdp_workers import (
-    ActorWorker,
-    CriticWorker,
-    JudgeWorker,
-    ReferenceWorker,
-    RolloutWorker,
-)
 from refblend.workers.groups import (
     Pending,
     Replacement,
     RestartBudget,
     WorkerGroup,
     WorkerTimeoutError,
+    free_address,
 )
 from refblend.workers.memory import memory_needs
 from refblend.workers.resource_pools import ResourcePools, plan_pools
@@ -81,50 +74,58 @@ class WorkerSet:
 
             return arguments
 
-        def replaced(prepare: Callable[[], None] = lambda: None) -> Replacement:
-            return Replacement(budget, prepare, notify, deadline)
+        def group(
+            role: str,
+            name: str,
+            threads: int,
+            arguments: Callable[[], list[tuple[Any, ...]]],
+            replacement: Replacement | None = None,
+            timeout_s: float = timeout,
+        ) -> WorkerGroup:
+            worker = f"refblend.workers.fsdp_workers:{name}"
+            return WorkerGroup(role, worker, pools, threads, timeout_s, arguments, replacement)
 
         def restore_weights() -> None:
             if workers.version:
                 workers.push_weights(workers.version)
 
-        models = config.actor_rollout_ref
+        models, critic = config.actor_rollout_ref, config.critic
         scoring = config.algorithm.ref_quality_score.scoring
+        # An engine or a frozen model can be made again; the others hold what was learned.
+        anew = Replacement(budget, lambda: None, notify, deadline)
+        with_weights = replace(anew, prepare=restore_weights)
         # Engines start slowest, so they are launched first.
-        rollout = WorkerGroup(
+        rollout_group = group(
             "rollout",
-            RolloutWorker,
-            pools,
+            "RolloutWorker",
             models.rollout.num_threads,
-            timeout,
             lambda: [(shared,)],
-            replaced(restore_weights),
+            with_weights,
         )
-        judge = critic = reference = None
+        judge_group = critic_group = reference_group = None
         if config.use_judge:
-            judge = WorkerGroup(
+            judge_group = group(
                 "judge",
-                JudgeWorker,
-                pools,
+                "JudgeWorker",
                 scoring.num_threads,
-                scoring.timeout_s or timeout,
                 lambda: [(shared,)],
-                replaced(),
+                anew,
+                scoring.timeout_s or timeout,
             )
         threads = models.actor.fsdp_config.num_threads
-        actor = WorkerGroup("actor", ActorWorker, pools, threads, timeout, ranks("actor"))
+        actor_group = group("actor", "ActorWorker", threads, ranks("actor"))
         if config.use_critic:
-            threads = config.critic.fsdp_config.num_threads
-            critic = WorkerGroup("critic", CriticWorker, pools, threads, timeout, ranks("critic"))
+            threads = critic.fsdp_config.num_threads
+            critic_group = group("critic", "CriticWorker", threads, ranks("critic"))
         if config.use_reference:
             threads = models.ref.fsdp_config.num_threads
-            reference = WorkerGroup(
-                "ref", ReferenceWorker, pools, threads, timeout, ranks("ref"), replaced()
-            )
-        workers = cls(config, pools, actor, rollout, critic, reference, judge)
+            reference_group = group("ref", "ReferenceWorker", threads, ranks("ref"), anew)
+        workers = cls(
+            config, pools, actor_group, rollout_group, critic_group, reference_group, judge_group
+        )
         try:
-            for group in workers.groups():
-                group.ready(deadline)
+            for started in workers.groups():
+                started.ready(deadline)
         except BaseException:
             # Their resources would stay reserved, and the next attempt would wait for them.
             workers.shutdown()

@@ -5,7 +5,6 @@ One process without a process group is the same code with nothing sharded.
 
 import contextlib
 import os
-import socket
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,13 +22,6 @@ from torch.distributed.checkpoint.state_dict import (
 
 from refblend.config.actor_rollout_ref import FsdpConfig
 from refblend.workers.networks import LmNetwork
-
-
-def free_address() -> str:
-    """A loopback address with a free port for a process group's rendezvous."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return f"tcp://127.0.0.1:{sock.getsockname()[1]}"
 
 
 def pick_device(config: FsdpConfig) -> torch.device:

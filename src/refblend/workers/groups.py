@@ -1,5 +1,8 @@
 """Ray at the edge: processes for the plain workers, dispatch to ranks, waits with deadlines."""
 
+import importlib
+import os
+import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -70,6 +73,30 @@ def _cause(error: RayActorError) -> str:
     return lines[-1] if "creation task" in lines[0] else lines[0]
 
 
+class WorkerProcess:
+    """What runs in a worker's process: the plain worker, imported only there.
+
+    The driver needs neither vLLM nor the networks, and the thread limits must be in the environment
+    before torch is imported.
+    """
+
+    def __init__(self, worker: str, num_threads: int, *arguments: Any) -> None:
+        os.environ.update(runtime.process_environment(num_threads))
+        module, name = worker.split(":")
+        self._worker = getattr(importlib.import_module(module), name)(*arguments)
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the worker."""
+        return getattr(self._worker, method)(*arguments)
+
+
+def free_address() -> str:
+    """A loopback address with a free port for the rendezvous of a group's processes."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return f"tcp://127.0.0.1:{sock.getsockname()[1]}"
+
+
 class Pending:
     """A call under way on all ranks of a group; made by :meth:`WorkerGroup.call`."""
 
@@ -132,7 +159,7 @@ class WorkerGroup:
     def __init__(
         self,
         role: str,
-        worker: type,
+        worker: str,
         pools: ResourcePools,
         num_threads: int,
         timeout_s: float,
@@ -143,7 +170,7 @@ class WorkerGroup:
 
         Args:
             role: name in :class:`ResourcePools` and in messages.
-            worker: the plain class.
+            worker: the plain class, as ``module:class``.
             pools: where its ranks stand.
             num_threads: CPU threads of each process.
             timeout_s: deadline of every call.
@@ -157,8 +184,9 @@ class WorkerGroup:
         self._timeout_s = timeout_s
         self._arguments = arguments
         self._replacement = replacement
-        self._environment = {"env_vars": runtime.process_environment(num_threads)}
-        self._remote = ray.remote(worker)
+        self._start = (worker, num_threads)
+        # A class of its own, so that Ray's process titles name the worker.
+        self._remote = ray.remote(type(worker.split(":")[1], (WorkerProcess,), {}))
         self._launch()
 
     def _launch(self) -> None:
@@ -167,9 +195,8 @@ class WorkerGroup:
                 num_cpus=bundle.cpus,
                 num_gpus=bundle.gpus,
                 max_restarts=0,
-                runtime_env=self._environment,
                 scheduling_strategy=place,
-            ).remote(*args)
+            ).remote(*self._start, *args)
             for (bundle, place), args in zip(
                 self._pools.places(self.role), self._arguments(), strict=True
             )
@@ -218,7 +245,7 @@ class WorkerGroup:
 
         def launch() -> list[Any]:
             return [
-                getattr(rank, method).remote(*args)
+                rank.call.remote(method, *args)
                 for rank, args in zip(self._ranks, arguments, strict=True)
             ]
 
