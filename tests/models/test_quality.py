@@ -1,12 +1,13 @@
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refblend.models.quality import pass_at_k
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=6), st.integers(1, 5))
 def test_pass_at_k_is_the_share_of_subsets_with_a_hit(counts: list[int], k: int) -> None:
     shares = []

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -20,6 +20,7 @@ from refblend.study.statistics import (
 NUMBERS = st.lists(st.floats(-100, 100), min_size=1, max_size=40)
 
 
+@settings(deadline=None)
 @given(NUMBERS)
 def test_iqm_is_the_mean_of_the_middle_half(values: list[float]) -> None:
     cut = len(values) // 4
@@ -58,6 +59,7 @@ def test_strata_keep_their_sizes() -> None:
     assert loose.low < 3.4 < loose.high
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=12))
 def test_interval_stays_within_the_data(values: list[float]) -> None:
     interval = bootstrap_interval(values, np.random.default_rng(0), mean, resamples=200)
@@ -98,6 +100,7 @@ def test_spikes_are_the_planted_ones() -> None:
     assert count_spikes([]) == 0
 
 
+@settings(deadline=None)
 @given(NUMBERS)
 def test_drawdown_against_all_pairs(values: list[float]) -> None:
     pairs = [values[i] - values[j] for i in range(len(values)) for j in range(i, len(values))]
