@@ -1,0 +1,127 @@
+"""The weight push as a share of a step and against memcpy, at 3M and 100M parameters.
+
+`python benchmarks/bench_sync.py` pushes as a run does (gathered from the actor, through Ray's
+object store, into the vLLM engine) and times, in the same process, the other parts of a step on a
+batch of 256 responses at 3M and of 16 at 100M parameters. The latter is a sixteenth of a batch, so
+its step is also counted sixteen times over: all but the push grows with the batch.
+"""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import common
+import ray
+import torch
+
+from refblend.config import load_config
+from refblend.rollout.base import EngineOptions, GenerationRequest, start_engine
+from refblend.workers import batching
+from refblend.workers.fsdp_workers import ActorWorker
+from refblend.workers.types import MiniBatch, PolicyTargets, Sequences, response_mask
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "3M": {"hidden_size": 256, "num_layers": 4, "num_heads": 8, "num_kv_heads": 4, "mlp_size": 768},
+    "100M": {
+        "hidden_size": 768,
+        "num_layers": 14,
+        "num_heads": 12,
+        "num_kv_heads": 4,
+        "mlp_size": 2304,
+    },
+}
+PROMPTS = {"3M": 32, "100M": 2}
+NEW_TOKENS = 27
+REPEATS = {"3M": 4, "100M": 2}
+
+
+def measure(name: str, folder: Path, tokenizer: Any) -> dict[str, Any]:
+    """Times of every part for one size, and what was moved."""
+    path = common.make_model(folder / name, tokenizer, **SHAPES[name])
+    config = load_config(
+        [common.ROOT / "params/ppo.yaml", common.ROOT / "params/scale/cpu.yaml"],
+        [f"actor_rollout_ref.model.path={path}", "algorithm.ref_quality_score.enable=false"],
+    )
+    worker = ActorWorker(config, total_steps=1)
+    engine = start_engine("vllm", EngineOptions(str(path), 256, kv_cache_memory_mb=256))
+    drawn = common.make_sequences(len(tokenizer), PROMPTS[name])
+    requests = [GenerationRequest(p, NEW_TOKENS, seed=i) for i, p in enumerate(drawn.prompt_ids)]
+    answers = [g.token_ids for g in engine.generate(requests)]
+    sequences = Sequences(drawn.prompt_ids, answers)
+    mask = response_mask(sequences.response_lengths)
+    targets = PolicyTargets(mask, torch.zeros_like(mask), torch.randn_like(mask))
+    plan = batching.plan_micro_batches(
+        sequences.lengths,
+        range(len(sequences)),
+        1,
+        config.actor_rollout_ref.actor.ppo_max_token_len_per_gpu,
+        prompts=sequences.prompt_ids,
+    )[0]
+    mini = [MiniBatch(plan, float(mask.sum()), len(sequences))]
+    weights = worker.full_weights()
+    copies = {k: torch.empty_like(v) for k, v in weights.items()}
+
+    def push() -> None:
+        engine.load_weights(ray.get(ray.put(worker.full_weights())), 1)
+
+    def memcpy() -> None:
+        for key, tensor in weights.items():
+            copies[key].copy_(tensor)
+
+    times = common.alternate(
+        {
+            "push": push,
+            "memcpy": memcpy,
+            "generate": lambda: engine.generate(requests),
+            "log_prob": lambda: worker.compute_log_prob(sequences, plan),
+            "update": lambda: worker.update(sequences, targets, mini, 1),
+        },
+        REPEATS[name],
+    )
+    engine.shutdown()
+    moved = sum(t.numel() * t.element_size() for t in weights.values())
+    return {
+        "parameters": sum(t.numel() for t in weights.values()),
+        "mib": moved / 2**20,
+        "responses": len(sequences),
+        "tokens": sum(sequences.lengths),
+        "seconds": times,
+    }
+
+
+def main() -> None:
+    ray.init(num_cpus=1, object_store_memory=2**30, include_dashboard=False, log_to_driver=False)
+    tokenizer = common.embedded_tokenizer()
+    with tempfile.TemporaryDirectory() as folder:
+        found = {name: measure(name, Path(folder), tokenizer) for name in SHAPES}
+    ray.shutdown()
+    rows = []
+    for name, figures in found.items():
+        times = figures["seconds"]
+        steps = [sum(t) for t in zip(*(v for k, v in times.items() if k != "memcpy"), strict=True)]
+        figures["share_of_step"] = common.ratio(times["push"], steps)
+        rest = [step - push for step, push in zip(steps, times["push"], strict=True)]
+        whole = common.PROMPTS / PROMPTS[name]
+        figures["share_of_step_of_256"] = common.ratio(
+            times["push"],
+            [push + whole * r for push, r in zip(times["push"], rest, strict=True)],
+        )
+        figures["memcpys"] = common.ratio(times["push"], times["memcpy"])
+        keys = ("responses", "share_of_step", "share_of_step_of_256", "memcpys")
+        rows.append([name, *(figures[key] for key in keys)])
+    common.show(
+        "weight push",
+        ["parameters", "responses a step", "share of the step", "at 256 responses", "× memcpy"],
+        rows,
+    )
+    common.record(
+        "sync",
+        "largest share of a step of 256 responses that the weight push takes",
+        max(figures["share_of_step_of_256"] for figures in found.values()),
+        0.02,
+        found,
+    )
+
+
+if __name__ == "__main__":
+    main()
