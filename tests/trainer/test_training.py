@@ -300,6 +300,7 @@ def test_the_other_estimators(make_run: Callable, estimator: str) -> None:
             "actor_rollout_ref.actor.entropy_coeff=0.01",
             "actor_rollout_ref.actor.ppo_mini_batch_size=2",
             "algorithm.rollout_correction.mode=truncate",
+            "trainer.profile_steps=[2]",
         ],
     ],
     ids=["judge_pool", "random", "off", "everything"],
@@ -310,3 +311,9 @@ def test_other_configurations_run(make_run: Callable, overrides: list[str]) -> N
     assert ended.status == 0, ended.output
     for record in run.metrics():
         assert finite(record)
+    profiled = run.directory / "profile" / "step_2"
+    assert profiled.exists() == any("profile_steps" in o for o in overrides)
+    if profiled.exists():
+        traced = json.loads((profiled / "actor.json").read_text())["traceEvents"]
+        assert any("mm" in event.get("name", "") for event in traced)
+        assert "update_actor" in (profiled / "summary.md").read_text()

@@ -54,6 +54,9 @@ class TrainerConfig(Section):
     """Estimate energy and CO₂ with codecarbon (offline)."""
     country_iso_code: str = "DEU"
     """Grid whose carbon intensity is used for the estimate."""
+    profile_steps: list[PositiveInt] = []
+    """Steps of which a Chrome trace and a table of stages and operators is written to ``profile/``;
+    their times include the profiler's."""
     drift_guard: DriftGuardConfig = DriftGuardConfig()
 
 

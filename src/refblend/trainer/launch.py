@@ -145,6 +145,7 @@ def _identifying(config: RefblendConfig) -> dict[str, Any]:
         "resume_mode",
         "resume_from_path",
         "max_restarts",
+        "profile_steps",
         "worker_timeout_s",
         "energy",
         "country_iso_code",

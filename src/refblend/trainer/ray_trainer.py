@@ -8,7 +8,9 @@
 * A step leaves no hidden state: a run is its checkpoint, its configuration and its seed.
 """
 
+import contextlib
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,7 @@ from refblend.trainer.metrics import (
     timing_metrics,
     training_devices,
 )
+from refblend.trainer.profiling import write_profile
 from refblend.trainer.rollout_dump import write_rollouts
 from refblend.trainer.shaping import (
     Blended,
@@ -56,7 +59,7 @@ from refblend.trainer.shaping import (
     penalise_kl,
     reward_length_correlation,
 )
-from refblend.trainer.step_record import StepRecord
+from refblend.trainer.step_record import Span, StepRecord
 from refblend.trainer.tracking import MetricsLog, Trackers
 from refblend.trainer.validation import validation_metrics, validation_requests
 from refblend.trainer.worker_set import WorkerSet
@@ -130,7 +133,7 @@ class RayPPOTrainer:
             self._write(0, self.validate())
         while self.step < self.total_steps:
             self.record = StepRecord()
-            with self.record.timed("step"):
+            with self._profiled(), self.record.timed("step"):
                 prompts = self.next_prompts()
                 rollout = self.generate(prompts)
                 scores = self.score(prompts, rollout)
@@ -225,7 +228,7 @@ class RayPPOTrainer:
             alignment=self._alignment(prompts, rollout),
         )
         waits = {"old_log_prob": old, "ref": ref, "values": values, "ref_quality_score": judging}
-        self.record.seconds |= {name: wait.seconds for name, wait in waits.items() if wait}
+        self.record.spans += [Span(n, w.launched, w.seconds) for n, w in waits.items() if w]
         correction = self.config.algorithm.rollout_correction
         self.record.add(
             mismatch_metrics(
@@ -440,6 +443,20 @@ class RayPPOTrainer:
         self.log.truncate_after(self.step if start else -1)
 
     # --- helpers -----------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _profiled(self) -> Iterator[None]:
+        """Profile the step if ``trainer.profile_steps`` names it; its stage times include that."""
+        step = self.step + 1
+        if step not in self.config.trainer.profile_steps:
+            yield
+            return
+        folder = self.run_dir / "profile" / f"step_{step}"
+        self.workers.actor.call("start_profile").results()
+        yield
+        operators = self.workers.actor.call("stop_profile", str(folder / "actor.json")).result()
+        write_profile(folder, self.record.spans, operators)
+        self.trackers.message(f"profile of step {step}: {folder}")
 
     def _write(self, step: int, metrics: dict[str, float]) -> None:
         odd = self.log.append(step, metrics)

@@ -10,6 +10,15 @@ INCIDENTS = ("oom", "nonfinite", "overlength")
 """Counted by the trainer itself, so that they are there in every step."""
 
 
+@dataclass(frozen=True)
+class Span:
+    """A stage: when it began on the monotonic clock, and how long it took, in seconds."""
+
+    name: str
+    start: float
+    seconds: float
+
+
 @dataclass
 class StepRecord:
     """Filled by the stages of a step in their order."""
@@ -17,15 +26,20 @@ class StepRecord:
     metrics: dict[str, float] = field(
         default_factory=lambda: {f"incidents/{name}": 0.0 for name in INCIDENTS}
     )
-    seconds: dict[str, float] = field(default_factory=dict)
-    """Wall time of each stage; stages that run side by side overlap."""
+    spans: list[Span] = field(default_factory=list)
+    """The stages; those that run side by side overlap."""
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Wall time of each stage."""
+        return {span.name: span.seconds for span in self.spans}
 
     @contextlib.contextmanager
     def timed(self, name: str) -> Iterator[None]:
         """Measure the block as the stage ``name``."""
-        start = time.perf_counter()
+        start = time.monotonic()
         yield
-        self.seconds[name] = time.perf_counter() - start
+        self.spans.append(Span(name, start, time.monotonic() - start))
 
     def add(self, metrics: Mapping[str, float]) -> None:
         """Enter figures under their full names."""

@@ -103,7 +103,8 @@ class Pending:
     def __init__(self, group: "WorkerGroup", launch: Callable[[], list[Any]]) -> None:
         self._group = group
         self._launch = launch
-        self._launched = time.monotonic()
+        self.launched = time.monotonic()
+        """Monotonic clock, in seconds."""
         self._generation = group.generation
         self.references = launch()
         """One object reference a rank."""
@@ -128,7 +129,7 @@ class Pending:
                 self._generation = self._group.generation
                 self.references = self._launch()
             else:
-                self.seconds = time.monotonic() - self._launched
+                self.seconds = time.monotonic() - self.launched
                 return answers
 
     def result(self) -> Any:

@@ -15,6 +15,7 @@ from torch import Tensor
 from refblend import runtime
 from refblend.config import RefblendConfig
 from refblend.config.actor_rollout_ref import FsdpConfig, TrainWorkerConfig
+from refblend.files import atomic_path
 from refblend.workers import distributed
 from refblend.workers.networks import LmNetwork, PaddedBatch, pad_batch
 from refblend.workers.optimization import Trainable, mean_over_steps
@@ -47,6 +48,27 @@ class Rank:
         distributed.init_process_group(rank, fsdp, address, timeout_s)
         self.fsdp = fsdp
         self.device = distributed.pick_device(fsdp)
+
+    def start_profile(self) -> None:
+        """Record every operator from now on."""
+        activities = [torch.profiler.ProfilerActivity.CPU]
+        if self.device.type == "cuda":
+            activities.append(torch.profiler.ProfilerActivity.CUDA)
+        self._profiler = torch.profiler.profile(activities=activities)
+        self._profiler.start()
+
+    def stop_profile(self, path: str) -> list[tuple[str, int, float]]:
+        """Write a Chrome trace; the operators by their own time: name, calls, seconds."""
+        self._profiler.stop()
+        kind = "device" if self.device.type == "cuda" else "cpu"
+        if distributed.is_main():
+            with atomic_path(path) as temporary:
+                self._profiler.export_chrome_trace(str(temporary))
+        found = [
+            (event.key, event.count, getattr(event, f"self_{kind}_time_total") / 1e6)
+            for event in self._profiler.key_averages()
+        ]
+        return sorted(found, key=lambda row: -row[2])
 
     @torch.no_grad()
     def each_micro_batch(
