@@ -1,0 +1,232 @@
+"""A training step against the sum of its bare parts on the same inputs.
+
+`python benchmarks/bench_step.py` runs `refblend train` at scale cpu with random models and a
+learning rate of 0, so that weights and samples can be made again, and then the bare parts in this
+process: ``vllm.LLM.generate`` of the same prompts and seeds, log-probs with entropy, forward,
+backward and AdamW on the same tokens, and ``generate`` of the same judge prompts. Both sides are
+CPU seconds (all processes of the run, Ray's included); the parts of the networks are measured in
+the shared layout, so that the layout's gain does not hide overhead, and in the plain one.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import common
+import psutil
+import torch
+
+from refblend.config import RefblendConfig, load_config
+from refblend.data.prepare import prepare_splits
+from refblend.models.recipe import DataRecipe
+from refblend.rollout.base import EngineOptions
+from refblend.rollout.vllm_engine import VllmEngine
+from refblend.scoring.clipping import ScoringLimits
+from refblend.scoring.judge import Judge, JudgeOptions
+from refblend.scoring.templates import load_templates
+from refblend.seeding import derive_seed
+from refblend.trainer.datasets import load_run_data
+from refblend.workers import batching
+from refblend.workers.networks import PolicyNetwork, load_policy, pad_batch
+from refblend.workers.types import Sequences
+
+STEPS = 6
+WARM = 2
+"""First steps that are left out: caches and lazy imports."""
+JUDGE_TOKENS = 28
+REPEATS = 3
+CONFIGS = ["params/ppo.yaml", "params/scale/cpu.yaml"]
+
+
+def overrides(folder: Path) -> list[str]:
+    """The run's settings."""
+    data = folder / "data"
+    return [
+        f"data.train_files=[{data}/train.parquet]",
+        f"data.val_files=[{data}/validation.parquet]",
+        f"data.sanity_files=[{data}/sanity.parquet]",
+        f"actor_rollout_ref.model.path={folder}/actor",
+        "actor_rollout_ref.actor.optim.lr=0",
+        f"algorithm.ref_quality_score.scoring.model_path={folder}/judge",
+        f"algorithm.ref_quality_score.scoring.max_new_tokens={JUDGE_TOKENS}",
+        "algorithm.ref_quality_score.scoring.max_invalid_rate=1.0",
+        "reward.custom_reward_function=length_reward:reward",
+        f"trainer.total_training_steps={STEPS}",
+        "trainer.save_freq=0",
+        "trainer.test_freq=-1",
+        "trainer.val_before_train=false",
+        "trainer.rollout_dump_freq=1",
+        "trainer.energy=false",
+        "trainer.logger=[]",
+        f"trainer.default_local_dir={folder}/run",
+    ]
+
+
+def cpu_seconds(root: psutil.Process) -> float:
+    """CPU time of a process and all below it that still live."""
+    total = 0.0
+    for process in [root, *root.children(recursive=True)]:
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system
+    return total
+
+
+def run_training(folder: Path) -> tuple[list[float], list[dict[str, Any]]]:
+    """CPU seconds of each measured step, and their lines of ``metrics.jsonl``."""
+    configs = [argument for path in CONFIGS for argument in ("--config", str(common.ROOT / path))]
+    paths = [str(common.ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")]
+    process = subprocess.Popen(
+        [Path(sys.executable).with_name("refblend"), "train", *configs, *overrides(folder)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        stdout=subprocess.DEVNULL,
+    )
+    metrics, marks = folder / "run" / "metrics.jsonl", []
+    while process.poll() is None:
+        lines = metrics.read_text().splitlines() if metrics.exists() else []
+        if len(lines) > len(marks):
+            marks += [cpu_seconds(psutil.Process(process.pid))] * (len(lines) - len(marks))
+        time.sleep(0.05)
+    if process.returncode:
+        raise SystemExit(f"the training run failed with status {process.returncode}")
+    # The last step is left out too: validation follows it.
+    spent = [b - a for a, b in pairwise(marks[: STEPS - 1])]
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    return spent[WARM - 1 :], lines[WARM : STEPS - 1]
+
+
+def optimise(policy: PolicyNetwork, sequences: Sequences, config: RefblendConfig) -> None:
+    """Forward, backward and AdamW of every mini-batch."""
+    actor = config.actor_rollout_ref.actor
+    optimiser = torch.optim.AdamW(policy.parameters(), lr=0.0, fused=True)
+    size = (actor.ppo_mini_batch_size or 0) * config.actor_rollout_ref.rollout.n
+    for rows in batching.split_mini_batches(len(sequences), size or None):
+        for part in plan(policy, sequences, rows, actor.ppo_max_token_len_per_gpu):
+            log_probs, _ = policy(pad_batch(sequences, part, torch.device("cpu")))
+            (-log_probs.mean()).backward()
+        optimiser.step()
+        optimiser.zero_grad()
+
+
+@torch.no_grad()
+def log_probs(policy: PolicyNetwork, sequences: Sequences, config: RefblendConfig) -> None:
+    """Log-probs and entropy of every response."""
+    budget = config.actor_rollout_ref.actor.ppo_max_token_len_per_gpu
+    for part in plan(policy, sequences, range(len(sequences)), budget):
+        policy(pad_batch(sequences, part, torch.device("cpu")))
+
+
+def plan(policy: PolicyNetwork, sequences: Sequences, rows: Any, budget: int) -> list[list[int]]:
+    """Micro-batches for the layout that the policy was loaded for."""
+    shared = policy.lm.config._attn_implementation != "sdpa"
+    prompts = sequences.prompt_ids if shared else None
+    return batching.plan_micro_batches(sequences.lengths, rows, 1, budget, prompts=prompts)[0]
+
+
+def measure_parts(folder: Path, config: RefblendConfig) -> dict[str, list[float]]:
+    """CPU seconds of every bare part on the inputs of the run's last step."""
+    from vllm import SamplingParams
+    from vllm.inputs import TokensPrompt
+
+    scoring = config.algorithm.ref_quality_score.scoring
+    data = load_run_data(config)
+    text = (folder / "run" / "rollouts" / f"{STEPS}.jsonl").read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
+    prompts = [data.train.prompt_ids[line["uid"]] for line in lines]
+    actor = VllmEngine(EngineOptions(f"{folder}/actor", 256, kv_cache_memory_mb=128))
+    judge = VllmEngine(
+        EngineOptions(scoring.model_path, scoring.max_model_len, kv_cache_memory_mb=256)
+    )
+    limits = ScoringLimits(judge.max_model_len, max_new_tokens=JUDGE_TOKENS)
+    templates = load_templates(common.TEMPLATES)
+    asked = Judge(judge, data.tokenizer, templates, JudgeOptions(limits))
+    judged = [
+        TokensPrompt(prompt_token_ids=list(asked.plan(x["question"], x["response"]).token_ids))
+        for x in lines
+    ]
+    seed = config.trainer.seed
+    sampling = [
+        SamplingParams(
+            temperature=1.0,
+            max_tokens=config.data.max_response_length,
+            seed=derive_seed(seed, "rollout", STEPS, x["uid"], x["sample"]),
+            stop_token_ids=actor._stop_ids,
+        )
+        for x in lines
+    ]
+    greedy = SamplingParams(temperature=0.0, max_tokens=JUDGE_TOKENS)
+    inputs = [TokensPrompt(prompt_token_ids=list(p)) for p in prompts]
+
+    def generate() -> list[list[int]]:
+        # A step's weights are new, so nothing of an earlier step is cached.
+        actor.reset_prefix_cache()
+        outputs = actor._llm.generate(inputs, sampling, use_tqdm=False)
+        return [list(o.outputs[0].token_ids) for o in outputs]
+
+    sequences = Sequences(prompts, generate())
+    if sequences.response_lengths != [line["length"] for line in lines]:
+        raise SystemExit("the bare engine did not repeat the run's samples")
+    shared = load_policy(f"{folder}/actor", 1.0)
+    plain = load_policy(f"{folder}/actor", 1.0, shared_prefix=False)
+    times = common.alternate(
+        {
+            "generate": generate,
+            "judge": lambda: judge._llm.generate(judged, greedy, use_tqdm=False),
+            "log_probs": lambda: log_probs(shared, sequences, config),
+            "update": lambda: optimise(shared, sequences, config),
+            "log_probs_plain": lambda: log_probs(plain, sequences, config),
+            "update_plain": lambda: optimise(plain, sequences, config),
+        },
+        REPEATS,
+    )
+    return times | {"tokens": [float(sum(sequences.lengths))]}
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        tokenizer = common.embedded_tokenizer()
+        common.make_model(folder / "actor", tokenizer, seed=0)
+        common.make_model(folder / "judge", tokenizer, seed=1)
+        prepare_splits(DataRecipe(train_rows=256, validation_rows=8, test_rows=8), folder / "data")
+        steps, lines = run_training(folder)
+        config = load_config([common.ROOT / p for p in CONFIGS], overrides(folder))
+        parts = measure_parts(folder, config)
+    medians = {k: statistics.median(v) for k, v in parts.items()}
+    bare = sum(medians[k] for k in ("generate", "judge", "log_probs", "update"))
+    plain = sum(medians[k] for k in ("generate", "judge", "log_probs_plain", "update_plain"))
+    step = statistics.median(steps)
+    rows = [[name, value / bare] for name, value in medians.items() if name != "tokens"]
+    rows += [["sum of the bare parts", 1.0], ["sum, plain layout", plain / bare]]
+    rows += [["training step", step / bare]]
+    common.show("CPU time as a ratio to the sum of the bare parts", ["what", "ratio"], rows)
+    timings = {
+        key: statistics.median(line[key] for line in lines)
+        for key in lines[0]
+        if key.startswith("timing_s/")
+    }
+    common.record(
+        "step",
+        "CPU time of a training step as a ratio to its bare parts",
+        step / bare,
+        1.10,
+        {
+            "step_cpu_seconds": steps,
+            "parts_cpu_seconds": parts,
+            "ratio_to_plain_parts": step / plain,
+            "step_wall_seconds": timings,
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()
