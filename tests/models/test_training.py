@@ -69,6 +69,16 @@ def test_models_are_complete_and_leave_no_state(chain: Chain) -> None:
     assert not (chain.root / "state").exists()
 
 
+def test_models_are_asked_with_the_tokenizer_that_they_learned_with(
+    chain: Chain, tokenizer: Any
+) -> None:
+    """A loader that goes by the architecture's name gives Qwen2 its own pre-tokeniser."""
+    text = "Answer: [[13-10=3. 3+38=41.\n#### 41]]\n9;6+3=9:99+\\box{1.00}"
+    for name in ("actor", "judge_medium"):
+        loaded = load_tokenizer(chain.root / name)
+        assert loaded(text)["input_ids"] == tokenizer(text)["input_ids"]
+
+
 def test_actor_is_reproducible_and_keeps_a_finished_clean_phase(
     chain: Chain, recipe: EmbeddedConfig, tokenizer: Any, tmp_path: Path
 ) -> None:
