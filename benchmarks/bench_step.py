@@ -69,20 +69,22 @@ def overrides(folder: Path) -> list[str]:
     ]
 
 
-def cpu_seconds(root: psutil.Process) -> float:
-    """CPU time of a process and all below it that still live."""
-    total = 0.0
+def cpu_seconds(root: psutil.Process) -> dict[tuple[int, str], float]:
+    """CPU time of a process and of all below it that still live, by process id and name."""
+    found: dict[tuple[int, str], float] = {}
     for process in [root, *root.children(recursive=True)]:
         try:
-            times = process.cpu_times()
-        except psutil.NoSuchProcess:
+            title, times = process.cmdline()[0], process.cpu_times()
+        except (psutil.NoSuchProcess, IndexError):
             continue
-        total += times.user + times.system
-    return total
+        name = title.split(".")[0] if title.startswith("ray::") else process.name()
+        name = "driver" if process == root else name
+        found[process.pid, name] = times.user + times.system
+    return found
 
 
-def run_training(folder: Path) -> tuple[list[float], list[dict[str, Any]]]:
-    """CPU seconds of each measured step, and their lines of ``metrics.jsonl``."""
+def run_training(folder: Path) -> tuple[list[dict[str, float]], list[dict[str, Any]]]:
+    """CPU seconds of each measured step by process, and their lines of ``metrics.jsonl``."""
     configs = [argument for path in CONFIGS for argument in ("--config", str(common.ROOT / path))]
     paths = [str(common.ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")]
     process = subprocess.Popen(
@@ -99,9 +101,19 @@ def run_training(folder: Path) -> tuple[list[float], list[dict[str, Any]]]:
     if process.returncode:
         raise SystemExit(f"the training run failed with status {process.returncode}")
     # The last step is left out too: validation follows it.
-    spent = [b - a for a, b in pairwise(marks[: STEPS - 1])]
+    spent = [_difference(a, b) for a, b in pairwise(marks[: STEPS - 1])]
     lines = [json.loads(line) for line in metrics.read_text().splitlines()]
     return spent[WARM - 1 :], lines[WARM : STEPS - 1]
+
+
+def _difference(
+    before: dict[tuple[int, str], float], after: dict[tuple[int, str], float]
+) -> dict[str, float]:
+    start = {pid: spent for (pid, _), spent in before.items()}
+    found: dict[str, float] = {}
+    for (pid, name), spent in after.items():
+        found[name] = found.get(name, 0.0) + spent - start.get(pid, 0.0)
+    return found
 
 
 def optimise(policy: PolicyNetwork, sequences: Sequences, config: RefblendConfig) -> None:
@@ -204,9 +216,13 @@ def main() -> None:
     medians = {k: statistics.median(v) for k, v in parts.items()}
     bare = sum(medians[k] for k in ("generate", "judge", "log_probs", "update"))
     plain = sum(medians[k] for k in ("generate", "judge", "log_probs_plain", "update_plain"))
-    step = statistics.median(steps)
+    step = statistics.median(sum(spent.values()) for spent in steps)
     rows = [[name, value / bare] for name, value in medians.items() if name != "tokens"]
     rows += [["sum of the bare parts", 1.0], ["sum, plain layout", plain / bare]]
+    for process in sorted({name for spent in steps for name in spent}):
+        spent = statistics.median(s.get(process, 0.0) for s in steps)
+        if spent > 0.005 * bare:
+            rows += [[f"of the step: {process}", spent / bare]]
     rows += [["training step", step / bare]]
     common.show("CPU time as a ratio to the sum of the bare parts", ["what", "ratio"], rows)
     timings = {
