@@ -83,12 +83,14 @@ def cpu_seconds(root: psutil.Process) -> dict[tuple[int, str], float]:
     return found
 
 
-def run_training(folder: Path) -> tuple[list[dict[str, float]], list[dict[str, Any]]]:
+def run_training(
+    folder: Path, settings: list[str]
+) -> tuple[list[dict[str, float]], list[dict[str, Any]]]:
     """CPU seconds of each measured step by process, and their lines of ``metrics.jsonl``."""
     configs = [argument for path in CONFIGS for argument in ("--config", str(common.ROOT / path))]
     paths = [str(common.ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")]
     process = subprocess.Popen(
-        [Path(sys.executable).with_name("refblend"), "train", *configs, *overrides(folder)],
+        [Path(sys.executable).with_name("refblend"), "train", *configs, *settings],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
         stdout=subprocess.DEVNULL,
     )
@@ -210,7 +212,7 @@ def main() -> None:
         common.make_model(folder / "actor", tokenizer, seed=0)
         common.make_model(folder / "judge", tokenizer, seed=1)
         prepare_splits(DataRecipe(train_rows=256, validation_rows=8, test_rows=8), folder / "data")
-        steps, lines = run_training(folder)
+        steps, lines = run_training(folder, overrides(folder))
         config = load_config([common.ROOT / p for p in CONFIGS], overrides(folder))
         parts = measure_parts(folder, config)
     medians = {k: statistics.median(v) for k, v in parts.items()}

@@ -1,0 +1,125 @@
+"""Our GRPO step against that of TRL's GRPOTrainer on the same work, without a judge.
+
+TRL lives in an environment of its own (other pins than ours)::
+
+    python -m venv FOLDER && FOLDER/bin/pip install -r benchmarks/requirements-trl.txt
+    TRL_ENV=FOLDER python benchmarks/bench_peers.py
+
+Both train a random model of the embedded shape in float32 on batches of 32 problems × 8 responses
+of at most 60 tokens, two updates a batch, one thread a process; TRL with the better of two sizes of
+micro-batch. Compared are response tokens a CPU second, all processes of a trainer together.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import common
+from bench_step import STEPS, WARM, overrides, run_training
+
+from refblend.data.prepare import prepare_splits
+from refblend.data.problems import generate_problems
+from refblend.models.recipe import DataRecipe
+
+LEARNING_RATE = 1e-4
+NEW_TOKENS = 60
+UPDATES = 2
+MICRO_BATCHES = (32, 128)
+TRL_BATCHES = 4
+
+
+def run_ours(folder: Path) -> dict[str, list[float]]:
+    """Seconds and response tokens of each measured step."""
+    settings = [
+        *overrides(folder),
+        f"actor_rollout_ref.actor.optim.lr={LEARNING_RATE}",
+        "algorithm.ref_quality_score.enable=false",
+    ]
+    steps, lines = run_training(folder, settings)
+    dumps = [folder / "run" / "rollouts" / f"{n}.jsonl" for n in range(WARM + 1, STEPS)]
+    return {
+        "cpu_seconds": [sum(spent.values()) for spent in steps],
+        "wall_seconds": [line["timing_s/step"] for line in lines],
+        "response_tokens": [
+            sum(json.loads(row)["length"] for row in dump.read_text().splitlines())
+            for dump in dumps
+        ],
+    }
+
+
+def run_trl(python: Path, folder: Path, micro_batch: int) -> dict[str, list[float]]:
+    """The same of TRL, the first batch left out."""
+    job: dict[str, Any] = {
+        "model": f"{folder}/actor",
+        "threads": common.THREADS,
+        "updates_per_batch": UPDATES,
+        "prompts": common.PROMPTS,
+        "group": common.GROUP,
+        "questions": [p.question for p in generate_problems("train", 256, 1)],
+        "output": f"{folder}/trl",
+        "batches": TRL_BATCHES,
+        "micro_batch": micro_batch,
+        "max_new_tokens": NEW_TOKENS,
+        "lr": LEARNING_RATE,
+    }
+    file = folder / f"job_{micro_batch}.json"
+    file.write_text(json.dumps(job))
+    script = common.ROOT / "benchmarks" / "peer_trl.py"
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    done = subprocess.run(
+        [python, script, file], capture_output=True, text=True, check=True, env=environment
+    )
+    found: dict[str, list[float]] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def throughput(run: dict[str, list[float]], clock: str) -> float:
+    """Response tokens a second, median over steps."""
+    pairs = zip(run["response_tokens"], run[clock], strict=True)
+    return statistics.median(tokens / spent for tokens, spent in pairs)
+
+
+def main() -> None:
+    home = os.environ.get("TRL_ENV")
+    if home is None:
+        print("Not run: TRL_ENV names no environment of TRL; see the head of this file.")
+        return
+    python = Path(home) / "bin" / "python"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        common.make_model(folder / "actor", common.embedded_tokenizer())
+        prepare_splits(DataRecipe(train_rows=256, validation_rows=8, test_rows=8), folder / "data")
+        runs = {"refblend": run_ours(folder)}
+        for size in MICRO_BATCHES:
+            runs[f"TRL, micro-batch {size}"] = run_trl(python, folder, size)
+    rates = {
+        label: {clock: throughput(run, clock) for clock in ("cpu_seconds", "wall_seconds")}
+        for label, run in runs.items()
+    }
+    best = max(
+        (label for label in rates if label != "refblend"), key=lambda k: rates[k]["cpu_seconds"]
+    )
+    ratios = {
+        label: {clock: rate / rates[best][clock] for clock, rate in of.items()}
+        for label, of in rates.items()
+    }
+    common.show(
+        f"response tokens trained a second, as a ratio to {best}",
+        ["trainer", "a CPU second", "a second of wall time"],
+        [[k, v["cpu_seconds"], v["wall_seconds"]] for k, v in ratios.items()],
+    )
+    common.record(
+        "peers",
+        "tokens trained a CPU second, as a ratio to TRL 1.16",
+        ratios["refblend"]["cpu_seconds"],
+        2.5,
+        {"ratios": ratios, "runs": runs},
+    )
+
+
+if __name__ == "__main__":
+    main()
