@@ -2,7 +2,8 @@
 
 `python benchmarks/bench_scoring.py` judges 256 responses with a random judge of the embedded
 shape: :meth:`Judge.score` (prompts, engine call, parsing) against the engine alone, few-shot
-against compact prompts, prefix cache warm; and again without prefix caching, in another process.
+against compact prompts; and again without prefix caching, in another process. Before each call the
+prefix cache holds the prompt's shared prefix and nothing of the responses, as in a run.
 """
 
 import argparse
@@ -37,10 +38,12 @@ def measure(caching: bool) -> dict[str, list[float]]:
 
     recipe = load_recipe(common.ROOT / "params/embedded/cpu.yaml")
     problems = iterate_problems("train", 7, recipe.data.difficulty, 0.0)
-    chosen = [p for _, p in zip(range(RESPONSES), problems, strict=False)]
+    chosen = [p for _, p in zip(range(RESPONSES + 1), problems, strict=False)]
+    other = chosen.pop()
     questions, responses = [p.question for p in chosen], [p.solution for p in chosen]
     tokenizer = common.embedded_tokenizer()
     cases: dict[str, Any] = {}
+    judges: list[Judge] = []
     with tempfile.TemporaryDirectory() as folder:
         path = common.make_model(Path(folder) / "judge", tokenizer)
         options = EngineOptions(
@@ -58,6 +61,7 @@ def measure(caching: bool) -> dict[str, list[float]]:
                 load_templates(common.TEMPLATES),
                 JudgeOptions(limits, few_shot=form == "few-shot"),
             )
+            judges.append(judge)
             prompts = [
                 TokensPrompt(prompt_token_ids=list(judge.plan(q, r).token_ids))
                 for q, r in zip(questions, responses, strict=True)
@@ -66,7 +70,13 @@ def measure(caching: bool) -> dict[str, list[float]]:
             cases[f"{form}, bare"] = lambda p=prompts: engine._llm.generate(
                 p, params, use_tqdm=False
             )
-        times = common.alternate(cases, REPEATS)
+
+        def warm_the_prefix() -> None:
+            engine.reset_prefix_cache()
+            for judge in judges:
+                judge.score([other.question], [other.solution])
+
+        times = common.alternate(cases, REPEATS, before=warm_the_prefix)
         engine.shutdown()
     return times
 

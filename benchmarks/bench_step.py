@@ -180,9 +180,13 @@ def measure_parts(folder: Path, config: RefblendConfig) -> dict[str, list[float]
     greedy = SamplingParams(temperature=0.0, max_tokens=JUDGE_TOKENS)
     inputs = [TokensPrompt(prompt_token_ids=list(p)) for p in prompts]
 
-    def generate() -> list[list[int]]:
-        # A step's weights are new, so nothing of an earlier step is cached.
+    def forget() -> None:
+        # A step's weights and responses are new: the judge knows its shared prefix, no more.
         actor.reset_prefix_cache()
+        judge.reset_prefix_cache()
+        judge._llm.generate(judged[:1], greedy, use_tqdm=False)
+
+    def generate() -> list[list[int]]:
         outputs = actor._llm.generate(inputs, sampling, use_tqdm=False)
         return [list(o.outputs[0].token_ids) for o in outputs]
 
@@ -201,6 +205,7 @@ def measure_parts(folder: Path, config: RefblendConfig) -> dict[str, list[float]
             "update_plain": lambda: optimise(plain, sequences, config),
         },
         REPEATS,
+        before=forget,
     )
     return times | {"tokens": [float(sum(sequences.lengths))]}
 

@@ -81,12 +81,19 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def alternate(
-    cases: Mapping[str, Callable[[], object]], repeats: int, warm_ups: int = 1
+    cases: Mapping[str, Callable[[], object]],
+    repeats: int,
+    warm_ups: int = 1,
+    before: Callable[[], object] = lambda: None,
 ) -> dict[str, list[float]]:
-    """Time every case in turn, ``repeats`` rounds after the warm-ups; seconds of each round."""
+    """Time every case in turn, ``repeats`` rounds after the warm-ups; seconds of each round.
+
+    ``before`` runs before each case and is not timed.
+    """
     times: dict[str, list[float]] = {name: [] for name in cases}
     for repeat in range(repeats + warm_ups):
         for name, work in cases.items():
+            before()
             spent = seconds(work)
             if repeat >= warm_ups:
                 times[name].append(spent)
