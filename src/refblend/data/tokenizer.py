@@ -73,7 +73,8 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Any:
         )
     try:
         if _is_plain(path):
-            # Importing AutoTokenizer imports every model class, which takes seconds.
+            # AutoTokenizer would take the class of config.json's model_type (Qwen2Tokenizer), whose
+            # pre-tokeniser cuts the same text into other tokens. It also takes seconds to import.
             return PreTrainedTokenizerFast.from_pretrained(path, local_files_only=True)
         from transformers import AutoTokenizer
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol
 
 import torch
 
+from refblend.data.tokenizer import load_tokenizer
 from refblend.errors import ConfigError, ModelError
 from refblend.files import read_json
 
@@ -150,9 +151,7 @@ def stop_token_ids(directory: Path) -> frozenset[int]:
             ids = read_json(directory / name).get("eos_token_id")
             found.update([ids] if isinstance(ids, int) else ids or [])
     if (directory / "tokenizer_config.json").is_file():
-        from transformers import AutoTokenizer
-
-        own = AutoTokenizer.from_pretrained(directory, local_files_only=True).eos_token_id
+        own = load_tokenizer(directory).eos_token_id
         found.update([] if own is None else [own])
     return frozenset(found)
 

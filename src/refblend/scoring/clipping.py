@@ -100,17 +100,27 @@ def check_frame(frame: Frame, limits: ScoringLimits) -> None:
         )
 
 
-def cut_middle(ids: Sequence[int], length: int) -> tuple[int, ...]:
-    """The first and last ids, ``length`` in all; of an odd length the end gets one more."""
+def cut_middle(ids: Sequence[int], length: int, seam: Sequence[int] = ()) -> tuple[int, ...]:
+    """The first and last ids, ``length`` in all; of an odd length the end gets one more.
+
+    ``seam`` stands between the two, if there is room for it and for one id on each side: what
+    was apart must not become a quote, a separator or a box where the middle was.
+    """
     if len(ids) <= length:
         return tuple(ids)
-    head = length // 2
-    tail = length - head
-    return (*ids[:head], *ids[len(ids) - tail :]) if tail else tuple(ids[:head])
+    room = length - len(seam)
+    if room < 2:
+        return tuple(ids[len(ids) - length :])
+    head = room // 2
+    return (*ids[:head], *seam, *ids[len(ids) - (room - head) :])
 
 
-def clip_parts(prompt: EncodedPrompt, allowed_length: int) -> EncodedPrompt:
+def clip_parts(
+    prompt: EncodedPrompt, allowed_length: int, seam: Sequence[int] = ()
+) -> EncodedPrompt:
     """The prompt within ``allowed_length``; prefix, between and suffix whole.
+
+    ``seam``, a white space, stands where a middle was cut out.
 
     The response gives way first, down to ``KEPT_RESPONSE_TOKENS`` (or half of the room for data,
     if that is less): its opening and its final answer. Only then is the question cut.
@@ -132,9 +142,9 @@ def clip_parts(prompt: EncodedPrompt, allowed_length: int) -> EncodedPrompt:
     kept_question = room - kept_response
     return EncodedPrompt(
         prompt.prefix,
-        cut_middle(prompt.response, kept_response),
+        cut_middle(prompt.response, kept_response, seam),
         prompt.between,
-        cut_middle(prompt.question, kept_question),
+        cut_middle(prompt.question, kept_question, seam),
         prompt.suffix,
     )
 

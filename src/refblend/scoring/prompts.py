@@ -140,6 +140,8 @@ class PromptEncoder:
 
     def __post_init__(self) -> None:
         self.special_tokens, self.special_ids = _special_tokens(self.tokenizer)
+        # A space between data keeps markers apart; a tokenizer without one joins by spaces anyway.
+        self.seam = tuple(self.tokenizer(" ", add_special_tokens=False, verbose=False)["input_ids"])
         self._frames = {few_shot: self._encode_frame(few_shot) for few_shot in (True, False)}
 
     def frame(self, few_shot: bool) -> Frame:

@@ -110,7 +110,7 @@ def plan_encoded(
     unclipped = len(prompt)
     overlength = unclipped > allowed
     if overlength and hard_clip:
-        prompt, overlength = clip_parts(prompt, allowed), False
+        prompt, overlength = clip_parts(prompt, allowed, encoder.seam), False
     ids = prompt.ids
     mask = [1] * len(ids)
     return ScoringRequest(

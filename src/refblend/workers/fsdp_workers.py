@@ -10,6 +10,7 @@ from torch import Tensor
 
 from refblend.config import RefblendConfig
 from refblend.config.actor_rollout_ref import ActorConfig, CriticConfig
+from refblend.data.tokenizer import load_tokenizer
 from refblend.ppo.kl import kl_penalty
 from refblend.ppo.losses import (
     agg_loss,
@@ -239,8 +240,6 @@ class JudgeWorker:
     """The reference model that judges every response (spec, section 2)."""
 
     def __init__(self, config: RefblendConfig) -> None:
-        from transformers import AutoTokenizer
-
         quality = config.algorithm.ref_quality_score
         scoring = quality.scoring
         prepare_process(scoring.num_threads)
@@ -256,7 +255,7 @@ class JudgeWorker:
                 seed=derive_seed(config.trainer.seed, "judge engine"),
             ),
         )
-        tokenizer = AutoTokenizer.from_pretrained(scoring.model_path)
+        tokenizer = load_tokenizer(scoring.model_path)
         self.judge = Judge(
             self.engine,
             tokenizer,

@@ -95,7 +95,6 @@ def test_the_measure_of_structure_agrees(attack: Attack, embedded, chat_tokenize
     assert structure_kept(plan, chat_tokenizer, embedded)
 
 
-@pytest.mark.xfail(strict=True, reason="what is cut out may leave a ] on both sides of the seam")
 def test_clipping_does_not_close_the_quote(embedded, chat_tokenizer) -> None:
     flood = next(attack for attack in ATTACKS if attack.name == "quote_flood")
     limits = ScoringLimits(model_cap=384, max_new_tokens=64)
