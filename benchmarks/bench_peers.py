@@ -5,9 +5,9 @@ TRL lives in an environment of its own (other pins than ours)::
     python -m venv FOLDER && FOLDER/bin/pip install -r benchmarks/requirements-trl.txt
     TRL_ENV=FOLDER python benchmarks/bench_peers.py
 
-Both train a random model of the embedded shape in float32 on batches of 32 problems × 8 responses
-of at most 60 tokens, two updates a batch, one thread a process; TRL with the better of two sizes of
-micro-batch. Compared are response tokens a CPU second, all processes of a trainer together.
+Both train an actor of the embedded shape, with a short warm start, in float32 on batches of 32
+problems × 8 responses of at most 60 tokens, two updates a batch, one thread a process; TRL with the
+better of two sizes of micro-batch. Compared are response tokens a CPU second, all processes of a trainer together.
 """
 
 import json
@@ -91,7 +91,7 @@ def main() -> None:
     python = Path(home) / "bin" / "python"
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        common.make_model(folder / "actor", common.embedded_tokenizer())
+        common.train_short_actor(folder / "actor", common.embedded_tokenizer())
         prepare_splits(DataRecipe(train_rows=256, validation_rows=8, test_rows=8), folder / "data")
         runs = {"refblend": run_ours(folder)}
         for size in MICRO_BATCHES:

@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from refblend.files import write_json
+from refblend.models.actor import train_actor
 from refblend.models.architecture import build_model, save_model
 from refblend.models.corpus import build_tokenizer
 from refblend.models.recipe import ArchitectureRecipe, load_recipe
@@ -54,6 +55,21 @@ def make_model(directory: Path, tokenizer: Any, seed: int = 0, **shape: Any) -> 
     recipe = load_recipe(ROOT / "params" / "embedded" / "cpu.yaml").architecture
     recipe = ArchitectureRecipe(**recipe.model_dump() | shape)
     save_model(directory, build_model(recipe, tokenizer, seed), tokenizer, {})
+    return directory
+
+
+def train_short_actor(directory: Path, tokenizer: Any) -> Path:
+    """An actor of scale cpu after a quarter of its warm start: it writes and ends like a whole one,
+    which a random model does not.
+    """
+    recipe = load_recipe(ROOT / "params" / "embedded" / "cpu.yaml")
+    phases = {
+        name: getattr(recipe.actor, name).model_copy(update={"steps": steps})
+        for name, steps in (("clean", 60), ("sloppy", 20))
+    }
+    short = recipe.model_copy(update={"actor": recipe.actor.model_copy(update=phases)})
+    clean, state = directory.with_name("clean"), directory.with_name("state")
+    train_actor(short, tokenizer, clean, directory, state)
     return directory
 
 
