@@ -7,7 +7,8 @@ TRL lives in an environment of its own (other pins than ours)::
 
 Both train an actor of the embedded shape, with a short warm start, in float32 on batches of 32
 problems × 8 responses of at most 60 tokens, two updates a batch, one thread a process; TRL with the
-better of two sizes of micro-batch. Compared are response tokens a CPU second, all processes of a trainer together.
+better of two sizes of micro-batch. Compared are response tokens a CPU second, all processes of a
+trainer together.
 """
 
 import json

@@ -8,6 +8,7 @@ time of the process, which equals wall time on an idle core and suffers less fro
 
 import os
 import statistics
+import subprocess
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -36,7 +37,8 @@ from refblend.workers.types import Sequences
 torch.set_num_threads(THREADS)
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
+WRITTEN = "benchmarks/results"
+RESULTS = ROOT / WRITTEN
 TEMPLATES = ROOT / "params" / "scoring" / "embedded.yaml"
 PROMPTS, GROUP = 32, 8
 """Scale cpu: prompts a step, responses a prompt."""
@@ -129,6 +131,14 @@ def show(title: str, columns: list[str], rows: list[list[Any]]) -> None:
     Console().print(table)
 
 
+def work_tree() -> dict[str, Any]:
+    """Commit, and whether anything but the benchmarks' own results differs from it."""
+    command = ["git", "-C", str(ROOT), "status", "--porcelain", "--", ".", ":(exclude)" + WRITTEN]
+    status = subprocess.run(command, capture_output=True, text=True, check=False)
+    commit = git_state(ROOT)["commit"]
+    return {"commit": commit, "dirty": bool(status.stdout.strip()) if commit else None}
+
+
 def record(name: str, what: str, value: float, goal: float, figures: Mapping[str, Any]) -> None:
     """Write ``benchmarks/results/<name>.json``.
 
@@ -146,7 +156,7 @@ def record(name: str, what: str, value: float, goal: float, figures: Mapping[str
             "figures": figures,
             "threads": THREADS,
             "load_average": {"start": _start_load, "end": os.getloadavg()[0]},
-            "git": git_state(ROOT),
+            "git": work_tree(),
             "hardware": hardware(),
             "versions": library_versions(),
         },
