@@ -179,10 +179,11 @@ def hidden_states(lm: Any, batch: PaddedBatch, positions: Tensor) -> Tensor:
         return states[batch.rows, positions]
     shared = SharedPrefix(batch)
     packed = lm.model(**shared.model_inputs(batch), use_cache=False).last_hidden_state
-    if shared.calls != lm.config.num_hidden_layers:
+    layers = lm.config.get_text_config().num_hidden_layers
+    if shared.calls != layers:
         raise ModelError(
             f"{type(lm).__name__} does not pass packed sequences to the attention of each of its "
-            f"{lm.config.num_hidden_layers} layers",
+            f"{layers} layers",
             _REMEDY,
         )
     return _lookup(packed[0], shared.source[batch.rows * shared.shape[1] + positions])
