@@ -15,7 +15,7 @@ from refblend.config import RefblendConfig
 from refblend.config.trainer import RayConfig
 from refblend.errors import DataError, ResourceError, TrainingError, WorkerError
 from refblend.rollout.base import Generation
-from refblend.trainer import cluster, launch, recovery, worker_set
+from refblend.trainer import cluster, launch, recovery, stopping, worker_set
 from refblend.trainer.datasets import load_run_data
 from refblend.trainer.ray_trainer import RayPPOTrainer
 from refblend.trainer.tracking import MetricsLog
@@ -140,7 +140,7 @@ def deaths(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 def test_dead_workers_are_replaced(deaths, tiny_config, tmp_path: Path, count: int) -> None:
     deaths(count)
     log = MetricsLog(tmp_path / "metrics.jsonl")
-    recovery.train_with_recovery(tiny_config("trainer.logger=[]"), None, log, 2)
+    recovery.train_with_recovery(tiny_config("trainer.logger=[]"), None, log, 2, None)
     assert FakeWorkers.started == FakeWorkers.stopped == count + 1
 
 
@@ -148,7 +148,7 @@ def test_too_many_deaths_name_the_key(deaths, tiny_config, tmp_path: Path) -> No
     deaths(99)
     log = MetricsLog(tmp_path / "metrics.jsonl")
     with pytest.raises(WorkerError, match="the judge worker died: killed") as caught:
-        recovery.train_with_recovery(tiny_config("trainer.logger=[]"), None, log, 2)
+        recovery.train_with_recovery(tiny_config("trainer.logger=[]"), None, log, 2, None)
     assert "trainer.max_restarts" in caught.value.remedy
     assert FakeWorkers.started == FakeWorkers.stopped == 3
 
@@ -210,7 +210,7 @@ def test_sigterm_becomes_the_shell_s_status_and_unwinds() -> None:
     unwound = []
 
     def work() -> None:
-        with cluster.terminate_cleanly():
+        with stopping.terminate_cleanly(30.0):
             try:
                 os.kill(os.getpid(), signal.SIGTERM)
                 signal.pause()
@@ -222,6 +222,35 @@ def test_sigterm_becomes_the_shell_s_status_and_unwinds() -> None:
     assert stop.value.code == 143
     assert unwound == [True]
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize(
+    ("signals", "grace", "finished"), [(1, 30.0, 1), (2, 30.0, 0), (1, 0.05, 0)]
+)
+def test_a_protected_step_ends_before_the_stop(signals: int, grace: float, finished: int) -> None:
+    """Unless a second signal comes, or the grace is over."""
+    done: list[bool] = []
+
+    def step(stop: stopping.StopRequest) -> None:
+        with stop.protected():
+            assert not stop.pending
+            for _ in range(signals):
+                os.kill(os.getpid(), signal.SIGTERM)
+            assert stop.pending
+            if not finished:
+                signal.pause()
+            done.append(True)
+
+    def work() -> None:
+        with stopping.terminate_cleanly(grace) as stop:
+            step(stop)
+            step(stop)
+
+    with pytest.raises(stopping.Terminated) as caught:
+        work()
+    assert caught.value.code == 143
+    assert len(done) == finished
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 def test_no_cluster_at_the_address() -> None:
@@ -262,7 +291,7 @@ def test_a_batch_of_empty_responses_ends_the_run_with_a_remedy(tiny_config, tmp_
 
     config = tiny_config()
     data = load_run_data(config)
-    trainer = RayPPOTrainer(config, data, Workers(), None, None, None, 2)
+    trainer = RayPPOTrainer(config, data, Workers(), None, None, None, 2, None)
     with pytest.raises(TrainingError, match="step 1: every response is empty") as caught:
         trainer.generate(trainer.next_prompts())
     assert "learning rate" in caught.value.remedy

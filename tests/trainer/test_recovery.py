@@ -27,22 +27,22 @@ def assert_same(run, undisturbed) -> None:
     assert ours == theirs
 
 
-def test_a_driver_that_is_stopped_and_killed_resumes(make_run, undisturbed) -> None:
-    run = make_run()
-    # SIGTERM in the middle of step 3: the cluster is shut down and the status is the shell's.
-    stopped = run.train(SABOTEUR_TARGET="driver-term", SABOTEUR_AFTER="2")
-    assert stopped.status == 128 + signal.SIGTERM, stopped.output
-    checkpoint = run.directory / "checkpoints" / "global_step_2"
-    assert find_damage(checkpoint) is None
-    assert not (run.directory / "summary.json").exists()
-    # SIGKILL at the same place: Ray's processes go with the driver.
+def test_a_driver_that_is_killed_and_stopped_resumes(make_run, undisturbed) -> None:
+    run = make_run("trainer.max_ckpt_to_keep=3")
+    # SIGKILL in the middle of step 3: Ray's processes go with the driver.
     killed = run.train(SABOTEUR_TARGET="driver", SABOTEUR_AFTER="2")
     assert killed.status == -signal.SIGKILL, killed.output
-    assert "resumed from step 2" in killed.output
     assert [m["step"] for m in run.metrics()] == [0, 1, 2]
+    # SIGTERM at the same place: the step is finished and saved, and the status is the shell's.
+    stopped = run.train(SABOTEUR_TARGET="driver-term", SABOTEUR_AFTER="2")
+    assert stopped.status == 128 + signal.SIGTERM, stopped.output
+    assert "resumed from step 2" in stopped.output
+    assert [m["step"] for m in run.metrics()] == [0, 1, 2, 3]
+    assert find_damage(run.directory / "checkpoints" / "global_step_3") is None
+    assert not (run.directory / "summary.json").exists()
     ended = run.train()
     assert ended.status == 0, ended.output
-    assert "resumed from step 2" in ended.output
+    assert "resumed from step 3" in ended.output
     assert_same(run, undisturbed)
     sessions = json.loads((run.directory / "provenance.json").read_text())["sessions"]
     assert [s["end"] is None for s in sessions] == [True, True, False]

@@ -50,6 +50,9 @@ class TrainerConfig(Section):
     the run back to its last checkpoint."""
     worker_timeout_s: PositiveFloat = 600.0
     """Deadline of every wait for a worker."""
+    stop_grace_s: PositiveFloat = 25.0
+    """After SIGTERM: seconds that the present step may take until its checkpoint; after that, or at
+    a second signal, the run stops at once and resumes from the checkpoint before."""
     energy: bool = True
     """Estimate energy and CO₂ with codecarbon (offline)."""
     country_iso_code: str = "DEU"

@@ -15,7 +15,6 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 
 import psutil
 import ray
@@ -109,25 +108,3 @@ def ray_cluster(config: RayConfig, num_cpus: float, num_gpus: float) -> Iterator
             os.environ.pop(key, None)
             if value is not None:
                 os.environ[key] = value
-
-
-class Terminated(SystemExit):
-    """The process was asked to stop (SIGTERM or SIGINT); the exit status follows the shell."""
-
-    def __init__(self, signum: int) -> None:
-        super().__init__(128 + signum)
-
-
-@contextlib.contextmanager
-def terminate_cleanly() -> Iterator[None]:
-    """Turn SIGTERM into :class:`Terminated`, so that ``finally`` blocks shut the cluster down."""
-
-    def stop(signum: int, frame: FrameType | None) -> None:
-        del frame
-        raise Terminated(signum)
-
-    previous = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)

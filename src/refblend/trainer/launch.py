@@ -24,9 +24,9 @@ from refblend.provenance import (
 from refblend.rewards.rule import RuleReward
 from refblend.rollout.base import check_model_dir
 from refblend.scoring.templates import load_templates
-from refblend.trainer.cluster import terminate_cleanly
 from refblend.trainer.datasets import RunData, load_run_data
 from refblend.trainer.recovery import train_with_recovery
+from refblend.trainer.stopping import terminate_cleanly
 from refblend.trainer.tracking import MetricsLog, read_metrics
 
 logger = logging.getLogger(__name__)
@@ -42,13 +42,14 @@ def train(config: RefblendConfig) -> dict[str, Any]:
         The content of ``summary.json``.
 
     Raises:
+        Terminated: SIGTERM came; the run stopped after its step, with a checkpoint.
         RefblendError: something that the user can mend; the run directory holds the last valid
             checkpoint and all metrics up to it.
     """
     data = preflight(config)
     run_dir = Path(config.trainer.default_local_dir)
     total_steps = planned_steps(config, len(data.train))
-    with run_lock(run_dir), terminate_cleanly():
+    with run_lock(run_dir), terminate_cleanly(config.trainer.stop_grace_s) as stop:
         data_files, model_dirs = _inputs(config)
         identity = run_identity(_identifying(config), data_files, model_dirs)
         prepare_run_dir(run_dir, identity)
@@ -57,7 +58,7 @@ def train(config: RefblendConfig) -> dict[str, Any]:
         start = time.monotonic()
         with _energy(config, run_dir) as meter:
             log = MetricsLog(run_dir / "metrics.jsonl")
-            train_with_recovery(config, data, log, total_steps)
+            train_with_recovery(config, data, log, total_steps, stop)
         energy = meter.stop().as_dict() if meter else None
         write_json(run_dir / "provenance.json", finish(record, time.monotonic() - start, energy))
         summary = summarise_run(run_dir, total_steps)
@@ -146,6 +147,7 @@ def _identifying(config: RefblendConfig) -> dict[str, Any]:
         "resume_from_path",
         "max_restarts",
         "profile_steps",
+        "stop_grace_s",
         "worker_timeout_s",
         "energy",
         "country_iso_code",

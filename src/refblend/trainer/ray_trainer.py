@@ -1,6 +1,6 @@
 """The single-controller PPO trainer with entropy-aware blending of a reference quality score.
 
-:meth:`RayPPOTrainer.fit` is section 2.1 of the spec, one line a stage. Departures from verl:
+:meth:`RayPPOTrainer.train_step` is section 2.1 of the spec, one line a stage. Departures from verl:
 
 * Q is blended into the token-level rewards before the KL penalty: R'' = (1 − w)R + wQ − βKL.
 * The judge, the rule reward, old and reference log-probs and values are launched together.
@@ -12,20 +12,18 @@ import contextlib
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from refblend.config import RefblendConfig
 from refblend.data.dataset import PromptSampler
-from refblend.data.schema import PromptRow
 from refblend.errors import TrainingError
 from refblend.ppo.blending import (
     blend_rewards,
     compute_avg_response_entropy,
     expand_quality,
 )
-from refblend.ppo.correction import importance_weights, mismatch_metrics
+from refblend.ppo.correction import importance_weights
 from refblend.ppo.estimators import AdvantageInputs, get_advantage
 from refblend.ppo.kl import make_kl_controller
 from refblend.ppo.weights import (
@@ -34,15 +32,13 @@ from refblend.ppo.weights import (
     entropy_to_weight_linear,
     entropy_to_weight_piecewise,
 )
-from refblend.rewards.alignment import cosine_similarity
-from refblend.rewards.rule import RewardResult, RuleReward
 from refblend.rollout.base import Generation, GenerationRequest
-from refblend.scoring.result import InvalidRateGuard, JudgeResult
 from refblend.seeding import derive_generator, derive_seed
 from refblend.trainer.batch import Advantages, GreedyResponses, PromptBatch, Rollout, Scores
 from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef, write_state
 from refblend.trainer.datasets import RunData
 from refblend.trainer.drift import DriftGuard
+from refblend.trainer.judgements import Judgements
 from refblend.trainer.metrics import (
     data_metrics,
     memory_metrics,
@@ -59,12 +55,11 @@ from refblend.trainer.shaping import (
     penalise_kl,
     reward_length_correlation,
 )
-from refblend.trainer.step_record import Span, StepRecord
+from refblend.trainer.step_record import StepRecord
+from refblend.trainer.stopping import StopRequest
 from refblend.trainer.tracking import MetricsLog, Trackers
 from refblend.trainer.validation import validation_metrics, validation_requests
 from refblend.trainer.worker_set import WorkerSet
-from refblend.workers.groups import Pending
-from refblend.workers.shards import as_log_probs, merge_shards
 from refblend.workers.types import PolicyTargets, Sequences, ValueTargets, pad_rows, response_mask
 
 __all__ = [
@@ -92,6 +87,7 @@ class RayPPOTrainer:
         log: the canonical metrics.
         trackers: views of the metrics.
         total_steps: last training step.
+        stop: asks to end after a step.
     """
 
     def __init__(
@@ -103,6 +99,7 @@ class RayPPOTrainer:
         log: MetricsLog,
         trackers: Trackers,
         total_steps: int,
+        stop: StopRequest,
     ) -> None:
         self.config = config
         self.data = data
@@ -111,18 +108,17 @@ class RayPPOTrainer:
         self.log = log
         self.trackers = trackers
         self.total_steps = total_steps
+        self.stop = stop
         self.run_dir = Path(config.trainer.default_local_dir)
         self.seed = config.trainer.seed
         self.step = 0
-        self.reward = RuleReward(config.reward.method, config.reward.custom_reward_function)
+        self.judgements = Judgements(config, data, workers)
         self.estimator = get_advantage(config.algorithm.adv_estimator)
         kl = config.algorithm.kl_ctrl
         self.kl_controller = make_kl_controller(kl.type, kl.kl_coef, kl.target_kl, kl.horizon)
         self.sampler = PromptSampler(
             len(data.train), config.data.train_batch_size, config.data.shuffle, self.seed
         )
-        scoring = config.algorithm.ref_quality_score.scoring
-        self.invalid_guard = InvalidRateGuard(scoring.max_invalid_rate, scoring.invalid_window)
         self.drift = DriftGuard(config.trainer.drift_guard)
         self.record = StepRecord()
 
@@ -132,24 +128,29 @@ class RayPPOTrainer:
         if self.step == 0 and self.config.trainer.val_before_train:
             self._write(0, self.validate())
         while self.step < self.total_steps:
-            self.record = StepRecord()
-            with self._profiled(), self.record.timed("step"):
-                prompts = self.next_prompts()
-                rollout = self.generate(prompts)
-                scores = self.score(prompts, rollout)
-                blended = self.blend(rollout, scores)
-                rewards = self.penalise_kl(blended.rewards, rollout, scores)
-                rewards = self.add_alignment_bonus(rewards, rollout, scores)
-                advantages = self.estimate_advantages(
-                    rewards, blended.baselines, prompts, rollout, scores
-                )
-                self.update_critic(rollout, scores, advantages)
-                self.update_actor(rollout, scores, advantages)
-                self.push_weights()
-            self.step += 1
-            self.finish_step(prompts, rollout, scores, advantages)
+            with self.stop.protected():
+                self.train_step()
 
-    # --- the stages of a step, in the order of fit -------------------------------------------
+    def train_step(self) -> None:
+        """One step of section 2.1 of the spec."""
+        self.record = StepRecord()
+        with self._profiled(), self.record.timed("step"):
+            prompts = self.next_prompts()
+            rollout = self.generate(prompts)
+            scores = self.score(prompts, rollout)
+            blended = self.blend(rollout, scores)
+            rewards = self.penalise_kl(blended.rewards, rollout, scores)
+            rewards = self.add_alignment_bonus(rewards, rollout, scores)
+            advantages = self.estimate_advantages(
+                rewards, blended.baselines, prompts, rollout, scores
+            )
+            self.update_critic(rollout, scores, advantages)
+            self.update_actor(rollout, scores, advantages)
+            self.push_weights()
+        self.step += 1
+        self.finish_step(prompts, rollout, scores, advantages)
+
+    # --- the stages of a step, in their order ------------------------------------------------
 
     def next_prompts(self) -> PromptBatch:
         """The next prompts, each replicated ``rollout.n`` times."""
@@ -204,89 +205,8 @@ class RayPPOTrainer:
         )
 
     def score(self, prompts: PromptBatch, rollout: Rollout) -> Scores:
-        """Everything that can be said about the responses without the others: launched at once."""
-        workers, sequences, rows = self.workers, rollout.sequences, len(prompts.rows)
-        judging = self._compute_ref_quality_score(prompts, rollout)
-        old = workers.forward(workers.actor, "compute_log_prob", sequences)
-        critic, reference = workers.critic, workers.reference
-        values = critic and workers.forward(critic, "compute_values", sequences)
-        ref = reference and workers.forward(reference, "compute_log_prob", sequences)
-        with self.record.timed("reward"):
-            results = self._rule(prompts.rows, rollout.texts)
-            greedy = self._rule(self._once(prompts.rows), self._greedy(rollout))
-        strict = self.reward.method == "strict"
-        verdicts = self._judgements(judging, rows + len(greedy))
-        scores = Scores(
-            rule=torch.tensor([r.score for r in results]),
-            accuracy=torch.tensor([r.acc_strict if strict else r.acc_flexible for r in results]),
-            quality=verdicts and verdicts[:rows],
-            old=as_log_probs(old.results(), rows),
-            reference=as_log_probs(ref.results(), rows).log_probs if ref else None,
-            values=merge_shards(values.results(), rows)[0] if values else None,
-            greedy_rule=torch.tensor([r.score for r in greedy]) if greedy else None,
-            greedy_quality=verdicts and verdicts[rows:],
-            alignment=self._alignment(prompts, rollout),
-        )
-        waits = {"old_log_prob": old, "ref": ref, "values": values, "ref_quality_score": judging}
-        self.record.spans += [Span(n, w.launched, w.seconds) for n, w in waits.items() if w]
-        correction = self.config.algorithm.rollout_correction
-        self.record.add(
-            mismatch_metrics(
-                rollout.log_probs, scores.old.log_probs, rollout.response_mask, correction.threshold
-            )
-        )
-        return scores
-
-    def _compute_ref_quality_score(self, prompts: PromptBatch, rollout: Rollout) -> Pending | None:
-        """Launch the judge on all responses (spec, 2.3); None when no judge runs."""
-        if self.workers.judge is None:
-            return None
-        greedy = self._greedy(rollout)
-        n = self.config.actor_rollout_ref.rollout.n
-        questions = [row.question for row in prompts.rows]
-        places = list(zip(prompts.uids, prompts.sample_index, strict=True))
-        if greedy:
-            questions += self._once(questions)
-            places += [(uid, n) for uid in self._once(prompts.uids)]
-        seeds = [derive_seed(self.seed, "judge", self.step + 1, uid, k) for uid, k in places]
-        return self.workers.judge_responses(questions, [*rollout.texts, *greedy], seeds)
-
-    def _judgements(self, judging: Pending | None, count: int) -> list[JudgeResult] | None:
-        """Wait for the judge, and stop the run when too many scores are invalid."""
-        if judging is None:
-            return None
-        verdicts, call = self.workers.judgements(judging, count)
-        self.record.add(call.metrics())
-        self.invalid_guard.update(verdicts)
-        return verdicts
-
-    def _alignment(self, prompts: PromptBatch, rollout: Rollout) -> torch.Tensor | None:
-        """Cosine between the reference model's states of the response and the gold solution."""
-        if not self.config.algorithm.repr_align.enable:
-            return None
-        assert self.workers.reference is not None, "configured together"
-        group, rows = self.workers.reference, len(prompts.rows)
-        gold = Sequences(prompts.prompt_ids, [self.data.encode(r.solution) for r in prompts.rows])
-        pending = [
-            self.workers.forward(group, "compute_pooled_states", sequences)
-            for sequences in (rollout.sequences, gold)
-        ]
-        return cosine_similarity(*(merge_shards(p.results(), rows)[0] for p in pending))
-
-    def _rule(self, rows: list[PromptRow], texts: list[str]) -> list[RewardResult]:
-        """The rule reward of each text; none for no texts."""
-        return [
-            self.reward(row.data_source, text, row.ground_truth, row.extra)
-            for row, text in zip(rows if texts else [], texts, strict=True)
-        ]
-
-    def _once(self, values: list[Any]) -> list[Any]:
-        """One value a prompt of a list with one a sample."""
-        return values[:: self.config.actor_rollout_ref.rollout.n]
-
-    @staticmethod
-    def _greedy(rollout: Rollout) -> list[str]:
-        return rollout.greedy.texts if rollout.greedy else []
+        """Rule reward, judge, old and reference log-probs, values: all at once."""
+        return self.judgements.collect(prompts, rollout, self.step + 1, self.record)
 
     def blend(self, rollout: Rollout, scores: Scores) -> Blended:
         """avg_entropy → w → R' = (1 − w)R + wQ."""
@@ -393,7 +313,8 @@ class RayPPOTrainer:
         if trainer.rollout_dump_freq and (last or _due(self.step, trainer.rollout_dump_freq)):
             path = self.run_dir / "rollouts" / f"{self.step}.jsonl"
             write_rollouts(path, self.step, prompts, rollout, scores)
-        if trainer.save_freq and (last or _due(self.step, trainer.save_freq)):
+        saving = last or _due(self.step, trainer.save_freq) or self.stop.pending
+        if trainer.save_freq and saving:
             with record.timed("save_checkpoint"):
                 self.save()
         record.add(timing_metrics(record.seconds, rollout, training_devices(self.config)))
@@ -408,7 +329,9 @@ class RayPPOTrainer:
             sets, kwargs, self.config.data.max_response_length, self.seed
         )
         answers: list[Generation] = self.workers.generate(requests, version=self.step)
-        figures = validation_metrics(sets, kwargs, answers, self.data.decode, self.reward)
+        figures = validation_metrics(
+            sets, kwargs, answers, self.data.decode, self.judgements.reward
+        )
         warning = self.drift.check(figures)
         if warning:
             self.trackers.message(warning)
@@ -424,7 +347,7 @@ class RayPPOTrainer:
                 "sampler": self.sampler.state_dict(),
                 "kl_controller": self.kl_controller.state_dict(),
                 "drift": self.drift.state_dict(),
-                "invalid_window": self.invalid_guard.state_dict(),
+                "invalid_window": self.judgements.invalid_guard.state_dict(),
             }
             write_state(staged, state, metric=self._headline())
 
@@ -436,7 +359,7 @@ class RayPPOTrainer:
             self.sampler.load_state_dict(state["sampler"])
             self.kl_controller.load_state_dict(state["kl_controller"])
             self.drift.load_state_dict(state["drift"])
-            self.invalid_guard.load_state_dict(state["invalid_window"])
+            self.judgements.invalid_guard.load_state_dict(state["invalid_window"])
             self.workers.load(start)
             self.workers.push_weights(version=self.step)
             self.trackers.message(f"resumed from step {self.step}")

@@ -16,6 +16,7 @@ from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef
 from refblend.trainer.cluster import ray_cluster
 from refblend.trainer.datasets import RunData
 from refblend.trainer.ray_trainer import RayPPOTrainer
+from refblend.trainer.stopping import StopRequest
 from refblend.trainer.tracking import MetricsLog, TrackerContext, Trackers
 from refblend.trainer.worker_set import WorkerSet
 from refblend.workers.groups import RestartBudget, WorkerDiedError
@@ -23,7 +24,7 @@ from refblend.workers.resource_pools import plan_pools, totals
 
 
 def train_with_recovery(
-    config: RefblendConfig, data: RunData, log: MetricsLog, total_steps: int
+    config: RefblendConfig, data: RunData, log: MetricsLog, total_steps: int, stop: StopRequest
 ) -> None:
     """Train to the last step, from the checkpoint that ``trainer.resume_mode`` says.
 
@@ -46,7 +47,7 @@ def train_with_recovery(
                 try:
                     with _workers(config, total_steps, budget, trackers) as workers:
                         RayPPOTrainer(
-                            config, data, workers, checkpoints, log, trackers, total_steps
+                            config, data, workers, checkpoints, log, trackers, total_steps, stop
                         ).fit(start)
                     return
                 except WorkerDiedError as error:
