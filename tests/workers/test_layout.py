@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from refblend.config.actor_rollout_ref import FsdpConfig
 from refblend.errors import ModelError
 from refblend.workers import distributed, layout
+from refblend.workers.fsdp_workers import ActorWorker
 from refblend.workers.layout import SHARED_ATTENTION, SharedPrefix, pad_batch
 from refblend.workers.networks import PolicyNetwork, load_policy, load_value
+from refblend.workers.shards import merge_shards
 from refblend.workers.types import Sequences
 
 CPU = torch.device("cpu")
@@ -189,3 +191,15 @@ def test_gradients_of_two_ranks(
     for name, grad in expected.items():
         scale = float(grad.abs().max())
         torch.testing.assert_close(found[name].float(), grad, atol=tolerance * scale, rtol=0)
+
+
+def test_the_switch_of_the_configuration(training_config) -> None:
+    sequences = make_sequences(GROUP_SIZES)
+    found = []
+    for value, attention in (("true", SHARED_ATTENTION), ("false", "sdpa")):
+        config = training_config(f"actor_rollout_ref.model.use_shared_prefix={value}")
+        worker = ActorWorker(config, total_steps=1)
+        assert worker.network.lm.config._attn_implementation == attention
+        found.append(merge_shards([worker.compute_log_prob(sequences, [[*range(8)]])], 8))
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
