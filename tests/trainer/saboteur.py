@@ -7,6 +7,8 @@ hits a step half done. What to strike is told by the environment::
 
 where the target is ``driver`` (SIGKILL), ``driver-term`` (SIGTERM) or the class of a worker, such
 as ``RolloutWorker`` (SIGKILL). Each strike happens once: a file beside the run remembers it.
+``SABOTEUR_DELAY=<seconds>`` strikes that much later, in whatever stage the run is then, and
+``SABOTEUR_RANKS=<n>`` hits only so many processes of the class.
 """
 
 import os
@@ -59,7 +61,8 @@ def _hit(target: str) -> None:
     elif target == "driver-term":
         os.kill(os.getpid(), signal.SIGTERM)
     else:
-        for process in workers(target):
+        ranks = os.environ.get("SABOTEUR_RANKS")
+        for process in workers(target)[: int(ranks) if ranks else None]:
             process.kill()
             process.wait(10)
 

@@ -100,6 +100,18 @@ def test_a_death_in_any_stage_loses_nothing(
 
 
 @pytest.mark.slow
+def test_the_death_of_one_of_two_training_ranks(make_run) -> None:
+    """The other rank waits in a collective; it must not hang the run."""
+    two = "actor_rollout_ref.actor.fsdp_config.world_size=2"
+    undisturbed, run = make_run(two), make_run(two)
+    assert undisturbed.train().status == 0
+    ended = run.train(SABOTEUR_TARGET="ActorWorker", SABOTEUR_AFTER="2", SABOTEUR_RANKS="1")
+    assert ended.status == 0, ended.output
+    assert "all workers start again (1)" in ended.output
+    assert_same(run, undisturbed)
+
+
+@pytest.mark.slow
 def test_a_judge_that_misses_its_deadline_is_replaced_and_counted(make_run) -> None:
     run = make_run(
         "algorithm.ref_quality_score.scoring.timeout_s=0.001", "trainer.total_training_steps=1"
