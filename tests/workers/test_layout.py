@@ -15,6 +15,7 @@ from refblend.config.actor_rollout_ref import FsdpConfig
 from refblend.errors import ModelError
 from refblend.workers import distributed, layout
 from refblend.workers.fsdp_workers import ActorWorker
+from refblend.workers.groups import free_address
 from refblend.workers.layout import SHARED_ATTENTION, SharedPrefix, pad_batch
 from refblend.workers.networks import PolicyNetwork, load_policy, load_value
 from refblend.workers.shards import merge_shards
@@ -181,7 +182,7 @@ def test_gradients_of_two_ranks(
 ) -> None:
     monkeypatch.syspath_prepend(Path(__file__).parents[2])  # the ranks import this module
     path = make_tiny_model(0, initializer_range=0.05)
-    arguments = (str(path), distributed.free_address(), precision, str(tmp_path))
+    arguments = (str(path), free_address(), precision, str(tmp_path))
     torch.multiprocessing.spawn(rank_gradients, arguments, nprocs=2)
     plain = load("policy", path, False)
     plain(pad_batch(make_sequences(GROUP_SIZES), range(8), CPU))[0].sum().backward()
