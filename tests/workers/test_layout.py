@@ -172,10 +172,12 @@ def rank_gradients(rank: int, path: str, address: str, precision: str, folder: s
     grads = {n: p.grad.full_tensor() for n, p in policy.named_parameters()}
     if rank == 0:
         torch.save(grads, Path(folder) / "gradients.pt")
+    dist.barrier()
     dist.destroy_process_group()
 
 
 @pytest.mark.engine
+@pytest.mark.slow
 @pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-4), ("bfloat16", 0.1)])
 def test_gradients_of_two_ranks(
     make_tiny_model, tmp_path, monkeypatch, precision, tolerance
