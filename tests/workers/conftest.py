@@ -23,8 +23,8 @@ from refblend.workers.types import (
     response_mask,
 )
 
-LENGTHS = [(9, 5), (21, 12), (5, 1), (30, 7), (12, 0), (17, 12), (6, 3)]
-"""Prompt and response tokens of each row; one response is empty."""
+LENGTHS = [(9, 5), (21, 12), (5, 0), (9, 2), (21, 7), (17, 12), (21, 1)]
+"""Prompt and response tokens of each row; one response is empty. Prompts of one length are one."""
 
 
 def make_sequences(vocab: int, seed: int = 0) -> Sequences:
@@ -34,7 +34,8 @@ def make_sequences(vocab: int, seed: int = 0) -> Sequences:
     def draw(count: int) -> list[int]:
         return torch.randint(3, vocab, (count,), generator=rng).tolist()
 
-    return Sequences([draw(p) for p, _ in LENGTHS], [draw(r) for _, r in LENGTHS])
+    prompts = {length: draw(length) for length, _ in LENGTHS}
+    return Sequences([prompts[p] for p, _ in LENGTHS], [draw(r) for _, r in LENGTHS])
 
 
 @torch.no_grad()
@@ -68,7 +69,11 @@ def plan_updates(
     answered = sequences.response_lengths
     for rows in batching.split_mini_batches(len(sequences), mini_rows):
         shares = batching.plan_micro_batches(
-            sequences.lengths, rows, ranks, config.ppo_max_token_len_per_gpu
+            sequences.lengths,
+            rows,
+            ranks,
+            config.ppo_max_token_len_per_gpu,
+            prompts=sequences.prompt_ids,
         )
         for plan, share in zip(plans, shares, strict=True):
             tokens = float(sum(answered[r] for r in rows))
@@ -83,10 +88,10 @@ TRAINING = {
             "use_kl_loss": True,
             "kl_loss_coef": 0.1,
             "optim": {"lr": 1e-4},
-            "ppo_max_token_len_per_gpu": 20,
+            "ppo_max_token_len_per_gpu": 24,
         }
     },
-    "critic": {"enable": True, "optim": {"lr": 1e-4}, "ppo_max_token_len_per_gpu": 20},
+    "critic": {"enable": True, "optim": {"lr": 1e-4}, "ppo_max_token_len_per_gpu": 24},
 }
 
 

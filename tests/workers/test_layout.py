@@ -3,19 +3,14 @@
 The plain layout, itself tested against single sequences in ``test_networks.py``, is the oracle.
 """
 
-from pathlib import Path
-
 import pytest
 import torch
-import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refblend.config.actor_rollout_ref import FsdpConfig
 from refblend.errors import ModelError
-from refblend.workers import distributed, layout
+from refblend.workers import layout
 from refblend.workers.fsdp_workers import ActorWorker
-from refblend.workers.groups import free_address
 from refblend.workers.layout import SHARED_ATTENTION, SharedPrefix, pad_batch
 from refblend.workers.networks import PolicyNetwork, load_policy, load_value
 from refblend.workers.shards import merge_shards
@@ -159,41 +154,6 @@ def test_saved_models_do_not_name_the_layout(make_tiny_model, tmp_path) -> None:
     policy.lm.save_pretrained(tmp_path)
     policy.lm.config.save_pretrained(tmp_path)
     assert SHARED_ATTENTION not in (tmp_path / "config.json").read_text()
-
-
-def rank_gradients(rank: int, path: str, address: str, precision: str, folder: str) -> None:
-    """One FSDP rank: its rows forward and backward, gradients gathered and written by rank 0."""
-    fsdp = FsdpConfig(world_size=2, param_dtype=precision)
-    distributed.init_process_group(rank, fsdp, address, 60)
-    policy = distributed.shard(load("policy", path, True), fsdp)
-    rows = ([0, 1, 2, 3], [4, 5, 6, 7])[rank]
-    batch = pad_batch(make_sequences(GROUP_SIZES), rows, CPU)
-    policy(batch)[0].sum().mul(2).backward()  # FSDP averages over the ranks
-    grads = {n: p.grad.full_tensor() for n, p in policy.named_parameters()}
-    if rank == 0:
-        torch.save(grads, Path(folder) / "gradients.pt")
-    dist.barrier()
-    dist.destroy_process_group()
-
-
-@pytest.mark.engine
-@pytest.mark.slow
-@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-4), ("bfloat16", 0.1)])
-def test_gradients_of_two_ranks(
-    make_tiny_model, tmp_path, monkeypatch, precision, tolerance
-) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parents[2])  # the ranks import this module
-    path = make_tiny_model(0, initializer_range=0.05)
-    arguments = (str(path), free_address(), precision, str(tmp_path))
-    torch.multiprocessing.spawn(rank_gradients, arguments, nprocs=2)
-    plain = load("policy", path, False)
-    plain(pad_batch(make_sequences(GROUP_SIZES), range(8), CPU))[0].sum().backward()
-    found = torch.load(tmp_path / "gradients.pt")
-    expected = {n: p.grad for n, p in plain.named_parameters()}
-    assert found.keys() == expected.keys()
-    for name, grad in expected.items():
-        scale = float(grad.abs().max())
-        torch.testing.assert_close(found[name].float(), grad, atol=tolerance * scale, rtol=0)
 
 
 def test_the_switch_of_the_configuration(training_config) -> None:

@@ -26,12 +26,12 @@ def oracle(model, prompt, response, temperature) -> tuple[list[float], list[floa
 
 
 def test_pad_batch_lays_out_every_token(sequences) -> None:
-    rows = [3, 0, 4, 6]
+    rows = [3, 0, 2, 4]
     batch = pad_batch(sequences, rows, CPU)
-    assert batch.input_ids.shape == (4, 37)
+    assert batch.input_ids.shape == (4, 28)
     for i, row in enumerate(rows):
         ids = sequences.prompt_ids[row] + sequences.response_ids[row]
-        assert batch.input_ids[i].tolist() == ids + [0] * (37 - len(ids))
+        assert batch.input_ids[i].tolist() == ids + [0] * (28 - len(ids))
     restored = scatter_tokens(batch.labels.float(), batch, 4, sequences.response_width)
     mask = response_mask([sequences.response_lengths[r] for r in rows], sequences.response_width)
     for i, row in enumerate(rows):
@@ -94,8 +94,8 @@ def test_chunked_head_gives_the_same_values_and_gradients(
     monkeypatch.setattr(type(policy), "_chunk", counting)
     monkeypatch.setattr(networks, "MAX_CHUNK_LOGITS", policy.lm.config.vocab_size * 6)
     in_chunks, chunk_grads = gradients(policy, batch)
-    # 40 tokens in chunks of 6, each computed again in the backward pass.
-    assert sorted(sizes) == sorted([6] * 12 + [4] * 2)
+    # 39 tokens in chunks of 6, each computed again in the backward pass.
+    assert sorted(sizes) == sorted([6] * 12 + [3] * 2)
     torch.testing.assert_close(in_chunks, values, atol=1e-5, rtol=1e-6)
     for ours, theirs in zip(chunk_grads, grads, strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-5)
