@@ -1,0 +1,163 @@
+"""Start-up: from the command to the first training step, and its share of a run of scale cpu.
+
+`python benchmarks/bench_startup.py` starts `refblend train` at scale cpu with random models, with
+the judge and without, in turn, and lets each run do a few steps; validation before training is
+left out, because it is work that the user asked for. The share is that of
+start-up + 40 × (median step): validation and checkpoints of a real run would make it smaller, the
+random models' long responses make it smaller too. Wall time depends on the neighbours; CPU time,
+of all processes, is the robust figure.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import common
+
+from refblend.data.prepare import prepare_splits
+from refblend.models.recipe import DataRecipe
+
+STEPS = 4
+"""The first is left out of the step's cost (caches and lazy imports), and so is the last."""
+RUN_STEPS = 40
+REPEATS = 2
+JUDGE_TOKENS = 28
+CONFIGS = ["params/ppo.yaml", "params/scale/cpu.yaml"]
+CASES = {
+    "with judge": "algorithm.ref_quality_score.enable=true",
+    "without judge": "algorithm.ref_quality_score.enable=false",
+}
+STAGES = {
+    "imported": "imports and configuration",
+    "checked": "data and model checks, records",
+    "cluster": "Ray",
+    "workers": "workers: imports, models, engines",
+    "step": "trackers, first loads",
+}
+GOAL_SECONDS, GOAL_SHARE = 12.0, 0.15
+
+
+def settings(folder: Path, run: Path) -> list[str]:
+    """What differs from scale cpu: paths, length, and what random models cannot do."""
+    data = folder / "data"
+    return [
+        f"data.train_files=[{data}/train.parquet]",
+        f"data.val_files=[{data}/validation.parquet]",
+        f"data.sanity_files=[{data}/sanity.parquet]",
+        f"actor_rollout_ref.model.path={folder}/actor",
+        f"algorithm.ref_quality_score.scoring.model_path={folder}/judge",
+        f"algorithm.ref_quality_score.scoring.max_new_tokens={JUDGE_TOKENS}",
+        "algorithm.ref_quality_score.scoring.max_invalid_rate=1.0",
+        "reward.custom_reward_function=length_reward:reward",
+        f"trainer.total_training_steps={STEPS}",
+        "trainer.val_before_train=false",
+        "trainer.test_freq=-1",
+        f"trainer.default_local_dir={run}",
+    ]
+
+
+def start(folder: Path, name: str, setting: str) -> dict[str, Any]:
+    """One run: seconds of wall and CPU time to the first step, by stage and kind, and of a step."""
+    run = folder / name
+    configs = [argument for path in CONFIGS for argument in ("--config", str(common.ROOT / path))]
+    here = common.ROOT / "benchmarks"
+    paths = [str(here), os.environ.get("PYTHONPATH", "")]
+    marks_file = folder / f"{name}.jsonl"
+    command = [sys.executable, str(here / "startup_probe.py"), str(marks_file), "train", *configs]
+    begin = time.time()
+    subprocess.run(
+        [*command, *settings(folder, run), setting],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        cwd=common.ROOT,
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+    marks = [json.loads(line) for line in marks_file.read_text().splitlines()]
+    first = {mark["mark"]: mark for mark in reversed(marks)}
+    steps = [mark for mark in marks if mark["mark"] == "step"]
+    times = [begin, *(first[stage]["time"] for stage in STAGES)]
+    pairs = list(pairwise(steps))[1:]
+    return {
+        "wall_seconds": first["step"]["time"] - begin,
+        "wall_seconds_by_stage": dict(
+            zip(STAGES, (b - a for a, b in pairwise(times)), strict=True)
+        ),
+        "cpu_seconds": total(first["step"]),
+        "cpu_seconds_by_kind": first["step"]["cpu_seconds"],
+        "step_wall_seconds": statistics.median(b["time"] - a["time"] for a, b in pairs),
+        "step_cpu_seconds": statistics.median(total(b) - total(a) for a, b in pairs),
+    }
+
+
+def total(mark: dict[str, Any]) -> float:
+    """CPU seconds of all processes."""
+    return sum(mark["cpu_seconds"].values())
+
+
+def share(run: dict[str, Any], clock: str) -> float:
+    """Start-up as a share of a run of :data:`RUN_STEPS` steps."""
+    spent = run[f"{clock}_seconds"]
+    return spent / (spent + RUN_STEPS * run[f"step_{clock}_seconds"])
+
+
+def main() -> None:
+    runs: dict[str, list[dict[str, Any]]] = {case: [] for case in CASES}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        tokenizer = common.embedded_tokenizer()
+        common.make_model(folder / "actor", tokenizer, seed=0)
+        common.make_model(folder / "judge", tokenizer, seed=1)
+        prepare_splits(DataRecipe(train_rows=256, validation_rows=8, test_rows=8), folder / "data")
+        for repeat in range(REPEATS):
+            for number, (case, setting) in enumerate(CASES.items()):
+                runs[case].append(start(folder, f"run_{number}_{repeat}", setting))
+
+    def median(case: str, *keys: str) -> float:
+        values = []
+        for run in runs[case]:
+            value: Any = run
+            for key in keys:
+                value = value.get(key, 0.0)
+            values.append(value)
+        return statistics.median(values)
+
+    rows: list[list[Any]] = [
+        ["wall seconds", *(median(case, "wall_seconds") for case in CASES)],
+        ["CPU seconds, all processes", *(median(case, "cpu_seconds") for case in CASES)],
+    ]
+    for stage, label in STAGES.items():
+        rows += [
+            [f"wall: {label}", *(median(case, "wall_seconds_by_stage", stage) for case in CASES)]
+        ]
+    for kind in ("driver", "Ray", "engines", "trainers"):
+        rows += [[f"CPU: {kind}", *(median(case, "cpu_seconds_by_kind", kind) for case in CASES)]]
+    shares = {
+        clock: {case: statistics.median(share(run, clock) for run in runs[case]) for case in CASES}
+        for clock in ("wall", "cpu")
+    }
+    for clock, found in shares.items():
+        rows += [[f"{clock}: share of {RUN_STEPS} steps", *found.values()]]
+    common.show("From the command to the first training step (medians)", ["what", *CASES], rows)
+    common.record(
+        "startup",
+        f"CPU time of the start-up as a share of a cpu run of {RUN_STEPS} steps with the judge",
+        shares["cpu"]["with judge"],
+        GOAL_SHARE,
+        {
+            "runs": runs,
+            "shares": shares,
+            "wall_seconds": {case: median(case, "wall_seconds") for case in CASES},
+            "wall_goal_seconds": GOAL_SECONDS,
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()
