@@ -10,11 +10,15 @@ from scipy import stats
 from refblend.study.statistics import (
     area_under_curve,
     bootstrap_interval,
+    complete_seeds,
     count_spikes,
+    entropy_collapse,
     iqm,
     largest_drawdown,
     mean,
+    optimality_gap,
     paired_difference,
+    student_interval,
 )
 
 NUMBERS = st.lists(st.floats(-100, 100), min_size=1, max_size=40)
@@ -111,3 +115,78 @@ def test_area_under_a_straight_line_is_its_middle() -> None:
     assert area_under_curve([0, 5, 20], [0.0, 0.25, 1.0]) == pytest.approx(0.5)
     assert area_under_curve([3], [0.7]) == 0.7
     assert math.isnan(area_under_curve([], []))
+
+
+@settings(deadline=None)
+@given(NUMBERS)
+def test_optimality_gap_is_the_mean_shortfall(values: list[float]) -> None:
+    short = [max(0.0, 1.0 - value) for value in values]
+    gap = float(optimality_gap(np.array(values)))
+    assert gap == pytest.approx(sum(short) / len(short), abs=1e-9)
+    rows = optimality_gap(np.array([[0.5, 2.0], [0.0, 0.5]]), gamma=0.5)
+    assert rows.tolist() == [0.0, 0.25]
+
+
+def test_a_stratum_of_one_value_gives_no_interval() -> None:
+    interval = bootstrap_interval([1.0, 2.0, 5.0], np.random.default_rng(0), strata=list("aab"))
+    assert interval.n == 3
+    assert math.isnan(interval.low)
+
+
+def test_an_interval_without_bounds_excludes_nothing() -> None:
+    assert not bootstrap_interval([5.0], np.random.default_rng(0)).excludes_zero
+    assert bootstrap_interval([5.0, 6.0], np.random.default_rng(0)).excludes_zero
+    assert bootstrap_interval([-5.0, -6.0], np.random.default_rng(0)).excludes_zero
+    assert not bootstrap_interval([-5.0, 6.0], np.random.default_rng(0)).excludes_zero
+
+
+def test_student_interval_agrees_with_scipys_t_test() -> None:
+    values = np.random.default_rng(4).normal(1, 2, size=5)
+    theirs = stats.ttest_1samp(values, 0).confidence_interval(0.9)
+    ours = student_interval(values, confidence=0.9)
+    assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high))
+    assert (ours.estimate, ours.n) == (pytest.approx(values.mean()), 5)
+    constant = student_interval([0.5, 0.5])
+    assert (constant.low, constant.high) == (0.5, 0.5)
+    assert math.isnan(student_interval([0.5]).low)
+    assert student_interval([]).n == 0
+    with pytest.raises(ValueError, match="NaN"):
+        student_interval([0.5, math.nan])
+
+
+def test_complete_seeds_names_what_it_leaves_out() -> None:
+    values = pd.DataFrame({"a": [1.0, 2.0], "b": [math.nan] * 2, "c": [math.nan, 3.0]})
+    data, without = complete_seeds(values)
+    assert (data.index.tolist(), list(data.columns), without) == ([1], ["a", "c"], ("b",))
+
+
+def slow_collapse(entropy: list[float], share: float, patience: int) -> int | None:
+    start = next((value for value in entropy if not math.isnan(value)), None)
+    if start is None:
+        return None
+    streak = 0
+    for step, value in enumerate(entropy):
+        streak = streak + 1 if value <= share * start else 0
+        if streak == patience:
+            return step - patience + 1
+    return None
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.sampled_from([0.0, 0.2, 0.5, 1.0, 2.0, math.nan]), max_size=20),
+    st.sampled_from([0.1, 0.5]),
+    st.integers(1, 4),
+)
+def test_collapse_against_a_slow_loop(values: list[float], share: float, patience: int) -> None:
+    assert entropy_collapse(values, share, patience) == slow_collapse(values, share, patience)
+
+
+def test_collapse_is_lasting_and_not_a_dip() -> None:
+    curve = [1.0, 0.05, 0.05, 0.5, 0.09, 0.08, 0.05, 0.6]
+    assert entropy_collapse(curve, share=0.1, patience=3) == 4
+    assert entropy_collapse(curve, share=0.1, patience=4) is None
+    assert entropy_collapse([0.0, 0.0], patience=2) == 0
+    for share, patience in ((0.0, 1), (1.0, 1), (0.5, 0)):
+        with pytest.raises(ValueError, match="share"):
+            entropy_collapse(curve, share, patience)

@@ -1,7 +1,8 @@
 """Statistics over seeds: pure functions of numbers, all randomness from a given Generator.
 
 With few seeds an interval says little; every result carries its n, and one seed gives no interval
-instead of a narrow one. IQM and stratified bootstrap follow Agarwal et al., arXiv 2108.13264.
+instead of a narrow one. IQM, optimality gap and stratified bootstrap follow Agarwal et al., arXiv
+2108.13264. Formulas and rules in words: docs/statistics.md.
 """
 
 from collections.abc import Callable
@@ -21,12 +22,17 @@ MAD_TO_SIGMA = 1.4826
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its bootstrap interval; low and high are NaN for fewer than two values."""
+    """An estimate with its interval; low and high are NaN for fewer than two values."""
 
     estimate: float
     low: float
     high: float
     n: int
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether 0 lies outside; an interval without bounds excludes nothing."""
+        return self.low > 0 or self.high < 0
 
     def __str__(self) -> str:
         if self.n == 0:
@@ -46,6 +52,43 @@ def iqm(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(stats.trim_mean(values, 0.25, axis=-1))
 
 
+def optimality_gap(values: NDArray[np.float64], gamma: float = 1.0) -> NDArray[np.float64]:
+    """How far the values fall short of ``gamma`` on average (last axis); above it they count γ."""
+    return gamma - np.minimum(np.asarray(values, dtype=np.float64), gamma).mean(axis=-1)
+
+
+def percentile_interval(
+    estimate: float, replicates: ArrayLike, n: int, confidence: float = 0.95
+) -> Interval:
+    """Interval between the two tail quantiles of a statistic's bootstrap replicates."""
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(np.asarray(replicates), [tail, 1 - tail])
+    return Interval(estimate, float(low), float(high), n)
+
+
+def resample_rows(n: int, resamples: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    """Rows of a paired bootstrap: (resamples, n) indices; a seed is drawn for all arms together."""
+    return rng.integers(n, size=(resamples, n))
+
+
+def complete_seeds(values: pd.DataFrame) -> tuple[pd.DataFrame, tuple]:
+    """The seeds that every arm has, so that arms are compared on the same draws.
+
+    Args:
+        values: one row a seed, one column an arm; NaN where a run is missing.
+
+    Returns:
+        The rows without NaN, after columns without any value are taken out; and those columns.
+
+    Raises:
+        ValueError: a seed or an arm stands twice.
+    """
+    if not (values.index.is_unique and values.columns.is_unique):
+        raise ValueError("every seed must be one row and every arm one column")
+    without = tuple(values.columns[values.isna().all()])
+    return values.drop(columns=list(without)).dropna(), without
+
+
 def bootstrap_interval(
     values: ArrayLike,
     rng: np.random.Generator,
@@ -55,6 +98,8 @@ def bootstrap_interval(
     resamples: int = 5000,
 ) -> Interval:
     """Percentile bootstrap; with ``strata`` each stratum keeps its size in every resample.
+
+    A stratum of one value cannot vary, so it leaves the bounds NaN.
 
     Args:
         values: (n,) one number a run; NaN is refused.
@@ -76,24 +121,44 @@ def bootstrap_interval(
     labels = np.zeros(data.size) if strata is None else np.asarray(strata)
     if labels.shape != data.shape:
         raise ValueError("strata must have one label a value")
+    names, sizes = np.unique(labels, return_counts=True)
+    if sizes.min() < 2:
+        return Interval(estimate, np.nan, np.nan, data.size)
     drawn = np.empty((resamples, data.size), dtype=np.intp)
-    for label in np.unique(labels):
+    for label in names:
         members = np.flatnonzero(labels == label)
         drawn[:, members] = members[rng.integers(members.size, size=(resamples, members.size))]
-    replicates = statistic(data[drawn])
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(replicates, [tail, 1 - tail])
-    return Interval(estimate, float(low), float(high), data.size)
+    return percentile_interval(estimate, statistic(data[drawn]), data.size, confidence)
+
+
+def student_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
+    """Student's t interval of the mean: exact for normal data, also with three seeds.
+
+    Raises:
+        ValueError: a value is NaN.
+    """
+    data = np.asarray(values, dtype=np.float64)
+    if np.isnan(data).any():
+        raise ValueError("values must not be NaN: leave failed runs out and count them")
+    if data.size < 2:
+        return Interval(float(data.mean()) if data.size else np.nan, np.nan, np.nan, data.size)
+    half = float(stats.sem(data) * stats.t.ppf((1 + confidence) / 2, data.size - 1))
+    return Interval(
+        float(data.mean()), float(data.mean()) - half, float(data.mean()) + half, data.size
+    )
+
+
+def paired_values(treated: pd.Series, baseline: pd.Series) -> NDArray[np.float64]:
+    """Treated − baseline, one number for each seed (the index) that both have."""
+    both = pd.concat([treated, baseline], axis=1, join="inner").dropna()
+    return (both.iloc[:, 0] - both.iloc[:, 1]).to_numpy(dtype=np.float64)
 
 
 def paired_difference(
     treated: pd.Series, baseline: pd.Series, rng: np.random.Generator, resamples: int = 5000
 ) -> Interval:
     """Mean of treated − baseline over the seeds (the index) that both have."""
-    both = pd.concat([treated, baseline], axis=1, join="inner").dropna()
-    return bootstrap_interval(
-        (both.iloc[:, 0] - both.iloc[:, 1]).to_numpy(), rng, resamples=resamples
-    )
+    return bootstrap_interval(paired_values(treated, baseline), rng, resamples=resamples)
 
 
 def count_spikes(series: ArrayLike, k: float = 5.0) -> int:
@@ -105,6 +170,26 @@ def count_spikes(series: ArrayLike, k: float = 5.0) -> int:
     centre = np.median(finite)
     spread = MAD_TO_SIGMA * np.median(np.abs(finite - centre))
     return int((np.abs(finite - centre) > k * spread).sum() + (data.size - finite.size))
+
+
+def entropy_collapse(entropy: ArrayLike, share: float = 0.1, patience: int = 5) -> int | None:
+    """Position of the step at which the entropy has collapsed; null where it never does.
+
+    Rule: the first of ``patience`` consecutive steps whose entropy is at most ``share`` of the
+    first finite one. A NaN step breaks the run of steps: it is counted as a spike, not here.
+
+    Raises:
+        ValueError: ``share`` is not in (0, 1), or ``patience`` is below 1.
+    """
+    if not 0 < share < 1 or patience < 1:
+        raise ValueError("share must lie between 0 and 1, patience must be at least 1")
+    data = np.asarray(entropy, dtype=np.float64)
+    finite = data[np.isfinite(data)]
+    if finite.size == 0 or data.size < patience:
+        return None
+    low = data <= share * finite[0]
+    whole = np.flatnonzero(np.lib.stride_tricks.sliding_window_view(low, patience).all(axis=-1))
+    return int(whole[0]) if whole.size else None
 
 
 def largest_drawdown(series: ArrayLike) -> float:
