@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from refblend.study.comparisons import (
     Comparison,
@@ -201,6 +202,23 @@ def test_best_configuration_by_all_resamples() -> None:
     assert best.share == pytest.approx(wins / 27, abs=0.015)
     gap = bootstrap_interval([0.2, -0.1, 0.1], np.random.default_rng(0), resamples=20000)
     assert best.gaps["b"].low == pytest.approx(gap.low, abs=1e-9)
+
+
+def test_equal_arms_are_seldom_separated() -> None:
+    draws, wrong = np.random.default_rng(9), 0
+    for _ in range(200):
+        values = frame(**{arm: draws.normal(size=3).tolist() for arm in "abcd"})
+        best = best_configuration(values, draws, resamples=100)
+        wrong += len(best.not_distinguishable) < 3
+    assert wrong <= 20  # 5 % are allowed, the bootstrap alone makes 64 %
+
+
+def test_simultaneous_intervals_are_bonferroni() -> None:
+    best = best_configuration(ten_seeds(), rng())
+    gap = ten_seeds()["better"] - ten_seeds()["same"]
+    expected = stats.ttest_1samp(gap, 0).confidence_interval(1 - 0.05 / 6)
+    ours = best.simultaneous["same"]
+    assert (ours.low, ours.high) == pytest.approx((expected.low, expected.high))
 
 
 def test_best_configuration_with_missing_runs() -> None:

@@ -7,6 +7,7 @@ Every comparison carries the smallest p that its number of seeds can give, so th
 say which verdicts were out of reach before a run was made.
 """
 
+import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 
@@ -175,7 +176,9 @@ class Best:
     n: int
     """Seeds that all arms have; only these are used."""
     gaps: dict[Hashable, Interval]
-    """Best − other arm, for every other arm with values, in the metric's unit."""
+    """Best − other arm, for every other arm with values, in the metric's unit: bootstrap."""
+    simultaneous: dict[Hashable, Interval]
+    """The same by Student's t, widened so that all pairs of arms hold together (Bonferroni)."""
     share: float
     """Share of resamples in which it is the best; NaN for fewer than two seeds."""
     without_values: tuple[Hashable, ...]
@@ -183,8 +186,16 @@ class Best:
 
     @property
     def not_distinguishable(self) -> tuple[Hashable, ...]:
-        """Arms whose paired interval to the best contains 0 (or has no bounds)."""
-        return tuple(arm for arm, gap in self.gaps.items() if not gap.excludes_zero)
+        """Arms with one of the two intervals to the best containing 0 or without bounds.
+
+        The bootstrap alone would separate equal arms far too often: four equal arms and three
+        seeds, in 64 of 100 studies (docs/statistics.md).
+        """
+        return tuple(
+            arm
+            for arm, gap in self.gaps.items()
+            if not (gap.excludes_zero and self.simultaneous[arm].excludes_zero)
+        )
 
 
 def best_configuration(
@@ -203,13 +214,14 @@ def best_configuration(
         values: one row a seed, one column an arm; NaN where a run is missing.
         rng: source of the resamples: seeds are drawn for all arms together.
         higher_is_better: false for losses, times, memory.
-        confidence: of the percentile intervals, not adjusted for the number of arms.
+        confidence: of each percentile interval, and of all Student intervals together; these are
+            adjusted for all k(k − 1)/2 pairs, because the best is chosen by looking at the data.
         resamples: of the bootstrap.
     """
     data, without = complete_seeds(values)
     arms, n = list(data.columns), len(data)
     if n == 0:
-        return Best(None, 0, {}, np.nan, without)
+        return Best(None, 0, {}, {}, np.nan, without)
     table = data.to_numpy(dtype=np.float64)
     sign = 1.0 if higher_is_better else -1.0
     best = int(np.argmax(sign * table.mean(axis=0)))
@@ -224,5 +236,13 @@ def best_configuration(
             return Interval(estimate, np.nan, np.nan, n)
         return percentile_interval(estimate, replicates[:, column], n, confidence)
 
-    others = {arm: interval(i) for i, arm in enumerate(arms) if i != best}
-    return Best(arms[best], n, others, share, without)
+    each = 1 - (1 - confidence) / max(1, math.comb(len(arms), 2))
+    others = [i for i in range(len(arms)) if i != best]
+    return Best(
+        arm=arms[best],
+        n=n,
+        gaps={arms[i]: interval(i) for i in others},
+        simultaneous={arms[i]: student_interval(gaps[:, i], each) for i in others},
+        share=share,
+        without_values=without,
+    )
