@@ -1,11 +1,11 @@
 """Start-up: from the command to the first training step, and its share of a run of scale cpu.
 
-`python benchmarks/bench_startup.py` starts `refblend train` at scale cpu with random models, with
-the judge and without, in turn, and lets each run do a few steps; validation before training is
-left out, because it is work that the user asked for. The share is that of
-start-up + 40 × (median step): validation and checkpoints of a real run would make it smaller, the
-random models' long responses make it smaller too. Wall time depends on the neighbours; CPU time,
-of all processes, is the robust figure.
+`python benchmarks/bench_startup.py` starts `refblend train` at scale cpu, with the judge and
+without, in turn, and lets each run do a few steps. The judge is random; the actor has a short warm
+start, so that its responses, and with them the steps, are about as long as those of a real run.
+Validation before training is left out, because it is work that the user asked for. The share is
+that of start-up + 40 × (median step): validation and checkpoints of a real run make it smaller.
+Wall time depends on the neighbours; CPU time, of all processes, is the robust figure.
 """
 
 import json
@@ -45,7 +45,7 @@ GOAL_SECONDS, GOAL_SHARE = 12.0, 0.15
 
 
 def settings(folder: Path, run: Path) -> list[str]:
-    """What differs from scale cpu: paths, length, and what random models cannot do."""
+    """What differs from scale cpu: paths, length, and what a random judge cannot do."""
     data = folder / "data"
     return [
         f"data.train_files=[{data}/train.parquet]",
@@ -112,7 +112,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         tokenizer = common.embedded_tokenizer()
-        common.make_model(folder / "actor", tokenizer, seed=0)
+        common.train_short_actor(folder / "actor", tokenizer)
         common.make_model(folder / "judge", tokenizer, seed=1)
         prepare_splits(DataRecipe(train_rows=256, validation_rows=8, test_rows=8), folder / "data")
         for repeat in range(REPEATS):
