@@ -14,7 +14,7 @@ from refblend.errors import RefblendError
 from refblend.models.cli import app as models_app
 from refblend.scoring.cli import judge_app, score
 from refblend.study.cli import app as study_app
-from refblend.study.cli import evaluate
+from refblend.study.cli import evaluate, plan
 
 app = typer.Typer(
     help="PPO with a reference model's quality score blended into the rewards.",
@@ -28,6 +28,7 @@ app.add_typer(study_app, name="study")
 app.add_typer(judge_app, name="judge")
 app.command()(score)
 app.command()(evaluate)
+app.command()(plan)
 
 ConfigFiles = Annotated[
     list[Path], typer.Option("--config", help="YAML file; may be given several times, later wins.")

@@ -63,9 +63,12 @@ class Run:
         )
 
     def train(self, *overrides: str, **environment: str) -> Ended:
-        """Call the command and wait; nothing of its cluster may be left when it ends itself."""
+        """Call the command and wait for its end."""
+        return self.finish(self.start(*overrides, **environment))
+
+    def finish(self, process: "subprocess.Popen[str]") -> Ended:
+        """Wait for a call's end; nothing of its cluster may be left when it ends itself."""
         begin = time.monotonic()
-        process = self.start(*overrides, **environment)
         try:
             output, _ = process.communicate(timeout=TIMEOUT_S)
         finally:

@@ -263,6 +263,24 @@ def test_no_cluster_at_the_address() -> None:
     assert "ray.address=null" in caught.value.remedy
 
 
+def test_a_cluster_that_does_not_start_is_told_and_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def init(**_: object) -> None:
+        raise Exception("The current node timed out during startup.\nMore.")
+
+    monkeypatch.setattr(cluster.ray, "init", init)
+    monkeypatch.setattr(cluster.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(cluster.tempfile, "tempdir", str(tmp_path))
+    with (
+        pytest.raises(ResourceError, match=r"did not start: The current node timed out") as caught,
+        cluster.ray_cluster(RayConfig(), 1, 0),
+    ):
+        pass
+    assert "fewer runs" in caught.value.remedy
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.engine
 def test_two_clusters_in_one_process_leave_nothing(tmp_path: Path) -> None:
     code = (

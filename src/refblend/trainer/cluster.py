@@ -45,6 +45,32 @@ def _require_listener(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
 
 
+def _start_private(config: RayConfig, num_cpus: float, num_gpus: float, folder: Path) -> None:
+    """Start a cluster whose session lies in ``folder``.
+
+    Raises:
+        ResourceError: Ray did not come up, as on a machine with far too much to do.
+    """
+    try:
+        ray.init(
+            address="local",
+            num_cpus=config.num_cpus or max(1, int(-(-num_cpus // 1))),
+            num_gpus=int(-(-num_gpus // 1)),
+            include_dashboard=False,
+            object_store_memory=config.object_store_memory_mb * 2**20,
+            log_to_driver=False,
+            logging_level="ERROR",
+            _temp_dir=str(folder),
+            _node_ip_address="127.0.0.1",
+        )
+    except Exception as error:  # Ray raises the bare class when its processes are too slow
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ResourceError(
+            f"the private Ray cluster did not start: {reason}",
+            "Start fewer runs at once, or call the same command again.",
+        ) from error
+
+
 @contextlib.contextmanager
 def ray_cluster(config: RayConfig, num_cpus: float, num_gpus: float) -> Iterator[None]:
     """Connect to a cluster for the time of the block.
@@ -55,7 +81,7 @@ def ray_cluster(config: RayConfig, num_cpus: float, num_gpus: float) -> Iterator
         num_gpus: GPUs that the run asks for.
 
     Raises:
-        ResourceError: no cluster answers at ``ray.address``.
+        ResourceError: no cluster answers at ``ray.address``, or the private one did not start.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Ray lowers the priority of its workers by default: beside any other load they would starve.
@@ -86,17 +112,7 @@ def ray_cluster(config: RayConfig, num_cpus: float, num_gpus: float) -> Iterator
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(token)
     handler = signal.getsignal(signal.SIGTERM)
     try:
-        ray.init(
-            address="local",
-            num_cpus=config.num_cpus or max(1, int(-(-num_cpus // 1))),
-            num_gpus=int(-(-num_gpus // 1)),
-            include_dashboard=False,
-            object_store_memory=config.object_store_memory_mb * 2**20,
-            log_to_driver=False,
-            logging_level="ERROR",
-            _temp_dir=str(folder),
-            _node_ip_address="127.0.0.1",
-        )
+        _start_private(config, num_cpus, num_gpus, folder)
         if threading.current_thread() is threading.main_thread():
             # Ray has put its own handler in place, which exits with another status.
             signal.signal(signal.SIGTERM, handler)

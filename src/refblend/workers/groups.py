@@ -16,6 +16,9 @@ from refblend import runtime
 from refblend.errors import RefblendError, WorkerError
 from refblend.workers.resource_pools import ResourcePools
 
+DEATH_NOTICE_S = 30.0
+"""Within this time after a failure Ray tells of a process that is gone."""
+
 
 class WorkerDiedError(Exception):
     """A worker process is gone."""
@@ -63,8 +66,27 @@ def _wait(role: str, references: Sequence[Any], timeout_s: float, remedy: str) -
     except RayTaskError as error:
         if isinstance(error.cause, RefblendError):
             raise error.cause from None
+        death = _find_death(role, references)
+        if death is not None:
+            raise death from None
         raise
     return answers
+
+
+def _find_death(role: str, references: Sequence[Any]) -> WorkerDiedError | None:
+    """The death of a rank behind another rank's failure.
+
+    A rank whose peer is gone fails in a collective, often before Ray knows of the death.
+    """
+    deadline = time.monotonic() + DEATH_NOTICE_S
+    for reference in references if len(references) > 1 else ():
+        try:
+            ray.get(reference, timeout=max(0.0, deadline - time.monotonic()))
+        except RayActorError as error:
+            return WorkerDiedError(role, _cause(error))
+        except (GetTimeoutError, RayTaskError):
+            continue
+    return None
 
 
 def _cause(error: RayActorError) -> str:
