@@ -181,7 +181,7 @@ def test_an_existing_cluster_is_used_and_left_running(make_run, undisturbed) -> 
     try:
         address, token = owner.stdout.readline().split()
         run = make_run(f"ray.address={address}")
-        ended = run.train(RAY_AUTH_TOKEN_PATH=token)
+        ended = run.train(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=token)
         assert ended.status == 0, ended.output
         owner.stdin.write("\n")
         owner.stdin.flush()
