@@ -28,8 +28,6 @@ STEPS = 4
 """The first is left out of the step's cost (caches and lazy imports), and so is the last."""
 RUN_STEPS = 40
 REPEATS = 2
-JUDGE_TOKENS = 28
-CONFIGS = ["params/ppo.yaml", "params/scale/cpu.yaml"]
 CASES = {
     "with judge": "algorithm.ref_quality_score.enable=true",
     "without judge": "algorithm.ref_quality_score.enable=false",
@@ -44,36 +42,17 @@ STAGES = {
 GOAL_SECONDS, GOAL_SHARE = 12.0, 0.15
 
 
-def settings(folder: Path, run: Path) -> list[str]:
-    """What differs from scale cpu: paths, length, and what a random judge cannot do."""
-    data = folder / "data"
-    return [
-        f"data.train_files=[{data}/train.parquet]",
-        f"data.val_files=[{data}/validation.parquet]",
-        f"data.sanity_files=[{data}/sanity.parquet]",
-        f"actor_rollout_ref.model.path={folder}/actor",
-        f"algorithm.ref_quality_score.scoring.model_path={folder}/judge",
-        f"algorithm.ref_quality_score.scoring.max_new_tokens={JUDGE_TOKENS}",
-        "algorithm.ref_quality_score.scoring.max_invalid_rate=1.0",
-        "reward.custom_reward_function=length_reward:reward",
-        f"trainer.total_training_steps={STEPS}",
-        "trainer.val_before_train=false",
-        "trainer.test_freq=-1",
-        f"trainer.default_local_dir={run}",
-    ]
-
-
 def start(folder: Path, name: str, setting: str) -> dict[str, Any]:
     """One run: seconds of wall and CPU time to the first step, by stage and kind, and of a step."""
     run = folder / name
-    configs = [argument for path in CONFIGS for argument in ("--config", str(common.ROOT / path))]
+    configs = [argument for path in common.CONFIGS for argument in ("--config", str(path))]
     here = common.ROOT / "benchmarks"
     paths = [str(here), os.environ.get("PYTHONPATH", "")]
     marks_file = folder / f"{name}.jsonl"
     command = [sys.executable, str(here / "startup_probe.py"), str(marks_file), "train", *configs]
     begin = time.time()
     subprocess.run(
-        [*command, *settings(folder, run), setting],
+        [*command, *common.run_overrides(folder, run, STEPS), setting],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
         cwd=common.ROOT,
         stdout=subprocess.DEVNULL,

@@ -40,32 +40,18 @@ from refblend.workers.types import Sequences
 STEPS = 6
 WARM = 2
 """First steps that are left out: caches and lazy imports."""
-JUDGE_TOKENS = 28
 REPEATS = 3
-CONFIGS = ["params/ppo.yaml", "params/scale/cpu.yaml"]
 
 
 def overrides(folder: Path) -> list[str]:
     """The run's settings."""
-    data = folder / "data"
     return [
-        f"data.train_files=[{data}/train.parquet]",
-        f"data.val_files=[{data}/validation.parquet]",
-        f"data.sanity_files=[{data}/sanity.parquet]",
-        f"actor_rollout_ref.model.path={folder}/actor",
+        *common.run_overrides(folder, folder / "run", STEPS),
         "actor_rollout_ref.actor.optim.lr=0",
-        f"algorithm.ref_quality_score.scoring.model_path={folder}/judge",
-        f"algorithm.ref_quality_score.scoring.max_new_tokens={JUDGE_TOKENS}",
-        "algorithm.ref_quality_score.scoring.max_invalid_rate=1.0",
-        "reward.custom_reward_function=length_reward:reward",
-        f"trainer.total_training_steps={STEPS}",
         "trainer.save_freq=0",
-        "trainer.test_freq=-1",
-        "trainer.val_before_train=false",
         "trainer.rollout_dump_freq=1",
         "trainer.energy=false",
         "trainer.logger=[]",
-        f"trainer.default_local_dir={folder}/run",
     ]
 
 
@@ -87,7 +73,7 @@ def run_training(
     folder: Path, settings: list[str]
 ) -> tuple[list[dict[str, float]], list[dict[str, Any]]]:
     """CPU seconds of each measured step by process, and their lines of ``metrics.jsonl``."""
-    configs = [argument for path in CONFIGS for argument in ("--config", str(common.ROOT / path))]
+    configs = [argument for path in common.CONFIGS for argument in ("--config", str(path))]
     paths = [str(common.ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")]
     process = subprocess.Popen(
         [Path(sys.executable).with_name("refblend"), "train", *configs, *settings],
@@ -160,7 +146,7 @@ def measure_parts(folder: Path, config: RefblendConfig) -> dict[str, list[float]
     judge = VllmEngine(
         EngineOptions(scoring.model_path, scoring.max_model_len, kv_cache_memory_mb=256)
     )
-    limits = ScoringLimits(judge.max_model_len, max_new_tokens=JUDGE_TOKENS)
+    limits = ScoringLimits(judge.max_model_len, max_new_tokens=common.JUDGE_TOKENS)
     templates = load_templates(common.TEMPLATES)
     asked = Judge(judge, data.tokenizer, templates, JudgeOptions(limits))
     judged = [
@@ -177,7 +163,7 @@ def measure_parts(folder: Path, config: RefblendConfig) -> dict[str, list[float]
         )
         for x in lines
     ]
-    greedy = SamplingParams(temperature=0.0, max_tokens=JUDGE_TOKENS)
+    greedy = SamplingParams(temperature=0.0, max_tokens=common.JUDGE_TOKENS)
     inputs = [TokensPrompt(prompt_token_ids=list(p)) for p in prompts]
 
     def forget() -> None:
@@ -218,7 +204,7 @@ def main() -> None:
         common.make_model(folder / "judge", tokenizer, seed=1)
         prepare_splits(DataRecipe(train_rows=256, validation_rows=8, test_rows=8), folder / "data")
         steps, lines = run_training(folder, overrides(folder))
-        config = load_config([common.ROOT / p for p in CONFIGS], overrides(folder))
+        config = load_config(common.CONFIGS, overrides(folder))
         parts = measure_parts(folder, config)
     medians = {k: statistics.median(v) for k, v in parts.items()}
     bare = sum(medians[k] for k in ("generate", "judge", "log_probs", "update"))

@@ -42,6 +42,9 @@ RESULTS = ROOT / WRITTEN
 TEMPLATES = ROOT / "params" / "scoring" / "embedded.yaml"
 PROMPTS, GROUP = 32, 8
 """Scale cpu: prompts a step, responses a prompt."""
+CONFIGS = [ROOT / "params" / "ppo.yaml", ROOT / "params" / "scale" / "cpu.yaml"]
+JUDGE_TOKENS = 28
+"""What a trained judge writes for one response; a random one writes until it is stopped."""
 
 _start_load = os.getloadavg()[0]
 
@@ -73,6 +76,30 @@ def train_short_actor(directory: Path, tokenizer: Any) -> Path:
     clean, state = directory.with_name("clean"), directory.with_name("state")
     train_actor(short, tokenizer, clean, directory, state)
     return directory
+
+
+def run_overrides(folder: Path, run: Path, steps: int) -> list[str]:
+    """A run of scale cpu on the data and models below ``folder``, without validation.
+
+    The judge is random, so any share of invalid scores is let pass; the reward is
+    :func:`length_reward.reward`, which a random actor can earn.
+    """
+    scoring = "algorithm.ref_quality_score.scoring"
+    data = folder / "data"
+    return [
+        f"data.train_files=[{data}/train.parquet]",
+        f"data.val_files=[{data}/validation.parquet]",
+        f"data.sanity_files=[{data}/sanity.parquet]",
+        f"actor_rollout_ref.model.path={folder}/actor",
+        f"{scoring}.model_path={folder}/judge",
+        f"{scoring}.max_new_tokens={JUDGE_TOKENS}",
+        f"{scoring}.max_invalid_rate=1.0",
+        "reward.custom_reward_function=length_reward:reward",
+        f"trainer.total_training_steps={steps}",
+        "trainer.val_before_train=false",
+        "trainer.test_freq=-1",
+        f"trainer.default_local_dir={run}",
+    ]
 
 
 def make_sequences(

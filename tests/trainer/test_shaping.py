@@ -262,25 +262,16 @@ def test_greedy_baselines_are_blended_like_the_samples() -> None:
         greedy_rule=torch.tensor([1.0, 1.0]),
         greedy_quality=[JudgeResult(0.5, True, "text"), JudgeResult(0.9, True, "text")],
     )
-    for placement, total in (("per_token", 1.0), ("terminal", 0.5), ("per_token_mean", 0.5)):
-        found = blend(
-            config(placement=placement),
-            replace(rollout(), greedy=greedy),
-            judged,
-            FIRST,
-            np.random.default_rng(0),
-        )
+
+    def baselines(settings: RefQualityScoreConfig) -> torch.Tensor:
+        both = replace(rollout(), greedy=greedy)
+        found = blend(settings, both, judged, FIRST, np.random.default_rng(0))
         assert found.baselines is not None
-        close(found.baselines, [0.82 + 0.18 * total, 0.0])
-    off = blend(
-        config(enable=False),
-        replace(rollout(), greedy=greedy),
-        judged,
-        FIRST,
-        np.random.default_rng(0),
-    )
-    assert off.baselines is not None
-    close(off.baselines, [1.0, 0.0])
+        return found.baselines
+
+    for placement, total in (("per_token", 1.0), ("terminal", 0.5), ("per_token_mean", 0.5)):
+        close(baselines(config(placement=placement)), [0.82 + 0.18 * total, 0.0])
+    close(baselines(config(enable=False)), [1.0, 0.0])
 
 
 @pytest.mark.parametrize("entropy", [math.nan, math.inf])

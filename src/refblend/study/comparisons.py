@@ -149,6 +149,7 @@ def compare_with_baseline(
     pairs = [paired_values(values[arm], values[baseline]) for arm in arms]
     p = [sign_flip_p(pair, np.random.default_rng(stream)) for pair in pairs]
     bounds = [smallest_p(pair.size) for pair in pairs]
+    adjusted, adjusted_bounds = holm(p), holm(bounds)
     return [
         Comparison(
             arm=arm,
@@ -158,9 +159,9 @@ def compare_with_baseline(
             ),
             student=student_interval(pair, confidence=1 - alpha),
             p=p[i],
-            p_holm=float(holm(p)[i]),
+            p_holm=float(adjusted[i]),
             smallest_p=bounds[i],
-            smallest_p_holm=float(holm(bounds)[i]),
+            smallest_p_holm=float(adjusted_bounds[i]),
             alpha=alpha,
         )
         for i, (arm, pair) in enumerate(zip(arms, pairs, strict=True))

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from refblend.files import write_json
 from refblend.study.figures import MIN_BIN, Drawn, no_data, one_legend
 from refblend.study.quality import reliability_bins
-from refblend.study.scoring_tables import ScoringData, scoring_tables
+from refblend.study.scoring_tables import ScoringData
 from refblend.study.style import BASELINE_COLOUR, COLUMN, apply_style, save_figure
 
 ARM_NAMES = {
@@ -32,7 +32,7 @@ RIGHT_WRONG = {0: ("wrong answers", "#d55e00"), 1: ("right answers", "#0173b2")}
 
 def robustness(data: ScoringData) -> Drawn:
     """Share of valid scores that are not zero, for each configuration and length."""
-    tables = scoring_tables(data)
+    tables = data.tables
     arms, lengths = tables["robustness"], tables["robustness_by_length"]
     figure, axes = plt.subplots(
         1, 3, figsize=(2 * COLUMN, 0.8 * COLUMN), sharey=True, width_ratios=[2, 3, 2]
@@ -67,7 +67,7 @@ def robustness(data: ScoringData) -> Drawn:
 
 def attacks(data: ScoringData) -> Drawn:
     """Lift of the most effective attacks with its interval."""
-    table = scoring_tables(data)["attacks"]
+    table = data.tables["attacks"]
     shown = table.head(SHOWN_ATTACKS)[::-1]
     figure, axis = plt.subplots(figsize=(1.7 * COLUMN, 0.3 + 0.14 * len(shown)))
     names = [f"{row.attack.replace('_', ' ')} ({row.family})" for row in shown.itertuples()]
@@ -111,7 +111,7 @@ def judge_reliability(data: ScoringData) -> Drawn:
 
 def judge_histogram(data: ScoringData) -> Drawn:
     """Distribution of the scores of right and of wrong answers."""
-    table = scoring_tables(data)["judge_histogram"]
+    table = data.tables["judge_histogram"]
     table = table[(table.kind == "expected") & (table.form == "few_shot")]
     figure, axes = _panels(data)
     for axis, model in zip(axes, data.quality, strict=True):
@@ -136,7 +136,7 @@ def judge_histogram(data: ScoringData) -> Drawn:
 
 def judge_groups(data: ScoringData) -> Drawn:
     """AUC by response length and by the problem's difficulty."""
-    tables = scoring_tables(data)
+    tables = data.tables
     figure, axes = plt.subplots(
         1, 2, figsize=(2 * COLUMN, 0.85 * COLUMN), sharey=True, width_ratios=[4, 3]
     )

@@ -9,7 +9,7 @@ import pandas as pd
 
 from refblend.files import write_json, write_text
 from refblend.study.scoring_figures import commits, write_scoring_figures
-from refblend.study.scoring_tables import ScoringData, scoring_tables
+from refblend.study.scoring_tables import ScoringData
 from refblend.study.tables import to_markdown, write_table
 
 LISTED_ATTACKS = 5
@@ -18,7 +18,7 @@ LISTED_ATTACKS = 5
 def write_scoring_report(data: ScoringData, scale: str, out: str | Path) -> None:
     """Write ``tables/``, ``figures/``, ``report.md`` and ``metrics.json`` below ``out``."""
     out = Path(out)
-    tables = scoring_tables(data)
+    tables = data.tables
     for name, frame in tables.items():
         write_table(frame, name, out / "tables")
     captions = write_scoring_figures(data, out / "figures")

@@ -5,6 +5,7 @@ Read from the reports of ``refblend judge robustness``, ``attacks`` and ``qualit
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,11 @@ class ScoringData:
     def reports(self) -> list[dict[str, Any]]:
         """All measurements."""
         return [self.robustness, self.attacks, *self.quality.values()]
+
+    @cached_property
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """:func:`scoring_tables`, made once."""
+        return scoring_tables(self)
 
 
 def read_scoring(
