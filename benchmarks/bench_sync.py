@@ -39,7 +39,7 @@ def measure(name: str, folder: Path, tokenizer: Any) -> dict[str, Any]:
     """Times of every part for one size, and what was moved."""
     path = common.make_model(folder / name, tokenizer, **SHAPES[name])
     config = load_config(
-        [common.ROOT / "params/ppo.yaml", common.ROOT / "params/scale/cpu.yaml"],
+        common.CONFIGS,
         [f"actor_rollout_ref.model.path={path}", "algorithm.ref_quality_score.enable=false"],
     )
     worker = ActorWorker(config, total_steps=1)
