@@ -3,14 +3,14 @@
 import logging
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from refblend import __version__, runtime
 from refblend.data.cli import app as data_app
-from refblend.errors import RefblendError
+from refblend.errors import ConfigError, RefblendError, TrainingError
 from refblend.models.cli import app as models_app
 from refblend.scoring.cli import judge_app, score
 from refblend.study.cli import app as study_app
@@ -39,20 +39,58 @@ Overrides = Annotated[
 
 
 @app.command()
-def train(config: ConfigFiles, overrides: Overrides = None) -> None:
-    """Train one run; the same call again resumes it."""
+def train(
+    config: ConfigFiles,
+    overrides: Overrides = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(help="Seeds of runs that follow one another on the same workers, e.g. 1,2,3."),
+    ] = None,
+) -> None:
+    """Train one run, or one a seed; the same call again resumes."""
     runtime.configure_process(1)
     from refblend.config import load_config
 
     # The configuration is checked before torch, Ray and vLLM are imported.
     settings = load_config(config, overrides or [])
-    from refblend.trainer.launch import train as run
+    numbers = parse_seeds(seeds) if seeds is not None else None
+    from refblend.trainer import launch
 
-    summary = run(settings)
+    if numbers is None:
+        _show(settings.trainer.default_local_dir, launch.train(settings))
+        return
+    failed = []
+    for run, summary in launch.train_seeds(settings, numbers):
+        if summary["status"] == "finished":
+            _show(run.trainer.default_local_dir, summary)
+        else:
+            typer.echo(f"seed {run.trainer.seed} failed: {summary['reason']}", err=True)
+            failed.append(run.trainer.seed)
+    if failed:
+        raise TrainingError(
+            f"{len(failed)} of {len(numbers)} seeds failed: {failed}",
+            "See above and each run's summary.json; the same call tries them again.",
+        )
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Distinct seeds of a list with commas.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    parts = text.split(",")
+    if not all(part.isdecimal() for part in parts) or len(set(parts)) != len(parts):
+        raise ConfigError(f"--seeds {text} is no list of distinct seeds", "Write it as in 1,2,3.")
+    return [int(part) for part in parts]
+
+
+def _show(run_dir: str, summary: dict[str, Any]) -> None:
+    """Accuracy of a finished run before and after."""
     for name, values in sorted(summary["validation"].items()):
         if name.endswith("/acc/mean@1"):
             typer.echo(f"{name}: {values['first']:.3f} -> {values['last']:.3f}")
-    typer.echo(f"run directory: {settings.trainer.default_local_dir}")
+    typer.echo(f"run directory: {run_dir}")
 
 
 @app.command()

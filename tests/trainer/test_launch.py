@@ -15,7 +15,7 @@ from refblend.config import RefblendConfig
 from refblend.config.trainer import RayConfig
 from refblend.errors import DataError, ResourceError, TrainingError, WorkerError
 from refblend.rollout.base import Generation
-from refblend.trainer import cluster, launch, recovery, stopping, worker_set
+from refblend.trainer import cluster, crew, launch, recovery, stopping, worker_set
 from refblend.trainer.datasets import load_run_data
 from refblend.trainer.ray_trainer import RayPPOTrainer
 from refblend.trainer.tracking import MetricsLog
@@ -42,7 +42,7 @@ def test_preflight_reads_everything_that_training_needs(
 def test_a_batch_above_the_data_is_refused_before_any_process_starts(
     tiny_config: Callable[..., RefblendConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recovery, "ray_cluster", lambda *_: pytest.fail("a cluster was started"))
+    monkeypatch.setattr(crew, "ray_cluster", lambda *_: pytest.fail("a cluster was started"))
     config = tiny_config("data.train_batch_size=65")
     with pytest.raises(DataError, match="train_batch_size is 65"):
         launch.train(config)
@@ -131,8 +131,8 @@ def deaths(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
         monkeypatch.setattr(recovery, "RayPPOTrainer", Trainer)
 
-    monkeypatch.setattr(recovery, "ray_cluster", lambda *_: nullcontext())
-    monkeypatch.setattr(recovery.WorkerSet, "start", start)
+    monkeypatch.setattr(crew, "ray_cluster", lambda *_: nullcontext())
+    monkeypatch.setattr(crew.WorkerSet, "start", start)
     return script
 
 
@@ -140,15 +140,20 @@ def deaths(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 def test_dead_workers_are_replaced(deaths, tiny_config, tmp_path: Path, count: int) -> None:
     deaths(count)
     log = MetricsLog(tmp_path / "metrics.jsonl")
-    recovery.train_with_recovery(tiny_config("trainer.logger=[]"), None, log, 2, None)
+    with crew.Crew() as workers:
+        recovery.train_with_recovery(tiny_config("trainer.logger=[]"), None, log, 2, None, workers)
     assert FakeWorkers.started == FakeWorkers.stopped == count + 1
 
 
 def test_too_many_deaths_name_the_key(deaths, tiny_config, tmp_path: Path) -> None:
     deaths(99)
     log = MetricsLog(tmp_path / "metrics.jsonl")
-    with pytest.raises(WorkerError, match="the judge worker died: killed") as caught:
-        recovery.train_with_recovery(tiny_config("trainer.logger=[]"), None, log, 2, None)
+    config = tiny_config("trainer.logger=[]")
+    with (
+        pytest.raises(WorkerError, match="the judge worker died: killed") as caught,
+        crew.Crew() as workers,
+    ):
+        recovery.train_with_recovery(config, None, log, 2, None, workers)
     assert "trainer.max_restarts" in caught.value.remedy
     assert FakeWorkers.started == FakeWorkers.stopped == 3
 

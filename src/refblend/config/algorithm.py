@@ -65,6 +65,8 @@ class ScoringConfig(Section):
     have no valid score. Null: ``trainer.worker_timeout_s``."""
     resource_pool: Literal["global_pool", "judge_pool"] = "global_pool"
     """``judge_pool``: a placement group of its own (spec, experiment F)."""
+    overlap: bool = True
+    """The judge works beside the log-prob passes; off: before them (spec, experiment F)."""
     max_model_len: PositiveInt | None = None
     """Longest prompt + answer of the judge's engine; null: what the model allows."""
     dtype: Dtype = "float32"

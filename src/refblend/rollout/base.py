@@ -78,8 +78,12 @@ class RolloutEngine(Protocol):
         """Replace the weights (Hugging Face names) and drop every cache made with the old ones."""
         ...
 
+    def reset_prefix_cache(self) -> None:
+        """Forget every cached prompt, and count hits anew."""
+        ...
+
     def prefix_cache_hit_rate(self) -> float | None:
-        """Share of prompt tokens served from the prefix cache so far; None when unknown."""
+        """Share of prompt tokens served from the cache since its last reset; None when unknown."""
         ...
 
     def shutdown(self) -> None:

@@ -93,6 +93,9 @@ class HfEngine:
             )
         self.weight_version = version
 
+    def reset_prefix_cache(self) -> None:
+        """Nothing to forget: every call computes its prompts."""
+
     def prefix_cache_hit_rate(self) -> float | None:
         """None: this engine shares no prefixes."""
         return None

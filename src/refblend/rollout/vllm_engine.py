@@ -161,7 +161,7 @@ class VllmEngine:
         self.weight_version = version
 
     def reset_prefix_cache(self) -> None:
-        """Forget every cached prompt.
+        """Forget every cached prompt, and count hits anew.
 
         Raises:
             ModelError: vLLM refused.
@@ -171,9 +171,10 @@ class VllmEngine:
                 "vLLM kept its prefix cache after a weight push",
                 "This is a defect: report it with the versions in provenance.json.",
             )
+        self._prompt_tokens = self._cached_tokens = 0
 
     def prefix_cache_hit_rate(self) -> float | None:
-        """Share of prompt tokens that the prefix cache served so far."""
+        """Share of prompt tokens that the prefix cache served since its last reset."""
         return self._cached_tokens / self._prompt_tokens if self._prompt_tokens else None
 
     def shutdown(self) -> None:

@@ -107,8 +107,8 @@ class CallStats:
         seconds: wall time of the call.
         prompt_tokens: submitted.
         new_tokens: generated.
-        prefix_cache_hit_rate: share of prompt tokens served by the cache since the engine's
-            start; None when the engine does not know.
+        prefix_cache_hit_rate: share of prompt tokens served by the cache since its last
+            reset; None when the engine does not know.
     """
 
     requests: int = 0

@@ -40,12 +40,15 @@ class Judgements:
         self.reward = RuleReward(config.reward.method, config.reward.custom_reward_function)
         scoring = config.algorithm.ref_quality_score.scoring
         self.invalid_guard = InvalidRateGuard(scoring.max_invalid_rate, scoring.invalid_window)
+        self._overlap = scoring.overlap
         self._n = config.actor_rollout_ref.rollout.n
 
     def collect(
         self, prompts: PromptBatch, rollout: Rollout, step: int, record: StepRecord
     ) -> Scores:
         """Launch everything, compute the rule reward meanwhile, and join once.
+
+        With ``scoring.overlap`` off the judge is waited for before anything else is launched.
 
         Args:
             prompts: the step's prompts.
@@ -59,6 +62,8 @@ class Judgements:
         workers, sequences, rows = self.workers, rollout.sequences, len(prompts.rows)
         greedy_texts = rollout.greedy.texts if rollout.greedy else []
         judging = self._compute_ref_quality_score(prompts, rollout.texts, greedy_texts, step)
+        count = rows + len(greedy_texts)
+        verdicts = None if self._overlap else self._verdicts(judging, count, record)
         old = workers.forward(workers.actor, "compute_log_prob", sequences)
         critic, reference = workers.critic, workers.reference
         values = critic and workers.forward(critic, "compute_values", sequences)
@@ -67,7 +72,8 @@ class Judgements:
             results = self._rule(prompts.rows, rollout.texts)
             greedy = self._rule(self._once(prompts.rows), greedy_texts)
         strict = self.reward.method == "strict"
-        verdicts = self._verdicts(judging, rows + len(greedy), record)
+        if self._overlap:
+            verdicts = self._verdicts(judging, count, record)
         scores = Scores(
             rule=torch.tensor([r.score for r in results]),
             accuracy=torch.tensor([r.acc_strict if strict else r.acc_flexible for r in results]),

@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from refblend.config import RefblendConfig
 from refblend.data.dataset import PromptSampler
 from refblend.energy import EnergyMeter
-from refblend.errors import ModelError, ResourceError
+from refblend.errors import ConfigError, ModelError, RefblendError, ResourceError
 from refblend.files import read_json, write_json
 from refblend.ppo.estimators import get_advantage
 from refblend.provenance import (
@@ -24,9 +24,10 @@ from refblend.provenance import (
 from refblend.rewards.rule import RuleReward
 from refblend.rollout.base import check_model_dir
 from refblend.scoring.templates import load_templates
+from refblend.trainer.crew import Crew
 from refblend.trainer.datasets import RunData, load_run_data
 from refblend.trainer.recovery import train_with_recovery
-from refblend.trainer.stopping import terminate_cleanly
+from refblend.trainer.stopping import StopRequest, terminate_cleanly
 from refblend.trainer.tracking import MetricsLog, read_metrics
 
 logger = logging.getLogger(__name__)
@@ -47,23 +48,106 @@ def train(config: RefblendConfig) -> dict[str, Any]:
             checkpoint and all metrics up to it.
     """
     data = preflight(config)
+    with Crew() as crew, terminate_cleanly(config.trainer.stop_grace_s) as stop:
+        return _train(config, data, crew, stop)
+
+
+def train_seeds(
+    config: RefblendConfig, seeds: Sequence[int]
+) -> Iterator[tuple[RefblendConfig, dict[str, Any]]]:
+    """Train one run after another, each with a seed of its own, on the same processes.
+
+    The numbers of a run are those that it would have alone. A run that ends with an error leaves
+    that in its summary, and the next one begins.
+
+    Args:
+        config: ``trainer.default_local_dir`` names the run's directory with ``{seed}``.
+        seeds: one a run.
+
+    Yields:
+        The configuration of each run and the content of its ``summary.json``.
+
+    Raises:
+        ConfigError: the directory does not name the seed.
+        RefblendError: data or models cannot be used; no run was begun.
+    """
+    configs = [of_seed(config, seed) for seed in seeds]
+    data = preflight(configs[0])
+    with Crew() as crew, terminate_cleanly(config.trainer.stop_grace_s) as stop:
+        for run in configs:
+            try:
+                summary = _train(run, data, crew, stop)
+            except RefblendError as error:
+                summary = _failure(error)
+            yield run, summary
+
+
+def of_seed(config: RefblendConfig, seed: int) -> RefblendConfig:
+    """The configuration of a run with another seed.
+
+    Raises:
+        ConfigError: all seeds would share one directory.
+    """
+    folder = config.trainer.default_local_dir
+    if "{seed}" not in folder:
+        raise ConfigError(
+            f"trainer.default_local_dir={folder} is the same for every seed",
+            "Put {seed} where the seed belongs, as in runs/mine/seed_{seed}.",
+        )
+    changes = {"seed": seed, "default_local_dir": folder.replace("{seed}", str(seed))}
+    trainer = config.trainer.model_copy(update=changes)
+    return config.model_copy(update={"trainer": trainer})
+
+
+def _train(config: RefblendConfig, data: RunData, crew: Crew, stop: StopRequest) -> dict[str, Any]:
+    """One run on the crew's workers; a run that is finished already is left as it is."""
     run_dir = Path(config.trainer.default_local_dir)
-    total_steps = planned_steps(config, len(data.train))
-    with run_lock(run_dir), terminate_cleanly(config.trainer.stop_grace_s) as stop:
+    with run_lock(run_dir):
         data_files, model_dirs = _inputs(config)
         identity = run_identity(_identifying(config), data_files, model_dirs)
-        prepare_run_dir(run_dir, identity)
-        write_json(run_dir / "config.json", config.resolved())
-        record = _open_record(config, run_dir, data_files, model_dirs)
-        start = time.monotonic()
-        with _energy(config, run_dir) as meter:
-            log = MetricsLog(run_dir / "metrics.jsonl")
-            train_with_recovery(config, data, log, total_steps, stop)
-        energy = meter.stop().as_dict() if meter else None
-        write_json(run_dir / "provenance.json", finish(record, time.monotonic() - start, energy))
-        summary = summarise_run(run_dir, total_steps)
-        write_json(run_dir / "summary.json", summary)
+        prepared = prepare_run_dir(run_dir, identity)
+        if prepared == "resume" and config.trainer.resume_mode == "auto":
+            finished = _finished_summary(run_dir)
+            if finished is not None:
+                return finished
+        try:
+            return _train_and_record(config, data, (data_files, model_dirs), crew, stop)
+        except RefblendError as error:
+            write_json(run_dir / "summary.json", _failure(error))
+            raise
+
+
+def _train_and_record(
+    config: RefblendConfig,
+    data: RunData,
+    inputs: tuple[list[Path], list[Path]],
+    crew: Crew,
+    stop: StopRequest,
+) -> dict[str, Any]:
+    run_dir = Path(config.trainer.default_local_dir)
+    total_steps = planned_steps(config, len(data.train))
+    write_json(run_dir / "config.json", config.resolved())
+    record = _open_record(config, run_dir, *inputs)
+    start = time.monotonic()
+    with _energy(config, run_dir) as meter:
+        log = MetricsLog(run_dir / "metrics.jsonl")
+        train_with_recovery(config, data, log, total_steps, stop, crew)
+    energy = meter.stop().as_dict() if meter else None
+    write_json(run_dir / "provenance.json", finish(record, time.monotonic() - start, energy))
+    summary = summarise_run(run_dir, total_steps)
+    write_json(run_dir / "summary.json", summary)
     return summary
+
+
+def _failure(error: RefblendError) -> dict[str, Any]:
+    return {"status": "failed", "reason": str(error)}
+
+
+def _finished_summary(run_dir: Path) -> dict[str, Any] | None:
+    """The summary of a run that came to its end."""
+    path = run_dir / "summary.json"
+    summary: dict[str, Any] = read_json(path) if path.exists() else {}
+    return summary if summary.get("status") == "finished" else None
 
 
 def preflight(config: RefblendConfig) -> RunData:

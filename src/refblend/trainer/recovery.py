@@ -7,24 +7,25 @@ repeated gives the same numbers as an undisturbed run.
 """
 
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from refblend.config import RefblendConfig
 from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef
-from refblend.trainer.cluster import ray_cluster
+from refblend.trainer.crew import Crew
 from refblend.trainer.datasets import RunData
 from refblend.trainer.ray_trainer import RayPPOTrainer
 from refblend.trainer.stopping import StopRequest
 from refblend.trainer.tracking import MetricsLog, TrackerContext, Trackers
-from refblend.trainer.worker_set import WorkerSet
 from refblend.workers.groups import RestartBudget, WorkerDiedError
-from refblend.workers.resource_pools import plan_pools, totals
 
 
 def train_with_recovery(
-    config: RefblendConfig, data: RunData, log: MetricsLog, total_steps: int, stop: StopRequest
+    config: RefblendConfig,
+    data: RunData,
+    log: MetricsLog,
+    total_steps: int,
+    stop: StopRequest,
+    crew: Crew,
 ) -> None:
     """Train to the last step, from the checkpoint that ``trainer.resume_mode`` says.
 
@@ -40,20 +41,19 @@ def train_with_recovery(
     start = starting_point(config, checkpoints)
     label = f"{run_dir.parent.name}/{run_dir.name}"
     budget = RestartBudget(config.trainer.max_restarts)
-    with ray_cluster(config.ray, *totals(plan_pools(config))):
-        while True:
-            context = TrackerContext(run_dir, total_steps, start.step if start else 0, label)
-            with Trackers(config.trainer.logger, context) as trackers:
-                try:
-                    with _workers(config, total_steps, budget, trackers) as workers:
-                        RayPPOTrainer(
-                            config, data, workers, checkpoints, log, trackers, total_steps, stop
-                        ).fit(start)
-                    return
-                except WorkerDiedError as error:
-                    budget.spend(error)
-                    trackers.message(f"{error}; all workers start again ({budget.spent})")
-            start = _newest(checkpoints.latest_valid(), start)
+    while True:
+        context = TrackerContext(run_dir, total_steps, start.step if start else 0, label)
+        with Trackers(config.trainer.logger, context) as trackers:
+            try:
+                with crew.workers(config, total_steps, budget, trackers.message) as workers:
+                    RayPPOTrainer(
+                        config, data, workers, checkpoints, log, trackers, total_steps, stop
+                    ).fit(start)
+                return
+            except WorkerDiedError as error:
+                budget.spend(error)
+                trackers.message(f"{error}; all workers start again ({budget.spent})")
+        start = _newest(checkpoints.latest_valid(), start)
 
 
 def starting_point(config: RefblendConfig, checkpoints: CheckpointManager) -> CheckpointRef | None:
@@ -77,14 +77,3 @@ def starting_point(config: RefblendConfig, checkpoints: CheckpointManager) -> Ch
 def _newest(*found: CheckpointRef | None) -> CheckpointRef | None:
     """The one with the highest step; a checkpoint named by the user may lie outside the run."""
     return max((ref for ref in found if ref), key=lambda ref: ref.step, default=None)
-
-
-@contextmanager
-def _workers(
-    config: RefblendConfig, total_steps: int, budget: RestartBudget, trackers: Trackers
-) -> Iterator[WorkerSet]:
-    workers = WorkerSet.start(config, total_steps, budget, trackers.message)
-    try:
-        yield workers
-    finally:
-        workers.shutdown()

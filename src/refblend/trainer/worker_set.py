@@ -1,4 +1,8 @@
-"""All worker groups of a run, and the calls that the stages make on them."""
+"""All worker groups of a run, and the calls that the stages make on them.
+
+The processes may serve one run after another (:meth:`WorkerSet.begin_run`): starting them costs as
+much as several training steps.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -39,6 +43,8 @@ class WorkerSet:
     critic: WorkerGroup | None
     reference: WorkerGroup | None
     judge: WorkerGroup | None
+    budget: RestartBudget
+    notify: Callable[[str], None]
 
     version: int = 0
     """The step whose weights the rollout engine holds; 0: those it started with."""
@@ -92,7 +98,7 @@ class WorkerSet:
         models, critic = config.actor_rollout_ref, config.critic
         scoring = config.algorithm.ref_quality_score.scoring
         # An engine or a frozen model can be made again; the others hold what was learned.
-        anew = Replacement(budget, lambda: None, notify, deadline)
+        anew = Replacement(lambda error: workers.account(error), lambda: None, deadline)
         with_weights = replace(anew, prepare=restore_weights)
         # Engines start slowest, so they are launched first.
         rollout_group = group(
@@ -121,7 +127,15 @@ class WorkerSet:
             threads = models.ref.fsdp_config.num_threads
             reference_group = group("ref", "ReferenceWorker", threads, ranks("ref"), anew)
         workers = cls(
-            config, pools, actor_group, rollout_group, critic_group, reference_group, judge_group
+            config,
+            pools,
+            actor_group,
+            rollout_group,
+            critic_group,
+            reference_group,
+            judge_group,
+            budget,
+            notify,
         )
         try:
             for started in workers.groups():
@@ -131,6 +145,34 @@ class WorkerSet:
             workers.shutdown()
             raise
         return workers
+
+    def begin_run(
+        self, config: RefblendConfig, budget: RestartBudget, notify: Callable[[str], None]
+    ) -> None:
+        """Bring all workers to where fresh ones would be, for a run with another seed.
+
+        The processes keep the configuration that they were started with: nothing in them depends
+        on the run's seed, because every request brings a seed of its own.
+
+        Args:
+            config: differs from the one before in the seed and the run directory only.
+            budget: how often workers may be replaced.
+            notify: tells the user of a replacement.
+        """
+        self.config, self.budget, self.notify = config, budget, notify
+        groups = (self.actor, self.critic, self.judge)
+        for pending in [group.call("begin_run") for group in groups if group is not None]:
+            pending.results()
+        self.push_weights(version=0)
+
+    def account(self, error: Exception) -> None:
+        """A worker died or missed its deadline and is about to be replaced.
+
+        Raises:
+            WorkerError: too many were.
+        """
+        self.budget.spend(error)
+        self.notify(f"{error}; it is replaced ({self.budget.spent}) and the call repeated")
 
     def groups(self) -> list[WorkerGroup]:
         """The groups that run."""

@@ -271,6 +271,10 @@ class JudgeWorker:
         """Judge every response; failures come back as results, never as a score of 0."""
         return self.judge.score(questions, responses, seeds)
 
+    def begin_run(self) -> None:
+        """Forget the prompts of an earlier run: a run must not depend on what ran before it."""
+        self.engine.reset_prefix_cache()
+
     def last_call(self) -> CallStats:
         """Figures of the last batch: tokens, seconds, prefix-cache hit rate."""
         return self.judge.last_call

@@ -163,11 +163,10 @@ class Pending:
 class Replacement:
     """How the dead processes of a group are replaced."""
 
-    budget: RestartBudget
+    account: Callable[[Exception], None]
+    """Tells the user of a death; raises when there were too many."""
     prepare: Callable[[], None]
     """Brings fresh processes to where the lost ones were."""
-    notify: Callable[[str], None]
-    """Tells the user."""
     start_timeout_s: float
 
 
@@ -251,8 +250,7 @@ class WorkerGroup:
         how = self._replacement
         if how is None:
             raise error
-        how.budget.spend(error)
-        how.notify(f"{error}; it is replaced ({how.budget.spent}) and the call repeated")
+        how.account(error)
         self.kill()
         self.generation += 1
         self._launch()

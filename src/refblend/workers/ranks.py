@@ -5,6 +5,7 @@ micro-batches, and answers for its rows; an empty micro-batch keeps it in step w
 because FSDP's collectives need every rank.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -94,7 +95,7 @@ class Rank:
         return order, tuple(torch.cat(column) for column in zip(*parts, strict=True))
 
 
-class TrainableRank(Rank, Generic[Targets]):
+class TrainableRank(Rank, ABC, Generic[Targets]):
     """A rank that also learns; subclasses say what to load and what to minimise."""
 
     def __init__(
@@ -112,15 +113,15 @@ class TrainableRank(Rank, Generic[Targets]):
         self._total_steps = total_steps
         self._build(self._model.path)
 
+    @abstractmethod
     def load_network(self, path: str) -> LmNetwork:
         """The network of a model directory, on the CPU and whole."""
-        raise NotImplementedError
 
+    @abstractmethod
     def loss(
         self, sequences: Sequences, targets: Targets, rows: list[int], mini: MiniBatch
     ) -> tuple[Tensor, dict[str, float]]:
         """The additive share of these rows in the mini-batch's loss, and additive figures."""
-        raise NotImplementedError
 
     def update(
         self,
@@ -157,6 +158,10 @@ class TrainableRank(Rank, Generic[Targets]):
             "global_batch_size": mini.num_sequences,
             "loss_scale_factor": self._norm_length,
         }
+
+    def begin_run(self) -> None:
+        """Go back to the starting weights and a fresh optimiser, for another run."""
+        self._build(self._model.path)
 
     def save(self, directory: str) -> None:
         """Write model and optimiser."""
