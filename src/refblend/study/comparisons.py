@@ -8,7 +8,7 @@ say which verdicts were out of reach before a run was made.
 """
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -97,6 +97,8 @@ class Comparison:
     """Percentile bootstrap; too narrow with few seeds (docs/statistics.md)."""
     student: Interval
     """Student's t of the same differences, for few seeds."""
+    simultaneous: Interval
+    """The same, widened so that the whole family holds together (Bonferroni)."""
     p: float
     p_holm: float
     smallest_p: float
@@ -117,6 +119,16 @@ class Comparison:
             return "not distinguishable"
         return "higher" if self.difference.estimate > 0 else "lower"
 
+    @property
+    def interval_excludes_zero(self) -> bool | None:
+        """Whether 0 lies outside the simultaneous Student interval.
+
+        Null where there is none: fewer than two seeds, or differences that are all equal, whose
+        interval of width 0 would claim a certainty that so few seeds cannot give.
+        """
+        interval = self.simultaneous
+        return interval.excludes_zero if interval.low < interval.high else None
+
 
 def compare_with_baseline(
     values: pd.DataFrame,
@@ -125,30 +137,49 @@ def compare_with_baseline(
     alpha: float = 0.05,
     resamples: int = 5000,
 ) -> list[Comparison]:
-    """Every other arm against the baseline, over the seeds that both have.
+    """Every other arm against the baseline: :func:`compare_pairs` with one baseline for all.
 
-    The p values are adjusted together by Holm: the columns are the family. An arm without seeds in
-    common stays in it, with n = 0 and p = 1. All arms are resampled with the same stream, so that
-    an arm's interval does not depend on which others there are.
+    Raises:
+        ValueError: the baseline is no column, or a seed or an arm stands twice.
+    """
+    pairs = [(str(arm), baseline) for arm in values.columns if arm != baseline]
+    if baseline not in values.columns:
+        raise ValueError(f"the baseline {baseline!r} is no column of the values")
+    return compare_pairs(values, pairs, rng, alpha, resamples)
+
+
+def compare_pairs(
+    values: pd.DataFrame,
+    pairs: Sequence[tuple[str, str]],
+    rng: np.random.Generator,
+    alpha: float = 0.05,
+    resamples: int = 5000,
+) -> list[Comparison]:
+    """Arms against their baselines, over the seeds that both of a pair have.
+
+    All pairs are one family: their p values are adjusted together by Holm, their simultaneous
+    intervals by Bonferroni. A pair without seeds in common stays in it, with n = 0 and p = 1. All
+    are resampled with the same stream, so that an arm's interval does not depend on which others
+    there are.
 
     Args:
         values: one row a seed, one column an arm; NaN where a run is missing.
-        baseline: the arm to compare with.
+        pairs: (arm, baseline), both columns.
         rng: source of the resamples.
         alpha: level of the verdicts; intervals have confidence 1 − alpha.
         resamples: of the bootstrap.
 
     Raises:
-        ValueError: the baseline is no column, or a seed or an arm stands twice.
+        ValueError: an arm is no column, or a seed or an arm stands twice.
     """
-    if baseline not in values.columns:
-        raise ValueError(f"the baseline {baseline!r} is no column of the values")
     complete_seeds(values)
+    absent = sorted({arm for pair in pairs for arm in pair} - set(values.columns))
+    if absent:
+        raise ValueError(f"{absent} are no columns of the values")
     stream = int(rng.integers(2**63))
-    arms = [arm for arm in values.columns if arm != baseline]
-    pairs = [paired_values(values[arm], values[baseline]) for arm in arms]
-    p = [sign_flip_p(pair, np.random.default_rng(stream)) for pair in pairs]
-    bounds = [smallest_p(pair.size) for pair in pairs]
+    differences = [paired_values(values[arm], values[baseline]) for arm, baseline in pairs]
+    p = [sign_flip_p(pair, np.random.default_rng(stream)) for pair in differences]
+    bounds = [smallest_p(pair.size) for pair in differences]
     adjusted, adjusted_bounds = holm(p), holm(bounds)
     return [
         Comparison(
@@ -158,13 +189,14 @@ def compare_with_baseline(
                 pair, np.random.default_rng(stream), confidence=1 - alpha, resamples=resamples
             ),
             student=student_interval(pair, confidence=1 - alpha),
+            simultaneous=student_interval(pair, confidence=1 - alpha / len(pairs)),
             p=p[i],
             p_holm=float(adjusted[i]),
             smallest_p=bounds[i],
             smallest_p_holm=float(adjusted_bounds[i]),
             alpha=alpha,
         )
-        for i, (arm, pair) in enumerate(zip(arms, pairs, strict=True))
+        for i, ((arm, baseline), pair) in enumerate(zip(pairs, differences, strict=True))
     ]
 
 
