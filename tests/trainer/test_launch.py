@@ -186,7 +186,7 @@ def test_a_worker_that_dies_while_starting_gives_its_resources_back(
 
     monkeypatch.setattr(worker_set, "ResourcePools", Pools)
     monkeypatch.setattr(worker_set, "WorkerGroup", Group)
-    monkeypatch.setattr(worker_set.ray, "put", lambda value: value)
+    monkeypatch.setattr(worker_set, "share", lambda value: value)
     with pytest.raises(WorkerDiedError, match="no memory"):
         worker_set.WorkerSet.start(tiny_config(), 2, RestartBudget(0), print)
     assert ended == ["rollout", "judge", "actor", "pools"]

@@ -168,4 +168,5 @@ def test_the_step_uses_the_rate_of_the_training_step() -> None:
 
 def test_mean_over_steps() -> None:
     assert mean_over_steps([{"a": 1.0, "b": 4.0}, {"a": 3.0, "b": 0.0}]) == {"a": 2.0, "b": 2.0}
+    assert mean_over_steps([{"oom": 1.0}, {"oom": 2.0}]) == {"oom": 3.0}, "incidents are counted"
     assert mean_over_steps([]) == {}

@@ -21,6 +21,7 @@ import ray
 
 from refblend.config.trainer import RayConfig
 from refblend.errors import ResourceError
+from refblend.workers.stalls import stall_limit
 
 _PREFIX = "refblend-ray-"
 _TOKEN = secrets.token_hex(32)
@@ -71,6 +72,11 @@ def _start_private(config: RayConfig, num_cpus: float, num_gpus: float, folder: 
         ) from error
 
 
+def _disconnect() -> None:
+    with stall_limit("leaving the Ray cluster"):
+        ray.shutdown()
+
+
 @contextlib.contextmanager
 def ray_cluster(config: RayConfig, num_cpus: float, num_gpus: float) -> Iterator[None]:
     """Connect to a cluster for the time of the block.
@@ -98,7 +104,7 @@ def ray_cluster(config: RayConfig, num_cpus: float, num_gpus: float) -> Iterator
         try:
             yield
         finally:
-            ray.shutdown()
+            _disconnect()
         return
 
     _remove_orphans()
@@ -118,7 +124,7 @@ def ray_cluster(config: RayConfig, num_cpus: float, num_gpus: float) -> Iterator
             signal.signal(signal.SIGTERM, handler)
         yield
     finally:
-        ray.shutdown()
+        _disconnect()
         shutil.rmtree(folder, ignore_errors=True)
         for key, value in previous.items():
             os.environ.pop(key, None)

@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import ray
-
 from refblend.config import RefblendConfig
 from refblend.config.actor_rollout_ref import TrainWorkerConfig
 from refblend.errors import WorkerError
@@ -26,6 +24,7 @@ from refblend.workers.groups import (
     WorkerGroup,
     WorkerTimeoutError,
     free_address,
+    share,
 )
 from refblend.workers.memory import memory_needs
 from refblend.workers.resource_pools import ResourcePools, plan_pools
@@ -71,7 +70,7 @@ class WorkerSet:
         """
         deadline, timeout = config.ray.start_timeout_s, config.trainer.worker_timeout_s
         pools = ResourcePools(plan_pools(config), memory_needs(config), deadline)
-        shared = ray.put(config)
+        shared = share(config)
 
         def ranks(role: str) -> Callable[[], list[tuple[Any, ...]]]:
             def arguments() -> list[tuple[Any, ...]]:
@@ -238,7 +237,7 @@ class WorkerSet:
             budgets[group.role],
             prompts=self._shared_prompts(sequences),
         )
-        shared = ray.put(sequences)
+        shared = share(sequences)
         return group.call_each(method, [(shared, plan) for plan in plans])
 
     def _shared_prompts(self, sequences: Sequences) -> list[list[int]] | None:
@@ -269,7 +268,7 @@ class WorkerSet:
         step: int,
     ) -> dict[str, float]:
         plans = self._plan_updates(config, sequences, group.size)
-        data, answers = ray.put(sequences), ray.put(targets)
+        data, answers = share(sequences), share(targets)
         pending = group.call_each("update", [(data, answers, plan, step) for plan in plans])
         figures: dict[str, float] = pending.result()
         return figures
@@ -289,8 +288,8 @@ class WorkerSet:
             shares = batching.plan_micro_batches(lengths, rows, ranks, budget, max_rows, prompts)
             tokens = float(sum(answered[r] for r in rows))
             count = sum(answered[r] > 0 for r in rows)
-            for plan, share in zip(plans, shares, strict=True):
-                plan.append(MiniBatch(share, tokens, count))
+            for plan, part in zip(plans, shares, strict=True):
+                plan.append(MiniBatch(part, tokens, count))
         return plans
 
     def push_weights(self, version: int) -> None:

@@ -15,6 +15,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 from refblend import runtime
 from refblend.errors import RefblendError, WorkerError
 from refblend.workers.resource_pools import ResourcePools
+from refblend.workers.stalls import stall_limit
 
 DEATH_NOTICE_S = 30.0
 """Within this time after a failure Ray tells of a process that is gone."""
@@ -56,7 +57,8 @@ class RestartBudget:
 def _wait(role: str, references: Sequence[Any], timeout_s: float, remedy: str) -> list[Any]:
     """The answers of all ranks, with Ray's errors turned into ours."""
     try:
-        answers: list[Any] = ray.get(list(references), timeout=timeout_s)
+        with stall_limit(f"waiting for the {role} worker", timeout_s):
+            answers: list[Any] = ray.get(list(references), timeout=timeout_s)
     except GetTimeoutError:
         raise WorkerTimeoutError(
             f"the {role} worker did not answer within {timeout_s:g} s", remedy
@@ -110,6 +112,12 @@ class WorkerProcess:
     def call(self, method: str, *arguments: Any) -> Any:
         """Call a method of the worker."""
         return getattr(self._worker, method)(*arguments)
+
+
+def share(value: Any) -> Any:
+    """Put a value into shared memory once for all workers; the reference to it."""
+    with stall_limit("sharing data with the workers"):
+        return ray.put(value)
 
 
 def free_address() -> str:
@@ -265,14 +273,16 @@ class WorkerGroup:
         """Call a method with arguments of its own on each rank, without waiting."""
 
         def launch() -> list[Any]:
-            return [
-                rank.call.remote(method, *args)
-                for rank, args in zip(self._ranks, arguments, strict=True)
-            ]
+            with stall_limit(f"calling the {self.role} worker"):
+                return [
+                    rank.call.remote(method, *args)
+                    for rank, args in zip(self._ranks, arguments, strict=True)
+                ]
 
         return Pending(self, launch)
 
     def kill(self) -> None:
         """End the processes at once."""
-        for rank in self._ranks:
-            ray.kill(rank, no_restart=True)
+        with stall_limit(f"ending the {self.role} worker"):
+            for rank in self._ranks:
+                ray.kill(rank, no_restart=True)

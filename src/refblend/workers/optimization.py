@@ -128,5 +128,8 @@ def _halve(micro_batches: Sequence[list[int]]) -> list[list[int]]:
 
 
 def mean_over_steps(steps: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Mean of each figure over the optimiser steps of one training step."""
-    return {k: sum(s[k] for s in steps) / len(steps) for k in steps[0]} if steps else {}
+    """Mean of each figure over the optimiser steps of one training step; ``oom`` is their sum."""
+    if not steps:
+        return {}
+    totals = {k: sum(s[k] for s in steps) for k in steps[0]}
+    return {k: v if k == "oom" else v / len(steps) for k, v in totals.items()}

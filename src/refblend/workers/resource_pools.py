@@ -16,6 +16,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from refblend.config import RefblendConfig
 from refblend.errors import ResourceError
 from refblend.workers.memory import GIB, MemoryNeed
+from refblend.workers.stalls import stall_limit
 
 GLOBAL_POOL = "global_pool"
 JUDGE_POOL = "judge_pool"
@@ -148,7 +149,9 @@ class ResourcePools:
         for name, spec in pools.items():
             bundles = [_resources(b) for b in spec.bundles]
             self._groups[name] = placement_group(bundles, strategy="PACK", name="")
-            if not self._groups[name].wait(timeout_s):
+            with stall_limit(f"placing the resource pool {name}", timeout_s):
+                placed = self._groups[name].wait(timeout_s)
+            if not placed:
                 self.remove()
                 raise ResourceError(
                     f"resource pool {name} ({bundles}) was not placed within {timeout_s:g} s",
@@ -166,8 +169,9 @@ class ResourcePools:
 
     def remove(self) -> None:
         """Give all resources back."""
-        for group in self._groups.values():
-            remove_placement_group(group)
+        with stall_limit("giving resources back"):
+            for group in self._groups.values():
+                remove_placement_group(group)
         self._groups.clear()
 
 
