@@ -26,6 +26,9 @@ from refblend.study.statistics import (
     student_interval,
 )
 
+ROUNDING = 1e-9
+"""Widths of intervals up to this are rounding of equal differences."""
+
 
 def probability_of_improvement(
     treated: ArrayLike,
@@ -127,7 +130,7 @@ class Comparison:
         interval of width 0 would claim a certainty that so few seeds cannot give.
         """
         interval = self.simultaneous
-        return interval.excludes_zero if interval.low < interval.high else None
+        return interval.excludes_zero if interval.high - interval.low > ROUNDING else None
 
 
 def compare_with_baseline(

@@ -56,6 +56,29 @@ SCORING_FIGURES = (
 JUDGES = ("weak", "medium", "strong")
 """Strengths of the embedded judge, in the order in which each continues the one before."""
 
+M2_TABLES = (
+    *(f"{name}_{kind}" for name in ("A", "B", "C", "G", "H") for kind in ("summary", "main")),
+    "D_scoring",
+    "E_lengths",
+    "E_main",
+    "F_overlap",
+    "F_main",
+    "F_hidden",
+    "BC_levels",
+    "BC_knee_pivot",
+    "G_placement",
+    "contrasts",
+    "best_per_metric",
+    "stability",
+    "correlations",
+    "correlations_per_seed",
+    "incidents",
+    "resources",
+    "per_seed",
+    "not_finished",
+)
+"""Tables of M2; each is written as ``tables/<name>.csv``, ``.md`` and ``.tex``."""
+
 
 def run_dir(scale: str, arm: str, seed: str | int, root: str | Path = "runs") -> Path:
     """``runs/<scale>/<arm>/seed_<k>``."""

@@ -37,10 +37,8 @@ class M2Study:
 
     def arms(self, experiment: str) -> list[str]:
         """Arms of an experiment at this scale, in the order of its file; none if it is absent."""
-        if experiment not in self.experiments:
-            return []
-        planned = set(self.collected.runs.arm)
-        return [arm for arm in self.experiments[experiment].arms if arm in planned]
+        spec = self.experiments.get(experiment)
+        return list(spec.arms_of(self.scale)) if spec else []
 
     def seeds(self, experiment: str) -> list[int]:
         """Seeds of an experiment at this scale."""
@@ -57,10 +55,8 @@ class M2Study:
         return table.reindex(self.seeds(experiment))
 
     def baseline(self, experiment: str, arm: str) -> str:
-        """The arm that differences of ``arm`` are taken against: with GAE, the baseline's twin."""
-        name = self.experiments[experiment].baseline
-        twin = f"gae_{name}"
-        return twin if arm.startswith("gae_") and twin in self.arms(experiment) else name
+        """The arm that differences of ``arm`` are taken against."""
+        return self.experiments[experiment].baseline_of(arm)
 
     def setting(self, arm: str, key: str) -> Any:
         """Value of a dotted key in an arm: its override, or the scale's configuration.
@@ -69,8 +65,9 @@ class M2Study:
             StudyError: neither has the key.
         """
         for spec in self.experiments.values():
-            if arm in spec.arms and key in spec.arms[arm]:
-                return spec.arms[arm][key]
+            overrides = spec.arms_of(self.scale).get(arm, {})
+            if key in overrides:
+                return overrides[key]
         value: Any = self.defaults
         for part in key.split("."):
             if not isinstance(value, Mapping) or part not in value:

@@ -98,13 +98,9 @@ def experiment_summary(
     """
     if experiment not in study.experiments:
         return empty_summary()
-    table = summarise(
+    return summarise(
         family_of(study, experiment), lambda name: study.wide(experiment, name), measures
     )
-    runs = study.collected.runs
-    planned = runs[runs.seed.isin(study.seeds(experiment))].groupby("arm").size()
-    table["runs"] = table["arm"].map(planned).fillna(0).astype("int64")
-    return table
 
 
 def summarise(

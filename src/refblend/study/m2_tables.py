@@ -2,12 +2,49 @@
 
 import pandas as pd
 
+from refblend.study.m2_best import best_per_metric
+from refblend.study.m2_contrasts import contrasts
+from refblend.study.m2_costs import FACTORS, cost_table, hidden_judge_time, scoring_table
+from refblend.study.m2_levels import knee_and_pivot, level_means, placement_rule
+from refblend.study.m2_readable import readable_costs, readable_summary
+from refblend.study.m2_runs import (
+    correlation_summary,
+    not_finished,
+    per_seed,
+    resources_by_arm,
+    run_correlations,
+    stability_by_arm,
+)
 from refblend.study.m2_study import LEARNING, M2Study, read_m2_study
 from refblend.study.m2_summary import experiment_summary
+from refblend.study.tables import incidents_table
 
 __all__ = ["M2Study", "m2_tables", "read_m2_study"]
 
 
 def m2_tables(study: M2Study) -> dict[str, pd.DataFrame]:
     """All tables by the names of :data:`refblend.study.layout.M2_TABLES`."""
-    return {f"summary_{name}": experiment_summary(study, name) for name in LEARNING}
+    tables: dict[str, pd.DataFrame] = {}
+    for name in LEARNING:
+        tables[f"{name}_summary"] = experiment_summary(study, name)
+        tables[f"{name}_main"] = readable_summary(tables[f"{name}_summary"])
+    tables["D_scoring"] = scoring_table(study)
+    for name, kind in (("E", "lengths"), ("F", "overlap")):
+        tables[f"{name}_{kind}"] = cost_table(study, name)
+        tables[f"{name}_main"] = readable_costs(tables[f"{name}_{kind}"], list(FACTORS[name]))
+    correlations = run_correlations(study)
+    return tables | {
+        "F_hidden": hidden_judge_time(study),
+        "BC_levels": level_means(study),
+        "BC_knee_pivot": knee_and_pivot(study),
+        "G_placement": placement_rule(study),
+        "contrasts": contrasts(study),
+        "best_per_metric": best_per_metric(study),
+        "stability": stability_by_arm(study),
+        "correlations": correlation_summary(study, correlations),
+        "correlations_per_seed": correlations,
+        "incidents": incidents_table(study.collected),
+        "resources": resources_by_arm(study),
+        "per_seed": per_seed(study),
+        "not_finished": not_finished(study),
+    }

@@ -1,4 +1,4 @@
-"""Tables of milestone M1: each a tidy frame, written as CSV and Markdown from the same frame."""
+"""Tables of milestone M1: each a tidy frame, written as CSV, Markdown and LaTeX from one frame."""
 
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ import pandas as pd
 from refblend.files import atomic_path, write_text
 from refblend.seeding import derive_generator
 from refblend.study.collect import Collected
+from refblend.study.latex import to_latex
 from refblend.study.measures import (
     INCIDENTS,
     incident_counts,
@@ -208,25 +209,37 @@ def resources(collected: Collected) -> pd.DataFrame:
 
 
 def write_table(frame: pd.DataFrame, name: str, out: str | Path) -> None:
-    """Write ``<out>/<name>.csv`` and ``<out>/<name>.md``."""
+    """Write ``<out>/<name>.csv``, ``<out>/<name>.md`` and ``<out>/<name>.tex`` (booktabs)."""
     with atomic_path(Path(out) / f"{name}.csv") as temporary:
         frame.to_csv(temporary, index=False, float_format="%.6g")
     write_text(Path(out) / f"{name}.md", to_markdown(frame) + "\n")
+    shown, right = _shown(frame)
+    write_text(Path(out) / f"{name}.tex", to_latex(shown, right))
 
 
 def to_markdown(frame: pd.DataFrame) -> str:
     """A Markdown table; numbers with up to four significant digits, missing values as a dash."""
     if frame.empty:
         return "No data."
-    frame = frame.dropna(axis="columns", how="all")  # columns that nothing fills stay in the CSV
-    shown = frame.map(_cell)
-    shown.columns = [str(name).replace("_", " ") for name in shown.columns]
-    right = ["right" if pd.api.types.is_numeric_dtype(dtype) else "left" for dtype in frame.dtypes]
-    return str(shown.to_markdown(index=False, disable_numparse=True, colalign=right))
+    shown, right = _shown(frame)
+    shown = shown.map(lambda text: text.replace("|", "\\|"))  # a pipe would end the cell
+    sides = ["right" if flag else "left" for flag in right]
+    return str(shown.to_markdown(index=False, disable_numparse=True, colalign=sides))
+
+
+def _shown(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[bool]]:
+    """The texts of a table, and which columns hold numbers.
+
+    Columns that nothing fills stay in the CSV only; a table without rows shows all its columns.
+    """
+    kept = frame if frame.empty else frame.dropna(axis="columns", how="all")
+    shown = pd.DataFrame({name: kept[name].map(_cell).astype("str") for name in kept})
+    shown.columns = pd.Index([str(name).replace("_", " ") for name in kept.columns])
+    return shown, [pd.api.types.is_numeric_dtype(dtype) for dtype in kept.dtypes]
 
 
 def _cell(value: Any) -> str:
-    """One cell; a pipe would end it."""
+    """One cell on one line."""
     if value is None or pd.isna(value):
         return "–"
     if isinstance(value, bool | np.bool_):
@@ -234,4 +247,4 @@ def _cell(value: Any) -> str:
     if isinstance(value, float | np.floating):
         number = float(value)
         return f"{number:.0f}" if abs(number) >= 1000 else f"{number:.4g}"
-    return str(value).replace("|", "\\|").replace("\n", " ")
+    return str(value).replace("\n", " ")

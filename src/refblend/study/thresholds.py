@@ -6,7 +6,7 @@ resamples (a seed is drawn with all its levels) in which the same rule chooses t
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -16,8 +16,15 @@ from numpy.typing import NDArray
 
 from refblend.study.statistics import complete_seeds, resample_rows
 
+MIN_LEVELS = 3
+"""Levels below which neither a knee nor a pivot is looked for."""
+
 SLACK = 1 + 1e-9
 """Where one seed differs, shortfall and its error are equal: rounding must not decide."""
+
+
+ROUNDING = 1e-12
+"""Sums of shares that should be equal to a quantile count as equal."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,22 @@ class Choice:
     def stability(self) -> float:
         """Share of resamples that choose the same level; NaN for fewer than two seeds."""
         return self.shares.get(self.level, 0.0) if self.shares else float("nan")
+
+    def interval(self, confidence: float = 0.95) -> tuple[float, float] | None:
+        """The levels between which the choice lies in the central resamples.
+
+        Null for fewer than two seeds, and where more than 1 − ``confidence`` of the resamples
+        choose no level at all.
+        """
+        none = self.shares.get(None, 0.0)
+        if not self.shares or none > 1 - confidence:
+            return None
+        chosen = sorted((level, share) for level, share in self.shares.items() if level is not None)
+        levels = [level for level, _ in chosen]
+        below = np.cumsum([share for _, share in chosen]) / (1 - none)
+        tail = (1 - confidence) / 2
+        low, high = np.searchsorted(below, [tail + ROUNDING, 1 - tail - ROUNDING])
+        return levels[int(low)], levels[min(int(high), len(levels) - 1)]
 
 
 @dataclass(frozen=True)
@@ -134,6 +157,34 @@ def find_pivot(
         firsts = (sign_changes(means)[:1] for means in drawn)
         shares = _shares(levels[first[0]] if first else None for first in firsts)
     return Pivot(levels[before[0]] if before else None, n, shares, without, len(before))
+
+
+def not_identifiable(choice: Choice, levels: Sequence[float]) -> str:
+    """Why a knee or a pivot is not identifiable; empty where it is.
+
+    Rule: it is identifiable if a level was chosen among at least three levels and from at least
+    two seeds, its 95 % interval over resampled seeds exists and is not the whole range of levels,
+    and, for a pivot, the improvement changes its sign once only.
+
+    Args:
+        choice: what the rule chose.
+        levels: all levels that were to be tried.
+    """
+    tried = sorted(set(map(float, levels)) - set(choice.without_values))
+    if len(tried) < MIN_LEVELS:
+        return f"{len(tried)} levels with runs; {MIN_LEVELS} are needed"
+    if choice.n < 2:
+        return f"{choice.n} seeds that all levels have; 2 are needed"
+    if choice.level is None:
+        return "the improvement does not change its sign"
+    if isinstance(choice, Pivot) and choice.changes > 1:
+        return f"the improvement changes its sign {choice.changes} times"
+    interval = choice.interval()
+    if interval is None:
+        return f"{choice.shares[None]:.0%} of the resamples choose no level"
+    if interval == (tried[0], tried[-1]):
+        return f"the interval over seeds is the whole range, {tried[0]:g} to {tried[-1]:g}"
+    return ""
 
 
 def sign_changes(values: NDArray[np.float64]) -> list[int]:

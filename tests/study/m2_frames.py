@@ -1,0 +1,121 @@
+"""Collected frames of a whole M2 study, made from stated effects; nothing is trained."""
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from refblend.study.collect import METRIC_COLUMNS, RESPONSE_COLUMNS, RUN_COLUMNS, Collected
+from refblend.study.m2_study import EXPERIMENTS, M2Study
+from refblend.study.run_measures import run_measures
+from refblend.study.spec import ExperimentSpec, load_experiment
+
+PARAMS = Path(__file__).parents[2] / "params"
+SOURCE = "refblend/arithmetic"
+EVERY = 4
+COST_STEPS = 4
+
+
+def specs() -> dict[str, ExperimentSpec]:
+    """M2's experiments as declared."""
+    return {name: load_experiment(PARAMS / "study" / f"{name}.yaml") for name in EXPERIMENTS}
+
+
+def run_lines(
+    seed: int, effect: float, blended: bool, steps: int = 20, noise: float = 0.01
+) -> list[tuple[int, str, float]]:
+    """(step, metric, value) of one run: its test accuracy is 0.5 + effect + noise of the seed."""
+    rng = np.random.default_rng(seed)
+    shift = rng.normal(0, noise)
+    rows = []
+    for step in range(steps + 1):
+        share = step / steps
+        if step % EVERY == 0:
+            rows.append((step, f"val-core/{SOURCE}/acc/mean@1", 0.2 + (0.25 + effect) * share))
+        if step == 0:
+            continue
+        entropy = 0.9 - 0.4 * share
+        rows += [
+            (step, "critic/score/mean", 0.2 + (0.2 + effect) * share + shift),
+            (step, "actor/ref_quality/avg_entropy", entropy),
+            (step, "actor/pg_loss", 0.01 * math.sin(step)),
+            (step, "actor/grad_norm", 0.3 + 0.01 * math.cos(step)),
+            (step, "response_length/mean", 30 + 10 * share * (1 if blended else -1)),
+            (step, "perf/time_per_step", 4.0 + 2.0 * blended + 0.1 * seed + 10 * (step == 1)),
+            (step, "perf/throughput", 4000.0 - 100 * seed),
+            (step, "perf/cpu_memory_used_gb", 3.0 + blended + 0.01 * step),
+        ]
+        rows += [(step, f"incidents/{kind}", 0.0) for kind in ("overlength", "oom", "nonfinite")]
+        if blended:
+            rows += [
+                (step, "actor/ref_quality/weight", 0.3 * (1 - entropy)),
+                (step, "actor/ref_quality/auc", 0.8 + 0.001 * seed),
+                (step, "actor/ref_quality/nonzero_rate", 0.97),
+                (step, "actor/ref_quality/valid_rate", 0.99),
+                (step, "timing_s/ref_quality_score", 2.0 + 0.01 * seed),
+                (step, "incidents/judge_invalid", 1.0),
+            ]
+    rows += [(steps, "test/greedy", 0.5 + effect + shift), (steps, "test/sampled", 0.4 + effect)]
+    return rows
+
+
+def collected(
+    runs: Iterable[tuple[str, int]],
+    effects: Mapping[str, float] | None = None,
+    missing: Collection[tuple[str, int]] = (),
+    costs: Collection[str] = (),
+) -> Collected:
+    """Frames of some runs.
+
+    Args:
+        runs: (arm, seed) of the grid.
+        effects: what an arm adds to every accuracy; 0 where it is not named.
+        missing: runs that failed before their first step.
+        costs: arms that measure a few steps only, without test.
+    """
+    records, metrics = [], []
+    for arm, seed in runs:
+        record = {"arm": arm, "seed": seed, "status": "finished", "reason": "", "dirty": False}
+        record |= {"steps": 20, "wall_time_s": 100.0, "energy_kwh": 0.002, "kg_co2e": 0.001}
+        record |= {"resumed": 0, "commit": "0123456789abcdef", "hardware": "Test CPU, 2 cores"}
+        if (arm, seed) in missing:
+            gone = dict.fromkeys(("steps", "wall_time_s", "energy_kwh", "kg_co2e", "resumed"))
+            record |= gone | {"status": "failed", "reason": "worker died", "commit": ""}
+        else:
+            blended = arm not in ("off", "gae_off")
+            lines = run_lines(seed, (effects or {}).get(arm, 0.0), blended)
+            if arm in costs:
+                lines = [line for line in lines if line[0] <= COST_STEPS and "val-" not in line[1]]
+            metrics += [(arm, seed, *line) for line in lines]
+        records.append(record)
+    frame = pd.DataFrame(metrics, columns=list(METRIC_COLUMNS)).astype(METRIC_COLUMNS)
+    return Collected(
+        pd.DataFrame(records).reindex(columns=list(RUN_COLUMNS)).astype(RUN_COLUMNS),
+        frame,
+        pd.DataFrame(columns=list(RESPONSE_COLUMNS)).astype(RESPONSE_COLUMNS),
+    )
+
+
+def study(
+    scale: str = "cpu",
+    effects: Mapping[str, float] | None = None,
+    missing: Collection[tuple[str, int]] = (),
+    experiments: Mapping[str, ExperimentSpec] | None = None,
+) -> M2Study:
+    """A whole study of the declared experiments at a scale."""
+    chosen = dict(experiments if experiments is not None else specs())
+    runs = {
+        (arm, seed): None
+        for spec in chosen.values()
+        for arm in spec.arms_of(scale)
+        for seed in {str(key): seeds for key, seeds in spec.seeds.items()}[scale]
+    }
+    costs = {arm for name in ("E", "F") if name in chosen for arm in chosen[name].arms}
+    frames = collected(runs, effects, missing, costs)
+    defaults = {"algorithm": {"ref_quality_score": SCORE_DEFAULTS}}
+    return M2Study(frames, chosen, run_measures(frames), scale, None, defaults)
+
+
+SCORE_DEFAULTS = {"max_weight": 0.3, "entropy_high_threshold": 1.0, "placement": "per_token"}
