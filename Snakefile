@@ -40,6 +40,12 @@ rule m1:
         milestone_targets("m1", config["scale"]),
 
 
+# M2: experiments A to H.
+rule m2:
+    input:
+        milestone_targets("m2", config["scale"]),
+
+
 # The same chain at its smallest scale, as run in CI.
 rule smoke:
     input:

@@ -143,6 +143,9 @@ def test_checks_pass_and_fail_as_they_should(tmp_path: Path, make_run: MakeRun) 
         check_milestone(checked(tmp_path), {"overlength": 0})
     log = tmp_path / "train.log"
     log.write_text("first\n\nerror: no memory left\n\n")
+    with pytest.raises(StudyError, match="no seed had failed: error: no memory left"):
+        record_failure([run], 1, log)
+    (run / "summary.json").unlink()
     record_failure(run, 1, log)
     record_failure(run, 1, log)
     with pytest.raises(StudyError, match=r"linear seed 1 is failed \(error: no memory left\)"):

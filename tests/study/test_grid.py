@@ -6,12 +6,15 @@ import yaml
 
 from refblend.config.loading import merge, nest, parse_override
 from refblend.errors import ConfigError, StudyError
+from refblend.study.blocks import blocks_of, exclusive_arms, wanted_blocks
 from refblend.study.grid import (
     build_grid,
+    configuration_digest,
     local_inputs,
     override_arguments,
     read_grid,
     resolve_arm,
+    select,
     unique_runs,
     write_grid,
 )
@@ -35,8 +38,16 @@ def params(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def write_experiment(params: Path, name: str, arms: dict[str, dict[str, object]]) -> None:
-    spec = {"title": name, "baseline": next(iter(arms)), "seeds": {"cpu": [1, 2]}, "arms": arms}
+def write_experiment(
+    params: Path, name: str, arms: dict[str, dict[str, object]], **more: object
+) -> None:
+    spec = {
+        "title": name,
+        "question": "Does it help?",
+        "baseline": next(iter(arms)),
+        "seeds": {"cpu": [1, 2]},
+        "arms": arms,
+    } | more
     (params / "study" / f"{name}.yaml").write_text(yaml.safe_dump(spec))
 
 
@@ -76,6 +87,16 @@ def test_equal_configurations_under_two_names_are_refused(params: Path) -> None:
         build_grid(["A"], "cpu", params)
 
 
+def test_resources_may_be_measured_of_an_equal_configuration(params: Path) -> None:
+    write_experiment(params, "A", {"off": OFF})
+    for name in ("E", "F"):
+        write_experiment(params, name, {f"off_{name.lower()}": OFF}, exclusive=True)
+    assert set(build_grid(["A", "E", "F"], "cpu", params).arm) == {"off", "off_e", "off_f"}
+    write_experiment(params, "E", {"one": OFF, "other": OFF}, exclusive=True)
+    with pytest.raises(StudyError, match="one and other are the same"):
+        build_grid(["E"], "cpu", params)
+
+
 def test_one_name_with_two_meanings_is_refused(params: Path) -> None:
     write_experiment(params, "A", {"off": OFF})
     write_experiment(params, "B", {"off": WEAK})
@@ -97,7 +118,9 @@ def test_scale_without_seeds_is_refused(params: Path) -> None:
 
 def test_yaml_truth_values_as_arm_names_are_explained(tmp_path: Path) -> None:
     path = tmp_path / "A.yaml"
-    path.write_text("title: t\nbaseline: linear\nseeds: {cpu: [1]}\narms: {off: {}, linear: {}}\n")
+    path.write_text(
+        "title: t\nquestion: q\nbaseline: linear\nseeds: {cpu: [1]}\narms: {off: {}, linear: {}}\n"
+    )
     with pytest.raises(StudyError, match="put it in quotes"):
         load_experiment(path)
 
@@ -111,10 +134,15 @@ def test_yaml_truth_values_as_arm_names_are_explained(tmp_path: Path) -> None:
         {"seeds": {"laptop": [1]}},
         {"unknown": 1},
         {"arms": {"Bad-Name": {}}},
+        {"arms": {"off": {"overlay": 3}}},
+        {"baselines": {"off": "absent"}},
+        {"arms_at": {"cpu": ["absent"]}},
+        {"arms_at": {"cpu": ["on"]}, "arms": {"off": {}, "on": {}}},
     ],
 )
 def test_bad_experiments_are_refused(tmp_path: Path, change: dict[str, object]) -> None:
-    spec = {"title": "t", "baseline": "off", "seeds": {"cpu": [1]}, "arms": {"off": {}}} | change
+    right = {"title": "t", "question": "q", "baseline": "off", "seeds": {"cpu": [1]}}
+    spec = right | {"arms": {"off": {}}} | change
     (tmp_path / "A.yaml").write_text(yaml.safe_dump(spec))
     with pytest.raises(StudyError):
         load_experiment(tmp_path / "A.yaml")
@@ -154,3 +182,113 @@ def test_an_arm_without_blending_waits_for_no_judge(params: Path) -> None:
     assert off == ["data/cpu/train.parquet", "data/cpu/val.parquet", "models/cpu/actor"]
     on = local_inputs(resolve_arm({"algorithm.ref_quality_score.enable": True}, "cpu", params))
     assert on == [*off, "models/cpu/judge_medium"]
+
+
+ON = {"algorithm.ref_quality_score.enable": True}
+STUDIES = {"m1": ["M1"], "m2": ["A", "E"], "m3": ["M3"]}
+
+
+def write_study(params: Path) -> None:
+    """M1 shares its arms with A, whose seeds are more; E is exclusive; M3 has fresh seeds."""
+    write_experiment(params, "M1", {"off": OFF, "on": ON})
+    write_experiment(params, "A", {"off": OFF, "weak": WEAK}, seeds={"cpu": [3, 1, 2]})
+    lengths = {f"len{n}": {"data.max_response_length": n} for n in (64, 96)}
+    write_experiment(params, "E", lengths, exclusive=True, common=ON)
+    best = {"overlay": "results/{scale}/m3/recommended.yaml"}
+    seeds = {"cpu": [101, 102, 2]}
+    write_experiment(params, "M3", {"off": OFF, "recommended": best}, seeds=seeds)
+
+
+def test_blocks_hold_every_run_once_and_fresh_seeds_apart(params: Path) -> None:
+    write_study(params)
+    grid = build_grid(["M1", "A", "E", "M3"], "cpu", params)
+    blocks = blocks_of(grid, STUDIES, 5)
+    named = [(block.arm, block.name) for block in blocks]
+    assert named == [
+        ("off", "1-2-3"),
+        ("on", "1-2"),
+        ("weak", "1-2-3"),
+        ("len64", "1-2"),
+        ("len96", "1-2"),
+        ("off", "101-102"),
+        ("recommended", "2-101-102"),
+    ]
+    for cut in (1, 2, 3):
+        pieces = blocks_of(grid, STUDIES, cut)
+        runs = [(block.arm, str(seed)) for block in pieces for seed in block.seeds]
+        unique = unique_runs(grid)
+        assert sorted(runs) == sorted(zip(unique.arm, unique.seed, strict=True))
+        assert max(len(block.seeds) for block in pieces) == cut
+
+
+def test_a_milestone_wants_the_blocks_with_its_runs(params: Path) -> None:
+    write_study(params)
+    grid = build_grid(["M1", "A", "E", "M3"], "cpu", params)
+    blocks = blocks_of(grid, STUDIES, 2)
+    wanted = wanted_blocks(blocks, select(grid, ["M1"]))
+    assert [(block.arm, block.name) for block in wanted] == [("off", "1-2"), ("on", "1-2")]
+    assert exclusive_arms(["M1", "A", "E"], params) == {"len64", "len96"}
+    with pytest.raises(StudyError, match="no experiment Z"):
+        select(grid, ["A", "Z"])
+
+
+def test_a_scale_may_have_some_of_the_arms(params: Path) -> None:
+    write_experiment(params, "A", {"off": OFF, "on": ON, "weak": WEAK}, arms_at={"cpu": ["off"]})
+    assert set(build_grid(["A"], "cpu", params).arm) == {"off"}
+
+
+def test_an_arm_may_have_a_baseline_of_its_own(params: Path) -> None:
+    write_experiment(params, "A", {"off": OFF, "on": ON, "weak": WEAK}, baselines={"weak": "on"})
+    spec = load_experiment(params / "study" / "A.yaml")
+    assert [spec.baseline_of(arm) for arm in spec.arms] == ["off", "off", "on"]
+
+
+def test_an_overlay_is_held_but_not_read(params: Path) -> None:
+    """It may not exist yet: the arm is no double of another, and the trainer checks it."""
+    best = {"overlay": "results/{scale}/m3/recommended.yaml"}
+    write_experiment(params, "A", {"on": ON, "recommended": best})
+    grid = build_grid(["A"], "cpu", params)
+    overrides = json.loads(grid[grid.arm == "recommended"].overrides.iloc[0])
+    assert overrides == {"overlay": "results/cpu/m3/recommended.yaml"}
+    assert override_arguments(overrides) == []
+
+
+def test_common_overrides_belong_to_every_arm(params: Path) -> None:
+    common = {"trainer.total_training_steps": 4}
+    write_experiment(params, "A", {"off": OFF, "longer": {**OFF, **common, "data.shuffle": False}})
+    write_experiment(params, "B", {"short": OFF}, common=common)
+    grid = build_grid(["A", "B"], "cpu", params)
+    assert json.loads(grid[grid.arm == "short"].overrides.iloc[0]) == OFF | common
+
+
+def test_the_digest_is_of_the_arm_not_of_the_run(params: Path) -> None:
+    digests = [
+        configuration_digest(resolve_arm(OFF | change, "cpu", params))
+        for change in (
+            {},
+            {"trainer.seed": 7, "trainer.default_local_dir": "runs/elsewhere"},
+            {"trainer.test_freq": 7},
+        )
+    ]
+    assert digests[0] == digests[1] != digests[2]
+
+
+@pytest.mark.parametrize("scale", ["smoke", "cpu", "gpu"])
+def test_the_whole_study_is_accepted_at_every_scale(scale: str) -> None:
+    root = Path(__file__).parents[2] / "params"
+    grid = build_grid(["M1", *"ABCEFGH", "M3"], scale, root)
+    assert set(select(grid, ["M3"]).arm) == {"off", "linear", "recommended"}
+
+
+def test_the_study_is_declared_as_planned() -> None:
+    """Numbers of arms and runs, and which arms the milestones share."""
+    root = Path(__file__).parents[2] / "params"
+    grid = build_grid(["M1", *"ABCEFGH", "M3"], "cpu", root)
+    arms = grid.groupby("experiment").arm.nunique().to_dict()
+    assert arms == {"M1": 2, "A": 19, "B": 6, "C": 6, "E": 4, "F": 4, "G": 8, "H": 8, "M3": 3}
+    assert set(select(grid, ["A"]).seed) == set("12345")
+    assert set(select(grid, ["M3"]).seed) == {"101", "102", "103", "104", "105"}
+    for experiment in "ABCGH":
+        held = set(select(grid, [experiment]).arm)
+        assert {"off", "linear", "linear_terminal"} <= held
+    assert not set(select(grid, ["M3"]).seed) & set(select(grid, list("ABCGH")).seed)

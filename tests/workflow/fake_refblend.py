@@ -1,7 +1,8 @@
 """Stands in for ``refblend`` where jobs would train: writes the files that the workflow expects.
 
 ``study`` commands are the real ones. The environment variable FAKE_FAIL names an arm whose
-training ends with status 1; FAKE_KILL one whose training dies by SIGKILL.
+training ends with status 1, before the first seed or, as ``arm:seed``, at that seed, whose reason
+is recorded; FAKE_KILL one whose training dies by SIGKILL at the last seed.
 """
 
 import importlib.util
@@ -41,16 +42,27 @@ def model(folder: Path) -> None:
 
 def train() -> None:
     values = dict(argument.split("=", 1) for argument in sys.argv if "=" in argument)
-    run = Path(values["trainer.default_local_dir"])
-    arm = run.parent.name
+    pattern = values["trainer.default_local_dir"]
+    arm = Path(pattern).parent.name
+    seeds = str(option("--seeds")).split(",")
+    failing = os.environ.get("FAKE_FAIL", "")
     with open("trained.txt", "a") as stream:
-        stream.write(f"{run}\n")
-    if os.environ.get("FAKE_FAIL") == arm:
+        stream.write(f"{arm}/{'-'.join(seeds)}\n")
+    if failing == arm:
         print("no memory left")
         sys.exit(1)
-    if os.environ.get("FAKE_KILL") == arm:
-        os.kill(os.getpid(), signal.SIGKILL)
-    factory().write_run(run, int(values["trainer.seed"]), steps=10, blended=arm != "off")
+    for seed in seeds:
+        run = Path(pattern.replace("{seed}", seed))
+        if os.environ.get("FAKE_KILL") == arm and seed == seeds[-1]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if failing == f"{arm}:{seed}":
+            reason = {"status": "failed", "reason": "the loss went astray"}
+            write(run / "summary.json", json.dumps(reason))
+        else:
+            factory().write_run(run, int(seed), steps=10, blended=not arm.endswith("off"))
+    if failing.startswith(f"{arm}:"):
+        print("error: one of the seeds failed")
+        sys.exit(1)
 
 
 def main() -> None:
@@ -58,8 +70,10 @@ def main() -> None:
     if command[0] == "train":
         train()
     elif command == ["study", "evaluate"]:
-        status = json.loads((Path(sys.argv[3]) / "summary.json").read_text())["status"]
-        write(option("--out"), json.dumps({"status": status, "greedy": 0.5}))
+        for run in map(Path, sys.argv[3 : sys.argv.index("--recipe")]):
+            status = json.loads((run / "summary.json").read_text())["status"]
+            write(run / "test.json", json.dumps({"status": status, "greedy": 0.5}))
+        write(option("--out"))
     elif command[0] == "study":
         from refblend.errors import RefblendError
         from refblend.study.cli import app

@@ -87,7 +87,40 @@ def test_dry_run_plans_every_run_once(project: Path) -> None:
     done = snakemake(project, "m1", "-n", "--config", "scale=cpu")
     assert done.returncode == 0, done.stdout + done.stderr
     counts = job_counts(done.stdout + done.stderr)
-    assert (counts["train"], counts["judge"], counts["m1_report"]) == (6, 3, 1)
+    assert (counts["train"], counts["judge"], counts["m1_report"]) == (2, 3, 1)
+    text = done.stdout + done.stderr
+    assert "--seeds 1,2,3,4,5 trainer.default_local_dir='runs/cpu/linear/seed_{seed}'" in text
+
+
+def planned(project: Path, *targets: str, scale: str = "cpu") -> tuple[dict[str, int], str]:
+    """Job counts and output of a dry run."""
+    done = snakemake(project, *targets, "-n", "--config", f"scale={scale}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return job_counts(done.stdout + done.stderr), done.stdout + done.stderr
+
+
+def test_milestones_share_their_jobs_and_fresh_seeds_stand_apart(project: Path) -> None:
+    collected = "runs/cpu/_collected/m2/runs.csv"
+    counts, text = planned(project, "m1", collected)
+    grid = build_grid(["M1", *"ABCEFGH"], "cpu", ROOT / "params")
+    assert counts["train"] == grid.arm.nunique(), "a job an arm, shared by all experiments"
+    resources = grid[grid.experiment.isin(["E", "F"])].arm.nunique()
+    assert counts["test_accuracy"] == counts["train"] - resources
+    assert "101-102-103-104-105" not in text
+
+
+def test_seeds_per_job_cuts_the_jobs(project: Path) -> None:
+    path = project / "params" / "workflow.yaml"
+    path.write_text(path.read_text().replace("seeds_per_job: 5", "seeds_per_job: 2"))
+    counts, text = planned(project, "m1")
+    assert counts["train"] == 4, "seeds 5 of both arms are not M1's"
+    assert "runs/cpu/off/1-2.trained.json" in text
+
+
+def test_what_measures_resources_takes_all_cores(project: Path) -> None:
+    done = snakemake(project, "runs/cpu/len256_ctx1024/1-2-3.trained.json", "-n", "--cores", "4")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "seeds 1-2-3, on 4 cores" in done.stdout + done.stderr
 
 
 def test_smoke_needs_no_configuration(project: Path) -> None:
@@ -142,8 +175,9 @@ def test_lint_is_clean(project: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "old", "new", "message"),
     [
-        ("params/study/M1.yaml", "max_weight: 0.3", "max_weight: 1.5", "max_weight"),
+        ("params/study/B.yaml", "max_weight: 0.1", "max_weight: 1.5", "max_weight"),
         ("params/study/M1.yaml", "strategy: linear", "stratgy: linear", "stratgy"),
+        ("params/study/M1.yaml", "placement: per_token", "placement: terminal", "other overrides"),
         ("params/workflow.yaml", "scale: cpu", "scale: laptop", "laptop"),
     ],
 )
@@ -160,36 +194,60 @@ def test_wrong_parameters_stop_before_any_work(
 @pytest.mark.slow
 def test_failures_are_reported_and_tried_again(project: Path) -> None:
     """Fails, recovers, rests, and re-trains what a changed parameter affects."""
-    first = snakemake(project, "smoke", "--cores", "2", FAKE_FAIL="linear")
+    milestone = ("m1", "scoring", "--config", "scale=smoke", "--cores", "2")
+    first = snakemake(project, *milestone, FAKE_FAIL="linear")
     results = project / "results" / "smoke" / "m1"
     assert first.returncode != 0
-    assert "**failed**, no memory left" in (results / "report.md").read_text()
+    report = (results / "report.md").read_text()
+    assert report.count("**failed**, no memory left") == 2, "both seeds"
     assert not (results / "checks.json").exists()
-    assert trained(project) == ["runs/smoke/linear/seed_1", "runs/smoke/off/seed_1"]
+    assert trained(project) == ["linear/1-2", "off/1-2"]
 
-    second = snakemake(project, "smoke", "--cores", "2")
-    assert second.returncode == 0, second.stdout + second.stderr
-    assert "2 of 2 runs finished" in (results / "report.md").read_text()
+    second = snakemake(project, *milestone, FAKE_FAIL="linear:2")
+    assert second.returncode != 0
+    report = (results / "report.md").read_text()
+    assert "3 of 4 runs finished" in report
+    assert "seed 2: **failed**, the loss went astray" in report
+    assert trained(project).count("off/1-2") == 1, "only the failed job is tried again"
+
+    third = snakemake(project, *milestone)
+    assert third.returncode == 0, third.stdout + third.stderr
+    assert "4 of 4 runs finished" in (results / "report.md").read_text()
     assert "## Experiment D" in (results.parent / "scoring" / "report.md").read_text()
-    assert len(trained(project)) == 3, "only the failed run is tried again"
+    assert trained(project).count("linear/1-2") == 3
 
-    third = snakemake(project, "smoke", "--cores", "2")
-    assert "Nothing to be done" in third.stdout + third.stderr
-
-    experiment = project / "params" / "study" / "M1.yaml"
-    text = experiment.read_text()
-    experiment.write_text(text.replace("max_weight: 0.3", "max_weight: 0.2") + "\n# a comment\n")
-    planned = snakemake(project, "smoke", "-n", "--quiet", "rules")
-    assert job_counts(planned.stdout + planned.stderr)["train"] == 1
+    fourth = snakemake(project, *milestone)
+    assert "Nothing to be done" in fourth.stdout + fourth.stderr
 
 
 @pytest.mark.slow
-def test_a_killed_run_is_resumed_and_not_recorded_as_failed(project: Path) -> None:
-    first = snakemake(project, "smoke", "--cores", "2", FAKE_KILL="linear")
-    run = project / "runs" / "smoke" / "linear" / "seed_1"
+def test_a_changed_arm_re_trains_that_arm_only(project: Path) -> None:
+    experiment = project / "params" / "study" / "B.yaml"
+    markers = [f"runs/smoke/{arm}/1-2.trained.json" for arm in ("off", "linear_terminal_w01")]
+    calls = (*markers, "--config", "scale=smoke", "--cores", "2")
+    done = snakemake(project, *calls)
+    assert done.returncode == 0, done.stdout + done.stderr
+    text = experiment.read_text()
+    experiment.write_text(text + "\n# a comment\n")
+    assert "Nothing to be done" in snakemake(project, *calls).stderr
+    experiment.write_text(text.replace("max_weight: 0.1", "max_weight: 0.15"))
+    done = snakemake(project, *calls)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert trained(project) == ["linear_terminal_w01/1-2"] * 2 + ["off/1-2"]
+
+
+@pytest.mark.slow
+def test_a_killed_job_is_resumed_and_not_recorded_as_failed(project: Path) -> None:
+    marker = "runs/smoke/linear/1-2.trained.json"
+    call = (marker, "--cores", "2")
+    first = snakemake(project, *call, FAKE_KILL="linear")
+    arm = project / "runs" / "smoke" / "linear"
     assert first.returncode != 0
-    assert not (run / "summary.json").exists()
-    assert not (run / "failures.jsonl").exists()
-    second = snakemake(project, "smoke", "--cores", "2")
+    assert not (project / marker).exists()
+    assert (arm / "seed_1" / "summary.json").exists(), "its first seed had finished"
+    assert not (arm / "seed_2").exists()
+    assert not list(arm.glob("seed_*/failures.jsonl"))
+    second = snakemake(project, *call)
     assert second.returncode == 0, second.stdout + second.stderr
-    assert trained(project).count("runs/smoke/linear/seed_1") == 2
+    assert trained(project) == ["linear/1-2"] * 2
+    assert json.loads((project / marker).read_text())["2"]["status"] == "finished"

@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
-from snakemake.utils import validate
+from snakemake.utils import Paramspace, validate
 
 from refblend.errors import RefblendError
+from refblend.study import blocks as study_blocks
 from refblend.study import grid as study_grid
 from refblend.study import layout
 
@@ -22,7 +23,7 @@ EMBEDDED = ("smoke", "cpu")
 wildcard_constraints:
     scale="|".join(SCALES),
     arm=r"[a-z][a-z0-9_]*",
-    seed=r"[0-9]+",
+    seeds=r"[0-9]+(-[0-9]+)*",
     strength="|".join(layout.JUDGES),
     milestone="m[123]",
 
@@ -102,34 +103,45 @@ JUDGE_SOURCES = (
 MEASURING_SOURCES = ("data", "rollout", "scoring", "models/judge_format.py")
 
 
+EXPERIMENTS = [name for names in config["studies"].values() for name in names]
+
+
 @functools.cache
-def grid(milestone, scale):
-    """The grid of a milestone at a scale: derived from params/study, checked, all text."""
+def study(scale):
+    """The grid of all milestones at a scale: derived from params/study, checked, all text."""
     try:
-        return study_grid.build_grid(config["studies"][milestone], scale)
+        return study_grid.build_grid(EXPERIMENTS, scale)
     except RefblendError as error:
         raise WorkflowError(str(error)) from None
 
 
 # Before any work: an unknown key or a value out of range in any arm stops here.
-for milestone in config["studies"]:
-    validate(grid(milestone, config["scale"]), "../schemas/grid.schema.json")
+validate(study(config["scale"]), "../schemas/grid.schema.json")
+EXCLUSIVE = study_blocks.exclusive_arms(EXPERIMENTS)
 
 
-def scale_runs(scale):
-    """Unique (arm, seed, overrides) of all milestones at a scale; a shared arm appears once."""
-    frames = [grid(milestone, scale) for milestone in config["studies"]]
-    return study_grid.unique_runs(study_grid.pd.concat(frames, ignore_index=True))
+@functools.cache
+def milestone_rows(milestone, scale):
+    """The rows of the grid that a milestone reports on."""
+    return study_grid.select(study(scale), config["studies"][milestone])
+
+
+@functools.cache
+def blocks(scale):
+    """The training jobs of all milestones: an arm and the seeds that one process trains."""
+    return study_blocks.blocks_of(
+        study(scale), config["studies"], config["seeds_per_job"]
+    )
 
 
 def run_overrides(wildcards):
     """The dotted overrides of an arm as a mapping."""
-    runs = scale_runs(wildcards.scale)
-    match = runs[(runs.arm == wildcards.arm) & (runs.seed == wildcards.seed)]
+    grid = study(wildcards.scale)
+    match = grid[grid.arm == wildcards.arm]
     if match.empty:
         raise WorkflowError(
-            f"arm {wildcards.arm}, seed {wildcards.seed} is not in the grid of scale "
-            f"{wildcards.scale}; add it to a file of params/study"
+            f"arm {wildcards.arm} is not in the grid of scale {wildcards.scale}; add it to a"
+            " file of params/study"
         )
     return json.loads(match.iloc[0].overrides)
 
@@ -140,10 +152,50 @@ def _resolved(overrides_text, scale):
 
 
 def resolved(wildcards):
-    """The checked configuration of an arm."""
+    """The checked configuration of an arm, without its overlay."""
     return _resolved(
         json.dumps(run_overrides(wildcards), sort_keys=True), wildcards.scale
     )
+
+
+def overlay(wildcards):
+    """The configuration file that an arm lays over the scale's, if any."""
+    name = run_overrides(wildcards).get(study_grid.OVERLAY)
+    return [name] if name else []
+
+
+def config_arguments(wildcards):
+    """`--config FILE` for every configuration file of an arm, later ones win."""
+    files = [*study_grid.config_files(wildcards.scale), *overlay(wildcards)]
+    return [word for name in files for word in ("--config", name)]
+
+
+def run_space(seeds):
+    """The runs of a job as Snakemake's Paramspace, all text: folders `seed_<k>` of the arm."""
+    frame = study_grid.pd.DataFrame({"seed": list(map(str, seeds))}, dtype=str)
+    return Paramspace(frame, param_sep="_")
+
+
+def run_dirs(wildcards):
+    """The run directories of a job."""
+    root = f"runs/{wildcards.scale}/{wildcards.arm}"
+    seeds = wildcards.seeds.split("-")
+    return [f"{root}/{name}" for name in run_space(seeds).instance_patterns]
+
+
+def train_priority(wildcards):
+    """M1 and the blending strategies first, what measures resources last."""
+    if wildcards.arm in EXCLUSIVE:
+        return 1
+    grid = study(wildcards.scale)
+    first = grid.arm[grid.experiment.isin(["M1", "A"])]
+    return 25 if wildcards.arm in set(first) else 20
+
+
+def train_threads(wildcards):
+    """What measures resources runs alone: it takes all cores that Snakemake may use."""
+    alone = wildcards.arm in EXCLUSIVE and workflow.cores
+    return workflow.cores if alone else config["threads"]["train"]
 
 
 def model_files(folder):
@@ -171,26 +223,28 @@ def run_inputs(wildcards):
             files += model_files(path)
     if resolved(wildcards).use_judge:
         files.append(resolved(wildcards).algorithm.ref_quality_score.scoring.templates)
-    return files
+    return files + overlay(wildcards)
 
 
 def failed_attempts(wildcards):
-    """How often a run has failed so far: a changed parameter, so the next call tries it again."""
-    run_dir = layout.run_dir(wildcards.scale, wildcards.arm, wildcards.seed)
-    record = run_dir / "failures.jsonl"
-    return len(record.read_text().splitlines()) if record.exists() else 0
+    """How often the runs of a job have failed: a changed parameter, so the next call tries again."""
+    records = [Path(run) / "failures.jsonl" for run in run_dirs(wildcards)]
+    return sum(
+        len(record.read_text().splitlines()) for record in records if record.exists()
+    )
 
 
-def milestone_run_files(name):
-    """Input function: the file `name` of every run of the milestone."""
+def milestone_markers(kind):
+    """Input function: the markers `trained` or `tested` of every job of the milestone."""
 
     def files(wildcards):
-        if name == "test.json" and wildcards.scale not in EMBEDDED:
+        if kind == "tested" and wildcards.scale not in EMBEDDED:
             return []
-        runs = study_grid.unique_runs(grid(wildcards.milestone, wildcards.scale))
+        rows = milestone_rows(wildcards.milestone, wildcards.scale)
         return [
-            str(layout.run_dir(wildcards.scale, row.arm, row.seed) / name)
-            for row in runs.itertuples()
+            f"runs/{wildcards.scale}/{block.arm}/{block.name}.{kind}.json"
+            for block in study_blocks.wanted_blocks(blocks(wildcards.scale), rows)
+            if kind == "trained" or block.arm not in EXCLUSIVE
         ]
 
     return files
@@ -237,5 +291,10 @@ def prepare_targets(scale):
 
 def milestone_targets(milestone, scale):
     """What a milestone's target asks for; the checks come last, after the report is written."""
+    if milestone == "m2":
+        scoring = scoring_targets(scale) if scale in EMBEDDED else []
+        return [
+            f"runs/{scale}/_collected/m2/{name}" for name in layout.COLLECTED
+        ] + scoring
     root = f"results/{scale}/{milestone}"
     return [f"{root}/report.md", f"{root}/checks.json"]

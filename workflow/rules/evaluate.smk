@@ -25,25 +25,27 @@ rule actor_quality:
         " --data {input.test:q} --report {output:q} > {log:q} 2>&1"
 
 
+# One process for all seeds of a job; every run gets its test.json.
 rule test_accuracy:
     input:
         sources("data", "study/evaluate.py", *ACTOR_SOURCES),
         recipe="params/embedded/{scale}.yaml",
         data="data/{scale}/test.parquet",
-        summary="runs/{scale}/{arm}/seed_{seed}/summary.json",
+        trained="runs/{scale}/{arm}/{seeds}.trained.json",
     output:
-        "runs/{scale}/{arm}/seed_{seed}/test.json",
+        "runs/{scale}/{arm}/{seeds}.tested.json",
     log:
-        "logs/{scale}/test/{arm}/seed_{seed}.log",
+        "logs/{scale}/test/{arm}/{seeds}.log",
     benchmark:
-        "logs/{scale}/test/{arm}/seed_{seed}.benchmark.tsv"
+        "logs/{scale}/test/{arm}/{seeds}.benchmark.tsv"
+    priority: 10
     conda:
         "../envs/refblend.yaml"
     threads: config["threads"]["evaluate"]
     params:
-        run_dir=subpath(input.summary, parent=True),
+        run_dirs=run_dirs,
     message:
-        "Test set: {wildcards.scale} {wildcards.arm}, seed {wildcards.seed}"
+        "Test set: {wildcards.scale} {wildcards.arm}, seeds {wildcards.seeds}"
     shell:
-        "refblend study evaluate {params.run_dir:q} --recipe {input.recipe:q}"
+        "refblend study evaluate {params.run_dirs:q} --recipe {input.recipe:q}"
         " --data {input.data:q} --out {output:q} > {log:q} 2>&1"

@@ -99,8 +99,8 @@ rule judge:
         "logs/{scale}/judge_{strength}.log",
     benchmark:
         "logs/{scale}/judge_{strength}.benchmark.tsv"
-    # The strong judge is wanted for a table only: runs go before it.
-    priority: lambda wildcards: 0 if wildcards.strength == "strong" else 30
+    # The strong judge is wanted for experiment H and a table: other runs go before it.
+    priority: lambda wildcards: 15 if wildcards.strength == "strong" else 30
     conda:
         "../envs/refblend.yaml"
     threads: config["threads"]["models"]

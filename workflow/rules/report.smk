@@ -1,26 +1,24 @@
 # From runs to a milestone's record: grid, collected frames, tables, figures, report, checks.
 
 
+# All milestones' experiments in one table; each milestone selects its rows.
 rule grid:
     input:
         sources("study", "config"),
         lambda wildcards: study_grid.config_files(wildcards.scale),
-        experiments=lambda wildcards: [
-            f"params/study/{name}.yaml"
-            for name in config["studies"][wildcards.milestone]
-        ],
+        experiments=[f"params/study/{name}.yaml" for name in EXPERIMENTS],
     output:
-        "results/{scale}/{milestone}/grid.tsv",
+        "results/{scale}/grid.tsv",
     log:
-        "logs/{scale}/{milestone}/grid.log",
+        "logs/{scale}/grid.log",
     benchmark:
-        "logs/{scale}/{milestone}/grid.benchmark.tsv"
+        "logs/{scale}/grid.benchmark.tsv"
     conda:
         "../envs/refblend.yaml"
     params:
-        names=lambda wildcards: config["studies"][wildcards.milestone],
+        names=EXPERIMENTS,
     message:
-        "Derive the grid of {wildcards.milestone}"
+        "Derive the grid of scale {wildcards.scale}"
     shell:
         "refblend study grid {params.names:q} --scale {wildcards.scale:q} --out {output:q}"
         " > {log:q} 2>&1"
@@ -29,9 +27,9 @@ rule grid:
 rule collect:
     input:
         sources("study"),
-        milestone_run_files("summary.json"),
-        milestone_run_files("test.json"),
-        grid="results/{scale}/{milestone}/grid.tsv",
+        milestone_markers("trained"),
+        milestone_markers("tested"),
+        grid="results/{scale}/grid.tsv",
     output:
         expand("runs/{{scale}}/_collected/{{milestone}}/{name}", name=layout.COLLECTED),
     log:
@@ -41,12 +39,13 @@ rule collect:
     conda:
         "../envs/refblend.yaml"
     params:
+        names=lambda wildcards: config["studies"][wildcards.milestone],
         out=subpath(output[0], parent=True),
     message:
         "Collect the runs of {wildcards.milestone}"
     shell:
         "refblend study collect --grid {input.grid:q} --scale {wildcards.scale:q}"
-        " --out {params.out:q} > {log:q} 2>&1"
+        " --out {params.out:q} {params.names:q} > {log:q} 2>&1"
 
 
 rule m1_tables:
@@ -122,7 +121,7 @@ rule m1_report:
         captions="results/{scale}/m1/figures/captions.json",
         template="src/refblend/study/templates/m1.md.j2",
         experiment="params/study/M1.yaml",
-        grid="results/{scale}/m1/grid.tsv",
+        grid="results/{scale}/grid.tsv",
     output:
         markdown=report(
             "results/{scale}/m1/report.md",

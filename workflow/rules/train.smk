@@ -1,8 +1,9 @@
-# One PPO run: an arm and a seed. The summary is the only output, so that checkpoints and metrics
-# survive a kill and the next call resumes; changed inputs make the trainer start afresh (its run
-# identity covers configuration, data, models and code). A run that ends with an error is recorded
-# as failed and reported; the next call tries it again. A run killed by a signal just ends, and is
-# resumed.
+# One job: an arm with a block of seeds, which the trainer takes one after another, reusing its
+# workers. The marker is the only output, so that checkpoints and metrics survive a kill and the
+# next call resumes; finished seeds are skipped, and changed inputs make the trainer start afresh
+# (a run's identity covers configuration, data, models and code). A seed that ends with an error is
+# recorded as failed and reported; the next call tries it again. A job killed by a signal leaves no
+# marker, and is resumed.
 
 
 rule train:
@@ -10,19 +11,24 @@ rule train:
         sources(*TRAINER_SOURCES),
         run_inputs,
     output:
-        "runs/{scale}/{arm}/seed_{seed}/summary.json",
+        "runs/{scale}/{arm}/{seeds}.trained.json",
     log:
-        "logs/{scale}/train/{arm}/seed_{seed}.log",
+        "logs/{scale}/train/{arm}/{seeds}.log",
     benchmark:
-        "logs/{scale}/train/{arm}/seed_{seed}.benchmark.tsv"
-    priority: 10
+        "logs/{scale}/train/{arm}/{seeds}.benchmark.tsv"
+    priority: train_priority
     conda:
         "../envs/refblend.yaml"
-    threads: config["threads"]["train"]
+    threads: train_threads
     params:
-        run_dir=subpath(output[0], parent=True),
-        files=lambda wildcards: study_grid.config_files(wildcards.scale),
-        # What a run depends on is its resolved configuration: a comment re-runs nothing.
+        run_dirs=run_dirs,
+        # The trainer fills in {seed}.
+        pattern=lambda wildcards: (
+            f"runs/{wildcards.scale}/{wildcards.arm}/{run_space([]).wildcard_pattern}"
+        ),
+        seeds=lambda wildcards: wildcards.seeds.replace("-", ","),
+        files=config_arguments,
+        # What a job depends on is its resolved configuration: a comment re-runs nothing.
         digest=lambda wildcards: study_grid.configuration_digest(resolved(wildcards)),
         overrides=lambda wildcards: study_grid.override_arguments(
             run_overrides(wildcards)
@@ -30,9 +36,9 @@ rule train:
         # Of the wildcards alone: Snakemake ignores changes of parameters that depend on the output.
         attempt=failed_attempts,
     message:
-        "PPO: {wildcards.scale} {wildcards.arm}, seed {wildcards.seed}"
+        "PPO: {wildcards.scale} {wildcards.arm}, seeds {wildcards.seeds}, on {threads} cores"
     shell:
-        "refblend train --config {params.files[0]:q} --config {params.files[1]:q}"
-        " {params.overrides:q} trainer.seed={wildcards.seed}"
-        " trainer.default_local_dir={params.run_dir:q} 2>&1 | tee {log:q}"
-        " || refblend study fail {params.run_dir:q} --status $? --log {log:q}"
+        "{{ refblend train {params.files:q} {params.overrides:q} --seeds {params.seeds}"
+        " trainer.default_local_dir={params.pattern:q} 2>&1 | tee {log:q}"
+        " || refblend study fail {params.run_dirs:q} --status $? --log {log:q}; }}"
+        " && refblend study mark {params.run_dirs:q} --out {output:q}"

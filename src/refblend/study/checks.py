@@ -1,12 +1,12 @@
 """What makes a milestone fail after its report is written, and how a failed run is recorded."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from refblend.errors import StudyError
-from refblend.files import write_json
+from refblend.files import read_json, write_json
 from refblend.study.collect import Collected
 from refblend.study.report import incident_totals
 
@@ -46,19 +46,72 @@ def check_milestone(collected: Collected, tolerated: Mapping[str, int]) -> dict[
     return {"runs": len(collected.runs), "incidents": totals, "tolerated": dict(tolerated)}
 
 
-def record_failure(run: str | Path, status: int, log: str | Path | None = None) -> None:
-    """Write ``summary.json`` of a run that ended with an error, and count the attempt.
+def record_failure(
+    runs: str | Path | Sequence[str | Path], status: int, log: str | Path | None = None
+) -> list[Path]:
+    """Record which runs of a job failed, after the job ended with an error.
 
-    ``failures.jsonl`` keeps one line an attempt: the workflow sees that the number has changed and
-    tries the run again at its next call.
+    A run whose summary says finished is left alone. A failed run keeps the reason that the trainer
+    wrote in this attempt (the trainer writes no ``exit_status``; we do), every other run gets the
+    log's last line. ``failures.jsonl`` keeps one line an attempt: the workflow sees that the number
+    has changed and tries the run again at its next call.
+
+    Returns:
+        The failed runs.
+
+    Raises:
+        StudyError: all runs have finished, so none of them explains the job's error.
     """
-    run = Path(run)
-    reason = _last_words(Path(log)) if log else ""
-    record = {"status": "failed", "exit_status": status, "reason": reason}
-    run.mkdir(parents=True, exist_ok=True)
-    with open(run / "failures.jsonl", "a", encoding="utf-8") as stream:
-        stream.write(json.dumps(record) + "\n")
-    write_json(run / "summary.json", record)
+    directories = [Path(run) for run in ([runs] if isinstance(runs, str | Path) else runs)]
+    last_words = _last_words(Path(log)) if log else ""
+    failed = []
+    for run in directories:
+        summary = _summary(run)
+        if summary.get("status") == "finished":
+            continue
+        own = summary.get("status") == "failed" and "exit_status" not in summary
+        reason = str(summary.get("reason") or last_words) if own else last_words
+        record = {"status": "failed", "exit_status": status, "reason": reason}
+        run.mkdir(parents=True, exist_ok=True)
+        with open(run / "failures.jsonl", "a", encoding="utf-8") as stream:
+            stream.write(json.dumps(record) + "\n")
+        write_json(run / "summary.json", record)
+        failed.append(run)
+    if not failed:
+        raise StudyError(
+            f"training ended with status {status}, and no seed had failed: {last_words}",
+            "See the log; the next call tries again.",
+        )
+    return failed
+
+
+def block_record(runs: Sequence[str | Path]) -> dict[str, dict[str, Any]]:
+    """Status and identity of every run of a block, by seed: the content of the job's marker.
+
+    Raises:
+        StudyError: a run has no summary, so the job is not done.
+    """
+    record = {}
+    for run in map(Path, runs):
+        summary = _summary(run)
+        if not summary:
+            raise StudyError(f"{run}: no summary.json", "The next call resumes the run.")
+        path = run / "identity.json"
+        record[run.name.removeprefix("seed_")] = {
+            "status": str(summary.get("status", "finished")),
+            "identity": read_json(path)["identity"] if path.exists() else None,
+        }
+    return record
+
+
+def _summary(run: Path) -> dict[str, Any]:
+    """A run's summary; empty when there is none or it is damaged."""
+    path = run / "summary.json"
+    try:
+        summary = read_json(path) if path.exists() else {}
+    except ValueError:
+        return {}
+    return summary if isinstance(summary, dict) else {}
 
 
 def _last_words(log: Path, limit: int = 300) -> str:

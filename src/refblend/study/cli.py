@@ -5,12 +5,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from refblend.study import cli_m3
+
 if TYPE_CHECKING:
     from refblend.study.plan import StudyPlan
 
 app = typer.Typer(
     help="Derive the grid, collect runs, write tables, figures and reports.", no_args_is_help=True
 )
+cli_m3.register(app)
 
 Folder = Annotated[Path, typer.Option(help="Folder written by `refblend study collect`.")]
 Experiment = Annotated[Path, typer.Option(help="Experiment file, e.g. params/study/M1.yaml.")]
@@ -49,36 +52,52 @@ def schemas(out: Out = Path("workflow/schemas")) -> None:
 
 @app.command()
 def fail(
-    run: Annotated[Path, typer.Argument(help="Run directory.")],
+    runs: Annotated[list[Path], typer.Argument(help="Run directories of the job.")],
     status: Annotated[int, typer.Option(help="Exit status of the training.")],
     log: Annotated[Path | None, typer.Option(help="Log whose last line is the reason.")] = None,
 ) -> None:
-    """Record a run as failed; pass on the status of one that a signal ended, to be resumed."""
+    """Record a job's unfinished runs as failed; pass on a signal's status, to be resumed."""
     from refblend.study.checks import SIGNALLED, record_failure
 
     if status >= SIGNALLED:
         raise typer.Exit(status)
-    record_failure(run, status, log)
-    typer.echo(f"{run}: training ended with status {status}; recorded as failed")
+    for run in record_failure(runs, status, log):
+        typer.echo(f"{run}: training ended with status {status}; recorded as failed")
+
+
+@app.command()
+def mark(
+    runs: Annotated[list[Path], typer.Argument(help="Run directories of the job.")], out: Out
+) -> None:
+    """Write a training job's marker: status and identity of every seed."""
+    from refblend.files import write_json
+    from refblend.study.checks import block_record
+
+    write_json(out, block_record(runs))
 
 
 @app.command()
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="Run directory.")],
+    runs: Annotated[list[Path], typer.Argument(help="Run directories.")],
     recipe: Annotated[Path, typer.Option(help="Recipe, e.g. params/embedded/cpu.yaml.")],
     data: Annotated[Path, typer.Option(help="Prompt file, e.g. data/cpu/test.parquet.")],
-    out: Out,
+    out: Annotated[Path | None, typer.Option(help="File for all reports together.")] = None,
 ) -> None:
-    """Measure a run's final actor on the test set."""
+    """Measure the final actors of runs on the test set; each report is its run's test.json."""
     from refblend import runtime
     from refblend.files import write_json
 
     runtime.configure_process()
     from refblend.study.evaluate import evaluate_run
 
-    report = evaluate_run(run, recipe, data)
-    write_json(out, report)
-    typer.echo(f"{out}: {report}")
+    reports = {}
+    for run in runs:
+        report = evaluate_run(run, recipe, data)
+        write_json(run / "test.json", report)
+        typer.echo(f"{run / 'test.json'}: {report}")
+        reports[run.name.removeprefix("seed_")] = report
+    if out:
+        write_json(out, reports)
 
 
 @app.command()
@@ -86,14 +105,16 @@ def collect(
     grid: Annotated[Path, typer.Option(help="grid.tsv.")],
     scale: Scale,
     out: Out,
+    experiments: Annotated[list[str] | None, typer.Argument(help="Names; none: all.")] = None,
     root: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("runs"),
 ) -> None:
-    """Read all runs of a grid into tidy frames."""
+    """Read the runs of experiments of a grid into tidy frames."""
     from refblend.study.collect import collect as collect_runs
     from refblend.study.collect import write_collected
-    from refblend.study.grid import read_grid
+    from refblend.study.grid import read_grid, select
 
-    collected = collect_runs(read_grid(grid), scale, root)
+    frame = read_grid(grid)
+    collected = collect_runs(select(frame, experiments) if experiments else frame, scale, root)
     write_collected(collected, out)
     counts = collected.runs.status.value_counts()
     typer.echo(f"{out}: " + ", ".join(f"{count} {name}" for name, count in counts.items()))

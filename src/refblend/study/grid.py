@@ -2,7 +2,7 @@
 
 A run is one (arm, seed). Experiments that name the same arm share its runs. Two arms with equal
 resolved configurations would be trained twice under two names, so they are refused, and so is
-one name with two meanings.
+one name with two meanings. (Experiments that measure resources may measure one configuration each.)
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from refblend.config.loading import load_config
 from refblend.config.root import RefblendConfig
 from refblend.errors import ConfigError, StudyError
 from refblend.files import atomic_path
-from refblend.study.spec import GridRow, load_experiment
+from refblend.study.spec import OVERLAY, GridRow, load_experiment
 
 GRID_COLUMNS = list(GridRow.model_fields)
 
@@ -35,10 +35,12 @@ def config_files(scale: str, params: str | Path = "params") -> list[str]:
 def override_arguments(overrides: Mapping[str, Any]) -> list[str]:
     """Dotted overrides as ``key=value`` arguments that :func:`parse_override` reads back equal.
 
+    An ``overlay`` is a file, not an override, and is left out.
+
     >>> override_arguments({"a.b": True, "a.c": "per_token", "a.d": "1"})
     ['a.b=true', 'a.c=per_token', 'a.d="1"']
     """
-    return [f"{key}={_yaml_scalar(overrides[key])}" for key in sorted(overrides)]
+    return [f"{key}={_yaml_scalar(overrides[key])}" for key in sorted(overrides) if key != OVERLAY]
 
 
 def _yaml_scalar(value: Any) -> str:
@@ -55,6 +57,8 @@ def resolve_arm(
 ) -> RefblendConfig:
     """The full, checked configuration of an arm at a scale.
 
+    An ``overlay`` is left out, as it may not exist yet; the trainer checks the two together.
+
     Raises:
         ConfigError: the arm's configuration is not acceptable.
     """
@@ -62,9 +66,14 @@ def resolve_arm(
 
 
 def configuration_digest(config: RefblendConfig) -> str:
-    """Short hash of a resolved configuration; comments and key order do not change it."""
-    text = json.dumps(config.resolved(), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    """Short hash of a resolved configuration; comments and key order do not change it.
+
+    Seed and run directory are left out: all runs of an arm have the same digest.
+    """
+    tree = config.resolved()
+    for key in ("seed", "default_local_dir"):
+        del tree["trainer"][key]
+    return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def build_grid(
@@ -85,38 +94,61 @@ def build_grid(
         ConfigError: an arm's configuration is not acceptable (the arm is named).
     """
     rows: list[GridRow] = []
-    meanings: dict[str, str] = {}
-    digests: dict[str, str] = {}
+    meanings: dict[str, tuple[str, Path]] = {}
+    digests: dict[tuple[str, ...], str] = {}
     for experiment in experiments:
         path = Path(params) / "study" / f"{experiment}.yaml"
         spec = load_experiment(path)
         if scale not in spec.seeds:
             raise StudyError(f"{path}: no seeds for scale {scale}", f"Add seeds.{scale}.")
-        for arm, declared in spec.arms.items():
-            overrides = {
-                key: value.replace("{scale}", scale) if isinstance(value, str) else value
-                for key, value in declared.items()
-            }
+        for arm, overrides in spec.arms_of(scale).items():
             text = json.dumps(overrides, sort_keys=True)
-            if meanings.setdefault(arm, text) != text:
+            if arm not in meanings:
+                meanings[arm] = (text, path)
+                digest = _digest_of_arm(arm, overrides, scale, params, path)
+                # Experiments on resources measure afresh, on a machine of their own.
+                known = digests.setdefault((*digest, experiment if spec.exclusive else ""), arm)
+                if known != arm:
+                    raise StudyError(
+                        f"{path}: arms {known} and {arm} are the same configuration",
+                        "Use one name for both.",
+                    )
+            elif meanings[arm][0] != text:
                 raise StudyError(
-                    f"{path}: arm {arm} has other overrides than in an earlier experiment",
-                    "Give it a name of its own.",
-                )
-            try:
-                digest = configuration_digest(resolve_arm(overrides, scale, params))
-            except ConfigError as error:
-                raise ConfigError(f"{path}, arm {arm}: {error.reason}", error.remedy) from None
-            if digests.setdefault(digest, arm) != arm:
-                raise StudyError(
-                    f"{path}: arms {digests[digest]} and {arm} are the same configuration",
-                    "Use one name for both.",
+                    f"{path}: arm {arm} has other overrides than in {meanings[arm][1]}",
+                    "Write the same in both, or give it a name of its own.",
                 )
             rows += [
                 GridRow(experiment=experiment, arm=arm, seed=str(seed), overrides=text)
                 for seed in spec.seeds[scale]
             ]
     return pd.DataFrame([row.model_dump() for row in rows], columns=GRID_COLUMNS, dtype=str)
+
+
+def _digest_of_arm(
+    arm: str, overrides: Mapping[str, Any], scale: str, params: str | Path, path: Path
+) -> tuple[str, str]:
+    """What tells arms apart: the digest of the configuration, and the overlay if there is one."""
+    try:
+        config = resolve_arm(overrides, scale, params)
+    except ConfigError as error:
+        raise ConfigError(f"{path}, arm {arm}: {error.reason}", error.remedy) from None
+    return configuration_digest(config), str(overrides.get(OVERLAY, ""))
+
+
+def select(grid: pd.DataFrame, experiments: Sequence[str]) -> pd.DataFrame:
+    """The rows of some experiments, e.g. of a milestone's.
+
+    Raises:
+        StudyError: an experiment has no row.
+    """
+    absent = sorted(set(experiments) - set(grid.experiment))
+    if absent:
+        raise StudyError(
+            f"the grid has no experiment {', '.join(absent)}",
+            "Name it in params/workflow.yaml (studies) and derive the grid again.",
+        )
+    return grid[grid.experiment.isin(experiments)].reset_index(drop=True)
 
 
 def unique_runs(grid: pd.DataFrame) -> pd.DataFrame:

@@ -18,6 +18,9 @@ Scale = Literal["smoke", "cpu", "gpu"]
 ArmName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 ExperimentName = Annotated[str, Field(pattern=r"^[A-Z][A-Za-z0-9]*$")]
 
+OVERLAY = "overlay"
+"""Reserved key among an arm's overrides: a configuration file that may not exist yet."""
+
 JSON_SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -71,24 +74,39 @@ class WorkflowConfig(Section):
 
     scale: Scale = "cpu"
     """Which ``params/scale/<scale>.yaml`` the targets build."""
-    studies: dict[Literal["m1", "m2", "m3"], list[ExperimentName]] = Field(default={"m1": ["M1"]})
-    """The experiments (files of ``params/study``) of each milestone."""
+    studies: dict[Literal["m1", "m2", "m3"], list[ExperimentName]] = Field(
+        default={"m1": ["M1"], "m2": ["A", "B", "C", "E", "F", "G", "H"], "m3": ["M3"]}
+    )
+    """The experiments (files of ``params/study``) of each milestone, in this order."""
+    seeds_per_job: PositiveInt = 5
+    """Seeds of an arm that one job trains, one after another in the same workers."""
     threads: ThreadsConfig = ThreadsConfig()
     checks: ChecksConfig = ChecksConfig()
     scoring: ScoringStudy = ScoringStudy()
 
 
 class ExperimentSpec(Section):
-    """One file of ``params/study``: an experiment, its baseline, seeds and arms."""
+    """One file of ``params/study``: a question, and the arms and seeds that answer it."""
 
     title: str
     """Heading in the reports."""
+    question: str
+    """What the experiment asks, in a sentence; shown in the reports."""
     baseline: ArmName
     """The arm that paired differences are taken against."""
+    baselines: dict[ArmName, ArmName] = Field(default={})
+    """Arms with another baseline than ``baseline``."""
+    exclusive: bool = False
+    """Measures resources: its jobs run alone on the machine, and no actor is evaluated."""
+    common: dict[str, Any] = Field(default={})
+    """Dotted overrides of every arm."""
     seeds: dict[Scale, list[NonNegativeInt]]
     """Seeds of every arm at each scale; the same for all arms, so that arms are paired."""
+    arms_at: dict[Scale, list[ArmName]] = Field(default={})
+    """Scales with some of the arms only."""
     arms: dict[ArmName, dict[str, Any]]
-    """Each arm's dotted overrides of ``params/ppo.yaml`` (``{scale}`` in a text is filled in)."""
+    """Each arm's dotted overrides of ``params/ppo.yaml`` (``{scale}`` in a text is filled in). The
+    reserved key ``overlay`` names a configuration file laid over the scale's."""
 
     @field_validator("arms", mode="before")
     @classmethod
@@ -101,14 +119,52 @@ class ExperimentSpec(Section):
                 )
         return arms
 
+    @field_validator("arms")
+    @classmethod
+    def _overlays_are_paths(cls, arms: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        for name, overrides in arms.items():
+            if not isinstance(overrides.get(OVERLAY, ""), str):
+                raise ValueError(f"arms.{name}.{OVERLAY} is no path: name a configuration file")
+        return arms
+
     @model_validator(mode="after")
-    def _baseline_is_an_arm(self) -> "ExperimentSpec":
+    def _names_are_arms(self) -> "ExperimentSpec":
         if self.baseline not in self.arms:
             raise ValueError(f"baseline {self.baseline} is not among the arms: add or correct it")
+        for arm in (*self.baselines, *self.baselines.values()):
+            if arm not in self.arms:
+                raise ValueError(f"baselines names {arm}, which is no arm: add or correct it")
         for scale, seeds in self.seeds.items():
             if not seeds or len(set(seeds)) != len(seeds):
                 raise ValueError(f"seeds.{scale}={seeds} is empty or repeats a seed: correct it")
+        for scale, names in self.arms_at.items():
+            for arm in names:
+                if arm not in self.arms:
+                    raise ValueError(
+                        f"arms_at.{scale} names {arm}, which is no arm: add or correct it"
+                    )
+                if self.baseline_of(arm) not in names:
+                    raise ValueError(
+                        f"arms_at.{scale} has {arm} without its baseline {self.baseline_of(arm)}: "
+                        "add it"
+                    )
         return self
+
+    def baseline_of(self, arm: str) -> str:
+        """The arm that ``arm`` is compared with."""
+        return self.baselines.get(arm, self.baseline)
+
+    def arms_of(self, scale: str) -> dict[str, dict[str, Any]]:
+        """Arms of a scale in declared order, each with its overrides, ``common`` included."""
+        chosen = {str(name): names for name, names in self.arms_at.items()}.get(scale)
+        return {
+            arm: {
+                key: value.replace("{scale}", scale) if isinstance(value, str) else value
+                for key, value in (self.common | overrides).items()
+            }
+            for arm, overrides in self.arms.items()
+            if chosen is None or arm in chosen
+        }
 
 
 class GridRow(Section):
@@ -118,7 +174,7 @@ class GridRow(Section):
     arm: ArmName
     seed: Annotated[str, Field(pattern=r"^[0-9]+$")]
     overrides: Annotated[str, Field(pattern=r"^\{.*\}$")]
-    """JSON object of the dotted overrides, keys sorted."""
+    """JSON object of the dotted overrides, keys sorted; ``overlay`` names a configuration file."""
 
     @field_validator("overrides")
     @classmethod
