@@ -1,0 +1,81 @@
+"""The whole grid of a scale: wall time, and how busy it kept the cores.
+
+Reads what the finished grid left behind (it makes nothing itself: the grid takes hours)::
+
+    snakemake m1 m2 m3 --cores 2
+    python benchmarks/bench_study.py
+
+Wall time is the time during which at least one run was trained, from the runs' provenance; CPU time
+is that of the training jobs with all their processes, from Snakemake's benchmark files.
+"""
+
+import sys
+from datetime import datetime
+from pathlib import Path
+
+import common
+import pandas as pd
+
+from refblend.files import read_json
+
+SCALE = "cpu"
+GOAL_HOURS = 3.0
+GOAL_BUSY = 0.85
+
+
+def sessions(runs: Path) -> pd.DataFrame:
+    """One row a session of a run: arm, seed, start and end (UTC), cores of the machine."""
+    rows = []
+    for path in sorted(runs.glob("*/seed_*/provenance.json")):
+        record = read_json(path)
+        rows += [
+            {
+                "arm": path.parents[1].name,
+                "seed": path.parent.name,
+                "start": datetime.fromisoformat(session["start"]),
+                "end": datetime.fromisoformat(session["end"]),
+                "cores": record["hardware"]["cores"],
+            }
+            for session in record["sessions"]
+            if session.get("end")
+        ]
+    return pd.DataFrame(rows)
+
+
+def covered_seconds(spans: pd.DataFrame) -> float:
+    """Length of the union of the sessions: pauses between calls of the workflow do not count."""
+    total, reached = 0.0, None
+    for row in spans.sort_values("start").itertuples():
+        start = row.start if reached is None else max(row.start, reached)
+        if row.end > start:
+            total += (row.end - start).total_seconds()
+            reached = row.end
+    return total
+
+
+def main() -> None:
+    """Print the table and write ``benchmarks/results/study.json``."""
+    spans = sessions(common.ROOT / "runs" / SCALE)
+    if spans.empty:
+        sys.exit(f"runs/{SCALE} holds no finished run: `snakemake m1 m2 m3 --cores 2` makes them.")
+    wall = covered_seconds(spans)
+    files = sorted((common.ROOT / "logs" / SCALE / "train").rglob("*.benchmark.tsv"))
+    cpu = sum(pd.read_csv(path, sep="\t")["cpu_time"].sum() for path in files)
+    cores = int(spans.cores.max())
+    busy = cpu / (wall * cores)
+    figures = {
+        "runs": len(spans.drop_duplicates(["arm", "seed"])),
+        "arms": int(spans.arm.nunique()),
+        "wall_hours": wall / 3600,
+        "cpu_hours": cpu / 3600,
+        "cores": cores,
+        "cpu_share": busy,
+        "goal_cpu_share": GOAL_BUSY,
+        "jobs_with_cpu_time": len(files),
+    }
+    common.show("the grid", list(figures), [list(figures.values())])
+    common.record("study", "wall hours of the whole grid", wall / 3600, GOAL_HOURS, figures)
+
+
+if __name__ == "__main__":
+    main()
