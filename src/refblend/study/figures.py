@@ -8,20 +8,47 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import seaborn as sns
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from refblend.files import write_json
 from refblend.study.collect import Collected
 from refblend.study.measures import LOSS, MEASURE_LABELS, series, validation_frame
+from refblend.study.plots_common import (
+    BAND,
+    BINS,
+    MIN_BIN,
+    Drawn,
+    bin_scores,
+    commit_text,
+    curves,
+    no_data,
+    one_legend,
+    origin,
+)
 from refblend.study.quality import reliability_bins
-from refblend.study.style import COLUMN, apply_style, arm_colours, save_figure
+from refblend.study.style import (
+    COLUMN,
+    RIGHT_COLOUR,
+    WRONG_COLOUR,
+    apply_style,
+    arm_colours,
+    save_figure,
+)
 
-BAND = "Lines: mean over seeds; bands: 95 % bootstrap interval of the mean; thin lines: seeds."
-BINS = np.linspace(0.0, 1.0, 11)
-MIN_BIN = 10
-"""Responses that a bin of the reliability figure needs to be drawn."""
+__all__ = [
+    "BAND",
+    "FIGURES",
+    "MIN_BIN",
+    "Drawn",
+    "FigureData",
+    "bin_scores",
+    "commit_text",
+    "curves",
+    "no_data",
+    "one_legend",
+    "origin",
+    "weight_entropy",
+    "write_figures",
+]
 
 
 @dataclass(frozen=True)
@@ -48,10 +75,6 @@ class FigureData:
     def colours(self) -> dict[str, Any]:
         """Arm → colour."""
         return arm_colours(self.collected.runs.arm, self.baseline)
-
-
-Drawn = tuple[Figure, str]
-"""A figure and the sentence that says what it shows."""
 
 
 def training_curves(data: FigureData) -> Drawn:
@@ -122,7 +145,7 @@ def score_distribution(data: FigureData) -> Drawn:
     )
     for axis, step in zip(axes.flat, shown, strict=True):
         part = frame[(frame.step == step) & frame.judge_valid.fillna(False).astype(bool)]
-        for right, colour in ((False, "#d55e00"), (True, "#0173b2")):
+        for right, colour in ((False, WRONG_COLOUR), (True, RIGHT_COLOUR)):
             scores = part[part.acc.ge(0.5).eq(right)].judge_score
             if len(scores):
                 label = f"{'right' if right else 'wrong'} answers"
@@ -236,68 +259,3 @@ def write_figures(data: FigureData, out: str | Path) -> dict[str, str]:
         captions[name] = f"{shows} {origin(data.collected)}"
     write_json(Path(out) / "captions.json", captions)
     return captions
-
-
-def origin(collected: Collected) -> str:
-    """How many runs a figure rests on, and which commit trained them."""
-    counts = collected.finished.groupby("arm", sort=False).size()
-    runs = ", ".join(f"{arm} n = {count}" for arm, count in counts.items()) or "none"
-    absent = len(collected.runs) - len(collected.finished)
-    more = f" ({absent} of {len(collected.runs)} runs did not finish)" if absent else ""
-    return f"Runs: {runs}{more}. Commit {commit_text(collected)}."
-
-
-def commit_text(collected: Collected) -> str:
-    """The commits that trained the runs, shortened; says so when the work tree was not clean."""
-    known = collected.runs[collected.runs.commit.fillna("") != ""]
-    commits = [commit[:10] for commit in dict.fromkeys(known.commit)]
-    dirty = bool(known.dirty.fillna(False).any())
-    return (", ".join(commits) or "unknown") + (" with uncommitted changes" if dirty else "")
-
-
-def bin_scores(scores: pd.Series, right: pd.Series) -> pd.DataFrame:
-    """Mean score, share of right answers and count in ten equal bins of [0, 1]; no empty bins."""
-    which = np.clip((scores.to_numpy(float) * 10).astype(int), 0, 9)
-    frame = pd.DataFrame({"bin": which, "score": scores.to_numpy(), "accuracy": right.to_numpy()})
-    grouped = frame.groupby("bin").agg(
-        score=("score", "mean"), accuracy=("accuracy", "mean"), count=("score", "size")
-    )
-    return grouped.reset_index(drop=True)
-
-
-def curves(axis: Axes, frame: pd.DataFrame, colours: dict[str, Any], label: str) -> None:
-    """Mean over seeds with its band and faint seeds, one colour an arm."""
-    axis.set(xlabel="step", ylabel=label)
-    if frame.empty:
-        no_data(axis)
-        return
-    arms = [arm for arm in colours if arm in set(frame.arm)]
-    sns.lineplot(
-        frame, x="step", y="value", hue="arm", hue_order=arms, palette=colours, units="seed",
-        estimator=None, linewidth=0.5, alpha=0.4, legend=False, ax=axis,
-    )  # fmt: skip
-    sns.lineplot(
-        frame, x="step", y="value", hue="arm", hue_order=arms, palette=colours,
-        errorbar=("ci", 95), n_boot=1000, seed=1, err_kws={"linewidth": 0, "alpha": 0.2}, ax=axis,
-    )  # fmt: skip
-    axis.set(xlabel="step", ylabel=label)
-
-
-def no_data(axis: Axes) -> None:
-    """Say in the panel that there is nothing to show."""
-    axis.text(0.5, 0.5, "no data", ha="center", va="center", transform=axis.transAxes, color="grey")
-
-
-def one_legend(figure: Figure, axes: Any) -> None:
-    """One legend above all panels in place of one a panel."""
-    entries: dict[str, Any] = {}
-    for axis in axes:
-        entries |= {
-            name: handle for handle, name in zip(*axis.get_legend_handles_labels(), strict=True)
-        }
-        if axis.get_legend():
-            axis.get_legend().remove()
-    if entries:
-        figure.legend(
-            entries.values(), entries.keys(), loc="outside upper center", ncols=len(entries)
-        )

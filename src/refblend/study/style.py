@@ -18,6 +18,25 @@ COLUMN = 3.5
 """Width of one column in inches; figures are one or two columns wide."""
 
 BASELINE_COLOUR = "#595959"
+RIGHT_COLOUR = "#0173b2"
+WRONG_COLOUR = "#d55e00"
+
+STRATEGY_COLOURS = {
+    "linear": "#0173b2",
+    "cosine": "#de8f05",
+    "exp": "#029e73",
+    "piecewise": "#cc78bc",
+    "constant": "#d55e00",
+    "inverse": "#8c5a2b",
+    "schedule": "#56b4e9",
+    "shuffled": "#332288",
+    "random": "#999933",
+}
+"""Arms of experiment A; a strategy has its colour in all figures."""
+
+PLACEMENT_COLOURS = {"per_token": "#0173b2", "terminal": "#de8f05", "per_token_mean": "#029e73"}
+LEVEL_COLOURS = ("#0173b2", "#d55e00", "#029e73")
+"""Colours of a knob's few levels."""
 
 
 def apply_style() -> None:
