@@ -1,6 +1,7 @@
 """Collected frames of a whole M2 study, made from stated effects; nothing is trained."""
 
 import math
+import zlib
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
@@ -24,16 +25,22 @@ def specs() -> dict[str, ExperimentSpec]:
 
 
 def run_lines(
-    seed: int, effect: float, blended: bool, steps: int = 20, noise: float = 0.01
+    seed: int, effect: float, blended: bool, name: int = 0, steps: int = 20, noise: float = 0.01
 ) -> list[tuple[int, str, float]]:
-    """(step, metric, value) of one run: its test accuracy is 0.5 + effect + noise of the seed."""
-    rng = np.random.default_rng(seed)
-    shift = rng.normal(0, noise)
+    """(step, metric, value) of one run.
+
+    Its test accuracy is 0.5 + effect + what all runs of the seed share + noise of its own, which
+    the number ``name`` of its arm decides.
+    """
+    shift = np.random.default_rng(seed).normal(0, noise)  # the seed's, shared by all arms
+    own = np.random.default_rng([seed, name]).normal(0, noise, 2)
     rows = []
     for step in range(steps + 1):
         share = step / steps
         if step % EVERY == 0:
-            rows.append((step, f"val-core/{SOURCE}/acc/mean@1", 0.2 + (0.25 + effect) * share))
+            rows.append(
+                (step, f"val-core/{SOURCE}/acc/mean@1", 0.2 + (0.25 + effect + own[0]) * share)
+            )
         if step == 0:
             continue
         entropy = 0.9 - 0.4 * share
@@ -57,7 +64,8 @@ def run_lines(
                 (step, "timing_s/ref_quality_score", 2.0 + 0.01 * seed),
                 (step, "incidents/judge_invalid", 1.0),
             ]
-    rows += [(steps, "test/greedy", 0.5 + effect + shift), (steps, "test/sampled", 0.4 + effect)]
+    rows.append((steps, "test/greedy", 0.5 + effect + shift + own[1]))
+    rows.append((steps, "test/sampled", 0.4 + effect + shift))
     return rows
 
 
@@ -85,7 +93,8 @@ def collected(
             record |= gone | {"status": "failed", "reason": "worker died", "commit": ""}
         else:
             blended = arm not in ("off", "gae_off")
-            lines = run_lines(seed, (effects or {}).get(arm, 0.0), blended)
+            number = zlib.crc32(arm.encode())
+            lines = run_lines(seed, (effects or {}).get(arm, 0.0), blended, number)
             if arm in costs:
                 lines = [line for line in lines if line[0] <= COST_STEPS and "val-" not in line[1]]
             metrics += [(arm, seed, *line) for line in lines]

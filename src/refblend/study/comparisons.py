@@ -30,6 +30,15 @@ ROUNDING = 1e-9
 """Widths of intervals up to this are rounding of equal differences."""
 
 
+def _has_width(interval: Interval) -> bool:
+    """Whether an interval says anything: it has bounds, and its values differ."""
+    return interval.high - interval.low > ROUNDING
+
+
+def _says_not_zero(interval: Interval) -> bool:
+    return _has_width(interval) and interval.excludes_zero
+
+
 def probability_of_improvement(
     treated: ArrayLike,
     baseline: ArrayLike,
@@ -129,8 +138,7 @@ class Comparison:
         Null where there is none: fewer than two seeds, or differences that are all equal, whose
         interval of width 0 would claim a certainty that so few seeds cannot give.
         """
-        interval = self.simultaneous
-        return interval.excludes_zero if interval.high - interval.low > ROUNDING else None
+        return self.simultaneous.excludes_zero if _has_width(self.simultaneous) else None
 
 
 def compare_with_baseline(
@@ -222,7 +230,7 @@ class Best:
 
     @property
     def not_distinguishable(self) -> tuple[Hashable, ...]:
-        """Arms with one of the two intervals to the best containing 0 or without bounds.
+        """Arms with one of the two intervals to the best containing 0, without bounds or width.
 
         The bootstrap alone would separate equal arms far too often: four equal arms and three
         seeds, in 64 of 100 studies (docs/statistics.md).
@@ -230,7 +238,7 @@ class Best:
         return tuple(
             arm
             for arm, gap in self.gaps.items()
-            if not (gap.excludes_zero and self.simultaneous[arm].excludes_zero)
+            if not (gap.excludes_zero and _says_not_zero(self.simultaneous[arm]))
         )
 
 

@@ -68,6 +68,7 @@ M2_TABLES = (
     "BC_knee_pivot",
     "G_placement",
     "contrasts",
+    "contrasts_main",
     "best_per_metric",
     "stability",
     "correlations",
@@ -83,3 +84,19 @@ M2_TABLES = (
 def run_dir(scale: str, arm: str, seed: str | int, root: str | Path = "runs") -> Path:
     """``runs/<scale>/<arm>/seed_<k>``."""
     return Path(root) / scale / arm / f"seed_{seed}"
+
+M3_TABLES = (
+    "confirmation",
+    "confirmation_main",
+    "per_seed",
+    "candidates",
+    "dropped",
+    "stability",
+    "incidents",
+    "resources",
+    "costs",
+)
+"""Tables of M3; each is written as ``tables/<name>.csv``, ``.md`` and ``.tex``."""
+
+M3_FIGURES = ("confirmation_forest", "learning_curves", "candidates", "weight_entropy")
+"""Figures of M3; each is written as ``figures/<name>.svg`` and ``figures/<name>.png``."""

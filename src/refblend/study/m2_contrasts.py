@@ -1,8 +1,8 @@
-"""Stated contrasts between two arms of M2 that no baseline column answers.
+"""Fixed contrasts between two arms of M2 that no baseline column answers.
 
-They are written here, before the runs, and not picked from the results: placement against placement
-(A, G), the judge against its controls (A), and a weight that follows the entropy against a constant
-one for every judge (H).
+They follow from the experiments' questions and are not picked from the results: placement against
+placement (A, G), the judge against its controls (A), and a weight that follows the entropy against
+a constant one (A, and for every judge H).
 """
 
 from dataclasses import dataclass

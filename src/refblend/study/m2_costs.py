@@ -7,12 +7,12 @@ import pandas as pd
 from refblend.errors import StudyError
 from refblend.study.m2_study import M2Study
 from refblend.study.m2_summary import empty_summary, family_of, summarise
-from refblend.study.run_measures import MEASURES, Measure
+from refblend.study.run_measures import MEASURES
 
 COSTS = ("memory_gb", "step_seconds", "throughput", "judge_seconds")
 
-HIDDEN = Measure("judge_hidden", "judge time that the step does not pay for", "share", True)
-"""(step time serial − step time overlapped) ÷ judge time serial, per seed and pool."""
+PHYSICAL = ("s", "GiB", "tokens", "tokens/s", "nats", "steps")
+"""Units that a label shows; shares and rewards are plain numbers."""
 
 SCORING = "algorithm.ref_quality_score.scoring"
 FACTORS = {
@@ -119,6 +119,6 @@ def hidden_judge_time(study: M2Study) -> pd.DataFrame:
 
 
 def label(measure: str) -> str:
-    """Label of a measure with its unit."""
-    known = HIDDEN if measure == HIDDEN.name else MEASURES[measure]
-    return f"{known.label} ({known.unit})" if known.unit else known.label
+    """Label of a measure, with its unit where a reader needs one."""
+    known = MEASURES[measure]
+    return f"{known.label} ({known.unit})" if known.unit in PHYSICAL else known.label

@@ -69,15 +69,11 @@ def _headline(row: dict[str, Any]) -> dict[str, Any]:
                 "note": row["note"],
             }
         )
-    excludes = row["interval_excludes_0"]
-    holm = f"{row['p_holm']:.3g} ({row['smallest_p_holm']:.3g})"
     return cells | {
         "difference": interval_text(row["diff"], row["diff_low"], row["diff_high"], signed=True),
         "against": row["baseline"],
         "P(improvement)": interval_text(row["prob_improvement"], row["prob_low"], row["prob_high"]),
-        "p Holm (smallest)": holm,
-        "verdict": row["verdict"],
-        "interval excludes 0": "–" if pd.isna(excludes) else "yes" if excludes else "no",
+        **_tests(row),
         "note": row["note"],
     }
 
@@ -98,3 +94,36 @@ def readable_costs(table: pd.DataFrame, factors: list[str]) -> pd.DataFrame:
     wanted = ["arm", *factors, "n", *[label(name) for name in COSTS]]
     shown = pd.DataFrame(list(rows.values()), columns=None if rows else wanted[:1])
     return shown.fillna("–")
+
+
+def readable_contrasts(table: pd.DataFrame) -> pd.DataFrame:
+    """The contrasts of the headline measure, one row each, with their intervals in one cell."""
+    part = table[table.measure == HEADLINE]
+    rows = [
+        {
+            "experiment": row["experiment"],
+            "contrast": row["contrast"],
+            "arm": row["arm"],
+            "against": row["against"],
+            "pairs": row["pairs"],
+            "difference": interval_text(row["diff"], row["diff_low"], row["diff_high"], True),
+            "P(improvement)": interval_text(
+                row["prob_improvement"], row["prob_low"], row["prob_high"]
+            ),
+            **_tests(row),
+            "note": row["note"],
+        }
+        for row in part.to_dict("records")
+    ]
+    columns = ["experiment", "contrast", "arm", "against", "pairs", "difference"]
+    return pd.DataFrame(rows, columns=None if rows else columns)
+
+
+def _tests(row: dict[str, Any]) -> dict[str, Any]:
+    """What test, rule and simultaneous interval say of a comparison."""
+    excludes = row["interval_excludes_0"]
+    return {
+        "p Holm (smallest)": f"{row['p_holm']:.3g} ({row['smallest_p_holm']:.3g})",
+        "verdict": row["verdict"],
+        "interval excludes 0": "–" if pd.isna(excludes) else "yes" if excludes else "no",
+    }

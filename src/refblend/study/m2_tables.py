@@ -6,7 +6,7 @@ from refblend.study.m2_best import best_per_metric
 from refblend.study.m2_contrasts import contrasts
 from refblend.study.m2_costs import FACTORS, cost_table, hidden_judge_time, scoring_table
 from refblend.study.m2_levels import knee_and_pivot, level_means, placement_rule
-from refblend.study.m2_readable import readable_costs, readable_summary
+from refblend.study.m2_readable import readable_contrasts, readable_costs, readable_summary
 from refblend.study.m2_runs import (
     correlation_summary,
     not_finished,
@@ -32,13 +32,14 @@ def m2_tables(study: M2Study) -> dict[str, pd.DataFrame]:
     for name, kind in (("E", "lengths"), ("F", "overlap")):
         tables[f"{name}_{kind}"] = cost_table(study, name)
         tables[f"{name}_main"] = readable_costs(tables[f"{name}_{kind}"], list(FACTORS[name]))
-    correlations = run_correlations(study)
+    correlations, stated = run_correlations(study), contrasts(study)
     return tables | {
         "F_hidden": hidden_judge_time(study),
         "BC_levels": level_means(study),
         "BC_knee_pivot": knee_and_pivot(study),
         "G_placement": placement_rule(study),
-        "contrasts": contrasts(study),
+        "contrasts": stated,
+        "contrasts_main": readable_contrasts(stated),
         "best_per_metric": best_per_metric(study),
         "stability": stability_by_arm(study),
         "correlations": correlation_summary(study, correlations),

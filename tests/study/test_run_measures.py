@@ -1,0 +1,116 @@
+"""One number a run and measure, against numbers made by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from refblend.study.collect import METRIC_COLUMNS, RESPONSE_COLUMNS, RUN_COLUMNS, Collected
+from refblend.study.run_measures import MEASURES, run_measures, wide
+
+STEPS = 8
+VALIDATION = {0: 0.1, 4: 0.5, 8: 0.3}
+SCORES = [0.0, 0.0, 0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
+ENTROPY = [1.0, 0.9, 0.8, 0.05, 0.05, 0.05, 0.05, 0.05]
+SECONDS = [60.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0]
+
+
+def collected(judged: bool = True, status: str = "finished") -> Collected:
+    rows: list[tuple[int, str, float]] = [
+        (step, "val-core/refblend/arithmetic/acc/mean@1", value)
+        for step, value in VALIDATION.items()
+    ]
+    for step in range(1, STEPS + 1):
+        rows += [
+            (step, "critic/score/mean", SCORES[step - 1]),
+            (step, "actor/ref_quality/avg_entropy", ENTROPY[step - 1]),
+            (step, "actor/pg_loss", 0.01 * (step % 3) + (9.0 if step == 5 else 0.0)),
+            (step, "actor/grad_norm", 0.3 + 0.01 * (step % 3)),
+            (step, "response_length/mean", 20.0 + step),
+            (step, "perf/time_per_step", SECONDS[step - 1]),
+            (step, "perf/throughput", 100.0 * step),
+            (step, "perf/cpu_memory_used_gb", 3.0 if step == 6 else 2.0),
+        ]
+        if judged:
+            rows += [
+                (step, "actor/ref_quality/weight", 0.01 * step),
+                (step, "timing_s/ref_quality_score", float(step)),
+                (step, "actor/ref_quality/valid_rate", 1.0),
+            ]
+    rows += [(STEPS, "test/greedy", 0.6), (STEPS, "test/sampled", 0.4)]
+    if judged:  # the AUC is missing where a batch has one class only
+        rows += [(2, "actor/ref_quality/auc", 0.8), (3, "actor/ref_quality/auc", 0.6)]
+    frame = pd.DataFrame([("x", 1, *row) for row in rows], columns=list(METRIC_COLUMNS))
+    runs = pd.DataFrame([{"arm": "x", "seed": 1, "status": status, "reason": ""}])
+    return Collected(
+        runs.reindex(columns=list(RUN_COLUMNS)).astype(RUN_COLUMNS),
+        frame.astype(METRIC_COLUMNS),
+        pd.DataFrame(columns=list(RESPONSE_COLUMNS)).astype(RESPONSE_COLUMNS),
+    )
+
+
+def numbers(frames: Collected) -> dict[str, float]:
+    values = run_measures(frames)
+    assert set(values.arm) <= {"x"}
+    return dict(zip(values.measure, values.value, strict=True))
+
+
+def test_every_measure_by_hand() -> None:
+    expected = {
+        "test_greedy": 0.6,
+        "test_sampled": 0.4,
+        "val_final": 0.3,
+        "val_best": 0.5,
+        "val_gain": 0.2,
+        "val_auc": (4 * (0.1 + 0.5) / 2 + 4 * (0.5 + 0.3) / 2) / 8,
+        "val_drawdown": 0.2,
+        "final_return": (0.1 + 0.2 + 0.3 + 0.4 + 0.5) / 5,
+        "loss_spikes": 1,
+        "grad_spikes": 0,
+        "entropy_start": 1.0,
+        "entropy_end": 0.05,
+        "entropy_collapse": 1.0,
+        "length_end": 28.0,
+        "weight_mean": 0.045,
+        "judge_auc": 0.7,
+        "valid_rate": 1.0,
+        "step_seconds": 7.0,  # median of 4 … 10: the first step is left out
+        "throughput": 500.0,
+        "memory_gb": 3.0,
+        "judge_seconds": 5.0,
+    }
+    found = numbers(collected())
+    assert found == pytest.approx(expected)
+    assert list(found) == [name for name in MEASURES if name in expected]  # in declared order
+
+
+def test_no_judge_no_row() -> None:
+    found = numbers(collected(judged=False))
+    judges = {"weight_mean", "judge_auc", "nonzero_rate", "valid_rate", "judge_seconds"}
+    assert not judges & set(found)
+    assert found["test_greedy"] == 0.6
+
+
+def test_entropy_that_stays_is_no_collapse() -> None:
+    frames = collected()
+    entropy = frames.metrics.metric == "actor/ref_quality/avg_entropy"
+    steady = frames.metrics.assign(value=frames.metrics.value.where(~entropy, 0.5))
+    assert numbers(replace(frames, metrics=steady))["entropy_collapse"] == 0.0
+
+
+@pytest.mark.parametrize("status", ["failed", "stopped", "incomplete", "missing"])
+def test_only_finished_runs_count(status: str) -> None:
+    assert run_measures(collected(status=status)).empty
+
+
+def test_wide_has_every_arm_that_was_asked_for() -> None:
+    values = pd.DataFrame(
+        [("a", 2, "m", 0.2), ("a", 1, "m", 0.1), ("b", 2, "m", 0.4), ("a", 1, "other", 9.0)],
+        columns=["arm", "seed", "measure", "value"],
+    )
+    table = wide(values, "m", ["b", "a", "gone"])
+    assert table.columns.tolist() == ["b", "a", "gone"]
+    assert table.index.tolist() == [1, 2]
+    np.testing.assert_array_equal(table, [[np.nan, 0.1, np.nan], [0.4, 0.2, np.nan]])
+    assert wide(values, "absent", ["a"]).empty
