@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refblend.study import cli_m3
+from refblend.study import cli_m2, cli_m3
 
 if TYPE_CHECKING:
     from refblend.study.plan import StudyPlan
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="Derive the grid, collect runs, write tables, figures and reports.", no_args_is_help=True
 )
+cli_m2.register(app)
 cli_m3.register(app)
 
 Folder = Annotated[Path, typer.Option(help="Folder written by `refblend study collect`.")]

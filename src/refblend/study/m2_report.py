@@ -9,7 +9,7 @@ from typing import Any
 import jinja2
 import pandas as pd
 
-from refblend.files import atomic_path, read_json, write_json, write_text
+from refblend.files import atomic_path, write_json, write_text
 from refblend.study.figures import commit_text
 from refblend.study.m2_best import BEST_MEASURES
 from refblend.study.m2_costs import label
@@ -60,8 +60,7 @@ def write_m2(study: M2Study, out: str | Path) -> None:
     tables = m2_tables(study)
     for name, frame in tables.items():
         write_table(frame, name, out / "tables")
-    write_m2_figures(study, tables, out / "figures")
-    captions = read_json(out / "figures" / "captions.json")
+    captions = write_m2_figures(study, tables, out)
     write_text(out / "report.md", render(study, tables, captions))
     write_json(out / "metrics.json", headline_numbers(study, tables))
     for name, frame in plot_data_of(study, tables).items():
@@ -80,7 +79,8 @@ def render(study: M2Study, tables: Tables, captions: Mapping[str, str]) -> str:
     template = resources.files("refblend.study").joinpath("templates", "m2.md.j2")
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
     sections = sections_of(study, tables, captions)
-    placed = {name for section in sections for name in section.figures}
+    weights = [name for name in captions if section_of(name) == "weight"]
+    placed = {name for section in sections for name in section.figures} | set(weights)
     runs, finished = study.collected.runs, len(study.collected.finished)
     counts = sorted({len(study.seeds(name)) for name in study.experiments})
     rules = surprises(study, tables)
@@ -95,6 +95,7 @@ def render(study: M2Study, tables: Tables, captions: Mapping[str, str]) -> str:
         best=best_rows(tables),
         found=[rule for rule in rules if rule.found],
         silent=[rule.rule for rule in rules if not rule.found],
+        weight_figures=weights,
         other_figures=[name for name in captions if name not in placed],
         arms=arm_rows(study),
         incidents=incident_totals(study.collected),
@@ -161,9 +162,14 @@ def contrast_tables(tables: Tables) -> dict[str, str]:
 
 
 def section_of(figure: str) -> str:
-    """The experiment that a figure's name begins with, e.g. ``A_forest``; empty for none."""
-    first = figure.partition("_")[0].upper()
-    return first if first in ("A", "B", "C", "D", "E", "F", "G", "H") else ""
+    """The section that shows a figure: ``weight``, or the first experiment of its name's first word.
+
+    A figure of several experiments, ``BCGH_forest``, stands with the first; empty for others.
+    """
+    first, _, rest = figure.partition("_")
+    if rest.startswith("weight"):
+        return "weight"
+    return first[0] if first and set(first) <= set("ABCDEFGH") else ""
 
 
 def paragraphs(tables: Tables, name: str) -> tuple[str, ...]:
