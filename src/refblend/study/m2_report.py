@@ -60,7 +60,7 @@ def write_m2(study: M2Study, out: str | Path) -> None:
     tables = m2_tables(study)
     for name, frame in tables.items():
         write_table(frame, name, out / "tables")
-    captions = write_m2_figures(study, tables, out)
+    captions = write_m2_figures(study, tables, out / "figures")
     write_text(out / "report.md", render(study, tables, captions))
     write_json(out / "metrics.json", headline_numbers(study, tables))
     for name, frame in plot_data_of(study, tables).items():
@@ -162,7 +162,7 @@ def contrast_tables(tables: Tables) -> dict[str, str]:
 
 
 def section_of(figure: str) -> str:
-    """The section that shows a figure: ``weight``, or the first experiment of its name's first word.
+    """The section that shows a figure: ``weight``, or its name's first experiment.
 
     A figure of several experiments, ``BCGH_forest``, stands with the first; empty for others.
     """
