@@ -19,7 +19,7 @@ include: "workflow/rules/report.smk"
 rule all:
     default_target: True
     input:
-        milestone_targets("m1", config["scale"]),
+        study_targets(config["scale"]),
 
 
 # Data, models and their quality, for any later milestone.
@@ -40,14 +40,19 @@ rule m1:
         milestone_targets("m1", config["scale"]),
 
 
-# M2: experiments A to H.
+# M2: the ablations, experiments A to H.
 rule m2:
     input:
         milestone_targets("m2", config["scale"]),
 
 
-# The same chain at its smallest scale, as run in CI.
+# M3: the recommended configuration, confirmed on fresh seeds, and the guards.
+rule m3:
+    input:
+        milestone_targets("m3", config["scale"]),
+
+
+# The whole study at its smallest scale, as run in CI.
 rule smoke:
     input:
-        milestone_targets("m1", "smoke"),
-        scoring_targets("smoke"),
+        study_targets("smoke"),

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from refblend.study import layout
 from refblend.study.grid import build_grid
 from refblend.study.spec import WorkflowConfig, json_schemas
 
@@ -126,7 +127,9 @@ def test_what_measures_resources_takes_all_cores(project: Path) -> None:
 def test_smoke_needs_no_configuration(project: Path) -> None:
     done = snakemake(project, "smoke", "-n", "--quiet", "rules")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert job_counts(done.stdout + done.stderr)["train"] == 2
+    counts = job_counts(done.stdout + done.stderr)
+    assert counts["train"] >= 15, "all milestones"
+    assert {"m1_report", "m2_report", "m3_report", "guards", "robustness"} <= set(counts)
 
 
 def test_scoring_measures_every_judge_and_trains_no_actor(project: Path) -> None:
@@ -189,6 +192,31 @@ def test_wrong_parameters_stop_before_any_work(
     done = snakemake(project, "m1", "-n")
     assert done.returncode != 0
     assert message in done.stdout + done.stderr
+
+
+def test_captions_and_names_agree() -> None:
+    folder = ROOT / "workflow" / "report"
+    for part, names in (("m2", layout.M2_FIGURES), ("m3", layout.M3_FIGURES)):
+        assert {path.stem for path in (folder / part).glob("*.rst")} == set(names)
+
+
+@pytest.mark.slow
+def test_the_smoke_study_writes_every_milestone_and_one_report(project: Path) -> None:
+    """All rules with the real study commands on synthetic runs, then Snakemake's report."""
+    done = snakemake(project, "smoke", "--cores", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = project / "results" / "smoke"
+    for name in ("m1/checks.json", "m2/checks.json", "m3/checks.json", "m3/guards.json"):
+        assert (results / name).exists()
+    arms = build_grid(["M1", *"ABCEFGH", "M3"], "smoke", ROOT / "params").arm
+    assert {line.split("/")[0] for line in trained(project)} == set(arms)
+    assert "Nothing to be done" in snakemake(project, "smoke").stderr
+    target = "results/smoke/report.html"
+    done = snakemake(project, "smoke", "--report", target)
+    assert done.returncode == 0, done.stdout + done.stderr
+    page = (project / target).read_text()
+    for category in ("M1 stability", "M2 ablations", "M3 recommendation", "Reference scoring"):
+        assert category in page
 
 
 @pytest.mark.slow

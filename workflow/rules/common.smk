@@ -289,12 +289,37 @@ def prepare_targets(scale):
     return [f"data/{scale}/{name}.parquet" for name in names] + quality_files(scale)
 
 
+def scoring_report(scale):
+    """Experiment D's report, which M2 reads; a scale with the users' judges has none."""
+    return scoring_targets(scale) if scale in EMBEDDED else []
+
+
+def option(name, reports, file=""):
+    """`name FOLDER/file` of a report's folder, or nothing without a report."""
+    return [name, str(Path(reports[0]).parent / file)] if reports else []
+
+
+def tolerated():
+    """`kind=number` of every incident that a milestone tolerates."""
+    return [f"{kind}={count}" for kind, count in sorted(config["checks"].items())]
+
+
+def experiment_labels(kind, name):
+    """Labels in Snakemake's report: names that begin with experiments, e.g. `BC_levels`."""
+    head, _, rest = name.partition("_")
+    if rest and head.isupper():
+        return {"experiment": ", ".join(head), kind: rest.replace("_", " ")}
+    return {"experiment": "all", kind: name.replace("_", " ")}
+
+
 def milestone_targets(milestone, scale):
     """What a milestone's target asks for; the checks come last, after the report is written."""
-    if milestone == "m2":
-        scoring = scoring_targets(scale) if scale in EMBEDDED else []
-        return [
-            f"runs/{scale}/_collected/m2/{name}" for name in layout.COLLECTED
-        ] + scoring
     root = f"results/{scale}/{milestone}"
-    return [f"{root}/report.md", f"{root}/checks.json"]
+    guards = [f"{root}/guards.json"] if milestone == "m3" else []
+    return [f"{root}/report.md", f"{root}/checks.json", *guards]
+
+
+def study_targets(scale):
+    """All milestones of a scale, and the scoring where the judges are ours."""
+    milestones = [milestone_targets(name, scale) for name in config["studies"]]
+    return sum(milestones, []) + scoring_report(scale)

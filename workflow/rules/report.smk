@@ -55,12 +55,16 @@ rule m1_tables:
         quality=lambda wildcards: quality_files(wildcards.scale),
         experiment="params/study/M1.yaml",
     output:
-        report(
-            expand("results/{{scale}}/m1/tables/{name}.csv", name=layout.M1_TABLES),
-            caption="../report/table.rst",
-            category="M1 stability",
-            subcategory="tables",
-        ),
+        *[
+            report(
+                f"results/{{scale}}/m1/tables/{name}.csv",
+                caption="../report/table.rst",
+                category="M1 stability",
+                subcategory="tables",
+                labels={"experiment": "M1", "table": name.replace("_", " ")},
+            )
+            for name in layout.M1_TABLES
+        ],
         markdown=expand("results/{{scale}}/m1/tables/{name}.md", name=layout.M1_TABLES),
     log:
         "logs/{scale}/m1/tables.log",
@@ -91,7 +95,7 @@ rule m1_figures:
                 caption=f"../report/{name}.rst",
                 category="M1 stability",
                 subcategory="figures",
-                labels={"figure": name.replace("_", " ")},
+                labels={"experiment": "M1", "figure": name.replace("_", " ")},
             )
             for name in layout.M1_FIGURES
         ],
@@ -128,6 +132,7 @@ rule m1_report:
             caption="../report/report.rst",
             category="M1 stability",
             subcategory="report",
+            labels={"experiment": "M1", "text": "report"},
         ),
         metrics="results/{scale}/m1/metrics.json",
         plots=expand("results/{{scale}}/m1/plots/{name}.csv", name=layout.PLOT_DATA),
@@ -145,6 +150,197 @@ rule m1_report:
     shell:
         "refblend study report --collected {params.collected:q} --experiment {input.experiment:q}"
         " --scale {wildcards.scale:q} --grid {input.grid:q} --out {params.out:q} > {log:q} 2>&1"
+
+
+# M2: all experiments together; D is the target `scoring`.
+rule m2_report:
+    input:
+        sources("study"),
+        collected=expand("runs/{{scale}}/_collected/m2/{name}", name=layout.COLLECTED),
+        scoring=lambda wildcards: scoring_report(wildcards.scale),
+        params=lambda wildcards: study_grid.config_files(wildcards.scale),
+        experiments=[f"params/study/{name}.yaml" for name in config["studies"]["m2"]],
+        template="src/refblend/study/templates/m2.md.j2",
+    output:
+        *[
+            report(
+                f"results/{{scale}}/m2/tables/{name}.csv",
+                caption="../report/m2_table.rst",
+                category="M2 ablations",
+                subcategory="tables",
+                labels=experiment_labels("table", name),
+            )
+            for name in layout.M2_TABLES
+        ],
+        expand(
+            "results/{{scale}}/m2/tables/{name}.{kind}",
+            name=layout.M2_TABLES,
+            kind=["md", "tex"],
+        ),
+        *[
+            report(
+                f"results/{{scale}}/m2/figures/{name}.svg",
+                caption=f"../report/m2/{name}.rst",
+                category="M2 ablations",
+                subcategory="figures",
+                labels=experiment_labels("figure", name),
+            )
+            for name in layout.M2_FIGURES
+        ],
+        expand("results/{{scale}}/m2/figures/{name}.png", name=layout.M2_FIGURES),
+        "results/{scale}/m2/figures/captions.json",
+        expand("results/{{scale}}/m2/plots/{name}.csv", name=layout.M2_PLOT_DATA),
+        markdown=report(
+            "results/{scale}/m2/report.md",
+            caption="../report/m2_report.rst",
+            category="M2 ablations",
+            subcategory="report",
+            labels={"experiment": "all", "text": "report"},
+        ),
+        metrics="results/{scale}/m2/metrics.json",
+    log:
+        "logs/{scale}/m2/report.log",
+    benchmark:
+        "logs/{scale}/m2/report.benchmark.tsv"
+    conda:
+        "../envs/refblend.yaml"
+    params:
+        collected=lambda wildcards, input: Path(input.collected[0]).parent,
+        scoring=lambda wildcards, input: option("--scoring", input.scoring),
+        out=subpath(output.markdown, parent=True),
+    message:
+        "Report of M2: results/{wildcards.scale}/m2/report.md"
+    shell:
+        "refblend study m2 --collected {params.collected:q} --scale {wildcards.scale:q}"
+        " --params params {params.scoring:q} --out {params.out:q} > {log:q} 2>&1"
+
+
+# What M2's runs recommend, by the rule that its header and its record state.
+rule recommend:
+    input:
+        sources("study"),
+        collected=expand("runs/{{scale}}/_collected/m2/{name}", name=layout.COLLECTED),
+        scoring=lambda wildcards: scoring_report(wildcards.scale),
+        params=lambda wildcards: study_grid.config_files(wildcards.scale),
+        experiments=[f"params/study/{name}.yaml" for name in config["studies"]["m2"]],
+    output:
+        overlay=report(
+            "results/{scale}/m3/recommended.yaml",
+            caption="../report/recommended.rst",
+            category="M3 recommendation",
+            subcategory="report",
+            labels={"experiment": "M3", "text": "recommended configuration"},
+        ),
+        record="results/{scale}/m3/recommended.json",
+    log:
+        "logs/{scale}/m3/recommend.log",
+    benchmark:
+        "logs/{scale}/m3/recommend.benchmark.tsv"
+    conda:
+        "../envs/refblend.yaml"
+    params:
+        collected=lambda wildcards, input: Path(input.collected[0]).parent,
+        attacks=lambda wildcards, input: option(
+            "--attacks", input.scoring, "tables/attacks.csv"
+        ),
+    message:
+        "Recommend a configuration: {output.overlay}"
+    shell:
+        "refblend study recommend --collected {params.collected:q} --scale {wildcards.scale:q}"
+        " --params params {params.attacks:q} --out {output.overlay:q} > {log:q} 2>&1"
+
+
+rule m3_report:
+    input:
+        sources("study"),
+        collected=expand("runs/{{scale}}/_collected/m3/{name}", name=layout.COLLECTED),
+        m2="results/{scale}/m2/report.md",
+        recommended="results/{scale}/m3/recommended.yaml",
+        record="results/{scale}/m3/recommended.json",
+        params=lambda wildcards: study_grid.config_files(wildcards.scale),
+        experiments=[f"params/study/{name}.yaml" for name in config["studies"]["m3"]],
+        template="src/refblend/study/templates/m3.md.j2",
+    output:
+        *[
+            report(
+                f"results/{{scale}}/m3/tables/{name}.csv",
+                caption="../report/m3_table.rst",
+                category="M3 recommendation",
+                subcategory="tables",
+                labels={"experiment": "M3", "table": name.replace("_", " ")},
+            )
+            for name in layout.M3_TABLES
+        ],
+        expand(
+            "results/{{scale}}/m3/tables/{name}.{kind}",
+            name=layout.M3_TABLES,
+            kind=["md", "tex"],
+        ),
+        *[
+            report(
+                f"results/{{scale}}/m3/figures/{name}.svg",
+                caption=f"../report/m3/{name}.rst",
+                category="M3 recommendation",
+                subcategory="figures",
+                labels={"experiment": "M3", "figure": name.replace("_", " ")},
+            )
+            for name in layout.M3_FIGURES
+        ],
+        expand("results/{{scale}}/m3/figures/{name}.png", name=layout.M3_FIGURES),
+        "results/{scale}/m3/figures/captions.json",
+        expand("results/{{scale}}/m3/plots/{name}.csv", name=layout.PLOT_DATA),
+        markdown=report(
+            "results/{scale}/m3/report.md",
+            caption="../report/m3_report.rst",
+            category="M3 recommendation",
+            subcategory="report",
+            labels={"experiment": "M3", "text": "report"},
+        ),
+        metrics="results/{scale}/m3/metrics.json",
+    log:
+        "logs/{scale}/m3/report.log",
+    benchmark:
+        "logs/{scale}/m3/report.benchmark.tsv"
+    conda:
+        "../envs/refblend.yaml"
+    params:
+        collected=lambda wildcards, input: Path(input.collected[0]).parent,
+        m2=subpath(input.m2, parent=True),
+        out=subpath(output.markdown, parent=True),
+    message:
+        "Report of M3: results/{wildcards.scale}/m3/report.md"
+    shell:
+        "refblend study m3 --collected {params.collected:q} --m2 {params.m2:q}"
+        " --scale {wildcards.scale:q} --params params --recommended {input.recommended:q}"
+        " --out {params.out:q} > {log:q} 2>&1"
+
+
+# Last, as `checks`: fails when the recommended configuration is no longer safe to use.
+rule guards:
+    input:
+        sources("study"),
+        collected=expand("runs/{{scale}}/_collected/m3/{name}", name=layout.COLLECTED),
+        recommended="results/{scale}/m3/recommended.yaml",
+        report="results/{scale}/m3/report.md",
+    output:
+        "results/{scale}/m3/guards.json",
+    log:
+        "logs/{scale}/m3/guards.log",
+    benchmark:
+        "logs/{scale}/m3/guards.benchmark.tsv"
+    conda:
+        "../envs/refblend.yaml"
+    params:
+        collected=lambda wildcards, input: Path(input.collected[0]).parent,
+        tolerated=lambda wildcards: [
+            word for text in tolerated() for word in ("--tolerated", text)
+        ],
+    message:
+        "Guards of M3"
+    shell:
+        "refblend study guard --collected {params.collected:q}"
+        " --recommended {input.recommended:q} --out {output:q} {params.tolerated:q}"
+        " 2>&1 | tee {log:q}"
 
 
 # Last and after the report: the target fails when a run failed or incidents exceed what
@@ -166,9 +362,7 @@ rule checks:
         "../envs/refblend.yaml"
     params:
         collected=lambda wildcards, input: Path(input.collected[0]).parent,
-        tolerated=lambda wildcards: [
-            f"{name}={count}" for name, count in sorted(config["checks"].items())
-        ],
+        tolerated=lambda wildcards: tolerated(),
     message:
         "Check runs and incidents of {wildcards.milestone}"
     shell:

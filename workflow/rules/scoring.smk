@@ -95,16 +95,18 @@ rule scoring_report:
             caption="../report/scoring_report.rst",
             category="Reference scoring",
             subcategory="report",
+            labels={"experiment": "D", "text": "report"},
         ),
-        tables=report(
-            expand(
-                "results/{{scale}}/scoring/tables/{name}.csv",
-                name=layout.SCORING_TABLES,
-            ),
-            caption="../report/scoring_table.rst",
-            category="Reference scoring",
-            subcategory="tables",
-        ),
+        tables=[
+            report(
+                f"results/{{scale}}/scoring/tables/{name}.csv",
+                caption="../report/scoring_table.rst",
+                category="Reference scoring",
+                subcategory="tables",
+                labels={"experiment": "D", "table": name.replace("_", " ")},
+            )
+            for name in layout.SCORING_TABLES
+        ],
         table_texts=expand(
             "results/{{scale}}/scoring/tables/{name}.md", name=layout.SCORING_TABLES
         ),
@@ -114,7 +116,7 @@ rule scoring_report:
                 caption=f"../report/scoring_{name}.rst",
                 category="Reference scoring",
                 subcategory="figures",
-                labels={"figure": name.replace("_", " ")},
+                labels={"experiment": "D", "figure": name.replace("_", " ")},
             )
             for name in layout.SCORING_FIGURES
         ],

@@ -28,6 +28,9 @@ M1_FIGURES = (
 PLOT_DATA = ("val_accuracy", "weight_entropy")
 """Small CSV files for ``dvc plots``: ``plots/<name>.csv``."""
 
+M2_PLOT_DATA = (*PLOT_DATA, "levels")
+"""Those of M2."""
+
 COLLECTED = ("runs.csv", "metrics.parquet", "responses.parquet")
 """Files that ``refblend study collect`` writes."""
 
@@ -80,10 +83,31 @@ M2_TABLES = (
 )
 """Tables of M2; each is written as ``tables/<name>.csv``, ``.md`` and ``.tex``."""
 
-
-def run_dir(scale: str, arm: str, seed: str | int, root: str | Path = "runs") -> Path:
-    """``runs/<scale>/<arm>/seed_<k>``."""
-    return Path(root) / scale / arm / f"seed_{seed}"
+M2_FIGURES = (
+    "A_forest",
+    "A_learning_per_token",
+    "A_learning_terminal",
+    "A_time_per_token",
+    "A_time_terminal",
+    "A_weight_functions",
+    "A_weight_steps",
+    "A_weight_entropy",
+    "A_weight_correlation",
+    "B_sensitivity",
+    "B_learning",
+    "C_sensitivity",
+    "C_learning",
+    "BCGH_forest",
+    "D_score_coverage",
+    "E_lengths",
+    "F_placement",
+    "G_placement",
+    "G_reward_length",
+    "H_learning",
+    "H_judges",
+    "H_judge_quality",
+)
+"""Figures of M2, each after its experiments; ``figures/<name>.svg`` and ``figures/<name>.png``."""
 
 M3_TABLES = (
     "confirmation",
@@ -100,3 +124,8 @@ M3_TABLES = (
 
 M3_FIGURES = ("confirmation_forest", "learning_curves", "candidates", "weight_entropy")
 """Figures of M3; each is written as ``figures/<name>.svg`` and ``figures/<name>.png``."""
+
+
+def run_dir(scale: str, arm: str, seed: str | int, root: str | Path = "runs") -> Path:
+    """``runs/<scale>/<arm>/seed_<k>``."""
+    return Path(root) / scale / arm / f"seed_{seed}"
