@@ -241,6 +241,23 @@ def test_evidence_says_when_nothing_can_be_told_apart() -> None:
     assert "not distinguishable from off" in chosen.evidence
 
 
+def test_equal_differences_are_no_evidence() -> None:
+    runs = collected({"off": flat(0.25, 0.5, 0.375), "linear": flat(0.5, 0.75, 0.625)})
+    chosen = recommend(runs, "cpu", PARAMS)
+    assert (chosen.arm, chosen.level) == ("linear", "none")
+
+
+def test_evidence_before_and_after_the_correction_for_the_choice() -> None:
+    """The same differences among one candidate and among six."""
+    gains = (0.030, 0.050, 0.047)
+    best = {"off": flat(0.4, 0.4, 0.4), "linear": flat(*(0.4 + gain for gain in gains))}
+    assert recommend(collected(best), "cpu", PARAMS).level == "clear"
+    others = ("cosine", "exp", "constant", "inverse", "schedule")
+    many = recommend(collected(best | {arm: flat(0.4, 0.4, 0.4) for arm in others}), "cpu", PARAMS)
+    assert (many.arm, many.level) == ("linear", "weak")
+    assert "only before correction" in many.evidence
+
+
 def attacks(*rows: tuple[str, float, float, float]) -> pd.DataFrame:
     """Rows (name, lift, low, valid rate) over answers with a mean score of 0.1."""
     frame = pd.DataFrame(rows, columns=["attack", "lift", "low", "valid_rate"])

@@ -29,9 +29,9 @@ from refblend.config.root import RefblendConfig
 from refblend.errors import StudyError
 from refblend.seeding import derive_generator
 from refblend.study.collect import Collected
-from refblend.study.figures import commit_text
 from refblend.study.m3_candidates import Candidate, Pool, late_accuracy, read_pool
 from refblend.study.m3_on_failure import OnFailure, choose_on_failure, with_on_failure
+from refblend.study.plots_common import commit_text
 from refblend.study.statistics import (
     Interval,
     bootstrap_interval,
@@ -223,8 +223,11 @@ def evidence_level(bootstrap: Interval, student: Interval, corrected: Interval) 
     """How far a paired difference to the baseline can be told from 0.
 
     ``clear``: both 95 % intervals and Student's at 1 − 0.05/k for k candidates exclude 0; ``weak``:
-    the two at 95 % do, but not after the correction for choosing among k; ``none`` otherwise.
+    the two at 95 % do, but not after the correction for choosing among k; ``none`` otherwise, also
+    where all differences are equal: an interval without width claims more than a few seeds can.
     """
+    if not student.high - student.low > EXACT:
+        return "none"
     if not (bootstrap.excludes_zero and student.excludes_zero):
         return "none"
     return "clear" if corrected.excludes_zero else "weak"
