@@ -79,6 +79,7 @@ def complete_seeds(values: pd.DataFrame) -> tuple[pd.DataFrame, tuple]:
 
     Returns:
         The rows without NaN, after columns without any value are taken out; and those columns.
+        Where no column has a value there are no rows either.
 
     Raises:
         ValueError: a seed or an arm stands twice.
@@ -86,7 +87,8 @@ def complete_seeds(values: pd.DataFrame) -> tuple[pd.DataFrame, tuple]:
     if not (values.index.is_unique and values.columns.is_unique):
         raise ValueError("every seed must be one row and every arm one column")
     without = tuple(values.columns[values.isna().all()])
-    return values.drop(columns=list(without)).dropna(), without
+    complete = values.drop(columns=list(without)).dropna()
+    return complete if len(complete.columns) else complete.iloc[:0], without
 
 
 def bootstrap_interval(

@@ -1,0 +1,240 @@
+"""M2's tables of levels, placement, best arms, costs, stability and correlations."""
+
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from refblend.errors import StudyError
+from refblend.study.comparisons import best_configuration
+from refblend.study.layout import M2_TABLES
+from refblend.study.m2_best import best_per_metric
+from refblend.study.m2_costs import cost_table, hidden_judge_time, scoring_table
+from refblend.study.m2_levels import knee_and_pivot, level_means, placement_rule
+from refblend.study.m2_runs import correlation_summary, per_seed, run_correlations, stability_by_arm
+from refblend.study.m2_study import M2Study
+from refblend.study.m2_tables import m2_tables
+from refblend.study.run_measures import MEASURES, run_measures
+from refblend.study.thresholds import Knee, Pivot, find_knee, find_pivot, not_identifiable
+
+SPEC = importlib.util.spec_from_file_location("m2_frames", Path(__file__).with_name("m2_frames.py"))
+assert SPEC is not None
+assert SPEC.loader is not None
+FRAMES = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(FRAMES)
+
+
+def part_of(names: str, scale: str = "cpu", **options: object) -> M2Study:
+    """A study of some experiments only."""
+    chosen = {name: spec for name, spec in FRAMES.specs().items() if name in names}
+    return FRAMES.study(scale, experiments=chosen, **options)
+
+
+def with_metrics(study: M2Study, metrics: pd.DataFrame) -> M2Study:
+    collected = replace(study.collected, metrics=metrics)
+    return replace(study, collected=collected, values=run_measures(collected))
+
+
+def greedy(study: M2Study, arm: str) -> pd.Series:
+    """Test accuracy, read past all code that is tested."""
+    metrics = study.collected.metrics
+    part = metrics[(metrics.arm == arm) & (metrics.metric == "test/greedy")]
+    return part.set_index("seed")["value"].sort_index()
+
+
+def test_smoke_has_every_table_with_the_runs_that_failed() -> None:
+    study = FRAMES.study("smoke", {"linear": -0.1}, {("cosine", 1)})
+    tables = m2_tables(study)
+    assert tuple(sorted(tables)) == tuple(sorted(M2_TABLES))
+    whole = tables["per_seed"]
+    assert len(whole) == len(study.collected.runs)
+    assert set(MEASURES) <= set(whole)
+    failed = whole[(whole.arm == "cosine") & (whole.seed == 1)].iloc[0]
+    assert (failed.status, failed.reason, failed.experiments) == ("failed", "worker died", "A")
+    assert pd.isna(failed.test_greedy)
+    assert tables["not_finished"][["arm", "seed"]].to_numpy().tolist() == [["cosine", 1]]
+    shown = tables["A_main"].set_index("arm")
+    assert shown.loc["cosine", "n"] == "1 of 2"
+    assert "one pair: no interval of the difference" in shown.loc["cosine", "note"]
+    assert set(tables["A_summary"].arm) == set(study.arms("A"))  # arms_at leaves the others out
+    levels = tables["BC_knee_pivot"]
+    assert not levels.identifiable.any()
+    assert set(levels.why_not) == {"2 levels with runs; 3 are needed"}
+    for name, frame in tables.items():
+        if name.endswith("_main"):
+            assert not frame.isin([np.nan]).to_numpy().any(), name
+
+
+def test_nothing_ran() -> None:
+    names = FRAMES.specs()
+    runs = {(arm, seed) for spec in names.values() for arm in spec.arms for seed in range(1, 6)}
+    tables = m2_tables(FRAMES.study("smoke", missing=runs))
+    assert tables["A_summary"].empty
+    assert len(tables["per_seed"]) == len(tables["not_finished"]) > 0
+    assert tables["best_per_metric"].empty
+
+
+def test_knee_and_pivot_of_stated_effects() -> None:
+    effects = {"linear_terminal": 0.2, "linear_terminal_w02": 0.2, "linear_terminal_w04": 0.1}
+    effects |= {"linear_terminal_t06": -0.1, "linear_terminal_t08": -0.1}
+    effects |= {"linear_terminal_t12": 0.1}
+    study = part_of("BC", effects=effects)
+    table = knee_and_pivot(study).set_index(["rule", "measure"])
+    knee = table.loc[("knee", "test_greedy")]
+    assert knee.levels == "0.1, 0.2, 0.3, 0.4"
+    # 0.3 and 0.2 differ by noise alone: the smaller one within one standard error is the knee
+    gap = greedy(study, "linear_terminal") - greedy(study, "linear_terminal_w02")
+    best_is_02 = gap.mean() < 0
+    within = abs(gap.mean()) <= stats.sem(gap)
+    assert knee.chosen == (0.2 if best_is_02 or within else 0.3)
+    assert knee.identifiable
+    assert 0.2 <= knee.low <= knee.chosen <= knee.high <= 0.3
+    pivot = table.loc[("pivot", "test_greedy")]
+    assert (pivot.chosen, pivot.sign_changes, pivot.identifiable) == (0.8, 1, True)
+    means = level_means(study).set_index(["measure", "arm"])
+    row = means.loc[("test_greedy", "linear_terminal_t06")]
+    difference = greedy(study, "linear_terminal_t06") - greedy(study, "off")
+    interval = stats.ttest_1samp(difference, 0).confidence_interval()
+    assert row.level == 0.6
+    assert (row["diff"], row.diff_low, row.diff_high) == pytest.approx(
+        (difference.mean(), interval.low, interval.high)
+    )
+
+
+def test_interval_of_a_choice_and_when_it_is_not_identifiable() -> None:
+    levels = [1.0, 2.0, 3.0, 4.0]
+    shares = {2.0: 0.9, 1.0: 0.06, 3.0: 0.04}
+    knee = Knee(2.0, 3, shares, (), 2.0)
+    assert knee.interval() == (1.0, 3.0)
+    assert knee.interval(0.9) == (1.0, 2.0)  # tails of 5 %: 6 % lie at 1, only 4 % above 2
+    assert not not_identifiable(knee, levels)
+    assert "whole range" in not_identifiable(Knee(2.0, 3, shares, (4.0,), 2.0), levels)
+    assert "2 levels" in not_identifiable(Knee(2.0, 3, shares, (3.0, 4.0), 2.0), levels)
+    assert "1 seeds" in not_identifiable(Knee(None, 1, {}, (), 2.0), levels)
+    unsure = Pivot(2.0, 3, {2.0: 0.8, None: 0.2}, (), 1)
+    assert unsure.interval() is None
+    assert not_identifiable(unsure, levels) == "20% of the resamples choose no level"
+    assert "changes its sign 2 times" in not_identifiable(Pivot(2.0, 3, {2.0: 1.0}, (), 2), levels)
+    assert "does not change" in not_identifiable(Pivot(None, 3, {None: 1.0}, (), 0), levels)
+
+
+def test_placement_rule_says_under_which_placement_the_others_ran() -> None:
+    table = placement_rule(part_of("BG", effects={"linear_terminal": 0.3, "gae_linear_mean": 0.3}))
+    grpo = table[table.estimator == "grpo"].set_index("placement")
+    assert grpo.index[grpo.best].tolist() == ["terminal"]
+    assert grpo.swept.to_dict() == {"per_token": False, "terminal": True, "per_token_mean": False}
+    assert grpo.distinguishable.fillna(False).to_dict() == {
+        "per_token": True,
+        "terminal": False,
+        "per_token_mean": True,
+    }
+    gae = table[table.estimator == "gae"].set_index("placement")
+    assert gae.index[gae.best].tolist() == ["per_token_mean"]
+
+
+def test_best_per_metric_names_what_it_cannot_tell_apart() -> None:
+    study = part_of("B", effects={"linear_terminal": 0.3, "linear": -0.3})
+    table = best_per_metric(study).set_index(["scope", "measure"])
+    row = table.loc[("all", "test_greedy")]
+    assert (row.best, row.n, row.arms) == ("linear_terminal", 3, 6)
+    assert row["mean"] == pytest.approx(greedy(study, "linear_terminal").mean())
+    assert row.share_best == 1.0
+    spikes = table.loc[("all", "loss_spikes")]
+    assert (spikes.best, spikes.tied, spikes.n_not_distinguishable) == ("off", 5, 5)
+    assert "step_seconds" not in table.index.get_level_values("measure")
+
+
+def test_hidden_judge_time_by_hand() -> None:
+    study = part_of("F")
+    metrics = study.collected.metrics.copy()
+    faster = (metrics.arm == "shared_overlapped") & (metrics.metric == "perf/time_per_step")
+    metrics.loc[faster, "value"] -= 1.0
+    study = with_metrics(study, metrics)
+    table = hidden_judge_time(study).set_index(["pool", "seed"])
+    for seed in (1, 2, 3):
+        judge = 2.0 + 0.01 * seed
+        assert table.loc[("global_pool", seed), "hidden"] == pytest.approx(1.0 / judge)
+        assert table.loc[("judge_pool", seed), "hidden"] == pytest.approx(0.0)
+    costs = cost_table(study, "F")
+    row = costs[(costs.arm == "shared_overlapped") & (costs.measure == "step_seconds")].iloc[0]
+    assert (row.pool, row.overlap) == ("global_pool", True)
+    assert row["diff"] == pytest.approx(-1.0)
+
+
+def test_costs_leave_the_first_step_out_and_name_the_lengths() -> None:
+    table = cost_table(part_of("E"), "E").set_index(["measure", "arm"])
+    row = table.loc[("step_seconds", "len320_ctx1024")]
+    assert (row.length, row.max_model_len) == (320, 1024)
+    assert row["mean"] == pytest.approx(6.2)  # 10 s more in every first step
+    assert table.loc[("memory_gb", "len256_ctx2048"), "mean"] == pytest.approx(4.04)
+
+
+def test_correlations_against_scipy() -> None:
+    study = part_of("B")
+    metrics = study.collected.metrics.copy()
+    rng = np.random.default_rng(0)
+    name = "actor/ref_quality/weight"
+    noisy = (metrics.arm == "linear") & (metrics.metric == name)
+    metrics.loc[noisy, "value"] = rng.uniform(size=noisy.sum())
+    flat = (metrics.arm == "linear_terminal") & (metrics.metric == name)
+    metrics.loc[flat, "value"] = 0.3
+    study = with_metrics(study, metrics)
+    runs = run_correlations(study)
+    row = runs[(runs.arm == "linear") & (runs.seed == 2) & (runs.y == "avg_entropy")].iloc[0]
+    mine = metrics[(metrics.arm == "linear") & (metrics.seed == 2)]
+    by_step = mine.pivot(index="step", columns="metric", values="value").dropna(subset=name)
+    expected = stats.spearmanr(by_step[name], by_step["actor/ref_quality/avg_entropy"]).statistic
+    assert (row.points, row.rho) == (20, pytest.approx(expected))
+
+    table = correlation_summary(study, runs).set_index(["arm", "x", "y"])
+    rhos = runs[(runs.arm == "linear") & (runs.x == "weight") & (runs.y == "avg_entropy")].rho
+    found = table.loc[("linear", "weight", "avg_entropy")]
+    interval = stats.ttest_1samp(rhos, 0).confidence_interval()
+    assert found["mean"] == pytest.approx(rhos.mean())
+    assert found.low == pytest.approx(max(-1, interval.low))
+    constant = table.loc[("linear_terminal", "weight", "avg_entropy")]
+    assert (constant.n, constant.note) == (0, "weight is constant")
+    assert ("off", "weight", "avg_entropy") not in table.index
+
+
+def test_stability_counts_runs_that_failed_and_collapse() -> None:
+    study = part_of("B", missing={("linear", 1)})
+    metrics = study.collected.metrics.copy()
+    low = (metrics.arm == "linear") & (metrics.metric == "actor/ref_quality/avg_entropy")
+    metrics.loc[low & (metrics.seed == 2) & (metrics.step > 5), "value"] = 0.01
+    table = stability_by_arm(with_metrics(study, metrics)).set_index("arm")
+    assert (table.loc["linear", "runs"], table.loc["linear", "finished"]) == (3, 2)
+    assert table.loc["linear", "collapsed_runs"] == 1
+    assert table.loc["off", "collapsed_runs"] == 0
+    assert table.loc["linear_terminal", "judge_invalid"] == 60
+
+
+def test_measures_of_a_run_are_in_its_row() -> None:
+    study = part_of("B")
+    table = per_seed(study).set_index(["arm", "seed"])
+    assert table.loc[("linear", 2), "test_greedy"] == pytest.approx(greedy(study, "linear")[2])
+    assert table.loc[("off", 1)].status == "finished"
+
+
+def test_scoring_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    study = part_of("B")
+    assert scoring_table(study).empty
+    (tmp_path / "tables").mkdir()
+    with pytest.raises(StudyError, match=r"robustness\.csv"):
+        scoring_table(replace(study, scoring=tmp_path))
+    (tmp_path / "tables" / "robustness.csv").write_text("experiment,arm\nD1,few_shot\n")
+    with pytest.raises(StudyError, match="snakemake scoring"):
+        scoring_table(replace(study, scoring=tmp_path))
+
+
+def test_levels_without_any_run_choose_nothing() -> None:
+    empty = pd.DataFrame(np.nan, index=[1, 2, 3], columns=[0.1, 0.2, 0.3])
+    knee = find_knee(empty, np.random.default_rng(0))
+    assert (knee.level, knee.best, knee.n) == (None, None, 0)
+    pivot = find_pivot(empty, pd.Series(0.0, index=[1, 2, 3]), np.random.default_rng(0))
+    assert (pivot.level, pivot.n) == (None, 0)
+    assert best_configuration(empty, np.random.default_rng(0)).arm is None
