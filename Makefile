@@ -9,10 +9,13 @@ BIN := $(VENV)/bin
 LOCK ?= requirements/cpu.lock
 PYTHON ?= python3.11
 CORES ?= all
+SCALE ?= cpu
+# What `make study` makes: all, or e.g. TARGET=m1.
+TARGET ?= all
 # Waiting OpenMP threads must sleep, or busy processes starve one another.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: help env study smoke test test-slow lint bench clean
+.PHONY: help env study report smoke test test-slow lint bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -20,9 +23,13 @@ help: ## list the targets
 env: ## create .venv from requirements/cpu.lock (LOCK=requirements/gpu.lock for CUDA); no-op when unchanged
 	@scripts/make_env.sh $(PYTHON) $(VENV) $(LOCK)
 
-study: env ## train and report milestone M1 at scale cpu
-	$(BIN)/snakemake m1 --cores $(CORES) --workflow-profile workflow/profiles/default
-	@echo "Report: results/cpu/m1/report.md"
+study: env ## all milestones at scale cpu, hours (docs/scale.md); TARGET=m1 for one, SCALE=gpu
+	$(BIN)/snakemake $(TARGET) --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=$(SCALE)
+	@echo "Reports: results/$(SCALE)/*/report.md"
+
+report: env ## tables and figures of a finished study as one HTML file, results/<scale>/report.html
+	$(BIN)/snakemake $(TARGET) --workflow-profile workflow/profiles/default --config scale=$(SCALE) --report results/$(SCALE)/report.html
+	@echo "Open results/$(SCALE)/report.html"
 
 smoke: env ## the same workflow, a few minutes long
 	$(BIN)/snakemake smoke --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=smoke

@@ -261,6 +261,15 @@ def test_common_overrides_belong_to_every_arm(params: Path) -> None:
     assert json.loads(grid[grid.arm == "short"].overrides.iloc[0]) == OFF | common
 
 
+def test_nested_overrides_mean_the_same_and_the_later_wins(params: Path) -> None:
+    """As `dvc exp run -S` writes them."""
+    nested = {"algorithm": {"ref_quality_score": {"max_weight": 0.15}}}
+    write_experiment(params, "A", {"off": OFF, "w": {**ON, "algorithm": nested["algorithm"]}})
+    grid = build_grid(["A"], "cpu", params)
+    overrides = json.loads(grid[grid.arm == "w"].overrides.iloc[0])
+    assert overrides == ON | {"algorithm.ref_quality_score.max_weight": 0.15}
+
+
 def test_the_digest_is_of_the_arm_not_of_the_run(params: Path) -> None:
     digests = [
         configuration_digest(resolve_arm(OFF | change, "cpu", params))

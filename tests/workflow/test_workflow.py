@@ -44,7 +44,7 @@ def snakemake(project: Path, *arguments: str, **variables: str) -> subprocess.Co
         env=environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
 
@@ -198,6 +198,15 @@ def test_captions_and_names_agree() -> None:
     folder = ROOT / "workflow" / "report"
     for part, names in (("m2", layout.M2_FIGURES), ("m3", layout.M3_FIGURES)):
         assert {path.stem for path in (folder / part).glob("*.rst")} == set(names)
+
+
+def test_the_slurm_profile_plans_the_gpu_scale_without_data(project: Path) -> None:
+    profile = "workflow/profiles/slurm"
+    done = snakemake(project, "m3", "-n", "--workflow-profile", profile, "--executor", "local")
+    assert done.returncode == 0, done.stdout + done.stderr
+    grid = build_grid(["A", "B", "C", "E", "F", "G", "H", "M3"], "gpu", ROOT / "params")
+    text = done.stdout + done.stderr
+    assert job_counts(text)["train"] == len(grid[["arm", "seed"]].drop_duplicates())
 
 
 @pytest.mark.slow

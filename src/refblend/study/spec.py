@@ -5,6 +5,7 @@ These models are the one source of the JSON schemas in ``workflow/schemas``
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -105,8 +106,9 @@ class ExperimentSpec(Section):
     arms_at: dict[Scale, list[ArmName]] = Field(default={})
     """Scales with some of the arms only."""
     arms: dict[ArmName, dict[str, Any]]
-    """Each arm's dotted overrides of ``params/ppo.yaml`` (``{scale}`` in a text is filled in). The
-    reserved key ``overlay`` names a configuration file laid over the scale's."""
+    """Each arm's dotted overrides of ``params/ppo.yaml``. In texts ``{scale}`` is filled in;
+    nested mappings mean the same, and what comes later wins. The reserved key ``overlay`` names a
+    configuration file laid over the scale's."""
 
     @field_validator("arms", mode="before")
     @classmethod
@@ -118,6 +120,11 @@ class ExperimentSpec(Section):
                     'value by YAML: put it in quotes, as in "off":'
                 )
         return arms
+
+    @field_validator("arms")
+    @classmethod
+    def _nested_overrides_are_dotted(cls, arms: dict[str, Any]) -> dict[str, Any]:
+        return {name: flatten(overrides) for name, overrides in arms.items()}
 
     @field_validator("arms")
     @classmethod
@@ -182,6 +189,21 @@ class GridRow(Section):
         if not isinstance(json.loads(text), dict):
             raise ValueError("overrides must be a JSON object")
         return text
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as dotted keys.
+
+    >>> flatten({"a.b": 1, "a": {"b": 2, "c": {"d": 3}}})
+    {'a.b': 2, 'a.c.d': 3}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
 
 
 def load_experiment(path: str | Path) -> ExperimentSpec:
