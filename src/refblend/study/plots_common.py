@@ -147,7 +147,10 @@ def vertical_interval(axis: Axes, place: float, low: float, high: float, **style
 
 def no_data(axis: Axes, text: str = "no data") -> None:
     """Say in the panel that there is nothing to show."""
-    axis.text(0.5, 0.5, text, ha="center", va="center", transform=axis.transAxes, color="grey")
+    axis.text(
+        0.5, 0.5, text, ha="center", va="center", transform=axis.transAxes, color="#595959",
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 2.0}, zorder=6,
+    )  # fmt: skip
 
 
 def one_legend(

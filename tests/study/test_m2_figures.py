@@ -1,0 +1,392 @@
+"""Figures of M2 from synthetic studies with noise, responses and gaps; nothing is trained."""
+
+import importlib.util
+import json
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
+
+from refblend.config.loading import load_config
+from refblend.ppo.blending import entropy_to_weight_cosine, weight_for
+from refblend.study.collect import RESPONSE_COLUMNS, Collected
+from refblend.study.grid import config_files
+from refblend.study.layout import M2_FIGURES
+from refblend.study.m2_costs import SCORING_COLUMNS, cost_table, hidden_judge_time, scoring_table
+from refblend.study.m2_figures import FIGURES, write_m2_figures
+from refblend.study.m2_figures_blend import ENTROPIES, function_values, weight_params
+from refblend.study.m2_figures_data import M2Data
+from refblend.study.m2_levels import knee_and_pivot, level_means
+from refblend.study.m2_runs import correlation_summary, run_correlations
+from refblend.study.m2_study import LEARNING, M2Study
+from refblend.study.m2_summary import experiment_summary
+from refblend.study.plots_common import horizontal_interval, value_limits
+from refblend.study.run_measures import run_measures
+from refblend.study.spec import ExperimentSpec
+from refblend.study.style import apply_style, save_figure
+
+
+def load_beside(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+FRAMES = load_beside("m2_frames")
+JUDGE_SKILL = {"weak": 0.25, "medium": 0.55, "strong": 0.8}
+EFFECTS = {
+    "linear": 0.02,
+    "cosine": 0.035,
+    "exp": 0.01,
+    "piecewise": 0.02,
+    "constant": -0.03,
+    "inverse": -0.05,
+    "shuffled": -0.01,
+    "random": -0.08,
+    "linear_terminal": 0.05,
+    "linear_terminal_w01": 0.01,
+    "linear_terminal_w02": 0.045,
+    "linear_terminal_w04": 0.03,
+    "linear_terminal_t06": 0.03,
+    "linear_terminal_t08": 0.04,
+    "linear_terminal_t12": -0.03,
+    "weak_constant_terminal": -0.06,
+    "strong_constant_terminal": 0.08,
+    "strong_linear_terminal": 0.07,
+    "gae_linear": -0.02,
+}
+NOISE = {
+    "val-core/": 0.02,
+    "critic/score": 0.02,
+    "avg_entropy": 0.03,
+    "response_length": 1.5,
+    "time_per_step": 0.3,
+    "throughput": 120.0,
+    "memory_used": 0.05,
+    "test/": 0.02,
+    "nonzero_rate": 0.01,
+    "ref_quality/auc": 0.02,
+}
+STRATEGIES = ("linear", "cosine", "exp", "piecewise", "constant", "inverse", "schedule")
+
+
+def noisy(metrics: pd.DataFrame) -> pd.DataFrame:
+    """The frames' metrics with noise of step and run, an entropy an arm, and a weight from it."""
+    rng = np.random.default_rng(7)
+    metrics = metrics.copy()
+    for name, size in NOISE.items():
+        rows = metrics.metric.str.contains(name)
+        metrics.loc[rows, "value"] += rng.normal(0, size, int(rows.sum()))
+    for judge, auc in (("weak", -0.15), ("strong", 0.1)):
+        rows = metrics.arm.str.startswith(judge) & metrics.metric.str.endswith("/auc")
+        metrics.loc[rows, "value"] += auc
+    for name in ("nonzero_rate", "valid_rate"):
+        rows = metrics.metric.str.endswith(name)
+        metrics.loc[rows, "value"] = metrics.loc[rows, "value"].clip(0, 1)
+    for kind, part in (("len320", 0.4), ("ctx2048", 0.2), ("serial", 0.8)):
+        rows = metrics.arm.str.contains(kind) & metrics.metric.isin(
+            ["perf/time_per_step", "perf/cpu_memory_used_gb"]
+        )
+        metrics.loc[rows, "value"] += part
+    keys = ["arm", "seed", "step"]
+    entropy = metrics[metrics.metric == "actor/ref_quality/avg_entropy"].set_index(keys)["value"]
+    rows = metrics.metric == "actor/ref_quality/weight"
+    at = entropy.reindex(pd.MultiIndex.from_frame(metrics.loc[rows, keys])).to_numpy()
+    names = metrics.loc[rows, "arm"].str.extract(f"({'|'.join(STRATEGIES)})")[0].fillna("linear")
+    steps = metrics.loc[rows, "step"].to_numpy()
+    metrics.loc[rows, "value"] = [
+        weight_for(name, max(value, 0.0), int(step), 20)
+        for name, value, step in zip(names, at, steps, strict=True)
+    ]
+    return metrics
+
+
+def responses(frames: Collected, count: int = 40) -> pd.DataFrame:
+    """Judged responses of every finished run under terminal, with scores as good as its judge."""
+    rng = np.random.default_rng(11)
+    parts = []
+    for row in frames.finished[frames.finished.arm.str.endswith("_terminal")].itertuples():
+        judge = next((name for name in JUDGE_SKILL if row.arm.startswith(name)), "medium")
+        for step in (5, 20):
+            right = (rng.uniform(size=count) < 0.2 + 0.02 * step).astype(float)
+            skill = JUDGE_SKILL[judge]
+            score = np.clip(skill * right + (1 - skill) * rng.uniform(size=count), 0, 1)
+            frame = pd.DataFrame({"reward": right, "acc": right, "judge_score": score})
+            parts.append(
+                frame.assign(
+                    arm=row.arm, seed=row.seed, step=step, judge_path="text", length=30.0,
+                    judge_valid=rng.uniform(size=count) < 0.97,
+                )
+            )  # fmt: skip
+    frame = pd.concat(parts) if parts else pd.DataFrame()
+    return frame.reindex(columns=list(RESPONSE_COLUMNS)).astype(RESPONSE_COLUMNS)
+
+
+def figure_study(
+    scoring: Path | None = None,
+    scale: str = "cpu",
+    missing: Collection[tuple[str, int]] = (),
+    experiments: dict[str, ExperimentSpec] | None = None,
+) -> M2Study:
+    """A study with noise of step and seed, and with the whole configuration."""
+    chosen = experiments or FRAMES.specs()
+    runs = {
+        (arm, seed): None
+        for spec in chosen.values()
+        for arm in spec.arms_of(scale)
+        for seed in spec.seeds[scale]
+    }
+    costs = {arm for name in ("E", "F") if name in chosen for arm in chosen[name].arms}
+    frames = FRAMES.collected(runs, EFFECTS, missing, costs)
+    frames = replace(frames, metrics=noisy(frames.metrics))
+    frames = replace(frames, responses=responses(frames))
+    defaults = load_config(config_files(scale, FRAMES.PARAMS)).resolved()
+    return M2Study(frames, chosen, run_measures(frames), scale, scoring, defaults)
+
+
+def drawn_tables(study: M2Study) -> dict[str, pd.DataFrame]:
+    """The tables that figures are drawn from; of the summaries, the headline measure only."""
+    tables = {
+        f"{name}_summary": experiment_summary(study, name, ("test_greedy",)) for name in LEARNING
+    }
+    return tables | {
+        "BC_levels": level_means(study),
+        "BC_knee_pivot": knee_and_pivot(study),
+        "D_scoring": scoring_table(study),
+        "E_lengths": cost_table(study, "E"),
+        "F_overlap": cost_table(study, "F"),
+        "F_hidden": hidden_judge_time(study),
+        "correlations": correlation_summary(study, run_correlations(study)),
+    }
+
+
+def shown_texts(figure: Figure) -> list[tuple[str, Bbox]]:
+    """Every text that a drawn figure shows, with its box in pixels; ticks out of view are none."""
+    renderer = figure.canvas.get_renderer()
+    texts = [*figure.texts, figure._supxlabel, figure._supylabel]
+    legends = list(figure.legends)
+    for axis in figure.axes:
+        texts += [*axis.texts, axis.title, axis.xaxis.label, axis.yaxis.label]
+        legends += [axis.get_legend()] if axis.get_legend() else []
+        for side, limits in ((axis.xaxis, axis.get_xlim()), (axis.yaxis, axis.get_ylim())):
+            inside = (min(limits) - 1e-9, max(limits) + 1e-9)
+            texts += [
+                label
+                for tick in side.get_major_ticks()
+                if inside[0] <= tick.get_loc() <= inside[1]
+                for label in (tick.label1, tick.label2)
+            ]
+    texts += [text for legend in legends for text in legend.get_texts()]
+    shown = [text for text in texts if text and text.get_visible() and text.get_text().strip()]
+    return [(text.get_text(), text.get_window_extent(renderer)) for text in shown]
+
+
+def collisions(texts: list[tuple[str, Bbox]]) -> list[tuple[str, str]]:
+    """Pairs of texts whose boxes meet by more than a pixel."""
+    boxes = [(text, box.padded(-1)) for text, box in texts]
+    return [
+        (one, other)
+        for place, (one, box) in enumerate(boxes)
+        for other, second in boxes[place + 1 :]
+        if box.overlaps(second)
+    ]
+
+
+def cut_off(figure: Figure, texts: list[tuple[str, Bbox]]) -> list[str]:
+    """Texts that reach beyond the figure."""
+    page = figure.bbox.padded(1)
+    return [
+        text
+        for text, box in texts
+        if not (page.x0 <= box.x0 and box.x1 <= page.x1 and page.y0 <= box.y0 and box.y1 <= page.y1)
+    ]
+
+
+MISSING = [("cosine", 2), ("exp_terminal", 1), *(("random_terminal", seed) for seed in range(1, 6))]
+
+
+@pytest.fixture(scope="module")
+def scoring(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the target ``scoring`` leaves behind, as far as M2 reads it."""
+    folder = tmp_path_factory.mktemp("scoring")
+    (folder / "tables").mkdir()
+    arms = {"few_shot": "D1", "compact": "D1", "new_tokens_32": "D2", "clip_off": "D3"}
+    rows = [
+        dict.fromkeys(SCORING_COLUMNS, 0.9)
+        | {"experiment": experiment, "arm": arm, "responses": 360}
+        for arm, experiment in arms.items()
+    ]
+    pd.DataFrame(rows).to_csv(folder / "tables" / "robustness.csv", index=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(scoring: Path) -> M2Data:
+    """Every arm and seed of scale cpu but those of MISSING."""
+    made = figure_study(scoring, missing=MISSING)
+    return M2Data(made, drawn_tables(made))
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[M2Data, Path]:
+    """The figures of scale smoke, two seeds an arm, without experiment D."""
+    made = figure_study(scale="smoke")
+    data, out = M2Data(made, drawn_tables(made)), tmp_path_factory.mktemp("figures")
+    write_m2_figures(made, data.tables, out)
+    return data, out
+
+
+@pytest.fixture(autouse=True)
+def _style() -> Iterator[None]:
+    apply_style()
+    yield
+    plt.close("all")
+
+
+def test_names_agree() -> None:
+    assert tuple(FIGURES) == M2_FIGURES
+    captions = FRAMES.PARAMS.parent / "workflow" / "report"
+    for name in M2_FIGURES:
+        assert (captions / f"{name}.rst").read_text().strip()
+
+
+@pytest.mark.parametrize("name", M2_FIGURES)
+def test_texts_are_whole_and_apart(name: str, whole: M2Data) -> None:
+    figure, caption = FIGURES[name](whole)
+    figure.canvas.draw()
+    texts = shown_texts(figure)
+
+    assert collisions(texts) == []
+    assert cut_off(figure, texts) == []
+    assert caption.endswith("Commit 0123456789.")
+    assert "n = " in caption
+    words = {text for text, _ in texts}
+    gaps = {"no finished run"} if name == "A_learning_terminal" else set()
+    gaps |= {"no finished run"} if name == "A_time_terminal" else set()
+    gaps |= {"no pair of runs"} if name == "A_forest" else set()
+    assert {word for word in words if word.startswith("no ")} - {"no judge"} == gaps
+    if gaps:
+        assert "random_terminal 0 of 5" in caption
+
+
+def test_figures_are_written_with_captions(written: tuple[M2Data, Path]) -> None:
+    _, out = written
+    captions = json.loads((out / "captions.json").read_text())
+    assert list(captions) == list(M2_FIGURES)
+    for name in M2_FIGURES:
+        svg = (out / f"{name}.svg").read_text()
+        assert "<dc:date>" not in svg
+        assert len(re.findall("<path", svg)) > 20
+        assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert "Commit 0123456789." in captions[name]
+        assert "n = 2 seeds" in captions[name]
+
+
+@pytest.mark.parametrize(
+    "name", ["A_forest", "A_learning_per_token", "A_weight_entropy", "B_sensitivity", "H_judges"]
+)
+def test_reruns_are_equal_to_the_byte(
+    name: str, written: tuple[M2Data, Path], tmp_path: Path
+) -> None:
+    data, out = written
+    save_figure(FIGURES[name](data)[0], tmp_path / name)
+    for suffix in ("svg", "png"):
+        again = (tmp_path / f"{name}.{suffix}").read_bytes()
+        assert again == (out / f"{name}.{suffix}").read_bytes()
+
+
+def test_absent_experiments_and_runs_are_said_in_the_panel() -> None:
+    only_a = {"A": FRAMES.specs()["A"]}
+    gone = [("linear", 1), ("linear", 2), ("off", 2)]
+    made = figure_study(scale="smoke", experiments=only_a, missing=gone)
+    data = M2Data(made, drawn_tables(made))
+    said = {}
+    for name, draw in FIGURES.items():
+        figure, caption = draw(data)
+        figure.canvas.draw()
+        said[name] = {text for text, _ in shown_texts(figure) if text.startswith("no ")}
+        assert "Commit 0123456789." in caption
+        plt.close(figure)
+    assert said["E_lengths"] == said["F_placement"] == {"no data"}
+    assert said["B_sensitivity"] == {"no arms of B at this scale"}
+    assert said["H_learning"] == {"no arms of H at this scale"}
+    assert said["H_judges"] == {"no scores"}
+    assert said["A_learning_per_token"] == {"no finished run"}
+    assert "no pair of runs" in said["A_forest"]
+
+
+def test_forest_shows_the_mean_paired_differences(whole: M2Data) -> None:
+    figure, _ = FIGURES["A_forest"](whole)
+    axis = figure.axes[1]  # terminal
+    labels = [label.get_text() for label in axis.get_yticklabels()]
+    marks = {
+        labels[int(line.get_ydata()[0])]: line.get_xdata()[0]
+        for line in axis.lines
+        if line.get_marker() == "o"
+    }
+    metrics = whole.study.collected.metrics
+    test = metrics[metrics.metric == "test/greedy"].set_index(["arm", "seed"])["value"]
+    expected = [test["linear_terminal", seed] - test["off", seed] for seed in range(1, 6)]
+    assert marks["linear"] == pytest.approx(np.mean(expected))
+    expected = [test["exp_terminal", seed] - test["off", seed] for seed in range(2, 6)]
+    assert marks["exp"] == pytest.approx(np.mean(expected))
+    assert "random" not in marks
+
+
+def test_training_time_adds_up_the_steps(whole: M2Data) -> None:
+    metrics = whole.study.collected.metrics
+    own = metrics[(metrics.arm == "linear") & (metrics.seed == 3)]
+    times = own[own.metric == "perf/time_per_step"].sort_values("step")["value"].to_numpy()
+    found = whole.seconds
+    found = found[(found.arm == "linear") & (found.seed == 3)]
+    assert list(found.step) == list(range(21))
+    assert found.seconds.iloc[0] == 0
+    assert found.seconds.iloc[4] == pytest.approx(times[0] + times[1] + times[2] + times[3])
+
+
+def test_weight_functions_are_the_blend_s(whole: M2Data) -> None:
+    params = weight_params(whole, "linear_terminal_w04")
+    assert params.max_weight == 0.4
+    shown = function_values("cosine", params)
+    assert shown == [entropy_to_weight_cosine(entropy, 0.4, 1.0) for entropy in ENTROPIES]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "bounds", "low", "high"),
+    [
+        ([0.0, 1.0], [-0.5, 1.2], -0.5, 1.2),
+        ([0.0, 1.0], [-9.0, 9.0], -1.0, 2.0),
+        ([0.0, 1.0, np.nan], [np.nan], 0.0, 1.0),
+    ],
+)
+def test_limits_hold_seeds_and_near_bounds(
+    seeds: list[float], bounds: list[float], low: float, high: float
+) -> None:
+    assert value_limits(seeds, bounds, pad=0.0) == pytest.approx((low, high))
+
+
+def test_no_limits_without_values_and_room_for_equal_ones() -> None:
+    assert value_limits([np.nan]) is None
+    limits = value_limits([0.5, 0.5])
+    assert limits is not None
+    assert limits[0] < 0.5 < limits[1]
+
+
+def test_intervals_beyond_the_panel_end_in_an_arrow_head() -> None:
+    _, axis = plt.subplots()
+    axis.set_xlim(0.0, 1.0)
+    horizontal_interval(axis, 0.0, -2.0, 0.5, color="black")
+    horizontal_interval(axis, 1.0, 0.2, 0.5, color="black")
+    assert [(line.get_marker(), line.get_xdata()[0]) for line in axis.lines] == [("<", 0.0)]
+    assert axis.get_xlim() == (0.0, 1.0)
