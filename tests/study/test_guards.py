@@ -94,6 +94,18 @@ def test_too_many_invalid_scores_fail(overlay: Path) -> None:
     assert guard(runs, overlay, limits)["judge_invalid_rate"] == pytest.approx(0.06)
 
 
+def test_a_judge_that_was_often_unreadable_when_chosen(overlay: Path) -> None:
+    """As at scale smoke: the limit is twice what was usual in M2."""
+    record = {"arm": "linear", "candidates": [], "rule": "", "judge_invalid_rate": 0.25}
+    overlay.with_suffix(".json").write_text(json.dumps(record))
+    runs = healthy()
+    put(runs, "linear", 101, "actor/ref_quality/valid_rate", 0.6)
+    assert guard(runs, overlay)["tolerated"]["judge_invalid"] == 0.5
+    put(runs, "linear", 101, "actor/ref_quality/valid_rate", 0.4)
+    with pytest.raises(StudyError, match=r"60.0% .* \(tolerated: 50.0%\)"):
+        guard(runs, overlay)
+
+
 def test_a_blend_that_was_never_scored_fails(overlay: Path) -> None:
     runs = healthy()
     for seed in (101, 102):

@@ -193,6 +193,17 @@ def test_unhealthy_arms_are_dropped(metric: str, value: float, reason: str) -> N
     assert reason in chosen.dropped["cosine"]
 
 
+def test_a_judge_that_is_often_unreadable_drops_no_arm() -> None:
+    runs = collected({arm: flat(0.4, 0.5) for arm in ("off", "linear", "cosine", "exp")})
+    valid = runs.metrics.metric.eq("actor/ref_quality/valid_rate")
+    runs.metrics.loc[valid, "value"] = 0.7
+    assert recommend(runs, "cpu", PARAMS).judge_invalid_rate == pytest.approx(0.3)
+    runs.metrics.loc[valid & runs.metrics.arm.eq("exp"), "value"] = 0.35
+    pool = read_pool(runs, "cpu", PARAMS)
+    assert [candidate.arm for candidate in pool.candidates] == ["linear", "cosine"]
+    assert "65.0%" in pool.dropped["exp"]
+
+
 def test_failed_seeds_and_collapse_drop_an_arm() -> None:
     runs = collected({"off": flat(0.4, 0.4), "linear": flat(0.5, 0.5), "cosine": flat(0.9, 0.9)})
     runs.runs.loc[runs.runs.arm.eq("cosine") & runs.runs.seed.eq(2), "status"] = "failed"

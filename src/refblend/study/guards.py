@@ -22,6 +22,7 @@ from refblend.errors import StudyError
 from refblend.files import sha256_file
 from refblend.study.collect import Collected
 from refblend.study.m3_candidates import invalid_rate
+from refblend.study.m3_overlay import read_record, record_path
 from refblend.study.report import incident_totals
 from refblend.study.run_measures import run_measures, wide
 from refblend.study.statistics import Interval, student_interval
@@ -33,7 +34,8 @@ TOLERATED: Mapping[str, float] = {
     "judge_error": 0,
     "judge_invalid": 0.05,
 }
-"""Largest number over all runs; of ``judge_invalid`` the largest share of a run's scores."""
+"""Largest number over all runs; of ``judge_invalid`` the largest share of a run's scores, or twice
+the share that was usual in M2 when the configuration was chosen, if that is more."""
 
 RATES = ("judge_invalid",)
 ARM = "recommended"
@@ -115,7 +117,7 @@ def guard(
         for kind, limit in tolerated.items()
         if kind not in RATES and totals[kind] > limit
     ]
-    limit = tolerated["judge_invalid"]
+    limit = max(tolerated["judge_invalid"], 2 * invalid_when_chosen(recommended))
     failures += [
         f"{rate:.1%} of the judge's scores of {run} are invalid (tolerated: {limit:.1%})"
         for run, rate in rates.items()
@@ -137,7 +139,7 @@ def guard(
         "runs": len(collected.runs),
         "incidents": totals,
         "judge_invalid_rate": max(rates.values(), default=0.0),
-        "tolerated": dict(tolerated),
+        "tolerated": dict(tolerated) | {"judge_invalid": round(limit, 6)},
         "against": baseline,
         "measure": result.measure,
         "difference": {
@@ -164,6 +166,17 @@ def read_enable(recommended: str | Path) -> bool:
             f"{recommended}: no acceptable algorithm.ref_quality_score",
             "Give the file that `refblend study recommend` wrote.",
         ) from None
+
+
+def invalid_when_chosen(recommended: str | Path) -> float:
+    """The usual share of invalid scores in M2, of the record beside the overlay; 0 without one.
+
+    Raises:
+        StudyError: the record cannot be read.
+    """
+    if not record_path(recommended).exists():
+        return 0.0
+    return float(read_record(recommended)["judge_invalid_rate"])
 
 
 def missing_runs(collected: Collected, arms: Iterable[str]) -> list[str]:

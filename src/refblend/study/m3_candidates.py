@@ -28,7 +28,9 @@ NEVER = ("overlength", "oom", "nonfinite", "judge_error")
 """Incidents of which a candidate may have none in any of its runs."""
 
 MAX_INVALID = 0.05
-"""Largest share of judge scores without a valid verdict, mean over a run's steps."""
+"""Largest share of judge scores without a valid verdict, mean over a run's steps; or twice the
+median over all runs with a judge, if that is more: a judge that is often unreadable, as at scale
+smoke, says nothing about an arm."""
 
 STRATEGY_KNOBS = {
     "constant": ("max_weight",),
@@ -72,6 +74,8 @@ class Pool:
     off: RefblendConfig
     candidates: tuple[Candidate, ...]
     dropped: Mapping[str, str]
+    invalid_rate: float
+    """Median share of invalid scores over the runs with a judge; 0 where there is none."""
 
 
 def read_pool(
@@ -106,12 +110,14 @@ def read_pool(
         )
     defaults = _flat(resolve_arm({}, scale, params))
     off = resolve_arm(arms[baseline], scale, params)
+    usual = usual_invalid_rate(collected)
+    limit = max(MAX_INVALID, 2 * usual)
     candidates, dropped = [], {}
     for place, (arm, overrides) in enumerate(arms.items()):
         if arm == baseline:
             continue
         config = resolve_arm(overrides, scale, params)
-        reason = unsuitable(config, off) or unhealthy(collected, arm)
+        reason = unsuitable(config, off) or unhealthy(collected, arm, limit)
         if reason:
             dropped[arm] = reason
             continue
@@ -119,7 +125,7 @@ def read_pool(
         departures = tuple(key for key in flat if flat[key] != defaults.get(key))
         candidates.append(Candidate(arm, config, departures, place))
     ordered = tuple(sorted(candidates, key=lambda candidate: candidate.simplicity))
-    return Pool(baseline, off, ordered, dropped)
+    return Pool(baseline, off, ordered, dropped, usual)
 
 
 def unsuitable(config: RefblendConfig, off: RefblendConfig) -> str:
@@ -136,10 +142,10 @@ def unsuitable(config: RefblendConfig, off: RefblendConfig) -> str:
     return ""
 
 
-def unhealthy(collected: Collected, arm: str) -> str:
+def unhealthy(collected: Collected, arm: str, max_invalid: float = MAX_INVALID) -> str:
     """What the runs of an arm showed against it, or that it has none; empty if nothing.
 
-    A run that did not finish, any incident of :data:`NEVER`, more than :data:`MAX_INVALID` of the
+    A run that did not finish, any incident of :data:`NEVER`, more than ``max_invalid`` of the
     judge's scores invalid, or a collapse of the entropy (docs/statistics.md).
     """
     runs = collected.runs[collected.runs.arm == arm]
@@ -155,7 +161,7 @@ def unhealthy(collected: Collected, arm: str) -> str:
             return f"{count:.0f} {kind} incidents"
     for seed, part in metrics.groupby("seed"):
         invalid = invalid_rate(part)
-        if invalid > MAX_INVALID:
+        if invalid > max_invalid:
             return f"seed {seed}: {invalid:.1%} of the judge's scores are invalid"
         entropy = series(part, "actor/ref_quality/avg_entropy", "actor/entropy")["value"]
         if entropy_collapse(entropy) is not None:
@@ -167,6 +173,13 @@ def invalid_rate(metrics: pd.DataFrame) -> float:
     """Share of the judge's scores that are not valid, mean over the steps; NaN without a judge."""
     valid = metrics[metrics.metric == "actor/ref_quality/valid_rate"]["value"]
     return 1.0 - float(valid.mean()) if len(valid) else float("nan")
+
+
+def usual_invalid_rate(collected: Collected) -> float:
+    """Median over the runs with a judge of their share of invalid scores; 0 without any."""
+    valid = collected.metrics[collected.metrics.metric == "actor/ref_quality/valid_rate"]
+    rates = 1.0 - valid.groupby(["arm", "seed"])["value"].mean()
+    return float(rates.median()) if len(rates) else 0.0
 
 
 def late_accuracy(collected: Collected) -> pd.DataFrame:

@@ -67,6 +67,7 @@ def record(chosen: Recommendation) -> dict[str, Any]:
         "stability": None if math.isnan(chosen.stability) else chosen.stability,
         "candidates": table.where(table.notna(), None).to_dict("records"),
         "dropped": chosen.dropped,
+        "judge_invalid_rate": chosen.judge_invalid_rate,
         "on_failure": asdict(chosen.on_failure) | {"attacks": list(chosen.on_failure.attacks)},
     }
 

@@ -75,6 +75,8 @@ class Recommendation:
     candidates: pd.DataFrame
     dropped: dict[str, str]
     on_failure: OnFailure
+    judge_invalid_rate: float
+    """Median share of invalid scores over M2's runs with a judge; the guards compare with it."""
 
     @property
     def enable(self) -> bool:
@@ -141,6 +143,7 @@ def recommend(
         candidates=table,
         dropped=dict(pool.dropped),
         on_failure=on_failure,
+        judge_invalid_rate=pool.invalid_rate,
     )
 
 
