@@ -180,7 +180,7 @@ rule m2_report:
         *[
             report(
                 f"results/{{scale}}/m2/figures/{name}.svg",
-                caption=f"../report/m2/{name}.rst",
+                caption=f"../report/{name}.rst",
                 category="M2 ablations",
                 subcategory="figures",
                 labels=experiment_labels("figure", name),
