@@ -18,7 +18,7 @@ from refblend.study.m2_report import section_of
 from refblend.study.m2_study import M2Study
 from refblend.study.m2_surprises import surprises
 from refblend.study.m2_tables import m2_tables
-from refblend.study.m2_text import level_text, swept_sentence
+from refblend.study.m2_text import level_text, swept_sentence, verdicts
 from refblend.study.tables import write_table
 
 SPEC = importlib.util.spec_from_file_location("m2_frames", Path(__file__).with_name("m2_frames.py"))
@@ -147,3 +147,20 @@ def test_latex_escapes_what_latex_would_read(tmp_path: Path) -> None:
     assert "–" not in text
     write_table(frame.iloc[:0], "empty", tmp_path)
     assert r"\midrule" in (tmp_path / "empty.tex").read_text()
+
+
+def test_verdicts_name_the_arms_and_what_was_out_of_reach() -> None:
+    common = {"verdict": "not distinguishable", "smallest_p_holm": 0.5}
+    rows = [
+        {"arm": "a", "interval_excludes_0": True, **common},
+        {"arm": "b", "interval_excludes_0": False, **common},
+        {"arm": "c", "interval_excludes_0": None, **common},
+    ]
+    text = verdicts(rows)
+    assert "higher none; lower none" in text
+    assert "can give is 0.5" in text
+    assert "excludes 0 for: `a`." in text
+    assert "1 of them has no such interval" in text
+    reachable = verdicts([{**rows[0], "verdict": "higher", "smallest_p_holm": 0.01}])
+    assert "higher `a`" in reachable
+    assert "could not have reached" not in reachable
