@@ -280,8 +280,8 @@ def test_unusable_tables_are_named(tmp_path: Path) -> None:
 
 def test_steps_follow_from_the_configuration_or_are_asked_for() -> None:
     assert planned_steps(build_grid(["M1"], "cpu", PARAMS), "cpu", PARAMS) == {
-        "off": 40,
-        "linear": 40,
+        "off": 20,
+        "linear": 20,
     }
     grid = build_grid(["M1"], "gpu", PARAMS)
     with pytest.raises(StudyError, match=r"2 epochs in batches of 128.*--steps"):
@@ -299,10 +299,10 @@ def test_command_plans_from_tables_below_results(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, [*shown, "--slots", "2", "--json"])
     assert result.exit_code == 0, result.output
     plan = json.loads(result.stdout)
-    # Three runs of 200 s and three of 100 s: 200, 200, 100 on one place and 200, 100, 100 on the
-    # other; at the busiest moment two runs of 5 GiB.
+    # Measured over 40 steps, planned for 20: three runs of 40 + 20·4 s and three of 20 + 20·2 s:
+    # 120, 120, 60 on one place and 120, 60, 60 on the other; at the busiest moment two runs of 5 GiB.
     assert plan["runs"] == 6
-    assert plan["makespan_hours"] * 3600 == pytest.approx(500)
+    assert plan["makespan_hours"] * 3600 == pytest.approx(300)
     assert plan["peak_memory_gb"] == 10.0
     assert plan["resources"] == [str(tables / "resources.csv")]
     assert {a["arm"]: a["costs"]["watts"]["origin"] for a in plan["arms"]} == {

@@ -11,12 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from refblend.ppo.blending import STRATEGIES, WeightParams, weight_for
 from refblend.study.m2_figures_data import (
     PLACEMENT_NAMES,
     M2Data,
-    in_words,
     strategy_colour,
     strategy_of,
 )
@@ -81,6 +81,7 @@ def weight_steps(data: M2Data) -> Drawn:
         axis.set_title(f"score placed {PLACEMENT_NAMES[place]}")
     for axis in axes[1]:
         axis.set_xlabel("step")
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     figure.align_ylabels(axes[:, 0])
     one_legend(figure, axes[0], ncols=5)
     return figure, (
@@ -118,7 +119,8 @@ def weight_against_entropy(data: M2Data) -> Drawn:
     limits = value_limits(both.value_h), value_limits([*both.value_w, 0.0])
     if limits[0] and limits[1]:
         panels[0].set(xlim=limits[0], ylim=limits[1])
-        figure.colorbar(colour, ax=panels, label="step", fraction=0.03, pad=0.01)
+        whole = MaxNLocator(integer=True)
+        figure.colorbar(colour, ax=panels, label="step", fraction=0.03, pad=0.01, ticks=whole)
     else:
         no_data(panels[0])
     figure.supxlabel(ENTROPY_LABEL, fontsize="medium")
@@ -174,6 +176,7 @@ def weight_correlation(data: M2Data) -> Drawn:
     )
     for axis, (name, title) in zip(axes, panels, strict=True):
         axis.set(title=title, xlabel="Spearman's ρ over the steps of a run", xlim=(-1.05, 1.05))
+        axis.set_xticks([-1, -0.5, 0, 0.5, 1])
         axis.axvline(0, color=BASELINE_COLOUR, linewidth=0.8, linestyle="--", zorder=1)
         axis.grid(visible=False, axis="y")
         part = table[table.x == name].set_index("arm")
@@ -200,8 +203,10 @@ def _correlation(axis: Axes, place: float, row: pd.Series, placement: str) -> No
     """One arm: mean and interval, or the reason why there is none."""
     colour = PLACEMENT_COLOURS[placement]
     if not np.isfinite(row["mean"]):
-        text = f"{in_words(str(row['note']))}"
-        axis.text(0.05, place, text, fontsize="xx-small", va="center", color=colour)
+        side, sign = ("left", 1) if placement == "per_token" else ("right", -1)
+        axis.text(
+            0.04 * sign, place, row["note"], fontsize="x-small", va="center", ha=side, color=colour
+        )
         return
     if np.isfinite(row["low"]):
         horizontal_interval(axis, place, row["low"], row["high"], color=colour, linewidth=1.5)
@@ -239,7 +244,7 @@ def weight_functions(data: M2Data) -> Drawn:
         values = seen[seen.arm.isin(arms)]["value"]
         if len(values):
             bottom.hist(
-                values.clip(0, ENTROPIES[-1]), bins=60, range=(0, ENTROPIES[-1]), histtype="step",
+                values.clip(0, ENTROPIES[-1]), bins=30, range=(0, ENTROPIES[-1]), histtype="step",
                 weights=np.full(len(values), 1 / len(values)), color=colour, label=name,
             )  # fmt: skip
     if seen.empty:

@@ -36,14 +36,12 @@ def score_coverage(data: M2Data) -> Drawn:
     arms = [arm for arm in data.study.all_arms() if arm not in bases]
     places = {arm: data.placement(arm) for arm in arms}
     panels = {
-        "per token and per-token mean": [arm for arm in arms if places[arm] != "terminal"],
+        "per token, per-token mean": [arm for arm in arms if places[arm] != "terminal"],
         "terminal": [arm for arm in arms if places[arm] == "terminal"],
     }
     scoring = data.tables["D_scoring"]
     longest = max(3, len(scoring), *[len(names) for names in panels.values()])
-    figure, axes = plt.subplots(
-        1, 3, figsize=(2 * COLUMN, 0.9 + 0.165 * longest), sharex=True, squeeze=False
-    )
+    figure, axes = plt.subplots(1, 3, figsize=(2 * COLUMN, 0.9 + 0.165 * longest), squeeze=False)
     shown: list[float] = []
     for axis, (title, names) in zip(axes.flat, panels.items(), strict=False):
         labels = [in_words(strategy_of(arm).replace("_terminal_", "_")) for arm in names]
@@ -52,12 +50,13 @@ def score_coverage(data: M2Data) -> Drawn:
         axis.set_title(title)
     names = [SCORING_NAMES.get(arm, in_words(arm)) for arm in scoring.arm]
     measured = {rate: [pd.Series([value]) for value in scoring[rate]] for rate in RATES}
-    shown += _rates(axes[0, 2], names, measured)
+    scored = _rates(axes[0, 2], names, measured)
     axes[0, 2].set_title("scoring path (D)")
-    finite = [value for value in shown if np.isfinite(value)]
-    low = min(finite, default=0.0)
-    axes[0, 0].set_xlim(low - 0.08 * max(1 - low, 0.02), 1 + 0.08 * max(1 - low, 0.02))
-    axes[0, 0].locator_params(axis="x", nbins=4)
+    for axis, values in zip(axes.flat, (shown, shown, scored), strict=True):
+        low = min((value for value in values if np.isfinite(value)), default=0.0)
+        room = 0.08 * max(1 - low, 0.02)
+        axis.set_xlim(low - room, 1 + room)
+        axis.locator_params(axis="x", nbins=4)
     figure.supxlabel("share of judged responses", fontsize="medium")
     one_legend(figure, axes.flat)
     judged = int(scoring.responses.max()) if len(scoring) else 0
@@ -66,7 +65,7 @@ def score_coverage(data: M2Data) -> Drawn:
         "configuration. Left and middle: the arms of experiments A, B, C, G, H that have a judge, "
         "by placement of its score; marks: mean over seeds of a run's mean over its steps; dots: "
         f"seeds. Right: the configurations of experiment D on {judged} fixed responses each. The "
-        f"axis does not begin at 0. {data.origin(*LEARNING, arms=arms)}"
+        f"axes do not begin at 0. {data.origin(*LEARNING, arms=arms)}"
     )
 
 
