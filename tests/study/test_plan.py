@@ -300,7 +300,7 @@ def test_command_plans_from_tables_below_results(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     plan = json.loads(result.stdout)
     # Measured over 40 steps, planned for 20: three runs of 40 + 20·4 s and three of 20 + 20·2 s:
-    # 120, 120, 60 on one place and 120, 60, 60 on the other; at the busiest moment two runs of 5 GiB.
+    # 120, 120, 60 on one place and 120, 60, 60 on the other; at most two runs of 5 GiB.
     assert plan["runs"] == 6
     assert plan["makespan_hours"] * 3600 == pytest.approx(300)
     assert plan["peak_memory_gb"] == 10.0
