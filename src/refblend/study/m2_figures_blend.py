@@ -78,7 +78,7 @@ def weight_steps(data: M2Data) -> Drawn:
                 no_data(axis)
         row[0].set_ylabel(label)
     for axis, place in zip(axes[0], PLACES, strict=True):
-        axis.set_title(f"score placed {PLACEMENT_NAMES[place]}")
+        axis.set_title(f"placement {PLACEMENT_NAMES[place]}")
     for axis in axes[1]:
         axis.set_xlabel("step")
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -212,7 +212,7 @@ def _correlation(axis: Axes, place: float, row: pd.Series, placement: str) -> No
         horizontal_interval(axis, place, row["low"], row["high"], color=colour, linewidth=1.5)
     axis.plot(
         row["mean"], place, MARKERS[placement], color=colour, markersize=4,
-        label=f"score placed {PLACEMENT_NAMES[placement]}",
+        label=f"placement {PLACEMENT_NAMES[placement]}",
     )  # fmt: skip
 
 

@@ -28,7 +28,7 @@ from refblend.study.plots_common import (
     value_limits,
     vertical_interval,
 )
-from refblend.study.statistics import student_interval
+from refblend.study.statistics import Interval, student_interval
 from refblend.study.style import BASELINE_COLOUR, COLUMN
 
 MEASURE = "test_greedy"
@@ -39,6 +39,13 @@ INTERVALS = (
     "arrow head: the bar goes on beyond the panel. Filled marks: told apart from the baseline by "
     "the rule of the tables (adjusted p and interval); open marks: not. n: pairs of seeds."
 )
+
+
+Point = tuple[str, pd.DataFrame, Interval]
+"""An arm, its seeds (columns auc, gain), and the interval of its mean gain."""
+
+NAME_WIDTH = 0.24
+"""Room that a judge's name needs, as a share of the panel."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +148,7 @@ def blending_forest(data: M2Data) -> Drawn:
         forest_panel(axis, part, labels)
         if not labels:
             no_data(axis, "no arms of A at this scale")
-        axis.set(title=f"score placed {PLACEMENT_NAMES[place]}", xlabel=AXIS)
+        axis.set(title=f"placement {PLACEMENT_NAMES[place]}", xlabel=AXIS)
     _explain(figure)
     return figure, (
         "Experiment A: mean paired difference to the baseline off in greedy accuracy on the test "
@@ -182,7 +189,7 @@ def judge_quality(data: M2Data) -> Drawn:
     """H: difference to off against the judge's AUC in training, for linear and constant weight."""
     arms = [arm for arm in data.treated("H", "terminal") if _kind(arm)]
     auc, accuracy = data.values("H", "judge_auc"), data.values("H", MEASURE)
-    points = []
+    points: list[Point] = []
     for arm in arms:
         gain = accuracy[arm] - accuracy[data.study.baseline("H", arm)]
         seeds = pd.DataFrame({"auc": auc[arm], "gain": gain}).dropna()
@@ -204,7 +211,7 @@ def judge_quality(data: M2Data) -> Drawn:
         place = seeds["auc"].mean() + (shift if kind == "constant" else -shift)
         if np.isfinite(interval.low):
             vertical_interval(axis, place, interval.low, interval.high, color=colour, linewidth=1.6)
-        axis.plot(seeds["auc"], seeds["gain"], marker, color=colour, markersize=2.5, alpha=0.4,
+        axis.plot(seeds["auc"], seeds["gain"], marker, color=colour, markersize=3, alpha=0.6,
                   markeredgewidth=0)  # fmt: skip
         axis.plot(place, interval.estimate, marker, color=colour, markersize=5, zorder=5,
                   label=f"{kind} weight")  # fmt: skip
@@ -227,16 +234,23 @@ def _kind(arm: str) -> str:
 
 def _shift(places: Sequence[float]) -> float:
     """Half the distance that keeps two marks at one place apart."""
-    return 0.02 * (max(places) - min(places)) if places else 0.0
+    return max(0.02 * (max(places) - min(places)), 0.002) if places else 0.0
 
 
-def _name_judges(axis: Axes, points: Sequence[tuple[str, pd.DataFrame, object]]) -> None:
-    """The judges' names along the upper edge of the panel, at the mean AUC of their arms."""
-    for judge in JUDGES:
-        places = [seeds["auc"].mean() for arm, seeds, _ in points if judge_of(arm) == judge]
-        if places:
-            axis.annotate(
-                judge, (float(np.mean(places)), 1.0), xycoords=axis.get_xaxis_transform(),
-                xytext=(0, 2), textcoords="offset points", ha="center", va="bottom",
-                fontsize="small",
-            )  # fmt: skip
+def _name_judges(axis: Axes, points: Sequence[Point]) -> None:
+    """The judges' names above the panel, each with a line to the mean AUC of its arms."""
+    means = {
+        judge: float(np.mean([seeds["auc"].mean() for arm, seeds, _ in points if arm in arms]))
+        for judge in JUDGES
+        if (arms := [arm for arm, *_ in points if judge_of(arm) == judge])
+    }
+    left, right = axis.get_xlim()
+    place = -np.inf
+    for number, (judge, mean) in enumerate(sorted(means.items(), key=lambda item: item[1])):
+        room = 1.0 - NAME_WIDTH * (len(means) - 1 - number)
+        place = max(min((mean - left) / (right - left), room), place + NAME_WIDTH)
+        axis.annotate(
+            judge, (mean, 1.0), xycoords=axis.get_xaxis_transform(), xytext=(place, 1.06),
+            textcoords="axes fraction", ha="center", va="bottom", fontsize="small",
+            arrowprops={"arrowstyle": "-", "linewidth": 0.5, "color": "#808080", "shrinkB": 0},
+        )  # fmt: skip

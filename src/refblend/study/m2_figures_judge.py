@@ -117,7 +117,7 @@ def judges_in_training(data: M2Data) -> Drawn:
     invalid = f"{1 - len(valid) / len(frame):.1%}" if len(frame) else "none"
     return figure, (
         "Experiment H: the judges' valid scores of the kept training responses, all seeds and "
-        "both weights (linear, constant) together. Above: their distribution, right and wrong "
+        "all arms with that judge together. Above: their distribution, right and wrong "
         "answers apart, as shares of all. Below: share of right answers in ten equal bins of the "
         f"score (bins of fewer than {MIN_BIN} responses are left out; on the dashed line a score "
         "is the chance that the answer is right), and the AUC over all training steps. Without a "

@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from refblend.study.m2_figures_data import (
     PLACEMENT_NAMES,
@@ -102,7 +103,7 @@ def blending_curves(data: M2Data, placement: str, x: str) -> Drawn:
     """Experiment A under one placement."""
     figure, shows = learning(data, "A", data.treated("A", placement), x)
     where = PLACEMENT_NAMES[placement]
-    return figure, f"Experiment A, the judge's score placed {where}. {shows}"
+    return figure, f"Experiment A, placement {where}. {shows}"
 
 
 def experiment_curves(data: M2Data, experiment: str) -> Drawn:
@@ -146,7 +147,7 @@ def placement_curves(data: M2Data) -> Drawn:
                 name, colour = placement_label(data, arm)
                 part = frame[frame.arm == arm]
                 if len(part):
-                    student_line(axis, part, colour, name)
+                    student_line(axis, part, colour, name, band=0.09)
             if not frame.arm.isin(arms).any():
                 no_data(axis)
             if limits:
@@ -156,6 +157,7 @@ def placement_curves(data: M2Data) -> Drawn:
         axis.set_title(title)
     for axis in axes[-1]:
         axis.set_xlabel("step")
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     figure.align_ylabels(axes[:, 0])
     one_legend(figure, axes.flat)
     return figure, (

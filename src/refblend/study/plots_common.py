@@ -74,7 +74,13 @@ def curves(axis: Axes, frame: pd.DataFrame, colours: dict[str, Any], label: str)
 
 
 def student_line(
-    axis: Axes, frame: pd.DataFrame, colour: Any, label: str, x: str = "step", **line: Any
+    axis: Axes,
+    frame: pd.DataFrame,
+    colour: Any,
+    label: str,
+    x: str = "step",
+    band: float = 0.15,
+    **line: Any,
 ) -> None:
     """Mean of one arm over its seeds with Student's band, and every seed thin.
 
@@ -84,6 +90,7 @@ def student_line(
         colour: of line, band and seeds.
         label: in the legend.
         x: column of the horizontal axis; its mean over seeds at a step places the line.
+        band: how opaque the band is.
         line: style of the mean.
     """
     for _, seed in frame.groupby("seed"):
@@ -94,7 +101,7 @@ def student_line(
     axis.plot(places, [i.estimate for i in intervals], color=colour, label=label, **line)
     axis.fill_between(
         places, [i.low for i in intervals], [i.high for i in intervals],
-        color=colour, alpha=0.15, linewidth=0,
+        color=colour, alpha=band, linewidth=0,
     )  # fmt: skip
 
 
