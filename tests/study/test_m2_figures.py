@@ -174,7 +174,7 @@ def drawn_tables(study: M2Study) -> dict[str, pd.DataFrame]:
 def shown_texts(figure: Figure) -> list[tuple[str, Bbox]]:
     """Every text that a drawn figure shows, with its box in pixels; ticks out of view are none."""
     renderer = figure.canvas.get_renderer()
-    texts = [*figure.texts, figure._supxlabel, figure._supylabel]
+    texts = list(figure.texts)
     legends = list(figure.legends)
     for axis in figure.axes:
         texts += [*axis.texts, axis.title, axis.xaxis.label, axis.yaxis.label]

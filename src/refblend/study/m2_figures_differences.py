@@ -85,8 +85,11 @@ def forest_panel(axis: Axes, rows: Sequence[Row], labels: Sequence[str], n: str 
     drawn = {row.label for row in rows}
     for place, label in enumerate(labels):
         if label not in drawn:
-            axis.text(0.5, place, "no pair of runs", transform=side, ha="center", va="center",
-                      color="grey", fontsize="x-small")  # fmt: skip
+            axis.text(
+                0.5, place, "no pair of runs", transform=side, ha="center", va="center",
+                color="#595959", fontsize="x-small",
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0},
+            )  # fmt: skip
     for row in rows:
         place, colour, numbers = (
             list(labels).index(row.label),

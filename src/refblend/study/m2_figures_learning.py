@@ -53,12 +53,13 @@ def learning(data: M2Data, experiment: str, arms: Sequence[str], x: str = "step"
         if part.empty:
             no_data(axis, "no finished run")
     for axis in axes:
+        axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         if limits:
             axis.set_ylim(*limits)
     if not arms:
         no_data(axes[0], f"no arms of {experiment} at this scale")
     figure.supxlabel(X_LABELS[x], fontsize="medium")
-    figure.supylabel("validation accuracy (greedy)", fontsize="medium")
+    figure.supylabel("val. accuracy (greedy)", fontsize="medium")
     names = sorted({data.study.baseline(experiment, arm) for arm in arms})
     figure.legend(
         handles=[

@@ -66,12 +66,13 @@ def _panel(axis: Axes, data: M2Data, sweep: Sweep, measure: str) -> None:
         no_data(axis)
         return
     bottom, top = limits
-    axis.set_ylim(bottom, top + 0.3 * (top - bottom))  # room for what the rule says
+    axis.set_ylim(bottom, top)
     for _, seed in values.iterrows():
         axis.plot(levels, seed, color=COLOUR, linewidth=0.5, alpha=0.5, marker=".", markersize=2)
     axis.plot(means.level, means["mean"], color=COLOUR, marker="o", markersize=4, label="mean")
     for row in means[means.low.notna()].itertuples():
         vertical_interval(axis, row.level, row.low, row.high, color=COLOUR, linewidth=1.6)
+    axis.set_ylim(bottom, top + 0.3 * (top - bottom))  # room for what the rule says
     if base.notna().any():
         axis.axhline(
             base.mean(), color=BASELINE_COLOUR, linestyle="--", linewidth=1, zorder=1,
@@ -88,7 +89,7 @@ def _choice(axis: Axes, table: pd.DataFrame, sweep: Sweep, measure: str) -> None
     row: Any = rows.iloc[0]
     if row.identifiable:
         text = f"{sweep.rule} {row.chosen:g} ({row.stability:.0%} of resamples)"
-        axis.axvline(row.chosen, color=CHOSEN_COLOUR, linewidth=1.2, zorder=1, ymax=0.84)
+        axis.axvline(row.chosen, color=CHOSEN_COLOUR, linewidth=1.2, zorder=1, ymax=0.77)
     else:
         text = textwrap.fill(f"{sweep.rule} not identifiable: {row.why_not}", 46)
     axis.text(
