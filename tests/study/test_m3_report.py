@@ -72,7 +72,7 @@ def project(tmp_path: Path, make_run: MakeRun) -> Path:
     tables = tmp_path / "results" / "m2" / "tables"
     tables.mkdir(parents=True)
     (tables / "contrasts.csv").write_text(CONTRASTS)
-    (tables / "resources.csv").write_text(RESOURCES)
+    (tables / "costs_by_arm.csv").write_text(RESOURCES)
     (tables / "best_per_metric.md").write_text("| metric | best |\n|:--|:--|\n| a | b |\n")
     (tmp_path / "results" / "m1").mkdir()
     (tmp_path / "results" / "m1" / "metrics.json").write_text(

@@ -254,6 +254,7 @@ rule m3_report:
     input:
         sources("study"),
         collected=expand("runs/{{scale}}/_collected/m3/{name}", name=layout.COLLECTED),
+        m1="results/{scale}/m1/metrics.json",
         m2="results/{scale}/m2/report.md",
         recommended="results/{scale}/m3/recommended.yaml",
         record="results/{scale}/m3/recommended.json",

@@ -77,6 +77,7 @@ M2_TABLES = (
     "correlations",
     "correlations_per_seed",
     "incidents",
+    "costs_by_arm",
     "resources",
     "per_seed",
     "not_finished",

@@ -17,7 +17,7 @@ from refblend.study.m2_runs import (
 )
 from refblend.study.m2_study import LEARNING, M2Study, read_m2_study
 from refblend.study.m2_summary import experiment_summary
-from refblend.study.tables import incidents_table
+from refblend.study.tables import incidents_table, resources
 
 __all__ = ["M2Study", "m2_tables", "read_m2_study"]
 
@@ -45,7 +45,8 @@ def m2_tables(study: M2Study) -> dict[str, pd.DataFrame]:
         "correlations": correlation_summary(study, correlations),
         "correlations_per_seed": correlations,
         "incidents": incidents_table(study.collected),
-        "resources": resources_by_arm(study),
+        "costs_by_arm": resources_by_arm(study),
+        "resources": resources(study.collected),
         "per_seed": per_seed(study),
         "not_finished": not_finished(study),
     }

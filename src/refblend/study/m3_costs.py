@@ -47,18 +47,18 @@ def costs_table(study: M3Study) -> pd.DataFrame:
 
 
 def m2_costs(study: M3Study) -> list[dict[str, Any]]:
-    """One row an experiment of M2, from its table ``resources``; none where M2 wrote none.
+    """One row an experiment of M2, from its table ``costs_by_arm``; none where M2 wrote none.
 
     Raises:
         StudyError: the table lacks a column.
     """
-    table = study.m2_table("resources")
+    table = study.m2_table("costs_by_arm")
     if table is None:
         return []
     missing = [name for name in M2_COLUMNS if name not in table.columns]
     if missing:
         raise StudyError(
-            f"{study.m2}/tables/resources.csv: no column {', '.join(missing)}",
+            f"{study.m2}/tables/costs_by_arm.csv: no column {', '.join(missing)}",
             "Make M2's tables again.",
         )
     first = table["experiments"].fillna("").str.split().str[0].fillna("other")
