@@ -61,26 +61,27 @@ def learning(data: M2Data, experiment: str, arms: Sequence[str], x: str = "step"
     figure.supxlabel(X_LABELS[x], fontsize="medium")
     figure.supylabel("val. accuracy (greedy)", fontsize="medium")
     names = sorted({data.study.baseline(experiment, arm) for arm in arms})
-    figure.legend(
-        handles=[
-            Line2D([], [], color="black", label="the panel's arm"),
-            Line2D(
-                [],
-                [],
-                color=BASELINE_COLOUR,
-                label=f"baseline ({', '.join(names)})",
-                **BASELINE_LINE,
-            ),
-        ],
-        loc="outside upper center",
-        ncols=2,
-    )
+    if arms:
+        _explain(figure, names)
     against = "training time" if x == "seconds" else "the training steps"
     timed = f" {TIMED}" if x == "seconds" else ""
     return figure, (
         f"Greedy validation accuracy over {against}; step 0 is the actor before any update. Each "
         f"panel: one arm against its baseline (grey, dashed). {STUDENT_BAND}{timed} "
         f"{data.origin(experiment, arms=[*arms, *names])}"
+    )
+
+
+def _explain(figure: Figure, baselines: Sequence[str]) -> None:
+    """Legend of what all panels have in common."""
+    base = f"baseline ({', '.join(baselines)})"
+    figure.legend(
+        handles=[
+            Line2D([], [], color="black", label="the panel's arm"),
+            Line2D([], [], color=BASELINE_COLOUR, label=base, **BASELINE_LINE),
+        ],
+        loc="outside upper center",
+        ncols=2,
     )
 
 
