@@ -136,6 +136,7 @@ def weight_against_entropy(data: M2Data) -> Drawn:
         "Experiment A: blending weight against batch-average entropy, one mark a step (mean over "
         "seeds), its colour the step and its shape the placement of the score; small dots: seeds. "
         "Grey: the weight as a function of the entropy; schedule has none, it follows the steps. "
+        "A mean of seeds on both sides of a bend lies off the line. "
         f"{data.origin('A')}"
     )
 
