@@ -77,9 +77,9 @@ def render(
 
 
 def _arms(grid: pd.DataFrame, runs: pd.DataFrame, finished: pd.DataFrame) -> list[dict[str, Any]]:
-    """Name, overrides and counts of every arm, in grid order."""
+    """Name, overrides and counts of every arm with planned runs, in grid order."""
     arms = []
-    for row in grid.drop_duplicates("arm").itertuples():
+    for row in grid[grid.arm.isin(runs.arm)].drop_duplicates("arm").itertuples():
         overrides = json.loads(str(row.overrides))
         text = ", ".join(
             f"`{key}={json.dumps(value).strip(chr(34))}`" for key, value in overrides.items()
