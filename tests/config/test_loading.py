@@ -143,7 +143,9 @@ def test_gae_without_a_critic() -> None:
 
 @pytest.mark.parametrize("low", [1.0, 1.2])
 def test_piecewise_thresholds_must_be_ordered(low: float) -> None:
-    message = refusal(f"{QUALITY}.strategy=piecewise", f"{QUALITY}.entropy_low_threshold={low}")
+    high = f"{QUALITY}.entropy_high_threshold=1.0"
+    lows = f"{QUALITY}.entropy_low_threshold={low}"
+    message = refusal(f"{QUALITY}.strategy=piecewise", high, lows)
     assert "entropy_low_threshold" in message
     assert "entropy_high_threshold" in message
     load_config(FILES, [f"{QUALITY}.entropy_low_threshold={low}"])  # linear does not use it
