@@ -15,7 +15,7 @@ TARGET ?= all
 # Waiting OpenMP threads must sleep, or busy processes starve one another.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: help env study report smoke test test-slow lint bench clean
+.PHONY: help env study report smoke test test-slow lint bench sbom audit clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -51,6 +51,18 @@ bench: env ## measure the trainer's stages on this machine
 	@shopt -s nullglob; found=(benchmarks/bench_*.py); \
 	if [ $${#found[@]} -eq 0 ]; then echo "There are no benchmarks/bench_*.py yet."; exit 1; fi; \
 	for script in "$${found[@]}"; do echo "== $$script"; $(BIN)/python "$$script"; done
+
+# Tools about the lock file live in an environment of their own, so that they are not in it.
+build/supply: requirements/supply.txt
+	$(PYTHON) -m venv $@
+	$@/bin/pip install --disable-pip-version-check -q -r $<
+
+sbom: build/supply ## software bill of materials of the lock file (CycloneDX 1.6), sbom.json
+	$</bin/cyclonedx-py requirements $(LOCK) --output-reproducible --of JSON -o sbom.json
+	@echo "sbom.json: $$(grep -c '"purl"' sbom.json) components"
+
+audit: build/supply ## known vulnerabilities of the lock file; asks the advisory database online
+	$</bin/pip-audit --no-deps --disable-pip -r $(LOCK)
 
 clean: ## remove caches and build leftovers; data, models, runs and results stay
 	rm -rf build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
