@@ -228,8 +228,8 @@ rule recommend:
             "results/{scale}/m3/recommended.yaml",
             caption="../report/recommended.rst",
             category="M3 recommendation",
-            subcategory="report",
-            labels={"experiment": "M3", "text": "recommended configuration"},
+            subcategory="configuration",
+            labels={"experiment": "M3", "file": "recommended configuration"},
         ),
         record="results/{scale}/m3/recommended.json",
     log:
