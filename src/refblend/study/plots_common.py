@@ -132,24 +132,30 @@ def value_limits(
 
 def horizontal_interval(axis: Axes, place: float, low: float, high: float, **style: Any) -> None:
     """A bar from low to high within the axis' limits, an arrow head where it goes on beyond."""
-    left, right = axis.get_xlim()
-    axis.hlines(place, max(low, left), min(high, right), **style)
-    for beyond, edge, marker in ((low < left, left, "<"), (high > right, right, ">")):
-        if beyond:
-            axis.plot(
-                edge, place, marker, color=style.get("color"), markersize=3, clip_on=False, zorder=4
-            )
+    limits = axis.get_xlim()
+    axis.hlines(place, max(low, limits[0]), min(high, limits[1]), **style)
+    for edge, marker in _cut_ends(low, high, limits, "<>"):
+        axis.plot(edge, place, marker, color=style.get("color"), **ARROW_HEAD)
 
 
 def vertical_interval(axis: Axes, place: float, low: float, high: float, **style: Any) -> None:
     """The same as :func:`horizontal_interval`, upright."""
-    bottom, top = axis.get_ylim()
-    axis.vlines(place, max(low, bottom), min(high, top), **style)
-    for beyond, edge, marker in ((low < bottom, bottom, "v"), (high > top, top, "^")):
-        if beyond:
-            axis.plot(
-                place, edge, marker, color=style.get("color"), markersize=3, clip_on=False, zorder=4
-            )
+    limits = axis.get_ylim()
+    axis.vlines(place, max(low, limits[0]), min(high, limits[1]), **style)
+    for edge, marker in _cut_ends(low, high, limits, "v^"):
+        axis.plot(place, edge, marker, color=style.get("color"), **ARROW_HEAD)
+
+
+ARROW_HEAD: dict[str, Any] = {"markersize": 3, "clip_on": False, "zorder": 4}
+
+
+def _cut_ends(
+    low: float, high: float, limits: tuple[float, float], markers: str
+) -> list[tuple[float, str]]:
+    """Limits that an interval goes on beyond, each with its marker."""
+    beyond = (low < limits[0], high > limits[1])
+    ends = zip(beyond, limits, markers, strict=True)
+    return [(edge, marker) for cut, edge, marker in ends if cut]
 
 
 def no_data(axis: Axes, text: str = "no data") -> None:
