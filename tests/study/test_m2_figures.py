@@ -1,13 +1,12 @@
 """Figures of M2 from synthetic studies with noise, responses and gaps; nothing is trained."""
 
-import importlib.util
 import json
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
+import m2_frames
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -34,17 +33,6 @@ from refblend.study.run_measures import run_measures
 from refblend.study.spec import ExperimentSpec
 from refblend.study.style import apply_style, save_figure
 
-
-def load_beside(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-FRAMES = load_beside("m2_frames")
 JUDGE_SKILL = {"weak": 0.25, "medium": 0.55, "strong": 0.8}
 EFFECTS = {
     "linear": 0.02,
@@ -141,7 +129,7 @@ def figure_study(
     experiments: dict[str, ExperimentSpec] | None = None,
 ) -> M2Study:
     """A study with noise of step and seed, and with the whole configuration."""
-    chosen = experiments or FRAMES.specs()
+    chosen = experiments or m2_frames.specs()
     runs = {
         (arm, seed): None
         for spec in chosen.values()
@@ -149,10 +137,10 @@ def figure_study(
         for seed in spec.seeds[scale]
     }
     costs = {arm for name in ("E", "F") if name in chosen for arm in chosen[name].arms}
-    frames = FRAMES.collected(runs, EFFECTS, missing, costs)
+    frames = m2_frames.collected(runs, EFFECTS, missing, costs)
     frames = replace(frames, metrics=noisy(frames.metrics))
     frames = replace(frames, responses=responses(frames))
-    defaults = load_config(config_files(scale, FRAMES.PARAMS)).resolved()
+    defaults = load_config(config_files(scale, m2_frames.PARAMS)).resolved()
     return M2Study(frames, chosen, run_measures(frames), scale, scoring, defaults)
 
 
@@ -257,7 +245,7 @@ def _style() -> Iterator[None]:
 
 def test_names_agree() -> None:
     assert tuple(FIGURES) == M2_FIGURES
-    captions = FRAMES.PARAMS.parent / "workflow" / "report"
+    captions = m2_frames.PARAMS.parent / "workflow" / "report"
     for name in M2_FIGURES:
         assert (captions / f"{name}.rst").read_text().strip()
 
@@ -308,7 +296,7 @@ def test_reruns_are_equal_to_the_byte(
 
 
 def test_absent_experiments_and_runs_are_said_in_the_panel() -> None:
-    only_a = {"A": FRAMES.specs()["A"]}
+    only_a = {"A": m2_frames.specs()["A"]}
     gone = [("linear", 1), ("linear", 2), ("off", 2)]
     made = figure_study(scale="smoke", experiments=only_a, missing=gone)
     data = M2Data(made, drawn_tables(made))

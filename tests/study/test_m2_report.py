@@ -1,11 +1,11 @@
 """M2's report: whole at the smallest scale, with runs missing, and from the command line."""
 
-import importlib.util
 import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
+import m2_frames
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
@@ -21,12 +21,6 @@ from refblend.study.m2_tables import m2_tables
 from refblend.study.m2_text import level_text, swept_sentence, verdicts
 from refblend.study.tables import write_table
 
-SPEC = importlib.util.spec_from_file_location("m2_frames", Path(__file__).with_name("m2_frames.py"))
-assert SPEC is not None
-assert SPEC.loader is not None
-FRAMES = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(FRAMES)
-
 CAPTIONS = {"A_forest": "Forest of A.", "A_weight_steps": "Weights.", "overview": "All."}
 
 
@@ -40,7 +34,7 @@ def no_drawing(study: M2Study, tables: Mapping[str, pd.DataFrame], out: Path) ->
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of scale smoke by the command line; one run failed."""
     folder = tmp_path_factory.mktemp("m2")
-    study = FRAMES.study("smoke", {"linear": -0.1, "linear_terminal": 0.1}, {("cosine", 1)})
+    study = m2_frames.study("smoke", {"linear": -0.1, "linear_terminal": 0.1}, {("cosine", 1)})
     write_collected(study.collected, folder / "frames")
     scoring = folder / "scoring" / "tables"
     scoring.mkdir(parents=True)
@@ -50,7 +44,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows += "D3,clip_off,360,120,0.65,0.65,0.3,,0.7,0.2,437,0.02\n"
     (scoring / "robustness.csv").write_text(columns + rows)
     arguments = ["m2", "--collected", folder / "frames", "--scale", "smoke", "--out", folder / "m2"]
-    arguments += ["--params", FRAMES.PARAMS, "--scoring", scoring.parent]
+    arguments += ["--params", m2_frames.PARAMS, "--scoring", scoring.parent]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(m2_report, "write_m2_figures", no_drawing)
         result = CliRunner().invoke(app, [str(argument) for argument in arguments])
@@ -100,9 +94,9 @@ def test_numbers_for_dvc(written: Path) -> None:
 
 
 def test_surprises_find_what_was_put_in() -> None:
-    chosen = {name: spec for name, spec in FRAMES.specs().items() if name in "A"}
+    chosen = {name: spec for name, spec in m2_frames.specs().items() if name in "A"}
     effects = {"linear": -0.2, "linear_terminal": 0.2, "shuffled": 0.1}
-    study = FRAMES.study("smoke", effects, experiments=chosen)
+    study = m2_frames.study("smoke", effects, experiments=chosen)
     tables = m2_tables(study)
     found = {surprise.rule: surprise.found for surprise in surprises(study, tables)}
     lower = next(hits for rule, hits in found.items() if rule.startswith("An arm lies below"))

@@ -1,9 +1,8 @@
 """Summaries of M2 against scipy and hand computation."""
 
-import importlib.util
 import itertools
-from pathlib import Path
 
+import m2_frames
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,12 +12,6 @@ from refblend.study.m2_contrasts import contrasts
 from refblend.study.m2_study import M2Study
 from refblend.study.m2_summary import SUMMARY_COLUMNS, experiment_summary
 
-SPEC = importlib.util.spec_from_file_location("m2_frames", Path(__file__).with_name("m2_frames.py"))
-assert SPEC is not None
-assert SPEC.loader is not None
-FRAMES = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(FRAMES)
-
 MISSING = {("cosine", 1), ("linear_terminal_w02", 1), ("gae_linear_mean", 1)}
 MISSING |= {("gae_linear_mean", 2), ("gae_linear_mean", 3)}
 
@@ -26,9 +19,9 @@ MISSING |= {("gae_linear_mean", 2), ("gae_linear_mean", 3)}
 @pytest.fixture(scope="module")
 def study() -> M2Study:
     """The grid of scale cpu without A's 19 arms at five seeds; some runs failed."""
-    kept = {name: spec for name, spec in FRAMES.specs().items() if name in "BG"}
+    kept = {name: spec for name, spec in m2_frames.specs().items() if name in "BG"}
     effects = {"linear_terminal": 0.05, "linear": -0.04}
-    return FRAMES.study("cpu", effects, MISSING, kept)
+    return m2_frames.study("cpu", effects, MISSING, kept)
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,9 @@
 """M2's tables of levels, placement, best arms, costs, stability and correlations."""
 
-import importlib.util
 from dataclasses import replace
 from pathlib import Path
 
+import m2_frames
 import numpy as np
 import pandas as pd
 import pytest
@@ -21,17 +21,11 @@ from refblend.study.m2_tables import m2_tables
 from refblend.study.run_measures import MEASURES, run_measures
 from refblend.study.thresholds import Knee, Pivot, find_knee, find_pivot, not_identifiable
 
-SPEC = importlib.util.spec_from_file_location("m2_frames", Path(__file__).with_name("m2_frames.py"))
-assert SPEC is not None
-assert SPEC.loader is not None
-FRAMES = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(FRAMES)
-
 
 def part_of(names: str, scale: str = "cpu", **options: object) -> M2Study:
     """A study of some experiments only."""
-    chosen = {name: spec for name, spec in FRAMES.specs().items() if name in names}
-    return FRAMES.study(scale, experiments=chosen, **options)
+    chosen = {name: spec for name, spec in m2_frames.specs().items() if name in names}
+    return m2_frames.study(scale, experiments=chosen, **options)
 
 
 def with_metrics(study: M2Study, metrics: pd.DataFrame) -> M2Study:
@@ -47,7 +41,7 @@ def greedy(study: M2Study, arm: str) -> pd.Series:
 
 
 def test_smoke_has_every_table_with_the_runs_that_failed() -> None:
-    study = FRAMES.study("smoke", {"linear": -0.1}, {("cosine", 1)})
+    study = m2_frames.study("smoke", {"linear": -0.1}, {("cosine", 1)})
     tables = m2_tables(study)
     assert tuple(sorted(tables)) == tuple(sorted(M2_TABLES))
     whole = tables["per_seed"]
@@ -70,9 +64,9 @@ def test_smoke_has_every_table_with_the_runs_that_failed() -> None:
 
 
 def test_nothing_ran() -> None:
-    names = FRAMES.specs()
+    names = m2_frames.specs()
     runs = {(arm, seed) for spec in names.values() for arm in spec.arms for seed in range(1, 6)}
-    tables = m2_tables(FRAMES.study("smoke", missing=runs))
+    tables = m2_tables(m2_frames.study("smoke", missing=runs))
     assert tables["A_summary"].empty
     assert len(tables["per_seed"]) == len(tables["not_finished"]) > 0
     assert tables["best_per_metric"].empty
