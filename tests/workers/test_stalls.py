@@ -1,8 +1,10 @@
 """A call that never returns ends the process, its children with it, and says what to do."""
 
+import contextlib
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import psutil
 import pytest
@@ -10,22 +12,27 @@ import pytest
 from refblend.workers import stalls
 
 STUCK = """
-import subprocess, sys, time
+import pathlib, subprocess, sys, time
 from refblend.workers import stalls
 stalls.GRACE_S = 0.2
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 print(child.pid, flush=True)
-with stalls.stall_limit("waiting for the judge", 0.3):
+folder = pathlib.Path(sys.argv[1])
+with stalls.removed_on_stall(folder), stalls.stall_limit("waiting for the judge", 0.3):
     time.sleep(600)
 """
 
 
-def test_a_stuck_call_ends_the_process_and_its_children() -> None:
-    done = subprocess.run([sys.executable, "-c", STUCK], capture_output=True, text=True, timeout=60)
+def test_a_stuck_call_ends_the_process_and_its_children(tmp_path: Path) -> None:
+    folder = tmp_path / "session"
+    folder.mkdir()
+    command = [sys.executable, "-c", STUCK, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == stalls.EXIT_STATUS
     assert done.stderr.startswith("error: waiting for the judge: Ray did not answer within 0.5 s.")
-    child = int(done.stdout)
-    assert not psutil.pid_exists(child) or psutil.Process(child).status() == "zombie"
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(int(done.stdout)).wait(10)
+    assert not folder.exists()
 
 
 def test_a_call_that_returns_leaves_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ import ray
 
 from refblend.config.trainer import RayConfig
 from refblend.errors import ResourceError
-from refblend.workers.stalls import stall_limit
+from refblend.workers.stalls import removed_on_stall, stall_limit
 
 _PREFIX = "refblend-ray-"
 _TOKEN = secrets.token_hex(32)
@@ -118,13 +118,16 @@ def ray_cluster(config: RayConfig, num_cpus: float, num_gpus: float) -> Iterator
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(token)
     handler = signal.getsignal(signal.SIGTERM)
     try:
-        _start_private(config, num_cpus, num_gpus, folder)
-        if threading.current_thread() is threading.main_thread():
-            # Ray has put its own handler in place, which exits with another status.
-            signal.signal(signal.SIGTERM, handler)
-        yield
+        with removed_on_stall(folder):
+            _start_private(config, num_cpus, num_gpus, folder)
+            if threading.current_thread() is threading.main_thread():
+                # Ray has put its own handler in place, which exits with another status.
+                signal.signal(signal.SIGTERM, handler)
+            try:
+                yield
+            finally:
+                _disconnect()
     finally:
-        _disconnect()
         shutil.rmtree(folder, ignore_errors=True)
         for key, value in previous.items():
             os.environ.pop(key, None)

@@ -7,9 +7,12 @@ process: the next call of the same command resumes from the last checkpoint.
 
 import contextlib
 import os
+import shutil
+import signal
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 
@@ -18,6 +21,19 @@ GRACE_S = 60.0
 
 EXIT_STATUS = 2
 """As of every error that a user can mend."""
+
+_folders: set[Path] = set()
+"""What an end without ``finally`` blocks has to remove."""
+
+
+@contextlib.contextmanager
+def removed_on_stall(folder: Path) -> Iterator[None]:
+    """In the block, a process that is ended by :func:`stall_limit` removes the folder."""
+    _folders.add(folder)
+    try:
+        yield
+    finally:
+        _folders.discard(folder)
 
 
 @contextlib.contextmanager
@@ -45,9 +61,12 @@ def _abandon(what: str, seconds: float) -> None:
         file=sys.stderr,
         flush=True,
     )
-    children = psutil.Process().children(recursive=True)
-    for process in children:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    psutil.wait_procs(children, timeout=5)
+    children = [process.pid for process in psutil.Process().children(recursive=True)]
+    for folder in _folders:
+        shutil.rmtree(folder, ignore_errors=True)
+    # Ray ends this process with a status of its own as soon as it sees that its raylet is gone, so
+    # nothing may come between the children's end and ours.
+    for pid in children:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     os._exit(EXIT_STATUS)

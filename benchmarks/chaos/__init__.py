@@ -1,0 +1,1 @@
+"""Faults at random moments of real runs at scale smoke: ``make chaos``."""

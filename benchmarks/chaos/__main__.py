@@ -1,0 +1,91 @@
+"""``make chaos``: many injections, a few at a time; the table of outcomes."""
+
+import shutil
+import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from common import record
+from rich.console import Console
+from rich.progress import Progress
+
+from chaos.plan import TARGETS, Injection, injections
+from chaos.runs import ROOT, Run
+from chaos.strike import Result, strike
+
+OUTCOMES = ("went on", "resumed", "too late", "failed")
+SHARED_MEMORY = Path("/dev/shm")
+
+
+def main(
+    count: Annotated[int, typer.Option(help="Number of injections.", min=1)] = 108,
+    lanes: Annotated[int, typer.Option(help="Runs at a time.", min=1)] = 2,
+    seed: Annotated[int, typer.Option(help="Of order and moments.")] = 0,
+    only: Annotated[str, typer.Option(help="Part of a target's name.")] = "",
+    folder: Annotated[Path, typer.Option(help="Where the runs are written.")] = Path("build/chaos"),
+    write: Annotated[bool, typer.Option(help="Write benchmarks/results/chaos.json.")] = True,
+) -> None:
+    """Inject faults into runs at scale smoke; exit status 1 when one of them ended badly."""
+    folder = folder.resolve()
+    shutil.rmtree(folder, ignore_errors=True)
+    before = set(SHARED_MEMORY.iterdir())
+    console = Console()
+    undisturbed = Run(folder / "undisturbed" / "seed_1")
+    ended = undisturbed.train()
+    if ended.status:
+        console.print(ended.output, markup=False)
+        raise SystemExit("the undisturbed run failed")
+    expected = undisturbed.result()
+    cases = [case for case in injections(count, seed) if only in case.target]
+    with Progress(console=console) as progress, ThreadPoolExecutor(lanes) as pool:
+        task = progress.add_task("injections", total=len(cases))
+        rows = []
+        for row in pool.map(lambda case: _outcome(case, folder, expected), cases):
+            rows.append(row)
+            progress.advance(task)
+            progress.console.print(
+                f"{row['number']} {row['target']} {row['signal']} after line {row['after_lines']}"
+                f" + {row['delay_s']} s: {row['outcome']}. {row.get('message', '')}",
+                markup=False,
+                highlight=False,
+            )
+    left = sorted(map(str, set(SHARED_MEMORY.iterdir()) - before))
+    good = sum(row["outcome"] != "failed" for row in rows)
+    console.print(table(rows), markup=False, highlight=False)
+    console.print(f"undisturbed: {ended.seconds:.0f} s; left in shared memory: {left or 'nothing'}")
+    if write:
+        figures = {"injections": rows, "left_in_shared_memory": left}
+        record("chaos", "faults survived", good, len(rows), figures)
+    sys.exit(good < len(rows) or bool(left))
+
+
+def _outcome(case: Injection, folder: Path, expected: Result) -> dict[str, Any]:
+    """The row of a case; the run directory of a failed one stays."""
+    directory = folder / f"{case.number}" / "seed_1"
+    row: dict[str, Any] = asdict(case)
+    try:
+        row |= strike(case, directory, expected)
+    except AssertionError as error:
+        return row | {"outcome": "failed", "message": str(error)}
+    shutil.rmtree(directory.parent)
+    return row
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Markdown: outcomes by target and signal."""
+    counts = Counter((row["target"], row["signal"], row["outcome"]) for row in rows)
+    lines = ["| target | signal | " + " | ".join(OUTCOMES) + " |", "|---|---|" + "---:|" * 4]
+    for target in TARGETS:
+        for signal in sorted({s for t, s, _ in counts if t == target}):
+            numbers = " | ".join(str(counts[target, signal, outcome]) for outcome in OUTCOMES)
+            lines.append(f"| {target} | {signal} | {numbers} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    assert Path.cwd() == ROOT, "call it from the repository's root"
+    typer.run(main)

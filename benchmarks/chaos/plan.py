@@ -1,0 +1,50 @@
+"""Which faults are injected, where and when: a seeded list."""
+
+import random
+from dataclasses import dataclass
+
+TARGETS = {
+    "driver": "refblend train",
+    "rollout engine": "ray::RolloutWorker",
+    "judge": "ray::JudgeWorker",
+    "actor's training rank": "ray::ActorWorker",
+    "critic's training rank": "ray::CriticWorker",
+    "reference policy": "ray::ReferenceWorker",
+    "raylet": "raylet/raylet",
+    "Ray's head": "gcs/gcs_server",
+    "Snakemake": "snakemake",
+}
+"""A process below the driver plays the role when its command starts with this text."""
+
+SIGNALS = ("SIGKILL", "SIGTERM", "SIGSTOP")
+
+
+@dataclass(frozen=True)
+class Injection:
+    """What is hit, how, and when."""
+
+    number: int
+    target: str
+    signal: str
+    after_lines: int
+    """So many lines of ``metrics.jsonl`` are waited for; 0: the engines are still starting."""
+    delay_s: float
+    """And so many seconds more: any stage of a step, or of the start."""
+
+
+def injections(count: int, seed: int = 0) -> list[Injection]:
+    """Every pair of target and signal in turn, at random moments of the start or of steps 1 to 4.
+
+    Args:
+        count: number of injections.
+        seed: of the order and the moments.
+    """
+    rng = random.Random(seed)
+    pairs = [(target, signal) for signal in SIGNALS for target in TARGETS]
+    rng.shuffle(pairs)
+    planned = []
+    for number in range(count):
+        lines = rng.randint(0, 4)
+        delay = rng.uniform(0, 2) if lines else rng.uniform(0, 12)
+        planned.append(Injection(number, *pairs[number % len(pairs)], lines, round(delay, 2)))
+    return planned

@@ -1,0 +1,122 @@
+"""Runs of ``refblend train`` at scale smoke, and what they leave on the machine."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from refblend.trainer.checkpoint import find_damage
+from refblend.trainer.tracking import strip_timings
+
+ROOT = Path(__file__).resolve().parents[2]
+DEADLINE_S = 20
+"""``trainer.worker_timeout_s``: a stopped worker is given up after this time."""
+HANG_S = 400
+"""A call that takes longer hangs; it takes some 30 s undisturbed."""
+STOP_S = 30
+"""Within this time SIGTERM ends a run, with a checkpoint."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a call of ``refblend train`` ended."""
+
+    status: int
+    output: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run directory and the calls that train in it: GAE, so that there is a critic as well."""
+
+    directory: Path
+
+    def start(self) -> "subprocess.Popen[str]":
+        """Launch the command."""
+        command = [
+            str(Path(sys.executable).with_name("refblend")),
+            "train",
+            "--config=params/ppo.yaml",
+            "--config=params/scale/smoke.yaml",
+            "algorithm.adv_estimator=gae",
+            f"trainer.worker_timeout_s={DEADLINE_S}",
+            f"trainer.default_local_dir={self.directory}",
+            "trainer.max_ckpt_to_keep=4",
+            "trainer.energy=false",
+        ]
+        return subprocess.Popen(
+            command,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
+
+    def finish(self, process: "subprocess.Popen[str]") -> Ended:
+        """Wait for a call's end.
+
+        Raises:
+            AssertionError: it hangs, or processes or files of its cluster are left.
+        """
+        begun = time.monotonic()
+        try:
+            output, _ = process.communicate(timeout=HANG_S)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"hangs: no end within {HANG_S} s") from None
+        finally:
+            process.kill()
+        seconds = time.monotonic() - begun
+        left = processes_left(process.pid)
+        assert not left, f"processes are left: {left}"
+        # Who is killed cannot clean up; the next start does.
+        killed = process.returncode == -signal.SIGKILL
+        folders = list(Path(tempfile.gettempdir()).glob(f"refblend-ray-{process.pid}-*"))
+        assert killed or not folders, f"files are left: {folders}"
+        return Ended(process.returncode, output, seconds)
+
+    def train(self) -> Ended:
+        """Call the command and wait for its end."""
+        return self.finish(self.start())
+
+    @property
+    def metrics(self) -> Path:
+        return self.directory / "metrics.jsonl"
+
+    def result(self) -> tuple[list[str], bytes]:
+        """The recorded steps without what depends on the clock, and the actor's last weights."""
+        lines = self.metrics.read_text(encoding="utf-8").splitlines()
+        weights = self.directory / "checkpoints" / "global_step_4" / "actor" / "model.safetensors"
+        return [json.dumps(strip_timings(json.loads(line))) for line in lines], weights.read_bytes()
+
+    def damaged_checkpoints(self) -> list[str]:
+        """Checkpoints with damage; there must be none, whatever happened."""
+        found = (self.directory / "checkpoints").glob("global_step_*")
+        return [f"{path.name}: {damage}" for path in found if (damage := find_damage(path))]
+
+
+def processes_left(pid: int, patience_s: float = 30.0) -> list[str]:
+    """Processes of the private cluster of the driver ``pid`` that do not end by themselves.
+
+    All of them know the cluster's folder, from their command line or their environment.
+    """
+    folder = f"refblend-ray-{pid}-"
+    deadline = time.monotonic() + patience_s
+    while True:
+        left = []
+        for process in psutil.process_iter(["cmdline", "environ", "status"]):
+            info = process.info
+            words = [*(info["cmdline"] or []), *(info["environ"] or {}).values()]
+            if info["status"] != psutil.STATUS_ZOMBIE and any(folder in word for word in words):
+                left.append(f"{process.pid} {' '.join(words[:2])}")
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.5)

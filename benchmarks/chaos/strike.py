@@ -1,0 +1,98 @@
+"""One injection: the fault, the end it leads to, and the comparison with the undisturbed run."""
+
+import contextlib
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from chaos.plan import TARGETS, Injection
+from chaos.runs import DEADLINE_S, STOP_S, Ended, Run
+
+Result = tuple[list[str], bytes]
+
+
+def strike(case: Injection, directory: Path, expected: Result) -> dict[str, Any]:
+    """Inject the fault into a fresh run.
+
+    Args:
+        case: what, how and when.
+        directory: where the run is written; nothing is there yet.
+        expected: metrics and weights of the undisturbed run.
+
+    Returns:
+        ``outcome``: "went on", "resumed" (it stopped, and the same call went on from there) or "too
+        late" (there was nothing left to hit), with ``status`` of the first call and ``message``.
+
+    Raises:
+        AssertionError: what must hold does not.
+    """
+    run = Run(directory)
+    process = run.start()
+    hit = _hit(case, process, run.metrics)
+    ended = run.finish(process)
+    record: dict[str, Any] = {"status": ended.status, "seconds": round(ended.seconds, 1)}
+    damaged = run.damaged_checkpoints()
+    assert not damaged, damaged
+    if ended.status == 0:
+        record["outcome"] = "went on" if hit else "too late"
+    else:
+        record["message"] = _check_stop(case, ended)
+        again = run.train()
+        assert again.status == 0, f"the next call ends with {again.status}: {again.output[-1500:]}"
+        record["outcome"] = "resumed"
+    metrics, weights = run.result()
+    assert metrics == expected[0], "the metrics differ from the undisturbed run's"
+    assert weights == expected[1], "the weights differ from the undisturbed run's"
+    return record
+
+
+def _hit(case: Injection, process: "subprocess.Popen[str]", metrics: Path) -> bool:
+    """Wait for the moment and send the signal; whether there was somebody to send it to."""
+    while process.poll() is None and _lines(metrics) < case.after_lines:
+        time.sleep(0.02)
+    time.sleep(case.delay_s)
+    number = getattr(signal, case.signal)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        driver = psutil.Process(process.pid)
+        victim = driver if case.target == "driver" else _find(driver, TARGETS[case.target])
+        if victim is None or process.poll() is not None:
+            return False
+        victim.send_signal(number)
+        if case.signal == "SIGSTOP" and case.target == "driver":
+            # Nobody but its user could end a stopped driver; it wakes up late.
+            time.sleep(DEADLINE_S + 5)
+            victim.send_signal(signal.SIGCONT)
+        return True
+    return False
+
+
+def _lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def _find(driver: psutil.Process, text: str) -> psutil.Process | None:
+    """The child of the run that plays the target; None while it is not there yet."""
+    for process in driver.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess, IndexError):
+            if text in process.cmdline()[0]:
+                return process
+    return None
+
+
+def _check_stop(case: Injection, ended: Ended) -> str:
+    """What a call that did not finish says: an error of ours, unless the signal was for it."""
+    assert "Traceback" not in ended.output, f"a traceback: {ended.output[-3000:]}"
+    if case.target == "driver" and case.signal != "SIGSTOP":
+        number = getattr(signal, case.signal)
+        # Before the handler is in place, the signal itself ends the process.
+        assert ended.status in (-number, 128 + number), f"status {ended.status}"
+        assert case.signal == "SIGKILL" or ended.seconds < STOP_S, f"took {ended.seconds:.0f} s"
+        return "stopped as asked"
+    last = ended.output.strip().splitlines()[-1] if ended.output.strip() else ""
+    assert ended.status == 2, f"status {ended.status}: {ended.output[-1500:]}"
+    assert last.startswith("error: "), f"the last line is no error of ours: {last}"
+    return last
