@@ -109,6 +109,19 @@ def test_top_log_probs_hold_the_sampled_token_and_the_most_probable(
 
 
 @BOTH
+@pytest.mark.parametrize("temperature", [1.0, 0.0])
+def test_log_probs_that_nobody_asks_for_change_no_sample(engine, requests_of, temperature) -> None:
+    requests = requests_of(12, temperature)
+    without = engine.generate([dataclasses.replace(r, log_probs=False) for r in requests])
+    assert tokens_of(without) == tokens_of(engine.generate(requests))
+    assert all(g.log_probs == [] and g.top_logprobs is None for g in without)
+    mixed = [dataclasses.replace(r, log_probs=i % 2 == 0) for i, r in enumerate(requests)]
+    answers = engine.generate(mixed)
+    assert tokens_of(answers) == tokens_of(without)
+    assert [bool(g.log_probs) for g in answers] == [r.log_probs for r in mixed]
+
+
+@BOTH
 def test_overlength_prompts_are_named_and_the_engine_survives(engine, requests_of) -> None:
     requests = requests_of(4)
     limit = engine.max_model_len

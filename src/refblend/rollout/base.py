@@ -27,8 +27,14 @@ class GenerationRequest:
     temperature: float = 1.0
     """0 is greedy."""
     seed: int = 0
+    log_probs: bool = True
+    """Whether the sampled tokens' log-probs are wanted; engines are faster without."""
     top_logprobs: int = 0
     """How many alternatives to return for each position, beside the sampled token."""
+
+    def __post_init__(self) -> None:
+        if self.top_logprobs and not self.log_probs:
+            raise ValueError(f"top_logprobs={self.top_logprobs} needs log_probs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +43,8 @@ class Generation:
 
     token_ids: list[int]
     log_probs: list[float]
-    """log π of each sampled token under the sampling distribution (after temperature)."""
+    """log π of each sampled token under the sampling distribution (after temperature); empty when
+    not asked for."""
     finish_reason: FinishReason
     weight_version: int
     top_logprobs: list[dict[int, float]] | None = None

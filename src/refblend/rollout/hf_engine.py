@@ -202,7 +202,7 @@ class _Batch:
     def _generation(self, row: int, version: int) -> Generation:
         return Generation(
             token_ids=self.tokens[row],
-            log_probs=self.log_probs[row],
+            log_probs=self.log_probs[row] if self.requests[row].log_probs else [],
             finish_reason="stop" if self.stopped[row] else "length",
             weight_version=version,
             top_logprobs=self.alternatives[row] if self.requests[row].top_logprobs else None,

@@ -119,7 +119,7 @@ class VllmEngine:
                 max_tokens=min(r.max_new_tokens, self.max_model_len - len(r.prompt_ids)),
                 temperature=r.temperature,
                 seed=r.seed if r.temperature > 0 else None,
-                logprobs=r.top_logprobs,
+                logprobs=r.top_logprobs if r.log_probs else None,
                 flat_logprobs=True,
                 stop_token_ids=self._stop_ids,
                 detokenize=False,
@@ -131,24 +131,25 @@ class VllmEngine:
         self._prompt_tokens += sum(len(r.prompt_ids) for r in requests)
         self._cached_tokens += sum(o.num_cached_tokens or 0 for o in outputs)
         return [
-            self._generation(output.outputs[0], request.top_logprobs)
+            self._generation(output.outputs[0], request)
             for output, request in zip(outputs, requests, strict=True)
         ]
 
-    def _generation(self, completion: Any, top: int) -> Generation:
-        token_ids = list(completion.token_ids)
-        flat = completion.logprobs
-        # The sampled token stands first at each position, the most probable ones follow.
-        starts, ends = flat.start_indices, flat.end_indices
-        alternatives = None
-        if top > 0:
-            alternatives = [
-                dict(zip(flat.token_ids[s:e], flat.logprobs[s:e], strict=True))
-                for s, e in zip(starts, ends, strict=True)
-            ]
+    def _generation(self, completion: Any, request: GenerationRequest) -> Generation:
+        log_probs, alternatives = [], None
+        if request.log_probs:
+            # The sampled token stands first at each position, the most probable ones follow.
+            flat = completion.logprobs
+            starts, ends = flat.start_indices, flat.end_indices
+            log_probs = [flat.logprobs[s] for s in starts]
+            if request.top_logprobs > 0:
+                alternatives = [
+                    dict(zip(flat.token_ids[s:e], flat.logprobs[s:e], strict=True))
+                    for s, e in zip(starts, ends, strict=True)
+                ]
         return Generation(
-            token_ids=token_ids,
-            log_probs=[flat.logprobs[s] for s in starts],
+            token_ids=list(completion.token_ids),
+            log_probs=log_probs,
             finish_reason=cast(FinishReason, completion.finish_reason),
             weight_version=self.weight_version,
             top_logprobs=alternatives,

@@ -236,13 +236,15 @@ class Judge:
     ) -> dict[int, Generation]:
         if not rows:
             return {}
+        expected = self.options.score_mode == "expected"
         requests = [
             GenerationRequest(
                 prompt_ids=plans[row].token_ids,
                 max_new_tokens=self.options.limits.max_new_tokens,
                 temperature=self.options.temperature,
                 seed=seeds[row],
-                top_logprobs=TOP_LOGPROBS if self.options.score_mode == "expected" else 0,
+                log_probs=expected,
+                top_logprobs=TOP_LOGPROBS if expected else 0,
             )
             for row in rows
         ]

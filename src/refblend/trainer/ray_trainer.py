@@ -57,7 +57,7 @@ from refblend.trainer.shaping import (
 )
 from refblend.trainer.step_record import StepRecord
 from refblend.trainer.stopping import StopRequest
-from refblend.trainer.tracking import MetricsLog, Trackers
+from refblend.trainer.tracking import MetricsLog, Trackers, encode_line
 from refblend.trainer.validation import validation_metrics, validation_requests
 from refblend.trainer.worker_set import WorkerSet
 from refblend.workers.types import PolicyTargets, Sequences, ValueTargets, pad_rows, response_mask
@@ -178,7 +178,7 @@ class RayPPOTrainer:
         ]
         if self.estimator.needs_reward_baselines:
             requests += [
-                GenerationRequest(ids, longest, temperature=0.0)
+                GenerationRequest(ids, longest, temperature=0.0, log_probs=False)
                 for ids in prompts.prompt_ids[:: rollout.n]
             ]
         with self.record.timed("gen"):
@@ -348,6 +348,7 @@ class RayPPOTrainer:
                 "kl_controller": self.kl_controller.state_dict(),
                 "drift": self.drift.state_dict(),
                 "invalid_window": self.judgements.invalid_guard.state_dict(),
+                "record": encode_line(self.step, self.record.metrics),
             }
             write_state(staged, state, metric=self._headline())
 
@@ -364,6 +365,8 @@ class RayPPOTrainer:
             self.workers.push_weights(version=self.step)
             self.trackers.message(f"resumed from step {self.step}")
         self.log.truncate_after(self.step if start else -1)
+        if start is not None:
+            self.log.complete(self.step, state["record"])
 
     # --- helpers -----------------------------------------------------------------------------
 

@@ -42,6 +42,7 @@ def validation_requests(
             max_new_tokens=max_new_tokens,
             temperature=0.0 if sample == 0 else kwargs.temperature,
             seed=derive_seed(seed, "validation", number, row, sample),
+            log_probs=False,
         )
         for number, part in enumerate(sets)
         for row in range(len(part))
