@@ -12,10 +12,11 @@ CORES ?= all
 SCALE ?= cpu
 # What `make study` makes: all, or e.g. TARGET=m1.
 TARGET ?= all
+STEPS ?= 2000
 # Waiting OpenMP threads must sleep, or busy processes starve one another.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: help env study report smoke test test-slow lint bench sbom audit clean
+.PHONY: help env study report smoke test test-slow lint bench soak sbom audit clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -51,6 +52,10 @@ bench: env ## measure the trainer's stages on this machine
 	@shopt -s nullglob; found=(benchmarks/bench_*.py); \
 	if [ $${#found[@]} -eq 0 ]; then echo "There are no benchmarks/bench_*.py yet."; exit 1; fi; \
 	for script in "$${found[@]}"; do echo "== $$script"; $(BIN)/python "$$script"; done
+
+soak: env ## STEPS steps (2000, half an hour) of a tiny run: memory, handles and step time stay
+	$(BIN)/snakemake prepare --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=smoke
+	$(BIN)/python benchmarks/soak.py --steps $(STEPS)
 
 # Tools about the lock file live in an environment of their own, so that they are not in it.
 build/supply: requirements/supply.txt
