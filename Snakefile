@@ -8,6 +8,7 @@ configfile: "params/workflow.yaml"
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/stopping.smk"
 include: "workflow/rules/data.smk"
 include: "workflow/rules/models.smk"
 include: "workflow/rules/train.smk"

@@ -122,7 +122,7 @@ def watch(
 
 
 def trend(steps: list[int], values: list[float], total: int) -> dict[str, float]:
-    """Slope per 1,000 steps with its 95 % interval, and growth in per cent after the first tenth."""
+    """Slope per 1,000 steps, its 95 % interval, and growth after the first tenth in per cent."""
     late = [(s, v) for s, v in zip(steps, values, strict=True) if s >= total / 10]
     fit = theilslopes([v for _, v in late], [s for s, _ in late], 0.95)
     begin = fit.intercept + fit.slope * total / 10

@@ -2,7 +2,9 @@
 
 ``study`` commands are the real ones. The environment variable FAKE_FAIL names an arm whose
 training ends with status 1, before the first seed or, as ``arm:seed``, at that seed, whose reason
-is recorded; FAKE_KILL one whose training dies by SIGKILL at the last seed.
+is recorded; FAKE_KILL one whose training dies by SIGKILL at the last seed. With FAKE_SECONDS a seed
+takes so long, finished seeds are skipped as the trainer does, and ``finished.txt`` lists those that
+were trained.
 """
 
 import importlib.util
@@ -10,6 +12,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +49,7 @@ def train() -> None:
     arm = Path(pattern).parent.name
     seeds = str(option("--seeds")).split(",")
     failing = os.environ.get("FAKE_FAIL", "")
+    seconds = float(os.environ.get("FAKE_SECONDS", "0"))
     with open("trained.txt", "a") as stream:
         stream.write(f"{arm}/{'-'.join(seeds)}\n")
     if failing == arm:
@@ -53,6 +57,12 @@ def train() -> None:
         sys.exit(1)
     for seed in seeds:
         run = Path(pattern.replace("{seed}", seed))
+        if seconds:
+            if (run / "summary.json").exists():
+                continue
+            time.sleep(seconds)
+            # The trainer's last files are atomic; those of the stand-in are all or none.
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT])
         if os.environ.get("FAKE_KILL") == arm and seed == seeds[-1]:
             os.kill(os.getpid(), signal.SIGKILL)
         if failing == f"{arm}:{seed}":
@@ -60,12 +70,19 @@ def train() -> None:
             write(run / "summary.json", json.dumps(reason))
         else:
             factory().write_run(run, int(seed), steps=10, blended=not arm.endswith("off"))
+        if seconds:
+            with open("finished.txt", "a") as stream:
+                stream.write(f"{arm}/{seed}\n")
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM, signal.SIGINT])
     if failing.startswith(f"{arm}:"):
         print("error: one of the seeds failed")
         sys.exit(1)
 
 
 def main() -> None:
+    from refblend.supervision import follow_supervisor
+
+    follow_supervisor()
     command = sys.argv[1:3]
     if command[0] == "train":
         train()

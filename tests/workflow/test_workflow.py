@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,17 +20,6 @@ FAKE = Path(__file__).with_name("fake_refblend.py")
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("snakemake") is None, reason="needs the extra `workflow`"
 )
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A copy of the project without data, models, runs and results."""
-    for name in ("params", "workflow", "src"):
-        ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=ignore)
-    shutil.copy(ROOT / "Snakefile", tmp_path)
-    (tmp_path / "profiles").symlink_to("workflow/profiles")
-    return tmp_path
 
 
 def snakemake(project: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -2,6 +2,7 @@
 import functools
 import json
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from snakemake.exceptions import WorkflowError
 from snakemake.utils import Paramspace, validate
 
 from refblend.errors import RefblendError
+from refblend.supervision import SUPERVISOR, supervisor_value
 from refblend.study import blocks as study_blocks
 from refblend.study import grid as study_grid
 from refblend.study import layout
@@ -29,9 +31,11 @@ wildcard_constraints:
 
 
 # `refblend` and `python` of the environment that runs Snakemake, activated or not. OpenMP threads
-# that wait must sleep: two busy jobs would otherwise slow each other tenfold.
+# that wait must sleep: two busy jobs would otherwise slow each other tenfold. Jobs end with
+# Snakemake (stopping.smk).
 shell.prefix(
-    f'set -euo pipefail; export PATH="{Path(sys.executable).parent}:$PATH" '
+    f'set -euo pipefail; export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH" '
+    f"{SUPERVISOR}={shlex.quote(supervisor_value(Path.cwd()))} "
     "OMP_WAIT_POLICY=PASSIVE PYTHONUNBUFFERED=1; "
 )
 

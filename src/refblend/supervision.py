@@ -1,0 +1,170 @@
+"""How jobs end with the workflow that started them, and what a killed workflow leaves behind.
+
+A job of the workflow follows Snakemake: when that is gone, or asked to stop by SIGTERM, the job
+gets SIGTERM, and a training run then saves its present step. A call of Snakemake holds a lock of
+its own as long as it lives, so that the next one can tell the locks of a killed call from those of
+a living one.
+"""
+
+import contextlib
+import fcntl
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+
+from refblend.errors import ResourceError
+
+SUPERVISOR = "REFBLEND_SUPERVISOR"
+"""Environment of every job: process of its Snakemake, colon, folder of the project."""
+PATIENCE_S = 90.0
+"""More than a training run takes to save its step after SIGTERM."""
+_SHELLS = ("bash", "dash", "sh", "zsh", "fish")
+
+
+def supervisor_value(folder: Path) -> str:
+    """Value of :data:`SUPERVISOR` for jobs of this process in the project ``folder``."""
+    return f"{os.getpid()}:{folder}"
+
+
+def follow_supervisor() -> None:
+    """In a job: follow its Snakemake. Elsewhere nothing."""
+    pid = os.environ.get(SUPERVISOR, "").partition(":")[0]
+    if pid.isdecimal():
+        follow(int(pid))
+
+
+def follow_dvc() -> None:
+    """In a stage of DVC: follow ``dvc``, which does not end its command when it is killed."""
+    if "DVC_STAGE" in os.environ:
+        for process in psutil.Process().parents():
+            if process.name() not in _SHELLS:
+                follow(process.pid)
+                return
+
+
+def follow(pid: int) -> None:
+    """Send SIGTERM to this process once the process ``pid``, an ancestor, has ended."""
+    ancestors = {process.pid: process for process in psutil.Process().parents()}
+
+    def wait() -> None:
+        if pid in ancestors:
+            ancestors[pid].wait()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, name="follow", daemon=True).start()
+
+
+def pass_on_sigterm() -> None:
+    """In Snakemake: SIGTERM ends the jobs too; Snakemake alone would wait hours for them."""
+    previous = signal.getsignal(signal.SIGTERM)
+
+    def stop(signum: int) -> None:
+        if callable(previous):
+            previous(signum, None)
+        told: set[int] = set()
+        # Jobs may still be about to start; each is told once, the second time would cut it short.
+        while True:
+            for job in job_processes(psutil.Process()):
+                if job.pid not in told:
+                    told.add(job.pid)
+                    job.terminate()
+            time.sleep(0.5)
+
+    # In a thread: Snakemake's handler takes a lock that the interrupted code may hold.
+    signal.signal(
+        signal.SIGTERM,
+        lambda signum, frame: threading.Thread(target=stop, args=(signum,), daemon=True).start(),
+    )
+
+
+def job_processes(parent: psutil.Process) -> Iterator[psutil.Process]:
+    """The programs that the jobs' shells run; not what those start, and not ``tee``."""
+    try:
+        for child in parent.children():
+            if child.name() in _SHELLS:
+                yield from job_processes(child)
+            elif child.name() != "tee":
+                yield child
+    except psutil.NoSuchProcess:
+        return
+
+
+def release_stale_locks(
+    folder: Path, say: Callable[[str], None], patience_s: float = PATIENCE_S
+) -> None:
+    """In Snakemake, before it looks at its locks: remove those that a killed call left.
+
+    Whether another call lives is told by a lock that the kernel releases with its process. One that
+    does is named; whether its targets leave room for this call, Snakemake decides.
+
+    Args:
+        folder: of the project.
+        say: tells the user what was found.
+        patience_s: how long jobs of the killed call may take to end.
+
+    Raises:
+        ResourceError: they take longer.
+    """
+    state = folder / ".snakemake"
+    state.mkdir(exist_ok=True)
+    in_use = state / "in_use"
+    # Never closed: the lock lasts as long as the process.
+    handle = os.open(in_use, os.O_RDWR | os.O_CREAT)
+    locks = list((state / "locks").glob("*.lock"))
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        if locks:
+            others = ", ".join(map(str, _users(in_use)))
+            say(f"Another call of Snakemake works here (process {others}): wait for it or stop it.")
+    else:
+        if locks:
+            _await_orphans(folder, say, patience_s)
+            for lock in locks:
+                lock.unlink(missing_ok=True)
+            say("A call before this one was killed: its lock is removed, its jobs are resumed.")
+    fcntl.flock(handle, fcntl.LOCK_SH)
+
+
+def _users(path: Path) -> list[int]:
+    """Other processes that have a file open."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            opened = any(file.path == str(path) for file in process.open_files())
+            if opened and process.pid != os.getpid():
+                found.append(process.pid)
+    return found
+
+
+def _await_orphans(folder: Path, say: Callable[[str], None], patience_s: float) -> None:
+    """Wait for the jobs of killed calls, which end by themselves."""
+    deadline = time.monotonic() + patience_s
+    told = False
+    while orphans := _orphans(folder):
+        names = ", ".join(map(str, orphans))
+        if time.monotonic() > deadline:
+            raise ResourceError(
+                f"jobs of a killed call still run in {folder}: processes {names}",
+                f"Wait for them or end them (kill {names.replace(',', '')}), then call again.",
+            )
+        if not told:
+            say(f"A call before this one was killed; its jobs are ending (processes {names}).")
+            told = True
+        time.sleep(0.5)
+
+
+def _orphans(folder: Path) -> list[int]:
+    """Processes of the jobs of killed calls, Ray's included."""
+    found = []
+    for process in psutil.process_iter(["environ", "status"]):
+        value = (process.info["environ"] or {}).get(SUPERVISOR, "")
+        alive = process.info["status"] != psutil.STATUS_ZOMBIE
+        if alive and process.pid != os.getpid() and value.partition(":")[2] == str(folder):
+            found.append(process.pid)
+    return sorted(found)

@@ -1,0 +1,19 @@
+"""A copy of the project in which the workflow can be called."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A copy of the project without data, models, runs and results."""
+    for name in ("params", "workflow", "src"):
+        ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=ignore)
+    shutil.copy(ROOT / "Snakefile", tmp_path)
+    (tmp_path / "profiles").symlink_to("workflow/profiles")
+    return tmp_path

@@ -1,0 +1,14 @@
+# How jobs end with Snakemake, and what a killed call leaves to the next (refblend.supervision).
+from refblend import supervision
+
+try:
+    # Jobs on other machines call Snakemake too, which has nothing to say.
+    say = logger.warning if workflow.is_main_process else logger.debug
+    supervision.release_stale_locks(Path.cwd(), say)
+except RefblendError as error:
+    raise WorkflowError(str(error)) from None
+
+
+onstart:
+    supervision.pass_on_sigterm()
+    supervision.follow_dvc()
