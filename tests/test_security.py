@@ -1,0 +1,290 @@
+"""The statements of SECURITY.md, checked on the sources and on the workflow's own commands."""
+
+import ast
+import importlib
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from refblend.config import RefblendConfig
+from refblend.errors import RefblendError
+from refblend.study.grid import build_grid
+
+ROOT = Path(__file__).parents[1]
+SOURCES = sorted((ROOT / "src" / "refblend").rglob("*.py"))
+RULES = sorted((ROOT / "workflow" / "rules").glob("*.smk"))
+
+FORBIDDEN = {
+    "eval",
+    "exec",
+    "compile",
+    "os.system",
+    "os.popen",
+    "pickle.load",
+    "pickle.loads",
+    "pickle.Unpickler",
+    "dill.load",
+    "joblib.load",
+    "marshal.load",
+    "marshal.loads",
+    "shelve.open",
+    "yaml.unsafe_load",
+    "yaml.full_load",
+    "yaml.load_all",
+    "pandas.read_pickle",
+    "pd.read_pickle",
+    "subprocess.getoutput",
+    "subprocess.getstatusoutput",
+}
+"""Calls that run code or a shell; the names are those of the call in the source."""
+
+
+def dotted(node: ast.expr) -> str:
+    """``a.b.c`` of a call's function, as far as it is written with names."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    parts.append(node.id if isinstance(node, ast.Name) else "")
+    return ".".join(reversed(parts))
+
+
+def calls(tree: ast.Module) -> Iterator[tuple[str, ast.Call, dict[str, ast.expr]]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            keywords = {word.arg: word.value for word in node.keywords if word.arg}
+            yield dotted(node.func), node, keywords
+
+
+def is_constant(node: ast.expr | None, value: object) -> bool:
+    return isinstance(node, ast.Constant) and node.value is value
+
+
+def problems(text: str, module: str = "") -> list[str]:
+    """Calls in a source that SECURITY.md rules out."""
+    found = []
+    for name, node, keywords in calls(ast.parse(text)):
+        if name in FORBIDDEN:
+            found.append(f"line {node.lineno}: {name}")
+        if name == "yaml.load" and not safe_loader(keywords.get("Loader"), module):
+            found.append(f"line {node.lineno}: yaml.load without a safe loader")
+        if name.endswith("torch.load") and not is_constant(keywords.get("weights_only"), True):
+            found.append(f"line {node.lineno}: torch.load without weights_only=True")
+        if name in ("np.load", "numpy.load") and "allow_pickle" in keywords:
+            found.append(f"line {node.lineno}: numpy.load with allow_pickle")
+        if "shell" in keywords and name.partition(".")[0] in ("subprocess", "sp"):
+            found.append(f"line {node.lineno}: {name} with shell")
+        if is_constant(keywords.get("trust_remote_code"), True):
+            found.append(f"line {node.lineno}: {name} with trust_remote_code=True")
+    return found
+
+
+def safe_loader(node: ast.expr | None, module: str) -> bool:
+    """Whether a loader named in a module is YAML's safe one, or a class made from it."""
+    if node is None:
+        return False
+    name = dotted(node)
+    if name.startswith("yaml."):
+        loader = getattr(yaml, name.removeprefix("yaml."))
+    else:
+        loader = getattr(importlib.import_module(module), name)
+    return issubclass(loader, yaml.SafeLoader)
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
+
+
+def test_no_source_runs_code_from_data() -> None:
+    assert len(SOURCES) > 100
+    found = {module_name(path): problems(path.read_text(), module_name(path)) for path in SOURCES}
+    assert {name: lines for name, lines in found.items() if lines} == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "eval(text)",
+        "pickle.loads(data)",
+        "yaml.load(text, Loader=yaml.FullLoader)",
+        "yaml.load(text, yaml.SafeLoader)",
+        "torch.load(path)",
+        "torch.load(path, weights_only=flag)",
+        "subprocess.run(command, shell=True)",
+        "AutoModel.from_pretrained(path, trust_remote_code=True)",
+    ],
+)
+def test_the_check_sees_what_it_looks_for(line: str) -> None:
+    assert len(problems(line)) == 1
+
+
+def test_code_of_a_model_is_run_only_when_asked_for() -> None:
+    default = yaml.safe_load((ROOT / "params" / "ppo.yaml").read_text())
+    assert default["actor_rollout_ref"]["model"]["trust_remote_code"] is False
+    schema = json.dumps(RefblendConfig.model_json_schema())
+    assert schema.count('"trust_remote_code": {"default": false') == schema.count(
+        '"trust_remote_code": {'
+    )
+    for path in (ROOT / "params").rglob("*.yaml"):
+        assert "trust_remote_code: true" not in path.read_text(), path
+
+
+def secrets_in(tree: object) -> list[str]:
+    """Keys of a configuration that would hold a secret."""
+    text = json.dumps(tree).lower()
+    words = re.findall(r'"([a-z0-9_]*)": \{', text)
+    suspicious = r"(api|access|auth|secret|private)_?(key|token)|password|passwd|secret|credential"
+    return [word for word in words if re.search(suspicious, word)]
+
+
+def test_no_key_of_the_configuration_asks_for_a_secret() -> None:
+    assert secrets_in(RefblendConfig.model_json_schema()) == []
+    assert secrets_in({"wandb_api_key": {"type": "string"}}) == ["wandb_api_key"]
+
+
+NUMBERS = {
+    "threads",  # Snakemake's own
+    "params.seeds",  # the wildcard's pattern allows digits only
+    "params.rows",  # scoring.sizes: positive integers
+    "params.engine",  # scoring.sizes: vllm or hf
+}
+"""What a shell command may hold unquoted, because it cannot be anything but a number or a word."""
+
+
+def placeholders(command: str) -> list[str]:
+    return re.findall(r"\{([^{}]+)\}", command.replace("{{", "").replace("}}", ""))
+
+
+@pytest.mark.parametrize("path", RULES, ids=lambda path: path.stem)
+def test_shell_rules_quote_every_parameter(path: Path) -> None:
+    commands = re.findall(r"    shell:\n((?:        \".*\"\n)+)", path.read_text())
+    assert len(commands) == path.read_text().count("    shell:")
+    for command in commands:
+        for name in placeholders(command):
+            assert name.endswith(":q") or name in NUMBERS, f"{name} in {command}"
+
+
+def test_the_numbers_are_numbers() -> None:
+    common = (ROOT / "workflow" / "rules" / "common.smk").read_text()
+    assert r'seeds=r"[0-9]+(-[0-9]+)*"' in common
+    schema = json.loads((ROOT / "workflow" / "schemas" / "config.schema.json").read_text())
+    sizes = schema["$defs"]["ScoringSizes"]["properties"]
+    assert sizes["engine"]["enum"] == ["vllm", "hf"]
+    for name in ("pairs", "robustness_problems", "attacked_answers"):
+        assert sizes[name]["type"] == "integer"
+
+
+def test_placeholders_are_found() -> None:
+    assert placeholders('"{{ a {input.x:q} b {threads}; }}"') == ["input.x:q", "threads"]
+
+
+needs_snakemake = pytest.mark.skipif(
+    importlib.util.find_spec("snakemake") is None, reason="needs the extra `workflow`"
+)
+INJECTIONS = [
+    "x; touch pwned",
+    "$(touch pwned)",
+    "`touch pwned`",
+    "a' && touch pwned; '",
+    "a|b>pwned",
+]
+
+
+@pytest.fixture(scope="module")
+def hostile_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with a hostile name, whose experiment M1 has arms with hostile overrides."""
+    project = tmp_path_factory.mktemp("hostile project; touch pwned")
+    for name in ("params", "workflow", "src"):
+        shutil.copytree(ROOT / name, project / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "Snakefile", project)
+    (project / "profiles").symlink_to("workflow/profiles")
+    path = project / "params" / "study" / "M1.yaml"
+    tree = yaml.safe_load(path.read_text())
+    for number, text in enumerate(INJECTIONS):
+        tree["arms"][f"hostile_{number}"] = {"reward.custom_reward_function": text}
+    path.write_text(yaml.safe_dump(tree))
+    return project
+
+
+def snakemake(project: Path, *arguments: str, stand_in: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "snakemake", *arguments, "--config", "scale=smoke"],
+        cwd=project,
+        env=os.environ | {"BASH_FUNC_refblend%%": stand_in},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+@needs_snakemake
+def test_hostile_overrides_reach_the_trainer_as_text_and_no_shell(hostile_project: Path) -> None:
+    # Writes its arguments down, parted by NUL, and makes no output: the jobs fail, as they may.
+    record = hostile_project / "arguments"
+    stand_in = f"""() {{ printf '%s\\0' "$@" >> '{record}'; echo >> '{record}'; }}"""
+    arms = [f"hostile_{number}" for number in range(len(INJECTIONS))]
+    for name in ("train", "validation", "test", "sanity"):
+        path = hostile_project / "data" / "smoke" / f"{name}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    for name in ("actor", "judge_medium"):
+        for file in ("config.json", "model.safetensors"):
+            path = hostile_project / "models" / "smoke" / name / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+    targets = [f"runs/smoke/{arm}/1-2.trained.json" for arm in arms]
+    wanted = ["--allowed-rules", "train", "--cores", "1"]
+    status, output = snakemake(hostile_project, *targets, *wanted, stand_in=stand_in)
+    assert status != 0
+    assert record.exists(), output
+    calls_made = [line.split("\0") for line in record.read_text().splitlines()]
+    given = {word for call in calls_made if call[0] == "train" for word in call}
+    for text in INJECTIONS:
+        assert f"reward.custom_reward_function={json.dumps(text)}" in given
+    assert [str(p) for p in hostile_project.rglob("*pwned*")] == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("linear:", '"x; touch pwned":'),
+        ("linear:", '"../../escaped":'),
+        ("linear:", '"$(touch pwned)":'),
+        ("algorithm.ref_quality_score.strategy:", '"a; touch pwned":'),
+    ],
+)
+def test_hostile_names_are_refused_before_any_work(tmp_path: Path, old: str, new: str) -> None:
+    shutil.copytree(ROOT / "params", tmp_path / "params")
+    path = tmp_path / "params" / "study" / "M1.yaml"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    with pytest.raises(RefblendError, match=re.escape(str(path))):
+        build_grid(["M1"], "smoke", tmp_path / "params")
+
+
+@needs_snakemake
+def test_a_hostile_scale_is_refused(hostile_project: Path) -> None:
+    scale = "../../smoke; touch pwned"
+    done = subprocess.run(
+        [sys.executable, "-m", "snakemake", "m1", "-n", "--config", f"scale={scale}"],
+        cwd=hostile_project,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "scale" in done.stdout + done.stderr
+    assert not list(hostile_project.rglob("*pwned*"))
