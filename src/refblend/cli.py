@@ -11,6 +11,7 @@ from rich.console import Console
 from refblend import __version__, runtime
 from refblend.data.cli import app as data_app
 from refblend.errors import ConfigError, RefblendError, TrainingError
+from refblend.faults import explain
 from refblend.models.cli import app as models_app
 from refblend.scoring.cli import judge_app, score
 from refblend.study.cli import app as study_app
@@ -142,7 +143,10 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     try:
         app()
-    except RefblendError as error:
-        line = " ".join(str(error).split())
+    except Exception as error:
+        known = error if isinstance(error, RefblendError) else explain(error)
+        if known is None:
+            raise
+        line = " ".join(str(known).split())
         Console(stderr=True, soft_wrap=True, highlight=False).print(f"error: {line}", markup=False)
-        sys.exit(error.exit_status)
+        sys.exit(known.exit_status)

@@ -45,6 +45,10 @@ class CheckpointError(RefblendError):
     """No usable checkpoint was found, or one could not be written."""
 
 
+class DiskError(RefblendError):
+    """The disk is full, or a file or directory may not be written."""
+
+
 class ResourceError(RefblendError):
     """The machine or the Ray cluster cannot provide what the configuration asks for."""
 

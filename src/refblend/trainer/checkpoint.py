@@ -15,18 +15,21 @@ truth; the text file exists for people and for verl's tools, and may lag one ste
 """
 
 import contextlib
-import errno
 import logging
+import math
 import os
 import shutil
+import stat
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from refblend.documents import shorten, show
 from refblend.errors import CheckpointError
-from refblend.files import read_json, sha256_file, write_json, write_text
+from refblend.faults import disk_fault
+from refblend.files import read_json, read_object, sha256_file, write_json, write_text
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +38,6 @@ MANIFEST_NAME = "manifest.json"
 LATEST_NAME = "latest_checkpointed_iteration.txt"
 RESUME_MODES = ("auto", "disable", "resume_path")
 _PREFIX = "global_step_"
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,20 @@ def write_state(directory: Path, state: dict[str, Any], metric: float | None = N
 def find_damage(path: Path) -> str | None:
     """What is wrong with a checkpoint directory, in one phrase; None when it is whole."""
     try:
-        files = read_json(path / MANIFEST_NAME)["files"]
+        manifest = read_json(path / MANIFEST_NAME)
+        files = manifest["files"]
+        present = _entries(path)
         for name, entry in files.items():
-            if (path / name).stat().st_size != entry["size"]:
-                return f"{name} has {(path / name).stat().st_size} bytes, not {entry['size']}"
+            size = present.pop(name, None)
+            if size is None:
+                return f"{shorten(name)} is missing, or no plain file within the checkpoint"
+            if size != entry["size"]:
+                return f"{name} has {size} bytes, not {show(entry['size'])}"
+        present.pop(MANIFEST_NAME, None)
+        if present:
+            return f"{min(present)} is not in {MANIFEST_NAME}, or is no plain file"
+        if f"{_PREFIX}{manifest['step']}" != path.name:
+            return f"{MANIFEST_NAME} is of step {show(manifest['step'])}"
         for name, entry in files.items():
             if sha256_file(path / name) != entry["sha256"]:
                 return f"the checksum of {name} differs"
@@ -79,6 +90,22 @@ def find_damage(path: Path) -> str | None:
     except (ValueError, KeyError, TypeError, AttributeError):
         return f"{MANIFEST_NAME} is not a manifest"
     return None if STATE_NAME in files else f"{STATE_NAME} is missing"
+
+
+def _entries(root: Path) -> dict[str, int | None]:
+    """Relative names of what lies below a checkpoint, with the size of each plain file.
+
+    Directories are left out; links, pipes and the like have no size: a checkpoint holds none.
+    """
+    found: dict[str, int | None] = {}
+    for folder, directories, names in os.walk(root):
+        for name in (*names, *directories):
+            path = Path(folder) / name
+            status = path.lstat()
+            if not stat.S_ISDIR(status.st_mode):
+                plain = stat.S_ISREG(status.st_mode)
+                found[path.relative_to(root).as_posix()] = status.st_size if plain else None
+    return found
 
 
 class CheckpointManager:
@@ -107,7 +134,8 @@ class CheckpointManager:
         if not self.root.is_dir():
             return []
         names = (p.name.removeprefix(_PREFIX) for p in self.root.glob(f"{_PREFIX}*") if p.is_dir())
-        return sorted(int(name) for name in names if name.isdecimal())
+        # Another spelling of a number, such as 007, is no name that we give.
+        return sorted(int(n) for n in names if n.isdecimal() and n.isascii() and n == str(int(n)))
 
     def path(self, step: int) -> Path:
         """Directory of the checkpoint of ``step``, existing or not."""
@@ -177,7 +205,8 @@ class CheckpointManager:
             )
         path = Path(path)
         number = path.name.removeprefix(_PREFIX)
-        if not path.name.startswith(_PREFIX) or not number.isdecimal() or not path.is_dir():
+        number = number if number.isdecimal() and number.isascii() else ""
+        if not path.name.startswith(_PREFIX) or not number or not path.is_dir():
             raise CheckpointError(
                 f"{path} is not a checkpoint directory",
                 "Set trainer.resume_from_path to an existing global_step_N directory",
@@ -193,7 +222,9 @@ class CheckpointManager:
     def load_state(self, ref: CheckpointRef) -> dict[str, Any]:
         """The state that was given to :func:`write_state`."""
         try:
-            state: dict[str, Any] = read_json(ref.path / STATE_NAME)["state"]
+            state = read_object(ref.path / STATE_NAME)["state"]
+            if not isinstance(state, dict):
+                raise ValueError("its state is no object")
         except (OSError, ValueError, KeyError) as error:
             raise CheckpointError(
                 f"{ref.path / STATE_NAME} cannot be read ({error})", "Choose another checkpoint"
@@ -258,10 +289,10 @@ class CheckpointManager:
     def _metric(self, step: int) -> float | None:
         """Metric recorded with a checkpoint; None when there is none or it cannot be read."""
         try:
-            metric = read_json(self.path(step) / STATE_NAME)["metric"]
-        except (OSError, ValueError, KeyError, TypeError):
+            metric = float(read_object(self.path(step) / STATE_NAME)["metric"])
+        except (OSError, ValueError, KeyError, TypeError, OverflowError):
             return None
-        return None if metric is None else float(metric)
+        return metric if math.isfinite(metric) else None
 
     def _require_space(self) -> None:
         """Refuse before the workers start writing when the last save would not fit again."""
@@ -279,17 +310,19 @@ class CheckpointManager:
 
     def _explain(self, error: BaseException) -> CheckpointError | None:
         """A user's error for a full or read-only disk; None for anything else."""
-        number = error.errno if isinstance(error, OSError) else None
-        # safetensors and Ray wrap the operating system's error into text.
-        text = str(error).lower() if isinstance(error, Exception) else ""
-        if number in _FULL or "no space left" in text or "storagefull" in text:
+        fault = disk_fault(error)
+        if fault == "full":
             return CheckpointError(
                 f"the disk of {self.root} is full",
                 "Free some space and start again: the run resumes from the checkpoint before",
             )
-        if number in _READ_ONLY or (number == errno.ENOENT and not self.root.exists()):
+        gone = isinstance(error, FileNotFoundError) and not self.root.exists()
+        gone |= isinstance(error, NotADirectoryError | IsADirectoryError | FileExistsError)
+        if fault is not None or gone:
+            # A worker's error comes with its traceback; its reason is the fault.
+            reason = getattr(error, "strerror", None) or fault
             return CheckpointError(
-                f"checkpoints cannot be written to {self.root} ({error})",
+                f"checkpoints cannot be written to {self.root} ({reason})",
                 "Make the directory writable or set trainer.default_local_dir to another one",
             )
         return None

@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from refblend.config import RefblendConfig
 from refblend.data.dataset import PromptSampler
 from refblend.energy import EnergyMeter
 from refblend.errors import ConfigError, ModelError, RefblendError, ResourceError
+from refblend.faults import explained
 from refblend.files import read_json, write_json
 from refblend.ppo.estimators import get_advantage
 from refblend.provenance import (
@@ -102,7 +103,7 @@ def of_seed(config: RefblendConfig, seed: int) -> RefblendConfig:
 def _train(config: RefblendConfig, data: RunData, crew: Crew, stop: StopRequest) -> dict[str, Any]:
     """One run on the crew's workers; a run that is finished already is left as it is."""
     run_dir = Path(config.trainer.default_local_dir)
-    with run_lock(run_dir):
+    with explained(run_dir), run_lock(run_dir):
         data_files, model_dirs = _inputs(config)
         identity = run_identity(_identifying(config), data_files, model_dirs)
         prepared = prepare_run_dir(run_dir, identity)
@@ -111,9 +112,12 @@ def _train(config: RefblendConfig, data: RunData, crew: Crew, stop: StopRequest)
             if finished is not None:
                 return finished
         try:
-            return _train_and_record(config, data, (data_files, model_dirs), crew, stop)
+            with explained(run_dir):
+                return _train_and_record(config, data, (data_files, model_dirs), crew, stop)
         except RefblendError as error:
-            write_json(run_dir / "summary.json", _failure(error))
+            # What stopped the run may be that nothing can be written there.
+            with suppress(OSError):
+                write_json(run_dir / "summary.json", _failure(error))
             raise
 
 

@@ -110,7 +110,9 @@ def save_optimizer(network: LmNetwork, optimizer: torch.optim.Optimizer, path: P
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     state = get_optimizer_state_dict(network, optimizer, options=options)
     if is_main():
-        torch.save(state, path)
+        # Given a path, torch writes with code of its own that does not tell of a full disk.
+        with open(path, "wb") as stream:
+            torch.save(state, stream)
 
 
 def load_optimizer(network: LmNetwork, optimizer: torch.optim.Optimizer, path: Path) -> None:

@@ -1,0 +1,100 @@
+"""Faults of the machine, told apart from defects of refblend: a full or read-only disk, no memory.
+
+Libraries and Ray wrap the operating system's errors into texts of their own, so both the error's
+number and its text are looked at.
+"""
+
+import contextlib
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from refblend.errors import DiskError, RefblendError, ResourceError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FULL_TEXTS = ("no space left", "storagefull", "disk quota exceeded")
+_READ_ONLY_TEXT = "read-only file system"
+_FORBIDDEN = (errno.EACCES, errno.EPERM)
+_MEMORY_TEXTS = (
+    "out of memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "alloc_failed",  # CUBLAS_STATUS_ALLOC_FAILED
+)
+
+DiskFault = Literal["full", "read-only", "forbidden"]
+
+
+def disk_fault(error: BaseException) -> DiskFault | None:
+    """What is wrong with the disk, when that is why ``error`` was raised."""
+    number = error.errno if isinstance(error, OSError) else None
+    text = str(error).lower() if isinstance(error, Exception) else ""
+    if number in _FULL or any(part in text for part in _FULL_TEXTS):
+        return "full"
+    if number == errno.EROFS or _READ_ONLY_TEXT in text:
+        return "read-only"
+    return "forbidden" if number in _FORBIDDEN else None
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether memory ran out, of the host or of a GPU; torch need not be loaded to ask."""
+    if isinstance(error, MemoryError):
+        return True
+    if any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__):
+        return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    # torch's allocator of the host raises the bare class.
+    text = str(error).lower()
+    return isinstance(error, RuntimeError) and any(part in text for part in _MEMORY_TEXTS)
+
+
+def explain(error: Exception, directory: Path | None = None) -> RefblendError | None:
+    """The error for the user of a fault of the machine; None for anything else.
+
+    Args:
+        error: what was raised.
+        directory: where was written, for errors that do not know it.
+    """
+    if isinstance(error, RefblendError):
+        return None
+    fault = disk_fault(error)
+    place = getattr(error, "filename", None) or directory or "the directory"
+    if fault == "full":
+        return DiskError(
+            f"{place} cannot be written: the disk is full",
+            "Free some space and call the same command again.",
+        )
+    if fault is not None:
+        why = "the file system is read-only" if fault == "read-only" else error.args[-1]
+        return DiskError(
+            f"{place} cannot be used: {why}", "Make it writable, or choose another directory."
+        )
+    if is_out_of_memory(error):
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        return ResourceError(
+            f"memory ran out: {reason[0]}",
+            "Lower the batch, the lengths or kv_cache_memory_mb, or end other processes.",
+        )
+    return None
+
+
+@contextlib.contextmanager
+def explained(directory: Path) -> Iterator[None]:
+    """In the block, faults of the machine become errors for the user.
+
+    Args:
+        directory: where the block writes.
+
+    Raises:
+        DiskError: the disk is full or read-only.
+        ResourceError: memory ran out.
+    """
+    try:
+        yield
+    except Exception as error:
+        fault = explain(error, directory)
+        if fault is None:
+            raise
+        raise fault from error
