@@ -10,6 +10,7 @@ Departures from vLLM's defaults, each for a measured reason:
 
 import gc
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -31,6 +32,10 @@ CPU_BLOCK_SIZE = 32
 """Tokens of one cache block on the CPU. Only whole blocks are shared between prompts, and vLLM's
 CPU default of 128 is longer than most of what short scoring prompts share; 32 is the smallest size
 with fast kernels there."""
+
+
+MEMORY_REFUSALS = ("kv cache", "cache blocks", "free memory", "available memory")
+"""Of what vLLM's errors speak when the memory that it is given does not suit it."""
 
 
 class WeightReceiver:
@@ -86,7 +91,8 @@ class VllmEngine:
                 f"rollout.tensor_model_parallel_size={options.tensor_parallel_size} without a GPU",
                 "Set it to 1.",
             )
-        self._llm = LLM(
+        llm = partial(
+            LLM,
             model=options.model_path,
             dtype=options.dtype,
             max_model_len=max_model_len,
@@ -102,6 +108,17 @@ class VllmEngine:
             disable_log_stats=True,
             **memory,
         )
+        try:
+            self._llm = llm()
+        except ValueError as error:
+            text = str(error)
+            if not any(part in text.lower() for part in MEMORY_REFUSALS):
+                raise
+            raise ResourceError(
+                f"{options.model_path}: vLLM does not start: {text.splitlines()[0]}",
+                "Change kv_cache_memory_mb (gpu_memory_utilization on a GPU) or lower "
+                "max_model_len of this engine.",
+            ) from error
         self.max_model_len = int(self._llm.llm_engine.model_config.max_model_len)
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.errors import RefblendError
+from refblend.faults import is_out_of_memory
 from refblend.rollout.base import Generation, GenerationRequest, OverlengthError, RolloutEngine
 from refblend.scoring.clipping import ScoringLimits
 from refblend.scoring.parsing import ScoreMode
@@ -33,8 +34,7 @@ ENGINE_FAILURES: tuple[type[BaseException], ...] = (
     RefblendError,
     TimeoutError,
     ConnectionError,
-    MemoryError,
-    RuntimeError,  # CUDA, out of memory among others
+    RuntimeError,  # CUDA
     ValueError,  # a request that the engine refuses
 )
 """What an engine call may raise without stopping the run, beside the errors of its library."""
@@ -220,6 +220,9 @@ class Judge:
                 rows = [row for row in rows if row not in refused]
                 answers = self._generate(plans, seeds, rows)
         except engine_failures() as error:
+            # Another engine may have the memory: whoever started this one decides.
+            if is_out_of_memory(error):
+                raise
             failure = f"{type(error).__name__}: {error}"
         rate = getattr(self.engine, "prefix_cache_hit_rate", None)
         self.last_call = CallStats(

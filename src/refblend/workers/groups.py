@@ -14,6 +14,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from refblend import runtime
 from refblend.errors import RefblendError, WorkerError
+from refblend.faults import is_out_of_memory
 from refblend.workers.resource_pools import ResourcePools
 from refblend.workers.stalls import stall_limit
 
@@ -29,6 +30,27 @@ class WorkerDiedError(Exception):
         self.role = role
 
 
+MEMORY_KEYS = {
+    "rollout": "actor_rollout_ref.rollout.kv_cache_memory_mb (gpu_memory_utilization on a GPU), "
+    "actor_rollout_ref.rollout.max_model_len or data.train_batch_size",
+    "judge": "algorithm.ref_quality_score.scoring.kv_cache_memory_mb (gpu_memory_utilization on a "
+    "GPU) or algorithm.ref_quality_score.scoring.max_model_len",
+    "actor": "actor_rollout_ref.actor.ppo_max_token_len_per_gpu",
+    "critic": "critic.ppo_max_token_len_per_gpu",
+    "ref": "actor_rollout_ref.ref.max_token_len_per_gpu",
+}
+"""What to lower when the worker of a role runs out of memory."""
+
+
+class WorkerMemoryError(WorkerDiedError):
+    """A worker ran out of memory: like a dead one it is replaced, for what it holds is doubtful."""
+
+    def __init__(self, role: str, cause: str) -> None:
+        super().__init__(role, cause)
+        self.args = (f"the {role} worker ran out of memory: {cause}",)
+        self.remedy = f"Lower {MEMORY_KEYS[role]}; call again to resume."
+
+
 class WorkerTimeoutError(WorkerError):
     """A worker did not answer before its deadline."""
 
@@ -38,6 +60,7 @@ class RestartBudget:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
+        self._shortages = 0
         self.spent = 0
 
     def spend(self, error: Exception) -> None:
@@ -47,11 +70,18 @@ class RestartBudget:
             WorkerError: the limit was reached before.
         """
         if self.spent >= self._limit:
+            general = "Look for the cause; call again to resume, or raise trainer.max_restarts."
+            remedy = error.remedy if isinstance(error, WorkerMemoryError) else general
             raise WorkerError(
-                f"{error}; workers were replaced {self.spent} times",
-                "Look for the cause (memory?); call again to resume, or raise trainer.max_restarts",
+                f"{error}; workers were replaced {self.spent} times", remedy
             ) from error
         self.spent += 1
+        self._shortages += isinstance(error, WorkerMemoryError)
+
+    def take_shortages(self) -> int:
+        """How many of the replacements since the last call were for want of memory."""
+        taken, self._shortages = self._shortages, 0
+        return taken
 
 
 def _wait(role: str, references: Sequence[Any], timeout_s: float, remedy: str) -> list[Any]:
@@ -64,10 +94,12 @@ def _wait(role: str, references: Sequence[Any], timeout_s: float, remedy: str) -
             f"the {role} worker did not answer within {timeout_s:g} s", remedy
         ) from None
     except RayActorError as error:
-        raise WorkerDiedError(role, _cause(error)) from None
+        raise WorkerDiedError(role, _first_line(error)) from None
     except RayTaskError as error:
         if isinstance(error.cause, RefblendError):
             raise error.cause from None
+        if is_out_of_memory(error.cause):
+            raise WorkerMemoryError(role, _first_line(error.cause)) from None
         death = _find_death(role, references)
         if death is not None:
             raise death from None
@@ -85,26 +117,28 @@ def _find_death(role: str, references: Sequence[Any]) -> WorkerDiedError | None:
         try:
             ray.get(reference, timeout=max(0.0, deadline - time.monotonic()))
         except RayActorError as error:
-            return WorkerDiedError(role, _cause(error))
+            return WorkerDiedError(role, _first_line(error))
         except (GetTimeoutError, RayTaskError):
             continue
     return None
 
 
-def _cause(error: RayActorError) -> str:
-    """One line: the exception of a failed start (the traceback's last line), or Ray's first."""
+def _first_line(error: BaseException) -> str:
+    """What an error says, in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if "creation task" in lines[0] else lines[0]
+    return lines[0] if lines else type(error).__name__
 
 
 class WorkerProcess:
     """What runs in a worker's process: the plain worker, imported only there.
 
     The driver needs neither vLLM nor the networks, and the thread limits must be in the environment
-    before torch is imported.
+    before torch is imported. The worker is made by a call of its own, because Ray hands on what a
+    call raises, but only a text of what a constructor raises.
     """
 
-    def __init__(self, worker: str, num_threads: int, *arguments: Any) -> None:
+    def start(self, worker: str, num_threads: int, *arguments: Any) -> None:
+        """Make the worker; the first call."""
         os.environ.update(runtime.process_environment(num_threads))
         module, name = worker.split(":")
         self._worker = getattr(importlib.import_module(module), name)(*arguments)
@@ -226,10 +260,12 @@ class WorkerGroup:
                 num_gpus=bundle.gpus,
                 max_restarts=0,
                 scheduling_strategy=place,
-            ).remote(*self._start, *args)
-            for (bundle, place), args in zip(
-                self._pools.places(self.role), self._arguments(), strict=True
-            )
+            ).remote()
+            for bundle, place in self._pools.places(self.role)
+        ]
+        self._starting = [
+            rank.start.remote(*self._start, *args)
+            for rank, args in zip(self._ranks, self._arguments(), strict=True)
         ]
 
     @property
@@ -238,10 +274,9 @@ class WorkerGroup:
         return len(self._ranks)
 
     def ready(self, timeout_s: float) -> None:
-        """Wait until every rank is up."""
+        """Wait until every rank is up; errors as in :meth:`Pending.results`."""
         remedy = "Raise ray.start_timeout_s, or start fewer runs at once."
-        references = [rank.__ray_ready__.remote() for rank in self._ranks]
-        _wait(self.role, references, timeout_s, remedy)
+        _wait(self.role, self._starting, timeout_s, remedy)
 
     def wait(self, references: Sequence[Any]) -> list[Any]:
         """Wait for calls on this group; errors as in :meth:`Pending.results`."""

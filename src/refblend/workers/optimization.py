@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from refblend.config.actor_rollout_ref import OptimConfig, TrainWorkerConfig
+from refblend.faults import is_out_of_memory
 from refblend.workers import distributed
 from refblend.workers.networks import LmNetwork, trainable_parameters
 
@@ -95,9 +96,10 @@ class Trainable:
                 (loss * (world_size if rows else 0.0)).backward()
                 for name, value in figures.items():
                     totals[name] = totals.get(name, 0.0) + (value if rows else 0.0)
-        except torch.OutOfMemoryError:
+        except (RuntimeError, MemoryError) as error:
             # Ranks that still have memory wait in a collective, so only one process can retry.
-            if world_size > 1 or all(len(rows) < 2 for rows in micro_batches):
+            alone = world_size == 1 and any(len(rows) > 1 for rows in micro_batches)
+            if not (is_out_of_memory(error) and alone):
                 raise
             self.optimizer.zero_grad(set_to_none=True)
             return None
