@@ -5,6 +5,7 @@ Legend: B sequences (prompts × n, the n of a prompt consecutive), T longest res
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from refblend.data.schema import PromptRow
@@ -75,6 +76,17 @@ class Scores:
     """(P,) the judge's results on them."""
     alignment: Tensor | None = None
     """(B,) cosine similarity to the gold solution (alignment bonus)."""
+
+    def numbers(self) -> dict[str, Tensor | None]:
+        """What rewards and advantages are made of, by the names for messages."""
+        scores = [result.score for result in self.quality or []]
+        return {
+            "the actor's log-probs": self.old.log_probs,
+            "the reference policy's log-probs": self.reference,
+            "the critic's values": self.values,
+            "the judge's scores": torch.tensor(scores) if scores else None,
+            "the similarities to the gold solutions": self.alignment,
+        }
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@
 
 import contextlib
 import logging
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,6 +39,7 @@ from refblend.trainer.batch import Advantages, GreedyResponses, PromptBatch, Rol
 from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef, write_state
 from refblend.trainer.datasets import RunData
 from refblend.trainer.drift import DriftGuard
+from refblend.trainer.finite import LostUpdates, require_finite
 from refblend.trainer.judgements import Judgements
 from refblend.trainer.metrics import (
     data_metrics,
@@ -55,7 +57,7 @@ from refblend.trainer.shaping import (
     penalise_kl,
     reward_length_correlation,
 )
-from refblend.trainer.step_record import StepRecord
+from refblend.trainer.step_record import StepRecord, update_notices
 from refblend.trainer.stopping import StopRequest
 from refblend.trainer.tracking import MetricsLog, Trackers, encode_line
 from refblend.trainer.validation import validation_metrics, validation_requests
@@ -120,6 +122,7 @@ class RayPPOTrainer:
             len(data.train), config.data.train_batch_size, config.data.shuffle, self.seed
         )
         self.drift = DriftGuard(config.trainer.drift_guard)
+        self.lost_updates = LostUpdates()
         self.record = StepRecord()
 
     def fit(self, start: CheckpointRef | None = None) -> None:
@@ -206,7 +209,9 @@ class RayPPOTrainer:
 
     def score(self, prompts: PromptBatch, rollout: Rollout) -> Scores:
         """Rule reward, judge, old and reference log-probs, values: all at once."""
-        return self.judgements.collect(prompts, rollout, self.step + 1, self.record)
+        scores = self.judgements.collect(prompts, rollout, self.step + 1, self.record)
+        require_finite(self.step + 1, scores.numbers(), rollout.response_mask)
+        return scores
 
     def blend(self, rollout: Rollout, scores: Scores) -> Blended:
         """avg_entropy → w → R' = (1 − w)R + wQ."""
@@ -255,6 +260,8 @@ class RayPPOTrainer:
                     norm_adv_by_std_in_grpo=algorithm.norm_adv_by_std_in_grpo,
                 )
             )
+        found = {"the rewards": rewards, "the advantages": advantages, "the returns": returns}
+        require_finite(self.step + 1, found, rollout.response_mask)
         self.record.add(reward_length_correlation(rewards, rollout.response_mask))
         return Advantages(rewards, advantages, returns)
 
@@ -265,7 +272,7 @@ class RayPPOTrainer:
         targets = ValueTargets(rollout.response_mask, scores.values, advantages.returns)
         with self.record.timed("update_critic"):
             figures = self.workers.update_critic(rollout.sequences, targets, self.step + 1)
-        self.record.add_update("critic", figures)
+        self._add_update("critic", figures)
 
     def update_actor(self, rollout: Rollout, scores: Scores, advantages: Advantages) -> None:
         """One round of policy updates, once the critic is warmed up."""
@@ -285,7 +292,7 @@ class RayPPOTrainer:
         )
         with self.record.timed("update_actor"):
             figures = self.workers.update_actor(rollout.sequences, targets, self.step + 1)
-        self.record.add_update("actor", figures)
+        self._add_update("actor", figures)
 
     def push_weights(self) -> None:
         """The engine samples the next step with the updated weights."""
@@ -313,12 +320,14 @@ class RayPPOTrainer:
         if trainer.rollout_dump_freq and (last or _due(self.step, trainer.rollout_dump_freq)):
             path = self.run_dir / "rollouts" / f"{self.step}.jsonl"
             write_rollouts(path, self.step, prompts, rollout, scores)
+        record.metrics["incidents/oom"] += self.workers.budget.take_shortages()
+        record.add(timing_metrics(record.seconds, rollout, training_devices(self.config)))
+        record.add(memory_metrics())
         saving = last or _due(self.step, trainer.save_freq) or self.stop.pending
         if trainer.save_freq and saving:
             with record.timed("save_checkpoint"):
                 self.save()
-        record.add(timing_metrics(record.seconds, rollout, training_devices(self.config)))
-        record.add(memory_metrics())
+            record.add({"timing_s/save_checkpoint": record.seconds["save_checkpoint"]})
         self._write(self.step, record.metrics)
 
     def validate(self) -> dict[str, float]:
@@ -348,6 +357,7 @@ class RayPPOTrainer:
                 "kl_controller": self.kl_controller.state_dict(),
                 "drift": self.drift.state_dict(),
                 "invalid_window": self.judgements.invalid_guard.state_dict(),
+                "lost_updates": self.lost_updates.state_dict(),
                 "record": encode_line(self.step, self.record.metrics),
             }
             write_state(staged, state, metric=self._headline())
@@ -361,6 +371,7 @@ class RayPPOTrainer:
             self.kl_controller.load_state_dict(state["kl_controller"])
             self.drift.load_state_dict(state["drift"])
             self.judgements.invalid_guard.load_state_dict(state["invalid_window"])
+            self.lost_updates.load_state_dict(state["lost_updates"])
             self.workers.load(start)
             self.workers.push_weights(version=self.step)
             self.trackers.message(f"resumed from step {self.step}")
@@ -369,6 +380,13 @@ class RayPPOTrainer:
             self.log.complete(self.step, state["record"])
 
     # --- helpers -----------------------------------------------------------------------------
+
+    def _add_update(self, role: str, figures: dict[str, float]) -> None:
+        """Record an update, and tell of what went wrong in it."""
+        self.record.add_update(role, figures)
+        for notice in update_notices(role, figures):
+            self.trackers.message(f"step {self.step + 1}: {notice}")
+        self.lost_updates.update(role, not math.isfinite(figures["grad_norm"]))
 
     @contextlib.contextmanager
     def _profiled(self) -> Iterator[None]:

@@ -164,6 +164,12 @@ def penalise_kl(
     assert scores.reference is not None, "the reference policy runs whenever KL is asked for"
     kl = kl_penalty(scores.old.log_probs, scores.reference, config.algorithm.kl_penalty)
     current = mean_sequence_kl(kl, rollout.response_mask)
+    if not math.isfinite(current):
+        # It would stay in the adaptive controller for ever.
+        raise TrainingError(
+            f"the KL penalty (algorithm.kl_penalty={config.algorithm.kl_penalty}) is {current}",
+            "Lower the learning rate, or choose another estimator, and call again to resume.",
+        )
     figures = {
         "actor/reward_kl_penalty": current,
         "actor/reward_kl_penalty_coeff": controller.value,

@@ -10,6 +10,24 @@ INCIDENTS = ("oom", "nonfinite", "overlength")
 """Counted by the trainer itself, so that they are there in every step."""
 
 
+def update_notices(role: str, figures: Mapping[str, float]) -> list[str]:
+    """What the user is told of an update that did not go smoothly.
+
+    Args:
+        role: ``actor`` or ``critic``.
+        figures: as in :meth:`StepRecord.add_update`.
+    """
+    notices = []
+    if figures["oom"]:
+        notices.append(
+            f"memory ran out in the {role}'s update; it was repeated with micro-batches of half "
+            f"the size ({figures['oom']:g} times halved)"
+        )
+    if not math.isfinite(figures["grad_norm"]):
+        notices.append(f"the {role}'s gradient is not finite; the update is skipped")
+    return notices
+
+
 @dataclass(frozen=True)
 class Span:
     """A stage: when it began on the monotonic clock, and how long it took, in seconds."""

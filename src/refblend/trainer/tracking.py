@@ -12,7 +12,9 @@ TensorBoard and the console are views. Only ``metrics.jsonl`` is read back.
 import json
 import math
 import os
+import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -73,12 +75,27 @@ class MetricsLog:
         if self.last_step is not None and step <= self.last_step:
             raise ValueError(f"step {step} after step {self.last_step} in {self.path}")
         line = encode_line(step, metrics)
+        self._write(step, line)
+        return nonfinite_keys(metrics)
+
+    def complete(self, step: int, line: str) -> None:
+        """Write the line of ``step`` if it is the one that is missing.
+
+        A run that stopped between a checkpoint and its line would go on with a gap.
+
+        Args:
+            step: of the checkpoint from which the run goes on.
+            line: what :func:`encode_line` made of its metrics.
+        """
+        if (self.last_step or 0) == step - 1:
+            self._write(step, line)
+
+    def _write(self, step: int, line: str) -> None:
         with open(self.path, "ab") as stream:
             stream.write(line.encode() + b"\n")
             stream.flush()
             os.fsync(stream.fileno())
         self.last_step = step
-        return nonfinite_keys(metrics)
 
     def truncate_after(self, step: int | None) -> int | None:
         """Drop the lines of later steps (None: only a torn one); returns the last step left.
@@ -164,6 +181,7 @@ class TensorBoardTracker:
     def __init__(self, context: TrackerContext) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
+        threading.excepthook = _report
         purge = context.start_step + 1 if context.start_step else None
         self._writer = SummaryWriter(str(context.run_dir / "tensorboard"), purge_step=purge)
 
@@ -177,6 +195,12 @@ class TensorBoardTracker:
     def close(self) -> None:
         """Flush and close the event file."""
         self._writer.close()
+
+
+def _report(arguments: threading.ExceptHookArgs) -> None:
+    """Print errors of threads, but not of TensorBoard's: its next write raises the same."""
+    if type(arguments.thread).__name__ != "_AsyncWriterThread":
+        threading.__excepthook__(arguments)
 
 
 class ConsoleTracker:
@@ -237,5 +261,7 @@ class Trackers:
     def __enter__(self) -> "Trackers":
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
+        # A tracker that cannot write its last lines must not hide why the run stopped.
+        with suppress(*([OSError] if kind else [])):
+            self.close()
