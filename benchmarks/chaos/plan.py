@@ -4,7 +4,8 @@ import random
 from dataclasses import dataclass
 
 TARGETS = {
-    "driver": "refblend train",
+    "command": "",
+    "driver": "",
     "rollout engine": "ray::RolloutWorker",
     "judge": "ray::JudgeWorker",
     "actor's training rank": "ray::ActorWorker",
@@ -12,9 +13,9 @@ TARGETS = {
     "reference policy": "ray::ReferenceWorker",
     "raylet": "raylet/raylet",
     "Ray's head": "gcs/gcs_server",
-    "Snakemake": "snakemake",
 }
-"""A process below the driver plays the role when its command starts with this text."""
+"""A process below the driver plays the role when its first word has this text. The command is what
+the user started, and the driver its child (:mod:`refblend.guardian`)."""
 
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGSTOP")
 

@@ -57,12 +57,11 @@ def _hit(case: Injection, process: "subprocess.Popen[str]", metrics: Path) -> bo
     time.sleep(case.delay_s)
     number = getattr(signal, case.signal)
     with contextlib.suppress(psutil.NoSuchProcess):
-        driver = psutil.Process(process.pid)
-        victim = driver if case.target == "driver" else _find(driver, TARGETS[case.target])
+        victim = _find(psutil.Process(process.pid), case.target)
         if victim is None or process.poll() is not None:
             return False
         victim.send_signal(number)
-        if case.signal == "SIGSTOP" and case.target == "driver":
+        if case.signal == "SIGSTOP" and case.target in ("command", "driver"):
             # Nobody but its user could end a stopped driver; it wakes up late.
             time.sleep(DEADLINE_S + 5)
             victim.send_signal(signal.SIGCONT)
@@ -74,11 +73,15 @@ def _lines(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def _find(driver: psutil.Process, text: str) -> psutil.Process | None:
-    """The child of the run that plays the target; None while it is not there yet."""
-    for process in driver.children(recursive=True):
+def _find(command: psutil.Process, target: str) -> psutil.Process | None:
+    """The process of the run that plays the target; None while it is not there yet."""
+    if target == "command":
+        return command
+    if target == "driver":
+        return next(iter(command.children()), None)
+    for process in command.children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess, IndexError):
-            if text in process.cmdline()[0]:
+            if TARGETS[target] in process.cmdline()[0]:
                 return process
     return None
 
@@ -86,11 +89,12 @@ def _find(driver: psutil.Process, text: str) -> psutil.Process | None:
 def _check_stop(case: Injection, ended: Ended) -> str:
     """What a call that did not finish says: an error of ours, unless the signal was for it."""
     assert "Traceback" not in ended.output, f"a traceback: {ended.output[-3000:]}"
-    if case.target == "driver" and case.signal != "SIGSTOP":
-        number = getattr(signal, case.signal)
-        # Before the handler is in place, the signal itself ends the process.
-        assert ended.status in (-number, 128 + number), f"status {ended.status}"
+    number = getattr(signal, case.signal)
+    # Before the handler is in place, the signal itself ends the process.
+    if case.target == "command" and ended.status in (-number, 128 + number):
         assert case.signal == "SIGKILL" or ended.seconds < STOP_S, f"took {ended.seconds:.0f} s"
+        return "stopped as asked"
+    if case.target == "driver" and case.signal == "SIGTERM" and ended.status == 128 + number:
         return "stopped as asked"
     last = ended.output.strip().splitlines()[-1] if ended.output.strip() else ""
     assert ended.status == 2, f"status {ended.status}: {ended.output[-1500:]}"

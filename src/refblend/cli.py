@@ -1,17 +1,20 @@
 """``refblend``: the command line. Errors meant for the user are one line and exit status 2."""
 
+import contextlib
 import logging
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from refblend import __version__, runtime
+from refblend import __version__, runtime, supervision
 from refblend.data.cli import app as data_app
 from refblend.errors import ConfigError, RefblendError, TrainingError
 from refblend.faults import explain
+from refblend.guardian import guard
 from refblend.models.cli import app as models_app
 from refblend.scoring.cli import judge_app, score
 from refblend.study.cli import app as study_app
@@ -138,11 +141,26 @@ def version() -> None:
     typer.echo(__version__)
 
 
-def main() -> None:
-    """Entry point: turn errors of ours into one line on standard error."""
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
-    try:
+def run() -> None:
+    """Run the command line, errors of ours turned into one line on standard error."""
+    with _errors_told():
         app()
+
+
+def main() -> None:
+    """Entry point: as :func:`run`, with training in a child process that is looked after."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    with _errors_told():
+        if sys.argv[1:2] == ["train"]:
+            guard()
+        supervision.follow_supervisor()
+    run()
+
+
+@contextlib.contextmanager
+def _errors_told() -> Iterator[None]:
+    try:
+        yield
     except Exception as error:
         known = error if isinstance(error, RefblendError) else explain(error)
         if known is None:

@@ -1,8 +1,8 @@
 """The Ray cluster of a run: a private local one, always shut down, or an existing one.
 
 A private cluster has its own token, its own session folder and no dashboard, so that runs on one
-machine do not meet. Its folder is named after the driver's process; folders whose driver is gone
-are removed at the next start, which covers drivers that were killed.
+machine do not meet. Its folder is named after the command's process; folders whose command is gone
+are removed at the next start, which covers commands that were killed.
 """
 
 import contextlib
@@ -21,16 +21,16 @@ import ray
 
 from refblend.config.trainer import RayConfig
 from refblend.errors import ResourceError
+from refblend.guardian import CLUSTER_PREFIX, command_pid
 from refblend.workers.stalls import removed_on_stall, stall_limit
 
-_PREFIX = "refblend-ray-"
 _TOKEN = secrets.token_hex(32)
 """One for all clusters of this process: Ray reads the token once and keeps it."""
 
 
 def _remove_orphans() -> None:
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        pid = folder.name.removeprefix(_PREFIX).split("-")[0]
+    for folder in Path(tempfile.gettempdir()).glob(f"{CLUSTER_PREFIX}*"):
+        pid = folder.name.removeprefix(CLUSTER_PREFIX).split("-")[0]
         if pid.isdigit() and not psutil.pid_exists(int(pid)):
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -108,7 +108,7 @@ def ray_cluster(config: RayConfig, num_cpus: float, num_gpus: float) -> Iterator
         return
 
     _remove_orphans()
-    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+    folder = Path(tempfile.mkdtemp(prefix=f"{CLUSTER_PREFIX}{command_pid()}-"))
     token = folder / "token"
     token.touch(mode=0o600)
     token.write_text(_TOKEN)

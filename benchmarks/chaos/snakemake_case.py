@@ -1,0 +1,128 @@
+"""Snakemake itself is hit while it trains one arm of the smoke study; the next call resumes."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+
+from chaos.runs import HANG_S, ROOT, STOP_S
+from refblend.supervision import SUPERVISOR
+from refblend.trainer.tracking import strip_timings
+
+MARKER = "runs/smoke/linear/1.trained.json"
+RUN = Path("runs/smoke/linear/seed_1")
+STOPPED_S = 25
+"""How long a stopped Snakemake sleeps."""
+
+_undisturbed = threading.Lock()
+
+
+def snakemake_case(signal_name: str, delay_s: float, workdir: Path) -> str:
+    """Start training by Snakemake in a project of its own, hit Snakemake, call it again.
+
+    The first case also makes the undisturbed run, in a folder beside.
+
+    Args:
+        signal_name: SIGTERM, SIGKILL or SIGSTOP; a stopped Snakemake is woken up later.
+        delay_s: seconds after the training process has begun.
+        workdir: where the project is made; nothing is there yet.
+
+    Returns:
+        "went on", "resumed" (the second call finished the run) or "too late" (it was finished).
+
+    Raises:
+        AssertionError: a process is left, the second call fails, or the numbers differ.
+    """
+    reference = workdir.parent / "snakemake_undisturbed"
+    with _undisturbed:
+        if not (reference / MARKER).exists():
+            _project(reference)
+            status = _finish(_start(reference))
+            assert status == 0, (reference / "calls.log").read_text()[-2000:]
+    _project(workdir)
+    log = workdir / "calls.log"
+    process = _start(workdir)
+    while process.poll() is None and not (workdir / RUN / "identity.json").exists():
+        time.sleep(0.05)
+    time.sleep(delay_s)
+    hit = process.poll() is None
+    begun = time.monotonic()
+    if hit:
+        process.send_signal(getattr(signal, signal_name))
+        if signal_name == "SIGSTOP":
+            time.sleep(STOPPED_S)
+            process.send_signal(signal.SIGCONT)
+    status = _finish(process)
+    if signal_name == "SIGTERM" and status:
+        seconds = time.monotonic() - begun
+        assert seconds < STOP_S + 10, f"Snakemake took {seconds:.0f} s to stop"
+    _wait_for_jobs(workdir)
+    outcome = "went on" if hit else "too late"
+    if status:
+        assert signal_name != "SIGSTOP", log.read_text()[-2000:]
+        assert _finish(_start(workdir)) == 0, log.read_text()[-2000:]
+        outcome = "resumed"
+    assert "Traceback" not in log.read_text(), log.read_text()[-3000:]
+    assert _metrics(workdir) == _metrics(reference), "the metrics differ from the undisturbed run's"
+    return outcome
+
+
+def _project(folder: Path) -> None:
+    """The study's files, with the data and models that ``snakemake prepare`` made at scale smoke."""
+    for name in ("params", "workflow", "src", "data/smoke", "models/smoke"):
+        if not (ROOT / name).is_dir():
+            raise FileNotFoundError(f"{name}: call `snakemake prepare --config scale=smoke` first")
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "Snakefile", folder)
+    (folder / "profiles").symlink_to("workflow/profiles")
+
+
+def _start(folder: Path) -> "subprocess.Popen[bytes]":
+    """Call Snakemake; its output goes to a file, since orphans would hold a pipe open."""
+    arguments = [MARKER, "--config", "scale=smoke", "--cores", "1", "--allowed-rules", "train"]
+    with open(folder / "calls.log", "ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "snakemake", *arguments],
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": str(folder / "src")},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+
+
+def _finish(process: "subprocess.Popen[bytes]") -> int:
+    try:
+        return process.wait(HANG_S)
+    except subprocess.TimeoutExpired:
+        raise AssertionError(f"hangs: no end within {HANG_S} s") from None
+    finally:
+        process.kill()
+
+
+def _wait_for_jobs(folder: Path) -> None:
+    """Jobs of a Snakemake that is gone end by themselves."""
+    deadline = time.monotonic() + STOP_S + 15
+    while left := _jobs(folder):
+        assert time.monotonic() < deadline, f"processes are left: {left}"
+        time.sleep(0.5)
+
+
+def _jobs(folder: Path) -> list[int]:
+    found = []
+    for process in psutil.process_iter(["environ", "status"]):
+        project = (process.info["environ"] or {}).get(SUPERVISOR, "").partition(":")[2]
+        if process.info["status"] != psutil.STATUS_ZOMBIE and project == str(folder):
+            found.append(process.pid)
+    return found
+
+
+def _metrics(folder: Path) -> list[str]:
+    lines = (folder / RUN / "metrics.jsonl").read_text().splitlines()
+    return [json.dumps(strip_timings(json.loads(line))) for line in lines]
