@@ -13,9 +13,11 @@ TARGETS = {
     "reference policy": "ray::ReferenceWorker",
     "raylet": "raylet/raylet",
     "Ray's head": "gcs/gcs_server",
+    "Snakemake": "",
 }
 """A process below the driver plays the role when its first word has this text. The command is what
-the user started, and the driver its child (:mod:`refblend.guardian`)."""
+the user started, and the driver its child (:mod:`refblend.guardian`); Snakemake has a way of its
+own (:mod:`chaos.snakemake_case`)."""
 
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGSTOP")
 

@@ -11,6 +11,7 @@ import psutil
 
 from chaos.plan import TARGETS, Injection
 from chaos.runs import DEADLINE_S, STOP_S, Ended, Run
+from chaos.snakemake_case import snakemake_case
 
 Result = tuple[list[str], bytes]
 
@@ -30,6 +31,9 @@ def strike(case: Injection, directory: Path, expected: Result) -> dict[str, Any]
     Raises:
         AssertionError: what must hold does not.
     """
+    if case.target == "Snakemake":
+        delay_s = case.delay_s + case.after_lines
+        return {"outcome": snakemake_case(case.signal, delay_s, directory.parent / "project")}
     run = Run(directory)
     process = run.start()
     hit = _hit(case, process, run.metrics)
@@ -57,8 +61,10 @@ def _hit(case: Injection, process: "subprocess.Popen[str]", metrics: Path) -> bo
     time.sleep(case.delay_s)
     number = getattr(signal, case.signal)
     with contextlib.suppress(psutil.NoSuchProcess):
-        victim = _find(psutil.Process(process.pid), case.target)
-        if victim is None or process.poll() is not None:
+        command = psutil.Process(process.pid)
+        while process.poll() is None and (victim := _find(command, case.target)) is None:
+            time.sleep(0.02)
+        if process.poll() is not None:
             return False
         victim.send_signal(number)
         if case.signal == "SIGSTOP" and case.target in ("command", "driver"):
