@@ -260,6 +260,8 @@ class WorkerGroup:
                 num_gpus=bundle.gpus,
                 max_restarts=0,
                 scheduling_strategy=place,
+                # Ray would keep a record of every call, for a dashboard that does not run.
+                enable_task_events=False,
             ).remote()
             for bundle, place in self._pools.places(self.role)
         ]
