@@ -18,6 +18,7 @@ from pathlib import Path
 
 import psutil
 import ray
+from ray._private import ray_constants
 
 from refblend.config.trainer import RayConfig
 from refblend.errors import ResourceError
@@ -46,12 +47,24 @@ def _require_listener(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
 
 
+def _stay_on_loopback() -> None:
+    """Keep the ports of clusters that start from now on to this machine.
+
+    Ray replaces a loopback address by one that others can reach, and then listens everywhere,
+    except where it thinks of no other machines: the switch is named after the systems that have it
+    by default. The processes that Ray starts read the variable; this one has read it already.
+    """
+    os.environ[ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR] = "0"
+    ray_constants.ENABLE_RAY_CLUSTER = False
+
+
 def _start_private(config: RayConfig, num_cpus: float, num_gpus: float, folder: Path) -> None:
     """Start a cluster whose session lies in ``folder``.
 
     Raises:
         ResourceError: Ray did not come up, as on a machine with far too much to do.
     """
+    _stay_on_loopback()
     try:
         ray.init(
             address="local",
