@@ -1,0 +1,97 @@
+"""Runs at the same time on one machine, and two calls on one run directory."""
+
+import contextlib
+import re
+import time
+from collections.abc import Callable
+
+import psutil
+import pytest
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
+
+AT_ONCE = 4
+MORE_TIME = ("ray.start_timeout_s=900", "trainer.worker_timeout_s=900")
+"""Every run has a fraction of the cores."""
+
+
+def cluster(pid: int) -> tuple[set[str], set[tuple[str, int]]]:
+    """Folders of Ray sessions and listening addresses of a call's processes."""
+    folders, addresses = set(), set()
+    with contextlib.suppress(psutil.NoSuchProcess):
+        call = psutil.Process(pid)
+        for process in (call, *call.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                words = " ".join(process.cmdline())
+                folders |= set(re.findall(r"/refblend-ray-[^/ ]+", words))
+                sockets = process.net_connections()
+                listening = [c.laddr for c in sockets if c.status == psutil.CONN_LISTEN]
+                addresses |= {(address.ip, address.port) for address in listening}
+    return folders, addresses
+
+
+def test_four_runs_at_once_share_nothing_and_give_what_they_give_alone(
+    undisturbed, make_run: Callable
+) -> None:
+    seeds = (1, 1, 2, 3)
+    assert len(seeds) == AT_ONCE
+    runs = [make_run(f"trainer.seed={seed}", *MORE_TIME) for seed in seeds]
+    calls = [run.start() for run in runs]
+    folders: list[set[str]] = [set() for _ in runs]
+    hosts: set[str] = set()
+    ports_seen = 0
+    while any(call.poll() is None for call in calls):
+        for number, call in enumerate(calls):
+            found, addresses = cluster(call.pid)
+            folders[number] |= found
+            hosts |= {host for host, _ in addresses}
+            ports_seen = max(ports_seen, len(addresses))
+        time.sleep(1)
+    for run, call in zip(runs, calls, strict=True):
+        ended = run.finish(call)
+        assert ended.status == 0, ended.output
+    assert all(len(found) == 1 for found in folders)
+    assert len(set.union(*folders)) == AT_ONCE, "each has a session of its own"
+    assert ports_seen > 5
+    assert hosts <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}, "others could connect"
+
+    expected = undisturbed.canonical_lines()
+    for run in runs[:2]:
+        assert run.canonical_lines() == expected
+        assert run.weights(4) == undisturbed.weights(4)
+    for run, seed in zip(runs[2:], seeds[2:], strict=True):
+        alone = make_run(f"trainer.seed={seed}")
+        assert alone.train().status == 0
+        assert alone.canonical_lines() == run.canonical_lines()
+        assert alone.canonical_lines() != expected
+
+
+def test_a_second_call_on_a_run_directory_is_refused(undisturbed, make_run: Callable) -> None:
+    run = make_run()
+    first = run.start()
+    while not (run.directory / "metrics.jsonl").exists():
+        assert first.poll() is None
+        time.sleep(0.2)
+    second = run.train()
+    assert second.status == 2, second.output
+    assert f"another process is training in {run.directory}" in second.output
+    assert "Traceback" not in second.output
+    ended = run.finish(first)
+    assert ended.status == 0, ended.output
+    assert run.canonical_lines() == undisturbed.canonical_lines()
+    assert run.weights(4) == undisturbed.weights(4)
+
+
+SECRETS = ("WANDB_API_KEY", "HF_TOKEN", "MLFLOW_TRACKING_TOKEN", "AWS_SECRET_ACCESS_KEY")
+
+
+def test_secrets_of_the_environment_are_written_nowhere(make_run: Callable) -> None:
+    run = make_run("trainer.energy=true")
+    values = {name: f"secret-{number}-0f3b9c" for number, name in enumerate(SECRETS)}
+    ended = run.train(**values)
+    assert ended.status == 0, ended.output
+    files = [path for path in run.directory.parent.rglob("*") if path.is_file()]
+    assert len(files) > 20
+    for value in values.values():
+        assert value not in ended.output
+        assert [path for path in files if value.encode() in path.read_bytes()] == []
