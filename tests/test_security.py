@@ -83,6 +83,9 @@ def problems(text: str, module: str = "") -> list[str]:
             found.append(f"line {node.lineno}: numpy.load with allow_pickle")
         if "shell" in keywords and name.partition(".")[0] in ("subprocess", "sp"):
             found.append(f"line {node.lineno}: {name} with shell")
+        model = name.startswith("AutoModel") and name.endswith(".from_pretrained")
+        if model and not is_constant(keywords.get("use_safetensors"), True):
+            found.append(f"line {node.lineno}: {name} without use_safetensors=True")
         if is_constant(keywords.get("trust_remote_code"), True):
             found.append(f"line {node.lineno}: {name} with trust_remote_code=True")
     return found
@@ -120,7 +123,8 @@ def test_no_source_runs_code_from_data() -> None:
         "torch.load(path)",
         "torch.load(path, weights_only=flag)",
         "subprocess.run(command, shell=True)",
-        "AutoModel.from_pretrained(path, trust_remote_code=True)",
+        "AutoModel.from_pretrained(path, use_safetensors=True, trust_remote_code=True)",
+        "AutoModelForCausalLM.from_pretrained(path)",
     ],
 )
 def test_the_check_sees_what_it_looks_for(line: str) -> None:

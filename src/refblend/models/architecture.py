@@ -52,7 +52,7 @@ def load_model(path: str | os.PathLike[str]) -> Any:
         )
     try:
         return AutoModelForCausalLM.from_pretrained(
-            path, dtype=torch.float32, local_files_only=True
+            path, dtype=torch.float32, local_files_only=True, use_safetensors=True
         )
     except (OSError, ValueError, RuntimeError) as error:
         raise ModelError(
