@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from refblend.documents import MalformedError, parse_json
+
 
 @contextlib.contextmanager
 def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
@@ -43,8 +45,24 @@ def write_json(target: str | os.PathLike[str], value: Any) -> None:
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """Read a UTF-8 JSON file."""
-    return json.loads(Path(path).read_text(encoding="utf-8"))
+    """Read a UTF-8 JSON file.
+
+    Raises:
+        MalformedError: a ``ValueError``; the file holds something else.
+    """
+    return parse_json(Path(path).read_bytes())
+
+
+def read_object(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a UTF-8 JSON file that holds an object.
+
+    Raises:
+        MalformedError: a ``ValueError``; the file holds something else.
+    """
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise MalformedError(f"{Path(path).name} holds no JSON object")
+    return value
 
 
 def sha256_file(path: str | os.PathLike[str]) -> str:

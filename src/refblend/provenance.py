@@ -21,8 +21,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from refblend.documents import shorten
 from refblend.errors import CheckpointError, DataError, ModelError
-from refblend.files import read_json, sha256_file, sha256_tree, write_json
+from refblend.files import read_json, read_object, sha256_file, sha256_tree, write_json
 
 logger = logging.getLogger(__name__)
 
@@ -187,6 +188,28 @@ def collect_provenance(
         "hardware": hardware(),
         "sessions": [*(previous or {}).get("sessions", []), session],
     }
+
+
+def read_previous(path: Path) -> dict[str, Any]:
+    """The record of the part of a run before a resume, checked for what :func:`finish` adds up.
+
+    Raises:
+        DataError: the file cannot be read or is no record.
+    """
+    try:
+        record = read_object(path)
+        for session in record["sessions"]:
+            energy = session["energy"] or {"kwh": 0.0, "kg_co2e": 0.0, "method": ""}
+            for number in (session["wall_time_s"] or 0.0, energy["kwh"], energy["kg_co2e"]):
+                if isinstance(number, bool) or not 0 <= number < 2**63:
+                    raise ValueError(f"{number} is no time or energy")
+            dict(session)["end"], energy["method"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{path} is no record of a run ({type(error).__name__}: {shorten(str(error))})",
+            "Remove it to go on: times and energy of the run's earlier sessions are then lost",
+        ) from None
+    return record
 
 
 def finish(

@@ -1,8 +1,8 @@
 """The base of every configuration section: unknown keys are refused, values are checked."""
 
-from typing import Annotated
+from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 PositiveInt = Annotated[int, Field(ge=1)]
 NonNegativeInt = Annotated[int, Field(ge=0)]
@@ -15,5 +15,44 @@ class Section(BaseModel):
     """A frozen section; a misspelt key is an error instead of a setting without effect."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True
+        extra="forbid",
+        frozen=True,
+        validate_default=True,
+        use_attribute_docstrings=True,
+        allow_inf_nan=False,
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _values_are_plain(cls, value: Any, info: ValidationInfo) -> Any:
+        """pydantic would read ``true`` as 1; and the name of no file can hold a NUL."""
+        annotation = cls.model_fields[info.field_name or ""].annotation
+        if isinstance(annotation, type) and issubclass(annotation, Section):
+            return value  # it checks its own fields
+        leaves = _leaves(value)
+        if any(isinstance(leaf, str) and "\x00" in leaf for leaf in leaves):
+            raise ValueError("it holds a NUL character: remove it")
+        types = _types(annotation)
+        if types & {int, float} and not types & {bool, Any} and bool in map(type, leaves):
+            raise ValueError(
+                "it is a truth value where a number belongs (YAML reads on, off, yes and no as "
+                "such): write the number"
+            )
+        return value
+
+
+def _leaves(value: Any) -> list[Any]:
+    """The scalars of a value; keys of mappings are checked with their own fields."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return [leaf for item in value for leaf in _leaves(item)]
+    return [value]
+
+
+def _types(annotation: Any) -> set[Any]:
+    """All types that an annotation names."""
+    parts = get_args(annotation)
+    if not parts:
+        return {annotation} if isinstance(annotation, type) or annotation is Any else set()
+    return set().union(*map(_types, parts))

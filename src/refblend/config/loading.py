@@ -9,14 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from refblend.config.root import RefblendConfig
+from refblend.documents import MalformedError, parse_yaml, shorten, show
 from refblend.errors import ConfigError
-
-_NOT_YAML = (yaml.YAMLError, ValueError, RecursionError)
-"""PyYAML lets impossible dates and numbers, and nesting without end, through as Python's errors."""
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
@@ -27,17 +24,15 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     """
     path = Path(path)
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = parse_yaml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file", "Give the path of a YAML file.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read ({error})", "Give a UTF-8 YAML file.") from None
-    except _NOT_YAML as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "malformed"
+    except MalformedError as error:
+        line = f", line {error.line}" if error.line else ""
         raise ConfigError(
-            f"{path}{line}: not valid YAML ({problem})", "Correct the file."
+            f"{path}{line}: not valid YAML ({error.problem})", "Correct the file."
         ) from None
     if content is None:
         return {}
@@ -56,15 +51,15 @@ def parse_override(text: str) -> tuple[list[str], Any]:
     parts = key.strip().split(".")
     if not separator or not all(parts):
         raise ConfigError(
-            f"override {text!r} is not of the form key=value",
+            f"override {show(text)} is not of the form key=value",
             "Write e.g. algorithm.ref_quality_score.max_weight=0.2",
         )
     try:
-        return parts, _number(yaml.safe_load(value))
-    except _NOT_YAML:
-        shown = value if len(value) <= 60 else f"{value[:57]}..."
+        return parts, _number(parse_yaml(value))
+    except MalformedError as error:
         raise ConfigError(
-            f"override {key}: the value {shown!r} is not valid YAML", "Quote or correct it."
+            f"override {shorten(key)}: the value {show(value)} is not valid YAML ({error.problem})",
+            "Quote or correct it.",
         ) from None
 
 
@@ -111,35 +106,71 @@ def load_config(
     Raises:
         ConfigError: a file cannot be read, a key is unknown, or a value is not acceptable.
     """
+    files = [(str(path), read_yaml(path)) for path in paths]
     tree: dict[str, Any] = {}
-    for path in paths:
-        tree = merge(tree, read_yaml(path))
+    for _, content in files:
+        tree = merge(tree, content)
     for text in overrides:
         tree = merge(tree, nest(*parse_override(text)))
     try:
         return RefblendConfig.model_validate(tree)
     except ValidationError as error:
-        raise _explain(error) from None
+        raise _explain(error, files, tree) from None
 
 
-def _explain(error: ValidationError) -> ConfigError:
-    """Turn the first problem that pydantic found into one line with a remedy."""
+def _explain(
+    error: ValidationError, files: Sequence[tuple[str, Any]], tree: Mapping[str, Any]
+) -> ConfigError:
+    """Turn the first problem that pydantic found into one line with a remedy.
+
+    Args:
+        error: what pydantic says of ``tree``.
+        files: names and contents, to name the one that holds the key.
+        tree: all files and overrides together.
+    """
     problems = error.errors()
     problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
-    location = [str(part) for part in problem["loc"]]
-    key = ".".join(location) or "configuration"
+    location = [shorten(str(part), 60) for part in problem["loc"]]
+    key = shorten(".".join(location), 200) or "configuration"
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    more = _origin(problem["loc"], files, tree) + more
     if problem["type"] == "extra_forbidden":
         return ConfigError(f"unknown key {key}{more}", _nearest(location))
     if problem["type"] == "missing":
         return ConfigError(f"{key} is missing{more}", f"Set {key} in a file or as an override.")
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "value_error":
-        reason, _, remedy = message.rpartition(": ")
+        reason, _, remedy = shorten(message, 600).rpartition(": ")
         return ConfigError(f"{key}: {reason}{more}", remedy[:1].upper() + remedy[1:] + ".")
     return ConfigError(
-        f"{key}={problem['input']!r} is not acceptable{more}", f"{message.rstrip('.')}."
+        f"{key}={show(problem['input'])} is not acceptable{more}",
+        f"{shorten(message, 600).rstrip('.')}.",
     )
+
+
+def _origin(
+    location: Sequence[int | str], files: Sequence[tuple[str, Any]], tree: Mapping[str, Any]
+) -> str:
+    """`` in <file>`` for a key whose value in ``tree`` is the one of a file, not an override's."""
+    value = _value_at(tree, location)
+    for name, content in reversed(files):
+        held = _value_at(content, location)
+        if held is not _ABSENT and (held is value or held == value):
+            return f" in {name}"
+    return ""
+
+
+_ABSENT = object()
+
+
+def _value_at(tree: Any, location: Sequence[int | str]) -> Any:
+    """What stands at a place, as far down as it exists; ``_ABSENT`` without its first key."""
+    for depth, part in enumerate(location):
+        try:
+            tree = tree[part]
+        except (LookupError, TypeError):
+            return tree if depth else _ABSENT
+    return tree
 
 
 def _nearest(location: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ from refblend.errors import DataError
 DATA_SOURCE = "openai/gsm8k"
 INSTRUCTION = 'Let\'s think step by step and output the final answer after "####".'
 _ANSWER = re.compile(r"####\s*(-?[0-9.,]+)\s*$")
+_NUMBER = re.compile(r"-?([0-9]+(\.[0-9]+)?|\.[0-9]+)")
 _REMEDY = "give a GSM8K file with the columns question and answer"
 
 
@@ -22,7 +23,7 @@ def extract_answer(solution: str) -> str | None:
     """The number after the last ``####`` without thousands separators; None if there is none."""
     found = _ANSWER.search(solution.strip())
     answer = found.group(1).replace(",", "").rstrip(".") if found else ""
-    return answer or None
+    return answer if _NUMBER.fullmatch(answer) else None
 
 
 def convert_records(records: list[dict[str, Any]], split: str, source: str) -> list[PromptRow]:

@@ -7,6 +7,7 @@ Columns: ``data_source`` str; ``prompt`` list of ``{role, content}``; ``ability`
 """
 
 import json
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -16,10 +17,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from refblend.documents import MalformedError, is_text, parse_json, shorten, show
 from refblend.errors import DataError
 from refblend.files import atomic_path
 
 REQUIRED_COLUMNS = ("data_source", "prompt", "reward_model")
+PARQUET_ERRORS = (pa.ArrowException, ValueError, OverflowError, LookupError, MemoryError)
+"""What reading a damaged parquet file raises beside OSError."""
+MAX_INDEX = 2**63 - 1
 ROLES = ("system", "user", "assistant", "tool")
 _PREPARE = "write the file again with `refblend data prepare` or `refblend data gsm8k`"
 
@@ -85,7 +90,7 @@ def read_rows(path: str | os.PathLike[str]) -> list[PromptRow]:
     columns = set().union(*(record.keys() for record in records))
     missing = [name for name in REQUIRED_COLUMNS if name not in columns]
     if missing:
-        found = ", ".join(sorted(columns)) or "none"
+        found = shorten(", ".join(sorted(columns)), 300) or "none"
         raise DataError(
             f"{path} lacks the column(s) {', '.join(missing)} (it has: {found})",
             f"rename the columns, or {_PREPARE}",
@@ -125,13 +130,22 @@ def _suffix(path: Path) -> str:
 
 def _read_parquet(path: Path) -> list[dict[str, Any]]:
     try:
-        return pq.ParquetFile(path).read().to_pylist()
-    except (pa.ArrowException, UnicodeDecodeError) as error:
-        raise DataError(f"{path} is not a readable parquet file ({error})", _PREPARE) from error
+        table = pq.ParquetFile(path, page_checksum_verification=True).read()
+        table.validate(full=True)
+        twice = {name for name in table.column_names if table.column_names.count(name) > 1}
+        if twice:
+            raise DataError(
+                f"{path} has the column {show(min(twice))} more than once", "Rename the others."
+            )
+        return table.to_pylist()
+    except PARQUET_ERRORS as error:
+        reason = shorten(str(error), 300)
+        raise DataError(f"{path} is not a readable parquet file ({reason})", _PREPARE) from error
     except OSError as error:  # pyarrow reports corrupt pages this way, without an errno
         if error.errno is not None:
             raise
-        raise DataError(f"{path} is a corrupt parquet file ({error})", _PREPARE) from error
+        reason = shorten(str(error), 300)
+        raise DataError(f"{path} is a corrupt parquet file ({reason})", _PREPARE) from error
 
 
 def _read_jsonl(path: Path) -> list[dict[str, Any]]:
@@ -145,8 +159,8 @@ def _read_jsonl(path: Path) -> list[dict[str, Any]]:
         if not line.strip():
             continue
         try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
+            record = parse_json(line)
+        except MalformedError as error:
             raise DataError(
                 f"{path} line {number} is not JSON ({error})", "mend or remove the line"
             ) from error
@@ -166,6 +180,8 @@ def _parse_record(path: Path, number: int, record: dict[str, Any]) -> PromptRow:
             raise fail(column, "is null")
         if not isinstance(value, str):
             raise fail(column, f"is {type(value).__name__}, not a string")
+        if not is_text(value):
+            raise fail(column, "holds half of a surrogate pair, which is no text")
         return value
 
     source = text(record, "data_source", "data_source")
@@ -180,7 +196,7 @@ def _parse_record(path: Path, number: int, record: dict[str, Any]) -> PromptRow:
             raise fail(f"prompt[{place}]", "is not an object with role and content")
         role = text(message, "role", f"prompt[{place}].role")
         if role not in ROLES:
-            raise fail(f"prompt[{place}].role", f"is {role!r}, not one of {', '.join(ROLES)}")
+            raise fail(f"prompt[{place}].role", f"is {show(role)}, not one of {', '.join(ROLES)}")
         messages.append(
             {"role": role, "content": text(message, "content", f"prompt[{place}].content")}
         )
@@ -189,18 +205,24 @@ def _parse_record(path: Path, number: int, record: dict[str, Any]) -> PromptRow:
         raise fail("reward_model", "is null" if reward is None else "is not an object")
     truth = reward.get("ground_truth")
     if isinstance(truth, int | float) and not isinstance(truth, bool):
+        if isinstance(truth, float) and not math.isfinite(truth):
+            raise fail("reward_model.ground_truth", f"is {truth}, not a finite number")
         truth = str(truth)
     ground_truth = text({"ground_truth": truth}, "ground_truth", "reward_model.ground_truth")
-    extra = record.get("extra_info") or {}
+    extra = record.get("extra_info")
+    extra = {} if extra is None else extra
     if not isinstance(extra, dict):
         raise fail("extra_info", "is not an object")
-    index = extra.get("index", number)
+    index = extra.get("index")
+    index = number if index is None else index  # parquet has null where a row has none
     if isinstance(index, bool) or not isinstance(index, int):
         raise fail("extra_info.index", f"is {type(index).__name__}, not an integer")
-    question = extra.get("question") or messages[-1]["content"]
-    solution = extra.get("answer") or ""
-    for column, value in (("question", question), ("answer", solution)):
-        if not isinstance(value, str):
-            raise fail(f"extra_info.{column}", f"is {type(value).__name__}, not a string")
+    if abs(index) > MAX_INDEX:
+        raise fail("extra_info.index", "is beyond 64 bits")
+    question, solution = (
+        text(extra, key, f"extra_info.{key}") if extra.get(key) is not None else ""
+        for key in ("question", "answer")
+    )
+    question = question or messages[-1]["content"]
     rest = {k: v for k, v in extra.items() if k not in ("index", "question", "answer")}
     return PromptRow(index, source, messages, question, ground_truth, solution, rest)

@@ -12,8 +12,9 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from refblend.documents import shorten
 from refblend.errors import ModelError
-from refblend.files import read_json
+from refblend.files import read_object
 
 PAD, IM_START, IM_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 _PIECES = r"\\box\{|\p{N}|[+\-*/=:]| ?\p{L}+| ?[^\s\p{L}\p{N}+\-*/=:\\]+|\\|\s+(?!\S)|\s+"
@@ -79,9 +80,10 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Any:
         from transformers import AutoTokenizer
 
         return AutoTokenizer.from_pretrained(path, local_files_only=True)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # the tokenizers library raises no narrower class
+        reason = shorten(" ".join(str(error).split()), 300) or type(error).__name__
         raise ModelError(
-            f"{path} holds no usable tokenizer ({str(error).splitlines()[0]})",
+            f"{path} holds no usable tokenizer ({reason})",
             "give a directory with tokenizer.json and tokenizer_config.json",
         ) from error
 
@@ -93,7 +95,7 @@ def _is_plain(directory: Path) -> bool:
     return (
         config.is_file()
         and (directory / "tokenizer.json").is_file()
-        and read_json(config).get("tokenizer_class") in names
+        and read_object(config).get("tokenizer_class") in names
     )
 
 

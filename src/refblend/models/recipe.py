@@ -4,11 +4,11 @@ import os
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from refblend.config.base import Fraction, NonNegativeInt, PositiveFloat, PositiveInt, Section
 from refblend.data.problems import Difficulty
+from refblend.documents import MalformedError, parse_yaml, shorten
 from refblend.errors import ConfigError
 
 Strength = Literal["weak", "medium", "strong"]
@@ -205,11 +205,10 @@ def load_recipe(path: str | os.PathLike[str]) -> EmbeddedConfig:
     """
     path = Path(path)
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = str(error).splitlines()[0]
+        values = parse_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, MalformedError) as error:
         raise ConfigError(
-            f"recipe {path} cannot be read ({reason})",
+            f"recipe {path} cannot be read ({error})",
             "give a file such as params/embedded/cpu.yaml",
         ) from error
     if not isinstance(values, dict):
@@ -217,11 +216,11 @@ def load_recipe(path: str | os.PathLike[str]) -> EmbeddedConfig:
             f"recipe {path} is not a mapping", "give a file such as params/embedded/cpu.yaml"
         )
     try:
-        return EmbeddedConfig(**values)
+        return EmbeddedConfig.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
+        key = ".".join(shorten(str(part), 60) for part in first["loc"])
         if first["type"] == "extra_forbidden":
             raise ConfigError(f"recipe {path}: unknown key {key}", "remove or rename it") from error
-        message = first["msg"].removeprefix("Value error, ")
+        message = shorten(first["msg"].removeprefix("Value error, "), 600)
         raise ConfigError(f"recipe {path}: {key}: {message}", "change that value") from error

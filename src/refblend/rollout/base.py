@@ -12,8 +12,9 @@ from typing import Any, Literal, Protocol
 import torch
 
 from refblend.data.tokenizer import load_tokenizer
+from refblend.documents import show
 from refblend.errors import ConfigError, ModelError
-from refblend.files import read_json
+from refblend.files import read_object
 
 FinishReason = Literal["stop", "length"]
 
@@ -152,6 +153,35 @@ def check_model_dir(path: str, key: str) -> Path:
     return directory
 
 
+def model_record(path: Path) -> dict[str, Any]:
+    """A JSON file of a model directory.
+
+    Raises:
+        ModelError: it cannot be read or holds no JSON object.
+    """
+    try:
+        return read_object(path)
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"{path} cannot be read ({error})", "Fetch or save the model again."
+        ) from None
+
+
+def positions_of(directory: Path) -> int | None:
+    """``max_position_embeddings`` of a model; None when its configuration names none.
+
+    Raises:
+        ModelError: config.json cannot be read, or has something else there.
+    """
+    positions = model_record(directory / "config.json").get("max_position_embeddings")
+    if positions is None or (type(positions) is int and positions > 0):
+        return positions
+    raise ModelError(
+        f"{directory / 'config.json'}: max_position_embeddings is {show(positions)}",
+        "Give the number of positions, or fetch the model again.",
+    )
+
+
 def stop_token_ids(directory: Path) -> frozenset[int]:
     """Tokens that end an answer: those of the generation and model configurations and the
     tokenizer's own. Chat models often name several, each in another file.
@@ -159,8 +189,14 @@ def stop_token_ids(directory: Path) -> frozenset[int]:
     found: set[int] = set()
     for name in ("generation_config.json", "config.json"):
         if (directory / name).is_file():
-            ids = read_json(directory / name).get("eos_token_id")
-            found.update([ids] if isinstance(ids, int) else ids or [])
+            ids = model_record(directory / name).get("eos_token_id")
+            listed = ids if isinstance(ids, list) else [] if ids is None else [ids]
+            if any(type(token) is not int for token in listed):
+                raise ModelError(
+                    f"{directory / name}: eos_token_id is {show(ids)}",
+                    "Give the number of a token or a list of such numbers.",
+                )
+            found.update(listed)
     if (directory / "tokenizer_config.json").is_file():
         own = load_tokenizer(directory).eos_token_id
         found.update([] if own is None else [own])
@@ -173,16 +209,21 @@ def resolve_max_model_len(directory: Path, wanted: int | None) -> int:
     Raises:
         ModelError: the model has fewer positions and does not rescale them.
     """
-    config: dict[str, Any] = read_json(directory / "config.json")
-    positions = config.get("max_position_embeddings")
+    config = model_record(directory / "config.json")
+    positions = positions_of(directory)
     scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    if not isinstance(scaling, dict):
+        raise ModelError(
+            f"{directory / 'config.json'}: rope_scaling is {show(scaling)}",
+            "Give an object or null, or fetch the model again.",
+        )
     rescaled = scaling.get("rope_type", "default") != "default"
     if wanted is None:
         if positions is None:
             raise ModelError(
                 f"{directory}: config.json has no max_position_embeddings", "Set max_model_len."
             )
-        return int(positions)
+        return positions
     if positions is not None and wanted > positions and not rescaled:
         raise ModelError(
             f"max_model_len={wanted} is more than the {positions} positions of {directory}",

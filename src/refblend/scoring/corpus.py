@@ -10,15 +10,17 @@ known by construction. Files of sampled responses, with labels of the user's or 
 ``refblend models judge-data`` writes them, are read too.
 """
 
-import json
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from refblend.data.schema import PromptRow
+from refblend.data.schema import PARQUET_ERRORS, PromptRow
+from refblend.documents import MalformedError, parse_json, shorten, show
 from refblend.errors import DataError
 from refblend.models.judge_format import count_equations
 from refblend.seeding import derive_generator
@@ -34,13 +36,15 @@ _NUMBER = re.compile(r"\d+")
 KINDS = ("right", "wrong", "right_long", "wrong_long", "right_very_long", "wrong_very_long")
 """Long: some 20 filler sentences; very long: some 250, more than a prompt of 768 tokens holds."""
 _FILLERS = {"long": 20, "very_long": 250}
+_MOST_DIGITS = 1000
+"""Of an answer that is changed into a wrong one; Python reads a few more."""
 CORPUS_COLUMNS = ("question", "response", "label")
 
 
 def wrong_solution(solution: str, answer: str, rng: np.random.Generator) -> str:
     """The solution with another final answer; where its last equation states it, there too."""
     digits = _NUMBER.search(answer.replace(",", ""))
-    if digits is None:
+    if digits is None or len(digits[0]) > _MOST_DIGITS:
         return "#### unknown"
     value = int(digits[0])
     offset = int(rng.integers(1, 4))
@@ -117,7 +121,15 @@ def spread(count: int, limit: int | None) -> list[int]:
 
 
 def _difficulty(row: PromptRow) -> int:
-    return int(row.extra.get("n_steps") or 0)
+    steps = row.extra.get("n_steps")
+    if steps is None:
+        return 0
+    if not _is_number(steps) or steps != int(steps) or not 0 <= steps < 1000:
+        raise DataError(
+            f"corpus: extra_info.n_steps of the row with index {row.index} is {show(steps)}",
+            "Give the number of steps of its solution, or leave it out.",
+        )
+    return int(steps)
 
 
 def _of_every_difficulty(rows: Sequence[PromptRow], limit: int | None) -> list[PromptRow]:
@@ -138,7 +150,8 @@ def check_corpus(corpus: pd.DataFrame, name: str = "corpus") -> None:
     """Refuse a frame that is no corpus; ``name`` is what the error calls it.
 
     Raises:
-        DataError: a column is missing, a cell is empty, or a label is neither 0 nor 1.
+        DataError: a column is missing, a cell is empty, a label is neither 0 nor 1, or a cell of
+            an optional column does not fit it.
     """
     missing = [c for c in CORPUS_COLUMNS if c not in corpus.columns]
     if missing or corpus.empty:
@@ -154,6 +167,59 @@ def check_corpus(corpus: pd.DataFrame, name: str = "corpus") -> None:
             )
     if not corpus["label"].isin([0, 1]).all():
         raise DataError(f"{name}: a label is neither 0 nor 1", "Label right answers 1, others 0.")
+    for column, (fits, what) in _OPTIONAL.items():
+        if column in corpus.columns:
+            _check_cells(corpus, column, fits, what, name)
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a cell is a finite number; a truth value is none."""
+    return (
+        isinstance(value, int | float | np.integer | np.floating)
+        and not isinstance(value, bool | np.bool_)
+        and abs(value) < 2**63  # also false of NaN
+    )
+
+
+def _is_truth(value: Any) -> bool:
+    return isinstance(value, bool | np.bool_) or (_is_number(value) and value in (0, 1))
+
+
+def _is_absent(value: Any) -> bool:
+    return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))
+
+
+def _is_group(value: Any) -> bool:
+    return _is_absent(value) or _is_number(value) or isinstance(value, str)
+
+
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, list | tuple | np.ndarray)
+
+
+_OPTIONAL: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "worked": (_is_truth, "is neither true nor false"),
+    "target": (lambda value: _is_number(value) and 0 <= value <= 1, "is no number from 0 to 1"),
+    "difficulty": (_is_group, "is neither a number nor text"),
+    "length": (_is_group, "is neither a number nor text"),
+}
+
+
+def _check_cells(
+    frame: pd.DataFrame, column: str, fits: Callable[[Any], bool], what: str, name: str
+) -> None:
+    """Refuse a column with a cell that does not fit, or with both numbers and texts."""
+    for number, value in enumerate(frame[column], start=1):
+        if not fits(value):
+            raise DataError(
+                f"{name}: {column} of row {number} {what}: {show(value)}",
+                "Correct the cell or leave the column out.",
+            )
+    kinds = {isinstance(value, str) for value in frame[column] if not _is_absent(value)}
+    if len(kinds) > 1:
+        raise DataError(
+            f"{name}: {column} holds both numbers and texts", "Use one of the two in all rows."
+        )
 
 
 def read_corpus(path: str | Path) -> pd.DataFrame:
@@ -167,6 +233,9 @@ def read_corpus(path: str | Path) -> pd.DataFrame:
     """
     frame = read_responses(path)
     if {"right", "steps", "label"} <= set(frame.columns):
+        _check_cells(frame, "label", _is_number, "is no number", str(path))
+        _check_cells(frame, "right", _is_truth, "is neither true nor false", str(path))
+        _check_cells(frame, "steps", _is_sequence, "is no list", str(path))
         frame = frame.assign(
             target=frame["label"].astype(float),
             label=frame["right"].astype(int),
@@ -175,7 +244,7 @@ def read_corpus(path: str | Path) -> pd.DataFrame:
     if "worked" not in frame:
         frame["worked"] = [count_equations(text) > 0 for text in frame["response"]]
     check_corpus(frame, str(path))
-    return frame
+    return frame.assign(worked=frame["worked"].astype(bool))
 
 
 def read_responses(path: str | Path) -> pd.DataFrame:
@@ -191,8 +260,8 @@ def read_responses(path: str | Path) -> pd.DataFrame:
             frame = pd.read_parquet(path)
         else:
             frame = pd.DataFrame(_read_lines(path, remedy))
-    except (OSError, UnicodeDecodeError, ValueError) as error:
-        raise DataError(f"{path}: cannot be read ({str(error).splitlines()[0]})", remedy) from error
+    except (OSError, *PARQUET_ERRORS) as error:
+        raise DataError(f"{path}: cannot be read ({shorten(str(error), 300)})", remedy) from error
     for column in ("question", "response"):
         if column not in frame.columns:
             raise DataError(f"{path}: no column {column!r} or no rows", remedy)
@@ -211,11 +280,9 @@ def _read_lines(path: Path, remedy: str) -> list[dict[str, object]]:
             if not line.strip():
                 continue
             try:
-                row = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise DataError(
-                    f"{path}: line {number} is not JSON ({error.msg})", remedy
-                ) from error
+                row = parse_json(line)
+            except MalformedError as error:
+                raise DataError(f"{path}: line {number} is not JSON ({error})", remedy) from error
             if not isinstance(row, dict):
                 raise DataError(f"{path}: line {number} is not a JSON object", remedy)
             rows.append(row)

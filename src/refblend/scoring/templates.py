@@ -19,9 +19,9 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from refblend.documents import MalformedError, parse_yaml, shorten
 from refblend.errors import ScoringError
 from refblend.scoring.quote import QUOTE_CLOSE, QUOTE_OPEN, neutralise
 
@@ -148,7 +148,7 @@ def find_templates(judge: str | os.PathLike[str]) -> Path:
     own, record = Path(judge) / TEMPLATES_IN_JUDGE, Path(judge) / "training.json"
     if own.is_file():
         return own
-    embedded = record.is_file() and '"strength"' in record.read_text(encoding="utf-8")
+    embedded = record.is_file() and b'"strength"' in record.read_bytes()
     return SHIPPED / ("embedded.yaml" if embedded else "default.yaml")
 
 
@@ -160,10 +160,10 @@ def load_templates(path: str | os.PathLike[str]) -> ScoringTemplates:
     """
     path = Path(path)
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        content = parse_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, MalformedError) as error:
         raise ScoringError(
-            f"scoring templates {path}: cannot be read ({str(error).splitlines()[0]})",
+            f"scoring templates {path}: cannot be read ({error})",
             "Give a YAML file like params/scoring/default.yaml.",
         ) from error
     if not isinstance(content, dict):
@@ -172,11 +172,11 @@ def load_templates(path: str | os.PathLike[str]) -> ScoringTemplates:
             "Give a YAML file like params/scoring/default.yaml.",
         )
     try:
-        return ScoringTemplates(**content)
+        return ScoringTemplates.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
+        where = ".".join(shorten(str(part), 60) for part in first["loc"])
+        message = shorten(first["msg"].removeprefix("Value error, "), 600)
         raise ScoringError(
             f"scoring templates {path}: {where + ': ' if where else ''}{message}",
             "Correct the file; params/scoring/default.yaml shows every key.",

@@ -8,16 +8,16 @@ Frames:
 - ``responses``: one row a dumped training response, without its text.
 """
 
-import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from refblend.data.schema import PARQUET_ERRORS
+from refblend.documents import MalformedError, parse_json, shorten, show
 from refblend.errors import DataError, StudyError
-from refblend.files import atomic_path, read_json
+from refblend.files import atomic_path, read_object
 from refblend.study.grid import unique_runs
 from refblend.study.layout import COLLECTED, run_dir
 from refblend.trainer.tracking import read_metrics
@@ -54,6 +54,7 @@ RESPONSE_COLUMNS = {
     "judge_path": "str",
     "length": "float64",
 }
+RESPONSE_NUMBERS = ("reward", "acc", "judge_score", "length")
 STATUSES = ("finished", "stopped", "failed", "incomplete", "missing")
 """``stopped``: ended early by a guard; ``incomplete``: killed, resumed by the next call."""
 
@@ -89,11 +90,11 @@ def collect(grid: pd.DataFrame, scale: str, root: str | Path = "runs") -> Collec
     for row in unique_runs(grid).itertuples():
         directory = run_dir(scale, row.arm, row.seed, root)
         identity = {"arm": row.arm, "seed": int(row.seed)}
-        record, values = _read_run(directory)
+        record, values, rows = _read_run(directory)
         runs.append(identity | record)
         if values is not None and len(values):
             metrics.append(_long(values).assign(**identity))
-        responses += [identity | item for item in _read_responses(directory)]
+        responses += [identity | item for item in rows]
     return Collected(
         _typed(pd.DataFrame(runs), RUN_COLUMNS),
         _typed(pd.concat(metrics) if metrics else pd.DataFrame(), METRIC_COLUMNS),
@@ -124,12 +125,17 @@ def read_collected(folder: str | Path) -> Collected:
         runs = pd.read_csv(folder / COLLECTED[0], keep_default_na=False, na_values=[""])
         metrics = pd.read_parquet(folder / COLLECTED[1])
         responses = pd.read_parquet(folder / COLLECTED[2])
-    except (OSError, ValueError) as error:
+        frames = ((runs, RUN_COLUMNS), (metrics, METRIC_COLUMNS), (responses, RESPONSE_COLUMNS))
+        for (frame, columns), name in zip(frames, COLLECTED, strict=True):
+            if list(frame.columns) != list(columns):
+                raise ValueError(f"{name} has other columns")
+        runs["reason"] = runs["reason"].fillna("")
+        return Collected(*(_typed(frame, columns) for frame, columns in frames))
+    except (OSError, TypeError, *PARQUET_ERRORS) as error:
         raise StudyError(
-            f"{folder}: collected frames cannot be read ({error})", "Run `refblend study collect`."
+            f"{folder}: collected frames cannot be read ({shorten(str(error), 300)})",
+            "Run `refblend study collect`.",
         ) from None
-    runs["reason"] = runs["reason"].fillna("")
-    return Collected(_typed(runs, RUN_COLUMNS), metrics, responses)
 
 
 def _typed(frame: pd.DataFrame, columns: dict[str, str]) -> pd.DataFrame:
@@ -144,12 +150,15 @@ def _long(values: pd.DataFrame) -> pd.DataFrame:
     return long.dropna(subset="value").sort_values(["step", "metric"], ignore_index=True)
 
 
-def _read_run(directory: Path) -> tuple[dict[str, Any], pd.DataFrame | None]:
-    """Record and metrics of one run; problems become the record's status and reason."""
+def _read_run(
+    directory: Path,
+) -> tuple[dict[str, Any], pd.DataFrame | None, list[dict[str, Any]]]:
+    """Record, metrics and responses of one run; problems become the record's status and reason."""
     record: dict[str, Any] = {"status": "missing", "reason": "no run directory"}
     if not directory.is_dir():
-        return record, None
+        return record, None, []
     values = None
+    responses: list[dict[str, Any]] = []
     try:
         if (directory / "metrics.jsonl").exists():
             values = read_metrics(directory / "metrics.jsonl")
@@ -169,19 +178,42 @@ def _read_run(directory: Path) -> tuple[dict[str, Any], pd.DataFrame | None]:
                 record |= {"status": "failed", "reason": "summary without metrics"}
         if record["status"] == "finished" and values is not None:
             values = _with_test(values, _read_object(directory / "test.json"))
-    except (DataError, ValueError, KeyError, TypeError) as error:
-        record |= {"status": "failed", "reason": f"unreadable: {error}"}
-    return record, values
+        responses = _read_responses(directory)
+    except (DataError, OSError, ValueError, KeyError, TypeError) as error:
+        record |= {"status": "failed", "reason": f"unreadable: {shorten(str(error), 300)}"}
+    return record, values, responses
 
 
 def _read_object(path: Path) -> dict[str, Any]:
     """A JSON object, empty when the file does not exist."""
-    if not path.exists():
-        return {}
-    value = read_json(path)
-    if not isinstance(value, dict):
-        raise ValueError(f"{path.name} holds no JSON object")
-    return value
+    try:
+        return read_object(path) if path.exists() else {}
+    except MalformedError as error:
+        raise ValueError(f"{path.name}: {error}") from None
+
+
+def _part(record: dict[str, Any], key: str) -> dict[str, Any]:
+    """An object within a record; empty when it is absent or null."""
+    value = record.get(key)
+    if value is not None and not isinstance(value, dict):
+        raise ValueError(f"{key} is {show(value)}, not an object")
+    return value or {}
+
+
+def _number(record: dict[str, Any], key: str) -> Any:
+    """A finite number, or None where it is absent or null."""
+    value = record.get(key)
+    if value is None or (type(value) in (int, float) and abs(value) < 2**63):  # not NaN either
+        return value
+    raise ValueError(f"{key} is {show(value)}, not a number")
+
+
+def _truth(record: dict[str, Any], key: str) -> bool | None:
+    """A truth value, or None where it is absent or null."""
+    value = record.get(key)
+    if value is None or isinstance(value, bool):
+        return value
+    raise ValueError(f"{key} is {show(value)}, neither true nor false")
 
 
 def _outcome(summary: dict[str, Any]) -> dict[str, Any]:
@@ -196,9 +228,7 @@ def _outcome(summary: dict[str, Any]) -> dict[str, Any]:
 
 def _origin(provenance: dict[str, Any]) -> dict[str, Any]:
     """Where a run comes from and what it used, from provenance.json."""
-    totals = provenance.get("totals") or {}
-    git = provenance.get("git") or {}
-    machine = provenance.get("hardware") or {}
+    totals, git, machine = (_part(provenance, key) for key in ("totals", "git", "hardware"))
     gpus = machine.get("gpus") or []
     parts = [
         str(machine.get("cpu") or ""),
@@ -206,12 +236,12 @@ def _origin(provenance: dict[str, Any]) -> dict[str, Any]:
         ", ".join(gpus),
     ]
     return {
-        "wall_time_s": totals.get("wall_time_s"),
-        "energy_kwh": totals.get("energy_kwh_estimated"),
-        "kg_co2e": totals.get("kg_co2e_estimated"),
+        "wall_time_s": _number(totals, "wall_time_s"),
+        "energy_kwh": _number(totals, "energy_kwh_estimated"),
+        "kg_co2e": _number(totals, "kg_co2e_estimated"),
         "resumed": max(0, len(provenance.get("sessions", [])) - 1) if provenance else None,
-        "commit": git.get("commit") or "",
-        "dirty": git.get("dirty"),
+        "commit": str(git.get("commit") or ""),
+        "dirty": _truth(git, "dirty"),
         "hardware": ", ".join(part for part in parts if part),
     }
 
@@ -221,7 +251,7 @@ def _with_test(values: pd.DataFrame, report: dict[str, Any]) -> pd.DataFrame:
     if not report:
         return values
     numbers = {
-        f"test/{name}": float(value)
+        f"test/{name}": float(_number(report, name))
         for name, value in report.items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     }
@@ -229,13 +259,35 @@ def _with_test(values: pd.DataFrame, report: dict[str, Any]) -> pd.DataFrame:
     return values.join(added)
 
 
-def _read_responses(directory: Path) -> Iterator[dict[str, Any]]:
-    """Rows of ``rollouts/*.jsonl`` without the texts; a torn last line is left out."""
-    wanted = set(RESPONSE_COLUMNS) - {"arm", "seed"}
+def _read_responses(directory: Path) -> list[dict[str, Any]]:
+    """Rows of ``rollouts/*.jsonl`` without the texts; a torn last line is left out.
+
+    Raises:
+        ValueError: another line is no record, or a value has the wrong type; names file and line.
+    """
+    rows = []
     for path in sorted(directory.glob("rollouts/*.jsonl")):
-        for line in path.read_text(encoding="utf-8").splitlines():
+        # Not splitlines(): a response may hold other line separators, such as U+2028.
+        *lines, _torn = path.read_bytes().split(b"\n")
+        for number, line in enumerate(lines, start=1):
             try:
-                record = json.loads(line)
-            except json.JSONDecodeError:
-                continue
-            yield {key: value for key, value in record.items() if key in wanted}
+                rows.append(_response(parse_json(line)))
+            except ValueError as error:
+                raise ValueError(f"{path.name}, line {number}: {error}") from None
+    return rows
+
+
+def _response(record: Any) -> dict[str, Any]:
+    """The wanted part of a response's record, checked."""
+    if not isinstance(record, dict):
+        raise ValueError("no JSON object")
+    if type(record.get("step")) is not int:
+        raise ValueError("no step")
+    read: dict[str, Any] = {"step": _number(record, "step")}
+    for name in RESPONSE_NUMBERS:
+        read[name] = _number(record, name)
+    read["judge_valid"] = _truth(record, "judge_valid")
+    judge_path = record.get("judge_path")
+    if judge_path is not None and not isinstance(judge_path, str):
+        raise ValueError(f"judge_path is {show(judge_path)}, not text")
+    return read | {"judge_path": judge_path}

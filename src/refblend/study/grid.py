@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 from pydantic import ValidationError
 
 from refblend.config.loading import load_config
 from refblend.config.root import RefblendConfig
+from refblend.documents import MalformedError, parse_yaml, shorten, show
 from refblend.errors import ConfigError, StudyError
 from refblend.files import atomic_path
 from refblend.study.spec import OVERLAY, GridRow, load_experiment
@@ -46,10 +46,16 @@ def override_arguments(overrides: Mapping[str, Any]) -> list[str]:
 def _yaml_scalar(value: Any) -> str:
     """The shortest text that YAML reads back as ``value``: bare words stay bare."""
     if isinstance(value, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_./-]*", value):
-        with contextlib.suppress(yaml.YAMLError):
-            if yaml.safe_load(value) == value:
+        with contextlib.suppress(MalformedError):
+            if parse_yaml(value) == value:
                 return value
-    return json.dumps(value)
+    # JSON writes what lies beyond 16 bits as two escapes, YAML reads those as two characters.
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(c if " " <= c <= "~" else _yaml_escape(ord(c)) for c in text)
+
+
+def _yaml_escape(code: int) -> str:
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def resolve_arm(
@@ -172,7 +178,7 @@ def read_grid(path: str | Path) -> pd.DataFrame:
         grid = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False)
     except (OSError, ValueError) as error:
         raise StudyError(
-            f"{path}: cannot be read ({error})", "Run `refblend study grid`."
+            f"{path}: cannot be read ({shorten(str(error), 300)})", "Run `refblend study grid`."
         ) from None
     return check_grid(grid, str(path))
 
@@ -181,17 +187,34 @@ def check_grid(grid: pd.DataFrame, name: str = "grid") -> pd.DataFrame:
     """Validate every row of a grid and return it.
 
     Raises:
-        StudyError: the first row that does not fit, by number.
+        StudyError: the columns are others; or the first row that does not fit, stands twice or
+            gives a run other overrides than a row before, by number.
     """
+    remedy = "Derive the grid again with `refblend study grid`."
+    if set(grid.columns) != set(GRID_COLUMNS) or len(grid.columns) != len(GRID_COLUMNS):
+        found = shorten(", ".join(map(str, grid.columns)), 300)
+        raise StudyError(f"{name}: the columns are {found}, not {', '.join(GRID_COLUMNS)}", remedy)
+    seen: set[tuple[str, ...]] = set()
+    meanings: dict[str, str] = {}
     for number, row in enumerate(grid.to_dict("records"), start=1):
         try:
             GridRow.model_validate(row)
         except ValidationError as error:
             problem = error.errors()[0]
+            message = shorten(problem["msg"].removeprefix("Value error, "), 300)
             raise StudyError(
-                f"{name}, row {number}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}",
-                "Derive the grid again with `refblend study grid`.",
+                f"{name}, row {number}: {'.'.join(map(str, problem['loc']))}: {message}", remedy
             ) from None
+        identity = (row["experiment"], row["arm"], row["seed"])
+        if identity in seen:
+            raise StudyError(f"{name}, row {number}: {' '.join(identity)} stands twice", remedy)
+        seen.add(identity)
+        if meanings.setdefault(row["arm"], row["overrides"]) != row["overrides"]:
+            raise StudyError(
+                f"{name}, row {number}: arm {show(row['arm'])} has other overrides than in a row "
+                "before",
+                remedy,
+            )
     return grid
 
 

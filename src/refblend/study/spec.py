@@ -5,6 +5,7 @@ These models are the one source of the JSON schemas in ``workflow/schemas``
 """
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,6 +14,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from refblend.config.base import NonNegativeInt, PositiveInt, Section
 from refblend.config.loading import read_yaml
+from refblend.documents import parse_json, shorten, show
 from refblend.errors import StudyError
 
 Scale = Literal["smoke", "cpu", "gpu"]
@@ -128,6 +130,19 @@ class ExperimentSpec(Section):
 
     @field_validator("arms")
     @classmethod
+    def _arms_can_be_written(cls, arms: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        for name, overrides in arms.items():
+            check_overrides(overrides, f"arms.{name}.")
+        return arms
+
+    @field_validator("common")
+    @classmethod
+    def _common_can_be_written(cls, common: dict[str, Any]) -> dict[str, Any]:
+        check_overrides(flatten(common), "common.")
+        return common
+
+    @field_validator("arms")
+    @classmethod
     def _overlays_are_paths(cls, arms: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         for name, overrides in arms.items():
             if not isinstance(overrides.get(OVERLAY, ""), str):
@@ -143,7 +158,7 @@ class ExperimentSpec(Section):
                 raise ValueError(f"baselines names {arm}, which is no arm: add or correct it")
         for scale, seeds in self.seeds.items():
             if not seeds or len(set(seeds)) != len(seeds):
-                raise ValueError(f"seeds.{scale}={seeds} is empty or repeats a seed: correct it")
+                raise ValueError(f"seeds.{scale} is empty or repeats a seed: correct it")
         for scale, names in self.arms_at.items():
             for arm in names:
                 if arm not in self.arms:
@@ -186,9 +201,36 @@ class GridRow(Section):
     @field_validator("overrides")
     @classmethod
     def _is_a_json_object(cls, text: str) -> str:
-        if not isinstance(json.loads(text), dict):
+        overrides = parse_json(text)
+        if not isinstance(overrides, dict):
             raise ValueError("overrides must be a JSON object")
+        check_overrides(overrides, "overrides.")
         return text
+
+    @field_validator("seed")
+    @classmethod
+    def _seed_is_canonical(cls, text: str) -> str:
+        if len(text) > 18 or str(int(text)) != text:
+            raise ValueError("it has leading zeros or is too large")
+        return text
+
+
+def check_overrides(overrides: Mapping[str, Any], prefix: str = "") -> None:
+    """Refuse what cannot be handed on as ``key=value`` and read back equal.
+
+    Raises:
+        ValueError: a key is not dotted names, or a value is not one of JSON's.
+    """
+    for key, value in overrides.items():
+        if not re.fullmatch(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*", str(key)):
+            raise ValueError(f"{prefix}{shorten(str(key))} is no dotted key: correct it")
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"{prefix}{key}={show(value)} is neither text nor finite number, true, false, null "
+                "or a list of such: put it in quotes or correct it"
+            ) from None
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -217,8 +259,8 @@ def load_experiment(path: str | Path) -> ExperimentSpec:
         return ExperimentSpec.model_validate(read_yaml(path))
     except ValidationError as error:
         problem = error.errors()[0]
-        where = ".".join(str(part) for part in problem["loc"])
-        message = problem["msg"].removeprefix("Value error, ")
+        where = ".".join(shorten(str(part), 60) for part in problem["loc"])
+        message = shorten(problem["msg"].removeprefix("Value error, "), 600)
         raise StudyError(f"{path}: {where or 'file'}: {message}", "Correct the file.") from None
 
 

@@ -13,17 +13,18 @@ from refblend.data.dataset import PromptSampler
 from refblend.energy import EnergyMeter
 from refblend.errors import ConfigError, ModelError, RefblendError, ResourceError
 from refblend.faults import explained
-from refblend.files import read_json, write_json
+from refblend.files import read_object, write_json
 from refblend.ppo.estimators import get_advantage
 from refblend.provenance import (
     collect_provenance,
     finish,
     prepare_run_dir,
+    read_previous,
     run_identity,
     run_lock,
 )
 from refblend.rewards.rule import RuleReward
-from refblend.rollout.base import check_model_dir
+from refblend.rollout.base import check_model_dir, positions_of
 from refblend.scoring.templates import load_templates
 from refblend.trainer.crew import Crew
 from refblend.trainer.datasets import RunData, load_run_data
@@ -148,9 +149,13 @@ def _failure(error: RefblendError) -> dict[str, Any]:
 
 
 def _finished_summary(run_dir: Path) -> dict[str, Any] | None:
-    """The summary of a run that came to its end."""
+    """The summary of a run that came to its end; a damaged one is warned of and made again."""
     path = run_dir / "summary.json"
-    summary: dict[str, Any] = read_json(path) if path.exists() else {}
+    try:
+        summary = read_object(path) if path.exists() else {}
+    except ValueError as error:
+        logger.warning("%s is damaged (%s): the run goes on from its checkpoint", path, error)
+        return None
     return summary if summary.get("status") == "finished" else None
 
 
@@ -189,7 +194,7 @@ def _check_model(path: tuple[str, str], length: tuple[str, int | None]) -> None:
         raise ModelError(
             f"{path[0]}: {directory} holds no tokenizer", "Add the files of the model's tokenizer."
         )
-    positions = read_json(directory / "config.json").get("max_position_embeddings")
+    positions = positions_of(directory)
     key, wanted = length
     if wanted and positions and wanted > positions:
         raise ModelError(
@@ -249,7 +254,7 @@ def _open_record(
     config: RefblendConfig, run_dir: Path, data_files: list[Path], model_dirs: list[Path]
 ) -> dict[str, Any]:
     path = run_dir / "provenance.json"
-    previous = read_json(path) if path.exists() else None
+    previous = read_previous(path) if path.exists() else None
     record = collect_provenance(
         config.resolved(), data_files, model_dirs, config.trainer.seed, previous
     )

@@ -12,6 +12,7 @@ TensorBoard and the console are views. Only ``metrics.jsonl`` is read back.
 import json
 import math
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -21,6 +22,7 @@ from typing import Any, Protocol
 
 import pandas as pd
 
+from refblend.documents import parse_json, shorten, show
 from refblend.errors import ConfigError, DataError
 from refblend.files import atomic_path
 from refblend.trainer.progress import TrainingProgress
@@ -138,21 +140,39 @@ def read_metrics(path: Path) -> pd.DataFrame:
 
 
 def _whole_lines(path: Path, content: bytes) -> list[tuple[bytes, dict[str, Any]]]:
-    """Raw bytes and record of each line; a last line without a newline is dropped."""
-    lines = []
-    for number, raw in enumerate(content.splitlines(keepends=True), start=1):
-        if not raw.endswith(b"\n"):
-            break
+    """Raw bytes and record of each line; a last line without a newline is dropped.
+
+    Raises:
+        DataError: a line is no record, or its step is not later than the one before.
+    """
+    lines: list[tuple[bytes, dict[str, Any]]] = []
+    *whole, _torn = content.split(b"\n")
+    for number, raw in enumerate(whole, start=1):
         try:
-            record = json.loads(raw)
-            int(record["step"])
-        except (ValueError, KeyError, TypeError) as error:
+            record = _checked(parse_json(raw))
+            if lines and record["step"] <= lines[-1][1]["step"]:
+                raise ValueError(f"step {record['step']} follows step {lines[-1][1]['step']}")
+        except ValueError as error:
             raise DataError(
-                f"{path}, line {number} is not a metrics record",
+                f"{path}, line {number} is not a metrics record ({shorten(str(error))})",
                 "Remove the run directory and train again, or restore the file",
             ) from error
-        lines.append((raw, record))
+        lines.append((raw + b"\n", record))
     return lines
+
+
+def _checked(record: Any) -> dict[str, Any]:
+    """The record, when it is one that :func:`encode_line` can have written."""
+    if not isinstance(record, dict) or "step" not in record:
+        raise ValueError("no object with a step")
+    step = record["step"]
+    if type(step) is not int or not 0 <= step < 2**63:
+        raise ValueError(f"the step is {show(step)}")
+    for name, value in record.items():
+        number = type(value) in (int, float) and abs(value) <= sys.float_info.max  # not NaN either
+        if not (number or value is None):
+            raise ValueError(f"{shorten(name)} is {show(value)}, neither a finite number nor null")
+    return record
 
 
 class Tracker(Protocol):

@@ -1,0 +1,140 @@
+"""Strict reading of JSON and YAML from people and machines that may be hostile or careless.
+
+Whatever is wrong with a document becomes one exception, :class:`MalformedError`, a ``ValueError``
+that callers turn into an error of ours with the file's name. Beyond the syntax it covers: nesting
+without end, aliases that expand without end, keys given twice (one of the two would be lost without
+a word), halves of surrogate pairs (no text: they cannot be written again), and PyYAML's own slips.
+"""
+
+import json
+from collections.abc import Hashable
+from typing import Any
+
+import yaml
+
+MAX_DEPTH = 100
+MAX_NODES = 200_000
+"""Values of a YAML document after its aliases are expanded."""
+
+
+class MalformedError(ValueError):
+    """A document is not acceptable; ``line`` counts from 1, None where it is not known."""
+
+    def __init__(self, problem: str, line: int | None = None) -> None:
+        super().__init__(f"line {line}: {problem}" if line else problem)
+        self.problem = problem
+        self.line = line
+
+
+def shorten(text: str, limit: int = 160) -> str:
+    """``text`` cut to ``limit`` characters, for messages."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def show(value: Any, limit: int = 80) -> str:
+    """A value for a message: never long, however large or deeply shared the value is."""
+    if isinstance(value, str):
+        return shorten(repr(value[: limit + 1]), limit)
+    if isinstance(value, dict | list | tuple | set):
+        return f"a {type(value).__name__} of {len(value)}" if value else repr(value)
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 300:
+        return f"an integer of {value.bit_length()} bits"
+    return shorten(repr(value), limit)
+
+
+def is_text(value: str) -> bool:
+    """Whether a string is Unicode text, without halves of surrogate pairs."""
+    return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value of a JSON document. NaN and infinities are read, as Python writes them.
+
+    Raises:
+        MalformedError: it is not JSON, not UTF-8, nested too deeply or holds half a surrogate pair.
+    """
+    try:
+        if isinstance(text, bytes):
+            text = text.decode("utf-8")
+        value = json.loads(text)
+        if "\\u" in text and "\\ud" in text.lower():
+            json.dumps(value, ensure_ascii=False).encode()
+    except json.JSONDecodeError as error:
+        raise MalformedError(f"{error.msg} at character {error.pos + 1}") from None
+    except UnicodeDecodeError as error:
+        raise MalformedError(f"not UTF-8 at byte {error.start + 1}") from None
+    except UnicodeEncodeError:
+        raise MalformedError("a \\u escape is half of a surrogate pair") from None
+    except RecursionError:
+        raise MalformedError("nested too deeply") from None
+    except ValueError as error:  # a number of thousands of digits
+        raise MalformedError(str(error).partition(";")[0]) from None
+    return value
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe loader, without keys given twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, Hashable) and key in seen:
+                line = key_node.start_mark.line + 1
+                raise MalformedError(f"the key {show(key)} is given twice", line)
+            if isinstance(key, Hashable):
+                seen.add(key)
+        return super().construct_mapping(node, deep=deep)
+
+
+def parse_yaml(text: str) -> Any:
+    """The value of a YAML document; only plain data, no Python objects.
+
+    Raises:
+        MalformedError: it is not YAML, a key stands twice in a mapping, it is nested deeper than
+            ``MAX_DEPTH``, or its aliases expand to more than ``MAX_NODES`` values.
+    """
+    try:
+        value = yaml.load(text, Loader=_Loader)
+    except MalformedError:
+        raise
+    except RecursionError:
+        raise MalformedError("nested too deeply") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        problem = getattr(error, "problem", None) or getattr(error, "reason", None)
+        raise MalformedError(
+            shorten(problem or "not YAML"), mark.line + 1 if mark else None
+        ) from None
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
+        # PyYAML's constructors let Python's errors through: `!!int ""`, impossible dates, …
+        raise MalformedError(
+            f"a value does not fit its tag ({shorten(str(error)) or type(error).__name__})"
+        ) from None
+    _check_size(value)
+    return value
+
+
+def _check_size(value: Any) -> None:
+    """Refuse what is too deep, too large with its aliases expanded, or no text."""
+    left = MAX_NODES
+    waiting = [(value, 0)]
+    while waiting:
+        node, depth = waiting.pop()
+        left -= 1
+        if depth > MAX_DEPTH:
+            raise MalformedError("nested too deeply, or an alias contains itself")
+        if isinstance(node, dict):
+            children = [*node.keys(), *node.values()]
+        elif isinstance(node, list | tuple | set):
+            children = list(node)
+        else:
+            if isinstance(node, str) and not is_text(node):
+                raise MalformedError("a text holds half of a surrogate pair")
+            continue
+        left -= len(children)
+        if left < 0:
+            raise MalformedError("its aliases expand to too many values")
+        waiting += [(child, depth + 1) for child in children]
