@@ -62,7 +62,8 @@ def snakemake_case(signal_name: str, delay_s: float, workdir: Path) -> str:
     status = _finish(process)
     if signal_name == "SIGTERM" and status:
         seconds = time.monotonic() - begun
-        assert seconds < STOP_S + 10, f"Snakemake took {seconds:.0f} s to stop"
+        # Beside the run Snakemake itself has to end; on a busy machine that takes a while.
+        assert seconds < 2 * STOP_S, f"Snakemake took {seconds:.0f} s to stop"
     _wait_for_jobs(workdir)
     outcome = "went on" if hit else "too late"
     if status:

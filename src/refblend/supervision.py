@@ -9,6 +9,7 @@ a living one.
 import contextlib
 import fcntl
 import os
+import select
 import signal
 import threading
 import time
@@ -23,6 +24,8 @@ SUPERVISOR = "REFBLEND_SUPERVISOR"
 """Environment of every job: process of its Snakemake, colon, folder of the project."""
 PATIENCE_S = 90.0
 """More than a training run takes to save its step after SIGTERM."""
+stopping = threading.Event()
+"""In Snakemake: SIGTERM has come."""
 _SHELLS = ("bash", "dash", "sh", "zsh", "fish")
 
 
@@ -49,11 +52,18 @@ def follow_dvc() -> None:
 
 def follow(pid: int) -> None:
     """Send SIGTERM to this process once the process ``pid``, an ancestor, has ended."""
-    ancestors = {process.pid: process for process in psutil.Process().parents()}
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        handle = -1
+    known = handle >= 0 and pid in (process.pid for process in psutil.Process().parents())
 
     def wait() -> None:
-        if pid in ancestors:
-            ancestors[pid].wait()
+        if known:
+            # Readable as soon as the process has ended, whether or not its parent waited for it.
+            poller = select.poll()
+            poller.register(handle, select.POLLIN)
+            poller.poll()
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=wait, name="follow", daemon=True).start()
@@ -64,6 +74,7 @@ def pass_on_sigterm() -> None:
     previous = signal.getsignal(signal.SIGTERM)
 
     def stop(signum: int) -> None:
+        stopping.set()
         if callable(previous):
             previous(signum, None)
         told: set[int] = set()

@@ -112,6 +112,8 @@ def test_a_stopped_snakemake_leaves_no_job_and_the_next_call_resumes(
         process.send_signal(number)
     status = process.wait(PATIENCE_S)
     assert status == (-number if name == "SIGKILL" else 1), (project / "call.log").read_text()
+    said = "Stopped by SIGTERM" in (project / "call.log").read_text()
+    assert said == (name == "SIGTERM")
     wait_for(lambda: not jobs(project), "jobs are left behind")
     before = lines(project, "finished.txt")
     assert before

@@ -12,3 +12,10 @@ except RefblendError as error:
 onstart:
     supervision.pass_on_sigterm()
     supervision.follow_dvc()
+
+
+onerror:
+    if supervision.stopping.is_set():
+        logger.error(
+            "Stopped by SIGTERM, and the jobs with it: the same call resumes them."
+        )
