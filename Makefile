@@ -16,7 +16,7 @@ STEPS ?= 2000
 # Waiting OpenMP threads must sleep, or busy processes starve one another.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: help env study report smoke test test-slow lint bench chaos soak sbom audit clean
+.PHONY: help env study report smoke test test-slow fuzz lint bench chaos soak sbom audit clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -40,6 +40,12 @@ test: env ## the fast tests, real engines included
 
 test-slow: env ## the tests that take minutes
 	$(BIN)/pytest -m "slow and not gpu"
+
+# Hostile inputs over all targets; the ordinary tests draw some 2,500.
+FUZZ_CASES ?= 60000
+
+fuzz: env ## FUZZ_CASES hostile inputs of every kind, some ten minutes; benchmarks/results/fuzz.json
+	REFBLEND_FUZZ_CASES=$(FUZZ_CASES) REFBLEND_FUZZ_JSON=benchmarks/results/fuzz.json $(BIN)/pytest tests/fuzz
 
 lint: env ## ruff, mypy, snakefmt and snakemake's own lint
 	$(BIN)/ruff check .

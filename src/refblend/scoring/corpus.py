@@ -174,11 +174,11 @@ def check_corpus(corpus: pd.DataFrame, name: str = "corpus") -> None:
 
 def _is_number(value: Any) -> bool:
     """Whether a cell is a finite number; a truth value is none."""
-    return (
-        isinstance(value, int | float | np.integer | np.floating)
-        and not isinstance(value, bool | np.bool_)
-        and abs(value) < 2**63  # also false of NaN
-    )
+    if isinstance(value, bool | np.bool_):
+        return False
+    if isinstance(value, int | np.integer):
+        return abs(int(value)) < 2**63
+    return isinstance(value, float | np.floating) and math.isfinite(value)
 
 
 def _is_truth(value: Any) -> bool:

@@ -1,0 +1,185 @@
+"""Configuration files and command-line overrides."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import yaml
+from fuzz_support import attempt, cases, check_cli, folder
+from fuzz_trees import HOSTILE, YAML_ONLY, get, mutated, mutated_bytes, mutated_text, places
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refblend.config import RefblendConfig, load_config
+
+ROOT = Path(__file__).parents[2]
+BASE = yaml.safe_load((ROOT / "params" / "ppo.yaml").read_text(encoding="utf-8"))
+BASE["data"] |= {"train_files": ["train.parquet"], "val_files": ["validation.parquet"]}
+BASE["actor_rollout_ref"]["model"]["path"] = "models/actor"
+BASE["algorithm"]["ref_quality_score"]["scoring"]["model_path"] = "models/judge"
+SMALL: dict[str, Any] = {
+    "data": {"train_files": ["a.parquet"], "val_files": ["b.parquet"], "max_prompt_length": 64},
+    "actor_rollout_ref": {
+        "model": {"path": "models/actor", "trust_remote_code": False},
+        "actor": {"optim": {"lr": 1e-6, "betas": [0.9, 0.999]}, "grad_clip": 1.0},
+        "rollout": {"n": 8, "temperature": 1.0, "max_model_len": 2048, "name": "vllm"},
+    },
+    "critic": {"enable": None, "cliprange_value": 0.5},
+    "algorithm": {
+        "adv_estimator": "grpo",
+        "gamma": 1.0,
+        "rollout_correction": {"mode": "off", "threshold": 2.0},
+        "ref_quality_score": {"enable": False, "strategy": "linear", "max_weight": 0.3},
+        "kl_ctrl": {"type": "fixed", "kl_coef": 0.001},
+    },
+    "trainer": {"seed": 1, "save_freq": 10, "logger": ["console"], "profile_steps": []},
+    "ray": {"address": None, "num_cpus": 2},
+}
+TEXT = yaml.safe_dump(SMALL)
+DOTTED = [
+    ".".join(path)
+    for path in places(BASE)
+    if all(isinstance(part, str) for part in path) and not isinstance(get(BASE, path), dict)
+]
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n"
+    for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+SNIPPETS = (
+    *("!!python/object/apply:os.system ['true']", "!!python/name:os.system", "!!int ''"),
+    *("!!int _", "!!float ''", "!!float x", "!!bool maybe", "!!timestamp x", "!!binary é"),
+    *("!!null x", "!!set {a, b}", "!!omap [a]", "!!pairs [a]", "!!map [a]", "!!seq {a: 1}"),
+    *("!!str [a]", "!unknown x", "2020-13-45", "0x_", "0b_", "1:99", "9" * 5000, ".nan", "-.inf"),
+    *("&x {trainer: *x}", "&y [*y]", "*missing", "<<: 5", "<<: [1]", "<<: {seed: 2}", "? [a]"),
+    *("[" * 3000, "{a: " * 400, "- " * 2000, "---", "...", "%YAML 9.9", "\x00", "\x07", "\ufeff"),
+    *('"\\ud800"', '"\\x00"', '"\\N"', "'", '"', "|", ">9", ": :", "a: b: c", "@", "`", "trainer:"),
+    *("trainer: {seed: 2}", "seed: 3", "1: 2", "null: 1", "true: 1", "? {a: 1}\n: 2", "[a]: 1"),
+)
+
+
+def agrees(written: Any, read: Any) -> bool:
+    """Whether a value of the configuration is the one in the file.
+
+    Numbers may be written as text (YAML 1.1 reads ``1e-4`` as text); a truth value is no number.
+    """
+    if isinstance(written, dict):
+        return all(agrees(value, getattr(read, key)) for key, value in written.items())
+    if isinstance(written, list):
+        return (
+            isinstance(read, list | tuple)
+            and len(written) == len(read)
+            and all(map(agrees, written, read))
+        )
+    if isinstance(written, bool) or isinstance(read, bool):
+        words = {"true": True, "on": True, "false": False, "1": True, "0": False}
+        if isinstance(written, bool) or written in (0, 1):
+            return isinstance(read, bool) and read == bool(written)
+        return words.get(str(written).strip().lower()) == read
+    if isinstance(read, int | float):
+        return math.isfinite(read) and float(written) == float(read)
+    if isinstance(written, str) and isinstance(read, str):
+        return written == read
+    return written is None and read is None
+
+
+def check_accepted(config: RefblendConfig, tree: dict[str, Any]) -> None:
+    """The configuration holds what the tree says, and its record reads back equal."""
+    assert agrees(tree, config)
+    record = json.loads(json.dumps(config.resolved(), allow_nan=False))
+    assert RefblendConfig.model_validate(record) == config
+
+
+@cases("configuration", 0.06)
+@given(mutated(SMALL, YAML_ONLY))
+def test_tree(tree: dict[str, Any]) -> None:
+    with folder() as path:
+        file = path / "hostile.yaml"
+        file.write_text(yaml.safe_dump(tree, allow_unicode=True), encoding="utf-8")
+        accepted, config = attempt(lambda: load_config([file]), where=path)
+        if accepted:
+            assert config is not None
+            check_accepted(config, tree)
+
+
+@cases("configuration", 0.01)
+@given(mutated(BASE, YAML_ONLY))
+def test_whole_tree(tree: dict[str, Any]) -> None:
+    with folder() as path:
+        file = path / "hostile.yaml"
+        file.write_text(yaml.safe_dump(tree), encoding="utf-8")
+        accepted, config = attempt(lambda: load_config([file]))
+        if accepted:
+            assert config is not None
+            check_accepted(config, tree)
+
+
+@cases("configuration", 0.06)
+@given(mutated_text(TEXT, SNIPPETS))
+def test_text(text: str) -> None:
+    with folder() as path:
+        file = path / "hostile.yaml"
+        file.write_text(text, encoding="utf-8", newline="")
+        accepted, config = attempt(lambda: load_config([file]), where=path)
+        if accepted:
+            assert config is not None
+            check_accepted(config, yaml.safe_load(text))
+
+
+@cases("configuration", 0.03)
+@given(mutated_bytes(TEXT.encode()))
+def test_bytes(content: bytes) -> None:
+    with folder() as path:
+        file = path / "hostile.yaml"
+        file.write_bytes(content)
+        accepted, config = attempt(lambda: load_config([file]))
+        if accepted:
+            assert config is not None
+            check_accepted(config, yaml.safe_load(content.decode("utf-8")))
+
+
+@cases("configuration", 0.05)
+@given(st.sampled_from(DOTTED), st.sampled_from(HOSTILE) | st.text(max_size=12) | st.floats())
+def test_override(key: str, value: Any) -> None:
+    text = f"{key}={json.dumps(value, ensure_ascii=False)}"
+    accepted, config = attempt(
+        lambda: load_config([ROOT / "params" / "ppo.yaml"], [*REQUIRED, text])
+    )
+    if accepted:
+        assert config is not None
+        read: Any = config
+        for part in key.split("."):
+            read = getattr(read, part)
+        assert agrees(value, read), (value, read)
+
+
+REQUIRED = [
+    "data.train_files=[a.parquet]",
+    "data.val_files=[b.parquet]",
+    "actor_rollout_ref.model.path=models/actor",
+    "algorithm.ref_quality_score.scoring.model_path=models/judge",
+]
+
+
+@cases("configuration", 0.03)
+@given(
+    st.sampled_from(DOTTED),
+    st.sampled_from(SNIPPETS),
+    st.sampled_from(("{}={}", "{}{}", "{1}={0}", "={1}", "{0}.={1}", ".{0}={1}")),
+)
+def test_override_text(key: str, snippet: str, form: str) -> None:
+    text = form.format(key, snippet)
+    attempt(lambda: load_config([ROOT / "params" / "ppo.yaml"], [*REQUIRED, text]))
+
+
+@cases("configuration", 0.01)
+@given(mutated_text(TEXT, SNIPPETS), st.sampled_from(DOTTED), st.sampled_from(SNIPPETS))
+def test_command_line(text: str, key: str, snippet: str) -> None:
+    with folder() as path:
+        file = path / "hostile.yaml"
+        file.write_text(text, encoding="utf-8", newline="")
+        override = f"{key}={snippet}".replace("\x00", "")
+        status, out = check_cli("config", "--config", str(file), override, where=path)
+        if status == 0:
+            json.loads(out)

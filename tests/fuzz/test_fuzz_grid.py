@@ -1,0 +1,288 @@
+"""Experiment files (params/study) and grid.tsv."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+from fuzz_support import attempt, cases, check_cli, folder
+from fuzz_trees import HOSTILE, YAML_ONLY, mutated, mutated_bytes, mutated_text
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refblend.config.loading import parse_override
+from refblend.errors import RefblendError, StudyError
+from refblend.study.grid import (
+    build_grid,
+    override_arguments,
+    read_grid,
+    select,
+    unique_runs,
+    write_grid,
+)
+from refblend.study.spec import flatten, load_experiment
+
+BASE = "data: {train_files: [a], val_files: [b]}\nactor_rollout_ref: {model: {path: m}}\n"
+SPEC: dict[str, Any] = {
+    "title": "Entropy",
+    "question": "Does it help?",
+    "baseline": "plain",
+    "baselines": {"linear": "plain"},
+    "common": {"trainer.test_freq": 2},
+    "seeds": {"cpu": [1, 2], "smoke": [1]},
+    "arms_at": {"smoke": ["plain", "linear"]},
+    "arms": {
+        "plain": {"algorithm.gamma": 1.0},
+        "linear": {"algorithm.gamma": 0.5, "trainer.default_local_dir": "runs/{scale}"},
+        "nested": {"algorithm": {"gamma": 0.25, "lam": 0.5}},
+    },
+}
+TEXT = yaml.safe_dump(SPEC)
+SNIPPETS = (
+    *("!!int ''", "2020-01-01", "!!binary aGk=", "!!set {a}", ".nan", ".inf", "&x {a: *x}", "1: 2"),
+    *(
+        "off: {trainer.seed: 3}",
+        "plain: {}",
+        "linear: {algorithm.gamma: 0.5}",
+        "arms: {}",
+        "seeds: []",
+    ),
+    *("cpu: [1, 1]", "cpu: [true]", "cpu: [-1]", "cpu: ['1']", "cpu: [1.5]", "cpu: []", "cpu: 5"),
+    *(
+        "baseline: none",
+        "overlay: 5",
+        "overlay: ../x.yaml",
+        "a=b: 1",
+        "'data.truncation=left #': 1",
+    ),
+    *(
+        "trainer.seed: [1]",
+        "trainer.sed: 1",
+        "\x00",
+        '"\\ud800"',
+        "\U0001f642: \U0001f642",
+        "[" * 3000,
+    ),
+)
+GRID = pd.DataFrame(
+    [
+        {"experiment": e, "arm": a, "seed": s, "overrides": o}
+        for e, a, o in (
+            ("A", "plain", '{"algorithm.gamma": 1.0}'),
+            (
+                "A",
+                "linear",
+                '{"algorithm.gamma": 0.5, "trainer.default_local_dir": "r \\"x\\"\\t#"}',
+            ),
+            ("B", "plain", '{"algorithm.gamma": 1.0}'),
+        )
+        for s in ("1", "2")
+    ]
+)
+GRID_TEXT = GRID.to_csv(sep="\t", index=False)
+CELLS = (
+    *(
+        "",
+        "A",
+        "a",
+        "1",
+        "01",
+        "-1",
+        "1.5",
+        "1e3",
+        "9" * 30,
+        "9" * 5000,
+        "١",
+        "nan",
+        "NULL",
+        "{}",
+        "[]",
+    ),
+    *(
+        "{",
+        '{"a": 1}',
+        '{"a": NaN}',
+        '{"a=b": 1}',
+        "[" * 3000,
+        '"{}"',
+        '"',
+        '""',
+        '"\t"',
+        "../x",
+        "x" * 5000,
+    ),
+    *(
+        "\x00",
+        "\ufeff",
+        "\u2028",
+        "\r",
+        "\t",
+        "a\tb",
+        "A\tplain\t3\t{}",
+        "B\tplain\t1\t{}",
+        "A\tplain\t1\t{}",
+    ),
+)
+
+
+def place(path: Path, text: str | bytes) -> Path:
+    """A tree of parameters with one experiment, X."""
+    for name in ("study", "scale"):
+        (path / name).mkdir()
+    (path / "ppo.yaml").write_text(BASE)
+    for scale in ("cpu", "smoke"):
+        (path / "scale" / f"{scale}.yaml").write_text("{}")
+    file = path / "study" / "X.yaml"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8"))
+    return file
+
+
+def check_grid_of(grid: pd.DataFrame, tree: dict[str, Any], scale: str) -> None:
+    """The grid is every arm with every seed, with the overrides of the file."""
+    chosen = (tree.get("arms_at") or {}).get(scale, list(tree["arms"]))
+    arms = [arm for arm in tree["arms"] if arm in chosen]
+    seeds = [str(int(seed)) for seed in tree["seeds"][scale]]
+    assert [(r.arm, r.seed) for r in grid.itertuples()] == [(a, s) for a in arms for s in seeds]
+    for row in grid.itertuples():
+        wanted = (tree.get("common") or {}) | flatten(tree["arms"][row.arm])
+        read = json.loads(str(row.overrides))
+        assert set(read) == set(wanted)
+        for key, value in wanted.items():
+            value = value.replace("{scale}", scale) if isinstance(value, str) else value
+            assert json.dumps(read[key]) == json.dumps(value)
+
+
+@cases("grid", 0.05)
+@given(mutated(SPEC, YAML_ONLY), st.sampled_from(("cpu", "smoke")))
+def test_experiment(tree: dict[str, Any], scale: str) -> None:
+    with folder() as path:
+        place(path, yaml.safe_dump(tree, allow_unicode=True))
+        accepted, grid = attempt(lambda: build_grid(["X"], scale, path), "X.yaml", where=path)
+        if accepted:
+            assert grid is not None
+            check_grid_of(grid, tree, scale)
+
+
+@cases("grid", 0.03)
+@given(mutated_text(TEXT, SNIPPETS))
+def test_experiment_text(text: str) -> None:
+    with folder() as path:
+        place(path, text)
+        accepted, grid = attempt(lambda: build_grid(["X"], "cpu", path), "X.yaml")
+        if accepted:
+            assert grid is not None
+            check_grid_of(grid, yaml.safe_load(text), "cpu")
+
+
+@cases("grid", 0.01)
+@given(mutated_bytes(TEXT.encode()))
+def test_experiment_bytes(content: bytes) -> None:
+    with folder() as path:
+        file = place(path, content)
+        attempt(lambda: load_experiment(file), "X.yaml")
+
+
+@cases("grid", 0.04)
+@given(mutated_text(GRID_TEXT, CELLS) | mutated_bytes(GRID_TEXT.encode()))
+def test_grid(text: str | bytes) -> None:
+    with folder() as path:
+        file = path / "grid.tsv"
+        file.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8"))
+
+        def read() -> pd.DataFrame:
+            grid = read_grid(file)
+            return select(grid, sorted(set(grid.experiment))[:1])
+
+        accepted, _ = attempt(read, "grid", where=path)
+        if accepted:
+            grid = read_grid(file)
+            assert not grid.duplicated(["experiment", "arm", "seed"]).any()
+            assert not unique_runs(grid).duplicated(["arm", "seed"]).any()
+            for row in grid.itertuples():
+                assert str(int(row.seed)) == row.seed
+                for argument in override_arguments(json.loads(row.overrides)):
+                    parse_override(argument)
+            # Every cell stands in the file as it was read.
+            content = file.read_bytes().decode("utf-8").replace('""', '"')
+            assert all(str(cell) in content for cell in grid.to_numpy().ravel())
+            write_grid(grid, path / "again.tsv")
+            assert read_grid(path / "again.tsv").equals(grid)
+
+
+@cases("grid", 0.03)
+@given(st.sampled_from(HOSTILE) | st.text() | st.floats(allow_nan=False, allow_infinity=False))
+def test_override_arguments_read_back_equal(value: Any) -> None:
+    """What a grid hands to a run is what the experiment says."""
+
+    def through() -> Any:
+        (argument,) = override_arguments({"a.b": value})
+        return parse_override(argument)[1]
+
+    accepted, read = attempt(through)
+    if accepted and not isinstance(value, list | dict):
+        numeric = isinstance(value, str) and isinstance(read, float)  # "1e5", as in a file
+        assert (
+            float(value) == read
+            if numeric
+            else (read == value or value != value or str(read) == "Infinity" or read == "-Infinity")
+        )
+
+
+@cases("grid", 0.01)
+@given(mutated(SPEC, YAML_ONLY))
+def test_command_line(tree: dict[str, Any]) -> None:
+    with folder() as path:
+        place(path, yaml.safe_dump(tree))
+        out = path / "grid.tsv"
+        arguments = [
+            "study",
+            "grid",
+            "X",
+            "--scale",
+            "cpu",
+            "--params",
+            str(path),
+            "--out",
+            str(out),
+        ]
+        status, _ = check_cli(*arguments, where=path)
+        if status == 0:
+            check_grid_of(read_grid(out), tree, "cpu")
+
+
+HEADER = "experiment\tarm\tseed\toverrides\n"
+BAD_GRIDS = {
+    "another table": "garbage\n",
+    "a column twice": "experiment\tarm\tseed\toverrides\tarm\nA\ta\t1\t{}\tb\n",
+    "a run twice": HEADER + "A\ta\t1\t{}\nA\ta\t1\t{}\n",
+    "an arm with two meanings": HEADER + 'A\ta\t1\t{}\nB\ta\t2\t"{""trainer.seed"": 2}"\n',
+    "a seed of 5000 digits": HEADER + "A\ta\t" + "1" * 5000 + "\t{}\n",
+    "a seed spelt otherwise": HEADER + "A\ta\t007\t{}\n",
+    "a key that ends early": HEADER + 'A\ta\t1\t"{""data.truncation=left #"": 1}"\n',
+}
+
+
+@pytest.mark.parametrize("name", BAD_GRIDS)
+def test_refused_grid(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "grid.tsv"
+    file.write_text(BAD_GRIDS[name])
+    with pytest.raises(StudyError, match=r"grid\.tsv") as caught:
+        read_grid(file)
+    assert len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize(
+    "value", ["2020-01-01", "!!binary aGk=", ".nan", "&x {a: *x}", "!!set {a}"]
+)
+def test_refused_override(tmp_path: Path, value: str) -> None:
+    place(tmp_path, TEXT.replace("algorithm.gamma: 1.0", f"algorithm.gamma: {value}"))
+    with pytest.raises(RefblendError, match=r"X\.yaml"):
+        build_grid(["X"], "cpu", tmp_path)
+
+
+def test_an_arm_twice(tmp_path: Path) -> None:
+    place(tmp_path, TEXT.replace("  plain:\n", "  linear: {}\n  plain:\n"))
+    with pytest.raises(RefblendError, match="the key 'linear' is given twice"):
+        build_grid(["X"], "cpu", tmp_path)

@@ -1,0 +1,304 @@
+"""Training rows as jsonl and parquet, and GSM8K files."""
+
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fuzz_support import attempt, cases, check_cli, folder
+from fuzz_trees import mutated, mutated_bytes
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refblend.data.dataset import load_prompt_dataset
+from refblend.data.gsm8k import INSTRUCTION, load_file
+from refblend.data.schema import PromptRow, read_rows
+from refblend.data.tokenizer import load_tokenizer
+from refblend.errors import DataError
+
+
+def record(number: int) -> dict[str, Any]:
+    return {
+        "data_source": "refblend/arithmetic",
+        "prompt": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": f"What is {number} + 1?\u2028Now."},
+        ],
+        "ability": "math",
+        "reward_model": {"style": "rule", "ground_truth": str(number + 1)},
+        "extra_info": {
+            "index": number,
+            "split": "train",
+            "question": f"What is {number} + 1?",
+            "answer": f"{number}+1={number + 1}. #### {number + 1}",
+            "n_steps": 1,
+        },
+    }
+
+
+RECORDS = [record(number) for number in (7, 7, 41)]
+GSM8K = [
+    {"question": f"Tom has {n} eggs. How many?", "answer": f"He has {n}.\n#### {n:,}"}
+    for n in (3, 1200)
+]
+JSON_PIECES = (
+    *(b'"\\ud800"', b"NaN", b"[" * 2000, b"9" * 5000, b"\xff", b"\xed\xa0\x80", b"\x00", b"\r"),
+    *(
+        b"\n",
+        b"\xe2\x80\xa8",
+        b"\xef\xbb\xbf",
+        b"{}\n",
+        b"null\n",
+        b"[]\n",
+        b'{"a": 1}\n',
+        b'"index": 1',
+    ),
+)
+
+
+def expected(number: int, written: dict[str, Any]) -> PromptRow:
+    """The row that a record means, worked out from the documented schema alone."""
+    extra = written.get("extra_info") or {}
+    messages = [{"role": m["role"], "content": m["content"]} for m in written["prompt"]]
+    index = extra.get("index")
+    return PromptRow(
+        index=number if index is None else index,
+        data_source=written["data_source"],
+        messages=messages,
+        question=extra.get("question") or messages[-1]["content"],
+        ground_truth=str(written["reward_model"]["ground_truth"]),
+        solution=extra.get("answer") or "",
+        extra={k: v for k, v in extra.items() if k not in ("index", "question", "answer")},
+    )
+
+
+def check_rows(rows: list[PromptRow], written: list[dict[str, Any]]) -> None:
+    """All rows are the records, in their order, duplicates included."""
+    assert len(rows) == len(written)
+    for number, (row, source) in enumerate(zip(rows, written, strict=True)):
+        wanted = expected(number, source)
+        assert repr(row) == repr(wanted)  # repr: NaN in extra_info equals itself
+        assert type(row.index) is int
+        assert not isinstance(source["reward_model"]["ground_truth"], bool)
+        assert row.ground_truth not in ("nan", "inf", "-inf") or isinstance(
+            source["reward_model"]["ground_truth"], str
+        )
+
+
+def dumped(records: list[Any], ascii_only: bool) -> bytes:
+    lines = [json.dumps(item, ensure_ascii=ascii_only) for item in records]
+    return ("\n".join(lines) + "\n").encode("utf-8", "surrogatepass")
+
+
+@cases("rows", 0.07)
+@given(mutated(RECORDS), st.booleans())
+def test_jsonl(records: list[Any], ascii_only: bool) -> None:
+    with folder() as path:
+        file = path / "hostile.jsonl"
+        file.write_bytes(dumped(records, ascii_only))
+        accepted, rows = attempt(lambda: read_rows(file), "hostile.jsonl", where=path)
+        if accepted:
+            assert rows is not None
+            check_rows(rows, records)
+
+
+@cases("rows", 0.05)
+@given(mutated_bytes(dumped(RECORDS, False), JSON_PIECES))
+def test_jsonl_bytes(content: bytes) -> None:
+    with folder() as path:
+        file = path / "hostile.jsonl"
+        file.write_bytes(content)
+        accepted, rows = attempt(lambda: read_rows(file), "hostile.jsonl", where=path)
+        if accepted:
+            assert rows is not None
+            lines = content.decode("utf-8").split("\n")
+            check_rows(rows, [json.loads(line) for line in lines if line.strip()])
+
+
+@cases("rows", 0.05)
+@given(mutated(RECORDS, most=2))
+def test_parquet(records: list[Any]) -> None:
+    with folder() as path:
+        file = path / "hostile.parquet"
+        try:
+            table = pa.Table.from_pylist(records)
+            pq.write_table(table, file)
+        except (pa.ArrowException, ValueError, TypeError, AttributeError, OverflowError):
+            file.write_bytes(b"PAR1")  # what no file can hold needs no reader
+        else:
+            records = table.to_pylist()  # with the nulls of the columns that a row lacks
+        accepted, rows = attempt(lambda: read_rows(file), "hostile.parquet", where=path)
+        if accepted:
+            assert rows is not None
+            check_rows(rows, records)
+
+
+def parquet_bytes(checksums: bool) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(RECORDS), sink, write_page_checksum=checksums)
+    return sink.getvalue().to_pybytes()
+
+
+PARQUET = {checksums: parquet_bytes(checksums) for checksums in (False, True)}
+
+
+@cases("rows", 0.06)
+@given(st.data())
+def test_parquet_bytes(data: st.DataObject) -> None:
+    """A damaged file is refused or gives rows of the right types; the checksums guard pages."""
+    checksums = data.draw(st.booleans())
+    content = data.draw(mutated_bytes(PARQUET[checksums]))
+    with folder() as path:
+        file = path / "hostile.parquet"
+        file.write_bytes(content)
+        _, rows = attempt(lambda: read_rows(file), "hostile.parquet", where=path)
+        for row in rows or []:
+            assert type(row.index) is int
+            texts = [row.data_source, row.question, row.ground_truth, row.solution]
+            texts += [text for message in row.messages for text in message.values()]
+            assert all(type(text) is str for text in texts)
+            "".join(texts).encode()
+
+
+@cases("rows", 0.01)
+@given(st.integers(0, 10**9), st.integers(0, 7))
+def test_flipped_page(place: int, bit: int) -> None:
+    """With page checksums a flipped bit of the data is never read as another row."""
+    content = bytearray(PARQUET[True])
+    footer = int.from_bytes(content[-8:-4], "little") + 8
+    place = 4 + place % (len(content) - footer - 4)
+    content[place] ^= 1 << bit
+    with folder() as path:
+        file = path / "hostile.parquet"
+        file.write_bytes(content)
+        accepted, rows = attempt(lambda: read_rows(file), "hostile.parquet")
+        if accepted:
+            assert rows is not None
+            check_rows(rows, RECORDS)
+
+
+@cases("rows", 0.03)
+@given(mutated(GSM8K), st.booleans())
+def test_gsm8k(records: list[Any], ascii_only: bool) -> None:
+    with folder() as path:
+        file = path / "hostile.jsonl"
+        file.write_bytes(dumped(records, ascii_only))
+        accepted, rows = attempt(lambda: load_file(file, "train"), "hostile.jsonl")
+        if accepted:
+            assert rows is not None
+            assert len(rows) == len(records)
+            for row, source in zip(rows, records, strict=True):
+                assert row.question == source["question"].strip()
+                assert row.messages[0]["content"] == f"{row.question} {INSTRUCTION}"
+                written = source["answer"].rpartition("####")[2].strip().rstrip(".")
+                assert float(row.ground_truth) == float(written.replace(",", ""))
+                assert math.isfinite(float(row.ground_truth))
+
+
+@cases("rows", 0.02)
+@given(mutated(RECORDS), st.integers(1, 80), st.booleans())
+def test_encoded(tiny_tokenizer_dir: Path, records: list[Any], longest: int, cut: bool) -> None:
+    """What is accepted can be encoded, and no prompt is longer than asked for."""
+    tokenizer = load_tokenizer(tiny_tokenizer_dir)
+    with folder() as path:
+        file = path / "hostile.jsonl"
+        file.write_bytes(dumped(records, True))
+        accepted, data = attempt(
+            lambda: load_prompt_dataset(
+                [file], tokenizer, longest, filter_overlong=not cut, truncation="middle"
+            ),
+            "hostile.jsonl",
+        )
+        if accepted:
+            assert data is not None
+            assert all(len(ids) <= longest for ids in data.prompt_ids)
+            assert len(data) + data.n_dropped == len(records)
+            assert data.n_dropped == 0 or not cut
+
+
+@cases("rows", 0.01)
+@given(
+    mutated_bytes(dumped(GSM8K, False), JSON_PIECES), st.sampled_from(("parquet", "jsonl", "txt"))
+)
+def test_command_line(content: bytes, suffix: str) -> None:
+    with folder() as path:
+        file, out = path / "hostile.jsonl", path / f"rows.{suffix}"
+        file.write_bytes(content)
+        arguments = ["data", "gsm8k", "--split", "train", "--file", str(file), "--out", str(out)]
+        status, _ = check_cli(*arguments, where=path)
+        if status == 0:
+            assert read_rows(out) == load_file(file, "train")
+
+
+LONG = "x" * 10_000_000
+RECORD = RECORDS[0]
+REFUSED = {
+    "a 10 MB role": {"prompt": [{"role": LONG, "content": "q"}]},
+    "half a surrogate pair": {"prompt": [{"role": "user", "content": "\ud800"}]},
+    "ground truth NaN": {"reward_model": {"ground_truth": math.nan}},
+    "a list for extra_info": {"extra_info": []},
+    "a number for the question": {"extra_info": {"question": 0}},
+    "an index beyond 64 bits": {"extra_info": {"index": 2**63}},
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_row(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "hostile.jsonl"
+    file.write_text(json.dumps(RECORD) + "\n" + json.dumps(RECORD | REFUSED[name]) + "\n")
+    with pytest.raises(DataError, match=r"hostile\.jsonl (row 1 column|line 2)") as caught:
+        read_rows(file)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("line", ["[" * 100_000, '{"x": ' + "9" * 5000 + "}", '"' + LONG])
+def test_refused_line(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "hostile.jsonl"
+    file.write_text(json.dumps(RECORD) + "\n" + line + "\n")
+    with pytest.raises(DataError, match=r"hostile\.jsonl line 2 is not JSON") as caught:
+        read_rows(file)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_ten_megabytes_of_text_are_read(tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / f"long.{suffix}"
+    long = RECORD | {"prompt": [{"role": "user", "content": LONG}]}
+    if suffix == "jsonl":
+        file.write_text(json.dumps(long))
+    else:
+        pq.write_table(pa.Table.from_pylist([long]), file)
+    start = time.monotonic()
+    assert read_rows(file)[0].messages[0]["content"] == LONG
+    assert time.monotonic() - start < 20
+
+
+def test_a_column_twice(tmp_path: Path) -> None:
+    file = tmp_path / "twice.parquet"
+    columns = [pa.array(["a"]), pa.array(["b"])]
+    pq.write_table(pa.Table.from_arrays(columns, names=["data_source", "data_source"]), file)
+    with pytest.raises(DataError, match=r"twice\.parquet has the column 'data_source' more than"):
+        read_rows(file)
+
+
+def test_a_date_beyond_all_calendars(tmp_path: Path) -> None:
+    file = tmp_path / "far.parquet"
+    far = pa.array([2**62], pa.timestamp("us"))
+    pq.write_table(pa.table({"data_source": ["s"], "time": far}), file)
+    with pytest.raises(DataError, match=r"far\.parquet is not a readable parquet file"):
+        read_rows(file)
+
+
+@pytest.mark.parametrize("answer", ["1.2.3", "..", "-", "1..", ","])
+def test_no_number_is_no_answer(tmp_path: Path, answer: str) -> None:
+    file = tmp_path / "gsm8k.jsonl"
+    file.write_text(json.dumps({"question": "q", "answer": f"#### {answer}"}))
+    if answer == "1..":
+        assert load_file(file, "train")[0].ground_truth == "1"
+    else:
+        with pytest.raises(DataError, match="row 0 column answer has no final #### number"):
+            load_file(file, "train")

@@ -1,0 +1,253 @@
+"""What a resume and the study's collection read of a run directory."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from fuzz_support import OUTCOMES, attempt, cases, check_cli, folder
+from fuzz_trees import mutated, mutated_bytes
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refblend.errors import DataError, StudyError
+from refblend.provenance import IDENTITY_NAME, finish, prepare_run_dir, read_previous
+from refblend.study.collect import Collected, collect, read_collected, write_collected
+from refblend.study.grid import write_grid
+from refblend.study.layout import COLLECTED
+from refblend.trainer.launch import _finished_summary
+
+SUMMARY = {"status": "finished", "steps": 2, "reason": "", "validation": {}, "incidents": {}}
+SESSION = {"start": "2026-01-01", "end": "2026-01-01", "wall_time_s": 5.5}
+ENERGY = {"kwh": 0.1, "kg_co2e": 0.04, "method": "tdp"}
+PROVENANCE = {
+    "git": {"commit": "0123456789", "dirty": False},
+    "hardware": {"cpu": "CPU", "cores": 2, "gpus": ["GPU"]},
+    "sessions": [SESSION | {"energy": ENERGY}, SESSION | {"energy": None, "end": None}],
+    "totals": {"wall_time_s": 11.0, "energy_kwh_estimated": 0.1, "kg_co2e_estimated": 0.04},
+}
+TEST = {"status": "finished", "greedy": 0.5, "sampled": 0.25}
+ROLLOUT = {
+    "step": 2,
+    "uid": "p0",
+    "question": "What is 1+1?",
+    "response": "1+1=2\u2028#### 2\u0085",
+    "reward": 1.0,
+    "acc": 1.0,
+    "length": 12,
+    "judge_score": 0.75,
+    "judge_valid": True,
+    "judge_path": "text",
+}
+METRICS = [{"step": step, "actor/entropy": 0.5, "val-core/a/acc/mean@1": 0.25} for step in range(3)]
+DOCUMENTS: dict[str, Any] = {
+    "summary.json": SUMMARY,
+    "provenance.json": PROVENANCE,
+    "test.json": TEST,
+    "rollouts/2.jsonl": ROLLOUT,
+}
+GRID = pd.DataFrame(
+    [{"experiment": "A", "arm": a, "seed": "1", "overrides": "{}"} for a in ("sound", "hostile")]
+)
+
+
+def place(directory: Path, **files: bytes) -> Path:
+    """A finished run; ``files`` replaces some of it."""
+    (directory / "rollouts").mkdir(parents=True)
+    documents = {name: json.dumps(tree, ensure_ascii=False) for name, tree in DOCUMENTS.items()}
+    documents["rollouts/2.jsonl"] += "\n"
+    documents["metrics.jsonl"] = "".join(json.dumps(record) + "\n" for record in METRICS)
+    for name, text in documents.items():
+        (directory / name).write_bytes(files.get(name, text.encode()))
+    return directory
+
+
+def check_collected(root: Path) -> Collected:
+    """Whatever became of the hostile run, it is a row, and the sound one is complete."""
+    collected = collect(GRID, "cpu", root)
+    write_collected(collected, root / "out")
+    read = read_collected(root / "out")
+    assert list(read.runs.arm) == ["sound", "hostile"]
+    assert read.runs.status[0] == "finished"
+    assert read.runs.wall_time_s[0] == 11.0
+    assert len(read.responses[read.responses.arm == "sound"]) == 1
+    assert len(read.metrics[read.metrics.arm == "sound"]) == 8
+    hostile = read.runs.iloc[1]
+    OUTCOMES.add("accepted" if hostile.status != "failed" else "refused")
+    if hostile.status == "failed":
+        assert 0 < len(hostile.reason) < 600
+    return read
+
+
+@cases("runs", 0.05)
+@given(st.data())
+def test_collect_trees(data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(sorted(DOCUMENTS)))
+    tree = data.draw(mutated(DOCUMENTS[name]))
+    with folder() as root:
+        place(root / "cpu" / "sound" / "seed_1")
+        content = (json.dumps(tree, ensure_ascii=data.draw(st.booleans())) + "\n").encode()
+        place(root / "cpu" / "hostile" / "seed_1", **{name: content})
+        read = check_collected(root)
+        run = read.runs.iloc[1]
+        if run.status != "finished":
+            return
+        rows = read.responses[read.responses.arm == "hostile"]
+        assert len(rows) == 1
+        if name == "rollouts/2.jsonl":
+            for key in ("step", "reward", "acc", "length", "judge_score", "judge_valid"):
+                assert (
+                    pd.isna(rows[key].item())
+                    if tree.get(key) is None
+                    else rows[key].item() == tree[key]
+                )
+        if name == "provenance.json":
+            seconds = (tree.get("totals") or {}).get("wall_time_s")
+            assert pd.isna(run.wall_time_s) if seconds is None else run.wall_time_s == seconds
+        if name == "test.json":
+            values = read.metrics[(read.metrics.arm == "hostile") & (read.metrics.step == 2)]
+            found = dict(zip(values.metric, values.value, strict=True))
+            for key, value in tree.items():
+                if type(value) in (int, float):
+                    assert found[f"test/{key}"] == value
+
+
+@cases("runs", 0.05)
+@given(st.data())
+def test_collect_bytes(data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(sorted([*DOCUMENTS, "metrics.jsonl"])))
+    with folder() as root:
+        sound = place(root / "cpu" / "sound" / "seed_1")
+        content = data.draw(mutated_bytes((sound / name).read_bytes()))
+        place(root / "cpu" / "hostile" / "seed_1", **{name: content})
+        read = check_collected(root)
+        if read.runs.status[1] == "finished" and name == "rollouts/2.jsonl":
+            lines = [json.loads(line) for line in content.split(b"\n")[:-1]]
+            assert len(read.responses[read.responses.arm == "hostile"]) == len(lines)
+
+
+@cases("runs", 0.02)
+@given(mutated(SUMMARY), st.booleans())
+def test_summary_on_resume(tree: Any, torn: bool) -> None:
+    """A summary says that the run is finished, or the run goes on."""
+    content = json.dumps(tree).encode()
+    content = content[: len(content) // 2] if torn else content
+    with folder() as path:
+        (path / "summary.json").write_bytes(content)
+        accepted, summary = attempt(lambda: _finished_summary(path))
+        assert accepted
+        finished = not torn and isinstance(tree, dict) and tree.get("status") == "finished"
+        assert (summary is not None) == finished
+
+
+@cases("runs", 0.04)
+@given(mutated(PROVENANCE) | mutated({"sessions": PROVENANCE["sessions"]}))
+def test_provenance_on_resume(tree: Any) -> None:
+    with folder() as path:
+        file = path / "provenance.json"
+        file.write_text(json.dumps(tree))
+        accepted, record = attempt(lambda: read_previous(file), "provenance.json")
+        if accepted:
+            assert record is not None
+            new = SESSION | {"energy": ENERGY}
+            total = finish({"sessions": [*record["sessions"], new]}, 2.0, ENERGY)["totals"]
+            known = sum(s["wall_time_s"] or 0.0 for s in tree["sessions"])
+            assert total["wall_time_s"] == pytest.approx(known + 2.0, abs=2e-3)
+            json.dumps(total, allow_nan=False)
+
+
+@cases("runs", 0.01)
+@given(mutated_bytes(b'{"identity": "abc"}') | st.sampled_from((b"[]", b"[" * 3000, b"null", b"")))
+def test_identity(content: bytes) -> None:
+    """A damaged identity makes the directory another run's: it starts afresh, or is refused."""
+    with folder() as path:
+        place(path / "run")
+        (path / "run" / IDENTITY_NAME).write_bytes(content)
+        accepted, how = attempt(lambda: prepare_run_dir(path / "run", "abc"))
+        assert accepted
+        try:
+            same = json.loads(content)["identity"] == "abc"
+        except (ValueError, LookupError, TypeError, RecursionError):
+            same = False
+        assert how == ("resume" if same else "fresh")
+        assert (path / "run" / "metrics.jsonl").exists() == same
+
+
+@cases("runs", 0.01)
+@given(st.sampled_from(COLLECTED), st.data())
+def test_collected_frames(frames: dict[str, bytes], name: str, data: st.DataObject) -> None:
+    content = data.draw(mutated_bytes(frames[name]))
+    with folder() as path:
+        for other, sound in frames.items():
+            (path / other).write_bytes(content if other == name else sound)
+        attempt(lambda: read_collected(path), str(path), where=path)
+
+
+@pytest.fixture(scope="module")
+def frames(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The files of a collection."""
+    root = tmp_path_factory.mktemp("collected")
+    for arm in GRID.arm:
+        place(root / "cpu" / arm / "seed_1")
+    write_collected(collect(GRID, "cpu", root), root / "out")
+    return {name: (root / "out" / name).read_bytes() for name in COLLECTED}
+
+
+@cases("runs", 0.005)
+@given(st.data())
+def test_command_line(data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(sorted([*DOCUMENTS, "metrics.jsonl"])))
+    with folder() as root:
+        sound = place(root / "runs" / "cpu" / "sound" / "seed_1")
+        content = data.draw(mutated_bytes((sound / name).read_bytes()))
+        place(root / "runs" / "cpu" / "hostile" / "seed_1", **{name: content})
+        write_grid(GRID, root / "grid.tsv")
+        arguments = ["--grid", str(root / "grid.tsv"), "--scale", "cpu", "--out", str(root / "out")]
+        status, _ = check_cli("study", "collect", *arguments, "--root", str(root / "runs"))
+        assert status == 0
+        assert list(read_collected(root / "out").runs.arm) == ["sound", "hostile"]
+
+
+BAD_RECORDS = {
+    "totals a list": ("provenance.json", b'{"totals": [1]}'),
+    "wall time a text": ("provenance.json", b'{"totals": {"wall_time_s": "x"}}'),
+    "dirty a text": ("provenance.json", b'{"git": {"dirty": "maybe"}}'),
+    "a huge accuracy": ("test.json", b'{"greedy": 1' + b"0" * 400 + b"}"),
+    "summary nested without end": ("summary.json", b"[" * 100_000),
+    "half a surrogate pair": ("summary.json", b'{"status": "failed", "reason": "\\ud800"}'),
+    "no UTF-8": ("rollouts/2.jsonl", b"\xff\n"),
+    "a list for a response": ("rollouts/2.jsonl", b"[]\n"),
+    "a text for a reward": ("rollouts/2.jsonl", b'{"step": 1, "reward": "x"}\n'),
+    "a torn line in the middle": ("rollouts/2.jsonl", b'{torn\n{"step": 1, "reward": 1.0}\n'),
+}
+
+
+@pytest.mark.parametrize("name", BAD_RECORDS)
+def test_unreadable_run(tmp_path: Path, name: str) -> None:
+    file, content = BAD_RECORDS[name]
+    place(tmp_path / "cpu" / "sound" / "seed_1")
+    place(tmp_path / "cpu" / "hostile" / "seed_1", **{file: content})
+    run = check_collected(tmp_path).runs.iloc[1]
+    assert run.status == "failed"
+    assert "unreadable" in run.reason
+
+
+def test_a_response_with_line_separators_is_not_lost(tmp_path: Path) -> None:
+    for arm in GRID.arm:
+        place(tmp_path / "cpu" / arm / "seed_1")
+    assert len(collect(GRID, "cpu", tmp_path).responses) == 2
+
+
+def test_a_damaged_record_stops_a_resume(tmp_path: Path) -> None:
+    (tmp_path / "provenance.json").write_text("[]")
+    with pytest.raises(DataError, match="Remove it to go on"):
+        read_previous(tmp_path / "provenance.json")
+
+
+def test_frames_of_another_kind(tmp_path: Path, frames: dict[str, bytes]) -> None:
+    for name, content in frames.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "runs.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(StudyError, match=r"runs\.csv has other columns"):
+        read_collected(tmp_path)

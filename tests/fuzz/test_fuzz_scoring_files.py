@@ -1,0 +1,261 @@
+"""Judge templates with their examples, embedded recipes, responses to score and corpora."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from fuzz_support import attempt, cases, check_cli, folder
+from fuzz_trees import YAML_ONLY, mutated, mutated_bytes, mutated_text
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refblend.data.schema import PromptRow
+from refblend.errors import DataError, ScoringError
+from refblend.models.recipe import load_recipe
+from refblend.scoring.corpus import corpus_from_rows, read_corpus, read_responses
+from refblend.scoring.parsing import parse_score
+from refblend.scoring.templates import find_templates, load_templates
+
+ROOT = Path(__file__).parents[2]
+TEMPLATES = (ROOT / "params" / "scoring" / "embedded.yaml").read_text(encoding="utf-8")
+TREE = yaml.safe_load(TEMPLATES)
+RECIPE = (ROOT / "params" / "embedded" / "smoke.yaml").read_text(encoding="utf-8")
+SNIPPETS = (
+    *("!!int ''", "!!float x", "!!python/name:os.system", "1: 2", "null: 3", "x: 1", "header: b"),
+    *('"\\ud800"', "\x00", "{response}", "[[{response}]]", "[[{question}]]", r"'\box{x}'"),
+    *("score: .nan", "score: 2", "score: -1", "score: on", "verdict: '9=9:99+\\box{1.00}'", "==="),
+    *("[" * 3000, "&x {a: *x}", "2020-99-99", "- question: a", "separator: '= ='", "examples: []"),
+)
+RESPONSES: list[dict[str, Any]] = [
+    {"question": "What is 1+1?", "response": "1+1=2 #### 2", "label": 1, "id": 5},
+    {"question": "What is 1+1?", "response": "It is 3.\u2028#### 3", "label": 0, "id": 5},
+]
+CORPUS = [
+    row | {"difficulty": 1, "length": "plain", "target": 0.5, "worked": True} for row in RESPONSES
+]
+PAIRS = [
+    {"question": "q", "response": "1+1=2 #### 2", "label": 0.95, "right": True, "steps": [1, 1]},
+    {"question": "q", "response": "#### 3", "label": 0.05, "right": False, "steps": []},
+]
+
+
+def check_templates(templates: Any, tree: dict[str, Any]) -> None:
+    """The texts are those of the file, and every example reads as its score."""
+    for key, value in tree.items():
+        if key == "examples":
+            assert [e.model_dump() for e in templates.examples] == value
+        else:
+            assert getattr(templates, key) == value
+    for example in templates.examples:
+        parsed = parse_score(example.verdict)
+        assert parsed.valid
+        assert parsed.score == pytest.approx(example.score)
+    for few_shot in (True, False):
+        assert all(isinstance(part, str) for part in templates.frame(few_shot))
+
+
+@cases("scoring", 0.03)
+@given(mutated(TREE, YAML_ONLY))
+def test_templates(tree: dict[str, Any]) -> None:
+    with folder() as path:
+        file = path / "hostile.yaml"
+        file.write_text(yaml.safe_dump(tree, allow_unicode=True), encoding="utf-8")
+        accepted, templates = attempt(lambda: load_templates(file), "hostile.yaml")
+        if accepted:
+            check_templates(templates, tree)
+
+
+@cases("scoring", 0.02)
+@given(mutated_text(TEMPLATES, SNIPPETS))
+def test_templates_text(text: str) -> None:
+    with folder() as path:
+        file = path / "hostile.yaml"
+        file.write_text(text, encoding="utf-8", newline="")
+        accepted, templates = attempt(lambda: load_templates(file), "hostile.yaml")
+        if accepted:
+            check_templates(templates, yaml.safe_load(text))
+
+
+@cases("scoring", 0.01)
+@given(mutated_text(RECIPE, SNIPPETS))
+def test_recipe(text: str) -> None:
+    with folder() as path:
+        file = path / "hostile.yaml"
+        file.write_text(text, encoding="utf-8", newline="")
+        accepted, recipe = attempt(lambda: load_recipe(file), "hostile.yaml")
+        if accepted:
+            assert recipe is not None
+            json.dumps(recipe.model_dump(mode="json"), allow_nan=False)
+
+
+@cases("scoring", 0.01)
+@given(mutated_bytes(b'{"strength": "weak", "steps": 5}'))
+def test_judge_record(content: bytes) -> None:
+    """Whatever stands in a judge's training.json, some templates are found."""
+    with folder() as path:
+        (path / "training.json").write_bytes(content)
+        accepted, found = attempt(lambda: find_templates(path))
+        assert accepted
+        assert found is not None
+        assert found.stem == ("embedded" if b'"strength"' in content else "default")
+
+
+def write(path: Path, records: list[Any]) -> list[Any]:
+    """Write jsonl or parquet by the suffix; returns what the file holds then."""
+    if path.suffix == ".parquet":
+        try:
+            table = pa.Table.from_pylist(records)
+            pq.write_table(table, path)
+            return table.to_pylist()
+        except (pa.ArrowException, ValueError, TypeError, AttributeError, OverflowError):
+            path.write_bytes(b"PAR1")
+    else:
+        path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return records
+
+
+SUFFIXES = st.sampled_from(("jsonl", "jsonl", "parquet"))
+
+
+@cases("scoring", 0.03)
+@given(mutated(RESPONSES), SUFFIXES)
+def test_responses(records: list[Any], suffix: str) -> None:
+    with folder() as path:
+        file = path / f"hostile.{suffix}"
+        records = write(file, records)
+        accepted, frame = attempt(lambda: read_responses(file), file.name, where=path)
+        if accepted:
+            assert frame is not None
+            assert list(frame["question"]) == [row["question"] for row in records]
+            assert list(frame["response"]) == [row["response"] for row in records]
+
+
+@cases("scoring", 0.04)
+@given(mutated(CORPUS) | mutated(PAIRS), SUFFIXES)
+def test_corpus(records: list[Any], suffix: str) -> None:
+    with folder() as path:
+        file = path / f"hostile.{suffix}"
+        records = write(file, records)
+        accepted, frame = attempt(lambda: read_corpus(file), file.name, where=path)
+        if not accepted:
+            return
+        assert frame is not None
+        check_corpus_frame(frame, records)
+
+
+def check_corpus_frame(frame: pd.DataFrame, records: list[Any]) -> None:
+    """Every row is the record; the columns that measuring uses can be used."""
+    keys = {key for row in records for key in row}
+    pairs = {"right", "steps", "label"} <= keys
+    for row, source in zip(frame.to_dict("records"), records, strict=True):
+        assert row["question"] == source["question"]
+        assert row["response"] == source["response"]
+        assert row["label"] == int(source["right" if pairs else "label"])
+        if pairs:
+            assert row["target"] == source["label"]
+            assert row["difficulty"] == len(source["steps"])
+    frame["label"].to_numpy(float)
+    assert frame["worked"].dtype == bool
+    frame[frame["worked"]]
+    for column in {"difficulty", "length"} & set(frame.columns):
+        frame[column].value_counts()
+        list(frame.groupby(column, sort=True, observed=True))
+    if "target" in frame:
+        assert frame["target"].to_numpy(float).max() <= 1
+
+
+@cases("scoring", 0.02)
+@given(
+    mutated_bytes(
+        "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in CORPUS).encode(),
+        (
+            b'"\\ud800"',
+            b"NaN",
+            b"[" * 2000,
+            b"\xff",
+            b"\r",
+            b"\x0b",
+            b"\xe2\x80\xa8",
+            b"{}\n",
+            b"1\n",
+        ),
+    )
+)
+def test_corpus_bytes(content: bytes) -> None:
+    with folder() as path:
+        file = path / "hostile.jsonl"
+        file.write_bytes(content)
+        accepted, frame = attempt(lambda: read_corpus(file), "hostile.jsonl", where=path)
+        if accepted:
+            assert frame is not None
+            lines = content.decode().split("\n")
+            check_corpus_frame(frame, [json.loads(line) for line in lines if line.strip()])
+
+
+EXTRA = {"index": 3, "n_steps": 2, "split": "train"}
+
+
+@cases("scoring", 0.02)
+@given(
+    mutated(EXTRA), st.text(max_size=12) | st.sampled_from(("9" * 5000, "1,200", "-3", "٣", "²"))
+)
+def test_fixed_corpus(extra: dict[str, Any], truth: str) -> None:
+    """Rows with odd facts and answers still give a right and a wrong response each."""
+    row = PromptRow(0, "s", [], "q", truth, f"So {truth}. #### {truth}", extra)
+    accepted, frame = attempt(lambda: corpus_from_rows([row], kinds=("right", "wrong")))
+    if accepted:
+        assert frame is not None
+        right, wrong = frame["response"]
+        assert right == row.solution
+        assert wrong != right or truth == "unknown"
+
+
+@cases("scoring", 0.005)
+@given(mutated(RESPONSES) | mutated(CORPUS), st.sampled_from(("score", "quality")))
+def test_command_line(records: list[Any], command: str) -> None:
+    """No judge is there, so even good files end with an error: one line, nothing written."""
+    with folder() as path:
+        file = path / "hostile.jsonl"
+        write(file, records)
+        judge = ["--judge", str(path / "judge"), "--engine", "hf"]
+        arguments = (
+            ["score", "--input", str(file), "--output", str(path / "out.parquet"), *judge]
+            if command == "score"
+            else ["judge", "quality", "--corpus", str(file), "--report", str(path / "r"), *judge]
+        )
+        status, _ = check_cli(*arguments, where=path)
+        assert status == 2
+
+
+@pytest.mark.parametrize(
+    "text", ["1: 2", "x: !!int ''", "x: 2020-99-99", "x: " + "[" * 3000, "header: again"]
+)
+def test_refused_templates(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "hostile.yaml"
+    file.write_text(f"{TEMPLATES}\n{text}\n", encoding="utf-8")
+    with pytest.raises(ScoringError, match=r"hostile\.yaml"):
+        load_templates(file)
+
+
+BAD_CELLS: list[dict[str, Any]] = [
+    {"label": "x", "right": 1, "steps": []},
+    {"label": 0.5, "right": 1, "steps": 3},
+    {"label": 0.5, "right": None, "steps": []},
+    {"label": 1, "difficulty": [1]},
+    {"label": 1, "target": "x"},
+    {"label": 1, "worked": None},
+    {"label": [1]},
+]
+
+
+@pytest.mark.parametrize("cells", BAD_CELLS)
+def test_refused_corpus(tmp_path: Path, cells: dict[str, Any]) -> None:
+    file = tmp_path / "hostile.jsonl"
+    file.write_text(json.dumps({"question": "q", "response": "r"} | cells))
+    with pytest.raises(DataError, match=r"hostile\.jsonl"):
+        read_corpus(file)
