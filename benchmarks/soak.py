@@ -29,6 +29,8 @@ import common
 import psutil
 from scipy.stats import theilslopes
 
+from refblend.supervision import SUPERVISOR, supervisor_value
+
 GOAL_PERCENT = 5.0
 EVERY_S = 5.0
 POINTS = 40
@@ -189,7 +191,10 @@ def main() -> None:
                     *overrides(run, total),
                 ],
                 cwd=common.ROOT,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+                # The run ends with this script, however that ends.
+                env=os.environ
+                | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+                | {SUPERVISOR: supervisor_value(run)},
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
