@@ -91,15 +91,19 @@ def train_actor(
 
 
 def fingerprint_of_model(path: Path) -> str | None:
-    """The fingerprint that a finished model was saved with; None when files of it are missing.
+    """The fingerprint that a finished model was saved with; None when files of it are missing or
+    its facts are damaged, so that it is trained again.
 
     Snakemake removes a rule's outputs (the weights) before it runs the rule again, not the facts.
     """
-    from refblend.files import read_json
+    from refblend.files import read_object
 
     facts = path / "training.json"
     whole = all((path / name).is_file() for name in ("config.json", "model.safetensors"))
-    return read_json(facts).get("fingerprint") if whole and facts.is_file() else None
+    try:
+        return read_object(facts).get("fingerprint") if whole and facts.is_file() else None
+    except ValueError:
+        return None
 
 
 def _run_phase(

@@ -14,7 +14,7 @@ import torch
 import yaml
 
 from refblend.errors import ModelError
-from refblend.files import read_json, write_text
+from refblend.files import write_text
 from refblend.models.actor import encode_example
 from refblend.models.architecture import count_parameters, load_model, save_model
 from refblend.models.fingerprint import fingerprint_of
@@ -29,6 +29,7 @@ from refblend.models.sft import (
     make_optimizer,
     train,
 )
+from refblend.rollout.base import model_record
 from refblend.scoring.prompts import encoder_for
 from refblend.scoring.templates import TEMPLATES_IN_JUDGE, ScoringTemplates
 from refblend.seeding import derive_generator
@@ -139,7 +140,7 @@ def train_judge(
     if before is not None:
         first = getattr(recipe.judge.steps, before)
         facts_path = start / "training.json"
-        facts = read_json(facts_path) if facts_path.is_file() else {}
+        facts = model_record(facts_path) if facts_path.is_file() else {}
         if facts.get("chain") != chain or facts.get("steps") != first:
             raise ModelError(
                 f"{start} is not the {before} judge of this recipe and these pairs",
