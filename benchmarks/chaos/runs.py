@@ -35,7 +35,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Run:
-    """A run directory and the calls that train in it: GAE, so that there is a critic as well."""
+    """A run directory and the calls that train in it."""
 
     directory: Path
 
@@ -46,7 +46,6 @@ class Run:
             "train",
             "--config=params/ppo.yaml",
             "--config=params/scale/smoke.yaml",
-            "algorithm.adv_estimator=gae",
             f"trainer.worker_timeout_s={DEADLINE_S}",
             f"trainer.default_local_dir={self.directory}",
             "trainer.max_ckpt_to_keep=4",
