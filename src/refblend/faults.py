@@ -67,7 +67,8 @@ def explain(error: Exception, directory: Path | None = None) -> RefblendError | 
             "Free some space and call the same command again.",
         )
     if fault is not None:
-        why = "the file system is read-only" if fault == "read-only" else error.args[-1]
+        forbidden = getattr(error, "strerror", None) or "that is not permitted"
+        why = "the file system is read-only" if fault == "read-only" else forbidden
         return DiskError(
             f"{place} cannot be used: {why}", "Make it writable, or choose another directory."
         )

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from refblend.config.algorithm import RefQualityScoreConfig, ScoringConfig
 from refblend.errors import ScoringError, WorkerError
@@ -83,7 +84,6 @@ class Failing:
         WorkerError("judge died", "Look at its log."),
         ValueError("prompt too long"),
         ConnectionError("gone"),
-        MemoryError(),
     ],
     ids=lambda e: type(e).__name__,
 )
@@ -141,7 +141,7 @@ def test_a_judge_in_trouble_goes_on_until_too_much_is_invalid(
 ) -> None:
     """Errors, a missed deadline and babble: counted and neutral, then a clear stop."""
     babble = scripted(chat_tokenizer, lambda p: "I cannot say")
-    errors = [RuntimeError("out of memory"), TimeoutError("30 s")]
+    errors = [RuntimeError("device-side assert"), TimeoutError("30 s")]
     j = judge(Failing(babble, errors), chat_tokenizer, embedded)
     guard = InvalidRateGuard(max_invalid_rate=0.5, window=3)
     steps = [j.score(["q"] * 2, ["a"] * 2) for _ in range(3)]
@@ -151,6 +151,13 @@ def test_a_judge_in_trouble_goes_on_until_too_much_is_invalid(
         guard.update(steps[2])
     assert [r.path for step in steps for r in step] == ["error"] * 4 + ["default"] * 2
     assert {r.score for step in steps for r in step} == {0.5}
+
+
+@pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory")])
+def test_want_of_memory_is_for_whoever_started_the_engine(error, embedded, chat_tokenizer) -> None:
+    """Training replaces the engine and repeats the call: a neutral score would change the run."""
+    with pytest.raises(type(error)):
+        judge(Failing(None, [error]), chat_tokenizer, embedded).score(["q"], ["a"])
 
 
 def test_a_defect_is_not_hidden(embedded, chat_tokenizer) -> None:

@@ -97,6 +97,23 @@ def test_damaged_is_skipped_with_a_warning(
     assert find_damage(newest) is not None
 
 
+def test_every_file_cut_at_every_tenth_is_noticed(manager: CheckpointManager) -> None:
+    save(manager, 1)
+    newest = save(manager, 2)
+    files = [path for path in sorted(newest.rglob("*")) if path.is_file()]
+    assert len(files) == 3
+    for path in files:
+        whole = path.read_bytes()
+        for tenth in range(10):
+            os.truncate(path, len(whole) * tenth // 10)
+            assert find_damage(newest) is not None, (path, tenth)
+            ref = manager.latest_valid()
+            assert ref is not None
+            assert ref.step == 1
+            path.write_bytes(whole)
+        assert find_damage(newest) is None
+
+
 def test_all_damaged_gives_none(manager: CheckpointManager) -> None:
     flip_byte(save(manager, 1) / "actor" / "model.safetensors")
     assert manager.latest_valid() is None

@@ -234,6 +234,15 @@ def test_the_adaptive_coefficient_is_logged_before_it_moves() -> None:
     assert controller.value == pytest.approx(0.1 * (1 + 0.2 * 3 / 30))
 
 
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_divergence_that_is_not_finite_stops_before_the_controller(bad: float) -> None:
+    controller = make_kl_controller("adaptive", 0.1, 0.1, 30)
+    odd = replace(scores(), reference=torch.full((3, 3), bad))
+    with pytest.raises(TrainingError, match="the KL penalty"):
+        penalise_kl(kl_config(), torch.zeros(3, 3), rollout(), odd, controller)
+    assert controller.value == 0.1
+
+
 def test_without_kl_in_the_reward_nothing_changes() -> None:
     rewards = torch.ones(3, 3)
     controller = make_kl_controller("fixed", 0.1, 0.1, 100)

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from refblend.trainer.step_record import StepRecord
+from refblend.trainer.step_record import StepRecord, update_notices
 
 
 def test_updates_enter_under_their_role_and_incidents_add_up() -> None:
@@ -30,3 +30,11 @@ def test_a_stage_that_fails_has_no_time() -> None:
         raise KeyError
     assert set(record.seconds) == {"gen"}
     assert record.seconds["gen"] >= 0
+
+
+def test_the_user_is_told_of_what_went_wrong_in_an_update() -> None:
+    assert update_notices("actor", {"oom": 0.0, "grad_norm": 1.0}) == []
+    halved, skipped = update_notices("critic", {"oom": 2.0, "grad_norm": math.inf})
+    assert halved.startswith("memory ran out in the critic's update")
+    assert "2 times halved" in halved
+    assert skipped == "the critic's gradient is not finite; the update is skipped"

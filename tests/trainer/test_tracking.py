@@ -49,6 +49,38 @@ def test_nonfinite_becomes_null_and_is_named(log: MetricsLog) -> None:
     assert np.isnan(frame["x"].iloc[-1])
 
 
+def test_a_line_that_was_not_written_is_completed_from_the_checkpoint(log: MetricsLog) -> None:
+    before = log.path.read_bytes()
+    line = encode_line(4, {"a": 4})
+    log.complete(3, encode_line(3, {"a": 99}))  # it is there
+    log.complete(6, encode_line(6, {}))  # the checkpoint of another run: a gap would remain
+    assert log.path.read_bytes() == before
+    log.complete(4, line)
+    assert log.path.read_bytes() == before + line.encode() + b"\n"
+    assert log.last_step == 4
+    fresh = MetricsLog(log.path.with_name("fresh.jsonl"))
+    fresh.complete(1, encode_line(1, {}))
+    assert fresh.last_step == 1
+
+
+def test_a_tracker_that_cannot_close_does_not_hide_the_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Full:
+        def __init__(self, context: TrackerContext) -> None:
+            pass
+
+        def close(self) -> None:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setitem(TRACKERS, "full", Full)
+    context = TrackerContext(tmp_path, 3)
+    with pytest.raises(KeyError, match="the cause"), Trackers(["full"], context):
+        raise KeyError("the cause")
+    with pytest.raises(OSError, match="No space"), Trackers(["full"], context):
+        pass
+
+
 def test_steps_must_increase(log: MetricsLog) -> None:
     with pytest.raises(ValueError, match="step 3 after step 3"):
         log.append(3, {})

@@ -3,11 +3,18 @@
 from typing import Any
 
 import pytest
+import torch
 from ray.exceptions import ActorDiedError, GetTimeoutError, RayTaskError
 
 from refblend.errors import DataError, WorkerError
 from refblend.workers import groups
-from refblend.workers.groups import RestartBudget, WorkerDiedError, WorkerTimeoutError
+from refblend.workers.groups import (
+    MEMORY_KEYS,
+    RestartBudget,
+    WorkerDiedError,
+    WorkerMemoryError,
+    WorkerTimeoutError,
+)
 
 
 def failed(cause: Exception) -> RayTaskError:
@@ -42,6 +49,33 @@ def test_answers_and_errors_of_the_ranks() -> None:
         wait(failed(DataError("of ours", "mend it")))
     with pytest.raises(RayTaskError, match="traceback"):
         wait(failed(RuntimeError("a defect")), failed(RuntimeError("a defect")))
+
+
+@pytest.mark.usefixtures("ray_answers")
+@pytest.mark.parametrize("cause", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory")])
+def test_a_worker_without_memory_counts_as_dead(cause: Exception) -> None:
+    """So it is replaced, and where that is not allowed the error names what to lower."""
+    with pytest.raises(WorkerDiedError, match="the actor worker ran out of memory: ") as caught:
+        wait(1, failed(cause))
+    budget = RestartBudget(1)
+    budget.spend(caught.value)
+    with pytest.raises(WorkerError, match="ran out of memory") as last:
+        budget.spend(caught.value)
+    assert MEMORY_KEYS["actor"] in last.value.remedy
+    assert (budget.take_shortages(), budget.take_shortages()) == (1, 0)
+
+
+def test_every_role_has_a_key_to_lower(tiny_config) -> None:
+    """The keys are real ones: they are written as the configuration spells them."""
+    tree = tiny_config().resolved()
+    for role, text in MEMORY_KEYS.items():
+        assert WorkerMemoryError(role, "x").remedy.startswith("Lower ")
+        dotted = [word.strip(",;") for word in text.split() if "." in word]
+        assert dotted
+        for key in dotted:
+            value = tree
+            for part in key.split("."):
+                value = value[part]
 
 
 @pytest.mark.usefixtures("ray_answers")

@@ -62,15 +62,23 @@ def test_an_empty_micro_batch_adds_nothing() -> None:
     assert_equal(parts.parameters(), whole.parameters(), 0)
 
 
+OUT_OF_MEMORY = [
+    torch.OutOfMemoryError("CUDA out of memory"),
+    RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."),
+    MemoryError(),
+]
+
+
+@pytest.mark.parametrize("error", OUT_OF_MEMORY, ids=lambda e: type(e).__name__)
 @pytest.mark.parametrize(("fits", "ooms"), [(4, 1), (2, 2), (1, 3)])
-def test_memory_running_out_halves_the_micro_batches(fits, ooms) -> None:
+def test_memory_running_out_halves_the_micro_batches(fits, ooms, error) -> None:
     whole, short = Problem(), Problem()
     # The first micro-batch fits: its gradient must not be counted twice.
     micro = [[0], list(range(1, ROWS))]
 
     def loss_of(rows: list[int]) -> tuple[torch.Tensor, dict[str, float]]:
         if len(rows) > fits:
-            raise torch.OutOfMemoryError("out of memory")
+            raise error
         return short.loss_of(rows)
 
     for step in (1, 2):
@@ -89,6 +97,19 @@ def test_memory_that_one_row_exceeds_is_an_error() -> None:
 
     with pytest.raises(torch.OutOfMemoryError):
         problem.trainable.step([[0, 1, 2], [3]], loss_of, 1)
+
+
+def test_another_error_is_not_taken_for_want_of_memory() -> None:
+    problem = Problem()
+    calls = []
+
+    def loss_of(rows: list[int]) -> tuple[torch.Tensor, dict[str, float]]:
+        calls.append(rows)
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    with pytest.raises(RuntimeError, match="shapes"):
+        problem.trainable.step([[0, 1, 2, 3]], loss_of, 1)
+    assert len(calls) == 1
 
 
 def test_a_rank_of_a_group_does_not_retry_alone() -> None:

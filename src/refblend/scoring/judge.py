@@ -1,9 +1,9 @@
 """The judge as training uses it: many samples in, one engine call, one typed result each.
 
-Nothing that a sample contains and nothing that the engine does makes :meth:`Judge.score` raise
-or return a silent 0: a sample that was too long, could not be read or whose call failed gets
-``invalid_score`` with the path that says so. Whether too many did is the business of
-:class:`refblend.scoring.result.InvalidRateGuard`.
+Nothing that a sample contains and nothing that the engine does, unless its memory runs out, makes
+:meth:`Judge.score` raise or return a silent 0: a sample that was too long, could not be read or
+whose call failed gets ``invalid_score`` with the path that says so. Whether too many did is the
+business of :class:`refblend.scoring.result.InvalidRateGuard`.
 """
 
 import sys
