@@ -21,7 +21,7 @@ SEEDS = sorted(f"{arm}/{seed}" for arm in ARMS for seed in (1, 2))
 CALL = (sys.executable, "-m", "snakemake", *MARKERS, "--config", "scale=smoke", "--cores", "2")
 SECONDS = 4
 """That the stand-in takes for a seed."""
-PATIENCE_S = 120
+PATIENCE_S = 400
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("snakemake") is None, reason="needs the extra `workflow`"
