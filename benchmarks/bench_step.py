@@ -61,10 +61,12 @@ def cpu_seconds(root: psutil.Process) -> dict[tuple[int, str], float]:
     for process in [root, *root.children(recursive=True)]:
         try:
             title, times = process.cmdline()[0], process.cpu_times()
+            parent = process.ppid()
         except (psutil.NoSuchProcess, IndexError):
             continue
         name = title.split(".")[0] if title.startswith("ray::") else process.name()
-        name = "driver" if process == root else name
+        # The command and its child, which trains.
+        name = "driver" if root.pid in (process.pid, parent) else name
         found[process.pid, name] = times.user + times.system
     return found
 

@@ -30,7 +30,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "mlp_size": 2304,
     },
 }
-PROMPTS = {"3M": 32, "100M": 2}
+PROMPTS = {"3M": common.PROMPTS, "100M": 2}
 NEW_TOKENS = 27
 REPEATS = {"3M": 4, "100M": 2}
 

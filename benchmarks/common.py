@@ -24,6 +24,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from refblend.config import load_config
 from refblend.files import write_json
 from refblend.models.actor import train_actor
 from refblend.models.architecture import build_model, save_model
@@ -40,9 +41,12 @@ ROOT = Path(__file__).resolve().parents[1]
 WRITTEN = "benchmarks/results"
 RESULTS = ROOT / WRITTEN
 TEMPLATES = ROOT / "params" / "scoring" / "embedded.yaml"
-PROMPTS, GROUP = 32, 8
-"""Scale cpu: prompts a step, responses a prompt."""
 CONFIGS = [ROOT / "params" / "ppo.yaml", ROOT / "params" / "scale" / "cpu.yaml"]
+_SCALE = load_config(CONFIGS, [])
+PROMPTS, GROUP = _SCALE.data.train_batch_size, _SCALE.actor_rollout_ref.rollout.n
+"""Scale cpu: prompts a step, responses a prompt."""
+RUN_STEPS = _SCALE.trainer.total_training_steps or 0
+"""Scale cpu: training steps of a run."""
 JUDGE_TOKENS = 28
 """What a trained judge writes for one response; a random one writes until it is stopped."""
 

@@ -18,7 +18,7 @@ runtime.configure_process(1)  # as `refblend train` does before it imports torch
 
 import psutil
 
-from refblend.cli import main
+from refblend.cli import run
 from refblend.trainer import launch
 from refblend.trainer.ray_trainer import RayPPOTrainer
 from refblend.trainer.worker_set import WorkerSet
@@ -68,4 +68,4 @@ if __name__ == "__main__":
     WorkerSet.start = staticmethod(marked(marks, "cluster", WorkerSet.start))
     RayPPOTrainer.fit = marked(marks, "workers", RayPPOTrainer.fit)
     RayPPOTrainer.train_step = marked(marks, "step", RayPPOTrainer.train_step)
-    main()
+    run()
