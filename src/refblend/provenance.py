@@ -198,6 +198,8 @@ def read_previous(path: Path) -> dict[str, Any]:
     """
     try:
         record = read_object(path)
+        if not isinstance(record["sessions"], list):
+            raise ValueError("its sessions are no list")
         for session in record["sessions"]:
             energy = session["energy"] or {"kwh": 0.0, "kg_co2e": 0.0, "method": ""}
             for number in (session["wall_time_s"] or 0.0, energy["kwh"], energy["kg_co2e"]):

@@ -82,6 +82,12 @@ def folder() -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
+def lines_of(content: bytes) -> list[str]:
+    """Lines of a text file as Python reads them, without the blank ones."""
+    text = content.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+    return [line for line in text.split("\n") if line.strip()]
+
+
 def files_below(root: Path) -> set[str]:
     """Names of everything below a directory."""
     return {path.relative_to(root).as_posix() for path in root.rglob("*")}

@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from fuzz_support import attempt, cases, check_cli, folder
 from fuzz_trees import HOSTILE, YAML_ONLY, get, mutated, mutated_bytes, mutated_text, places
@@ -12,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refblend.config import RefblendConfig, load_config
+from refblend.errors import ConfigError
+from refblend.study.grid import override_arguments
 
 ROOT = Path(__file__).parents[2]
 BASE = yaml.safe_load((ROOT / "params" / "ppo.yaml").read_text(encoding="utf-8"))
@@ -47,6 +50,12 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n"
     for before, name in zip("abcdefgh", "bcdefghi", strict=True)
 )
+REQUIRED = [
+    "data.train_files=[a.parquet]",
+    "data.val_files=[b.parquet]",
+    "actor_rollout_ref.model.path=models/actor",
+    "algorithm.ref_quality_score.scoring.model_path=models/judge",
+]
 SNIPPETS = (
     *("!!python/object/apply:os.system ['true']", "!!python/name:os.system", "!!int ''"),
     *("!!int _", "!!float ''", "!!float x", "!!bool maybe", "!!timestamp x", "!!binary é"),
@@ -73,7 +82,8 @@ def agrees(written: Any, read: Any) -> bool:
             and all(map(agrees, written, read))
         )
     if isinstance(written, bool) or isinstance(read, bool):
-        words = {"true": True, "on": True, "false": False, "1": True, "0": False}
+        words = dict.fromkeys(("true", "t", "yes", "y", "on", "1"), True)
+        words |= dict.fromkeys(("false", "f", "no", "n", "off", "0"), False)
         if isinstance(written, bool) or written in (0, 1):
             return isinstance(read, bool) and read == bool(written)
         return words.get(str(written).strip().lower()) == read
@@ -142,7 +152,9 @@ def test_bytes(content: bytes) -> None:
 @cases("configuration", 0.05)
 @given(st.sampled_from(DOTTED), st.sampled_from(HOSTILE) | st.text(max_size=12) | st.floats())
 def test_override(key: str, value: Any) -> None:
-    text = f"{key}={json.dumps(value, ensure_ascii=False)}"
+    if isinstance(value, float) and not math.isfinite(value):
+        value = json.dumps(value)  # YAML reads NaN and Infinity as text
+    (text,) = override_arguments({key: value})
     accepted, config = attempt(
         lambda: load_config([ROOT / "params" / "ppo.yaml"], [*REQUIRED, text])
     )
@@ -152,14 +164,6 @@ def test_override(key: str, value: Any) -> None:
         for part in key.split("."):
             read = getattr(read, part)
         assert agrees(value, read), (value, read)
-
-
-REQUIRED = [
-    "data.train_files=[a.parquet]",
-    "data.val_files=[b.parquet]",
-    "actor_rollout_ref.model.path=models/actor",
-    "algorithm.ref_quality_score.scoring.model_path=models/judge",
-]
 
 
 @cases("configuration", 0.03)
@@ -183,3 +187,53 @@ def test_command_line(text: str, key: str, snippet: str) -> None:
         status, out = check_cli("config", "--config", str(file), override, where=path)
         if status == 0:
             json.loads(out)
+
+
+REFUSED = {
+    "an empty integer": ("!!int ''", "does not fit its tag"),
+    "no truth value": ("!!bool maybe", "does not fit its tag"),
+    "no time": ("!!timestamp x", "does not fit its tag"),
+    "itself": ("&x {a: *x}", "alias contains itself"),
+    "half a surrogate pair": ('"\\ud800"', "half of a surrogate pair"),
+    "a truth value": ("on", "truth value where a number belongs"),
+    "a Python object": ("!!python/object/apply:os.system ['true']", "constructor"),
+    "a long text": ("x" * 100_000, "valid integer"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_value(tmp_path: Path, name: str) -> None:
+    value, reason = REFUSED[name]
+    file = tmp_path / "hostile.yaml"
+    file.write_text(TEXT.replace("seed: 1", f"seed: {value}"), encoding="utf-8")
+    with pytest.raises(ConfigError, match=reason) as caught:
+        load_config([file])
+    assert "hostile.yaml" in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+def test_a_bomb_of_aliases(tmp_path: Path) -> None:
+    file = tmp_path / "bomb.yaml"
+    file.write_text(TEXT + BOMB)
+    with pytest.raises(ConfigError, match=r"bomb\.yaml: not valid YAML \(its aliases expand"):
+        load_config([file])
+
+
+def test_a_key_twice(tmp_path: Path) -> None:
+    file = tmp_path / "twice.yaml"
+    file.write_text(TEXT + "trainer: {seed: 2}\n")
+    with pytest.raises(ConfigError, match=r"twice\.yaml, line \d+: .*'trainer' is given twice"):
+        load_config([file])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "algorithm.rollout_correction.threshold=.inf",
+        "actor_rollout_ref.actor.entropy_coeff=.nan",
+        'trainer.default_local_dir="a\\0b"',
+    ],
+)
+def test_no_infinity_and_no_nul(text: str) -> None:
+    with pytest.raises(ConfigError, match=text.partition("=")[0]):
+        load_config([ROOT / "params" / "ppo.yaml"], [*REQUIRED, text])

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fuzz_support import attempt, cases, check_cli, folder
+from fuzz_support import attempt, cases, check_cli, folder, lines_of
 from fuzz_trees import mutated, mutated_bytes
 from hypothesis import given
 from hypothesis import strategies as st
@@ -115,8 +115,7 @@ def test_jsonl_bytes(content: bytes) -> None:
         accepted, rows = attempt(lambda: read_rows(file), "hostile.jsonl", where=path)
         if accepted:
             assert rows is not None
-            lines = content.decode("utf-8").split("\n")
-            check_rows(rows, [json.loads(line) for line in lines if line.strip()])
+            check_rows(rows, [json.loads(line) for line in lines_of(content)])
 
 
 @cases("rows", 0.05)
@@ -199,11 +198,15 @@ def test_gsm8k(records: list[Any], ascii_only: bool) -> None:
                 assert math.isfinite(float(row.ground_truth))
 
 
+@pytest.fixture(scope="module")
+def tokenizer(tiny_tokenizer_dir: Path) -> Any:
+    return load_tokenizer(tiny_tokenizer_dir)
+
+
 @cases("rows", 0.02)
 @given(mutated(RECORDS), st.integers(1, 80), st.booleans())
-def test_encoded(tiny_tokenizer_dir: Path, records: list[Any], longest: int, cut: bool) -> None:
+def test_encoded(tokenizer: Any, records: list[Any], longest: int, cut: bool) -> None:
     """What is accepted can be encoded, and no prompt is longer than asked for."""
-    tokenizer = load_tokenizer(tiny_tokenizer_dir)
     with folder() as path:
         file = path / "hostile.jsonl"
         file.write_bytes(dumped(records, True))

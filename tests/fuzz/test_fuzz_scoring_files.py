@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from fuzz_support import attempt, cases, check_cli, folder
+from fuzz_support import attempt, cases, check_cli, folder, lines_of
 from fuzz_trees import YAML_ONLY, mutated, mutated_bytes, mutated_text
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,7 +48,8 @@ def check_templates(templates: Any, tree: dict[str, Any]) -> None:
     """The texts are those of the file, and every example reads as its score."""
     for key, value in tree.items():
         if key == "examples":
-            assert [e.model_dump() for e in templates.examples] == value
+            written = [example | {"score": float(example["score"])} for example in value]
+            assert [e.model_dump() for e in templates.examples] == written
         else:
             assert getattr(templates, key) == value
     for example in templates.examples:
@@ -193,8 +194,7 @@ def test_corpus_bytes(content: bytes) -> None:
         accepted, frame = attempt(lambda: read_corpus(file), "hostile.jsonl", where=path)
         if accepted:
             assert frame is not None
-            lines = content.decode().split("\n")
-            check_corpus_frame(frame, [json.loads(line) for line in lines if line.strip()])
+            check_corpus_frame(frame, [json.loads(line) for line in lines_of(content)])
 
 
 EXTRA = {"index": 3, "n_steps": 2, "split": "train"}

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from refblend.data.schema import PromptRow, read_rows
 from refblend.data.tokenizer import encode_chat
-from refblend.errors import CheckpointError, DataError
+from refblend.errors import CheckpointError, DataError, ModelError
 from refblend.seeding import derive_generator
 
 Truncation = Literal["error", "left", "right", "middle"]
@@ -48,7 +48,12 @@ def load_prompt_dataset(
     dropped = truncated = 0
     for path in files:
         for row in read_rows(path):
-            ids = encode_chat(tokenizer, row.messages)
+            try:
+                ids = encode_chat(tokenizer, row.messages)
+            except ModelError as error:
+                raise DataError(
+                    f"{path} row with index {row.index}: {error.reason}", error.remedy
+                ) from error
             if len(ids) > max_prompt_length:
                 if filter_overlong:
                     dropped += 1

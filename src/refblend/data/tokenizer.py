@@ -104,10 +104,20 @@ def encode_chat(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
 
     Special tokens that a message spells out are encoded as ordinary text for fast tokenizers
     that allow it, so that a message cannot close its own turn; the template's own stay special.
+
+    Raises:
+        ModelError: the template is no template, or refuses the messages (some know no system role).
     """
     if getattr(tokenizer, "chat_template", None):
-        encoded = tokenizer.apply_chat_template(
-            messages, tokenize=True, add_generation_prompt=True, return_dict=True
-        )
+        try:
+            encoded = tokenizer.apply_chat_template(
+                messages, tokenize=True, add_generation_prompt=True, return_dict=True
+            )
+        except Exception as error:  # a template is a program of the model's makers
+            reason = shorten(" ".join(str(error).split()), 300) or type(error).__name__
+            raise ModelError(
+                f"the chat template of {tokenizer.name_or_path} refuses the messages ({reason})",
+                "use roles and an order that it knows, or mend chat_template of the tokenizer",
+            ) from error
         return list(encoded["input_ids"])
     return list(tokenizer("\n".join(message["content"] for message in messages))["input_ids"])

@@ -222,7 +222,7 @@ def _outcome(summary: dict[str, Any]) -> dict[str, Any]:
     if status in ("completed", "ok", "done"):
         status = "finished"
     if status not in STATUSES:
-        return {"status": "failed", "reason": f"unknown status {status}"}
+        return {"status": "failed", "reason": f"unknown status {show(status)}"}
     return {"status": status, "reason": str(summary.get("reason") or "")}
 
 

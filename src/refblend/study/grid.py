@@ -23,6 +23,7 @@ from refblend.errors import ConfigError, StudyError
 from refblend.files import atomic_path
 from refblend.study.spec import OVERLAY, GridRow, load_experiment
 
+EXPERIMENT_NAME = re.compile(r"[A-Z][A-Za-z0-9]*")
 GRID_COLUMNS = list(GridRow.model_fields)
 
 
@@ -103,6 +104,11 @@ def build_grid(
     meanings: dict[str, tuple[str, Path]] = {}
     digests: dict[tuple[str, ...], str] = {}
     for experiment in experiments:
+        if not EXPERIMENT_NAME.fullmatch(experiment):
+            raise StudyError(
+                f"{show(experiment)} is no name of an experiment",
+                "Name files of params/study without .yaml, such as M1.",
+            )
         path = Path(params) / "study" / f"{experiment}.yaml"
         spec = load_experiment(path)
         if scale not in spec.seeds:

@@ -21,6 +21,7 @@ Scale = Literal["smoke", "cpu", "gpu"]
 ArmName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 ExperimentName = Annotated[str, Field(pattern=r"^[A-Z][A-Za-z0-9]*$")]
 
+LARGEST_SEED = 10**18 - 1
 OVERLAY = "overlay"
 """Reserved key among an arm's overrides: a configuration file that may not exist yet."""
 
@@ -157,6 +158,8 @@ class ExperimentSpec(Section):
             if arm not in self.arms:
                 raise ValueError(f"baselines names {arm}, which is no arm: add or correct it")
         for scale, seeds in self.seeds.items():
+            if any(seed > LARGEST_SEED for seed in seeds):
+                raise ValueError(f"seeds.{scale} has a seed beyond {LARGEST_SEED}: lower it")
             if not seeds or len(set(seeds)) != len(seeds):
                 raise ValueError(f"seeds.{scale} is empty or repeats a seed: correct it")
         for scale, names in self.arms_at.items():
@@ -210,7 +213,7 @@ class GridRow(Section):
     @field_validator("seed")
     @classmethod
     def _seed_is_canonical(cls, text: str) -> str:
-        if len(text) > 18 or str(int(text)) != text:
+        if len(text) > len(str(LARGEST_SEED)) or str(int(text)) != text:
             raise ValueError("it has leading zeros or is too large")
         return text
 

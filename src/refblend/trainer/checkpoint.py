@@ -18,6 +18,7 @@ import contextlib
 import logging
 import math
 import os
+import re
 import shutil
 import stat
 import uuid
@@ -66,9 +67,11 @@ def write_state(directory: Path, state: dict[str, Any], metric: float | None = N
 def find_damage(path: Path) -> str | None:
     """What is wrong with a checkpoint directory, in one phrase; None when it is whole."""
     try:
+        present = _entries(path)
+        if present.get(MANIFEST_NAME, 0) is None:
+            return f"{MANIFEST_NAME} is no plain file"
         manifest = read_json(path / MANIFEST_NAME)
         files = manifest["files"]
-        present = _entries(path)
         for name, entry in files.items():
             size = present.pop(name, None)
             if size is None:
@@ -78,8 +81,9 @@ def find_damage(path: Path) -> str | None:
         present.pop(MANIFEST_NAME, None)
         if present:
             return f"{min(present)} is not in {MANIFEST_NAME}, or is no plain file"
-        if f"{_PREFIX}{manifest['step']}" != path.name:
-            return f"{MANIFEST_NAME} is of step {show(manifest['step'])}"
+        step = manifest["step"]
+        if type(step) is not int or path.name != f"{_PREFIX}{step}":
+            return f"{MANIFEST_NAME} is of step {show(step)}"
         for name, entry in files.items():
             if sha256_file(path / name) != entry["sha256"]:
                 return f"the checksum of {name} differs"
@@ -106,6 +110,25 @@ def _entries(root: Path) -> dict[str, int | None]:
                 plain = stat.S_ISREG(status.st_mode)
                 found[path.relative_to(root).as_posix()] = status.st_size if plain else None
     return found
+
+
+def _read_plain(path: Path) -> dict[str, Any]:
+    """The JSON object of a plain file; a link or a pipe is not opened.
+
+    Raises:
+        OSError, ValueError: the file is missing, of another kind, or holds something else.
+    """
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise ValueError("it is no plain file")
+    return read_object(path)
+
+
+def _delete(path: Path) -> None:
+    """Remove a directory with all it holds, a file, or a link but not what it leads to."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 class CheckpointManager:
@@ -135,7 +158,7 @@ class CheckpointManager:
             return []
         names = (p.name.removeprefix(_PREFIX) for p in self.root.glob(f"{_PREFIX}*") if p.is_dir())
         # Another spelling of a number, such as 007, is no name that we give.
-        return sorted(int(n) for n in names if n.isdecimal() and n.isascii() and n == str(int(n)))
+        return sorted(int(n) for n in names if re.fullmatch(r"0|[1-9][0-9]{0,17}", n))
 
     def path(self, step: int) -> Path:
         """Directory of the checkpoint of ``step``, existing or not."""
@@ -222,7 +245,7 @@ class CheckpointManager:
     def load_state(self, ref: CheckpointRef) -> dict[str, Any]:
         """The state that was given to :func:`write_state`."""
         try:
-            state = read_object(ref.path / STATE_NAME)["state"]
+            state = _read_plain(ref.path / STATE_NAME)["state"]
             if not isinstance(state, dict):
                 raise ValueError("its state is no object")
         except (OSError, ValueError, KeyError) as error:
@@ -251,10 +274,7 @@ class CheckpointManager:
         if self.root.is_dir():
             for stray in self.root.glob(".*.tmp"):
                 logger.info("removing the unfinished %s", stray)
-                if stray.is_dir():
-                    shutil.rmtree(stray, ignore_errors=True)
-                else:
-                    stray.unlink(missing_ok=True)
+                _delete(stray)
 
     def _publish(self, staged: Path, step: int) -> None:
         """Rename the staged directory into place; an older one of the same step gives way."""
@@ -263,7 +283,7 @@ class CheckpointManager:
             old = self.root / f".{target.name}.{uuid.uuid4().hex}.old.tmp"
             target.rename(old)
             staged.rename(target)
-            shutil.rmtree(old, ignore_errors=True)
+            _delete(old)
         else:
             staged.rename(target)
         _fsync(self.root)
@@ -289,7 +309,7 @@ class CheckpointManager:
     def _metric(self, step: int) -> float | None:
         """Metric recorded with a checkpoint; None when there is none or it cannot be read."""
         try:
-            metric = float(read_object(self.path(step) / STATE_NAME)["metric"])
+            metric = float(_read_plain(self.path(step) / STATE_NAME)["metric"])
         except (OSError, ValueError, KeyError, TypeError, OverflowError):
             return None
         return metric if math.isfinite(metric) else None
