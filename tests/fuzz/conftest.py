@@ -6,8 +6,10 @@
 import json
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from fuzz_support import TALLY
@@ -23,6 +25,13 @@ TARGETS = {
     "metrics": "metrics.jsonl",
     "models": "model directories",
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_fsync() -> Iterator[None]:
+    """What is fuzzed is what stands in files, not that it survives a loss of power."""
+    with mock.patch("os.fsync"):
+        yield
 
 
 def table() -> list[dict[str, Any]]:

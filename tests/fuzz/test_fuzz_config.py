@@ -155,9 +155,7 @@ def test_override(key: str, value: Any) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         value = json.dumps(value)  # YAML reads NaN and Infinity as text
     (text,) = override_arguments({key: value})
-    accepted, config = attempt(
-        lambda: load_config([ROOT / "params" / "ppo.yaml"], [*REQUIRED, text])
-    )
+    accepted, config = attempt(lambda: load_config((), [*REQUIRED, text]))
     if accepted:
         assert config is not None
         read: Any = config
@@ -174,7 +172,7 @@ def test_override(key: str, value: Any) -> None:
 )
 def test_override_text(key: str, snippet: str, form: str) -> None:
     text = form.format(key, snippet)
-    attempt(lambda: load_config([ROOT / "params" / "ppo.yaml"], [*REQUIRED, text]))
+    attempt(lambda: load_config((), [*REQUIRED, text]))
 
 
 @cases("configuration", 0.01)
@@ -236,4 +234,4 @@ def test_a_key_twice(tmp_path: Path) -> None:
 )
 def test_no_infinity_and_no_nul(text: str) -> None:
     with pytest.raises(ConfigError, match=text.partition("=")[0]):
-        load_config([ROOT / "params" / "ppo.yaml"], [*REQUIRED, text])
+        load_config((), [*REQUIRED, text])
