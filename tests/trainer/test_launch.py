@@ -230,10 +230,14 @@ def test_sigterm_becomes_the_shell_s_status_and_unwinds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("signals", "grace", "finished"), [(1, 30.0, 1), (2, 30.0, 0), (1, 0.05, 0)]
+    ("signals", "echo", "grace", "finished"),
+    [(1, 1.0, 30.0, 1), (2, 60.0, 30.0, 1), (2, 0.0, 30.0, 0), (1, 1.0, 0.05, 0)],
 )
-def test_a_protected_step_ends_before_the_stop(signals: int, grace: float, finished: int) -> None:
-    """Unless a second signal comes, or the grace is over."""
+def test_a_protected_step_ends_before_the_stop(
+    monkeypatch: pytest.MonkeyPatch, signals: int, echo: float, grace: float, finished: int
+) -> None:
+    """Unless a second signal comes that is no echo of the first, or the grace is over."""
+    monkeypatch.setattr(stopping, "ECHO_S", echo)
     done: list[bool] = []
 
     def step(stop: stopping.StopRequest) -> None:

@@ -2,8 +2,12 @@
 
 import contextlib
 import signal
+import time
 from collections.abc import Iterator
 from types import FrameType
+
+ECHO_S = 1.0
+"""A signal to a group of processes comes twice: once more from the guardian, which passes it on."""
 
 
 class Terminated(SystemExit):
@@ -24,6 +28,8 @@ class StopRequest:
         self._grace_s = grace_s
         self._signum: int | None = None
         self._protected = False
+        self._last: int | None = None
+        self._received = 0.0
 
     @property
     def pending(self) -> bool:
@@ -49,6 +55,10 @@ class StopRequest:
     def receive(self, signum: int, frame: FrameType | None) -> None:
         """The handler of SIGTERM, and of the timer that ends the grace."""
         del frame
+        now = time.monotonic()
+        if signum == self._last and now - self._received < ECHO_S:
+            return
+        self._last, self._received = signum, now
         if self._signum is None and self._protected:
             self._signum = signum
             signal.setitimer(signal.ITIMER_REAL, self._grace_s)
