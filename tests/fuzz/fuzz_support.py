@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from unittest import mock
 
 from hypothesis import HealthCheck, Phase, settings
+from hypothesis.errors import StopTest, UnsatisfiedAssumption
 
 from refblend.errors import RefblendError
 
@@ -60,9 +61,14 @@ def cases(target: str, share: float) -> Callable[[Any], Any]:
         def counted(*arguments: Any, **named: Any) -> None:
             OUTCOMES.clear()
             tally = TALLY.setdefault(target, Counter())
-            tally["cases"] += 1
-            inner(*arguments, **named)
-            tally["passed"] += 1
+            try:
+                inner(*arguments, **named)
+            except (StopTest, UnsatisfiedAssumption):  # hypothesis draws another one instead
+                raise
+            except BaseException:
+                tally["cases"] += 1
+                raise
+            tally.update(("cases", "passed"))
             tally["refused" if "refused" in OUTCOMES else "accepted"] += 1
             tally["command_line"] += "command line" in OUTCOMES
 

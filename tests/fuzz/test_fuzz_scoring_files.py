@@ -29,7 +29,7 @@ SNIPPETS = (
     *("!!int ''", "!!float x", "!!python/name:os.system", "1: 2", "null: 3", "x: 1", "header: b"),
     *('"\\ud800"', "\x00", "{response}", "[[{response}]]", "[[{question}]]", r"'\box{x}'"),
     *("score: .nan", "score: 2", "score: -1", "score: on", "verdict: '9=9:99+\\box{1.00}'", "==="),
-    *("[" * 3000, "&x {a: *x}", "2020-99-99", "- question: a", "separator: '= ='", "examples: []"),
+    *("[" * 400, "&x {a: *x}", "2020-99-99", "- question: a", "separator: '= ='", "examples: []"),
 )
 RESPONSES: list[dict[str, Any]] = [
     {"question": "What is 1+1?", "response": "1+1=2 #### 2", "label": 1, "id": 5},
@@ -233,7 +233,7 @@ def test_command_line(records: list[Any], command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["1: 2", "x: !!int ''", "x: 2020-99-99", "x: " + "[" * 3000, "header: again"]
+    "text", ["1: 2", "x: !!int ''", "x: 2020-99-99", "x: " + "[" * 400, "header: again"]
 )
 def test_refused_templates(tmp_path: Path, text: str) -> None:
     file = tmp_path / "hostile.yaml"
