@@ -88,7 +88,8 @@ def agrees(written: Any, read: Any) -> bool:
             return isinstance(read, bool) and read == bool(written)
         return words.get(str(written).strip().lower()) == read
     if isinstance(read, int | float):
-        return math.isfinite(read) and float(written) == float(read)
+        number = written if isinstance(written, int) else float(written)
+        return math.isfinite(read) and number == read
     if isinstance(written, str) and isinstance(read, str):
         return written == read
     return written is None and read is None
@@ -195,6 +196,7 @@ REFUSED = {
     "half a surrogate pair": ('"\\ud800"', "half of a surrogate pair"),
     "a truth value": ("on", "truth value where a number belongs"),
     "a Python object": ("!!python/object/apply:os.system ['true']", "constructor"),
+    "beyond 64 bits": ("1" + "0" * 400, "beyond 64 bits"),
     "a long text": ("x" * 100_000, "valid integer"),
 }
 

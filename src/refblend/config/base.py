@@ -32,6 +32,8 @@ class Section(BaseModel):
         leaves = _leaves(value)
         if any(isinstance(leaf, str) and "\x00" in leaf for leaf in leaves):
             raise ValueError("it holds a NUL character: remove it")
+        if any(isinstance(leaf, int) and abs(leaf) >= 2**63 for leaf in leaves):
+            raise ValueError("it is beyond 64 bits: lower it")
         types = _types(annotation)
         if types & {int, float} and not types & {bool, Any} and bool in map(type, leaves):
             raise ValueError(
