@@ -77,6 +77,7 @@ def snakemake_case(signal_name: str, delay_s: float, workdir: Path) -> str:
 
 def _project(folder: Path) -> None:
     """The study's files, and what ``snakemake prepare`` made at scale smoke."""
+    shutil.rmtree(folder, ignore_errors=True)
     for name in ("params", "workflow", "src", "data/smoke", "models/smoke"):
         if not (ROOT / name).is_dir():
             raise FileNotFoundError(f"{name}: call `snakemake prepare --config scale=smoke` first")
