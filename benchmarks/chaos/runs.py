@@ -16,7 +16,7 @@ from refblend.trainer.checkpoint import find_damage
 from refblend.trainer.tracking import strip_timings
 
 ROOT = Path(__file__).resolve().parents[2]
-DEADLINE_S = 20
+DEADLINE_S = 30
 """``trainer.worker_timeout_s``: a stopped worker is given up after this time."""
 HANG_S = 400
 """A call that takes longer hangs; it takes some 30 s undisturbed."""
