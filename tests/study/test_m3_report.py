@@ -73,7 +73,7 @@ def project(tmp_path: Path, make_run: MakeRun) -> Path:
     tables.mkdir(parents=True)
     (tables / "contrasts.csv").write_text(CONTRASTS)
     (tables / "costs_by_arm.csv").write_text(RESOURCES)
-    (tables / "best_per_metric.md").write_text("| metric | best |\n|:--|:--|\n| a | b |\n")
+    (tables / "G_placement.md").write_text("| metric | best |\n|:--|:--|\n| a | b |\n")
     (tmp_path / "results" / "m1").mkdir()
     (tmp_path / "results" / "m1" / "metrics.json").write_text(
         json.dumps({"runs": {"planned": 6, "finished": 6}, "incidents": {"oom": 0}})

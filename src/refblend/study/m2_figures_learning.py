@@ -31,7 +31,8 @@ X_LABELS = {"step": "step", "seconds": "training time (s)"}
 BASELINE_LINE: dict[str, Any] = {"linestyle": (0, (4, 1.5))}
 TIMED = (
     "Training time is the sum of the steps' times, without validation and start-up, on a machine "
-    "that trains another run beside; a mean is drawn at the seeds' mean time."
+    "that trains another run beside; a mean is drawn at the seeds' mean time. The axis ends at "
+    "twice the median run's time: what was disturbed for longer goes on beyond it."
 )
 
 
@@ -56,6 +57,8 @@ def learning(data: M2Data, experiment: str, arms: Sequence[str], x: str = "step"
         axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         if limits:
             axis.set_ylim(*limits)
+    if x == "seconds" and len(frame):
+        axes[0].set_xlim(0, 2 * frame.groupby(["arm", "seed"])["seconds"].max().median())
     if not arms:
         no_data(axes[0], f"no arms of {experiment} at this scale")
     figure.supxlabel(X_LABELS[x], fontsize="medium")

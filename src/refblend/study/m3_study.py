@@ -25,7 +25,7 @@ RECOMMENDED = "recommended"
 ARMS = (BASELINE, DEFAULTS, RECOMMENDED)
 """No blending, the spec's defaults, and the configuration chosen from M2."""
 
-M2_SHOWN = ("A_main", "best_per_metric", "BC_knee_pivot", "G_placement")
+M2_SHOWN = ("A_main", "BC_knee_pivot", "G_placement")
 """Tables of M2 that the report shows again, as far as M2 wrote them."""
 
 
