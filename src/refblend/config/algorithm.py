@@ -62,7 +62,7 @@ class ScoringConfig(Section):
     invalid_window: PositiveInt = 5
     timeout_s: PositiveFloat | None = None
     """Deadline of the judge for a batch; past it the judge is replaced and the batch's samples
-    have no valid score. Null: ``trainer.worker_timeout_s``."""
+    have no valid score. Null: past ``trainer.worker_timeout_s`` it is replaced and asked again."""
     resource_pool: Literal["global_pool", "judge_pool"] = "global_pool"
     """``judge_pool``: a placement group of its own (spec, experiment F)."""
     overlap: bool = True

@@ -199,7 +199,7 @@ def measured_costs(resources: pd.DataFrame) -> dict[str, tuple[int, dict[str, fl
         # where its first step was faster than the others.
         if startup.mean() < 0:
             raise StudyError(
-                f"arm {arm}: steps × seconds a step is more than the wall time of its finished runs",
+                f"arm {arm}: steps × seconds a step is more than the wall time of its runs",
                 "Collect the runs again, or leave their table out.",
             )
         hours = runs["wall_time_s"].sum() / SECONDS_AN_HOUR

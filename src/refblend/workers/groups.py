@@ -190,11 +190,15 @@ class Pending:
                 # Another call may have replaced the group since this one was launched.
                 if self._generation == self._group.generation:
                     self._group.replace(error)
-                self._generation = self._group.generation
-                self.references = self._launch()
+                self.repeat()
             else:
                 self.seconds = time.monotonic() - self.launched
                 return answers
+
+    def repeat(self) -> None:
+        """Make the call once more, as after the group was replaced."""
+        self._generation = self._group.generation
+        self.references = self._launch()
 
     def result(self) -> Any:
         """The answer of rank 0."""
