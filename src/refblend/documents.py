@@ -7,8 +7,9 @@ a word), halves of surrogate pairs (no text: they cannot be written again), and 
 """
 
 import json
+import re
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -73,7 +74,16 @@ def parse_json(text: str | bytes) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, without keys given twice."""
+    """PyYAML's safe loader, without keys given twice, and with the booleans of YAML 1.2.
+
+    PyYAML follows YAML 1.1, where a bare ``off`` is false. DVC writes YAML 1.2, where it is a text:
+    an arm has that name.
+    """
+
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
+        first: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:bool"]
+        for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
@@ -87,6 +97,11 @@ class _Loader(yaml.SafeLoader):
             if isinstance(key, Hashable):
                 seen.add(key)
         return super().construct_mapping(node, deep=deep)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
 
 
 def parse_yaml(text: str) -> Any:

@@ -194,7 +194,7 @@ REFUSED = {
     "no time": ("!!timestamp x", "does not fit its tag"),
     "itself": ("&x {a: *x}", "alias contains itself"),
     "half a surrogate pair": ('"\\ud800"', "half of a surrogate pair"),
-    "a truth value": ("on", "truth value where a number belongs"),
+    "a truth value": ("true", "truth value where a number belongs"),
     "a Python object": ("!!python/object/apply:os.system ['true']", "constructor"),
     "beyond 64 bits": ("1" + "0" * 400, "beyond 64 bits"),
     "a long text": ("x" * 100_000, "valid integer"),

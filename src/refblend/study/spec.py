@@ -119,8 +119,8 @@ class ExperimentSpec(Section):
         for name in arms if isinstance(arms, dict) else ():
             if isinstance(name, bool):
                 raise ValueError(
-                    f"the arm name {'on/yes/true' if name else 'off/no/false'} is read as a truth "
-                    'value by YAML: put it in quotes, as in "off":'
+                    f"the arm name {str(name).lower()} is read as a truth value by YAML: put it in "
+                    "quotes"
                 )
         return arms
 

@@ -1,0 +1,33 @@
+"""Plain words of YAML mean what they mean to DVC, which writes YAML 1.2."""
+
+from typing import Any
+
+import pytest
+
+from refblend.config import load_config
+from refblend.documents import parse_yaml
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("baseline: off", {"baseline": "off"}),
+        ("off:\n  a: true", {"off": {"a": True}}),
+        ("[no, yes, on, y, n]", ["no", "yes", "on", "y", "n"]),
+        ("[true, True, FALSE]", [True, True, False]),
+        ("['true', \"off\"]", ["true", "off"]),
+        ("[null, 1, 1.5e+3, text]", [None, 1, 1500.0, "text"]),
+    ],
+)
+def test_booleans_are_those_of_yaml_1_2(text: str, value: Any) -> None:
+    assert parse_yaml(text) == value
+
+
+@pytest.mark.parametrize(("word", "value"), [("off", False), ("on", True), ("false", False)])
+def test_a_switch_of_the_configuration_still_reads_them(tmp_path, word: str, value: bool) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(f"algorithm: {{use_kl_in_reward: {word}}}\n")
+    base = ["params/ppo.yaml", "params/scale/smoke.yaml"]
+    assert load_config([*base, path], []).algorithm.use_kl_in_reward is value
+    override = [f"algorithm.use_kl_in_reward={word}"]
+    assert load_config(base, override).algorithm.use_kl_in_reward is value
