@@ -10,8 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
+from refblend.guardian import cluster_processes
 from refblend.trainer.checkpoint import find_damage
 from refblend.trainer.tracking import strip_timings
 
@@ -103,19 +102,10 @@ class Run:
 
 
 def processes_left(pid: int, patience_s: float = 30.0) -> list[str]:
-    """Processes of the private cluster of the driver ``pid`` that do not end by themselves.
-
-    All of them know the cluster's folder, from their command line or their environment.
-    """
-    folder = f"refblend-ray-{pid}-"
+    """Processes of the private cluster of the command ``pid`` that do not end by themselves."""
     deadline = time.monotonic() + patience_s
     while True:
-        left = []
-        for process in psutil.process_iter(["cmdline", "environ", "status"]):
-            info = process.info
-            words = [*(info["cmdline"] or []), *(info["environ"] or {}).values()]
-            if info["status"] != psutil.STATUS_ZOMBIE and any(folder in word for word in words):
-                left.append(f"{process.pid} {' '.join(words[:2])}")
+        left = [str(process) for process in cluster_processes(pid)]
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(0.5)

@@ -113,22 +113,25 @@ def _wait(child: int, blocked: frozenset[signal.Signals]) -> tuple[int, set[int]
 
 def clean_up(pid: int) -> None:
     """End what is left of the private clusters of the command ``pid``, and remove their folders."""
-    folders = list(Path(tempfile.gettempdir()).glob(f"{CLUSTER_PREFIX}{pid}-*"))
     deadline = time.monotonic() + _PATIENCE_S
     # Ray's processes end by themselves when their driver is gone, if they are not stopped.
-    while (left := list(_members(folders))) and time.monotonic() < deadline:
+    while (left := list(cluster_processes(pid))) and time.monotonic() < deadline:
         time.sleep(0.2)
     for process in left:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-    for folder in folders:
+    for folder in Path(tempfile.gettempdir()).glob(f"{CLUSTER_PREFIX}{pid}-*"):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _members(folders: list[Path]) -> Iterator[psutil.Process]:
-    """Living processes that know one of the folders, from command line or environment."""
+def cluster_processes(pid: int) -> Iterator[psutil.Process]:
+    """Living processes of the private clusters of the command ``pid``.
+
+    All of them know the cluster's folder, from their command line or their environment.
+    """
+    folder = f"{CLUSTER_PREFIX}{pid}-"
     for process in psutil.process_iter(["cmdline", "environ", "status"]):
         words = [*(process.info["cmdline"] or []), *(process.info["environ"] or {}).values()]
-        known = any(str(folder) in word for folder in folders for word in words)
+        known = any(folder in word for word in words)
         if known and process.info["status"] != psutil.STATUS_ZOMBIE:
             yield process

@@ -36,10 +36,7 @@ class Section(BaseModel):
             raise ValueError("it is beyond 64 bits: lower it")
         types = _types(annotation)
         if types & {int, float} and not types & {bool, Any} and bool in map(type, leaves):
-            raise ValueError(
-                "it is a truth value where a number belongs (YAML reads on, off, yes and no as "
-                "such): write the number"
-            )
+            raise ValueError("it is a truth value where a number belongs: write the number")
         return value
 
 
