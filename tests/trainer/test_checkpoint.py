@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from refblend.errors import CheckpointError
+from refblend.errors import CheckpointError, DiskError
 from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef, find_damage, write_state
 
 
@@ -206,7 +206,7 @@ def test_keep_last_must_be_positive(tmp_path: Path) -> None:
 def test_full_disk_is_a_user_error(manager: CheckpointManager) -> None:
     save(manager, 1)
     # /dev/full answers every write with ENOSPC, as a full disk does.
-    with pytest.raises(CheckpointError, match="full") as caught, manager.staging(2) as directory:  # noqa: PT012
+    with pytest.raises(DiskError, match="full") as caught, manager.staging(2) as directory:  # noqa: PT012
         (directory / "model").symlink_to("/dev/full")
         with open(directory / "model", "wb", buffering=0) as stream:
             stream.write(b"x")
@@ -216,7 +216,10 @@ def test_full_disk_is_a_user_error(manager: CheckpointManager) -> None:
 
 def test_full_disk_told_by_a_library(manager: CheckpointManager) -> None:
     message = "Error while serializing: I/O error: No space left on device (os error 28)"
-    with pytest.raises(CheckpointError, match="full"), manager.staging(2):
+    with (
+        pytest.raises(DiskError, match=f"{manager.root} cannot be written: .* full"),
+        manager.staging(2),
+    ):
         raise RuntimeError(message)
 
 
@@ -240,7 +243,7 @@ def test_read_only_directory(
         raise OSError(number, os.strerror(number), str(manager.root))
 
     monkeypatch.setattr(Path, "mkdir", refuse)
-    with pytest.raises(CheckpointError, match="cannot be written"), manager.staging(1):
+    with pytest.raises(DiskError, match=f"{manager.root} cannot be used"), manager.staging(1):
         pass
 
 

@@ -10,8 +10,11 @@ from refblend.errors import DataError, WorkerError
 from refblend.workers import groups
 from refblend.workers.groups import (
     MEMORY_KEYS,
+    Pending,
+    Replacement,
     RestartBudget,
     WorkerDiedError,
+    WorkerGroup,
     WorkerMemoryError,
     WorkerTimeoutError,
 )
@@ -94,3 +97,62 @@ def test_the_budget_of_replacements_names_its_key() -> None:
     with pytest.raises(WorkerError, match="died: killed; workers were replaced 1 times") as caught:
         budget.spend(WorkerDiedError("judge", "killed"))
     assert "trainer.max_restarts" in caught.value.remedy
+
+
+class LateOnce(WorkerGroup):
+    """A group without processes, whose first wait ends at the deadline."""
+
+    def __init__(self, replacement: Replacement | None) -> None:
+        self.role = "judge"
+        self.generation = 0
+        self.launched = 0
+        self._replacement = replacement
+
+    def wait(self, references: Any) -> list[Any]:
+        if self.launched == 1:
+            raise WorkerTimeoutError("the judge worker did not answer within 5 s", "Raise it.")
+        return list(references)
+
+    def launch(self) -> list[Any]:
+        self.launched += 1
+        return [f"answer {self.launched}"]
+
+    def kill(self) -> None: ...
+
+    def _launch(self) -> None: ...
+
+    def ready(self, timeout_s: float) -> None: ...
+
+
+def replacement(budget: RestartBudget, repeats_late: bool = True) -> Replacement:
+    return Replacement(budget.spend, lambda: None, 5, repeats_late)
+
+
+def test_a_group_that_hangs_is_replaced_and_asked_again() -> None:
+    budget = RestartBudget(1)
+    group = LateOnce(replacement(budget))
+    assert Pending(group, group.launch).result() == "answer 2"
+    assert (group.generation, budget.spent) == (1, 1)
+
+
+def test_a_call_that_was_late_need_not_be_made_again() -> None:
+    """The judge past its own deadline: the next call finds a fresh one."""
+    budget = RestartBudget(1)
+    group = LateOnce(replacement(budget, repeats_late=False))
+    with pytest.raises(WorkerTimeoutError):
+        Pending(group, group.launch).result()
+    assert (group.generation, group.launched, budget.spent) == (1, 1, 1)
+
+
+def test_a_group_with_a_state_stops_the_run_when_it_hangs() -> None:
+    group = LateOnce(None)
+    with pytest.raises(WorkerTimeoutError):
+        Pending(group, group.launch).result()
+    assert (group.generation, group.launched) == (0, 1)
+
+
+def test_a_group_that_hangs_too_often_names_its_deadline() -> None:
+    group = LateOnce(replacement(RestartBudget(0)))
+    with pytest.raises(WorkerError, match=r"did not answer .* replaced 0 times") as caught:
+        Pending(group, group.launch).result()
+    assert caught.value.remedy == "Raise it."

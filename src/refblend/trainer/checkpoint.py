@@ -29,7 +29,7 @@ from typing import Any
 
 from refblend.documents import shorten, show
 from refblend.errors import CheckpointError
-from refblend.faults import disk_fault
+from refblend.faults import explain
 from refblend.files import read_json, read_object, sha256_file, write_json, write_text
 
 logger = logging.getLogger(__name__)
@@ -123,6 +123,12 @@ def _read_plain(path: Path) -> dict[str, Any]:
     return read_object(path)
 
 
+def _step_of(path: Path) -> int | None:
+    """The step of a checkpoint's directory by its name; another spelling, such as 007, has none."""
+    found = re.fullmatch(_PREFIX + r"(0|[1-9][0-9]{0,17})", path.name)
+    return int(found[1]) if found else None
+
+
 def _delete(path: Path) -> None:
     """Remove a directory with all it holds, a file, or a link but not what it leads to."""
     if path.is_dir() and not path.is_symlink():
@@ -156,9 +162,8 @@ class CheckpointManager:
         """Steps that have a checkpoint directory, whole or not, ascending."""
         if not self.root.is_dir():
             return []
-        names = (p.name.removeprefix(_PREFIX) for p in self.root.glob(f"{_PREFIX}*") if p.is_dir())
-        # Another spelling of a number, such as 007, is no name that we give.
-        return sorted(int(n) for n in names if re.fullmatch(r"0|[1-9][0-9]{0,17}", n))
+        found = (_step_of(p) for p in self.root.glob(f"{_PREFIX}*") if p.is_dir())
+        return sorted(step for step in found if step is not None)
 
     def path(self, step: int) -> Path:
         """Directory of the checkpoint of ``step``, existing or not."""
@@ -171,7 +176,9 @@ class CheckpointManager:
         The body must also call :func:`write_state`. When it raises, nothing becomes visible.
 
         Raises:
-            CheckpointError: the directory is not writable or the disk is full.
+            CheckpointError: something else lies where the directory belongs, or the last
+                checkpoint would not fit a second time.
+            DiskError: the disk is full or read-only.
         """
         self._require_space()
         staged = self.root / f".{_PREFIX}{step}.{uuid.uuid4().hex}.tmp"
@@ -189,10 +196,15 @@ class CheckpointManager:
             self._prune(step)
         except BaseException as error:
             shutil.rmtree(staged, ignore_errors=True)
-            explained = self._explain(error)
-            if explained is None:
+            if self._is_misplaced(error):
+                raise CheckpointError(
+                    f"checkpoints cannot be written to {self.root} ({error})",
+                    "Set trainer.default_local_dir to a directory that refblend can have",
+                ) from error
+            fault = explain(error, self.root) if isinstance(error, Exception) else None
+            if fault is None:
                 raise
-            raise explained from error
+            raise fault from error
 
     def latest_valid(self) -> CheckpointRef | None:
         """The newest checkpoint whose files all match its manifest; damaged ones are warned of."""
@@ -227,9 +239,8 @@ class CheckpointManager:
                 "Set trainer.resume_from_path to a global_step_N directory",
             )
         path = Path(path)
-        number = path.name.removeprefix(_PREFIX)
-        number = number if number.isdecimal() and number.isascii() else ""
-        if not path.name.startswith(_PREFIX) or not number or not path.is_dir():
+        step = _step_of(path)
+        if step is None or not path.is_dir():
             raise CheckpointError(
                 f"{path} is not a checkpoint directory",
                 "Set trainer.resume_from_path to an existing global_step_N directory",
@@ -240,7 +251,7 @@ class CheckpointManager:
                 f"checkpoint {path} is damaged: {damage}",
                 "Choose another one, or use trainer.resume_mode=auto to take the newest whole one",
             )
-        return CheckpointRef(int(number), path)
+        return CheckpointRef(step, path)
 
     def load_state(self, ref: CheckpointRef) -> dict[str, Any]:
         """The state that was given to :func:`write_state`."""
@@ -328,24 +339,10 @@ class CheckpointManager:
                 "Free some space, or keep fewer checkpoints, and start again: the run resumes",
             )
 
-    def _explain(self, error: BaseException) -> CheckpointError | None:
-        """A user's error for a full or read-only disk; None for anything else."""
-        fault = disk_fault(error)
-        if fault == "full":
-            return CheckpointError(
-                f"the disk of {self.root} is full",
-                "Free some space and start again: the run resumes from the checkpoint before",
-            )
+    def _is_misplaced(self, error: BaseException) -> bool:
+        """Whether a file lies where a directory belongs, or the directory was taken away."""
         gone = isinstance(error, FileNotFoundError) and not self.root.exists()
-        gone |= isinstance(error, NotADirectoryError | IsADirectoryError | FileExistsError)
-        if fault is not None or gone:
-            # A worker's error comes with its traceback; its reason is the fault.
-            reason = getattr(error, "strerror", None) or fault
-            return CheckpointError(
-                f"checkpoints cannot be written to {self.root} ({reason})",
-                "Make the directory writable or set trainer.default_local_dir to another one",
-            )
-        return None
+        return gone or isinstance(error, NotADirectoryError | IsADirectoryError | FileExistsError)
 
 
 def _write_manifest(staged: Path, step: int) -> None:

@@ -114,7 +114,7 @@ class WorkerSet:
                 "JudgeWorker",
                 scoring.num_threads,
                 lambda: [(shared,)],
-                anew,
+                replace(anew, repeats_late=scoring.timeout_s is None),
                 scoring.timeout_s or timeout,
             )
         threads = models.actor.fsdp_config.num_threads
@@ -210,23 +210,18 @@ class WorkerSet:
     def judgements(self, pending: Pending, count: int) -> tuple[list[JudgeResult], CallStats]:
         """Wait for the judge: one result a response, and the call's figures.
 
-        A judge that misses its deadline is replaced. Past a deadline of its own
-        (``scoring.timeout_s``) the samples are failures, not zeros; past that of all workers it
-        hangs, and the new one is asked again.
+        Past a deadline of its own (``scoring.timeout_s``) the judge was replaced and the samples
+        are failures, not zeros; without one the new judge was asked again.
 
         Raises:
             WorkerError: the judge had to be replaced too often.
         """
         assert self.judge is not None, "launched only when configured"
         settings = self.config.algorithm.ref_quality_score
-        while True:
-            try:
-                return pending.result(), self.judge.call("last_call").result()
-            except WorkerTimeoutError as error:
-                self.judge.replace(error)
-                if settings.scoring.timeout_s is not None:
-                    return failed_results(count, str(error), settings.invalid_score), CallStats()
-                pending.repeat()
+        try:
+            return pending.result(), self.judge.call("last_call").result()
+        except WorkerTimeoutError as error:
+            return failed_results(count, str(error), settings.invalid_score), CallStats()
 
     def forward(self, group: WorkerGroup, method: str, sequences: Sequences) -> Pending:
         """Launch a forward pass over all sequences; resolves to one shard a rank."""

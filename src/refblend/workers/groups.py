@@ -70,8 +70,9 @@ class RestartBudget:
             WorkerError: the limit was reached before.
         """
         if self.spent >= self._limit:
-            general = "Look for the cause; call again to resume, or raise trainer.max_restarts."
-            remedy = error.remedy if isinstance(error, WorkerMemoryError) else general
+            remedy = "Look for the cause; call again to resume, or raise trainer.max_restarts."
+            if isinstance(error, WorkerMemoryError | WorkerTimeoutError):
+                remedy = error.remedy
             raise WorkerError(
                 f"{error}; workers were replaced {self.spent} times", remedy
             ) from error
@@ -176,7 +177,7 @@ class Pending:
         """From launch to the answer, once it was waited for."""
 
     def results(self) -> list[Any]:
-        """Wait for all ranks; where the group can be replaced, a death repeats the call.
+        """Wait for all ranks; a group that can be replaced is asked again after a death or a hang.
 
         Raises:
             WorkerDiedError: a process is gone, and its state with it.
@@ -186,19 +187,17 @@ class Pending:
         while True:
             try:
                 answers = self._group.wait(self.references)
-            except WorkerDiedError as error:
+            except (WorkerDiedError, WorkerTimeoutError) as error:
                 # Another call may have replaced the group since this one was launched.
                 if self._generation == self._group.generation:
                     self._group.replace(error)
-                self.repeat()
+                if isinstance(error, WorkerTimeoutError) and not self._group.repeats_late:
+                    raise
+                self._generation = self._group.generation
+                self.references = self._launch()
             else:
                 self.seconds = time.monotonic() - self.launched
                 return answers
-
-    def repeat(self) -> None:
-        """Make the call once more, as after the group was replaced."""
-        self._generation = self._group.generation
-        self.references = self._launch()
 
     def result(self) -> Any:
         """The answer of rank 0."""
@@ -207,21 +206,23 @@ class Pending:
 
 @dataclass(frozen=True)
 class Replacement:
-    """How the dead processes of a group are replaced."""
+    """How the dead or hanging processes of a group are replaced."""
 
     account: Callable[[Exception], None]
-    """Tells the user of a death; raises when there were too many."""
+    """Tells the user of a replacement; raises when there were too many."""
     prepare: Callable[[], None]
     """Brings fresh processes to where the lost ones were."""
     start_timeout_s: float
+    repeats_late: bool = True
+    """Whether a call that missed its deadline is made again; otherwise its error is raised."""
 
 
 class WorkerGroup:
     """All ranks of one role, each a Ray actor in its place of a resource pool.
 
     A group whose processes hold nothing that cannot be made again (judge, rollout engine,
-    reference policy) is given a ``replacement``: when one dies, all are started afresh and the
-    call under way is repeated. Without one :class:`WorkerDiedError` reaches the caller.
+    reference policy) is given a ``replacement``: when one dies or hangs, all are started afresh
+    and the call under way is repeated. Without one the error reaches the caller.
     """
 
     def __init__(
@@ -278,6 +279,11 @@ class WorkerGroup:
     def size(self) -> int:
         """Number of ranks."""
         return len(self._ranks)
+
+    @property
+    def repeats_late(self) -> bool:
+        """Whether a call that missed its deadline is made again."""
+        return self._replacement is not None and self._replacement.repeats_late
 
     def ready(self, timeout_s: float) -> None:
         """Wait until every rank is up; errors as in :meth:`Pending.results`."""
