@@ -1,35 +1,25 @@
-"""Where a run comes from: identity, provenance record, and the directory that belongs to it.
-
-*Identity* is one hash over what determines the numbers of a run: resolved configuration, data,
-models and the training code. A run directory is resumed only by a run of the same identity.
-*Provenance* is the record for people: also commit, versions, hardware, times and energy.
-"""
+"""Where a run comes from: the record of commit, versions, inputs, hardware, times and energy."""
 
 import contextlib
-import fcntl
 import hashlib
 import importlib.metadata
 import json
 import logging
 import os
 import platform
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from refblend.documents import shorten
-from refblend.errors import CheckpointError, DataError, ModelError
-from refblend.files import read_json, read_object, sha256_file, sha256_tree, write_json
+from refblend.errors import DataError
+from refblend.files import read_object, sha256_file
+from refblend.identity import PACKAGE, InputHashes, source_hash
 
 logger = logging.getLogger(__name__)
-
-PACKAGE = Path(__file__).resolve().parent
-NOT_TRAINING = ("study",)
-"""Parts of the package that cannot change the numbers of a training run."""
 
 LIBRARIES = (
     "codecarbon",
@@ -48,119 +38,10 @@ LIBRARIES = (
 )
 """Libraries whose versions are recorded, where installed."""
 
-IDENTITY_NAME = "identity.json"
-LOCK_NAME = ".lock"
-RUN_ENTRIES = (
-    "config.json",
-    "metrics.jsonl",
-    "summary.json",
-    "provenance.json",
-    "checkpoints",
-    "rollouts",
-    "tensorboard",
-)
-"""What a run writes into its directory beside the identity; nothing else is ever removed."""
-
-
-def source_hash(package: Path = PACKAGE, exclude: Iterable[str] = NOT_TRAINING) -> str:
-    """Hash of the package's Python files, without the parts that do not affect training."""
-    digest = hashlib.sha256()
-    skipped = set(exclude)
-    for path in sorted(package.rglob("*.py")):
-        relative = path.relative_to(package)
-        if relative.parts[0] not in skipped:
-            digest.update(f"{relative.as_posix()}\0{sha256_file(path)}\n".encode())
-    return digest.hexdigest()
-
-
-def run_identity(
-    config: Mapping[str, Any], data_files: Iterable[Path], model_dirs: Iterable[Path]
-) -> str:
-    """Hash over configuration, data, models and training code.
-
-    Paths count only as the configuration spells them: the same files elsewhere give the same hash.
-    Take out of ``config`` what may change between the parts of one run (where logs go, say).
-
-    Raises:
-        DataError, ModelError: a file or directory is missing.
-    """
-    parts = {
-        "config": json.loads(json.dumps(config, sort_keys=True, default=str)),
-        "data": [_data_hash(Path(path)) for path in data_files],
-        "models": [_model_hash(Path(path)) for path in model_dirs],
-        "source": source_hash(),
-    }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
-def prepare_run_dir(path: Path, identity: str) -> Literal["fresh", "resume"]:
-    """Make ``path`` ready for the run with this identity; say how the run starts.
-
-    The directory of another identity (changed configuration, data, models or code) is emptied of
-    what a run writes (:data:`RUN_ENTRIES`); other files stay. The message goes to the log.
-
-    Raises:
-        CheckpointError: the directory cannot be written, or holds files that no run marked as its
-            own (it could be a model's directory).
-    """
-    path = Path(path)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        marked = (path / IDENTITY_NAME).exists()
-        if marked and _read_identity(path) == identity:
-            return "resume"
-        present = [path / name for name in RUN_ENTRIES if (path / name).exists()]
-        if present and not marked:
-            raise CheckpointError(
-                f"{path} holds {present[0].name} but is not marked as a run directory of refblend",
-                "Choose an empty directory for trainer.default_local_dir",
-            )
-        if present:
-            logger.warning(
-                "%s holds a run with another configuration, data, models or code: it is removed "
-                "and the run starts afresh",
-                path,
-            )
-            # A kill during the removal must leave neither run's identity on a mixture.
-            write_json(path / IDENTITY_NAME, {"identity": None})
-            for target in present:
-                if target.is_dir() and not target.is_symlink():
-                    shutil.rmtree(target)
-                else:
-                    target.unlink()
-        write_json(path / IDENTITY_NAME, {"identity": identity})
-    except OSError as error:
-        raise CheckpointError(
-            f"the run directory {path} cannot be prepared ({error.strerror or error})",
-            "Make it writable, or set trainer.default_local_dir to another directory",
-        ) from error
-    return "fresh"
-
-
-@contextlib.contextmanager
-def run_lock(path: Path) -> Iterator[None]:
-    """Hold a run directory for this process; released also when the process is killed.
-
-    Raises:
-        CheckpointError: another process trains in the directory.
-    """
-    path = Path(path)
-    path.mkdir(parents=True, exist_ok=True)
-    with open(path / LOCK_NAME, "a", encoding="utf-8") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise CheckpointError(
-                f"another process is training in {path}",
-                "Wait for it to end, or set trainer.default_local_dir to another directory",
-            ) from error
-        yield
-
 
 def collect_provenance(
     config: Mapping[str, Any],
-    data_files: Iterable[Path],
-    model_dirs: Iterable[Path],
+    inputs: InputHashes,
     seed: int,
     previous: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
@@ -168,8 +49,7 @@ def collect_provenance(
 
     Args:
         config: resolved configuration; its hash is recorded (the tree is in config.json).
-        data_files: parquet files of the run.
-        model_dirs: model and tokenizer directories of the run.
+        inputs: hashes of what the run reads.
         seed: the run's seed.
         previous: record of the part of the run before a resume; its sessions are kept, so that
             times and energy add up. A session that was killed has no end.
@@ -182,8 +62,8 @@ def collect_provenance(
         "git": git_state(PACKAGE),
         "source_sha256": source_hash(),
         "lock": lock_hashes(PACKAGE),
-        "data": {str(path): _data_hash(Path(path)) for path in data_files},
-        "models": {str(path): _model_hash(Path(path)) for path in model_dirs},
+        "data": inputs.data,
+        "models": inputs.models,
         "versions": library_versions(),
         "hardware": hardware(),
         "sessions": [*(previous or {}).get("sessions", []), session],
@@ -311,31 +191,6 @@ def _cpu_model() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
-
-
-def _read_identity(path: Path) -> str | None:
-    """Identity recorded in a run directory; None when it is being removed or unreadable."""
-    try:
-        recorded = read_json(path / IDENTITY_NAME)["identity"]
-    except (ValueError, KeyError, TypeError):
-        return None
-    return recorded if isinstance(recorded, str) else None
-
-
-def _data_hash(path: Path) -> str:
-    """Hash of a data file."""
-    if not path.is_file():
-        raise DataError(f"data file {path} is missing", "Prepare the data first, or mend the path")
-    return sha256_file(path)
-
-
-def _model_hash(path: Path) -> str:
-    """Hash of a model directory."""
-    if not path.is_dir():
-        raise ModelError(
-            f"model directory {path} is missing", "Train or copy the model first, or mend the path"
-        )
-    return sha256_tree(path)
 
 
 def _now() -> str:

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refblend.errors import DataError, StudyError
-from refblend.provenance import IDENTITY_NAME, finish, prepare_run_dir, read_previous
+from refblend.identity import IDENTITY_NAME, prepare_run_dir
+from refblend.provenance import finish, read_previous
 from refblend.study.collect import Collected, collect, read_collected, write_collected
 from refblend.study.grid import write_grid
 from refblend.study.layout import COLLECTED

@@ -5,11 +5,15 @@ import pytest
 from refblend.errors import StudyError
 from refblend.files import write_json
 from refblend.study.evaluate import evaluate_run, final_actor
+from refblend.trainer.checkpoint import CheckpointManager, write_state
 
 
 def test_the_last_checkpoint_is_evaluated(tmp_path: Path) -> None:
-    for step in ("global_step_9", "global_step_10", "global_step_x", ".global_step_11.tmp"):
-        (tmp_path / "checkpoints" / step).mkdir(parents=True)
+    checkpoints = CheckpointManager(tmp_path / "checkpoints")
+    for step in (9, 10):
+        with checkpoints.staging(step) as staged:
+            write_state(staged, {})
+    (checkpoints.root / "global_step_11").mkdir()
     assert final_actor(tmp_path) == tmp_path / "checkpoints" / "global_step_10" / "actor"
 
 

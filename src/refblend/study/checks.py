@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from refblend.errors import StudyError
-from refblend.files import read_json, write_json
+from refblend.files import read_object, write_json
+from refblend.identity import read_identity
 from refblend.study.collect import Collected
 from refblend.study.report import incident_totals
 
@@ -96,10 +97,9 @@ def block_record(runs: Sequence[str | Path]) -> dict[str, dict[str, Any]]:
         summary = _summary(run)
         if not summary:
             raise StudyError(f"{run}: no summary.json", "The next call resumes the run.")
-        path = run / "identity.json"
         record[run.name.removeprefix("seed_")] = {
             "status": str(summary.get("status", "finished")),
-            "identity": read_json(path)["identity"] if path.exists() else None,
+            "identity": read_identity(run),
         }
     return record
 
@@ -108,10 +108,9 @@ def _summary(run: Path) -> dict[str, Any]:
     """A run's summary; empty when there is none or it is damaged."""
     path = run / "summary.json"
     try:
-        summary = read_json(path) if path.exists() else {}
+        return read_object(path) if path.exists() else {}
     except ValueError:
         return {}
-    return summary if isinstance(summary, dict) else {}
 
 
 def _last_words(log: Path, limit: int = 300) -> str:

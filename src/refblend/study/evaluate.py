@@ -4,25 +4,22 @@ from pathlib import Path
 from typing import Any
 
 from refblend.errors import StudyError
-from refblend.files import read_json
+from refblend.files import read_object
+from refblend.trainer.checkpoint import CheckpointManager
 
 
 def final_actor(run: Path) -> Path:
-    """Directory of the actor in the run's last checkpoint.
+    """Directory of the actor in the run's last whole checkpoint.
 
     Raises:
-        StudyError: the run has no checkpoint.
+        StudyError: the run has none.
     """
-    steps = {
-        int(path.name.removeprefix("global_step_")): path
-        for path in run.glob("checkpoints/global_step_*")
-        if path.name.removeprefix("global_step_").isdigit()
-    }
-    if not steps:
+    last = CheckpointManager(run / "checkpoints").latest_valid()
+    if last is None:
         raise StudyError(
             f"{run}: no checkpoint to evaluate", "Set trainer.save_freq to -1 or more."
         )
-    return steps[max(steps)] / "actor"
+    return last.actor
 
 
 def evaluate_run(run: str | Path, recipe: str | Path, data: str | Path) -> dict[str, Any]:
@@ -31,7 +28,7 @@ def evaluate_run(run: str | Path, recipe: str | Path, data: str | Path) -> dict[
     A run that did not finish has no numbers: its report holds the status alone.
     """
     run = Path(run)
-    status = str(read_json(run / "summary.json").get("status", "finished"))
+    status = str(_record(run / "summary.json").get("status", "finished"))
     if status == "failed":
         return {"status": status}
 
@@ -43,13 +40,31 @@ def evaluate_run(run: str | Path, recipe: str | Path, data: str | Path) -> dict[
     from refblend.models.recipe import load_recipe
 
     settings = load_recipe(recipe).evaluation
-    start = read_json(run / "config.json")["actor_rollout_ref"]["model"]["path"]
+    try:
+        start = Path(_record(run / "config.json")["actor_rollout_ref"]["model"]["path"])
+    except (KeyError, TypeError) as error:
+        raise StudyError(
+            f"{run / 'config.json'}: actor_rollout_ref.model.path is missing",
+            "Train the run again.",
+        ) from error
     quality = measure_actor(
         load_model(final_actor(run)),
-        load_tokenizer(Path(start)),
+        load_tokenizer(start),
         read_rows(data)[: settings.problems],
         samples=1,
         max_new_tokens=settings.max_new_tokens,
         seed=0,
     )
     return {"status": status, **quality.as_dict()}
+
+
+def _record(path: Path) -> dict[str, Any]:
+    """What the run wrote there.
+
+    Raises:
+        StudyError: it is missing or damaged.
+    """
+    try:
+        return read_object(path)
+    except (OSError, ValueError) as error:
+        raise StudyError(f"{path} cannot be read ({error})", "Train the run again.") from error

@@ -146,7 +146,7 @@ class CheckpointManager:
         keep_best: keep also the checkpoint with the highest metric (see :func:`write_state`);
             of equal ones the earliest.
 
-    One process at a time may use a root; ``refblend.provenance.run_lock`` sees to that.
+    One process at a time may use a root; ``refblend.identity.run_lock`` sees to that.
     """
 
     def __init__(self, root: Path, keep_last: int = 2, keep_best: bool = True) -> None:

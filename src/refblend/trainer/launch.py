@@ -14,15 +14,9 @@ from refblend.energy import EnergyMeter
 from refblend.errors import ConfigError, ModelError, RefblendError, ResourceError
 from refblend.faults import explained
 from refblend.files import read_object, write_json
+from refblend.identity import InputHashes, hash_inputs, prepare_run_dir, run_identity, run_lock
 from refblend.ppo.estimators import get_advantage
-from refblend.provenance import (
-    collect_provenance,
-    finish,
-    prepare_run_dir,
-    read_previous,
-    run_identity,
-    run_lock,
-)
+from refblend.provenance import collect_provenance, finish, read_previous
 from refblend.rewards.rule import RuleReward
 from refblend.rollout.base import check_model_dir, positions_of
 from refblend.scoring.templates import load_templates
@@ -49,9 +43,9 @@ def train(config: RefblendConfig) -> dict[str, Any]:
         RefblendError: something that the user can mend; the run directory holds the last valid
             checkpoint and all metrics up to it.
     """
-    data = preflight(config)
+    data, inputs = preflight(config), hash_inputs(*_inputs(config))
     with Crew() as crew, terminate_cleanly(config.trainer.stop_grace_s) as stop:
-        return _train(config, data, crew, stop)
+        return _train(config, data, inputs, crew, stop)
 
 
 def train_seeds(
@@ -74,11 +68,11 @@ def train_seeds(
         RefblendError: data or models cannot be used; no run was begun.
     """
     configs = [of_seed(config, seed) for seed in seeds]
-    data = preflight(configs[0])
+    data, inputs = preflight(configs[0]), hash_inputs(*_inputs(configs[0]))
     with Crew() as crew, terminate_cleanly(config.trainer.stop_grace_s) as stop:
         for run in configs:
             try:
-                summary = _train(run, data, crew, stop)
+                summary = _train(run, data, inputs, crew, stop)
             except RefblendError as error:
                 summary = _failure(error)
             yield run, summary
@@ -101,20 +95,20 @@ def of_seed(config: RefblendConfig, seed: int) -> RefblendConfig:
     return config.model_copy(update={"trainer": trainer})
 
 
-def _train(config: RefblendConfig, data: RunData, crew: Crew, stop: StopRequest) -> dict[str, Any]:
+def _train(
+    config: RefblendConfig, data: RunData, inputs: InputHashes, crew: Crew, stop: StopRequest
+) -> dict[str, Any]:
     """One run on the crew's workers; a run that is finished already is left as it is."""
     run_dir = Path(config.trainer.default_local_dir)
     with explained(run_dir), run_lock(run_dir):
-        data_files, model_dirs = _inputs(config)
-        identity = run_identity(_identifying(config), data_files, model_dirs)
-        prepared = prepare_run_dir(run_dir, identity)
+        prepared = prepare_run_dir(run_dir, run_identity(_identifying(config), inputs))
         if prepared == "resume" and config.trainer.resume_mode == "auto":
             finished = _finished_summary(run_dir)
             if finished is not None:
                 return finished
         try:
             with explained(run_dir):
-                return _train_and_record(config, data, (data_files, model_dirs), crew, stop)
+                return _train_and_record(config, data, inputs, crew, stop)
         except RefblendError as error:
             # What stopped the run may be that nothing can be written there.
             with suppress(OSError):
@@ -123,16 +117,12 @@ def _train(config: RefblendConfig, data: RunData, crew: Crew, stop: StopRequest)
 
 
 def _train_and_record(
-    config: RefblendConfig,
-    data: RunData,
-    inputs: tuple[list[Path], list[Path]],
-    crew: Crew,
-    stop: StopRequest,
+    config: RefblendConfig, data: RunData, inputs: InputHashes, crew: Crew, stop: StopRequest
 ) -> dict[str, Any]:
     run_dir = Path(config.trainer.default_local_dir)
     total_steps = planned_steps(config, len(data.train))
     write_json(run_dir / "config.json", config.resolved())
-    record = _open_record(config, run_dir, *inputs)
+    record = _open_record(config, run_dir, inputs)
     start = time.monotonic()
     with _energy(config, run_dir) as meter:
         log = MetricsLog(run_dir / "metrics.jsonl")
@@ -250,14 +240,10 @@ def _identifying(config: RefblendConfig) -> dict[str, Any]:
     return tree
 
 
-def _open_record(
-    config: RefblendConfig, run_dir: Path, data_files: list[Path], model_dirs: list[Path]
-) -> dict[str, Any]:
+def _open_record(config: RefblendConfig, run_dir: Path, inputs: InputHashes) -> dict[str, Any]:
     path = run_dir / "provenance.json"
     previous = read_previous(path) if path.exists() else None
-    record = collect_provenance(
-        config.resolved(), data_files, model_dirs, config.trainer.seed, previous
-    )
+    record = collect_provenance(config.resolved(), inputs, config.trainer.seed, previous)
     write_json(path, record)
     return record
 

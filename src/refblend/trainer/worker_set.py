@@ -24,6 +24,7 @@ from refblend.workers.groups import (
     WorkerGroup,
     WorkerTimeoutError,
     free_address,
+    reason_of,
     share,
 )
 from refblend.workers.memory import memory_needs
@@ -171,7 +172,7 @@ class WorkerSet:
             WorkerError: too many were.
         """
         self.budget.spend(error)
-        self.notify(f"{error}; it is replaced ({self.budget.spent}) and the call repeated")
+        self.notify(f"{reason_of(error)}; it is replaced ({self.budget.spent})")
 
     def groups(self) -> list[WorkerGroup]:
         """The groups that run."""

@@ -55,6 +55,11 @@ class WorkerTimeoutError(WorkerError):
     """A worker did not answer before its deadline."""
 
 
+def reason_of(error: Exception) -> str:
+    """Why a worker is replaced, without what the user could do about it."""
+    return error.reason if isinstance(error, RefblendError) else str(error)
+
+
 class RestartBudget:
     """How often workers may be replaced before a run gives up (``trainer.max_restarts``)."""
 
@@ -73,9 +78,8 @@ class RestartBudget:
             remedy = "Look for the cause; call again to resume, or raise trainer.max_restarts."
             if isinstance(error, WorkerMemoryError | WorkerTimeoutError):
                 remedy = error.remedy
-            raise WorkerError(
-                f"{error}; workers were replaced {self.spent} times", remedy
-            ) from error
+            reason = f"{reason_of(error)}; workers were replaced {self.spent} times"
+            raise WorkerError(reason, remedy) from error
         self.spent += 1
         self._shortages += isinstance(error, WorkerMemoryError)
 
