@@ -34,7 +34,8 @@ from refblend.scoring.templates import load_templates
 from refblend.seeding import derive_seed
 from refblend.trainer.datasets import load_run_data
 from refblend.workers import batching
-from refblend.workers.networks import PolicyNetwork, load_policy, pad_batch
+from refblend.workers.layout import pad_batch
+from refblend.workers.networks import PolicyNetwork, load_policy
 from refblend.workers.types import Sequences
 
 STEPS = 6

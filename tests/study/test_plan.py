@@ -11,21 +11,21 @@ from typer.testing import CliRunner
 
 from refblend.errors import StudyError
 from refblend.study.cli import app
-from refblend.study.grid import build_grid
-from refblend.study.plan import (
+from refblend.study.costs import (
     RESOURCE_COLUMNS,
     Figure,
     GivenCosts,
-    StudyPlan,
     arm_costs,
-    busiest_memory,
     given_costs,
-    makespan,
     measured_costs,
-    parallel_places,
-    plan_study,
-    planned_steps,
     read_resources,
+)
+from refblend.study.grid import build_grid
+from refblend.study.plan import StudyPlan, plan_study, planned_steps
+from refblend.study.schedule import (
+    busiest_memory,
+    makespan,
+    parallel_places,
     schedule_longest_first,
 )
 

@@ -14,7 +14,8 @@ from refblend.config import RefblendConfig
 from refblend.config.actor_rollout_ref import TrainWorkerConfig
 from refblend.config.loading import merge
 from refblend.workers import batching
-from refblend.workers.networks import load_policy, pad_batch, scatter_tokens
+from refblend.workers.layout import pad_batch, scatter_tokens
+from refblend.workers.networks import load_policy
 from refblend.workers.types import (
     MiniBatch,
     PolicyTargets,

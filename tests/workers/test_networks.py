@@ -6,7 +6,8 @@ from transformers import AutoModelForCausalLM
 
 from refblend.errors import ModelError
 from refblend.workers import networks
-from refblend.workers.networks import load_policy, load_value, pad_batch, scatter_tokens
+from refblend.workers.layout import pad_batch, scatter_tokens
+from refblend.workers.networks import load_policy, load_value
 from refblend.workers.types import Sequences, response_mask
 
 CPU = torch.device("cpu")

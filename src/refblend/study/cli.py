@@ -233,15 +233,9 @@ def plan(
     from dataclasses import asdict
 
     from refblend.errors import StudyError
+    from refblend.study.costs import arm_costs, given_costs, measured_costs, read_resources
     from refblend.study.grid import build_grid
-    from refblend.study.plan import (
-        arm_costs,
-        given_costs,
-        measured_costs,
-        plan_study,
-        planned_steps,
-        read_resources,
-    )
+    from refblend.study.plan import plan_study, planned_steps
 
     if (scale == "gpu") != (gpus_per_run is not None):
         raise StudyError(

@@ -11,13 +11,9 @@ import pandas as pd
 
 from refblend.errors import StudyError
 from refblend.study.collect import Collected
+from refblend.study.costs import NEEDED, Figure, measured_costs
 from refblend.study.m3_study import M3Study
-from refblend.study.plan import (
-    NEEDED,
-    Figure,
-    measured_costs,
-    plan_study,
-)
+from refblend.study.plan import plan_study
 from refblend.study.tables import resources
 
 GPU_HOURS_A_RUN = (0.5, 1.5)

@@ -30,15 +30,8 @@ from refblend.scoring.result import JudgeResult
 from refblend.scoring.templates import load_templates
 from refblend.seeding import derive_seed
 from refblend.workers import distributed
-from refblend.workers.networks import (
-    PaddedBatch,
-    PolicyNetwork,
-    ValueNetwork,
-    load_policy,
-    load_value,
-    pad_batch,
-    scatter_tokens,
-)
+from refblend.workers.layout import PaddedBatch, pad_batch, scatter_tokens
+from refblend.workers.networks import PolicyNetwork, ValueNetwork, load_policy, load_value
 from refblend.workers.ranks import Rank, TrainableRank, prepare_process
 from refblend.workers.shards import Shard
 from refblend.workers.types import MiniBatch, PolicyTargets, Sequences, ValueTargets

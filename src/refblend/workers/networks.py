@@ -22,21 +22,7 @@ from refblend.workers.layout import (
     SHARED_ATTENTION,
     PaddedBatch,
     hidden_states,
-    pad_batch,
-    scatter_tokens,
 )
-
-__all__ = [
-    "LmNetwork",
-    "PaddedBatch",
-    "PolicyNetwork",
-    "ValueNetwork",
-    "load_policy",
-    "load_value",
-    "pad_batch",
-    "scatter_tokens",
-    "trainable_parameters",
-]
 
 MAX_CHUNK_LOGITS = 2**24
 """Logits held at once by the head (64 MiB in float32)."""

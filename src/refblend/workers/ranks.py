@@ -18,7 +18,8 @@ from refblend.config import RefblendConfig
 from refblend.config.actor_rollout_ref import FsdpConfig, TrainWorkerConfig
 from refblend.files import atomic_path
 from refblend.workers import distributed
-from refblend.workers.networks import LmNetwork, PaddedBatch, pad_batch
+from refblend.workers.layout import PaddedBatch, pad_batch
+from refblend.workers.networks import LmNetwork
 from refblend.workers.optimization import Trainable, mean_over_steps
 from refblend.workers.shards import Shard
 from refblend.workers.types import MiniBatch, Sequences, TokenTensors
