@@ -5,10 +5,11 @@ TRL lives in an environment of its own (other pins than ours)::
     python -m venv FOLDER && FOLDER/bin/pip install -r benchmarks/requirements-trl.txt
     TRL_ENV=FOLDER python benchmarks/bench_peers.py
 
-Both train an actor of the embedded shape, with a short warm start, in float32 on batches of 32
-problems × 8 responses of at most 60 tokens, two updates a batch, one thread a process; TRL with the
-better of two sizes of micro-batch. Compared are response tokens a CPU second, all processes of a
-trainer together.
+Both train an actor of the embedded shape, with a short warm start, in float32 on the batches of
+scale cpu (24 problems × 8 responses of at most 60 tokens), two updates a batch, the same clipping,
+no KL, one thread a process; TRL with the better of two sizes of micro-batch. Compared are response
+tokens a CPU second, all processes of a trainer together, and the learning curves: the mean reward
+of a batch (the share of digits) against the tokens trained before it.
 """
 
 import json
@@ -20,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import common
-from bench_step import STEPS, WARM, overrides, run_training
+import numpy as np
+from bench_step import WARM, overrides, run_training
 
 from refblend.data.prepare import prepare_splits
 from refblend.data.problems import generate_problems
@@ -29,31 +31,35 @@ from refblend.models.recipe import DataRecipe
 LEARNING_RATE = 1e-4
 NEW_TOKENS = 60
 UPDATES = 2
-MICRO_BATCHES = (32, 128)
-TRL_BATCHES = 4
+MICRO_BATCHES = (32, 96)
+"""Of the 96 responses of an update."""
+BATCHES = 16
+"""Of each learning curve; the smaller micro-batch of TRL, which is the slower, does but a few."""
+FEW_BATCHES = 4
 
 
 def run_ours(folder: Path) -> dict[str, list[float]]:
-    """Seconds and response tokens of each measured step."""
+    """Seconds, response tokens and rewards of each step."""
     settings = [
-        *overrides(folder),
+        *overrides(folder, BATCHES),
         f"actor_rollout_ref.actor.optim.lr={LEARNING_RATE}",
         "algorithm.ref_quality_score.enable=false",
     ]
-    steps, lines = run_training(folder, settings)
-    dumps = [folder / "run" / "rollouts" / f"{n}.jsonl" for n in range(WARM + 1, STEPS)]
+    steps, lines = run_training(folder, settings, BATCHES)
+    texts = [folder / "run" / "rollouts" / f"{n}.jsonl" for n in range(1, BATCHES + 1)]
+    dumps = [[json.loads(row) for row in text.read_text().splitlines()] for text in texts]
+    tokens = [float(sum(row["length"] for row in dump)) for dump in dumps]
     return {
         "cpu_seconds": [sum(spent.values()) for spent in steps],
         "wall_seconds": [line["timing_s/step"] for line in lines],
-        "response_tokens": [
-            sum(json.loads(row)["length"] for row in dump.read_text().splitlines())
-            for dump in dumps
-        ],
+        "response_tokens": tokens[WARM : BATCHES - 1],
+        "curve_tokens": tokens,
+        "curve_reward": [statistics.fmean(row["reward"] for row in dump) for dump in dumps],
     }
 
 
-def run_trl(python: Path, folder: Path, micro_batch: int) -> dict[str, list[float]]:
-    """The same of TRL, the first batch left out."""
+def run_trl(python: Path, folder: Path, micro_batch: int, batches: int) -> dict[str, list[float]]:
+    """The same of TRL; the first batch is left out of the times."""
     job: dict[str, Any] = {
         "model": f"{folder}/actor",
         "threads": common.THREADS,
@@ -62,7 +68,7 @@ def run_trl(python: Path, folder: Path, micro_batch: int) -> dict[str, list[floa
         "group": common.GROUP,
         "questions": [p.question for p in generate_problems("train", 256, 1)],
         "output": f"{folder}/trl",
-        "batches": TRL_BATCHES,
+        "batches": batches,
         "micro_batch": micro_batch,
         "max_new_tokens": NEW_TOKENS,
         "lr": LEARNING_RATE,
@@ -84,6 +90,12 @@ def throughput(run: dict[str, list[float]], clock: str) -> float:
     return statistics.median(tokens / spent for tokens, spent in pairs)
 
 
+def reward_after(run: dict[str, list[float]], tokens: float) -> float:
+    """Mean reward of a run's batch when so many tokens were trained, between batches linear."""
+    trained = np.cumsum([0.0, *run["curve_tokens"][:-1]])
+    return float(np.interp(tokens, trained, run["curve_reward"]))
+
+
 def main() -> None:
     home = os.environ.get("TRL_ENV")
     if home is None:
@@ -96,7 +108,8 @@ def main() -> None:
         prepare_splits(DataRecipe(train_rows=256, validation_rows=8, test_rows=8), folder / "data")
         runs = {"refblend": run_ours(folder)}
         for size in MICRO_BATCHES:
-            runs[f"TRL, micro-batch {size}"] = run_trl(python, folder, size)
+            batches = BATCHES if size == max(MICRO_BATCHES) else FEW_BATCHES
+            runs[f"TRL, micro-batch {size}"] = run_trl(python, folder, size, batches)
     rates = {
         label: {clock: throughput(run, clock) for clock in ("cpu_seconds", "wall_seconds")}
         for label, run in runs.items()
@@ -113,12 +126,21 @@ def main() -> None:
         ["trainer", "a CPU second", "a second of wall time"],
         [[k, v["cpu_seconds"], v["wall_seconds"]] for k, v in ratios.items()],
     )
+    curves = [runs["refblend"], runs[f"TRL, micro-batch {max(MICRO_BATCHES)}"]]
+    reach = min(sum(run["curve_tokens"][:-1]) for run in curves)
+    points = [share * reach for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    rewards = {int(p): [reward_after(run, p) for run in curves] for p in points}
+    common.show(
+        "mean reward of a batch after so many response tokens",
+        ["tokens", "refblend", "TRL"],
+        [[tokens, *found] for tokens, found in rewards.items()],
+    )
     common.record(
         "peers",
         "tokens trained a CPU second, as a ratio to TRL 1.16",
         ratios["refblend"]["cpu_seconds"],
         2.5,
-        {"ratios": ratios, "runs": runs},
+        {"ratios": ratios, "runs": runs, "reward_after_tokens": rewards},
     )
 
 

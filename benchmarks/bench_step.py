@@ -44,10 +44,10 @@ WARM = 2
 REPEATS = 3
 
 
-def overrides(folder: Path) -> list[str]:
+def overrides(folder: Path, steps: int = STEPS) -> list[str]:
     """The run's settings."""
     return [
-        *common.run_overrides(folder, folder / "run", STEPS),
+        *common.run_overrides(folder, folder / "run", steps),
         "actor_rollout_ref.actor.optim.lr=0",
         "trainer.save_freq=0",
         "trainer.rollout_dump_freq=1",
@@ -73,9 +73,16 @@ def cpu_seconds(root: psutil.Process) -> dict[tuple[int, str], float]:
 
 
 def run_training(
-    folder: Path, settings: list[str]
+    folder: Path, settings: list[str], total: int = STEPS, name: str = "run"
 ) -> tuple[list[dict[str, float]], list[dict[str, Any]]]:
-    """CPU seconds of each measured step by process, and their lines of ``metrics.jsonl``."""
+    """CPU seconds of each measured step by process, and their lines of ``metrics.jsonl``.
+
+    Args:
+        folder: holds the run's directory ``name``.
+        settings: overrides of scale cpu.
+        total: training steps.
+        name: as in ``trainer.default_local_dir``.
+    """
     configs = [argument for path in common.CONFIGS for argument in ("--config", str(path))]
     paths = [str(common.ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")]
     process = subprocess.Popen(
@@ -83,7 +90,7 @@ def run_training(
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
         stdout=subprocess.DEVNULL,
     )
-    metrics, marks = folder / "run" / "metrics.jsonl", []
+    metrics, marks = folder / name / "metrics.jsonl", []
     while process.poll() is None:
         lines = metrics.read_text().splitlines() if metrics.exists() else []
         if len(lines) > len(marks):
@@ -92,9 +99,9 @@ def run_training(
     if process.returncode:
         raise SystemExit(f"the training run failed with status {process.returncode}")
     # The last step is left out too: validation follows it.
-    spent = [_difference(a, b) for a, b in pairwise(marks[: STEPS - 1])]
+    spent = [_difference(a, b) for a, b in pairwise(marks[: total - 1])]
     lines = [json.loads(line) for line in metrics.read_text().splitlines()]
-    return spent[WARM - 1 :], lines[WARM : STEPS - 1]
+    return spent[WARM - 1 :], lines[WARM : total - 1]
 
 
 def _difference(

@@ -20,13 +20,16 @@ UPDATES = job["updates_per_batch"]
 RESPONSES = job["prompts"] * job["group"]
 marks: list[tuple[float, float]] = []
 lengths: list[int] = []
+rewards: list[float] = []
 
 
 def digits(completions, completion_ids, **_):
-    """Share of digits in the text, as in ``length_reward.py``; keeps the lengths."""
+    """Share of digits in the text, as in ``length_reward.py``; keeps lengths and rewards."""
     lengths.append(sum(map(len, completion_ids)))
     texts = [c[0]["content"] for c in completions]
-    return [sum(x.isdigit() for x in t) / max(1, len(t)) for t in texts]
+    found = [sum(x.isdigit() for x in t) / max(1, len(t)) for t in texts]
+    rewards.append(sum(found) / len(found))
+    return found
 
 
 class Clock(TrainerCallback):
@@ -75,6 +78,8 @@ print(
             "cpu_seconds": [b - a for a, b in pairwise(cpu)],
             "wall_seconds": [b - a for a, b in pairwise(wall)],
             "response_tokens": lengths[1:],
+            "curve_tokens": lengths,
+            "curve_reward": rewards,
         }
     )
 )

@@ -70,6 +70,14 @@ def assert_same(run, undisturbed, ignore: tuple[str, ...] = ()) -> None:
     assert run.weights(LAST) == undisturbed.weights(LAST)
 
 
+def assert_resumes(run, undisturbed) -> str:
+    """The same command finishes the run as if nothing had been; its output."""
+    again = run.train()
+    assert again.status == 0, again.output
+    assert_same(run, undisturbed)
+    return again.output
+
+
 def assert_stopped(run, ended, *words: str) -> str:
     """An error of ours in the last line, no traceback, and no damaged checkpoint; the line."""
     assert ended.status == 2, ended.output
@@ -152,9 +160,7 @@ def test_a_full_disk(small_disk, light, when: str) -> None:
     message = assert_stopped(run, ended, str(run.directory), "ree some space")
     assert "full" in message
     (run.directory / "filler").unlink()
-    again = run.train()
-    assert again.status == 0, again.output
-    assert_same(run, light)
+    assert_resumes(run, light)
     record("run directory", "full disk", when, "stopped with our error, resumed", ended.status)
 
 
@@ -181,9 +187,7 @@ def test_a_directory_that_becomes_read_only(
     ended = run.train(**sabotage(run, target, "read_only", call))
     assert_stopped(run, ended, str(run.directory))
     subprocess.run(["umount", str(run.directory)], check=True)
-    again = run.train()
-    assert again.status == 0, again.output
-    assert_same(run, light)
+    assert_resumes(run, light)
     record("run directory", "read-only", when, "stopped with our error, resumed", ended.status)
 
 
@@ -371,9 +375,7 @@ def test_a_number_that_is_not_finite_stops_the_run(make_light, light, what: str)
     ended = run.train(**sabotage(run, target, fault, call))
     assert_stopped(run, ended, words, "not finite")
     assert 0 < len(run.metrics()) <= LAST
-    again = run.train()
-    assert again.status == 0, again.output
-    assert_same(run, light)
+    assert_resumes(run, light)
     record(what, "NaN", "once", "stopped with our error, resumed", ended.status)
 
 
@@ -384,9 +386,7 @@ def test_a_judgement_that_is_not_finite_stops_the_run(make_run, undisturbed) -> 
     ended = run.train(**sabotage(run, f"{JUDGE}:interpret", "nan_score", "40"))
     assert_stopped(run, ended, "the judge's scores are not finite")
     assert [m["step"] for m in run.metrics()] == [0, 1, 2]
-    again = run.train()
-    assert again.status == 0, again.output
-    assert_same(run, undisturbed)
+    assert_resumes(run, undisturbed)
     record("judge's score", "NaN", "step 3", "stopped with our error, resumed", ended.status)
 
 
@@ -410,10 +410,7 @@ def test_a_defect_in_a_worker_is_shown(make_light, light, target: str) -> None:
     assert ended.status == 1, ended.output
     assert "KeyError: 'sabotage'" in ended.output
     assert_whole(run)
-    again = run.train()
-    assert again.status == 0, again.output
-    assert "resumed from step 2" in again.output
-    assert_same(run, light)
+    assert "resumed from step 2" in assert_resumes(run, light)
     outcome = "stopped with a traceback, resumed"
     record(target.split(".")[0], "defect", "step 3", outcome, ended.status)
 
