@@ -2,7 +2,6 @@
 
 import shutil
 import sys
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -13,11 +12,11 @@ from common import record
 from rich.console import Console
 from rich.progress import Progress
 
-from chaos.plan import TARGETS, Injection, injections
+from chaos.plan import Injection, injections
 from chaos.runs import ROOT, Run
 from chaos.strike import Result, strike
+from chaos.tables import signal_table
 
-OUTCOMES = ("went on", "resumed", "too late", "failed")
 SHARED_MEMORY = Path("/dev/shm")
 
 
@@ -55,7 +54,7 @@ def main(
             )
     left = sorted(map(str, set(SHARED_MEMORY.iterdir()) - before))
     good = sum(row["outcome"] != "failed" for row in rows)
-    console.print(table(rows), markup=False, highlight=False)
+    console.print(signal_table(rows), markup=False, highlight=False)
     console.print(f"undisturbed: {ended.seconds:.0f} s; left in shared memory: {left or 'nothing'}")
     if write:
         figures = {"injections": rows, "left_in_shared_memory": left}
@@ -73,17 +72,6 @@ def _outcome(case: Injection, folder: Path, expected: Result) -> dict[str, Any]:
         return row | {"outcome": "failed", "message": str(error)}
     shutil.rmtree(directory.parent)
     return row
-
-
-def table(rows: list[dict[str, Any]]) -> str:
-    """Markdown: outcomes by target and signal."""
-    counts = Counter((row["target"], row["signal"], row["outcome"]) for row in rows)
-    lines = ["| target | signal | " + " | ".join(OUTCOMES) + " |", "|---|---|" + "---:|" * 4]
-    for target in TARGETS:
-        for signal in sorted({s for t, s, _ in counts if t == target}):
-            numbers = " | ".join(str(counts[target, signal, outcome]) for outcome in OUTCOMES)
-            lines.append(f"| {target} | {signal} | {numbers} |")
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

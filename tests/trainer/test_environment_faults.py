@@ -48,13 +48,16 @@ def assert_struck(run) -> None:
     assert (run.directory.parent / f"{run.directory.name}.calls").exists()
 
 
-def record(target: str, fault: str, when: str, outcome: str, status: int) -> None:
-    """One line for the table of faults, when the environment names a file for it."""
-    path = os.environ.get("REFBLEND_CHAOS_RESULT")
-    if path:
+@pytest.fixture
+def record(record_property: Callable[[str, object], None]) -> Callable[..., None]:
+    """``record(target, fault, when, outcome, status)``: a row for the table of ``make chaos``."""
+
+    def note(target: str, fault: str, when: str, outcome: str, status: int) -> None:
         row = {"target": target, "fault": fault, "when": when, "outcome": outcome, "status": status}
-        with open(path, "a", encoding="utf-8") as stream:
-            stream.write(json.dumps(row) + "\n")
+        for name, value in row.items():
+            record_property(name, value)
+
+    return note
 
 
 def assert_same(run, undisturbed, ignore: tuple[str, ...] = ()) -> None:
@@ -153,7 +156,7 @@ FULL = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("when", FULL)
-def test_a_full_disk(small_disk, light, when: str) -> None:
+def test_a_full_disk(small_disk, light, when: str, record) -> None:
     run = small_disk()
     target, call = FULL[when]
     ended = run.train(**sabotage(run, target, "full_disk", call))
@@ -164,7 +167,7 @@ def test_a_full_disk(small_disk, light, when: str) -> None:
     record("run directory", "full disk", when, "stopped with our error, resumed", ended.status)
 
 
-def test_a_read_only_directory_before_the_start(small_disk) -> None:
+def test_a_read_only_directory_before_the_start(small_disk, record) -> None:
     run = small_disk()
     subprocess.run(["mount", "-o", "remount,ro", str(run.directory)], check=True)
     ended = run.train()
@@ -181,7 +184,7 @@ def test_a_read_only_directory_before_the_start(small_disk) -> None:
     ],
 )
 def test_a_directory_that_becomes_read_only(
-    small_disk, light, when: str, target: str, call: str
+    small_disk, light, when: str, target: str, call: str, record
 ) -> None:
     run = small_disk()
     ended = run.train(**sabotage(run, target, "read_only", call))
@@ -192,7 +195,7 @@ def test_a_directory_that_becomes_read_only(
 
 
 @pytest.mark.slow
-def test_a_truncated_checkpoint_is_passed_over(make_light, light) -> None:
+def test_a_truncated_checkpoint_is_passed_over(make_light, light, record) -> None:
     """One of the files; test_checkpoint.py cuts all of them, at every tenth of their length."""
     run = make_light()
     assert run.train().status == 0
@@ -214,7 +217,7 @@ def test_a_truncated_checkpoint_is_passed_over(make_light, light) -> None:
 @pytest.mark.parametrize(
     ("jump", "seconds"), [("+1 day", DAY), ("-1 day", -DAY), ("to 1970", 1e6 - time.time())]
 )
-def test_a_clock_that_jumps(make_run, undisturbed, jump: str, seconds: float) -> None:
+def test_a_clock_that_jumps(make_run, undisturbed, jump: str, seconds: float, record) -> None:
     run = make_run("trainer.energy=true")
     after = run.directory / "rollouts" / "1.jsonl"
     ended = run.train(
@@ -244,7 +247,7 @@ ENGINES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
-def test_an_engine_that_runs_out_of_memory_once(make_run, undisturbed, engine: str) -> None:
+def test_an_engine_that_runs_out_of_memory_once(make_run, undisturbed, engine: str, record) -> None:
     run = make_run()
     target, role = ENGINES[engine]
     ended = run.train(**sabotage(run, target, "out_of_memory", "3"))
@@ -257,7 +260,7 @@ def test_an_engine_that_runs_out_of_memory_once(make_run, undisturbed, engine: s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
-def test_an_engine_without_enough_memory(make_run, engine: str) -> None:
+def test_an_engine_without_enough_memory(make_run, engine: str, record) -> None:
     run = make_run("trainer.max_restarts=1", "trainer.save_freq=1")
     target, role = ENGINES[engine]
     ended = run.train(**sabotage(run, target, "out_of_memory", "3+"))
@@ -268,7 +271,7 @@ def test_an_engine_without_enough_memory(make_run, engine: str) -> None:
 
 
 @pytest.mark.slow
-def test_an_engine_without_memory_at_its_start(make_run) -> None:
+def test_an_engine_without_memory_at_its_start(make_run, record) -> None:
     run = make_run("trainer.max_restarts=0")
     ended = run.train(**sabotage(run, f"{WORKERS}:JudgeWorker.__init__", "out_of_memory", "1+"))
     assert_stopped(run, ended, "the judge worker ran out of memory", "kv_cache_memory_mb")
@@ -276,7 +279,7 @@ def test_an_engine_without_memory_at_its_start(make_run) -> None:
 
 
 @pytest.mark.slow
-def test_an_engine_whose_cache_holds_no_request(make_run, make_tiny_model) -> None:
+def test_an_engine_whose_cache_holds_no_request(make_run, make_tiny_model, record) -> None:
     """vLLM's own refusal."""
     model = make_tiny_model(0, num_hidden_layers=8, num_key_value_heads=2)
     models = "actor_rollout_ref"
@@ -288,7 +291,7 @@ def test_an_engine_whose_cache_holds_no_request(make_run, make_tiny_model) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["out_of_memory", "host_out_of_memory"])
-def test_an_update_that_runs_out_of_memory(make_light, light, fault: str) -> None:
+def test_an_update_that_runs_out_of_memory(make_light, light, fault: str, record) -> None:
     """Half the micro-batch gives the same sums but for rounding."""
     run = make_light()
     ended = run.train(**sabotage(run, f"{WORKERS}:ActorWorker.loss", fault, "1"))
@@ -303,7 +306,7 @@ def test_an_update_that_runs_out_of_memory(make_light, light, fault: str) -> Non
 
 
 @pytest.mark.slow
-def test_a_forward_pass_that_runs_out_of_memory(make_light, light) -> None:
+def test_a_forward_pass_that_runs_out_of_memory(make_light, light, record) -> None:
     """The actor's state is doubtful then, so the run goes back to its last checkpoint."""
     run = make_light()
     target = f"{WORKERS}:ActorWorker.compute_log_prob"
@@ -327,7 +330,7 @@ def test_a_forward_pass_that_runs_out_of_memory(make_light, light) -> None:
     ],
 )
 def test_a_gradient_that_is_not_finite_is_skipped(
-    make_light, light, fault: str, target: str
+    make_light, light, fault: str, target: str, record
 ) -> None:
     run = make_light()
     ended = run.train(**sabotage(run, target, fault, "1"))
@@ -342,7 +345,7 @@ def test_a_gradient_that_is_not_finite_is_skipped(
 
 
 @pytest.mark.slow
-def test_gradients_that_are_never_finite_stop_the_run(make_light) -> None:
+def test_gradients_that_are_never_finite_stop_the_run(make_light, record) -> None:
     run = make_light("trainer.total_training_steps=6")
     ended = run.train(**sabotage(run, f"{WORKERS}:ActorWorker.loss", "nan_loss", "1+"))
     assert_stopped(run, ended, "the gradient of the actor was not finite in 5 steps in a row")
@@ -369,7 +372,7 @@ NUMBERS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", NUMBERS)
-def test_a_number_that_is_not_finite_stops_the_run(make_light, light, what: str) -> None:
+def test_a_number_that_is_not_finite_stops_the_run(make_light, light, what: str, record) -> None:
     run = make_light()
     target, fault, call, words = NUMBERS[what]
     ended = run.train(**sabotage(run, target, fault, call))
@@ -380,7 +383,7 @@ def test_a_number_that_is_not_finite_stops_the_run(make_light, light, what: str)
 
 
 @pytest.mark.slow
-def test_a_judgement_that_is_not_finite_stops_the_run(make_run, undisturbed) -> None:
+def test_a_judgement_that_is_not_finite_stops_the_run(make_run, undisturbed, record) -> None:
     """No parser gives one (tests/scoring); should it happen, no reward is made of it."""
     run = make_run()
     ended = run.train(**sabotage(run, f"{JUDGE}:interpret", "nan_score", "40"))
@@ -390,7 +393,7 @@ def test_a_judgement_that_is_not_finite_stops_the_run(make_run, undisturbed) -> 
     record("judge's score", "NaN", "step 3", "stopped with our error, resumed", ended.status)
 
 
-def test_a_reward_that_is_not_finite(make_light) -> None:
+def test_a_reward_that_is_not_finite(make_light, record) -> None:
     """Already in the validation before training: nothing is recorded, nothing is left."""
     run = make_light()
     ended = run.train(**sabotage(run, "saboteur:reward", "nan_reward", "1"))
@@ -404,7 +407,7 @@ def test_a_reward_that_is_not_finite(make_light) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["ActorWorker.update", "RolloutWorker.load_weights"])
-def test_a_defect_in_a_worker_is_shown(make_light, light, target: str) -> None:
+def test_a_defect_in_a_worker_is_shown(make_light, light, target: str, record) -> None:
     run = make_light()
     ended = run.train(**sabotage(run, f"{WORKERS}:{target}", "defect", "3"))
     assert ended.status == 1, ended.output
@@ -416,7 +419,7 @@ def test_a_defect_in_a_worker_is_shown(make_light, light, target: str) -> None:
 
 
 @pytest.mark.slow
-def test_overlength_prompts_are_counted(make_run) -> None:
+def test_overlength_prompts_are_counted(make_run, record) -> None:
     scoring = "algorithm.ref_quality_score.scoring"
     run = make_run(f"{scoring}.hard_clip=false", f"{scoring}.fallback_max_length=110")
     ended = run.train("trainer.total_training_steps=2")

@@ -1,0 +1,32 @@
+"""The outcomes as Markdown."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from chaos.plan import TARGETS
+
+OUTCOMES = ("went on", "resumed", "too late", "failed")
+
+
+def signal_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Outcomes of the injections by target and signal."""
+    counts = Counter((row["target"], row["signal"], row["outcome"]) for row in rows)
+    lines = ["| target | signal | " + " | ".join(OUTCOMES) + " |", "|---|---|" + "---:|" * 4]
+    for target in TARGETS:
+        for signal in sorted({s for t, s, _ in counts if t == target}):
+            numbers = " | ".join(str(counts[target, signal, outcome]) for outcome in OUTCOMES)
+            lines.append(f"| {target} | {signal} | {numbers} |")
+    return "\n".join(lines)
+
+
+def environment_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Outcomes of the other faults, one line for those that differ in the moment only."""
+    places: dict[tuple[str, str, str], list[str]] = {}
+    for row in rows:
+        key = (row.get("fault", row["case"]), row.get("target", ""), row["outcome"])
+        places.setdefault(key, []).append(row.get("when", ""))
+    lines = ["| fault | of | when | outcome | cases |", "|---|---|---|---|---:|"]
+    for (fault, target, outcome), when in places.items():
+        lines.append(f"| {fault} | {target} | {', '.join(when)} | {outcome} | {len(when)} |")
+    return "\n".join(lines)

@@ -1,0 +1,100 @@
+"""Put the tables of the long runs into docs/reliability.md.
+
+`python benchmarks/reliability.py` reads what `make chaos`, `make fuzz` and `make soak` wrote to
+``benchmarks/results`` and replaces what stands between ``<!-- name -->`` and ``<!-- /name -->``.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from chaos.tables import environment_table, signal_table
+
+from refblend.files import write_text
+
+ROOT = Path(__file__).resolve().parents[1]
+
+PAGE = ROOT / "docs" / "reliability.md"
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+def chaos(result: dict[str, Any]) -> str:
+    """Signals by target."""
+    figures, head = result["figures"], result["headline"]
+    left = ", ".join(figures["left_in_shared_memory"]) or "nothing"
+    said = f"{head['value']} of {head['goal']} ended as promised; left in shared memory: {left}."
+    return f"{said}\n\n{signal_table(figures['injections'])}"
+
+
+def environment(result: dict[str, Any]) -> str:
+    """Faults of disk, clock, memory and numbers."""
+    head = result["headline"]
+    said = f"{head['value']} of {head['goal']} ended as promised."
+    return f"{said}\n\n{environment_table(result['figures']['cases'])}"
+
+
+def fuzz(result: dict[str, Any]) -> str:
+    """Cases by kind of input."""
+    head = result["headline"]
+    lines = [
+        f"{head['value']:,} of {head['goal']:,} were accepted and read correctly, or refused with "
+        "file, reason and remedy.",
+        "",
+        "| input | cases | accepted | refused | of these by the command line |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for row in result["targets"]:
+        numbers = (row[name] for name in ("cases", "accepted", "refused", "command_line"))
+        lines.append(f"| {row['inputs']} | " + " | ".join(f"{n:,}" for n in numbers) + " |")
+    return "\n".join(lines)
+
+
+def soak(result: dict[str, Any]) -> str:
+    """Growth of every process, and drift of the step."""
+    figures = result["figures"]
+    lines = [
+        f"{figures['steps']:,} steps in {figures['seconds'] / 60:.0f} minutes. The largest growth "
+        f"is {result['headline']['value']:.1f} % (goal {result['headline']['goal']:g} %).",
+        "",
+        "| process | MiB at a tenth | MiB per 1,000 steps [95 %] | growth | handles |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for name, process in figures["processes"].items():
+        uss, handles = process["uss_mib"], process["handles"]
+        slope = f"{uss['per_1000_steps']:+.2f} [{uss['low']:+.2f}, {uss['high']:+.2f}]"
+        count = f"{handles['early']:.0f} → {handles['late']:.0f}"
+        role = name.rpartition(" ")[0]
+        growth = f"{uss['growth_percent']:+.2f} %"
+        lines.append(f"| {role} | {uss['begin']:.0f} | {slope} | {growth} | {count} |")
+    lines += ["", "| median of | last tenth / second tenth |", "|---|---:|"]
+    lines += [f"| {name} | {value:.3f} |" for name, value in figures["drift"].items()]
+    return "\n".join(lines)
+
+
+TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
+    "chaos": chaos,
+    "environment": environment,
+    "fuzz": fuzz,
+    "soak": soak,
+}
+
+
+def filled(page: str, results: Path = RESULTS) -> str:
+    """The page with the tables of ``results``.
+
+    Raises:
+        ValueError: the page has no place for a table.
+    """
+    for name, table in TABLES.items():
+        text = table(json.loads((results / f"{name}.json").read_text(encoding="utf-8")))
+        place = re.compile(f"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+        page, count = place.subn(lambda m, text=text: f"{m[1]}\n{text}\n\n{m[2]}", page)
+        if count != 1:
+            raise ValueError(f"{count} places for the table {name}")
+    return page
+
+
+if __name__ == "__main__":
+    write_text(PAGE, filled(PAGE.read_text(encoding="utf-8")))
