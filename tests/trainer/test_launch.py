@@ -291,6 +291,32 @@ def test_a_cluster_that_does_not_start_is_told_and_leaves_no_folder(
 
 
 @pytest.mark.engine
+@pytest.mark.parametrize("address", [None, "127.0.0.1:1"])
+def test_sigterm_while_ray_starts_is_ours(
+    monkeypatch: pytest.MonkeyPatch, address: str | None
+) -> None:
+    """Ray puts a handler of its own in place, which exits with status 15."""
+    came = []
+
+    def init(**_: object) -> None:
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(number))
+        came.append(signal.getsignal(signal.SIGTERM))
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(cluster.ray, "init", init)
+    monkeypatch.setattr(cluster, "_require_listener", lambda _: None)
+    with stopping.terminate_cleanly(5):
+        ours = signal.getsignal(signal.SIGTERM)
+        with (
+            pytest.raises(stopping.Terminated) as ended,
+            cluster.ray_cluster(RayConfig(address=address), 1, 0),
+        ):
+            pytest.fail("the block was entered")
+        assert signal.getsignal(signal.SIGTERM) == ours
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert came
+
+
 def test_two_clusters_in_one_process_leave_nothing(tmp_path: Path) -> None:
     code = (
         "import json, os, ray\n"

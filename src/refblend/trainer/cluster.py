@@ -85,6 +85,24 @@ def _start_private(config: RayConfig, num_cpus: float, num_gpus: float, folder: 
         ) from error
 
 
+@contextlib.contextmanager
+def _keeping_sigterm() -> Iterator[None]:
+    """A block in which Ray puts its own handler of SIGTERM in place: ours has the last word.
+
+    Ray's raises ``SystemExit`` with another status, and would stay beyond the block.
+    """
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    except SystemExit:
+        if callable(handler):
+            handler(signal.SIGTERM, None)
+        raise
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
+
+
 def _disconnect() -> None:
     with stall_limit("leaving the Ray cluster"):
         ray.shutdown()
@@ -108,7 +126,8 @@ def ray_cluster(config: RayConfig, num_cpus: float, num_gpus: float) -> Iterator
     if config.address is not None:
         try:
             _require_listener(config.address)
-            ray.init(address=config.address, log_to_driver=False, logging_level="ERROR")
+            with _keeping_sigterm():
+                ray.init(address=config.address, log_to_driver=False, logging_level="ERROR")
         except OSError as error:
             raise ResourceError(
                 f"ray.address={config.address}: no cluster answers ({error})",
@@ -129,14 +148,11 @@ def ray_cluster(config: RayConfig, num_cpus: float, num_gpus: float) -> Iterator
     # Ray itself turns token authentication on for a new cluster when the mode is unset; setting
     # the mode here would come too late for its C++ part, which read it when ray was imported.
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(token)
-    handler = signal.getsignal(signal.SIGTERM)
     try:
         with removed_on_stall(folder):
-            _start_private(config, num_cpus, num_gpus, folder)
-            if threading.current_thread() is threading.main_thread():
-                # Ray has put its own handler in place, which exits with another status.
-                signal.signal(signal.SIGTERM, handler)
             try:
+                with _keeping_sigterm():
+                    _start_private(config, num_cpus, num_gpus, folder)
                 yield
             finally:
                 _disconnect()
