@@ -24,7 +24,11 @@ def chaos(result: dict[str, Any]) -> str:
     """Signals by target."""
     figures, head = result["figures"], result["headline"]
     left = ", ".join(figures["left_in_shared_memory"]) or "nothing"
-    said = f"{head['value']} of {head['goal']} ended as promised; left in shared memory: {left}."
+    commits = {row["commit"] for row in figures["injections"]}
+    said = (
+        f"{head['value']} of {head['goal']} ended as promised; left in shared memory: {left}. "
+        f"Commits: {', '.join(sorted(commit[:7] for commit in commits))}."
+    )
     return f"{said}\n\n{signal_table(figures['injections'])}"
 
 

@@ -1,5 +1,6 @@
 """``make chaos``: many injections, a few at a time; the table of outcomes."""
 
+import json
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from common import record
+from common import RESULTS, record, work_tree
 from rich.console import Console
 from rich.progress import Progress
 
@@ -27,6 +28,9 @@ def main(
     only: Annotated[str, typer.Option(help="Part of a target's name.")] = "",
     folder: Annotated[Path, typer.Option(help="Where the runs are written.")] = Path("build/chaos"),
     write: Annotated[bool, typer.Option(help="Write benchmarks/results/chaos.json.")] = True,
+    again: Annotated[
+        bool, typer.Option(help="Only those that failed in that file; the others stay in it.")
+    ] = False,
 ) -> None:
     """Inject faults into runs at scale smoke; exit status 1 when one of them ended badly."""
     folder = folder.resolve()
@@ -39,12 +43,16 @@ def main(
         console.print(ended.output, markup=False)
         raise SystemExit("the undisturbed run failed")
     expected = undisturbed.result()
-    cases = [case for case in injections(count, seed) if only in case.target]
+    kept = _good_rows() if again else []
+    done = {row["number"] for row in kept}
+    planned = (case for case in injections(count, seed) if only in case.target)
+    cases = [case for case in planned if case.number not in done]
+    commit = work_tree()["commit"]
     with Progress(console=console) as progress, ThreadPoolExecutor(lanes) as pool:
         task = progress.add_task("injections", total=len(cases))
         rows = []
         for row in pool.map(lambda case: _outcome(case, folder, expected), cases):
-            rows.append(row)
+            rows.append(row | {"commit": commit})
             progress.advance(task)
             progress.console.print(
                 f"{row['number']} {row['target']} {row['signal']} after line {row['after_lines']}"
@@ -52,6 +60,7 @@ def main(
                 markup=False,
                 highlight=False,
             )
+    rows = sorted([*kept, *rows], key=lambda row: row["number"])
     left = sorted(map(str, set(SHARED_MEMORY.iterdir()) - before))
     good = sum(row["outcome"] != "failed" for row in rows)
     console.print(signal_table(rows), markup=False, highlight=False)
@@ -60,6 +69,14 @@ def main(
         figures = {"injections": rows, "left_in_shared_memory": left}
         record("chaos", "faults survived", good, len(rows), figures)
     sys.exit(good < len(rows) or bool(left))
+
+
+def _good_rows() -> list[dict[str, Any]]:
+    """What ended well according to the results, each row with the commit that it ran with."""
+    results = json.loads((RESULTS / "chaos.json").read_text(encoding="utf-8"))
+    commit = results["git"]["commit"]
+    rows = results["figures"]["injections"]
+    return [{"commit": commit} | row for row in rows if row["outcome"] != "failed"]
 
 
 def _outcome(case: Injection, folder: Path, expected: Result) -> dict[str, Any]:
