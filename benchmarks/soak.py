@@ -3,8 +3,10 @@
 `python benchmarks/soak.py --steps 2000` trains the smallest models of the workflow (scale smoke,
 which `make soak` prepares) as a user would: vLLM, judge, blending, KL, TensorBoard, energy, a
 validation and a checkpoint every 20th of the run, rollouts dumped. Every few seconds it looks at
-the driver, the workers and Ray's processes. The learning rate is so small that the responses keep
-their length, and steps stay comparable.
+the command, the driver, the workers and Ray's processes. The learning rate is so small that the
+responses keep their length, and steps stay comparable. The KV caches are small: memory counts once
+it is touched, and the engines take unused blocks first, so that large caches would look like a leak
+for hundreds of steps.
 
 Growth is the Theil–Sen slope over the steps after the first tenth, times those steps, in per cent
 of the level where it begins; memory is what a process has for itself (USS). The script fails when
@@ -33,6 +35,8 @@ from refblend.supervision import SUPERVISOR, supervisor_value
 
 GOAL_PERCENT = 5.0
 EVERY_S = 5.0
+CACHE_MB = 24
+"""KV cache of each engine; all its blocks are in use before the first tenth of the run ends."""
 POINTS = 40
 """Of each curve in the record."""
 RAY = {"raylet": "raylet", "gcs_server": "gcs_server"}
@@ -64,6 +68,8 @@ def overrides(run: Path, steps: int) -> list[str]:
         "trainer.logger=[console,tensorboard]",
         "actor_rollout_ref.actor.optim.lr=1e-7",
         "actor_rollout_ref.rollout.n=4",
+        f"actor_rollout_ref.rollout.kv_cache_memory_mb={CACHE_MB}",
+        f"{scoring}.kv_cache_memory_mb={CACHE_MB}",
         "data.train_batch_size=4",
         "data.max_response_length=24",
         "data.max_val_samples=8",
@@ -84,12 +90,14 @@ def role(process: psutil.Process) -> str | None:
     return Path(script).stem if script else None
 
 
-def look(driver: psutil.Process, step: int) -> dict[str, Sample]:
+def look(command: psutil.Process, step: int) -> dict[str, Sample]:
     """All processes of the run by role and number."""
     found = {}
-    for process in (driver, *driver.children(recursive=True)):
+    # The command's only child is the driver (:mod:`refblend.guardian`).
+    near = {command.pid: "command", **{child.pid: "driver" for child in command.children()}}
+    for process in (command, *command.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            name = "driver" if process.pid == driver.pid else role(process)
+            name = near.get(process.pid) or role(process)
             if name is None:
                 continue
             with process.oneshot():
@@ -110,12 +118,12 @@ def watch(
     """Samples of each process, and MiB of /dev/shm by step, until the run ends."""
     samples: dict[str, list[Sample]] = defaultdict(list)
     shared = []
-    driver = psutil.Process(process.pid)
+    command = psutil.Process(process.pid)
     while process.poll() is None:
         step = len(metrics.read_bytes().splitlines()) - 1 if metrics.exists() else -1
         if step > 0:
             with contextlib.suppress(psutil.NoSuchProcess):
-                for name, sample in look(driver, step).items():
+                for name, sample in look(command, step).items():
                     samples[name].append(sample)
                 shared.append((step, psutil.disk_usage("/dev/shm").used / 2**20))
         with contextlib.suppress(subprocess.TimeoutExpired):
