@@ -86,6 +86,15 @@ print(child.pid, flush=True)
     assert list(tmp_path.iterdir()) == [other]
 
 
+def test_what_a_child_leaves_that_was_cut_short_is_removed(tmp_path: Path) -> None:
+    body = """
+pathlib.Path(os.environ["TMPDIR"], f"refblend-ray-{guardian.command_pid()}-x").mkdir()
+sys.exit(143)
+"""
+    assert end(start(body, tmp_path)) == (143, "")
+    assert list(tmp_path.iterdir()) == []
+
+
 WAIT = """
 def stop(signum, frame):
     print("got", signal.Signals(signum).name, flush=True)

@@ -5,12 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from refblend.guardian import cluster_processes
+from refblend.guardian import cluster_folders, cluster_processes
 from refblend.trainer.checkpoint import find_damage
 from refblend.trainer.tracking import strip_timings
 
@@ -77,7 +76,7 @@ class Run:
         assert not left, f"processes are left: {left}"
         # Who is killed cannot clean up; the next start does.
         killed = process.returncode == -signal.SIGKILL
-        folders = list(Path(tempfile.gettempdir()).glob(f"refblend-ray-{process.pid}-*"))
+        folders = cluster_folders(process.pid)
         assert killed or not folders, f"files are left: {folders}"
         return Ended(process.returncode, output, seconds)
 

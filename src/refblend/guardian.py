@@ -67,9 +67,12 @@ def guard() -> None:
     os.close(writer)
     status, passed_on = _wait(child, blocked)
     signal.pthread_sigmask(signal.SIG_SETMASK, previous)
-    if _has_byte(reader) or status == _SPOKEN or -status in passed_on:
+    spoken = _has_byte(reader) or status == _SPOKEN or -status in passed_on
+    # Who was cut short while it cleaned up has left something, too.
+    if not spoken or cluster_folders(parent):
+        clean_up(parent)
+    if spoken:
         sys.exit(status if status >= 0 else 128 - status)
-    clean_up(parent)
     cause = f"signal {signal.Signals(-status).name}" if status < 0 else "Ray, whose raylet is gone,"
     raise WorkerError(
         f"{cause} ended the training process",
@@ -120,8 +123,13 @@ def clean_up(pid: int) -> None:
     for process in left:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-    for folder in Path(tempfile.gettempdir()).glob(f"{CLUSTER_PREFIX}{pid}-*"):
+    for folder in cluster_folders(pid):
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def cluster_folders(pid: int) -> list[Path]:
+    """Folders of the private clusters of the command ``pid``."""
+    return list(Path(tempfile.gettempdir()).glob(f"{CLUSTER_PREFIX}{pid}-*"))
 
 
 def cluster_processes(pid: int) -> Iterator[psutil.Process]:
