@@ -92,7 +92,10 @@ def filled(page: str, results: Path = RESULTS) -> str:
         ValueError: the page has no place for a table.
     """
     for name, table in TABLES.items():
-        text = table(json.loads((results / f"{name}.json").read_text(encoding="utf-8")))
+        file = results / f"{name}.json"
+        text = "Not run yet."
+        if file.exists():
+            text = table(json.loads(file.read_text(encoding="utf-8")))
         place = re.compile(f"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
         page, count = place.subn(lambda m, text=text: f"{m[1]}\n{text}\n\n{m[2]}", page)
         if count != 1:
