@@ -18,7 +18,8 @@ TESTS = "tests/trainer/test_environment_faults.py"
 def run_cases(report: Path) -> None:
     """Run all cases, the slow ones too; ``report`` receives pytest's record of them."""
     report.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "pytest", TESTS, f"--junitxml={report}"]
+    family = ("-o", "junit_family=xunit1")  # the one that has properties of cases
+    command = [sys.executable, "-m", "pytest", TESTS, f"--junitxml={report}", *family]
     done = subprocess.run(command, cwd=ROOT, check=False)
     if done.returncode not in (0, 1):
         raise SystemExit(f"pytest ended with status {done.returncode}")
