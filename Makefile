@@ -16,7 +16,7 @@ STEPS ?= 2000
 # Waiting OpenMP threads must sleep, or busy processes starve one another.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: help env study report smoke test test-slow fuzz lint bench chaos chaos-short soak sbom audit clean
+.PHONY: help env study report smoke test test-slow fuzz lint bench prepare chaos chaos-short soak sbom audit clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -59,17 +59,17 @@ bench: env ## measure the trainer's stages on this machine
 	if [ $${#found[@]} -eq 0 ]; then echo "There are no benchmarks/bench_*.py yet."; exit 1; fi; \
 	for script in "$${found[@]}"; do echo "== $$script"; $(BIN)/python "$$script"; done
 
-chaos: env ## faults at random moments of real runs and in their environment, an hour and a half
+prepare: env # data and models of scale smoke
 	$(BIN)/snakemake prepare --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=smoke
+
+chaos: prepare ## faults at random moments of real runs and in their environment, an hour and a half
 	PYTHONPATH=benchmarks $(BIN)/python -m chaos $(CHAOS)
 	PYTHONPATH=benchmarks $(BIN)/python -m chaos.environment
 
-chaos-short: env ## six of these faults, some four minutes; writes no results
-	$(BIN)/snakemake prepare --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=smoke
+chaos-short: prepare ## six of these faults, some four minutes; writes no results
 	PYTHONPATH=benchmarks $(BIN)/python -m chaos --count 6 --no-write
 
-soak: env ## STEPS steps (2000, half an hour) of a tiny run: memory, handles and step time stay
-	$(BIN)/snakemake prepare --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=smoke
+soak: prepare ## STEPS steps (2000, half an hour) of a tiny run: memory, handles and step time stay
 	$(BIN)/python benchmarks/soak.py --steps $(STEPS)
 
 # Tools about the lock file live in an environment of their own, so that they are not in it.

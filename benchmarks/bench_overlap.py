@@ -16,9 +16,6 @@ from pathlib import Path
 import common
 from bench_step import overrides, run_training
 
-from refblend.data.prepare import prepare_splits
-from refblend.models.recipe import DataRecipe
-
 ROUNDS = 3
 POOLS = {"shared": "global_pool", "dedicated": "judge_pool"}
 WAYS = {"serial": "false", "overlapped": "true"}
@@ -55,10 +52,7 @@ def main() -> None:
     rounds: list[dict[str, dict[str, float]]] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        tokenizer = common.embedded_tokenizer()
-        common.train_short_actor(folder / "actor", tokenizer)
-        common.make_model(folder / "judge", tokenizer, seed=1)
-        prepare_splits(DataRecipe(train_rows=256, validation_rows=8, test_rows=8), folder / "data")
+        common.prepare_inputs(folder)
         for _ in range(ROUNDS):
             rounds.append({f"{pool}, {way}": phase(folder, pool, way) for pool, way in cases})
     first = "shared, serial"

@@ -24,9 +24,7 @@ import common
 import numpy as np
 from bench_step import WARM, overrides, run_training
 
-from refblend.data.prepare import prepare_splits
 from refblend.data.problems import generate_problems
-from refblend.models.recipe import DataRecipe
 
 LEARNING_RATE = 1e-4
 NEW_TOKENS = 60
@@ -105,7 +103,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         common.train_short_actor(folder / "actor", common.embedded_tokenizer())
-        prepare_splits(DataRecipe(train_rows=256, validation_rows=8, test_rows=8), folder / "data")
+        common.prepare_data(folder)
         runs = {"refblend": run_ours(folder)}
         for size in MICRO_BATCHES:
             batches = BATCHES if size == max(MICRO_BATCHES) else FEW_BATCHES

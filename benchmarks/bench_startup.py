@@ -22,9 +22,6 @@ from typing import Any
 
 import common
 
-from refblend.data.prepare import prepare_splits
-from refblend.models.recipe import DataRecipe
-
 STEPS = 4
 """The first is left out of the step's cost (caches and lazy imports), and so is the last."""
 SEEDS = 3
@@ -92,10 +89,7 @@ def main() -> None:
     runs: dict[str, list[dict[str, Any]]] = {case: [] for case in CASES}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        tokenizer = common.embedded_tokenizer()
-        common.train_short_actor(folder / "actor", tokenizer)
-        common.make_model(folder / "judge", tokenizer, seed=1)
-        prepare_splits(DataRecipe(train_rows=256, validation_rows=8, test_rows=8), folder / "data")
+        common.prepare_inputs(folder)
         for repeat in range(REPEATS):
             for number, (case, setting) in enumerate(CASES.items()):
                 runs[case].append(start(folder, f"run_{number}_{repeat}", setting))

@@ -24,8 +24,6 @@ import psutil
 import torch
 
 from refblend.config import RefblendConfig, load_config
-from refblend.data.prepare import prepare_splits
-from refblend.models.recipe import DataRecipe
 from refblend.rollout.base import EngineOptions
 from refblend.rollout.vllm_engine import VllmEngine
 from refblend.scoring.clipping import ScoringLimits
@@ -212,7 +210,7 @@ def main() -> None:
         tokenizer = common.embedded_tokenizer()
         common.make_model(folder / "actor", tokenizer, seed=0)
         common.make_model(folder / "judge", tokenizer, seed=1)
-        prepare_splits(DataRecipe(train_rows=256, validation_rows=8, test_rows=8), folder / "data")
+        common.prepare_data(folder)
         steps, lines = run_training(folder, overrides(folder))
         config = load_config(common.CONFIGS, overrides(folder))
         parts = measure_parts(folder, config)

@@ -25,11 +25,12 @@ from rich.console import Console
 from rich.table import Table
 
 from refblend.config import load_config
+from refblend.data.prepare import prepare_splits
 from refblend.files import write_json
 from refblend.models.actor import train_actor
 from refblend.models.architecture import build_model, save_model
 from refblend.models.corpus import build_tokenizer
-from refblend.models.recipe import ArchitectureRecipe, load_recipe
+from refblend.models.recipe import ArchitectureRecipe, DataRecipe, load_recipe
 from refblend.provenance import git_state, hardware, library_versions
 from refblend.scoring.templates import load_templates
 from refblend.seeding import derive_generator
@@ -80,6 +81,19 @@ def train_short_actor(directory: Path, tokenizer: Any) -> Path:
     clean, state = directory.with_name("clean"), directory.with_name("state")
     train_actor(short, tokenizer, clean, directory, state)
     return directory
+
+
+def prepare_data(folder: Path) -> None:
+    """Problems for the runs of :func:`run_overrides`, below ``folder``."""
+    prepare_splits(DataRecipe(train_rows=256, validation_rows=8, test_rows=8), folder / "data")
+
+
+def prepare_inputs(folder: Path) -> None:
+    """Data, an actor with a short warm start and a random judge, below ``folder``."""
+    tokenizer = embedded_tokenizer()
+    train_short_actor(folder / "actor", tokenizer)
+    make_model(folder / "judge", tokenizer, seed=1)
+    prepare_data(folder)
 
 
 def run_overrides(folder: Path, run: Path, steps: int) -> list[str]:

@@ -55,6 +55,18 @@ def fuzz(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def growth_rows(processes: dict[str, Any]) -> list[list[str]]:
+    """A soak's processes: name, MiB, MiB per 1,000 steps with its interval, growth, handles."""
+    rows = []
+    for name, process in processes.items():
+        uss, handles = process["uss_mib"], process["handles"]
+        slope = f"{uss['per_1000_steps']:+.2f} [{uss['low']:+.2f}, {uss['high']:+.2f}]"
+        count = f"{handles['early']:.0f} → {handles['late']:.0f}"
+        growth = f"{uss['growth_percent']:+.2f} %"
+        rows.append([name, f"{uss['begin']:.0f}", slope, growth, count])
+    return rows
+
+
 def soak(result: dict[str, Any]) -> str:
     """Growth of every process, and drift of the step."""
     figures = result["figures"]
@@ -65,13 +77,8 @@ def soak(result: dict[str, Any]) -> str:
         "| process | MiB at a tenth | MiB per 1,000 steps [95 %] | growth | handles |",
         "|---|---:|---:|---:|---:|",
     ]
-    for name, process in figures["processes"].items():
-        uss, handles = process["uss_mib"], process["handles"]
-        slope = f"{uss['per_1000_steps']:+.2f} [{uss['low']:+.2f}, {uss['high']:+.2f}]"
-        count = f"{handles['early']:.0f} → {handles['late']:.0f}"
-        role = name.rpartition(" ")[0]
-        growth = f"{uss['growth_percent']:+.2f} %"
-        lines.append(f"| {role} | {uss['begin']:.0f} | {slope} | {growth} | {count} |")
+    for name, *cells in growth_rows(figures["processes"]):
+        lines.append(f"| {name.rpartition(' ')[0]} | {' | '.join(cells)} |")
     lines += ["", "| median of | last tenth / second tenth |", "|---|---:|"]
     lines += [f"| {name} | {value:.3f} |" for name, value in figures["drift"].items()]
     return "\n".join(lines)

@@ -29,6 +29,7 @@ from typing import Any
 
 import common
 import psutil
+from reliability import growth_rows
 from scipy.stats import theilslopes
 
 from refblend.supervision import SUPERVISOR, supervisor_value
@@ -227,15 +228,8 @@ def report(
     shared: list[tuple[int, float]],
 ) -> None:
     """Print the table, write the record, and fail where something grows."""
-    rows = []
-    for name, figure in figures.items():
-        uss, handles = figure["uss_mib"], figure["handles"]
-        slope = f"{uss['per_1000_steps']:+.2f} [{uss['low']:+.2f}, {uss['high']:+.2f}]"
-        level = f"{uss['begin']:.0f}"
-        count = f"{handles['early']:.0f} → {handles['late']:.0f}"
-        rows.append([name, level, slope, f"{uss['growth_percent']:+.2f} %", count])
     columns = ["process", "USS MiB", "MiB per 1,000 steps [95 %]", "growth", "handles"]
-    common.show(f"{total} steps", columns, rows)
+    common.show(f"{total} steps", columns, growth_rows(figures))
     training = records[1:]
     drifts = {
         "step seconds": drift(training, "timing_s/step"),
