@@ -59,7 +59,7 @@ bench: env ## measure the trainer's stages on this machine
 	if [ $${#found[@]} -eq 0 ]; then echo "There are no benchmarks/bench_*.py yet."; exit 1; fi; \
 	for script in "$${found[@]}"; do echo "== $$script"; $(BIN)/python "$$script"; done
 
-prepare: env # data and models of scale smoke
+prepare: env ## data and models of scale smoke, which the next three need
 	$(BIN)/snakemake prepare --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=smoke
 
 chaos: prepare ## faults at random moments of real runs and in their environment, an hour and a half
