@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 from refblend.workers.batching import (
     deal_parts,
     group_rows,
+    halve_micro_batches,
     pack_by_tokens,
     plan_micro_batches,
     split_mini_batches,
@@ -30,6 +31,27 @@ def test_packing_keeps_every_row_once_within_the_budget(batch, budget, max_rows)
         padded = len(group) * max(lengths[r] for r in group)
         assert padded <= budget or len(group) == 1
         assert max_rows is None or len(group) <= max_rows
+
+
+def test_halving_counts_tokens_and_not_rows() -> None:
+    lengths = [9, 1, 1, 1, 5, 5]
+    assert halve_micro_batches([[0, 1, 2, 3], [4], [], [4, 5]], lengths) == [
+        [0],
+        [1, 2, 3],
+        [4],
+        [4],
+        [5],
+    ]
+
+
+@given(batches())
+def test_halving_keeps_order_and_leaves_half_a_row_over_at_most(batch) -> None:
+    lengths, rows = batch
+    halves = halve_micro_batches([rows], lengths)
+    assert [row for half in halves for row in half] == rows
+    assert len(halves) == min(2, len(rows))
+    tokens = [sum(lengths[row] for row in half) for half in halves]
+    assert max(tokens) <= (sum(tokens) + max(lengths[row] for row in rows)) / 2 or len(rows) == 1
 
 
 @given(batches(), st.integers(1, 6))

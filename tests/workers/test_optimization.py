@@ -9,9 +9,10 @@ from torch import nn
 
 from refblend.config.actor_rollout_ref import ActorConfig, FsdpConfig, OptimConfig
 from refblend.workers import distributed
-from refblend.workers.optimization import Trainable, _halve, learning_rate, mean_over_steps
+from refblend.workers.optimization import Trainable, learning_rate, mean_over_steps
 
 ROWS = 8
+LENGTHS = [1] * ROWS
 
 
 class Problem:
@@ -48,16 +49,16 @@ def assert_equal(ours, theirs, atol=1e-6) -> None:
 def test_micro_batches_equal_one_batch(micro) -> None:
     whole, parts = Problem(), Problem()
     for step in (1, 2, 3):
-        expected = whole.trainable.step([list(range(ROWS))], whole.loss_of, step)
-        found = parts.trainable.step(micro, parts.loss_of, step)
+        expected = whole.trainable.step([list(range(ROWS))], whole.loss_of, step, LENGTHS)
+        found = parts.trainable.step(micro, parts.loss_of, step, LENGTHS)
         assert found == pytest.approx(expected, rel=1e-5)
     assert_equal(parts.parameters(), whole.parameters())
 
 
 def test_an_empty_micro_batch_adds_nothing() -> None:
     whole, parts = Problem(), Problem()
-    whole.trainable.step([list(range(ROWS))], whole.loss_of, 1)
-    figures = parts.trainable.step([list(range(ROWS)), [], []], parts.loss_of, 1)
+    whole.trainable.step([list(range(ROWS))], whole.loss_of, 1, LENGTHS)
+    figures = parts.trainable.step([list(range(ROWS)), [], []], parts.loss_of, 1, LENGTHS)
     assert figures["rows"] == ROWS
     assert_equal(parts.parameters(), whole.parameters(), 0)
 
@@ -82,8 +83,8 @@ def test_memory_running_out_halves_the_micro_batches(fits, ooms, error) -> None:
         return short.loss_of(rows)
 
     for step in (1, 2):
-        whole.trainable.step(micro, whole.loss_of, step)
-        figures = short.trainable.step(micro, loss_of, step)
+        whole.trainable.step(micro, whole.loss_of, step, LENGTHS)
+        figures = short.trainable.step(micro, loss_of, step, LENGTHS)
         assert figures["oom"] == ooms
         assert figures["rows"] == ROWS
     assert_equal(short.parameters(), whole.parameters())
@@ -96,7 +97,7 @@ def test_memory_that_one_row_exceeds_is_an_error() -> None:
         raise torch.OutOfMemoryError("out of memory")
 
     with pytest.raises(torch.OutOfMemoryError):
-        problem.trainable.step([[0, 1, 2], [3]], loss_of, 1)
+        problem.trainable.step([[0, 1, 2], [3]], loss_of, 1, LENGTHS)
 
 
 def test_another_error_is_not_taken_for_want_of_memory() -> None:
@@ -108,7 +109,7 @@ def test_another_error_is_not_taken_for_want_of_memory() -> None:
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
     with pytest.raises(RuntimeError, match="shapes"):
-        problem.trainable.step([[0, 1, 2, 3]], loss_of, 1)
+        problem.trainable.step([[0, 1, 2, 3]], loss_of, 1, LENGTHS)
     assert len(calls) == 1
 
 
@@ -121,19 +122,15 @@ def test_a_rank_of_a_group_does_not_retry_alone() -> None:
         raise torch.OutOfMemoryError("out of memory")
 
     with pytest.raises(torch.OutOfMemoryError):
-        problem.trainable.step([[0, 1, 2, 3]], loss_of, 1)
+        problem.trainable.step([[0, 1, 2, 3]], loss_of, 1, LENGTHS)
     assert len(calls) == 1
-
-
-def test_halving_keeps_every_row() -> None:
-    assert _halve([[1, 2, 3], [4], [5, 6]]) == [[1, 2], [3], [4], [5], [6]]
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_non_finite_gradient_skips_the_update(bad) -> None:
     problem, undisturbed = Problem(), Problem()
-    problem.trainable.step([list(range(ROWS))], problem.loss_of, 1)
-    undisturbed.trainable.step([list(range(ROWS))], undisturbed.loss_of, 1)
+    problem.trainable.step([list(range(ROWS))], problem.loss_of, 1, LENGTHS)
+    undisturbed.trainable.step([list(range(ROWS))], undisturbed.loss_of, 1, LENGTHS)
     before = problem.parameters()
     state = copy.deepcopy(problem.trainable.optimizer.state_dict()["state"])
 
@@ -141,15 +138,15 @@ def test_a_non_finite_gradient_skips_the_update(bad) -> None:
         loss, figures = problem.loss_of(rows)
         return loss * bad, figures
 
-    figures = problem.trainable.step([[0, 1], [2, 3]], loss_of, 2)
+    figures = problem.trainable.step([[0, 1], [2, 3]], loss_of, 2, LENGTHS)
     assert not math.isfinite(figures["grad_norm"])
     assert_equal(problem.parameters(), before, 0)
     after = problem.trainable.optimizer.state_dict()["state"]
     for name, values in state.items():
         assert all(torch.equal(v, after[name][k]) for k, v in values.items())
     # Nothing of it is left in the next update.
-    problem.trainable.step([list(range(ROWS))], problem.loss_of, 3)
-    undisturbed.trainable.step([list(range(ROWS))], undisturbed.loss_of, 3)
+    problem.trainable.step([list(range(ROWS))], problem.loss_of, 3, LENGTHS)
+    undisturbed.trainable.step([list(range(ROWS))], undisturbed.loss_of, 3, LENGTHS)
     assert_equal(problem.parameters(), undisturbed.parameters(), 0)
 
 
@@ -180,7 +177,7 @@ def test_the_step_uses_the_rate_of_the_training_step() -> None:
     problem = Problem(optim=OptimConfig(lr=0.4, lr_warmup_steps=4))
     for step, rate in ((1, 0.1), (3, 0.3), (9, 0.4)):
         before = problem.parameters()
-        figures = problem.trainable.step([list(range(ROWS))], problem.loss_of, step)
+        figures = problem.trainable.step([list(range(ROWS))], problem.loss_of, step, LENGTHS)
         assert figures["lr"] == pytest.approx(rate)
         if step == 1:  # AdamW's first update is rate · sign(gradient)
             moves = [(a - b).abs() for a, b in zip(problem.parameters(), before, strict=True)]

@@ -20,8 +20,8 @@ def update_notices(role: str, figures: Mapping[str, float]) -> list[str]:
     notices = []
     if figures["oom"]:
         notices.append(
-            f"memory ran out in the {role}'s update; it was repeated with micro-batches of half "
-            f"the size ({figures['oom']:g} times halved)"
+            f"memory ran out in the {role}'s update; it was repeated with half the tokens in a "
+            f"micro-batch ({figures['oom']:g} times halved)"
         )
     if not math.isfinite(figures["grad_norm"]):
         notices.append(f"the {role}'s gradient is not finite; the update is skipped")

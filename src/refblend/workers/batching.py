@@ -10,6 +10,7 @@ are cut into parts only where they exceed the budget of a micro-batch or a rank'
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 
 def pack_by_tokens(
@@ -161,6 +162,26 @@ def pack_parts(
             groups.append(list(part.rows))
             tokens = part.tokens
     return groups
+
+
+def halve_micro_batches(
+    micro_batches: Sequence[list[int]], lengths: Sequence[int]
+) -> list[list[int]]:
+    """Each micro-batch cut where its larger part has the fewest tokens; order is kept.
+
+    A micro-batch of one row stays as it is, an empty one vanishes.
+
+    Args:
+        micro_batches: row numbers.
+        lengths: tokens of every row of the batch.
+    """
+    halves: list[list[int]] = []
+    for rows in micro_batches:
+        ends = list(accumulate(lengths[row] for row in rows))
+        cuts = range(1, len(rows))
+        cut = min(cuts, key=lambda c: max(ends[c - 1], ends[-1] - ends[c - 1]), default=len(rows))
+        halves += [half for half in (rows[:cut], rows[cut:]) if half]
+    return halves
 
 
 def split_mini_batches(num_rows: int, mini_batch_rows: int | None) -> list[list[int]]:

@@ -10,6 +10,7 @@ from torch import Tensor
 from refblend.config.actor_rollout_ref import OptimConfig, TrainWorkerConfig
 from refblend.faults import is_out_of_memory
 from refblend.workers import distributed
+from refblend.workers.batching import halve_micro_batches
 from refblend.workers.networks import LmNetwork, trainable_parameters
 
 OPTIMIZER_FILE = "optimizer.pt"
@@ -50,6 +51,7 @@ class Trainable:
         micro_batches: Sequence[list[int]],
         loss_of: Callable[[list[int]], tuple[Tensor, dict[str, float]]],
         training_step: int,
+        lengths: Sequence[int],
     ) -> dict[str, float]:
         """Accumulate the gradients of all micro-batches and update once.
 
@@ -59,16 +61,17 @@ class Trainable:
             loss_of: rows → this micro-batch's additive share of the mini-batch's loss, and
                 additive figures. The shares of all ranks sum to the loss.
             training_step: for the learning rate.
+            lengths: tokens of every row of the batch, by which micro-batches are halved.
 
         Returns:
             The figures summed over micro-batches and ranks, with ``grad_norm``, ``lr`` and
-            ``oom`` (how often memory ran out and the micro-batches were halved). A non-finite
+            ``oom`` (how often memory ran out and the token budget was halved). A non-finite
             gradient norm skips the update and is reported as it is.
         """
         totals, ooms = self._accumulate(micro_batches, loss_of), 0
         while totals is None:
             ooms += 1
-            micro_batches = _halve(micro_batches)
+            micro_batches = halve_micro_batches(micro_batches, lengths)
             totals = self._accumulate(micro_batches, loss_of)
         totals = distributed.sum_over_ranks(totals)
         norm = distributed.clip_gradients(self.network, self.config.grad_clip)
@@ -117,16 +120,6 @@ class Trainable:
         path = directory / OPTIMIZER_FILE
         if path.exists():
             distributed.load_optimizer(self.network, self.optimizer, path)
-
-
-def _halve(micro_batches: Sequence[list[int]]) -> list[list[int]]:
-    """Each micro-batch as two of half its rows."""
-    halves = [
-        half
-        for rows in micro_batches
-        for half in (rows[: (len(rows) + 1) // 2], rows[(len(rows) + 1) // 2 :])
-    ]
-    return [rows for rows in halves if rows]
 
 
 def mean_over_steps(steps: Sequence[dict[str, float]]) -> dict[str, float]:

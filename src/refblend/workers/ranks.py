@@ -143,6 +143,7 @@ class TrainableRank(Rank, ABC, Generic[Targets]):
                         sequences, targets, rows, mini
                     ),
                     training_step,
+                    sequences.lengths,
                 )
                 for mini in mini_batches
             ]
