@@ -58,7 +58,8 @@ def train(
     # The configuration is checked before torch, Ray and vLLM are imported.
     settings = load_config(config, overrides or [])
     numbers = parse_seeds(seeds) if seeds is not None else None
-    from refblend.trainer import launch
+    with runtime.importing():
+        from refblend.trainer import launch
 
     if numbers is None:
         _show(settings.trainer.default_local_dir, launch.train(settings))

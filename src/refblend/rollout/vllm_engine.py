@@ -72,7 +72,8 @@ class VllmEngine:
             directory, options.max_model_len
         )
         self._stop_ids = sorted(stop_token_ids(directory))
-        from vllm import LLM
+        with runtime.importing():
+            from vllm import LLM
 
         self._prompt_tokens = 0
         self._cached_tokens = 0

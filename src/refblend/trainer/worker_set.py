@@ -88,7 +88,7 @@ class WorkerSet:
             replacement: Replacement | None = None,
             timeout_s: float = timeout,
         ) -> WorkerGroup:
-            worker = f"refblend.workers.fsdp_workers:{name}"
+            worker = f"refblend.workers.{name}"
             return WorkerGroup(role, worker, pools, threads, timeout_s, arguments, replacement)
 
         def restore_weights() -> None:
@@ -103,7 +103,7 @@ class WorkerSet:
         # Engines start slowest, so they are launched first.
         rollout_group = group(
             "rollout",
-            "RolloutWorker",
+            "engine_workers:RolloutWorker",
             models.rollout.num_threads,
             lambda: [(shared,)],
             with_weights,
@@ -112,20 +112,22 @@ class WorkerSet:
         if config.use_judge:
             judge_group = group(
                 "judge",
-                "JudgeWorker",
+                "engine_workers:JudgeWorker",
                 scoring.num_threads,
                 lambda: [(shared,)],
                 replace(anew, repeats_late=scoring.timeout_s is None),
                 scoring.timeout_s or timeout,
             )
         threads = models.actor.fsdp_config.num_threads
-        actor_group = group("actor", "ActorWorker", threads, ranks("actor"))
+        actor_group = group("actor", "fsdp_workers:ActorWorker", threads, ranks("actor"))
         if config.use_critic:
             threads = critic.fsdp_config.num_threads
-            critic_group = group("critic", "CriticWorker", threads, ranks("critic"))
+            critic_group = group("critic", "fsdp_workers:CriticWorker", threads, ranks("critic"))
         if config.use_reference:
             threads = models.ref.fsdp_config.num_threads
-            reference_group = group("ref", "ReferenceWorker", threads, ranks("ref"), anew)
+            reference_group = group(
+                "ref", "fsdp_workers:ReferenceWorker", threads, ranks("ref"), anew
+            )
         workers = cls(
             config,
             pools,

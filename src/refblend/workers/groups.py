@@ -146,7 +146,9 @@ class WorkerProcess:
         """Make the worker; the first call."""
         os.environ.update(runtime.process_environment(num_threads))
         module, name = worker.split(":")
-        self._worker = getattr(importlib.import_module(module), name)(*arguments)
+        with runtime.importing():
+            made = getattr(importlib.import_module(module), name)
+        self._worker = made(*arguments)
 
     def call(self, method: str, *arguments: Any) -> Any:
         """Call a method of the worker."""

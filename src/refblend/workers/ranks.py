@@ -27,12 +27,6 @@ from refblend.workers.types import MiniBatch, Sequences, TokenTensors
 Targets = TypeVar("Targets", bound=TokenTensors)
 
 
-def prepare_process(num_threads: int) -> None:
-    """Give this process its share of the CPU."""
-    runtime.configure_process(num_threads)
-    torch.set_num_threads(num_threads)
-
-
 class Rank:
     """A process that answers for its rows of a batch.
 
@@ -46,7 +40,7 @@ class Rank:
     network: LmNetwork
 
     def __init__(self, fsdp: FsdpConfig, rank: int, address: str, timeout_s: float) -> None:
-        prepare_process(fsdp.num_threads)
+        runtime.prepare_process(fsdp.num_threads)
         distributed.init_process_group(rank, fsdp, address, timeout_s)
         self.fsdp = fsdp
         self.device = distributed.pick_device(fsdp)
