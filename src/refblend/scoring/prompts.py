@@ -143,6 +143,8 @@ class PromptEncoder:
         # A space between data keeps markers apart; a tokenizer without one joins by spaces anyway.
         self.seam = tuple(self.tokenizer(" ", add_special_tokens=False, verbose=False)["input_ids"])
         self._frames = {few_shot: self._encode_frame(few_shot) for few_shot in (True, False)}
+        # The responses to a question follow one another.
+        self._encode_question = lru_cache(maxsize=8)(self.encode_data)
 
     def frame(self, few_shot: bool) -> Frame:
         """Trusted ids of the full (``few_shot``) or the compact form."""
@@ -165,7 +167,7 @@ class PromptEncoder:
             frame.prefix,
             self.encode_data(response),
             frame.between,
-            self.encode_data(question),
+            self._encode_question(question),
             frame.suffix,
         )
 

@@ -12,7 +12,6 @@ from refblend.scoring.clipping import (
     ScoringLimits,
     check_frame,
     clip_parts,
-    position_ids,
 )
 from refblend.scoring.parsing import ScoreMode, TopLogprobs, parse_score
 from refblend.scoring.prompts import PromptEncoder, encoder_for
@@ -112,11 +111,10 @@ def plan_encoded(
     if overlength and hard_clip:
         prompt, overlength = clip_parts(prompt, allowed, encoder.seam), False
     ids = prompt.ids
-    mask = [1] * len(ids)
     return ScoringRequest(
         token_ids=ids,
-        attention_mask=mask,
-        position_ids=position_ids(mask),
+        attention_mask=[1] * len(ids),
+        position_ids=list(range(len(ids))),
         template=template,
         clipped=len(ids) < unclipped,
         overlength=overlength,
