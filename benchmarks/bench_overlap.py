@@ -22,7 +22,7 @@ WAYS = {"serial": "false", "overlapped": "true"}
 OTHER_STAGES = ("gen", "adv", "update_actor", "update_weights")
 
 
-def phase(folder: Path, pool: str, way: str) -> dict[str, float]:
+def phase(folder: Path, name: str, pool: str, way: str) -> dict[str, float]:
     """Wall seconds of the scoring phase and of the judge in it, medians over a run's steps."""
     scoring = "algorithm.ref_quality_score.scoring"
     settings = [
@@ -30,10 +30,9 @@ def phase(folder: Path, pool: str, way: str) -> dict[str, float]:
         "algorithm.use_kl_in_reward=true",  # so that the reference policy has a pass as well
         f"{scoring}.resource_pool={POOLS[pool]}",
         f"{scoring}.overlap={WAYS[way]}",
-        f"trainer.default_local_dir={folder}/{pool}_{way}",
-        "trainer.resume_mode=disable",
+        f"trainer.default_local_dir={folder}/{name}",
     ]
-    _, lines = run_training(folder, settings, name=f"{pool}_{way}")
+    _, lines = run_training(folder, settings, name=name)
     step = [
         line["timing_s/step"] - sum(line[f"timing_s/{stage}"] for stage in OTHER_STAGES)
         for line in lines
@@ -53,8 +52,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         common.prepare_inputs(folder)
-        for _ in range(ROUNDS):
-            rounds.append({f"{pool}, {way}": phase(folder, pool, way) for pool, way in cases})
+        for number in range(ROUNDS):
+            rounds.append(
+                {
+                    f"{pool}, {way}": phase(folder, f"{pool}_{way}_{number}", pool, way)
+                    for pool, way in cases
+                }
+            )
     first = "shared, serial"
     ratios = {
         case: statistics.median(r[case]["phase"] / r[first]["phase"] for r in rounds)
