@@ -13,7 +13,7 @@ from typing import Any
 
 import common
 import numpy as np
-from bench_step import CONFIGS, log_probs, optimise
+from bench_step import log_probs, optimise
 
 from refblend.config import RefblendConfig, load_config
 from refblend.workers.networks import PolicyNetwork, load_policy
@@ -38,7 +38,7 @@ def config_of(group: int) -> RefblendConfig:
         "algorithm.ref_quality_score.scoring.model_path=a",
         f"actor_rollout_ref.rollout.n={group}",
     ]
-    return load_config([common.ROOT / p for p in CONFIGS], needed)
+    return load_config([common.ROOT / p for p in common.CONFIGS], needed)
 
 
 def tokens_of(sequences: Sequences) -> int:

@@ -1,0 +1,94 @@
+"""Training in bfloat16 against float32: time, and how far the numbers go apart.
+
+`python benchmarks/bench_precision.py` times the log-prob pass and the update of a batch of scale cpu
+with the workers' own code, both precisions in turn in one process, for the embedded shape and for
+wider ones. Weights stay float32 in both; bfloat16 is what the matrix products are computed in
+(``actor.fsdp_config.param_dtype``).
+"""
+
+import tempfile
+from pathlib import Path
+
+import common
+import torch
+
+from refblend.config import load_config
+from refblend.workers import batching
+from refblend.workers.fsdp_workers import ActorWorker
+from refblend.workers.types import MiniBatch, PolicyTargets, response_mask
+
+SHAPES: dict[str, dict[str, int]] = {
+    "embedded": {},
+    "width 256": {"hidden_size": 256, "mlp_size": 768},
+    "width 512": {"hidden_size": 512, "mlp_size": 1536},
+}
+"""By name what is changed in the embedded recipe."""
+PRECISIONS = ("float32", "bfloat16")
+REPEATS = 5
+
+
+def main() -> None:
+    tokenizer = common.embedded_tokenizer()
+    sequences = common.make_sequences(len(tokenizer))
+    mask = response_mask(sequences.response_lengths)
+    targets = PolicyTargets(mask, torch.zeros_like(mask), torch.randn_like(mask))
+    found, rows = {}, []
+    for shape, change in SHAPES.items():
+        with tempfile.TemporaryDirectory() as folder:
+            common.make_model(Path(folder) / "model", tokenizer, **change)
+            workers = {
+                dtype: ActorWorker(
+                    load_config(
+                        common.CONFIGS,
+                        [
+                            f"actor_rollout_ref.model.path={folder}/model",
+                            f"actor_rollout_ref.actor.fsdp_config.param_dtype={dtype}",
+                            "actor_rollout_ref.actor.optim.lr=0",
+                            "algorithm.ref_quality_score.enable=false",
+                        ],
+                    ),
+                    total_steps=1,
+                )
+                for dtype in PRECISIONS
+            }
+        budget = workers["float32"].config.ppo_max_token_len_per_gpu
+        plan = batching.plan_micro_batches(
+            sequences.lengths, range(len(sequences)), 1, budget, prompts=sequences.prompt_ids
+        )[0]
+        mini = [MiniBatch(plan, float(mask.sum()), len(sequences))]
+        forward = {d: lambda w=w: w.compute_log_prob(sequences, plan) for d, w in workers.items()}
+        update = {d: lambda w=w: w.update(sequences, targets, mini, 1) for d, w in workers.items()}
+        norms = {d: work()["grad_norm"] for d, work in update.items()}
+        (_, exact), (_, rough) = (forward[d]() for d in PRECISIONS)
+        gap = (exact[0] - rough[0]).abs().max().item()
+        times = {
+            "forward": common.alternate(forward, REPEATS),
+            "update": common.alternate(update, REPEATS),
+        }
+        faster = {stage: common.ratio(of["float32"], of["bfloat16"]) for stage, of in times.items()}
+        found[shape] = {
+            "parameters": sum(p.numel() for p in workers["float32"].network.parameters()),
+            "times_faster": faster,
+            "seconds": times,
+            "largest_gap_of_a_log_prob": gap,
+            "grad_norm": norms,
+        }
+        rows.append(
+            [shape, faster["forward"], faster["update"], gap, norms["bfloat16"] / norms["float32"]]
+        )
+    common.show(
+        "bfloat16 against float32",
+        ["model", "log-prob pass", "update", "largest gap of a log-prob", "gradient norms"],
+        rows,
+    )
+    common.record(
+        "precision",
+        "update in bfloat16, times faster than in float32 (embedded shape)",
+        found["embedded"]["times_faster"]["update"],
+        1.0,
+        found,
+    )
+
+
+if __name__ == "__main__":
+    main()
