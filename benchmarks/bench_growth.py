@@ -38,7 +38,7 @@ def config_of(group: int) -> RefblendConfig:
         "algorithm.ref_quality_score.scoring.model_path=a",
         f"actor_rollout_ref.rollout.n={group}",
     ]
-    return load_config([common.ROOT / p for p in common.CONFIGS], needed)
+    return load_config(common.CONFIGS, needed)
 
 
 def tokens_of(sequences: Sequences) -> int:

@@ -1,13 +1,14 @@
 """Training in bfloat16 against float32: time, and how far the numbers go apart.
 
-`python benchmarks/bench_precision.py` times the log-prob pass and the update of a batch of scale cpu
-with the workers' own code, both precisions in turn in one process, for the embedded shape and for
-wider ones. Weights stay float32 in both; bfloat16 is what the matrix products are computed in
+`python benchmarks/bench_precision.py` times the log-prob pass and the update of a batch of scale
+cpu with the workers' own code, both precisions in turn in one process, for the embedded shape and
+for wider ones. Weights stay float32 in both; bfloat16 is what the matrix products are computed in
 (``actor.fsdp_config.param_dtype``).
 """
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import common
 import torch
@@ -15,7 +16,7 @@ import torch
 from refblend.config import load_config
 from refblend.workers import batching
 from refblend.workers.fsdp_workers import ActorWorker
-from refblend.workers.types import MiniBatch, PolicyTargets, response_mask
+from refblend.workers.types import MiniBatch, PolicyTargets, Sequences, response_mask
 
 SHAPES: dict[str, dict[str, int]] = {
     "embedded": {},
@@ -27,59 +28,67 @@ PRECISIONS = ("float32", "bfloat16")
 REPEATS = 5
 
 
+def load_worker(model: Path, dtype: str) -> ActorWorker:
+    """The actor of scale cpu in a precision; its weights stay as they are."""
+    settings = [
+        f"actor_rollout_ref.model.path={model}",
+        f"actor_rollout_ref.actor.fsdp_config.param_dtype={dtype}",
+        "actor_rollout_ref.actor.optim.lr=0",
+        "algorithm.ref_quality_score.enable=false",
+    ]
+    return ActorWorker(load_config(common.CONFIGS, settings), total_steps=1)
+
+
+def compare(model: Path, sequences: Sequences) -> dict[str, Any]:
+    """Times and numbers of a model in both precisions."""
+    workers = {dtype: load_worker(model, dtype) for dtype in PRECISIONS}
+    mask = response_mask(sequences.response_lengths)
+    targets = PolicyTargets(mask, torch.zeros_like(mask), torch.randn_like(mask))
+    budget = workers["float32"].config.ppo_max_token_len_per_gpu
+    plan = batching.plan_micro_batches(
+        sequences.lengths, range(len(sequences)), 1, budget, prompts=sequences.prompt_ids
+    )[0]
+    mini = [MiniBatch(plan, float(mask.sum()), len(sequences))]
+    forward = {d: lambda w=w: w.compute_log_prob(sequences, plan) for d, w in workers.items()}
+    update = {d: lambda w=w: w.update(sequences, targets, mini, 1) for d, w in workers.items()}
+    norms = {dtype: work()["grad_norm"] for dtype, work in update.items()}
+    (_, exact), (_, rough) = (forward[dtype]() for dtype in PRECISIONS)
+    times = {
+        "forward": common.alternate(forward, REPEATS),
+        "update": common.alternate(update, REPEATS),
+    }
+    return {
+        "parameters": sum(p.numel() for p in workers["float32"].network.parameters()),
+        "times_faster": {
+            stage: common.ratio(of["float32"], of["bfloat16"]) for stage, of in times.items()
+        },
+        "largest_gap_of_a_log_prob": (exact[0] - rough[0]).abs().max().item(),
+        "ratio_of_gradient_norms": norms["bfloat16"] / norms["float32"],
+        "seconds": times,
+    }
+
+
 def main() -> None:
     tokenizer = common.embedded_tokenizer()
     sequences = common.make_sequences(len(tokenizer))
-    mask = response_mask(sequences.response_lengths)
-    targets = PolicyTargets(mask, torch.zeros_like(mask), torch.randn_like(mask))
-    found, rows = {}, []
+    found = {}
     for shape, change in SHAPES.items():
         with tempfile.TemporaryDirectory() as folder:
-            common.make_model(Path(folder) / "model", tokenizer, **change)
-            workers = {
-                dtype: ActorWorker(
-                    load_config(
-                        common.CONFIGS,
-                        [
-                            f"actor_rollout_ref.model.path={folder}/model",
-                            f"actor_rollout_ref.actor.fsdp_config.param_dtype={dtype}",
-                            "actor_rollout_ref.actor.optim.lr=0",
-                            "algorithm.ref_quality_score.enable=false",
-                        ],
-                    ),
-                    total_steps=1,
-                )
-                for dtype in PRECISIONS
-            }
-        budget = workers["float32"].config.ppo_max_token_len_per_gpu
-        plan = batching.plan_micro_batches(
-            sequences.lengths, range(len(sequences)), 1, budget, prompts=sequences.prompt_ids
-        )[0]
-        mini = [MiniBatch(plan, float(mask.sum()), len(sequences))]
-        forward = {d: lambda w=w: w.compute_log_prob(sequences, plan) for d, w in workers.items()}
-        update = {d: lambda w=w: w.update(sequences, targets, mini, 1) for d, w in workers.items()}
-        norms = {d: work()["grad_norm"] for d, work in update.items()}
-        (_, exact), (_, rough) = (forward[d]() for d in PRECISIONS)
-        gap = (exact[0] - rough[0]).abs().max().item()
-        times = {
-            "forward": common.alternate(forward, REPEATS),
-            "update": common.alternate(update, REPEATS),
-        }
-        faster = {stage: common.ratio(of["float32"], of["bfloat16"]) for stage, of in times.items()}
-        found[shape] = {
-            "parameters": sum(p.numel() for p in workers["float32"].network.parameters()),
-            "times_faster": faster,
-            "seconds": times,
-            "largest_gap_of_a_log_prob": gap,
-            "grad_norm": norms,
-        }
-        rows.append(
-            [shape, faster["forward"], faster["update"], gap, norms["bfloat16"] / norms["float32"]]
-        )
+            model = common.make_model(Path(folder) / "model", tokenizer, **change)
+            found[shape] = compare(model, sequences)
     common.show(
-        "bfloat16 against float32",
+        "bfloat16, times faster than float32",
         ["model", "log-prob pass", "update", "largest gap of a log-prob", "gradient norms"],
-        rows,
+        [
+            [
+                shape,
+                of["times_faster"]["forward"],
+                of["times_faster"]["update"],
+                of["largest_gap_of_a_log_prob"],
+                of["ratio_of_gradient_norms"],
+            ]
+            for shape, of in found.items()
+        ],
     )
     common.record(
         "precision",
