@@ -138,19 +138,13 @@ def measure(models: dict[int, Model], vocab: int, axis: str) -> dict[str, Any]:
         parameters.append(model.parameters)
     spent = {case: min(times) for case, times in common.alternate(cases, REPEATS).items()}
     times = {stage: [spent[f"{stage} {value}"] for value in AXES[axis]] for stage in STAGES}
-    return {
-        "values": AXES[axis],
+    sizes: dict[str, Sequence[float]] = {
+        "axis": AXES[axis],
         "tokens": tokens,
         "parameters": parameters,
-        "cpu_seconds": times,
-        "exponents": {
-            stage: exponent(
-                {"parameters": parameters, "tokens": tokens, "axis": AXES[axis]}[unit(axis, stage)],
-                of,
-            )
-            for stage, of in times.items()
-        },
     }
+    exponents = {stage: exponent(sizes[unit(axis, stage)], of) for stage, of in times.items()}
+    return {"sizes": sizes, "cpu_seconds": times, "exponents": exponents}
 
 
 def unit(axis: str, stage: str) -> str:
