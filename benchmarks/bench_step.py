@@ -3,9 +3,11 @@
 `python benchmarks/bench_step.py` runs `refblend train` at scale cpu with random models and a
 learning rate of 0, so that weights and samples can be made again, and then the bare parts in this
 process: ``vllm.LLM.generate`` of the same prompts and seeds, log-probs with entropy, forward,
-backward and AdamW on the same tokens, and ``generate`` of the same judge prompts. Both sides are
-CPU seconds (all processes of the run, Ray's included); the parts of the networks are measured in
-the shared layout, so that the layout's gain does not hide overhead, and in the plain one.
+backward and AdamW on the same tokens, and ``generate`` of the same judge prompts. The engines are
+asked for what the run needs of them, the log-probs of the sampled tokens and the judge's
+alternatives; what the tokens alone cost is measured too. Both sides are CPU seconds (all processes
+of the run, Ray's included); the parts of the networks are measured in the shared layout, so that
+the layout's gain does not hide overhead, and in the plain one.
 """
 
 import json
@@ -27,7 +29,7 @@ from refblend.config import RefblendConfig, load_config
 from refblend.rollout.base import EngineOptions
 from refblend.rollout.vllm_engine import VllmEngine
 from refblend.scoring.clipping import ScoringLimits
-from refblend.scoring.judge import Judge, JudgeOptions
+from refblend.scoring.judge import TOP_LOGPROBS, Judge, JudgeOptions
 from refblend.scoring.templates import load_templates
 from refblend.seeding import derive_seed
 from refblend.trainer.datasets import load_run_data
@@ -144,7 +146,13 @@ def measure_parts(folder: Path, config: RefblendConfig) -> dict[str, list[float]
     """CPU seconds of every bare part on the inputs of the run's last step."""
     from vllm import SamplingParams
     from vllm.inputs import TokensPrompt
+    from vllm.sampling_params import RequestOutputKind
 
+    bare_output: dict[str, Any] = {
+        "flat_logprobs": True,
+        "detokenize": False,
+        "output_kind": RequestOutputKind.FINAL_ONLY,
+    }
     scoring = config.algorithm.ref_quality_score.scoring
     data = load_run_data(config)
     text = (folder / "run" / "rollouts" / f"{STEPS}.jsonl").read_text()
@@ -162,27 +170,42 @@ def measure_parts(folder: Path, config: RefblendConfig) -> dict[str, list[float]
         for x in lines
     ]
     seed = config.trainer.seed
-    sampling = [
-        SamplingParams(
-            temperature=1.0,
-            max_tokens=config.data.max_response_length,
-            seed=derive_seed(seed, "rollout", STEPS, x["uid"], x["sample"]),
-            stop_token_ids=actor._stop_ids,
+
+    def sampling(log_probs: bool) -> list[SamplingParams]:
+        return [
+            SamplingParams(
+                temperature=1.0,
+                max_tokens=config.data.max_response_length,
+                seed=derive_seed(seed, "rollout", STEPS, x["uid"], x["sample"]),
+                stop_token_ids=actor._stop_ids,
+                logprobs=0 if log_probs else None,
+                **bare_output,
+            )
+            for x in lines
+        ]
+
+    def greedy(log_probs: bool) -> SamplingParams:
+        return SamplingParams(
+            temperature=0.0,
+            max_tokens=common.JUDGE_TOKENS,
+            logprobs=TOP_LOGPROBS if log_probs else None,
+            **bare_output,
         )
-        for x in lines
-    ]
-    greedy = SamplingParams(temperature=0.0, max_tokens=common.JUDGE_TOKENS)
+
     inputs = [TokensPrompt(prompt_token_ids=list(p)) for p in prompts]
 
     def forget() -> None:
         # A step's weights and responses are new: the judge knows its shared prefix, no more.
         actor.reset_prefix_cache()
         judge.reset_prefix_cache()
-        judge._llm.generate(judged[:1], greedy, use_tqdm=False)
+        judge._llm.generate(judged[:1], greedy(False), use_tqdm=False)
 
-    def generate() -> list[list[int]]:
-        outputs = actor._llm.generate(inputs, sampling, use_tqdm=False)
+    def generate(log_probs: bool = True) -> list[list[int]]:
+        outputs = actor._llm.generate(inputs, sampling(log_probs), use_tqdm=False)
         return [list(o.outputs[0].token_ids) for o in outputs]
+
+    def score(log_probs: bool = True) -> None:
+        judge._llm.generate(judged, greedy(log_probs), use_tqdm=False)
 
     sequences = Sequences(prompts, generate())
     if sequences.response_lengths != [line["length"] for line in lines]:
@@ -192,9 +215,11 @@ def measure_parts(folder: Path, config: RefblendConfig) -> dict[str, list[float]
     times = common.alternate(
         {
             "generate": generate,
-            "judge": lambda: judge._llm.generate(judged, greedy, use_tqdm=False),
+            "judge": score,
             "log_probs": lambda: log_probs(shared, sequences, config),
             "update": lambda: optimise(shared, sequences, config),
+            "generate_tokens_only": lambda: generate(False),
+            "judge_tokens_only": lambda: score(False),
             "log_probs_plain": lambda: log_probs(plain, sequences, config),
             "update_plain": lambda: optimise(plain, sequences, config),
         },
@@ -217,6 +242,9 @@ def main() -> None:
     medians = {k: statistics.median(v) for k, v in parts.items()}
     bare = sum(medians[k] for k in ("generate", "judge", "log_probs", "update"))
     plain = sum(medians[k] for k in ("generate", "judge", "log_probs_plain", "update_plain"))
+    tokens_only = sum(
+        medians[k] for k in ("generate_tokens_only", "judge_tokens_only", "log_probs", "update")
+    )
     step = statistics.median(sum(spent.values()) for spent in steps)
     rows = [[name, value / bare] for name, value in medians.items() if name != "tokens"]
     rows += [["sum of the bare parts", 1.0], ["sum, plain layout", plain / bare]]
@@ -224,7 +252,7 @@ def main() -> None:
         spent = statistics.median(s.get(process, 0.0) for s in steps)
         if spent > 0.005 * bare:
             rows += [[f"of the step: {process}", spent / bare]]
-    rows += [["training step", step / bare]]
+    rows += [["training step", step / bare], ["… to engines without log-probs", step / tokens_only]]
     common.show("CPU time as a ratio to the sum of the bare parts", ["what", "ratio"], rows)
     timings = {
         key: statistics.median(line[key] for line in lines)
@@ -240,6 +268,7 @@ def main() -> None:
             "step_cpu_seconds": steps,
             "parts_cpu_seconds": parts,
             "ratio_to_plain_parts": step / plain,
+            "ratio_to_engines_without_log_probs": step / tokens_only,
             "step_wall_seconds": timings,
         },
     )
