@@ -102,7 +102,9 @@ def stop(signum, frame):
 for name in ("SIGTERM", "SIGINT", "SIGHUP"):
     signal.signal(getattr(signal, name), stop)
 print(os.getpid(), flush=True)
-time.sleep(600)
+# Python acts on signals between two calls: one just before a long sleep would wait for its end.
+while True:
+    time.sleep(0.05)
 """
 
 
