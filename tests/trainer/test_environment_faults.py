@@ -21,7 +21,7 @@ pytestmark = pytest.mark.engine
 LAST = 4
 SABOTAGE = Path(__file__).parent / "sabotage_workers"
 WORKERS = "refblend.workers.fsdp_workers"
-ENGINES = "refblend.workers.engine_workers"
+ENGINE_WORKERS = "refblend.workers.engine_workers"
 TRAINER = "refblend.trainer.ray_trainer"
 TRACKING = "refblend.trainer.tracking"
 JUDGE = "refblend.scoring.judge"
@@ -241,7 +241,7 @@ def test_a_clock_that_jumps(make_run, undisturbed, jump: str, seconds: float, re
 # --- memory ----------------------------------------------------------------------------------
 
 ENGINES = {
-    "rollout engine": (f"{ENGINES}:RolloutWorker.generate", "rollout"),
+    "rollout engine": (f"{ENGINE_WORKERS}:RolloutWorker.generate", "rollout"),
     "judge's engine": (f"{JUDGE}:Judge._generate", "judge"),
 }
 
@@ -274,7 +274,9 @@ def test_an_engine_without_enough_memory(make_run, engine: str, record) -> None:
 @pytest.mark.slow
 def test_an_engine_without_memory_at_its_start(make_run, record) -> None:
     run = make_run("trainer.max_restarts=0")
-    ended = run.train(**sabotage(run, f"{ENGINES}:JudgeWorker.__init__", "out_of_memory", "1+"))
+    ended = run.train(
+        **sabotage(run, f"{ENGINE_WORKERS}:JudgeWorker.__init__", "out_of_memory", "1+")
+    )
     assert_stopped(run, ended, "the judge worker ran out of memory", "kv_cache_memory_mb")
     record("judge's engine", "out of memory", "start", "stopped with our error", ended.status)
 
@@ -408,7 +410,7 @@ def test_a_reward_that_is_not_finite(make_light, record) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "target", [f"{WORKERS}:ActorWorker.update", f"{ENGINES}:RolloutWorker.load_weights"]
+    "target", [f"{WORKERS}:ActorWorker.update", f"{ENGINE_WORKERS}:RolloutWorker.load_weights"]
 )
 def test_a_defect_in_a_worker_is_shown(make_light, light, target: str, record) -> None:
     run = make_light()
