@@ -1,19 +1,17 @@
 """Plain against shared layout of micro-batches, by token budget.
 
 `python benchmarks/bench_layouts.py` times the log-prob pass and the update of a batch of scale cpu
-(32 prompts × 8 responses) with the workers' own code, the variants in turn in one process.
+(24 prompts × 8 responses) with the workers' own code, the variants in turn in one process.
 """
 
 import tempfile
 from pathlib import Path
 
 import common
-import torch
+from passes import passes_of
 
 from refblend.config import load_config
-from refblend.workers import batching
 from refblend.workers.fsdp_workers import ActorWorker
-from refblend.workers.types import MiniBatch, PolicyTargets, response_mask
 
 BUDGETS = {False: (1024, 2048, 8192), True: (1024, 2048, 4096, 8192)}
 NAMES = {False: "plain", True: "shared"}
@@ -27,13 +25,10 @@ def main() -> None:
         tokenizer = common.embedded_tokenizer()
         common.make_model(Path(folder) / "model", tokenizer)
         sequences = common.make_sequences(len(tokenizer))
-        mask = response_mask(sequences.response_lengths)
-        targets = PolicyTargets(mask, torch.zeros_like(mask), torch.randn_like(mask))
-        tokens, count = float(mask.sum()), len(sequences)
         forward, update, computed = {}, {}, {}
         for shared, budgets in BUDGETS.items():
             config = load_config(
-                [common.ROOT / "params/ppo.yaml", common.ROOT / "params/scale/cpu.yaml"],
+                common.CONFIGS,
                 [
                     f"actor_rollout_ref.model.path={folder}/model",
                     f"actor_rollout_ref.model.use_shared_prefix={str(shared).lower()}",
@@ -42,21 +37,15 @@ def main() -> None:
             )
             worker = ActorWorker(config, total_steps=1)
             for budget in budgets:
-                plan = batching.plan_micro_batches(
-                    sequences.lengths,
-                    range(count),
-                    1,
-                    budget,
-                    prompts=sequences.prompt_ids if shared else None,
-                )[0]
+                passes = passes_of(worker, sequences, budget)
                 name = f"{NAMES[shared]} {budget}"
-                mini = [MiniBatch(plan, tokens, count)]
-                forward[name] = lambda w=worker, p=plan: w.compute_log_prob(sequences, p)
-                update[name] = lambda w=worker, m=mini: w.update(sequences, targets, m, 1)
+                forward[name], update[name] = passes.log_prob, passes.update
                 computed[name] = (
-                    count
+                    len(sequences)
                     if not shared
-                    else sum(len({tuple(sequences.prompt_ids[r]) for r in rows}) for rows in plan)
+                    else sum(
+                        len({tuple(sequences.prompt_ids[r]) for r in rows}) for rows in passes.plan
+                    )
                 )
         times = {
             "forward": common.alternate(forward, REPEATS),

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import common
-import torch
+from passes import passes_of
 
 from refblend.config import load_config
-from refblend.workers import batching
 from refblend.workers.fsdp_workers import ActorWorker
-from refblend.workers.types import MiniBatch, PolicyTargets, Sequences, response_mask
+from refblend.workers.types import Sequences
 
 SHAPES: dict[str, dict[str, int]] = {
     "embedded": {},
@@ -42,20 +41,12 @@ def load_worker(model: Path, dtype: str) -> ActorWorker:
 def compare(model: Path, sequences: Sequences) -> dict[str, Any]:
     """Times and numbers of a model in both precisions."""
     workers = {dtype: load_worker(model, dtype) for dtype in PRECISIONS}
-    mask = response_mask(sequences.response_lengths)
-    targets = PolicyTargets(mask, torch.zeros_like(mask), torch.randn_like(mask))
-    budget = workers["float32"].config.ppo_max_token_len_per_gpu
-    plan = batching.plan_micro_batches(
-        sequences.lengths, range(len(sequences)), 1, budget, prompts=sequences.prompt_ids
-    )[0]
-    mini = [MiniBatch(plan, float(mask.sum()), len(sequences))]
-    forward = {d: lambda w=w: w.compute_log_prob(sequences, plan) for d, w in workers.items()}
-    update = {d: lambda w=w: w.update(sequences, targets, mini, 1) for d, w in workers.items()}
-    norms = {dtype: work()["grad_norm"] for dtype, work in update.items()}
-    (_, exact), (_, rough) = (forward[dtype]() for dtype in PRECISIONS)
+    passes = {dtype: passes_of(worker, sequences) for dtype, worker in workers.items()}
+    norms = {dtype: of.update()["grad_norm"] for dtype, of in passes.items()}
+    (_, exact), (_, rough) = (passes[dtype].log_prob() for dtype in PRECISIONS)
     times = {
-        "forward": common.alternate(forward, REPEATS),
-        "update": common.alternate(update, REPEATS),
+        "forward": common.alternate({d: of.log_prob for d, of in passes.items()}, REPEATS),
+        "update": common.alternate({d: of.update for d, of in passes.items()}, REPEATS),
     }
     return {
         "parameters": sum(p.numel() for p in workers["float32"].network.parameters()),

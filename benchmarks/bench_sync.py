@@ -2,8 +2,8 @@
 
 `python benchmarks/bench_sync.py` pushes as a run does (gathered from the actor, through Ray's
 object store, into the vLLM engine) and times, in the same process, the other parts of a step on a
-batch of 256 responses at 3M and of 16 at 100M parameters. The latter is a sixteenth of a batch, so
-its step is also counted sixteen times over: all but the push grows with the batch.
+batch of scale cpu at 3M and of 16 responses at 100M parameters. The latter is a twelfth of a batch,
+so its step is also counted twelve times over: all but the push grows with the batch.
 """
 
 import tempfile
@@ -13,12 +13,12 @@ from typing import Any
 import common
 import ray
 import torch
+from passes import passes_of
 
 from refblend.config import load_config
 from refblend.rollout.base import EngineOptions, GenerationRequest, start_engine
-from refblend.workers import batching
 from refblend.workers.fsdp_workers import ActorWorker
-from refblend.workers.types import MiniBatch, PolicyTargets, Sequences, response_mask
+from refblend.workers.types import Sequences
 
 SHAPES: dict[str, dict[str, Any]] = {
     "3M": {"hidden_size": 256, "num_layers": 4, "num_heads": 8, "num_kv_heads": 4, "mlp_size": 768},
@@ -48,16 +48,7 @@ def measure(name: str, folder: Path, tokenizer: Any) -> dict[str, Any]:
     requests = [GenerationRequest(p, NEW_TOKENS, seed=i) for i, p in enumerate(drawn.prompt_ids)]
     answers = [g.token_ids for g in engine.generate(requests)]
     sequences = Sequences(drawn.prompt_ids, answers)
-    mask = response_mask(sequences.response_lengths)
-    targets = PolicyTargets(mask, torch.zeros_like(mask), torch.randn_like(mask))
-    plan = batching.plan_micro_batches(
-        sequences.lengths,
-        range(len(sequences)),
-        1,
-        config.actor_rollout_ref.actor.ppo_max_token_len_per_gpu,
-        prompts=sequences.prompt_ids,
-    )[0]
-    mini = [MiniBatch(plan, float(mask.sum()), len(sequences))]
+    passes = passes_of(worker, sequences)
     weights = worker.full_weights()
     copies = {k: torch.empty_like(v) for k, v in weights.items()}
 
@@ -73,8 +64,8 @@ def measure(name: str, folder: Path, tokenizer: Any) -> dict[str, Any]:
             "push": push,
             "memcpy": memcpy,
             "generate": lambda: engine.generate(requests),
-            "log_prob": lambda: worker.compute_log_prob(sequences, plan),
-            "update": lambda: worker.update(sequences, targets, mini, 1),
+            "log_prob": passes.log_prob,
+            "update": passes.update,
         },
         REPEATS[name],
     )
@@ -95,6 +86,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         found = {name: measure(name, Path(folder), tokenizer) for name in SHAPES}
     ray.shutdown()
+    whole_batch = common.PROMPTS * common.GROUP
     rows = []
     for name, figures in found.items():
         times = figures["seconds"]
@@ -102,22 +94,20 @@ def main() -> None:
         figures["share_of_step"] = common.ratio(times["push"], steps)
         rest = [step - push for step, push in zip(steps, times["push"], strict=True)]
         whole = common.PROMPTS / PROMPTS[name]
-        figures["share_of_step_of_256"] = common.ratio(
+        figures["share_of_whole_step"] = common.ratio(
             times["push"],
             [push + whole * r for push, r in zip(times["push"], rest, strict=True)],
         )
         figures["memcpys"] = common.ratio(times["push"], times["memcpy"])
-        keys = ("responses", "share_of_step", "share_of_step_of_256", "memcpys")
+        keys = ("responses", "share_of_step", "share_of_whole_step", "memcpys")
         rows.append([name, *(figures[key] for key in keys)])
-    common.show(
-        "weight push",
-        ["parameters", "responses a step", "share of the step", "at 256 responses", "× memcpy"],
-        rows,
-    )
+    columns = ["parameters", "responses a step", "share of the step"]
+    columns += [f"at {whole_batch} responses", "× memcpy"]
+    common.show("weight push", columns, rows)
     common.record(
         "sync",
-        "largest share of a step of 256 responses that the weight push takes",
-        max(figures["share_of_step_of_256"] for figures in found.values()),
+        f"largest share of a step of {whole_batch} responses that the weight push takes",
+        max(figures["share_of_whole_step"] for figures in found.values()),
         0.02,
         found,
     )

@@ -1,0 +1,46 @@
+"""An actor's two passes over a batch, as the trainer makes them: log-probs and the update."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from refblend.workers import batching
+from refblend.workers.fsdp_workers import ActorWorker
+from refblend.workers.shards import Shard
+from refblend.workers.types import MiniBatch, PolicyTargets, Sequences, response_mask
+
+
+@dataclass(frozen=True)
+class Passes:
+    """The micro-batches of a batch, and the work on them."""
+
+    plan: list[list[int]]
+    log_prob: Callable[[], Shard]
+    update: Callable[[], dict[str, float]]
+
+
+def passes_of(worker: ActorWorker, sequences: Sequences, budget: int | None = None) -> Passes:
+    """All sequences in one mini-batch, with random advantages, the same at every call.
+
+    Args:
+        worker: the actor; its configuration says whether responses share their prompt.
+        sequences: the batch.
+        budget: tokens of a micro-batch; the actor's own when None.
+    """
+    plan = batching.plan_micro_batches(
+        sequences.lengths,
+        range(len(sequences)),
+        1,
+        budget or worker.config.ppo_max_token_len_per_gpu,
+        prompts=sequences.prompt_ids if worker._model.use_shared_prefix else None,
+    )[0]
+    mask = response_mask(sequences.response_lengths)
+    advantages = torch.randn(mask.shape, generator=torch.Generator().manual_seed(0))
+    targets = PolicyTargets(mask, torch.zeros_like(mask), advantages)
+    mini = [MiniBatch(plan, float(mask.sum()), len(sequences))]
+    return Passes(
+        plan,
+        lambda: worker.compute_log_prob(sequences, plan),
+        lambda: worker.update(sequences, targets, mini, 1),
+    )
