@@ -24,15 +24,40 @@ def test_results_keep_the_order_and_use_one_call(embedded, chat_tokenizer, scrip
         chat_tokenizer, lambda p: "\\box{0.9}" if "[[right]]\n" in p else "\\box{0.1}"
     )
     j = judge(engine, chat_tokenizer, embedded)
-    results = j.score(["q"] * 4, ["right", "wrong", "right", "wrong"], seeds=[1, 2, 3, 4])
-    assert [r.score for r in results] == [0.9, 0.1, 0.9, 0.1]
+    results = j.score(["q", "p"] * 2, ["right", "wrong", "wrong", "right"], seeds=[1, 2, 3, 4])
+    assert [r.score for r in results] == [0.9, 0.1, 0.1, 0.9]
     assert all(r.valid and r.path == "text" and r.latency_s > 0 for r in results)
     assert len(engine.calls) == 1
     assert [r.seed for r in engine.calls[0]] == [1, 2, 3, 4]
     assert {r.max_new_tokens for r in engine.calls[0]} == {32}
-    assert j.last_call.requests == 4
+    assert (j.last_call.samples, j.last_call.requests) == (4, 4)
     assert j.last_call.prefix_cache_hit_rate == 0.5
     assert j.last_call.metrics()["perf/ref_quality/prefix_cache_hit_rate"] == 0.5
+
+
+SAMPLES = [("q", "right"), ("q", "wrong"), ("q", "right"), ("p", "right"), ("q", "wrong")]
+
+
+@pytest.mark.parametrize(("temperature", "requests"), [(0.0, 3), (0.7, 5)])
+def test_equal_samples_are_asked_once_unless_the_judge_samples(
+    temperature, requests, embedded, chat_tokenizer, scripted
+) -> None:
+    engine = scripted(
+        chat_tokenizer, lambda p: "\\box{0.9}" if "[[right]]\n" in p else "\\box{0.1}"
+    )
+    j = judge(engine, chat_tokenizer, embedded, temperature=temperature)
+    results = j.score(*zip(*SAMPLES, strict=True), seeds=range(5))
+    assert [r.score for r in results] == [0.9, 0.1, 0.9, 0.9, 0.1]
+    assert (j.last_call.samples, j.last_call.requests) == (5, requests)
+    assert len(engine.calls[0]) == requests
+    assert j.last_call.metrics()["perf/ref_quality/asked_share"] == requests / 5
+
+
+def test_what_befalls_a_request_befalls_all_its_samples(embedded, chat_tokenizer, scripted) -> None:
+    answering = scripted(chat_tokenizer, lambda p: "\\box{0.9}")
+    j = judge(Failing(answering, [OverlengthError([1], 99)]), chat_tokenizer, embedded)
+    results = j.score(*zip(*SAMPLES, strict=True))
+    assert [r.path for r in results] == ["text", "overlength", "text", "text", "overlength"]
 
 
 def test_clipping_never_hands_over_an_overlong_request(embedded, chat_tokenizer, scripted) -> None:
@@ -47,7 +72,7 @@ def test_clipping_never_hands_over_an_overlong_request(embedded, chat_tokenizer,
 def test_without_clipping_an_overlong_sample_is_counted(embedded, chat_tokenizer, scripted) -> None:
     engine = scripted(chat_tokenizer, lambda p: "\\box{0.9}")
     j = judge(engine, chat_tokenizer, embedded, hard_clip=False, invalid_score=0.25)
-    results = j.score(["q"] * 3, ["short", LONG, "short"])
+    results = j.score(["q"] * 3, ["short", LONG, "brief"])
     assert [r.path for r in results] == ["text", "overlength", "text"]
     assert (results[1].score, results[1].valid) == (0.25, False)
     assert len(engine.calls[0]) == 2
@@ -129,7 +154,7 @@ class Garbage:
 def test_garbage_is_counted_and_never_a_silent_zero(mode, seed, embedded, chat_tokenizer) -> None:
     engine = Garbage(seed, len(chat_tokenizer))
     j = judge(engine, chat_tokenizer, embedded, score_mode=mode)
-    results = j.score(["q"] * 8, ["a"] * 8)
+    results = j.score(["q"] * 8, list("abcdefgh"))
     assert all(0.0 <= r.score <= 1.0 for r in results)
     assert all(r.score == 0.5 for r in results if not r.valid)
     metrics = summarise(results).metrics()
@@ -169,7 +194,7 @@ def test_requests_that_the_engine_refuses_are_overlength(
     embedded, chat_tokenizer, scripted
 ) -> None:
     engine = Failing(scripted(chat_tokenizer, lambda p: "\\box{0.9}"), [OverlengthError([1], 99)])
-    results = judge(engine, chat_tokenizer, embedded).score(["q"] * 3, ["a"] * 3)
+    results = judge(engine, chat_tokenizer, embedded).score(["q"] * 3, ["a", "b", "c"])
     assert [r.path for r in results] == ["text", "overlength", "text"]
 
 
@@ -177,7 +202,7 @@ def test_an_engine_that_loses_an_answer_is_an_error(embedded, chat_tokenizer, sc
     engine = scripted(chat_tokenizer, lambda p: "\\box{0.9}")
     whole = engine.generate
     engine.generate = lambda requests: whole(requests)[:-1]
-    results = judge(engine, chat_tokenizer, embedded).score(["q"] * 2, ["a"] * 2)
+    results = judge(engine, chat_tokenizer, embedded).score(["q"] * 2, ["a", "b"])
     assert [r.path for r in results] == ["error", "error"]
 
 

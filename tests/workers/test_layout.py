@@ -1,4 +1,4 @@
-"""Sharing a prompt's tokens changes neither values nor gradients.
+"""Sharing the tokens of sequences that begin alike changes neither values nor gradients.
 
 The plain layout, itself tested against single sequences in ``test_networks.py``, is the oracle.
 """
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from refblend.errors import ModelError
 from refblend.workers import layout
 from refblend.workers.fsdp_workers import ActorWorker
-from refblend.workers.layout import SHARED_ATTENTION, SharedPrefix, pad_batch
+from refblend.workers.layout import SHARED_ATTENTION, PrefixTree, pad_batch
 from refblend.workers.networks import PolicyNetwork, load_policy, load_value
 from refblend.workers.shards import merge_shards
 from refblend.workers.types import Sequences
@@ -19,12 +19,17 @@ from refblend.workers.types import Sequences
 CPU = torch.device("cpu")
 
 
-def make_sequences(groups: list[tuple[int, list[int]]], seed: int = 0) -> Sequences:
-    """Groups of (prompt tokens, tokens of each response), rows of a group side by side."""
+def make_sequences(
+    groups: list[tuple[int, list[int]]], seed: int = 0, words: int = 397
+) -> Sequences:
+    """Groups of (prompt tokens, tokens of each response), rows of a group side by side.
+
+    With few words responses begin alike, are the same, or are another prompt.
+    """
     rng = torch.Generator().manual_seed(seed)
 
     def draw(count: int) -> list[int]:
-        return torch.randint(3, 400, (count,), generator=rng).tolist()
+        return torch.randint(3, 3 + words, (count,), generator=rng).tolist()
 
     prompts, responses = [], []
     for size, answers in groups:
@@ -44,7 +49,8 @@ GROUPS = st.lists(
 @st.composite
 def cases(draw) -> tuple[Sequences, list[int]]:
     """A batch, and some of its rows in any order: groups of unequal sizes, torn apart."""
-    sequences = make_sequences(draw(GROUPS), draw(st.integers(0, 99)))
+    words = draw(st.sampled_from([1, 2, 3, 397]))
+    sequences = make_sequences(draw(GROUPS), draw(st.integers(0, 99)), words)
     order = draw(st.permutations(range(len(sequences))))
     rows = order[: draw(st.integers(1, len(order)))]
     if not any(sequences.response_lengths[r] for r in rows):
@@ -126,9 +132,31 @@ def test_bfloat16_differs_from_float32_as_little_as_the_plain_layout_does(pair) 
 
 def test_each_prompt_is_computed_once() -> None:
     sequences = make_sequences(GROUP_SIZES)
-    shared = SharedPrefix(pad_batch(sequences, [7, 0, 4, 3, 1, 6], CPU))
+    tree = PrefixTree(pad_batch(sequences, [7, 0, 4, 3, 1, 6], CPU))
     # Responses of 6, 7, 4, 9, 0 and 1 tokens, and the prompts 12, 5 and 9.
-    assert len(shared.keep) == 6 + 7 + 4 + 9 + 0 + 1 + 12 + 5 + 9
+    assert len(tree.keep) == 6 + 7 + 4 + 9 + 0 + 1 + 12 + 5 + 9
+
+
+@given(case=cases())
+@settings(max_examples=200, deadline=None)
+def test_the_tree_holds_each_beginning_once(case) -> None:
+    sequences, rows = case
+    batch = pad_batch(sequences, rows, CPU)
+    tree = PrefixTree(batch)
+    whole = [tuple(sequences.prompt_ids[r] + sequences.response_ids[r]) for r in rows]
+    found: dict[int, tuple[int, ...]] = {}
+    for row, tokens in enumerate(whole):
+        for column in range(len(tokens)):
+            node = int(tree.source[row, column])
+            assert found.setdefault(node, tokens[: column + 1]) == tokens[: column + 1]
+    beginnings = {t[: i + 1] for t in whole for i in range(len(t))}
+    assert len(found) == len(beginnings) == len(tree.keep)
+    # Attention sees every different sequence once.
+    assert tree.shape[0] == len(set(whole))
+    inputs = tree.model_inputs()
+    for node, tokens in found.items():
+        assert inputs["input_ids"][0, node] == tokens[-1]
+        assert inputs["position_ids"][0, node] == len(tokens) - 1
 
 
 def test_models_that_see_less_than_the_whole_sequence_are_refused(pair) -> None:

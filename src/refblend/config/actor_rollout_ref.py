@@ -28,9 +28,10 @@ class ModelConfig(Section):
     enable_gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third more time."""
     use_shared_prefix: bool = True
-    """Compute a prompt once for all its responses of a micro-batch; values and gradients stay the
-    same up to rounding. False: every response repeats its prompt, padded to the longest, for
-    models whose attention is not the plain causal one of transformers."""
+    """Compute what sequences of a micro-batch begin with once for all of them: the prompt of its
+    responses, and words that responses have in common; values and gradients stay the same up to
+    rounding. False: every sequence is computed on its own, padded to the longest, for models whose
+    attention is not the plain causal one of transformers."""
     trust_remote_code: bool = False
     """Run Python code that ships with the model. Off: a model directory is data."""
 
@@ -70,8 +71,8 @@ class TrainWorkerConfig(Section):
     use_dynamic_bsz: bool = True
     """Fill micro-batches up to ``ppo_max_token_len_per_gpu`` tokens, sequences sorted by length."""
     ppo_max_token_len_per_gpu: PositiveInt = 8192
-    """Token budget of one micro-batch: with ``model.use_shared_prefix`` the distinct tokens, a
-    prompt once for its responses; otherwise all tokens, padding included."""
+    """Token budget of one micro-batch: with ``model.use_shared_prefix`` a prompt counts once for its
+    responses, and they in full; otherwise all tokens count, padding included."""
     ppo_epochs: PositiveInt = 1
     """Passes over the batch a step."""
     grad_clip: PositiveFloat = 1.0

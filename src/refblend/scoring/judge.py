@@ -103,7 +103,8 @@ class CallStats:
     """Figures of the last engine call.
 
     Attributes:
-        requests: submitted.
+        samples: that were to be judged and not too long.
+        requests: submitted; fewer where samples were the same.
         seconds: wall time of the call.
         prompt_tokens: submitted.
         new_tokens: generated.
@@ -111,6 +112,7 @@ class CallStats:
             reset; None when the engine does not know.
     """
 
+    samples: int = 0
     requests: int = 0
     seconds: float = 0.0
     prompt_tokens: int = 0
@@ -120,8 +122,9 @@ class CallStats:
     def metrics(self) -> dict[str, float]:
         """The figures under their names in ``metrics.jsonl``."""
         figures = {
-            "perf/ref_quality/seconds_per_response": self.seconds / max(self.requests, 1),
+            "perf/ref_quality/seconds_per_response": self.seconds / max(self.samples, 1),
             "perf/ref_quality/prompt_tokens": float(self.prompt_tokens),
+            "perf/ref_quality/asked_share": self.requests / max(self.samples, 1),
         }
         if self.prefix_cache_hit_rate is not None:
             figures["perf/ref_quality/prefix_cache_hit_rate"] = self.prefix_cache_hit_rate
@@ -165,6 +168,9 @@ class Judge:
     ) -> list[JudgeResult]:
         """Results in the order of the samples; all requests go out in one engine call.
 
+        A greedy answer follows from the prompt alone, so samples with the same prompt are one
+        request then, and a policy that repeats itself costs less to judge.
+
         Args:
             questions: B problems.
             responses: B answers to judge.
@@ -178,16 +184,16 @@ class Judge:
             self.plan(question, response)
             for question, response, _ in zip(questions, responses, seeds, strict=True)
         ]
-        open_rows = [row for row, plan in enumerate(plans) if not plan.overlength]
-        answers, refused, failure = self._ask(plans, seeds, open_rows)
-        seconds = self.last_call.seconds / max(self.last_call.requests, 1)
+        asked = self._asked_rows(plans)
+        answers, refused, failure = self._ask(plans, seeds, asked)
+        seconds = self.last_call.seconds / max(self.last_call.samples, 1)
         o = self.options
         results = []
         for row, plan in enumerate(plans):
-            if plan.overlength or row in refused:
+            if plan.overlength or asked[row] in refused:
                 results.append(overlength_result(plan, o.invalid_score))
-            elif row in answers:
-                answer = answers[row]
+            elif asked[row] in answers:
+                answer = answers[asked[row]]
                 results.append(
                     interpret(
                         answer.token_ids,
@@ -203,10 +209,19 @@ class Judge:
                 results.append(error_result(plan, o.invalid_score, failure))
         return results
 
+    def _asked_rows(self, plans: Sequence[ScoringRequest]) -> dict[int, int]:
+        """For each row that is not too long, the row whose request answers it."""
+        rows = [row for row, plan in enumerate(plans) if not plan.overlength]
+        if self.options.temperature > 0:
+            return {row: row for row in rows}
+        first: dict[tuple[int, ...], int] = {}
+        return {row: first.setdefault(tuple(plans[row].token_ids), row) for row in rows}
+
     def _ask(
-        self, plans: Sequence[ScoringRequest], seeds: Sequence[int], rows: list[int]
+        self, plans: Sequence[ScoringRequest], seeds: Sequence[int], asked: dict[int, int]
     ) -> tuple[dict[int, Generation], set[int], str]:
         """Answers by row, the rows that the engine refused as too long, and why it failed."""
+        rows = [row for row, of in asked.items() if row == of]
         refused: set[int] = set()
         start = time.perf_counter()
         answers: dict[int, Generation] = {}
@@ -226,6 +241,7 @@ class Judge:
             failure = f"{type(error).__name__}: {error}"
         rate = getattr(self.engine, "prefix_cache_hit_rate", None)
         self.last_call = CallStats(
+            samples=len(asked),
             requests=len(rows),
             seconds=time.perf_counter() - start,
             prompt_tokens=sum(len(plans[row].token_ids) for row in rows),

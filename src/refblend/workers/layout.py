@@ -1,16 +1,18 @@
-"""How a micro-batch lies in memory, and how the responses of a prompt share its tokens.
+"""How a micro-batch lies in memory, and how sequences that begin alike share their tokens.
 
 The layout that everyone sees is plain: R rows, one sequence each, padded on the right. Under
 causal attention padding on the right cannot reach a real token, so no mask is needed and
 positions are 0, 1, 2, ….
 
-A network may compute it in less work. The first tokens of the n responses of a prompt are the
-same, and so are their states; :class:`SharedPrefix` keeps each distinct token once, in one packed
-row without padding, for all that treats tokens one by one (projections, norms, MLP, embedding).
-Only attention mixes tokens: there queries, keys and values are put back into the plain rows, so
-that each response sees its prompt and itself and the fast causal kernel is kept. The states equal
-those of the plain layout up to rounding, and so do the gradients: what the prompt's tokens
-receive from all responses is summed where they were put back.
+A network may compute it in less work. Under causal attention the state at a token depends on the
+tokens up to it alone, so where sequences begin alike, their states are the same: all responses of
+a prompt have the prompt in common, many of them their first words, and a policy that has become
+sure of itself gives the same response more than once. :class:`PrefixTree` keeps each distinct
+beginning once, in one packed row without padding, for all that treats tokens one by one
+(embedding, projections, norms, MLP, head). Only attention mixes tokens: there queries, keys and
+values are put back into plain rows, one for each different sequence, so that the fast causal
+kernel is kept. States and gradients equal those of the plain layout up to rounding: what a shared
+token receives from all its sequences is summed where it was put back.
 """
 
 from collections.abc import Sequence
@@ -46,31 +48,25 @@ class PaddedBatch:
     """(N,) the response tokens."""
     lengths: Tensor
     """(R,) tokens of each row, prompt and response."""
-    prompt_lengths: Tensor
-    """(R,) tokens of each row's prompt."""
-    owners: Tensor
-    """(R,) the first row with the same prompt."""
+    order: Tensor
+    """(R,) the rows in lexicographic order, so that those which begin alike are neighbours."""
 
 
 def pad_batch(sequences: Sequences, rows: Sequence[int], device: torch.device) -> PaddedBatch:
     """Lay out these rows for one forward pass."""
     chosen = sequences.select(rows)
-    width = max([1, *chosen.lengths])
-    input_ids = torch.zeros(len(rows), width, dtype=torch.long)
+    texts = [p + r for p, r in zip(chosen.prompt_ids, chosen.response_ids, strict=True)]
+    input_ids = torch.zeros(len(rows), max(1, *map(len, texts)), dtype=torch.long)
     where: list[Tensor] = []
-    first_of: dict[tuple[int, ...], int] = {}
-    owners: list[int] = []
-    for i, (prompt, response) in enumerate(
-        zip(chosen.prompt_ids, chosen.response_ids, strict=True)
-    ):
-        ids = torch.as_tensor([*prompt, *response], dtype=torch.long)
-        input_ids[i, : len(ids)] = ids
+    for i, (text, response) in enumerate(zip(texts, chosen.response_ids, strict=True)):
+        input_ids[i, : len(text)] = torch.as_tensor(text, dtype=torch.long)
         columns = torch.arange(len(response))
-        where.append(torch.stack([torch.full_like(columns, i), columns + len(prompt) - 1, columns]))
-        owners.append(first_of.setdefault(tuple(prompt), i))
+        position = columns + len(text) - len(response) - 1
+        where.append(torch.stack([torch.full_like(columns, i), position, columns]))
     row, position, column = torch.cat(where, dim=1)
     labels = input_ids[row, position + 1]
-    sizes = torch.tensor([chosen.lengths, [len(p) for p in chosen.prompt_ids], owners])
+    order = sorted(range(len(texts)), key=texts.__getitem__)
+    sizes = torch.tensor([chosen.lengths, order])
     return PaddedBatch(*(t.to(device) for t in (input_ids, row, position, column, labels, *sizes)))
 
 
@@ -80,44 +76,56 @@ def scatter_tokens(values: Tensor, batch: PaddedBatch, num_rows: int, width: int
     return matrix.index_put((batch.rows, batch.columns), values)
 
 
-class SharedPrefix:
-    """The K distinct tokens of a batch, and the way between them and its R × L places.
+class PrefixTree:
+    """The K distinct beginnings of a batch's sequences, and where each stands in its rows.
+
+    A node is a token after the tokens before it. In lexicographic order a row repeats the first
+    nodes of the row before it, as many as both begin with, and adds the others.
 
     Attributes:
-        keep: (K,) place of each distinct token, in row-major order: every token of a prompt's
-            first row, and the responses' tokens of the others.
-        source: (R · L,) the distinct token at each place; 0 at padding, which nothing reads.
+        shape: (D, L): the different rows, and the longest.
+        keep: (K,) the place among these D × L where each node was added, in row-major order.
+        source: (R, L) the node at each place of the batch; any at padding, which nothing reads.
     """
 
     def __init__(self, batch: PaddedBatch) -> None:
-        rows, width = batch.input_ids.shape
-        column = torch.arange(width, device=batch.input_ids.device)[None, :]
-        row = torch.arange(rows, device=batch.input_ids.device)[:, None]
-        borrowed = (column < batch.prompt_lengths[:, None]) & (batch.owners[:, None] != row)
-        kept = ((column < batch.lengths[:, None]) & ~borrowed).flatten()
-        owner = torch.where(borrowed, batch.owners[:, None], row) * width + column
-        self.shape = (rows, width)
-        self.keep = kept.nonzero()[:, 0]
-        self.source = (kept.cumsum(0) - 1).clamp(min=0)[owner.flatten()]
+        ids, lengths = batch.input_ids[batch.order], batch.lengths[batch.order]
+        rows, width = ids.shape
+        column = torch.arange(width, device=ids.device)
+        row = torch.arange(rows, device=ids.device)[:, None]
+        real = column < lengths[:, None]
+        alike = (ids[1:] == ids[:-1]) & real[1:] & real[:-1]
+        shared = nn.functional.pad(alike.long().cumprod(1).sum(1), (1, 0))[:, None]
+        added = real & (column >= shared)
+        # A repeated node was added by the nearest row above that does not repeat it.
+        adder = torch.where(column >= shared, row, 0).cummax(0).values
+        number = (added.flatten().cumsum(0) - 1).clamp(min=0)
+        different = added.any(1)
+        sorted_source = number[adder * width + column]
+        self._ids = ids[different].flatten()
+        self._placed = sorted_source[different].flatten()
+        self.keep = added[different].flatten().nonzero()[:, 0]
+        self.source = sorted_source[batch.order.argsort()]
+        self.shape = (len(self._ids) // width, width)
         self.calls = 0
         """Attention layers that used it."""
 
-    def model_inputs(self, batch: PaddedBatch) -> dict[str, Any]:
+    def model_inputs(self) -> dict[str, Any]:
         """The packed row for a Hugging Face model: tokens and positions (1, K), and itself."""
         return {
-            "input_ids": batch.input_ids.flatten()[self.keep][None],
+            "input_ids": self._ids[self.keep][None],
             "position_ids": (self.keep % self.shape[1])[None],
-            "shared_prefix": self,
+            "prefix_tree": self,
         }
 
     def to_rows(self, packed: Tensor) -> Tensor:
-        """Heads of distinct tokens (1, heads, K, D) at all places, (R, heads, L, D)."""
+        """Heads of the nodes (1, heads, K, E) at all places, (D, heads, L, E)."""
         heads, _, size = packed.shape[1:]
         flat = packed[0].transpose(0, 1).reshape(-1, heads * size)
-        return _lookup(flat, self.source).view(*self.shape, heads, size).transpose(1, 2)
+        return _lookup(flat, self._placed).view(*self.shape, heads, size).transpose(1, 2)
 
     def to_packed(self, placed: Tensor) -> Tensor:
-        """Vectors at all places (R, L, heads, D) for the distinct tokens, (1, K, heads, D)."""
+        """Vectors at all places (D, L, heads, E) for the nodes, (1, K, heads, E)."""
         return _lookup(placed.flatten(2).flatten(0, 1), self.keep).view(1, -1, *placed.shape[2:])
 
 
@@ -133,26 +141,26 @@ def shared_attention(
     value: Tensor,
     attention_mask: Tensor | None,
     *,
-    shared_prefix: SharedPrefix | None = None,
+    prefix_tree: PrefixTree | None = None,
     sliding_window: int | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """Causal attention (transformers' signature) on packed tokens: each response sees its prompt.
+    """Causal attention (transformers' signature) on packed tokens: each sees what is before it.
 
-    Without ``shared_prefix`` it is plain causal attention.
+    Without ``prefix_tree`` it is plain causal attention.
 
     Raises:
         ModelError: the model asks for a mask or a window shorter than the sequences.
     """
-    width = query.shape[2] if shared_prefix is None else shared_prefix.shape[1]
+    width = query.shape[2] if prefix_tree is None else prefix_tree.shape[1]
     if attention_mask is not None or (sliding_window is not None and width > sliding_window):
         raise ModelError(f"{type(module).__name__} attends to a part of the sequence only", _REMEDY)
-    if shared_prefix is None:
+    if prefix_tree is None:
         return sdpa_attention_forward(module, query, key, value, None, **options)
-    shared_prefix.calls += 1
-    rows = (shared_prefix.to_rows(tensor) for tensor in (query, key, value))
+    prefix_tree.calls += 1
+    rows = (prefix_tree.to_rows(tensor) for tensor in (query, key, value))
     output, _ = sdpa_attention_forward(module, *rows, None, **options)
-    return shared_prefix.to_packed(output), None
+    return prefix_tree.to_packed(output), None
 
 
 _REMEDY = "set actor_rollout_ref.model.use_shared_prefix=false"
@@ -160,30 +168,63 @@ _REMEDY = "set actor_rollout_ref.model.use_shared_prefix=false"
 AttentionInterface.register(SHARED_ATTENTION, shared_attention)
 
 
-def hidden_states(lm: Any, batch: PaddedBatch, positions: Tensor) -> Tensor:
-    """Last hidden states (N, H) at these positions of ``batch.rows``.
+@dataclass(frozen=True)
+class ResponseStates:
+    """States of a micro-batch at its M different response tokens; N response tokens in all."""
+
+    hidden: Tensor
+    """(K, H) last hidden states of the tokens that were computed."""
+    own: Tensor
+    """(M,) the state at each token."""
+    before: Tensor
+    """(M,) the state at the token before it: the one that predicts it."""
+    labels: Tensor
+    """(M,) the tokens."""
+    which: Tensor
+    """(N,) for each response token of the batch, which of the M it is."""
+
+    @property
+    def predicting(self) -> Tensor:
+        """(M, H) the states that predict the tokens."""
+        return _lookup(self.hidden, self.before)
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Values (M,) or vectors (M, H) of the different tokens for all response tokens."""
+        table = values[:, None] if values.dim() == 1 else values
+        return _lookup(table, self.which).view(-1, *values.shape[1:])
+
+
+def response_states(lm: Any, batch: PaddedBatch) -> ResponseStates:
+    """Run a model's layers over a micro-batch.
 
     The model's attention implementation, chosen when it was loaded, says which layout it computes.
 
     Args:
         lm: a Hugging Face model with a head.
         batch: the micro-batch.
-        positions: (N,) positions of real tokens, one for each entry of ``batch.rows``.
 
     Raises:
         ModelError: layers of the model do not attend through transformers' interface, so they
             would mix packed tokens of different sequences.
     """
+    width = batch.input_ids.shape[1]
+    place = batch.rows * width + batch.positions
     if lm.config._attn_implementation != SHARED_ATTENTION:
         states: Tensor = lm.model(input_ids=batch.input_ids, use_cache=False).last_hidden_state
-        return states[batch.rows, positions]
-    shared = SharedPrefix(batch)
-    packed = lm.model(**shared.model_inputs(batch), use_cache=False).last_hidden_state
+        every = torch.arange(len(place), device=place.device)
+        return ResponseStates(states.flatten(0, 1), place + 1, place, batch.labels, every)
+    tree = PrefixTree(batch)
+    packed = lm.model(**tree.model_inputs(), use_cache=False).last_hidden_state
     layers = lm.config.get_text_config().num_hidden_layers
-    if shared.calls != layers:
+    if tree.calls != layers:
         raise ModelError(
             f"{type(lm).__name__} does not pass packed sequences to the attention of each of its "
             f"{layers} layers",
             _REMEDY,
         )
-    return _lookup(packed[0], shared.source[batch.rows * shared.shape[1] + positions])
+    source = tree.source.flatten()
+    own, which = source[place + 1].unique(return_inverse=True)
+    # All places of a node agree about it and about the node before it.
+    before, labels = torch.empty_like(own), torch.empty_like(own)
+    before[which], labels[which] = source[place], batch.labels
+    return ResponseStates(packed[0], own, before, labels, which)

@@ -21,7 +21,7 @@ from refblend.rollout.base import check_model_dir
 from refblend.workers.layout import (
     SHARED_ATTENTION,
     PaddedBatch,
-    hidden_states,
+    response_states,
 )
 
 MAX_CHUNK_LOGITS = 2**24
@@ -48,16 +48,18 @@ class PolicyNetwork(LmNetwork):
         With ``pooled``, instead the mean hidden state (R, H) of each row's response tokens and
         their number (R,). One method for both, because FSDP gathers parameters around ``forward``.
         """
+        found = response_states(self.lm, batch)
         if pooled:
-            states = hidden_states(self.lm, batch, batch.positions + 1).float()
+            states = found.spread(found.hidden[found.own]).float()
             counts = torch.bincount(batch.rows, minlength=len(batch.input_ids))
             sums = states.new_zeros(len(batch.input_ids), states.shape[-1])
             sums.index_add_(0, batch.rows, states)
             return sums / counts.clamp(min=1)[:, None], counts
-        return self._log_probs(hidden_states(self.lm, batch, batch.positions), batch.labels)
+        log_probs, entropy = self._log_probs(found.predicting, found.labels)
+        return found.spread(log_probs), found.spread(entropy)
 
     def _log_probs(self, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Head, log-probs and entropies of N positions, chunk by chunk."""
+        """Head, log-probs and entropies of M tokens, chunk by chunk."""
         size = max(1, MAX_CHUNK_LOGITS // self.lm.config.vocab_size)
         if len(hidden) <= size:
             return self._chunk(hidden, labels)
@@ -83,8 +85,8 @@ class ValueNetwork(LmNetwork):
 
     def forward(self, batch: PaddedBatch) -> Tensor:
         """Values (N,) in float32."""
-        states = hidden_states(self.lm, batch, batch.positions)
-        return self.lm.score(states).squeeze(-1).float()
+        found = response_states(self.lm, batch)
+        return found.spread(self.lm.score(found.predicting).squeeze(-1).float())
 
 
 def load_policy(
