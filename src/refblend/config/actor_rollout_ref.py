@@ -71,8 +71,8 @@ class TrainWorkerConfig(Section):
     use_dynamic_bsz: bool = True
     """Fill micro-batches up to ``ppo_max_token_len_per_gpu`` tokens, sequences sorted by length."""
     ppo_max_token_len_per_gpu: PositiveInt = 8192
-    """Token budget of one micro-batch: with ``model.use_shared_prefix`` a prompt counts once for its
-    responses, and they in full; otherwise all tokens count, padding included."""
+    """Token budget of one micro-batch: with ``model.use_shared_prefix`` a prompt counts once for
+    its responses, and they in full; otherwise all tokens count, padding included."""
     ppo_epochs: PositiveInt = 1
     """Passes over the batch a step."""
     grad_clip: PositiveFloat = 1.0
