@@ -1,84 +1,143 @@
-"""Plain against shared layout of micro-batches, by token budget.
+"""Plain against shared layout of micro-batches, by token budget and by how alike responses are.
 
 `python benchmarks/bench_layouts.py` times the log-prob pass and the update of a batch of scale cpu
-(24 prompts × 8 responses) with the workers' own code, the variants in turn in one process.
+(24 prompts × 8 responses) with the workers' own code, the variants in turn in one process: on
+random responses, which have nothing but their prompt in common, for several budgets, and on what an
+actor answers at several temperatures, down to those at which it repeats itself.
 """
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import common
+import torch
 from passes import passes_of
 
 from refblend.config import load_config
+from refblend.rollout.base import EngineOptions, GenerationRequest
+from refblend.rollout.hf_engine import HfEngine
+from refblend.seeding import derive_seed
+from refblend.trainer.datasets import load_run_data
 from refblend.workers.fsdp_workers import ActorWorker
+from refblend.workers.layout import PrefixTree, pad_batch
+from refblend.workers.types import Sequences
 
 BUDGETS = {False: (1024, 2048, 8192), True: (1024, 2048, 4096, 8192)}
 NAMES = {False: "plain", True: "shared"}
 BASE = "plain 2048"
 """The best plain setting, which scale cpu had before."""
+BUDGET = 2048
+"""That of scale cpu."""
+TEMPERATURES = (1.0, 0.6, 0.3)
 REPEATS = 5
 
 
-def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        tokenizer = common.embedded_tokenizer()
-        common.make_model(Path(folder) / "model", tokenizer)
-        sequences = common.make_sequences(len(tokenizer))
-        forward, update, computed = {}, {}, {}
-        for shared, budgets in BUDGETS.items():
-            config = load_config(
-                common.CONFIGS,
-                [
-                    f"actor_rollout_ref.model.path={folder}/model",
-                    f"actor_rollout_ref.model.use_shared_prefix={str(shared).lower()}",
-                    "algorithm.ref_quality_score.enable=false",
-                ],
-            )
-            worker = ActorWorker(config, total_steps=1)
-            for budget in budgets:
-                passes = passes_of(worker, sequences, budget)
-                name = f"{NAMES[shared]} {budget}"
-                forward[name], update[name] = passes.log_prob, passes.update
-                computed[name] = (
-                    len(sequences)
-                    if not shared
-                    else sum(
-                        len({tuple(sequences.prompt_ids[r]) for r in rows}) for rows in passes.plan
-                    )
-                )
-        times = {
-            "forward": common.alternate(forward, REPEATS),
-            "update": common.alternate(update, REPEATS),
-        }
-    speedups = {
-        stage: {name: common.ratio(of[BASE], spent) for name, spent in of.items()}
-        for stage, of in times.items()
-    }
-    common.show(
-        f"times faster than {BASE}",
-        ["layout, budget", "prompts computed", "log-prob pass", "update"],
+def load_worker(folder: Path, shared: bool) -> ActorWorker:
+    """The actor of scale cpu in a layout; its weights stay as they are."""
+    settings = [
+        f"actor_rollout_ref.model.path={folder}/actor",
+        f"actor_rollout_ref.model.use_shared_prefix={str(shared).lower()}",
+        "actor_rollout_ref.actor.optim.lr=0",
+        "algorithm.ref_quality_score.enable=false",
+    ]
+    return ActorWorker(load_config(common.CONFIGS, settings), total_steps=1)
+
+
+def sample(folder: Path, temperature: float) -> Sequences:
+    """What the actor answers to the first prompts of the training data."""
+    config = load_config(common.CONFIGS, common.run_overrides(folder, folder / "run", 1))
+    prompts = [
+        list(ids)
+        for ids in load_run_data(config).train.prompt_ids[: common.PROMPTS]
+        for _ in range(common.GROUP)
+    ]
+    longest = config.data.max_response_length
+    engine = HfEngine(EngineOptions(f"{folder}/actor", config.data.max_prompt_length + longest))
+    answers = engine.generate(
         [
-            [name, computed[name], speedups["forward"][name], speedups["update"][name]]
-            for name in forward
+            GenerationRequest(ids, longest, temperature, derive_seed(0, "bench", i))
+            for i, ids in enumerate(prompts)
+        ]
+    )
+    return Sequences(prompts, [list(answer.token_ids) for answer in answers])
+
+
+def counted(sequences: Sequences) -> dict[str, int]:
+    """Tokens of a batch: of all rows, with each prompt once, and with each beginning once."""
+    prompts = {tuple(p) for p in sequences.prompt_ids}
+    tree = PrefixTree(pad_batch(sequences, range(len(sequences)), torch.device("cpu")))
+    return {
+        "plain": sum(sequences.lengths),
+        "prompts_once": sum(map(len, prompts)) + sum(sequences.response_lengths),
+        "beginnings_once": len(tree.keep),
+    }
+
+
+def time_passes(
+    workers: dict[bool, ActorWorker], sequences: Sequences, budgets: dict[bool, tuple[int, ...]]
+) -> dict[str, Any]:
+    """Seconds of both passes by layout and budget, and how many times faster than ``BASE``."""
+    passes = {
+        f"{NAMES[shared]} {budget}": passes_of(workers[shared], sequences, budget)
+        for shared, of in budgets.items()
+        for budget in of
+    }
+    times = {
+        "log_prob": common.alternate({n: p.log_prob for n, p in passes.items()}, REPEATS),
+        "update": common.alternate({n: p.update for n, p in passes.items()}, REPEATS),
+    }
+    return {
+        "tokens": counted(sequences),
+        "seconds": times,
+        "speedup": {
+            stage: {name: common.ratio(of[BASE], spent) for name, spent in of.items()}
+            for stage, of in times.items()
+        },
+    }
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        tokenizer = common.embedded_tokenizer()
+        common.prepare_inputs(folder)
+        workers = {shared: load_worker(folder, shared) for shared in (False, True)}
+        random = time_passes(workers, common.make_sequences(len(tokenizer)), BUDGETS)
+        sampled = {
+            temperature: time_passes(
+                workers, sample(folder, temperature), {False: (BUDGET,), True: (BUDGET,)}
+            )
+            for temperature in TEMPERATURES
+        }
+    ours = f"{NAMES[True]} {BUDGET}"
+    common.show(
+        f"random responses: times faster than {BASE}",
+        ["layout, budget", "log-prob pass", "update"],
+        [
+            [layout, random["speedup"]["log_prob"][layout], faster]
+            for layout, faster in random["speedup"]["update"].items()
         ],
     )
-    default = f"{NAMES[True]} {config.actor_rollout_ref.actor.ppo_max_token_len_per_gpu}"
+    common.show(
+        f"an actor's responses: {ours}, times faster than {BASE}",
+        ["temperature", "tokens", "prompts once", "beginnings once", "log-prob pass", "update"],
+        [
+            [
+                t,
+                *of["tokens"].values(),
+                of["speedup"]["log_prob"][ours],
+                of["speedup"]["update"][ours],
+            ]
+            for t, of in sampled.items()
+        ],
+    )
     common.record(
         "layouts",
-        f"update in the shared layout, times faster than {BASE}",
-        speedups["update"][default],
+        f"update of an actor's responses in the shared layout, times faster than {BASE}",
+        sampled[TEMPERATURES[0]]["speedup"]["update"][ours],
         1.7,
-        {
-            "speedup": speedups,
-            "seconds": times,
-            "prompts_computed": computed,
-            "tokens": {
-                "plain": sum(sequences.lengths),
-                "shared": sum(sequences.response_lengths)
-                + sum(map(len, sequences.prompt_ids[:: common.GROUP])),
-            },
-        },
+        {"random": random, "sampled": {str(t): of for t, of in sampled.items()}},
     )
 
 

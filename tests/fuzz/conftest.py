@@ -14,6 +14,8 @@ from unittest import mock
 import pytest
 from fuzz_support import TALLY
 
+from refblend.provenance import git_state
+
 START = time.monotonic()
 TARGETS = {
     "configuration": "configuration files and overrides",
@@ -59,6 +61,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         "failed_tests": session.testsfailed,
         "seconds": round(time.monotonic() - START, 1),
         "targets": rows,
+        "git": git_state(Path(__file__).parent),
     }
     Path(out).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 
