@@ -1,0 +1,91 @@
+"""The comparison of two studies' tables."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "compare_results.py"
+TABLE = "arm,seed,accuracy,wall_time_s,note\noff,1,0.25,10,fine\nlinear,1,0.5,20,\n"
+
+
+@pytest.fixture(scope="module")
+def app() -> typer.Typer:
+    """The script's command."""
+    app = typer.Typer()
+    app.command()(runpy.run_path(str(SCRIPT))["main"])
+    return app
+
+
+@pytest.fixture
+def compare(app, monkeypatch):
+    """Calls the command: status and output."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def call(*arguments: str | Path) -> tuple[int, str]:
+        result = CliRunner().invoke(app, [str(a) for a in arguments])
+        return result.exit_code, result.output
+
+    return call
+
+
+@pytest.fixture
+def folders(tmp_path) -> tuple[Path, Path]:
+    """Two studies with the same table."""
+    both = tmp_path / "a", tmp_path / "b"
+    for folder in both:
+        (folder / "m1").mkdir(parents=True)
+        (folder / "m1" / "per_seed.csv").write_text(TABLE)
+        (folder / "m1" / "resources.csv").write_text(f"arm,x\noff,{folder.name}\n")
+    return both
+
+
+def rewrite(folder: Path, old: str, new: str) -> None:
+    path = folder / "m1" / "per_seed.csv"
+    path.write_text(path.read_text().replace(old, new))
+
+
+def test_costs_are_left_out(folders, compare) -> None:
+    rewrite(folders[1], ",10,", ",11,")
+    status, output = compare(*folders)
+    assert status == 0, output
+    assert "resources" not in output
+    # Two rows of arm, seed, accuracy and note.
+    assert [cell.strip() for cell in output.split("all ")[1].split("│")[1:4]] == ["8"] * 3
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "status", "said"),
+    [
+        ("0.25", "0.250001", 0, "4e-06"),
+        ("0.25", "0.2501", 1, "accuracy, row 1"),
+        ("fine", "broken", 1, "note, row 1"),
+        ("0.5,", ",", 1, "accuracy, row 2"),
+        ("linear,1,0.5,20,\n", "", 1, "shapes"),
+    ],
+)
+def test_differences_are_found(folders, compare, old, new, status, said) -> None:
+    rewrite(folders[1], old, new)
+    found, output = compare(*folders)
+    assert found == status, output
+    assert said in output
+
+
+def test_the_tolerance_is_relative(folders, compare) -> None:
+    rewrite(folders[1], "0.25", "0.2501")
+    assert compare(*folders, "--tolerance", "1e-3")[0] == 0
+
+
+def test_a_missing_table_is_a_difference(folders, compare) -> None:
+    (folders[1] / "m1" / "per_seed.csv").unlink()
+    status, output = compare(*folders)
+    assert status == 1
+    assert "does not exist" in output
+
+
+def test_no_tables_at_all(tmp_path, compare) -> None:
+    status, output = compare(tmp_path, tmp_path)
+    assert status == 2
+    assert "no table" in output
