@@ -53,6 +53,7 @@ def overrides(folder: Path, steps: int = STEPS) -> list[str]:
         "trainer.rollout_dump_freq=1",
         "trainer.energy=false",
         "trainer.logger=[]",
+        "algorithm.ref_quality_score.scoring.overlap=false",
     ]
 
 
