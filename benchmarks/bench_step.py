@@ -7,7 +7,9 @@ backward and AdamW on the same tokens, and ``generate`` of the same judge prompt
 asked for what the run needs of them, the log-probs of the sampled tokens and the judge's
 alternatives; what the tokens alone cost is measured too. Both sides are CPU seconds (all processes
 of the run, Ray's included); the parts of the networks are measured in the shared layout, so that
-the layout's gain does not hide overhead, and in the plain one.
+the layout's gain does not hide overhead, and in the plain one. The run's judge works before the
+log-prob passes (``scoring.overlap=false``): beside them it saves wall time, but two busy cores slow
+each other down, which the bare parts, one after another, do not show.
 """
 
 import json
