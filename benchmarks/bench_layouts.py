@@ -12,7 +12,7 @@ from typing import Any
 
 import common
 import torch
-from passes import passes_of
+from passes import load_actor, passes_of
 
 from refblend.config import load_config
 from refblend.rollout.base import EngineOptions, GenerationRequest
@@ -31,17 +31,6 @@ BUDGET = 2048
 """That of scale cpu."""
 TEMPERATURES = (1.0, 0.6, 0.3)
 REPEATS = 5
-
-
-def load_worker(folder: Path, shared: bool) -> ActorWorker:
-    """The actor of scale cpu in a layout; its weights stay as they are."""
-    settings = [
-        f"actor_rollout_ref.model.path={folder}/actor",
-        f"actor_rollout_ref.model.use_shared_prefix={str(shared).lower()}",
-        "actor_rollout_ref.actor.optim.lr=0",
-        "algorithm.ref_quality_score.enable=false",
-    ]
-    return ActorWorker(load_config(common.CONFIGS, settings), total_steps=1)
 
 
 def sample(folder: Path, temperature: float) -> Sequences:
@@ -102,7 +91,10 @@ def main() -> None:
         folder = Path(name)
         tokenizer = common.embedded_tokenizer()
         common.prepare_inputs(folder)
-        workers = {shared: load_worker(folder, shared) for shared in (False, True)}
+        workers = {
+            shared: load_actor(folder / "actor", f"model.use_shared_prefix={str(shared).lower()}")
+            for shared in (False, True)
+        }
         random = time_passes(workers, common.make_sequences(len(tokenizer)), BUDGETS)
         sampled = {
             temperature: time_passes(

@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import common
-from passes import passes_of
+from passes import load_actor, passes_of
 
-from refblend.config import load_config
-from refblend.workers.fsdp_workers import ActorWorker
 from refblend.workers.types import Sequences
 
 SHAPES: dict[str, dict[str, int]] = {
@@ -27,20 +25,11 @@ PRECISIONS = ("float32", "bfloat16")
 REPEATS = 5
 
 
-def load_worker(model: Path, dtype: str) -> ActorWorker:
-    """The actor of scale cpu in a precision; its weights stay as they are."""
-    settings = [
-        f"actor_rollout_ref.model.path={model}",
-        f"actor_rollout_ref.actor.fsdp_config.param_dtype={dtype}",
-        "actor_rollout_ref.actor.optim.lr=0",
-        "algorithm.ref_quality_score.enable=false",
-    ]
-    return ActorWorker(load_config(common.CONFIGS, settings), total_steps=1)
-
-
 def compare(model: Path, sequences: Sequences) -> dict[str, Any]:
     """Times and numbers of a model in both precisions."""
-    workers = {dtype: load_worker(model, dtype) for dtype in PRECISIONS}
+    workers = {
+        dtype: load_actor(model, f"actor.fsdp_config.param_dtype={dtype}") for dtype in PRECISIONS
+    }
     passes = {dtype: passes_of(worker, sequences) for dtype, worker in workers.items()}
     norms = {dtype: of.update()["grad_norm"] for dtype, of in passes.items()}
     (_, exact), (_, rough) = (passes[dtype].log_prob() for dtype in PRECISIONS)

@@ -13,11 +13,9 @@ from typing import Any
 import common
 import ray
 import torch
-from passes import passes_of
+from passes import load_actor, passes_of
 
-from refblend.config import load_config
 from refblend.rollout.base import EngineOptions, GenerationRequest, start_engine
-from refblend.workers.fsdp_workers import ActorWorker
 from refblend.workers.types import Sequences
 
 SHAPES: dict[str, dict[str, Any]] = {
@@ -38,11 +36,7 @@ REPEATS = {"3M": 4, "100M": 2}
 def measure(name: str, folder: Path, tokenizer: Any) -> dict[str, Any]:
     """Times of every part for one size, and what was moved."""
     path = common.make_model(folder / name, tokenizer, **SHAPES[name])
-    config = load_config(
-        common.CONFIGS,
-        [f"actor_rollout_ref.model.path={path}", "algorithm.ref_quality_score.enable=false"],
-    )
-    worker = ActorWorker(config, total_steps=1)
+    worker = load_actor(path)
     engine = start_engine("vllm", EngineOptions(str(path), 256, kv_cache_memory_mb=256))
     drawn = common.make_sequences(len(tokenizer), PROMPTS[name])
     requests = [GenerationRequest(p, NEW_TOKENS, seed=i) for i, p in enumerate(drawn.prompt_ids)]

@@ -2,13 +2,29 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
+import common
 import torch
 
+from refblend.config import load_config
 from refblend.workers import batching
 from refblend.workers.fsdp_workers import ActorWorker
 from refblend.workers.shards import Shard
 from refblend.workers.types import MiniBatch, PolicyTargets, Sequences, response_mask
+
+
+def load_actor(model: Path, *settings: str) -> ActorWorker:
+    """The actor of scale cpu with a model, whose weights updates leave as they are.
+
+    Args:
+        model: a directory in Hugging Face format.
+        settings: ``key=value`` below ``actor_rollout_ref``.
+    """
+    own = (f"model.path={model}", "actor.optim.lr=0", *settings)
+    overrides = [f"actor_rollout_ref.{setting}" for setting in own]
+    disabled = "algorithm.ref_quality_score.enable=false"
+    return ActorWorker(load_config(common.CONFIGS, [*overrides, disabled]), total_steps=1)
 
 
 @dataclass(frozen=True)
