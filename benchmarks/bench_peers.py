@@ -25,7 +25,7 @@ import common
 import numpy as np
 from bench_step import WARM, overrides, run_training
 
-from refblend.data.problems import generate_problems
+from refblend.embedded.problems import generate_problems
 
 LEARNING_RATE = 1e-4
 NEW_TOKENS = 60

@@ -16,8 +16,8 @@ from typing import Any
 
 import common
 
-from refblend.data.problems import iterate_problems
-from refblend.models.recipe import load_recipe
+from refblend.embedded.problems import iterate_problems
+from refblend.embedded.recipe import load_recipe
 from refblend.rollout.base import EngineOptions
 from refblend.rollout.vllm_engine import VllmEngine
 from refblend.scoring.clipping import ScoringLimits

@@ -25,12 +25,12 @@ from rich.console import Console
 from rich.table import Table
 
 from refblend.config import load_config
-from refblend.data.prepare import prepare_splits
+from refblend.embedded.actor import train_actor
+from refblend.embedded.architecture import build_model, save_model
+from refblend.embedded.prepare import prepare_splits
+from refblend.embedded.recipe import ArchitectureRecipe, DataRecipe, load_recipe
+from refblend.embedded.tokenizer_texts import build_tokenizer
 from refblend.files import write_json
-from refblend.models.actor import train_actor
-from refblend.models.architecture import build_model, save_model
-from refblend.models.corpus import build_tokenizer
-from refblend.models.recipe import ArchitectureRecipe, DataRecipe, load_recipe
 from refblend.provenance import git_state, hardware, library_versions
 from refblend.scoring.templates import load_templates
 from refblend.seeding import derive_generator

@@ -32,7 +32,7 @@ import psutil
 from reliability import growth_rows
 from scipy.stats import theilslopes
 
-from refblend.supervision import SUPERVISOR, supervisor_value
+from refblend.lifecycle.supervision import SUPERVISOR, supervisor_value
 
 GOAL_PERCENT = 5.0
 EVERY_S = 5.0
@@ -94,7 +94,7 @@ def role(process: psutil.Process) -> str | None:
 def look(command: psutil.Process, step: int) -> dict[str, Sample]:
     """All processes of the run by role and number."""
     found = {}
-    # The command's only child is the driver (:mod:`refblend.guardian`).
+    # The command's only child is the driver (:mod:`refblend.lifecycle.guardian`).
     near = {command.pid: "command", **{child.pid: "driver" for child in command.children()}}
     for process in (command, *command.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):

@@ -18,10 +18,10 @@ runtime.configure_process(1)  # as `refblend train` does before it imports torch
 
 import psutil
 
-from refblend.cli import run
+from refblend.cli.main import run
 from refblend.trainer import launch
 from refblend.trainer.ray_trainer import RayPPOTrainer
-from refblend.trainer.worker_set import WorkerSet
+from refblend.workers.worker_set import WorkerSet
 
 KINDS = {
     "ray::RolloutWorker": "engines",

@@ -25,8 +25,8 @@ MAX_POSITIONS = 1024
 @pytest.fixture(scope="session")
 def tiny_tokenizer_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A byte-level BPE with ChatML that knows the embedded problems and scoring prompts."""
-    from refblend.models.corpus import build_tokenizer
-    from refblend.models.recipe import EmbeddedConfig, TokenizerRecipe
+    from refblend.embedded.recipe import EmbeddedConfig, TokenizerRecipe
+    from refblend.embedded.tokenizer_texts import build_tokenizer
     from refblend.scoring.templates import load_templates
 
     recipe = EmbeddedConfig(
@@ -97,8 +97,8 @@ def tiny_model_dir(make_tiny_model: Callable[..., Path]) -> Path:
 @pytest.fixture(scope="session")
 def tiny_data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``train``, ``validation``, ``test`` and ``sanity`` parquet files of 64, 16, 16, 8 rows."""
-    from refblend.data.prepare import prepare_splits
-    from refblend.models.recipe import DataRecipe
+    from refblend.embedded.prepare import prepare_splits
+    from refblend.embedded.recipe import DataRecipe
 
     path = tmp_path_factory.mktemp("data")
     recipe = DataRecipe(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from refblend import __version__
-from refblend.cli import run
+from refblend.cli.main import run
 from refblend.config import RefblendConfig
 
 SCORING = "algorithm.ref_quality_score.scoring"
@@ -249,7 +249,7 @@ HEAVY = ("torch", "ray", "vllm", "transformers", "pandas", "matplotlib", "scipy"
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     code = (
         "import sys\n"
-        "from refblend.cli import run\n"
+        "from refblend.cli.main import run\n"
         f"sys.argv = ['refblend', *{arguments!r}]\n"
         "try:\n    run()\nexcept SystemExit as stop:\n    assert not stop.code\n"
         f"heavy = sorted(set({HEAVY!r}) & set(sys.modules))\n"
@@ -265,7 +265,7 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
 def test_a_wrong_key_is_refused_before_anything_heavy_is_imported(config_file: Path) -> None:
     code = (
         "import sys\n"
-        "from refblend.cli import run\n"
+        "from refblend.cli.main import run\n"
         f"sys.argv = ['refblend', 'train', '--config', {str(config_file)!r}, 'trainer.sede=1']\n"
         "try:\n    run()\nexcept SystemExit as stop:\n    assert stop.code == 2\n"
         f"print('HEAVY', sorted(set({HEAVY!r}) & set(sys.modules)))\n"

@@ -17,7 +17,7 @@ import yaml
 
 from refblend.config import RefblendConfig
 from refblend.errors import RefblendError
-from refblend.study.grid import build_grid
+from refblend.study.design.grid import build_grid
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src" / "refblend").rglob("*.py"))

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from refblend.guardian import cluster_folders, cluster_processes
+from refblend.lifecycle.guardian import cluster_folders, cluster_processes
 from refblend.trainer.checkpoint import find_damage
 from refblend.trainer.tracking import strip_timings
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from chaos.runs import HANG_S, ROOT, STOP_S
-from refblend.supervision import SUPERVISOR
+from refblend.lifecycle.supervision import SUPERVISOR
 from refblend.trainer.tracking import strip_timings
 
 MARKER = "runs/smoke/linear/1.trained.json"

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refblend.data import templates
-from refblend.data.problems import (
+from refblend.embedded import phrases
+from refblend.embedded.problems import (
     EASY,
     HARD,
     SPLITS,
@@ -32,7 +32,7 @@ def solve_from_text(question: str) -> int:
         if value is None:
             value = int(number.group())
             continue
-        for op, variants in templates.STEPS.items():
+        for op, variants in phrases.STEPS.items():
             for variant in variants:
                 pattern = re.sub(r"\\\{(?:m|n|o)\\\}", r"\\w+", re.escape(variant))
                 pattern = pattern.replace(r"\{v\}", r"(\d+)")
@@ -63,12 +63,12 @@ def test_question_solution_and_answer_agree(level: Difficulty) -> None:
 
 def test_sentences_are_many_distinct_and_without_digits() -> None:
     sentences = [
-        *templates.OPENINGS,
-        *(sentence for variants in templates.STEPS.values() for sentence in variants),
-        *templates.QUESTIONS,
+        *phrases.OPENINGS,
+        *(sentence for variants in phrases.STEPS.values() for sentence in variants),
+        *phrases.QUESTIONS,
     ]
-    assert templates.N_SENTENCE_TEMPLATES == len(set(sentences)) >= 21
-    everything = [*sentences, *templates.FILLER, *templates.PADDING]
+    assert phrases.N_SENTENCE_TEMPLATES == len(set(sentences)) >= 21
+    everything = [*sentences, *phrases.FILLER, *phrases.PADDING]
     assert not any(char.isdigit() for sentence in everything for char in sentence)
 
 

@@ -137,7 +137,7 @@ def run_cli(*arguments: str) -> tuple[int, str, str]:
 
     The streams behave as those of a process: UTF-8, strict for output, with escapes for errors.
     """
-    from refblend.cli import run
+    from refblend.cli.main import run
 
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
     err = io.TextIOWrapper(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from refblend.config import RefblendConfig, load_config
 from refblend.errors import ConfigError
-from refblend.study.grid import override_arguments
+from refblend.study.design.grid import override_arguments
 
 ROOT = Path(__file__).parents[2]
 BASE = yaml.safe_load((ROOT / "params" / "ppo.yaml").read_text(encoding="utf-8"))

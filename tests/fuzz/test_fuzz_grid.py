@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from refblend.config.loading import parse_override
 from refblend.errors import RefblendError, StudyError
-from refblend.study.grid import (
+from refblend.study.design.grid import (
     build_grid,
     override_arguments,
     read_grid,
@@ -25,7 +25,7 @@ from refblend.study.grid import (
     unique_runs,
     write_grid,
 )
-from refblend.study.spec import flatten, load_experiment
+from refblend.study.design.spec import flatten, load_experiment
 
 BASE = "data: {train_files: [a], val_files: [b]}\nactor_rollout_ref: {model: {path: m}}\n"
 SPEC: dict[str, Any] = {

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from refblend.errors import DataError, StudyError
 from refblend.identity import IDENTITY_NAME, prepare_run_dir
 from refblend.provenance import finish, read_previous
-from refblend.study.collect import Collected, collect, read_collected, write_collected
-from refblend.study.grid import write_grid
+from refblend.study.design.grid import write_grid
 from refblend.study.layout import COLLECTED
+from refblend.study.runs.collect import Collected, collect, read_collected, write_collected
 from refblend.trainer.launch import _finished_summary
 
 SUMMARY = {"status": "finished", "steps": 2, "reason": "", "validation": {}, "incidents": {}}

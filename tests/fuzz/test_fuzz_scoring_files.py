@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refblend.data.schema import PromptRow
+from refblend.embedded.recipe import load_recipe
 from refblend.errors import DataError, ScoringError
-from refblend.models.recipe import load_recipe
-from refblend.scoring.corpus import corpus_from_rows, read_corpus, read_responses
+from refblend.scoring.measure.corpus import corpus_from_rows, read_corpus, read_responses
 from refblend.scoring.parsing import parse_score
 from refblend.scoring.templates import find_templates, load_templates
 

@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from refblend.data.problems import iterate_problems
 from refblend.data.tokenizer import load_tokenizer
+from refblend.embedded.problems import iterate_problems
 from refblend.rollout.base import EngineOptions, start_engine
 from refblend.scoring.clipping import ScoringLimits
 from refblend.scoring.judge import Judge, JudgeOptions

@@ -3,7 +3,9 @@
 import pandas as pd
 import pytest
 
-from refblend.scoring.calibration import (
+from refblend.scoring.clipping import ScoringLimits
+from refblend.scoring.judge import Judge, JudgeOptions
+from refblend.scoring.measure.calibration import (
     RESULT_COLUMNS,
     discrimination,
     figures,
@@ -12,8 +14,6 @@ from refblend.scoring.calibration import (
     score_histogram,
     with_length_bins,
 )
-from refblend.scoring.clipping import ScoringLimits
-from refblend.scoring.judge import Judge, JudgeOptions
 
 
 def scored(rows: list[tuple[float, int, bool]], **columns: list[object]) -> pd.DataFrame:

@@ -5,11 +5,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from refblend.data.problems import Difficulty, generate_problems
 from refblend.data.schema import PromptRow
+from refblend.embedded.judge_data import Pair, write_pairs
+from refblend.embedded.problems import Difficulty, generate_problems
 from refblend.errors import DataError
-from refblend.models.judge_data import Pair, write_pairs
-from refblend.scoring.corpus import (
+from refblend.scoring.measure.corpus import (
     KINDS,
     check_corpus,
     corpus_from_rows,

@@ -8,9 +8,9 @@ import pytest
 
 from refblend.data.schema import PromptRow, write_rows
 from refblend.errors import DataError
-from refblend.scoring.attacks import ATTACKS
 from refblend.scoring.clipping import ScoringLimits
 from refblend.scoring.judge import Judge, JudgeOptions
+from refblend.scoring.measure.attacks import ATTACKS
 from refblend.scoring.result import summarise
 
 pytestmark = pytest.mark.engine
@@ -126,7 +126,7 @@ def run_command(engine, monkeypatch):
     import typer
     from typer.testing import CliRunner
 
-    from refblend.scoring import cli
+    from refblend.cli import scoring as cli
 
     monkeypatch.setattr("refblend.rollout.base.start_engine", lambda name, options: engine)
     monkeypatch.setattr(engine, "shutdown", lambda: None)

@@ -7,8 +7,8 @@ import pytest
 
 from refblend.scoring.clipping import ScoringLimits
 from refblend.scoring.judge import Judge, JudgeOptions
-from refblend.scoring.measurement import plain
-from refblend.scoring.quality import measure_quality, valid_within, with_written_scores
+from refblend.scoring.measure.quality import measure_quality, valid_within, with_written_scores
+from refblend.scoring.measure.record import plain
 
 CORPUS = pd.DataFrame(
     {

@@ -5,7 +5,7 @@ import pytest
 
 from refblend.scoring.clipping import ScoringLimits
 from refblend.scoring.judge import JudgeOptions
-from refblend.scoring.robustness import by_length, robustness_arms, run_robustness
+from refblend.scoring.measure.robustness import by_length, robustness_arms, run_robustness
 
 BASE = JudgeOptions(ScoringLimits(model_cap=1024))
 CORPUS = pd.DataFrame(

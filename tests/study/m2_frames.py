@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from refblend.study.collect import METRIC_COLUMNS, RESPONSE_COLUMNS, RUN_COLUMNS, Collected
-from refblend.study.m2_study import EXPERIMENTS, M2Study
-from refblend.study.run_measures import run_measures
-from refblend.study.spec import ExperimentSpec, load_experiment
+from refblend.study.design.spec import ExperimentSpec, load_experiment
+from refblend.study.report.m2.study import EXPERIMENTS, M2Study
+from refblend.study.runs.collect import METRIC_COLUMNS, RESPONSE_COLUMNS, RUN_COLUMNS, Collected
+from refblend.study.runs.run_measures import run_measures
 
 PARAMS = Path(__file__).parents[2] / "params"
 SOURCE = "refblend/arithmetic"

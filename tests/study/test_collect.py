@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 
 from refblend.errors import StudyError
-from refblend.study.checks import check_milestone, record_failure
-from refblend.study.collect import Collected, collect, read_collected, write_collected
-from refblend.study.measures import (
+from refblend.study.runs.checks import check_milestone, record_failure
+from refblend.study.runs.collect import Collected, collect, read_collected, write_collected
+from refblend.study.runs.measures import (
     incident_counts,
     series,
     stability,

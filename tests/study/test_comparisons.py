@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from refblend.study.comparisons import (
+from refblend.study.stats.comparisons import (
     Comparison,
     best_configuration,
     compare_with_baseline,
     probability_of_improvement,
 )
-from refblend.study.statistics import bootstrap_interval, paired_difference
+from refblend.study.stats.statistics import bootstrap_interval, paired_difference
 
 QUARTERS = st.lists(st.integers(0, 4).map(lambda i: i / 4), min_size=1, max_size=8)
 

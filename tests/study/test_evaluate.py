@@ -4,7 +4,7 @@ import pytest
 
 from refblend.errors import StudyError
 from refblend.files import write_json
-from refblend.study.evaluate import evaluate_run, final_actor
+from refblend.study.runs.evaluate import evaluate_run, final_actor
 from refblend.trainer.checkpoint import CheckpointManager, write_state
 
 

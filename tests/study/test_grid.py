@@ -6,8 +6,8 @@ import yaml
 
 from refblend.config.loading import merge, nest, parse_override
 from refblend.errors import ConfigError, StudyError
-from refblend.study.blocks import blocks_of, exclusive_arms, wanted_blocks
-from refblend.study.grid import (
+from refblend.study.design.blocks import blocks_of, exclusive_arms, wanted_blocks
+from refblend.study.design.grid import (
     build_grid,
     configuration_digest,
     local_inputs,
@@ -18,7 +18,7 @@ from refblend.study.grid import (
     unique_runs,
     write_grid,
 )
-from refblend.study.spec import GridRow, load_experiment
+from refblend.study.design.spec import GridRow, load_experiment
 
 BASE = {
     "data": {"train_files": ["data/cpu/train.parquet"], "val_files": ["data/cpu/val.parquet"]},

@@ -7,16 +7,16 @@ import pytest
 from scipy import stats
 from typer.testing import CliRunner
 
+from refblend.cli.study import app
 from refblend.errors import RefblendError, StudyError
-from refblend.study.cli import app
-from refblend.study.collect import (
+from refblend.study.recommend.guards import TOLERATED, guard, guarded_interval, parse_tolerated
+from refblend.study.runs.collect import (
     METRIC_COLUMNS,
     RESPONSE_COLUMNS,
     RUN_COLUMNS,
     Collected,
     write_collected,
 )
-from refblend.study.guards import TOLERATED, guard, guarded_interval, parse_tolerated
 
 ARMS = ("off", "linear", "recommended")
 INCIDENTS = ("overlength", "oom", "nonfinite", "judge_error", "judge_invalid")

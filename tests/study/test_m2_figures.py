@@ -17,21 +17,26 @@ from matplotlib.transforms import Bbox
 
 from refblend.config.loading import load_config
 from refblend.ppo.blending import entropy_to_weight_cosine, weight_for
-from refblend.study.collect import RESPONSE_COLUMNS, Collected
-from refblend.study.grid import config_files
+from refblend.study.design.grid import config_files
+from refblend.study.design.spec import ExperimentSpec
 from refblend.study.layout import M2_FIGURES
-from refblend.study.m2_costs import SCORING_COLUMNS, cost_table, hidden_judge_time, scoring_table
-from refblend.study.m2_figures import FIGURES, write_m2_figures
-from refblend.study.m2_figures_blend import ENTROPIES, function_values, weight_params
-from refblend.study.m2_figures_data import M2Data
-from refblend.study.m2_levels import knee_and_pivot, level_means
-from refblend.study.m2_runs import correlation_summary, run_correlations
-from refblend.study.m2_study import LEARNING, M2Study
-from refblend.study.m2_summary import experiment_summary
-from refblend.study.plots_common import horizontal_interval, value_limits
-from refblend.study.run_measures import run_measures
-from refblend.study.spec import ExperimentSpec
-from refblend.study.style import apply_style, save_figure
+from refblend.study.report.m2.costs import (
+    SCORING_COLUMNS,
+    cost_table,
+    hidden_judge_time,
+    scoring_table,
+)
+from refblend.study.report.m2.figures import FIGURES, write_m2_figures
+from refblend.study.report.m2.figures_blend import ENTROPIES, function_values, weight_params
+from refblend.study.report.m2.figures_data import M2Data
+from refblend.study.report.m2.levels import knee_and_pivot, level_means
+from refblend.study.report.m2.runs import correlation_summary, run_correlations
+from refblend.study.report.m2.study import LEARNING, M2Study
+from refblend.study.report.plotting.common import horizontal_interval, value_limits
+from refblend.study.report.plotting.style import apply_style, save_figure
+from refblend.study.report.summary import experiment_summary
+from refblend.study.runs.collect import RESPONSE_COLUMNS, Collected
+from refblend.study.runs.run_measures import run_measures
 
 JUDGE_SKILL = {"weak": 0.25, "medium": 0.55, "strong": 0.8}
 EFFECTS = {

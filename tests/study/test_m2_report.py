@@ -10,16 +10,16 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from refblend.study import m2_report
-from refblend.study.cli import app
-from refblend.study.collect import write_collected
+from refblend.cli.study import app
 from refblend.study.layout import M2_PLOT_DATA, M2_TABLES
-from refblend.study.m2_report import section_of
-from refblend.study.m2_study import M2Study
-from refblend.study.m2_surprises import surprises
-from refblend.study.m2_tables import m2_tables
-from refblend.study.m2_text import level_text, swept_sentence, verdicts
-from refblend.study.tables import write_table
+from refblend.study.report.m1.tables import write_table
+from refblend.study.report.m2 import report as m2_report
+from refblend.study.report.m2.report import section_of
+from refblend.study.report.m2.study import M2Study
+from refblend.study.report.m2.surprises import surprises
+from refblend.study.report.m2.tables import m2_tables
+from refblend.study.report.m2.text import level_text, swept_sentence, verdicts
+from refblend.study.runs.collect import write_collected
 
 CAPTIONS = {"A_forest": "Forest of A.", "A_weight_steps": "Weights.", "overview": "All."}
 

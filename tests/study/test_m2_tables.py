@@ -10,16 +10,21 @@ import pytest
 from scipy import stats
 
 from refblend.errors import StudyError
-from refblend.study.comparisons import best_configuration
 from refblend.study.layout import M2_TABLES
-from refblend.study.m2_best import best_per_metric
-from refblend.study.m2_costs import cost_table, hidden_judge_time, scoring_table
-from refblend.study.m2_levels import knee_and_pivot, level_means, placement_rule
-from refblend.study.m2_runs import correlation_summary, per_seed, run_correlations, stability_by_arm
-from refblend.study.m2_study import M2Study
-from refblend.study.m2_tables import m2_tables
-from refblend.study.run_measures import MEASURES, run_measures
-from refblend.study.thresholds import Knee, Pivot, find_knee, find_pivot, not_identifiable
+from refblend.study.report.m2.best import best_per_metric
+from refblend.study.report.m2.costs import cost_table, hidden_judge_time, scoring_table
+from refblend.study.report.m2.levels import knee_and_pivot, level_means, placement_rule
+from refblend.study.report.m2.runs import (
+    correlation_summary,
+    per_seed,
+    run_correlations,
+    stability_by_arm,
+)
+from refblend.study.report.m2.study import M2Study
+from refblend.study.report.m2.tables import m2_tables
+from refblend.study.runs.run_measures import MEASURES, run_measures
+from refblend.study.stats.comparisons import best_configuration
+from refblend.study.stats.thresholds import Knee, Pivot, find_knee, find_pivot, not_identifiable
 
 
 def part_of(names: str, scale: str = "cpu", **options: object) -> M2Study:

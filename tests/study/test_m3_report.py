@@ -9,13 +9,13 @@ import pytest
 from scipy import stats
 from typer.testing import CliRunner
 
+from refblend.cli.study import app
 from refblend.errors import StudyError
-from refblend.study import m3_report
-from refblend.study.cli import app
-from refblend.study.collect import collect, write_collected
 from refblend.study.layout import M3_FIGURES, M3_TABLES
-from refblend.study.m3_figures import FIGURES
-from refblend.study.m3_report import write_m3_report
+from refblend.study.report.m3 import report as m3_report
+from refblend.study.report.m3.figures import FIGURES
+from refblend.study.report.m3.report import write_m3_report
+from refblend.study.runs.collect import collect, write_collected
 
 MakeRun = Callable[..., Path]
 PARAMS = Path(__file__).parents[2] / "params"

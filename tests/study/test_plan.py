@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from refblend.cli.study import app
 from refblend.errors import StudyError
-from refblend.study.cli import app
-from refblend.study.costs import (
+from refblend.study.design.grid import build_grid
+from refblend.study.planning.costs import (
     RESOURCE_COLUMNS,
     Figure,
     GivenCosts,
@@ -20,9 +21,8 @@ from refblend.study.costs import (
     measured_costs,
     read_resources,
 )
-from refblend.study.grid import build_grid
-from refblend.study.plan import StudyPlan, plan_study, planned_steps
-from refblend.study.schedule import (
+from refblend.study.planning.plan import StudyPlan, plan_study, planned_steps
+from refblend.study.planning.schedule import (
     busiest_memory,
     makespan,
     parallel_places,

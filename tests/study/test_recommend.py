@@ -8,21 +8,21 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from refblend.cli.study import app
 from refblend.config.loading import load_config
 from refblend.errors import StudyError
-from refblend.study.cli import app
-from refblend.study.collect import (
+from refblend.study.design.grid import config_files
+from refblend.study.recommend.candidates import late_accuracy, read_pool
+from refblend.study.recommend.choose import recommend
+from refblend.study.recommend.on_failure import choose_on_failure, read_attacks
+from refblend.study.recommend.overlay import record, write_recommendation
+from refblend.study.runs.collect import (
     METRIC_COLUMNS,
     RESPONSE_COLUMNS,
     RUN_COLUMNS,
     Collected,
     write_collected,
 )
-from refblend.study.grid import config_files
-from refblend.study.m3_candidates import late_accuracy, read_pool
-from refblend.study.m3_on_failure import choose_on_failure, read_attacks
-from refblend.study.m3_overlay import record, write_recommendation
-from refblend.study.recommend import recommend
 
 PARAMS = Path(__file__).parents[2] / "params"
 ACC = "val-core/refblend/arithmetic/acc/mean@1"

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from refblend.study.cli import app
-from refblend.study.figures import FIGURES, bin_scores
+from refblend.cli.study import app
 from refblend.study.layout import M1_FIGURES, M1_TABLES, PLOT_DATA
-from refblend.study.tables import to_markdown
+from refblend.study.report.m1.figures import FIGURES, bin_scores
+from refblend.study.report.m1.tables import to_markdown
 
 MakeRun = Callable[..., Path]
 EXPERIMENT = Path(__file__).parents[2] / "params" / "study" / "M1.yaml"

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from refblend.study.comparisons import probability_of_improvement
-from refblend.study.statistics import Statistic, bootstrap_interval, iqm, mean, optimality_gap
+from refblend.study.stats.comparisons import probability_of_improvement
+from refblend.study.stats.statistics import Statistic, bootstrap_interval, iqm, mean, optimality_gap
 
 REFERENCE = json.loads(
     Path(__file__).with_name("data").joinpath("rliable_reference.json").read_text()

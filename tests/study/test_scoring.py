@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from refblend.cli.study import app
 from refblend.errors import StudyError
-from refblend.study.cli import app
 from refblend.study.layout import SCORING_FIGURES, SCORING_TABLES
-from refblend.study.quality import judge_table, reliability_bins
-from refblend.study.scoring_figures import FIGURES
+from refblend.study.report.scoring.figures import FIGURES
+from refblend.study.runs.model_quality import judge_table, reliability_bins
 
 
 def write(folder: Path, **reports: dict[str, Any]) -> None:

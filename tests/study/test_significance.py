@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from refblend.study.significance import holm, sign_flip_p, smallest_p
+from refblend.study.stats.significance import holm, sign_flip_p, smallest_p
 
 REFERENCE = json.loads(
     Path(__file__).with_name("data").joinpath("rliable_reference.json").read_text()

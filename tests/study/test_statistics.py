@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from refblend.study.statistics import (
+from refblend.study.stats.statistics import (
     area_under_curve,
     bootstrap_interval,
     complete_seeds,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refblend.study.thresholds import find_knee, find_pivot, sign_changes
+from refblend.study.stats.thresholds import find_knee, find_pivot, sign_changes
 
 LEVELS = [0.1, 0.2, 0.3, 0.4]
 TABLE = st.lists(

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from refblend.config.loading import merge
-from refblend.guardian import cluster_processes
+from refblend.lifecycle.guardian import cluster_processes
 from refblend.trainer.tracking import strip_timings
 
 HERE = Path(__file__).parent

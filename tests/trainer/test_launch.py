@@ -14,11 +14,14 @@ import pytest
 from refblend.config import RefblendConfig
 from refblend.config.trainer import RayConfig
 from refblend.errors import DataError, ResourceError, TrainingError, WorkerError
+from refblend.lifecycle import stopping
 from refblend.rollout.base import Generation
-from refblend.trainer import cluster, crew, launch, recovery, stopping, worker_set
+from refblend.trainer import launch, recovery
+from refblend.trainer import worker_pool as crew
 from refblend.trainer.datasets import load_run_data
 from refblend.trainer.ray_trainer import RayPPOTrainer
 from refblend.trainer.tracking import MetricsLog
+from refblend.workers import cluster, worker_set
 from refblend.workers.groups import RestartBudget, WorkerDiedError
 
 
@@ -322,7 +325,7 @@ def test_two_clusters_in_one_process_leave_nothing(tmp_path: Path) -> None:
         "import json, os, ray\n"
         "from pathlib import Path\n"
         "from refblend.config.trainer import RayConfig\n"
-        "from refblend.trainer.cluster import ray_cluster\n"
+        "from refblend.workers.cluster import ray_cluster\n"
         "seen = []\n"
         "for _ in range(2):\n"
         "    with ray_cluster(RayConfig(object_store_memory_mb=80), 2.5, 0):\n"

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from refblend.trainer.batch import Advantages, Rollout, Scores
-from refblend.trainer.metrics import data_metrics, spread, timing_metrics
+from refblend.trainer.step_metrics import data_metrics, spread, timing_metrics
 from refblend.workers.types import LogProbs, Sequences, response_mask
 
 MASK = response_mask([3, 1])

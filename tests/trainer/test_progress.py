@@ -2,7 +2,7 @@ import io
 
 import pytest
 
-from refblend.trainer.progress import TrainingProgress, format_duration
+from refblend.trainer.console import TrainingProgress, format_duration
 
 
 class Clock:

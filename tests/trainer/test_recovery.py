@@ -166,7 +166,7 @@ def test_an_existing_cluster_is_used_and_left_running(make_run, undisturbed) -> 
     code = (
         "import os, sys, ray\n"
         "from refblend.config.trainer import RayConfig\n"
-        "from refblend.trainer.cluster import ray_cluster\n"
+        "from refblend.workers.cluster import ray_cluster\n"
         "with ray_cluster(RayConfig(object_store_memory_mb=80), 6, 0):\n"
         "    address = ray.get_runtime_context().gcs_address\n"
         "    print(address, os.environ['RAY_AUTH_TOKEN_PATH'], flush=True)\n"

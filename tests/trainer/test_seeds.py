@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from refblend.cli import parse_seeds
+from refblend.cli.main import parse_seeds
 from refblend.config import RefblendConfig
 from refblend.errors import ConfigError, TrainingError
 from refblend.trainer import launch

@@ -2,8 +2,8 @@
 
 from typing import Any, cast
 
-from refblend.trainer.worker_set import WorkerSet
 from refblend.workers.groups import RestartBudget, WorkerTimeoutError
+from refblend.workers.worker_set import WorkerSet
 
 
 class Late:

@@ -10,7 +10,7 @@ from refblend.workers.memory import (
     count_parameters,
     memory_needs,
 )
-from refblend.workers.resource_pools import (
+from refblend.workers.pools import (
     GLOBAL_POOL,
     JUDGE_POOL,
     check_resources,

@@ -9,11 +9,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from refblend.workers import stalls
+from refblend.lifecycle import stalls
 
 STUCK = """
 import pathlib, subprocess, sys, time
-from refblend.workers import stalls
+from refblend.lifecycle import stalls
 stalls.GRACE_S = 0.2
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 print(child.pid, flush=True)

@@ -80,7 +80,7 @@ def train() -> None:
 
 
 def main() -> None:
-    from refblend.supervision import follow_supervisor
+    from refblend.lifecycle.supervision import follow_supervisor
 
     follow_supervisor()
     command = sys.argv[1:3]
@@ -92,8 +92,8 @@ def main() -> None:
             write(run / "test.json", json.dumps({"status": status, "greedy": 0.5}))
         write(option("--out"))
     elif command[0] == "study":
+        from refblend.cli.study import app
         from refblend.errors import RefblendError
-        from refblend.study.cli import app
 
         sys.argv = sys.argv[1:]
         try:

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from refblend.supervision import SUPERVISOR
+from refblend.lifecycle.supervision import SUPERVISOR
 
 FAKE = Path(__file__).with_name("fake_refblend.py")
 ARMS = ("linear", "off")

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from refblend.study import layout
-from refblend.study.grid import build_grid
-from refblend.study.spec import WorkflowConfig, json_schemas
+from refblend.study.design.grid import build_grid
+from refblend.study.design.spec import WorkflowConfig, json_schemas
 
 ROOT = Path(__file__).parents[2]
 FAKE = Path(__file__).with_name("fake_refblend.py")
@@ -151,7 +151,7 @@ def test_what_only_measures_judges_trains_nothing_again() -> None:
     listed = {Path(name).stem for name in names["SCORING_PATH"]}
     code = (
         "import sys, refblend.trainer.ray_trainer, refblend.workers.fsdp_workers\n"
-        "import refblend.models.judge\n"
+        "import refblend.embedded.judge_training\n"
         "print(*(n.split('.')[2] for n in sys.modules if n.startswith('refblend.scoring.')))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -10,9 +10,9 @@ from snakemake.exceptions import WorkflowError
 from snakemake.utils import Paramspace, validate
 
 from refblend.errors import RefblendError
-from refblend.supervision import SUPERVISOR, supervisor_value
-from refblend.study import blocks as study_blocks
-from refblend.study import grid as study_grid
+from refblend.lifecycle.supervision import SUPERVISOR, supervisor_value
+from refblend.study.design import blocks as study_blocks
+from refblend.study.design import grid as study_grid
 from refblend.study import layout
 
 validate(config, "../schemas/config.schema.json")
@@ -59,15 +59,15 @@ def sources(*parts):
 
 # What the warm start and its evaluation depend on; a change to the judges re-trains no actor.
 ACTOR_SOURCES = tuple(
-    f"models/{name}.py"
+    f"embedded/{name}.py"
     for name in (
         "actor",
         "architecture",
-        "corpus",
+        "tokenizer_texts",
         "demonstrations",
         "fingerprint",
         "generation",
-        "quality",
+        "actor_quality",
         "recipe",
         "sft",
     )
@@ -99,12 +99,12 @@ TRAINER_SOURCES = (
 )
 JUDGE_SOURCES = (
     *ACTOR_SOURCES,
-    "models/judge.py",
-    "models/judge_data.py",
-    "models/judge_format.py",
+    "embedded/judge_training.py",
+    "embedded/judge_data.py",
+    "embedded/judge_format.py",
 )
 # Measuring a judge: the path, the engines, and the modules that count.
-MEASURING_SOURCES = ("data", "rollout", "scoring", "models/judge_format.py")
+MEASURING_SOURCES = ("data", "rollout", "scoring", "embedded/judge_format.py")
 
 
 EXPERIMENTS = [name for names in config["studies"].values() for name in names]

@@ -3,7 +3,13 @@
 
 rule data:
     input:
-        sources("data", "models/recipe.py"),
+        sources(
+            "data",
+            "embedded/problems.py",
+            "embedded/phrases.py",
+            "embedded/prepare.py",
+            "embedded/recipe.py",
+        ),
         recipe="params/embedded/{scale}.yaml",
     output:
         expand(

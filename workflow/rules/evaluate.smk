@@ -28,7 +28,7 @@ rule actor_quality:
 # One process for all seeds of a job; every run gets its test.json.
 rule test_accuracy:
     input:
-        sources("data", "study/evaluate.py", *ACTOR_SOURCES),
+        sources("data", "study/runs/evaluate.py", *ACTOR_SOURCES),
         recipe="params/embedded/{scale}.yaml",
         data="data/{scale}/test.parquet",
         trained="runs/{scale}/{arm}/{seeds}.trained.json",

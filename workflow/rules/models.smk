@@ -5,7 +5,7 @@
 
 rule tokenizer:
     input:
-        sources("data", "models/corpus.py", "models/recipe.py"),
+        sources("data", "embedded/tokenizer_texts.py", "embedded/recipe.py"),
         recipe="params/embedded/{scale}.yaml",
         templates="params/scoring/embedded.yaml",
     output:
@@ -55,7 +55,10 @@ rule actor:
 rule judge_pairs:
     input:
         sources(
-            "data", *ACTOR_SOURCES, "models/judge_data.py", "models/judge_format.py"
+            "data",
+            *ACTOR_SOURCES,
+            "embedded/judge_data.py",
+            "embedded/judge_format.py",
         ),
         recipe="params/embedded/{scale}.yaml",
         tokenizer="models/{scale}/tokenizer/tokenizer.json",

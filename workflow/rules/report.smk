@@ -123,7 +123,7 @@ rule m1_report:
         collected=expand("runs/{{scale}}/_collected/m1/{name}", name=layout.COLLECTED),
         tables=expand("results/{{scale}}/m1/tables/{name}.md", name=layout.M1_TABLES),
         captions="results/{scale}/m1/figures/captions.json",
-        template="src/refblend/study/templates/m1.md.j2",
+        template="src/refblend/study/report/templates/m1.md.j2",
         experiment="params/study/M1.yaml",
         grid="results/{scale}/grid.tsv",
     output:
@@ -160,7 +160,7 @@ rule m2_report:
         scoring=lambda wildcards: scoring_report(wildcards.scale),
         params=lambda wildcards: study_grid.config_files(wildcards.scale),
         experiments=[f"params/study/{name}.yaml" for name in config["studies"]["m2"]],
-        template="src/refblend/study/templates/m2.md.j2",
+        template="src/refblend/study/report/templates/m2.md.j2",
     output:
         *[
             report(
@@ -260,7 +260,7 @@ rule m3_report:
         record="results/{scale}/m3/recommended.json",
         params=lambda wildcards: study_grid.config_files(wildcards.scale),
         experiments=[f"params/study/{name}.yaml" for name in config["studies"]["m3"]],
-        template="src/refblend/study/templates/m3.md.j2",
+        template="src/refblend/study/report/templates/m3.md.j2",
     output:
         *[
             report(

@@ -88,7 +88,7 @@ rule scoring_report:
         quality=expand(
             "models/{{scale}}/quality/judge_{strength}.json", strength=layout.JUDGES
         ),
-        template="src/refblend/study/templates/scoring.md.j2",
+        template="src/refblend/study/report/templates/scoring.md.j2",
     output:
         markdown=report(
             "results/{scale}/scoring/report.md",

@@ -1,5 +1,5 @@
-# How jobs end with Snakemake, and what a killed call leaves to the next (refblend.supervision).
-from refblend import supervision
+# How jobs end with Snakemake, and what a killed call leaves to the next (refblend.lifecycle.supervision).
+from refblend.lifecycle import supervision
 
 try:
     # Jobs on other machines call Snakemake too, which has nothing to say.

@@ -14,7 +14,7 @@ from typing import Any
 
 from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.errors import RefblendError
-from refblend.faults import is_out_of_memory
+from refblend.lifecycle.faults import is_out_of_memory
 from refblend.rollout.base import Generation, GenerationRequest, OverlengthError, RolloutEngine
 from refblend.scoring.clipping import ScoringLimits
 from refblend.scoring.parsing import ScoreMode

@@ -29,8 +29,8 @@ from typing import Any
 
 from refblend.documents import shorten, show
 from refblend.errors import CheckpointError
-from refblend.faults import explain
 from refblend.files import read_json, read_object, sha256_file, write_json, write_text
+from refblend.lifecycle.faults import explain
 
 logger = logging.getLogger(__name__)
 

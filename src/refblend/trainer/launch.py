@@ -12,19 +12,19 @@ from refblend.config import RefblendConfig
 from refblend.data.dataset import PromptSampler
 from refblend.energy import EnergyMeter
 from refblend.errors import ConfigError, ModelError, RefblendError, ResourceError
-from refblend.faults import explained
 from refblend.files import read_object, write_json
 from refblend.identity import InputHashes, hash_inputs, prepare_run_dir, run_identity, run_lock
+from refblend.lifecycle.faults import explained
+from refblend.lifecycle.stopping import StopRequest, terminate_cleanly
 from refblend.ppo.estimators import get_advantage
 from refblend.provenance import collect_provenance, finish, read_previous
 from refblend.rewards.rule import RuleReward
 from refblend.rollout.base import check_model_dir, positions_of
 from refblend.scoring.templates import load_templates
-from refblend.trainer.crew import Crew
 from refblend.trainer.datasets import RunData, load_run_data
 from refblend.trainer.recovery import train_with_recovery
-from refblend.trainer.stopping import StopRequest, terminate_cleanly
 from refblend.trainer.tracking import MetricsLog, read_metrics
+from refblend.trainer.worker_pool import Crew
 
 logger = logging.getLogger(__name__)
 

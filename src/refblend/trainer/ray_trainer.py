@@ -19,6 +19,7 @@ import torch
 from refblend.config import RefblendConfig
 from refblend.data.dataset import PromptSampler
 from refblend.errors import TrainingError
+from refblend.lifecycle.stopping import StopRequest
 from refblend.ppo.blending import (
     blend_rewards,
     compute_avg_response_entropy,
@@ -39,14 +40,8 @@ from refblend.trainer.batch import Advantages, GreedyResponses, PromptBatch, Rol
 from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef, write_state
 from refblend.trainer.datasets import RunData
 from refblend.trainer.drift import DriftGuard
+from refblend.trainer.experience import Judgements
 from refblend.trainer.finite import LostUpdates, require_finite
-from refblend.trainer.judgements import Judgements
-from refblend.trainer.metrics import (
-    data_metrics,
-    memory_metrics,
-    timing_metrics,
-    training_devices,
-)
 from refblend.trainer.profiling import write_profile
 from refblend.trainer.rollout_dump import write_rollouts
 from refblend.trainer.shaping import (
@@ -57,12 +52,17 @@ from refblend.trainer.shaping import (
     penalise_kl,
     reward_length_correlation,
 )
+from refblend.trainer.step_metrics import (
+    data_metrics,
+    memory_metrics,
+    timing_metrics,
+    training_devices,
+)
 from refblend.trainer.step_record import StepRecord, update_notices
-from refblend.trainer.stopping import StopRequest
 from refblend.trainer.tracking import MetricsLog, Trackers, encode_line
 from refblend.trainer.validation import validation_metrics, validation_requests
-from refblend.trainer.worker_set import WorkerSet
 from refblend.workers.types import PolicyTargets, Sequences, ValueTargets, pad_rows, response_mask
+from refblend.workers.worker_set import WorkerSet
 
 __all__ = [
     "RayPPOTrainer",

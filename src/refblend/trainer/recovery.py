@@ -10,12 +10,12 @@ import shutil
 from pathlib import Path
 
 from refblend.config import RefblendConfig
+from refblend.lifecycle.stopping import StopRequest
 from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef
-from refblend.trainer.crew import Crew
 from refblend.trainer.datasets import RunData
 from refblend.trainer.ray_trainer import RayPPOTrainer
-from refblend.trainer.stopping import StopRequest
 from refblend.trainer.tracking import MetricsLog, TrackerContext, Trackers
+from refblend.trainer.worker_pool import Crew
 from refblend.workers.groups import RestartBudget, WorkerDiedError
 
 

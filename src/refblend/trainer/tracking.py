@@ -25,7 +25,7 @@ import pandas as pd
 from refblend.documents import parse_json, shorten, show
 from refblend.errors import ConfigError, DataError
 from refblend.files import atomic_path
-from refblend.trainer.progress import TrainingProgress
+from refblend.trainer.console import TrainingProgress
 
 TIMING_PREFIXES = ("timing_s/", "timing_per_token_ms/", "perf/", "energy/")
 """Metrics that depend on the machine and the moment, not on the computation."""
@@ -224,7 +224,7 @@ def _report(arguments: threading.ExceptHookArgs) -> None:
 
 
 class ConsoleTracker:
-    """The progress line of :mod:`refblend.trainer.progress`."""
+    """The progress line of :mod:`refblend.trainer.console`."""
 
     def __init__(self, context: TrackerContext) -> None:
         self.progress = TrainingProgress(context.total_steps, context.label, context.start_step)

@@ -14,9 +14,9 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from refblend import runtime
 from refblend.errors import RefblendError, WorkerError
-from refblend.faults import is_out_of_memory
-from refblend.workers.resource_pools import ResourcePools
-from refblend.workers.stalls import stall_limit
+from refblend.lifecycle.faults import is_out_of_memory
+from refblend.lifecycle.stalls import stall_limit
+from refblend.workers.pools import ResourcePools
 
 DEATH_NOTICE_S = 30.0
 """Within this time after a failure Ray tells of a process that is gone."""

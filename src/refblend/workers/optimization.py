@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from refblend.config.actor_rollout_ref import OptimConfig, TrainWorkerConfig
-from refblend.faults import is_out_of_memory
+from refblend.lifecycle.faults import is_out_of_memory
 from refblend.workers import distributed
 from refblend.workers.batching import halve_micro_batches
 from refblend.workers.networks import LmNetwork, trainable_parameters

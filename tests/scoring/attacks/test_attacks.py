@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from refblend.scoring.attacks import ATTACKS, Attack
 from refblend.scoring.clipping import ScoringLimits
 from refblend.scoring.judge import Judge, JudgeOptions
-from refblend.scoring.lift import measure_attacks, structure_kept
+from refblend.scoring.measure.attacks import ATTACKS, Attack
+from refblend.scoring.measure.lift import measure_attacks, structure_kept
 from refblend.scoring.prompts import build_scoring_prompt, encode_scoring_prompt, encoder_for
 from refblend.scoring.score import plan_scoring
 

@@ -1,0 +1,42 @@
+"""``refblend data …``: write prompt files."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="Prepare prompt files in verl's schema.", no_args_is_help=True)
+
+Recipe = Annotated[Path, typer.Option(help="Recipe file, e.g. params/embedded/cpu.yaml.")]
+
+
+@app.command()
+def prepare(
+    recipe: Recipe, out: Annotated[Path, typer.Option(help="Directory of the files.")]
+) -> None:
+    """Generate train, validation, test and sanity files of word problems."""
+    from refblend.embedded.prepare import prepare_splits
+    from refblend.embedded.recipe import load_recipe
+
+    counts = prepare_splits(load_recipe(recipe).data, out)
+    typer.echo(", ".join(f"{name}: {count} rows" for name, count in counts.items()))
+
+
+@app.command()
+def gsm8k(
+    split: Annotated[str, typer.Option(help="Name of the split, e.g. train or test.")],
+    out: Annotated[Path, typer.Option(help="File to write, .parquet or .jsonl.")],
+    file: Annotated[
+        Path | None, typer.Option(help="Local parquet or jsonl with question and answer.")
+    ] = None,
+    dataset: Annotated[
+        str, typer.Option(help="Without --file: a name or folder for `datasets`.")
+    ] = "openai/gsm8k",
+) -> None:
+    """Convert GSM8K, from a local file or through `datasets`."""
+    from refblend.data.gsm8k import load_datasets, load_file
+    from refblend.data.schema import write_rows
+
+    rows = load_file(file, split) if file is not None else load_datasets(split, dataset)
+    write_rows(out, rows)
+    typer.echo(f"{out}: {len(rows)} rows")

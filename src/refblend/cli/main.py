@@ -1,0 +1,172 @@
+"""``refblend``: the command line. Errors meant for the user are one line and exit status 2."""
+
+import contextlib
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from refblend import __version__, runtime
+from refblend.cli.data import app as data_app
+from refblend.cli.models import app as models_app
+from refblend.cli.scoring import judge_app, score
+from refblend.cli.study import app as study_app
+from refblend.cli.study import evaluate, plan
+from refblend.errors import ConfigError, RefblendError, TrainingError
+from refblend.lifecycle import supervision
+from refblend.lifecycle.faults import explain
+from refblend.lifecycle.guardian import guard
+
+app = typer.Typer(
+    help="PPO with a reference model's quality score blended into the rewards.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.add_typer(data_app, name="data")
+app.add_typer(models_app, name="models")
+app.add_typer(study_app, name="study")
+app.add_typer(judge_app, name="judge")
+app.command()(score)
+app.command()(evaluate)
+app.command()(plan)
+
+ConfigFiles = Annotated[
+    list[Path], typer.Option("--config", help="YAML file; may be given several times, later wins.")
+]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(help="key=value, e.g. trainer.seed=2", metavar="[KEY=VALUE]…")
+]
+
+
+@app.command()
+def train(
+    config: ConfigFiles,
+    overrides: Overrides = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(help="Seeds of runs that follow one another on the same workers, e.g. 1,2,3."),
+    ] = None,
+) -> None:
+    """Train one run, or one a seed; the same call again resumes."""
+    runtime.configure_process(1)
+    from refblend.config import load_config
+
+    # The configuration is checked before torch, Ray and vLLM are imported.
+    settings = load_config(config, overrides or [])
+    numbers = parse_seeds(seeds) if seeds is not None else None
+    with runtime.importing():
+        from refblend.trainer import launch
+
+    if numbers is None:
+        _show(settings.trainer.default_local_dir, launch.train(settings))
+        return
+    failed = []
+    for run, summary in launch.train_seeds(settings, numbers):
+        if summary["status"] == "finished":
+            _show(run.trainer.default_local_dir, summary)
+        else:
+            typer.echo(f"seed {run.trainer.seed} failed: {summary['reason']}", err=True)
+            failed.append(run.trainer.seed)
+    if failed:
+        raise TrainingError(
+            f"{len(failed)} of {len(numbers)} seeds failed: {failed}",
+            "See above and each run's summary.json; the same call tries them again.",
+        )
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Distinct seeds of a list with commas.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    parts = text.split(",")
+    if not all(part.isdecimal() for part in parts) or len(set(parts)) != len(parts):
+        raise ConfigError(f"--seeds {text} is no list of distinct seeds", "Write it as in 1,2,3.")
+    return [int(part) for part in parts]
+
+
+def _show(run_dir: str, summary: dict[str, Any]) -> None:
+    """Accuracy of a finished run before and after."""
+    for name, values in sorted(summary["validation"].items()):
+        if name.endswith("/acc/mean@1"):
+            typer.echo(f"{name}: {values['first']:.3f} -> {values['last']:.3f}")
+    typer.echo(f"run directory: {run_dir}")
+
+
+@app.command()
+def check(config: ConfigFiles, overrides: Overrides = None) -> None:
+    """Check configuration, data and models as `train` would, and stop before any work."""
+    runtime.configure_process(1)
+    from refblend.config import load_config
+
+    settings = load_config(config, overrides or [])
+    from refblend.trainer.launch import planned_steps, preflight
+    from refblend.workers.pools import plan_pools, totals
+
+    data = preflight(settings)
+    cpus, gpus = totals(plan_pools(settings))
+    steps = planned_steps(settings, len(data.train))
+    typer.echo(
+        f"{len(data.train)} prompts ({data.train.n_dropped} overlong ones dropped), "
+        f"{steps} steps, {cpus:g} CPU slots, {gpus:g} GPUs"
+    )
+
+
+@app.command()
+def config(
+    config: ConfigFiles,
+    overrides: Overrides = None,
+    schema: Annotated[bool, typer.Option(help="Print the JSON schema instead.")] = False,
+) -> None:
+    """Print the resolved configuration as JSON."""
+    import json
+
+    from refblend.config import RefblendConfig, load_config
+
+    tree = (
+        RefblendConfig.model_json_schema()
+        if schema
+        else load_config(config, overrides or []).resolved()
+    )
+    typer.echo(json.dumps(tree, indent=2))
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(__version__)
+
+
+def run() -> None:
+    """Run the command line, errors of ours turned into one line on standard error."""
+    with _errors_told():
+        app()
+
+
+def main() -> None:
+    """Entry point: as :func:`run`, with training in a child process that is looked after."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    with _errors_told():
+        if sys.argv[1:2] == ["train"]:
+            guard()
+        supervision.follow_supervisor()
+    run()
+
+
+@contextlib.contextmanager
+def _errors_told() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        known = error if isinstance(error, RefblendError) else explain(error)
+        if known is None:
+            raise
+        line = " ".join(str(known).split())
+        Console(stderr=True, soft_wrap=True, highlight=False).print(f"error: {line}", markup=False)
+        sys.exit(known.exit_status)

@@ -1,0 +1,155 @@
+"""``refblend models …``: build and measure the embedded tokenizer, actor and judges."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from refblend import runtime
+
+app = typer.Typer(
+    help="Build and measure the embedded tokenizer, actor and judges.", no_args_is_help=True
+)
+
+Recipe = Annotated[Path, typer.Option(help="Recipe file, e.g. params/embedded/cpu.yaml.")]
+Tokenizer = Annotated[Path, typer.Option(help="Tokenizer directory.")]
+Out = Annotated[Path, typer.Option(help="Directory to write.")]
+Report = Annotated[Path, typer.Option(help="JSON report to write.")]
+
+
+@app.callback()
+def _environment() -> None:
+    """Build and measure the embedded tokenizer, actor and judges."""
+    runtime.configure_process()
+
+
+@app.command()
+def tokenizer(recipe: Recipe, out: Out) -> None:
+    """Train the byte-level BPE on the corpus of the recipe."""
+    from refblend.embedded.recipe import load_recipe
+    from refblend.embedded.tokenizer_texts import build_tokenizer
+    from refblend.scoring.templates import load_templates
+
+    settings = load_recipe(recipe)
+    trained = build_tokenizer(settings, load_templates(settings.scoring_templates))
+    trained.save_pretrained(out)
+    typer.echo(f"{out}: {len(trained)} tokens")
+
+
+@app.command()
+def actor(
+    recipe: Recipe,
+    tokenizer: Tokenizer,
+    out: Annotated[Path, typer.Option(help="Directory of the actor (after both phases).")],
+    clean_out: Annotated[Path, typer.Option(help="Directory of the clean warm start.")],
+    state: Annotated[
+        Path | None, typer.Option(help="Directory of unfinished training; default beside --out.")
+    ] = None,
+) -> None:
+    """Train the warm start: the clean phase, then the sloppy one."""
+    from refblend.data.tokenizer import load_tokenizer
+    from refblend.embedded.actor import train_actor
+    from refblend.embedded.recipe import load_recipe
+
+    state_dir = state or out.with_name(f".{out.name}.training")
+    result = train_actor(load_recipe(recipe), load_tokenizer(tokenizer), clean_out, out, state_dir)
+    clean = f"{result.clean.seconds:.0f} s" if result.clean else "kept"
+    typer.echo(f"{out}: clean phase {clean}, sloppy phase {result.sloppy.seconds:.0f} s")
+
+
+@app.command("judge-data")
+def judge_data(
+    recipe: Recipe,
+    tokenizer: Tokenizer,
+    actor: Annotated[Path, typer.Option(help="Directory of the actor.")],
+    clean: Annotated[Path, typer.Option(help="Directory of the clean warm start.")],
+    out: Annotated[Path, typer.Option(help="Parquet file of the training pairs.")],
+    test_out: Annotated[Path, typer.Option(help="Parquet file of the held-out pairs.")],
+) -> None:
+    """Sample, take and corrupt the responses that the judges learn from."""
+    from refblend.data.tokenizer import load_tokenizer
+    from refblend.embedded.architecture import load_model
+    from refblend.embedded.judge_data import build_pairs, write_pairs
+    from refblend.embedded.problems import Split
+    from refblend.embedded.recipe import load_recipe
+
+    settings, tokens = load_recipe(recipe), load_tokenizer(tokenizer)
+    actors = {"actor": load_model(actor), "actor_clean": load_model(clean)}
+    outputs: dict[Split, Path] = {"train": out, "test": test_out}
+    for split, path in outputs.items():
+        pairs = build_pairs(settings, split, tokens, actors)
+        write_pairs(path, pairs)
+        typer.echo(f"{path}: {len(pairs)} pairs, {sum(p.right for p in pairs)} right")
+
+
+@app.command()
+def judge(
+    recipe: Recipe,
+    tokenizer: Tokenizer,
+    strength: Annotated[str, typer.Option(help="weak, medium or strong.")],
+    start: Annotated[
+        Path, typer.Option(help="The clean warm start for weak, else the strength before.")
+    ],
+    pairs: Annotated[Path, typer.Option(help="Parquet file of `models judge-data`.")],
+    out: Out,
+    state: Annotated[
+        Path | None, typer.Option(help="Directory of unfinished training; default beside --out.")
+    ] = None,
+) -> None:
+    """Train one strength of the judge; medium goes on from weak, strong from medium."""
+    from refblend.data.tokenizer import load_tokenizer
+    from refblend.embedded.judge_data import read_pairs
+    from refblend.embedded.judge_training import train_judge
+    from refblend.embedded.recipe import STRENGTHS, load_recipe
+    from refblend.errors import ConfigError
+    from refblend.files import sha256_file
+    from refblend.scoring.templates import load_templates
+
+    chosen = next((name for name in STRENGTHS if name == strength), None)
+    if chosen is None:
+        raise ConfigError(f"unknown strength {strength!r}", "use weak, medium or strong")
+    settings = load_recipe(recipe)
+    state_dir = state or out.with_name(f".{out.name}.training")
+    result = train_judge(
+        settings,
+        chosen,
+        start,
+        read_pairs(pairs),
+        sha256_file(pairs),
+        load_tokenizer(tokenizer),
+        load_templates(settings.scoring_templates),
+        out,
+        state_dir / "state.pt",
+    )
+    typer.echo(f"{out}: {result.seconds:.0f} s, {result.tokens / result.seconds:,.0f} tokens/s")
+
+
+@app.command("evaluate-actor")
+def evaluate_actor(
+    recipe: Recipe,
+    model: Annotated[Path, typer.Option(help="Model directory, with its tokenizer.")],
+    data: Annotated[Path, typer.Option(help="Prompt file, e.g. data/cpu/test.parquet.")],
+    report: Report,
+) -> None:
+    """Measure accuracy, pass@k and entropy of an actor."""
+    from refblend.data.schema import read_rows
+    from refblend.data.tokenizer import load_tokenizer
+    from refblend.embedded.actor_quality import measure_actor
+    from refblend.embedded.architecture import load_model
+    from refblend.embedded.recipe import load_recipe
+    from refblend.files import write_json
+
+    settings = load_recipe(recipe).evaluation
+    quality = measure_actor(
+        load_model(model),
+        load_tokenizer(model),
+        read_rows(data)[: settings.problems],
+        settings.samples,
+        settings.max_new_tokens,
+        seed=0,
+    )
+    write_json(report, {"model": model.name, **quality.as_dict()})
+    typer.echo(
+        f"{model}: greedy {quality.greedy:.3f}, sampled {quality.sampled:.3f}, "
+        f"pass@{quality.samples} {quality.pass_at_k:.3f}, entropy {quality.entropy:.3f} nats"
+    )

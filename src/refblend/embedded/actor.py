@@ -1,0 +1,139 @@
+"""The warm start of the embedded actor: a clean phase, then a short sloppy one."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from refblend.data.tokenizer import encode_chat
+from refblend.embedded.architecture import build_model, count_parameters, load_model, save_model
+from refblend.embedded.demonstrations import sloppy_solution
+from refblend.embedded.fingerprint import fingerprint_of
+from refblend.embedded.problems import Problem, draw_problem
+from refblend.embedded.recipe import EmbeddedConfig, PhaseRecipe
+from refblend.embedded.sft import Example, Schedule, TrainingResult, discard_state, train
+from refblend.seeding import derive_generator
+
+Render = Callable[[Any, Problem], str]
+
+
+@dataclass(frozen=True)
+class ActorResult:
+    """What the two phases did."""
+
+    clean: TrainingResult | None
+    sloppy: TrainingResult
+
+
+def encode_example(
+    tokenizer: Any, prompt: str, answer: str, weights: list[float] | None = None
+) -> Example:
+    """A one-turn conversation; the loss is on the answer's tokens and the end of the turn.
+
+    ``weights`` gives each answer token its own weight; the end of turn gets the last one's.
+    """
+    prompt_ids = encode_chat(tokenizer, [{"role": "user", "content": prompt}])
+    answer_ids = tokenizer(answer, add_special_tokens=False)["input_ids"]
+    answer_weights = [1.0] * len(answer_ids) if weights is None else weights
+    return Example(
+        prompt_ids + answer_ids + [tokenizer.eos_token_id],
+        [0.0] * len(prompt_ids) + answer_weights + answer_weights[-1:],
+    )
+
+
+def demonstration_stream(
+    recipe: EmbeddedConfig, tokenizer: Any, phase: str, render: Render
+) -> Callable[[int], Example]:
+    """Example ``i``: a problem of the train split with its demonstration, a function of ``i``."""
+
+    def example(number: int) -> Example:
+        rng = derive_generator(recipe.actor.seed, "actor", phase, number)
+        long = bool(rng.random() < recipe.data.long_share)
+        while True:
+            problem = draw_problem(rng, recipe.data.difficulty, long)
+            if problem.split == "train":
+                return encode_example(tokenizer, problem.question, render(rng, problem))
+
+    return example
+
+
+def train_actor(
+    recipe: EmbeddedConfig, tokenizer: Any, clean_out: Path, out: Path, state_dir: Path
+) -> ActorResult:
+    """Train both phases and save them in Hugging Face format.
+
+    A finished clean phase in ``clean_out`` made by the same recipe is used again, and an
+    unfinished phase goes on from its state in ``state_dir``.
+    """
+    actor = recipe.actor
+    clean_mark = fingerprint_of(recipe, tokenizer, "actor_clean")
+    clean_result = None
+    if fingerprint_of_model(clean_out) == clean_mark:
+        model = load_model(clean_out)
+    else:
+        model = build_model(recipe.architecture, tokenizer, actor.seed)
+        stream = demonstration_stream(recipe, tokenizer, "clean", lambda _, p: p.solution)
+        clean_result = _run_phase(
+            model, tokenizer, stream, actor.clean, clean_mark, clean_out, state_dir, "actor clean"
+        )
+
+    def render(rng: Any, problem: Problem) -> str:
+        return sloppy_solution(
+            rng, problem, actor.terse_share, actor.wrong_step_probability, actor.filler_share
+        )
+
+    stream = demonstration_stream(recipe, tokenizer, "sloppy", render)
+    mark = fingerprint_of(recipe, tokenizer, "actor")
+    sloppy_result = _run_phase(
+        model, tokenizer, stream, actor.sloppy, mark, out, state_dir, "actor sloppy"
+    )
+    return ActorResult(clean_result, sloppy_result)
+
+
+def fingerprint_of_model(path: Path) -> str | None:
+    """The fingerprint that a finished model was saved with; None when files of it are missing or
+    its facts are damaged, so that it is trained again.
+
+    Snakemake removes a rule's outputs (the weights) before it runs the rule again, not the facts.
+    """
+    from refblend.files import read_object
+
+    facts = path / "training.json"
+    whole = all((path / name).is_file() for name in ("config.json", "model.safetensors"))
+    try:
+        return read_object(facts).get("fingerprint") if whole and facts.is_file() else None
+    except ValueError:
+        return None
+
+
+def _run_phase(
+    model: Any,
+    tokenizer: Any,
+    stream: Callable[[int], Example],
+    phase: PhaseRecipe,
+    mark: str,
+    out: Path,
+    state_dir: Path,
+    label: str,
+) -> TrainingResult:
+    state_path = state_dir / f"{label.replace(' ', '_')}.pt"
+    schedule = Schedule(phase.steps, phase.batch_size, phase.learning_rate, phase.warmup_steps)
+    result, _ = train(
+        model, stream, schedule, tokenizer.pad_token_id, label, state_path, fingerprint=mark
+    )
+    facts = {
+        "fingerprint": mark,
+        "parameters": count_parameters(model),
+        "steps": phase.steps,
+        "seconds": round(result.seconds, 2),
+        "tokens": result.tokens,
+        "resumed_from": result.resumed_from,
+        "loss_last_10": _mean(result.losses[-10:]),
+    }
+    save_model(out, model, tokenizer, facts)
+    discard_state(state_path)
+    return result
+
+
+def _mean(values: list[float]) -> float | None:
+    return round(sum(values) / len(values), 5) if values else None

@@ -1,0 +1,114 @@
+"""How good the embedded actor is, and the statistics shared with the judge's measurement.
+
+Actor: greedy accuracy, sampled accuracy, pass@k (unbiased estimate of Chen et al., 2021,
+https://arxiv.org/abs/2107.03374), entropy in nats as the spec averages it, lengths, and the share
+of true equations.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from refblend.data.schema import PromptRow
+from refblend.data.tokenizer import encode_chat
+from refblend.embedded.generation import Output, generate
+from refblend.embedded.judge_format import equations_true, stated_answer
+from refblend.progress import step_progress
+from refblend.seeding import derive_seed
+
+
+def pass_at_k(n_right: Sequence[int], n_samples: int, k: int) -> float:
+    """Mean over problems of 1 − C(n−c, k) / C(n, k), the chance that one of k samples is right."""
+    misses = [math.comb(n_samples - c, k) / math.comb(n_samples, k) for c in n_right]
+    return 1.0 - sum(misses) / len(misses)
+
+
+@dataclass(frozen=True)
+class ActorQuality:
+    """Measurements of an actor; shares in [0, 1], entropy in nats, lengths in tokens."""
+
+    problems: int
+    samples: int
+    greedy: float
+    sampled: float
+    pass_at_k: float
+    mixed_groups: float
+    entropy: float
+    length: float
+    finished: float
+    answered: float
+    true_equations: float | None
+    greedy_by_steps: dict[str, float]
+    mixed_by_steps: dict[str, float]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For the JSON report."""
+        return asdict(self)
+
+
+def _is_right(tokenizer: Any, output: Output, truth: str) -> tuple[str, bool]:
+    text = tokenizer.decode(output.token_ids, skip_special_tokens=True)
+    return text, output.finished and stated_answer(text) == truth
+
+
+def measure_actor(
+    model: Any,
+    tokenizer: Any,
+    rows: Sequence[PromptRow],
+    samples: int,
+    max_new_tokens: int,
+    seed: int,
+    temperature: float = 1.0,
+) -> ActorQuality:
+    """Answer each row greedily and ``samples`` times at ``temperature``.
+
+    ``mixed_groups`` is the share of problems whose samples are neither all right nor all wrong:
+    those that a group-relative advantage can learn from.
+    """
+    prompts = [encode_chat(tokenizer, row.messages) for row in rows]
+    many = [prompt for prompt in prompts for _ in range(samples)]
+    ids = {"eos_id": tokenizer.eos_token_id, "pad_id": tokenizer.pad_token_id}
+    with step_progress("actor answers", 0, len(prompts) + len(many)) as show:
+        greedy = generate(
+            model, prompts, max_new_tokens, **ids, progress=lambda done: show(done, "greedy")
+        )
+        sampled = generate(
+            model,
+            many,
+            max_new_tokens,
+            **ids,
+            temperature=temperature,
+            seed=derive_seed(seed, "quality"),
+            progress=lambda done: show(len(prompts) + done, "sampled"),
+        )
+    right = np.array(
+        [_is_right(tokenizer, o, r.ground_truth)[1] for o, r in zip(greedy, rows, strict=True)]
+    )
+    texts_right = [
+        _is_right(tokenizer, output, rows[place // samples].ground_truth)
+        for place, output in enumerate(sampled)
+    ]
+    hits = np.array([ok for _, ok in texts_right]).reshape(len(rows), samples)
+    counts = hits.sum(1)
+    mixed = (counts > 0) & (counts < samples)
+    steps = np.array([str(row.extra.get("n_steps", "?")) for row in rows])
+    equations = [holds for text, _ in texts_right for holds in equations_true(text)]
+    by_steps = sorted(set(steps.tolist()))
+    return ActorQuality(
+        problems=len(rows),
+        samples=samples,
+        greedy=float(right.mean()),
+        sampled=float(hits.mean()),
+        pass_at_k=pass_at_k(counts.tolist(), samples, samples),
+        mixed_groups=float(mixed.mean()),
+        entropy=float(np.mean([output.mean_entropy for output in sampled])),
+        length=float(np.mean([len(output.token_ids) for output in sampled])),
+        finished=float(np.mean([output.finished for output in sampled])),
+        answered=float(np.mean([stated_answer(text) is not None for text, _ in texts_right])),
+        true_equations=float(np.mean(equations)) if equations else None,
+        greedy_by_steps={n: float(right[steps == n].mean()) for n in by_steps},
+        mixed_by_steps={n: float(mixed[steps == n].mean()) for n in by_steps},
+    )

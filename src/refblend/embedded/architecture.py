@@ -1,0 +1,95 @@
+"""The network of actor and judge: a small Qwen2, saved and loaded in Hugging Face format."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, GenerationConfig, Qwen2Config, Qwen2ForCausalLM
+
+from refblend.embedded.recipe import ArchitectureRecipe
+from refblend.errors import ModelError
+from refblend.seeding import derive_seed
+
+
+def build_model(recipe: ArchitectureRecipe, tokenizer: Any, seed: int) -> Qwen2ForCausalLM:
+    """A Qwen2 with random weights drawn from ``seed``; embeddings tied, float32."""
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=recipe.hidden_size,
+        intermediate_size=recipe.mlp_size,
+        num_hidden_layers=recipe.num_layers,
+        num_attention_heads=recipe.num_heads,
+        num_key_value_heads=recipe.num_kv_heads,
+        max_position_embeddings=recipe.max_positions,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        attention_dropout=0.0,
+        use_sliding_window=False,
+        dtype="float32",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(seed, "weights"))
+        return Qwen2ForCausalLM(config)
+
+
+def load_model(path: str | os.PathLike[str]) -> Any:
+    """Load a causal language model from a local directory, float32.
+
+    Raises:
+        ModelError: the directory is missing or holds no usable weights.
+    """
+    path = Path(path)
+    if not (path / "config.json").is_file() or not any(path.glob("*.safetensors")):
+        raise ModelError(
+            f"{path} is not a model directory (config.json and *.safetensors)",
+            "train it with `refblend models actor` or `refblend models judge`, or give another",
+        )
+    try:
+        return AutoModelForCausalLM.from_pretrained(
+            path, dtype=torch.float32, local_files_only=True, use_safetensors=True
+        )
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ModelError(
+            f"{path} cannot be loaded ({str(error).splitlines()[0]})",
+            "give a complete model directory in Hugging Face format",
+        ) from error
+
+
+def save_model(
+    path: str | os.PathLike[str],
+    model: Any,
+    tokenizer: Any,
+    facts: dict[str, Any],
+    extra: Callable[[Path], None] | None = None,
+) -> None:
+    """Write weights, tokenizer and ``training.json`` to ``path``, replacing it in one rename.
+
+    ``extra`` may write more files to the directory before it is renamed.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    model.generation_config = GenerationConfig(
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
+    )
+    model.save_pretrained(temporary)
+    tokenizer.save_pretrained(temporary)
+    text = json.dumps(facts, indent=2, sort_keys=True) + "\n"
+    (temporary / "training.json").write_text(text, encoding="utf-8")
+    if extra is not None:
+        extra(temporary)
+    if path.exists():
+        shutil.rmtree(path)
+    temporary.rename(path)
+
+
+def count_parameters(model: Any) -> int:
+    """Trainable parameters, tied ones once."""
+    return sum(parameter.numel() for parameter in model.parameters())

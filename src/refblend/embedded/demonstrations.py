@@ -1,0 +1,68 @@
+"""Texts that the embedded actor learns from: worked solutions, and the sloppy habit.
+
+The warm start has two phases. The *clean* phase teaches to work each problem. The short *sloppy*
+phase overlays a bad habit with high entropy: terse answers without steps, and rambling ones whose
+steps are mostly wrong. Reinforcement learning then has something to mend: sampling eight responses
+finds a right one far more often than greedy decoding does, and entropy falls as accuracy rises.
+"""
+
+import numpy as np
+
+from refblend.embedded import phrases
+from refblend.embedded.problems import Problem, Step, render_solution
+
+
+def corrupt_steps(
+    rng: np.random.Generator, steps: tuple[Step, ...], probability: float, spread: int = 3
+) -> list[Step]:
+    """The chain with each result wrong with ``probability``; later steps go on from it.
+
+    A wrong result is off by 1 to ``spread`` in either direction and never negative; division
+    that has become inexact is rounded down.
+    """
+    chain: list[Step] = []
+    value = steps[0].left
+    for step in steps:
+        right = step.right
+        result = {
+            "+": value + right,
+            "-": max(value - right, 0),
+            "*": value * right,
+            "/": value // right,
+        }[step.op]
+        if rng.random() < probability:
+            offset = int(rng.integers(1, spread + 1)) * (1 if rng.random() < 0.5 else -1)
+            result = result + offset if result + offset >= 0 else result + abs(offset)
+        chain.append(Step(value, step.op, right, result))
+        value = result
+    return chain
+
+
+def rambling_solution(
+    rng: np.random.Generator, problem: Problem, wrong_step_probability: float, filler_share: float
+) -> str:
+    """Filler sentences between mostly wrong steps, ending in the chain's own last value."""
+    chain = corrupt_steps(rng, problem.steps, wrong_step_probability)
+    sentences = [_filler(rng)]
+    for step in chain:
+        while rng.random() < filler_share:
+            sentences.append(_filler(rng))
+        sentences.append(f"{step.equation}.")
+    return f"{' '.join(sentences)}\n#### {chain[-1].result}"
+
+
+def sloppy_solution(
+    rng: np.random.Generator,
+    problem: Problem,
+    terse_share: float,
+    wrong_step_probability: float,
+    filler_share: float,
+) -> str:
+    """A demonstration of the second phase: terse and right, or rambling and mostly wrong."""
+    if rng.random() < terse_share:
+        return render_solution([], problem.answer)
+    return rambling_solution(rng, problem, wrong_step_probability, filler_share)
+
+
+def _filler(rng: np.random.Generator) -> str:
+    return phrases.FILLER[int(rng.integers(len(phrases.FILLER)))]

@@ -1,0 +1,189 @@
+"""The pairs of problem and response that the judges learn from and are measured on.
+
+Three sources: responses sampled from both warm starts (what a judge meets in training), gold
+solutions, and corruptions (wrong steps, cut, repeated, empty or foreign texts), so that a judge
+also knows answers that the actor does not write yet.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from refblend.data.schema import read_records
+from refblend.data.tokenizer import encode_chat
+from refblend.embedded.demonstrations import corrupt_steps, rambling_solution
+from refblend.embedded.generation import generate
+from refblend.embedded.judge_format import count_equations, label_of, stated_answer
+from refblend.embedded.problems import Problem, Split, Step, generate_problems, render_solution
+from refblend.embedded.recipe import EmbeddedConfig
+from refblend.errors import DataError
+from refblend.files import atomic_path
+from refblend.progress import step_progress
+from refblend.seeding import derive_generator, derive_seed
+
+Source = Literal["actor", "actor_clean", "gold", "corruption"]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A problem with a response; ``label`` is the score of a perfect judge."""
+
+    problem: Problem
+    response: str
+    source: str
+
+    @property
+    def label(self) -> float:
+        """In [0.05, 1], see :func:`refblend.embedded.judge_format.label_of`."""
+        return label_of(self.problem, self.response)
+
+    @property
+    def right(self) -> bool:
+        """Whether the stated answer is the problem's."""
+        answer = stated_answer(self.response)
+        return answer is not None and int(answer) == self.problem.answer
+
+    @property
+    def worked(self) -> bool:
+        """Whether the response shows at least one equation."""
+        return count_equations(self.response) > 0
+
+
+def build_pairs(
+    recipe: EmbeddedConfig, split: Split, tokenizer: Any, actors: dict[str, Any]
+) -> list[Pair]:
+    """Training pairs (``train``) or held-out sampled pairs (``test``) of a recipe.
+
+    ``actors`` maps ``actor_clean`` and ``actor`` to loaded models. For the test split every
+    problem has one response of the final warm start: what the judge meets at step one.
+    """
+    settings = recipe.judge_data
+    rng = derive_generator(settings.seed, "pairs", split)
+    count = settings.problems if split == "train" else settings.test_problems
+    problems = generate_problems(
+        split,
+        count,
+        derive_seed(settings.seed, "pairs", split),
+        recipe.data.difficulty,
+        recipe.data.long_share,
+    )
+    if split != "train":
+        return _sample(recipe, problems, tokenizer, actors["actor"], "actor", 1)
+    half = settings.samples_per_problem // 2
+    pairs = _sample(
+        recipe, problems, tokenizer, actors["actor"], "actor", settings.samples_per_problem - half
+    )
+    if half:
+        pairs += _sample(recipe, problems, tokenizer, actors["actor_clean"], "actor_clean", half)
+    for problem in problems:
+        if rng.random() < settings.gold_per_problem:
+            pairs.append(Pair(problem, problem.solution, "gold"))
+        for _ in range(settings.corruptions_per_problem):
+            pairs.append(Pair(problem, corrupt_response(rng, problem), "corruption"))
+    return pairs
+
+
+def corrupt_response(rng: np.random.Generator, problem: Problem) -> str:
+    """A response that differs from the gold solution in one of eight ways."""
+    kind = int(rng.integers(8))
+    equations = [step.equation for step in problem.steps]
+    wrong = problem.answer + (1 if rng.random() < 0.5 else -1) * int(rng.integers(1, 6))
+    wrong = wrong if wrong >= 0 else problem.answer + 1
+    if kind == 0:  # right steps, wrong final answer
+        return render_solution(equations, wrong)
+    if kind == 1:  # no steps, wrong answer
+        return render_solution([], wrong)
+    if kind == 2:  # wrong steps, their own answer
+        chain = corrupt_steps(rng, problem.steps, 0.6)
+        return render_solution([step.equation for step in chain], chain[-1].result)
+    if kind == 3:  # wrong steps, right answer
+        chain = corrupt_steps(rng, problem.steps, 0.6)
+        return render_solution([step.equation for step in chain], problem.answer)
+    if kind == 4:  # no steps, right answer
+        return render_solution([], problem.answer)
+    if kind == 5:  # the gold solution among filler
+        return rambling_solution(rng, problem, 0.0, 0.5)
+    if kind == 6:  # a step left out
+        del equations[int(rng.integers(len(equations)))]
+        return render_solution(equations, problem.answer if rng.random() < 0.5 else wrong)
+    return _unusable(rng, problem)
+
+
+def _unusable(rng: np.random.Generator, problem: Problem) -> str:
+    """Without a final answer: cut off, empty, the question, or a repetition."""
+    solution = problem.solution.split("####")[0].rstrip()
+    return [
+        "",
+        solution,
+        problem.question,
+        " ".join([solution] * int(rng.integers(2, 5))),
+    ][int(rng.integers(4))]
+
+
+def _sample(
+    recipe: EmbeddedConfig,
+    problems: Sequence[Problem],
+    tokenizer: Any,
+    model: Any,
+    source: Source,
+    count: int,
+) -> list[Pair]:
+    asked = [problem for problem in problems for _ in range(count)]
+    prompts = [encode_chat(tokenizer, [{"role": "user", "content": p.question}]) for p in asked]
+    with step_progress(f"responses of {source}", 0, len(prompts)) as show:
+        outputs = generate(
+            model,
+            prompts,
+            recipe.judge_data.max_response_tokens,
+            tokenizer.eos_token_id,
+            tokenizer.pad_token_id,
+            temperature=1.0,
+            seed=derive_seed(recipe.judge_data.seed, "responses", source, len(prompts)),
+            progress=lambda done: show(done, ""),
+        )
+    texts = [tokenizer.decode(o.token_ids, skip_special_tokens=True) for o in outputs]
+    return [Pair(p, text, source) for p, text in zip(asked, texts, strict=True)]
+
+
+def write_pairs(path: str | os.PathLike[str], pairs: Sequence[Pair]) -> None:
+    """Write pairs as parquet, atomically; label and correctness are included for readers."""
+    records = [
+        {
+            "question": pair.problem.question,
+            "steps": [asdict(step) for step in pair.problem.steps],
+            "template": pair.problem.key,
+            "long": pair.problem.long,
+            "response": pair.response,
+            "source": pair.source,
+            "label": pair.label,
+            "right": pair.right,
+        }
+        for pair in pairs
+    ]
+    with atomic_path(path) as temporary:
+        pq.write_table(pa.Table.from_pylist(records), temporary)
+
+
+def read_pairs(path: str | os.PathLike[str]) -> list[Pair]:
+    """Read a file of :func:`write_pairs`.
+
+    Raises:
+        DataError: the file is missing, corrupt or lacks a column.
+    """
+    pairs = []
+    for number, record in enumerate(read_records(path)):
+        try:
+            steps = tuple(Step(**step) for step in record["steps"])
+            problem = Problem(record["question"], steps, record["template"], record["long"])
+            pairs.append(Pair(problem, record["response"], record["source"]))
+        except (KeyError, TypeError) as error:
+            raise DataError(
+                f"{path} row {number} is not a judge pair ({error})",
+                "write the file again with `refblend models judge-data`",
+            ) from error
+    return pairs

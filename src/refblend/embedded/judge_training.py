@@ -1,0 +1,186 @@
+"""Training of the judges: one chain of updates, saved as weak, medium and strong.
+
+A judge starts from the clean warm start, so it can already work the problems. It learns to write
+its own chain, the comparison and the box (see judge_format.py) for scoring prompts in both forms.
+Medium goes on from weak, strong from medium, with the optimiser's state: the chain equals one
+long training, and each rule of the workflow does only its own part.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from refblend.embedded.actor import encode_example
+from refblend.embedded.architecture import count_parameters, load_model, save_model
+from refblend.embedded.fingerprint import fingerprint_of
+from refblend.embedded.judge_data import Pair
+from refblend.embedded.judge_format import copy_answer, render_comparison, render_verdict
+from refblend.embedded.recipe import STRENGTHS, EmbeddedConfig, Strength
+from refblend.embedded.sft import (
+    Example,
+    Schedule,
+    TrainingResult,
+    discard_state,
+    make_optimizer,
+    train,
+)
+from refblend.errors import ModelError
+from refblend.files import write_text
+from refblend.rollout.base import model_record
+from refblend.scoring.prompts import encoder_for
+from refblend.scoring.templates import TEMPLATES_IN_JUDGE, ScoringTemplates
+from refblend.seeding import derive_generator
+
+OPTIMIZER_FILE = "optimizer.pt"
+_DRILL_PROMPT = "Compare {own} with {other}."
+
+
+def verdict_weights(tokenizer: Any, verdict_ids: Sequence[int], box_weight: float) -> list[float]:
+    """Weight 1 for the judge's own chain, ``box_weight`` for what depends on the response.
+
+    That is the copied answer before the chain, and comparison and box after it.
+    """
+    weights: list[float] = []
+    text = ""
+    for token in verdict_ids:
+        inside_chain = ";" in text and ":" not in text
+        weights.append(1.0 if inside_chain else box_weight)
+        text += tokenizer.decode([token])
+    return weights
+
+
+def pair_stream(
+    recipe: EmbeddedConfig,
+    tokenizer: Any,
+    templates: ScoringTemplates,
+    pairs: Sequence[Pair],
+) -> Callable[[int], Example]:
+    """Example ``i``: a pair in one form of the scoring prompt, or a drill that only compares."""
+    settings = recipe.judge
+    encoder = encoder_for(tokenizer, templates)
+
+    def example(number: int) -> Example:
+        rng = derive_generator(settings.seed, "judge", number)
+        pair = pairs[int(rng.integers(len(pairs)))]
+        few_shot = bool(rng.random() < settings.few_shot_share)
+        if rng.random() < settings.drill_share:
+            return _drill(rng, tokenizer, recipe.data.difficulty.value_max, settings.box_weight)
+        encoded = encoder.encode(pair.problem.question, pair.response, few_shot)
+        prompt_ids = encoded.ids
+        verdict = render_verdict(pair.problem, pair.response)
+        verdict_ids = tokenizer(verdict, add_special_tokens=False)["input_ids"]
+        weights = verdict_weights(tokenizer, verdict_ids, settings.box_weight)
+        return Example(
+            [*prompt_ids, *verdict_ids, tokenizer.eos_token_id],
+            [0.0] * len(prompt_ids) + weights + [settings.box_weight],
+            n_shared=len(encoded.prefix) if few_shot else 0,
+        )
+
+    return example
+
+
+def _drill(rng: Any, tokenizer: Any, value_max: int, box_weight: float) -> Example:
+    own = int(rng.integers(0, value_max + 1))
+    near = own + int(rng.integers(-3, 4))
+    other = max(0, near) if rng.random() < 0.5 else int(rng.integers(0, value_max + 1))
+    if rng.random() < 0.4:
+        other = own
+    score = "1.00" if own == other else "0.05"
+    comparison = render_comparison(str(own), str(other))
+    answer = f"{copy_answer(str(other))};{own}:{comparison}\\box{{{score}}}"
+    answer_ids = tokenizer(answer, add_special_tokens=False)["input_ids"]
+    weights = verdict_weights(tokenizer, answer_ids, box_weight)
+    return encode_example(tokenizer, _DRILL_PROMPT.format(own=own, other=other), answer, weights)
+
+
+def previous_strength(strength: Strength) -> Strength | None:
+    """The strength that this one goes on from; None for the first."""
+    place = STRENGTHS.index(strength)
+    return STRENGTHS[place - 1] if place else None
+
+
+def train_judge(
+    recipe: EmbeddedConfig,
+    strength: Strength,
+    start: Path,
+    pairs: Sequence[Pair],
+    pairs_hash: str,
+    tokenizer: Any,
+    templates: ScoringTemplates,
+    out: Path,
+    state_path: Path,
+) -> TrainingResult:
+    """Train one part of the chain and save it to ``out``.
+
+    The directory also holds the optimiser's state, for the next strength, and the texts of the
+    scoring prompt that the judge knows (``scoring_templates.yaml``), for whoever asks it.
+
+    Args:
+        recipe: the embedded recipe.
+        strength: what to train.
+        start: the clean warm start for ``weak``, else the judge of the strength before.
+        pairs: training pairs.
+        pairs_hash: hash of their file; part of the chain's fingerprint.
+        tokenizer: the embedded tokenizer.
+        templates: texts of the scoring prompt.
+        out: model directory to write.
+        state_path: file of the unfinished training.
+
+    Raises:
+        ModelError: ``start`` is not the model that this strength goes on from.
+    """
+    before = previous_strength(strength)
+    chain = fingerprint_of(recipe, tokenizer, "judge", pairs_hash, templates.model_dump_json())
+    model = load_model(start)
+    optimizer = make_optimizer(model, recipe.judge.learning_rate)
+    first = 0
+    if before is not None:
+        first = getattr(recipe.judge.steps, before)
+        facts_path = start / "training.json"
+        facts = model_record(facts_path) if facts_path.is_file() else {}
+        if facts.get("chain") != chain or facts.get("steps") != first:
+            raise ModelError(
+                f"{start} is not the {before} judge of this recipe and these pairs",
+                f"train it first: refblend models judge --strength {before}",
+            )
+        optimizer.load_state_dict(torch.load(start / OPTIMIZER_FILE, weights_only=True))
+    settings = recipe.judge
+    schedule = Schedule(
+        last_step=getattr(settings.steps, strength),
+        batch_size=settings.batch_size,
+        learning_rate=settings.learning_rate,
+        warmup_steps=settings.warmup_steps,
+        first_step=first,
+    )
+    result, optimizer = train(
+        model,
+        pair_stream(recipe, tokenizer, templates, pairs),
+        schedule,
+        tokenizer.pad_token_id,
+        f"judge {strength}",
+        state_path,
+        fingerprint=f"{chain} {strength}",
+        optimizer=optimizer,
+    )
+    facts = {
+        "chain": chain,
+        "strength": strength,
+        "steps": schedule.last_step,
+        "parameters": count_parameters(model),
+        "seconds": round(result.seconds, 2),
+        "tokens": result.tokens,
+        "resumed_from": result.resumed_from,
+        "loss_last_10": round(sum(result.losses[-10:]) / max(1, len(result.losses[-10:])), 5),
+    }
+
+    def save_companions(directory: Path) -> None:
+        torch.save(optimizer.state_dict(), directory / OPTIMIZER_FILE)
+        texts = yaml.safe_dump(templates.model_dump(mode="json"), sort_keys=False)
+        write_text(directory / TEMPLATES_IN_JUDGE, texts)
+
+    save_model(out, model, tokenizer, facts, extra=save_companions)
+    discard_state(state_path)
+    return result

@@ -1,0 +1,226 @@
+"""The recipe of the embedded data and models: ``params/embedded/<scale>.yaml``, key by key."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from refblend.config.base import Fraction, NonNegativeInt, PositiveFloat, PositiveInt, Section
+from refblend.documents import MalformedError, parse_yaml, shorten
+from refblend.embedded.problems import Difficulty
+from refblend.errors import ConfigError
+
+Strength = Literal["weak", "medium", "strong"]
+VLLM_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
+"""Head sizes of vLLM 0.32's attention on CPUs; a model with another one loads, then fails."""
+STRENGTHS: tuple[Strength, ...] = ("weak", "medium", "strong")
+
+
+class DataRecipe(Section):
+    """The generated prompt files."""
+
+    seed: NonNegativeInt = 1
+    """Seed of the problems; the splits do not depend on it."""
+    train_rows: PositiveInt = 4096
+    """Prompts for reinforcement learning."""
+    validation_rows: PositiveInt = 256
+    """Prompts evaluated during training."""
+    test_rows: PositiveInt = 512
+    """Prompts of the final evaluation."""
+    sanity_rows: PositiveInt = 64
+    """Known items of the drift guard."""
+    long_share: Fraction = 0.03
+    """Share of train, validation and test problems filled with sentences without meaning."""
+    difficulty: Difficulty = Difficulty()
+    """Sizes of the numbers and shares of one, two and three steps."""
+
+
+class TokenizerRecipe(Section):
+    """The byte-level BPE."""
+
+    vocab_size: Annotated[int, Field(ge=300)] = 608
+    """Entries at most, special tokens included."""
+    corpus_problems: PositiveInt = 3000
+    """Problems whose texts are learned from."""
+    model_max_length: PositiveInt = 1024
+    """Recorded as the tokenizer's limit."""
+
+
+class ArchitectureRecipe(Section):
+    """The shape of the Qwen2 network shared by actor and judge."""
+
+    hidden_size: PositiveInt = 128
+    """Width of the residual stream."""
+    num_layers: PositiveInt = 4
+    """Decoder layers."""
+    num_heads: PositiveInt = 4
+    """Query heads; hidden_size / num_heads is the head size."""
+    num_kv_heads: PositiveInt = 2
+    """Key and value heads; divides num_heads."""
+    mlp_size: PositiveInt = 384
+    """Width of the gated MLP."""
+    max_positions: PositiveInt = 1024
+    """Longest sequence of the model."""
+
+    @model_validator(mode="after")
+    def _divisible(self) -> "ArchitectureRecipe":
+        if self.hidden_size % self.num_heads or self.num_heads % self.num_kv_heads:
+            raise ValueError(
+                "hidden_size must be a multiple of num_heads, and num_heads of num_kv_heads"
+            )
+        if self.hidden_size // self.num_heads not in VLLM_HEAD_SIZES:
+            raise ValueError(
+                f"hidden_size / num_heads must be one of {VLLM_HEAD_SIZES} (vLLM on CPUs)"
+            )
+        return self
+
+
+class PhaseRecipe(Section):
+    """One phase of supervised training."""
+
+    steps: PositiveInt
+    """Updates."""
+    batch_size: PositiveInt = 64
+    """Demonstrations an update."""
+    learning_rate: PositiveFloat = 2e-3
+    """Constant after the warm-up."""
+    warmup_steps: NonNegativeInt = 10
+    """Updates over which the rate rises from 0."""
+
+
+class ActorRecipe(Section):
+    """The warm start: a clean phase, then a short sloppy one (see demonstrations.py)."""
+
+    seed: NonNegativeInt = 2
+    """Seed of initial weights and demonstrations."""
+    clean: PhaseRecipe = PhaseRecipe(steps=250, learning_rate=3e-3)
+    """Worked solutions only."""
+    sloppy: PhaseRecipe = PhaseRecipe(steps=70, learning_rate=1e-3, warmup_steps=0)
+    """Terse and rambling demonstrations."""
+    terse_share: Fraction = 0.1
+    """Share of right answers without steps in the sloppy phase; the others ramble."""
+    wrong_step_probability: Fraction = 0.35
+    """Chance that a step of a rambling demonstration is wrong."""
+    filler_share: Annotated[float, Field(ge=0, lt=0.9)] = 0.4
+    """Chance of one more filler sentence before each step."""
+
+
+class JudgeDataRecipe(Section):
+    """Pairs of problem and response that the judge learns from."""
+
+    seed: NonNegativeInt = 3
+    """Seed of problems, samples and corruptions."""
+    problems: PositiveInt = 4000
+    """Training problems; test problems come from the test split."""
+    samples_per_problem: PositiveInt = 2
+    """Responses sampled from the two warm starts together; the final one has the larger half."""
+    gold_per_problem: Fraction = 0.5
+    """Gold solutions per problem."""
+    corruptions_per_problem: PositiveInt = 2
+    """Corrupted solutions per problem."""
+    test_problems: PositiveInt = 512
+    """Problems of the held-out pairs; one sampled response each."""
+    max_response_tokens: PositiveInt = 60
+    """Length limit of sampled responses."""
+
+
+class StrengthSteps(Section):
+    """Updates after which each strength is saved; one chain, weak first."""
+
+    weak: PositiveInt = 170
+    """Updates of the weak judge."""
+    medium: PositiveInt = 340
+    """Updates of the medium judge, those of weak included."""
+    strong: PositiveInt = 680
+    """Updates of the strong judge, those of medium included."""
+
+    @model_validator(mode="after")
+    def _rising(self) -> "StrengthSteps":
+        if not self.weak < self.medium < self.strong:
+            raise ValueError("steps must rise from weak to medium to strong")
+        return self
+
+
+class JudgeRecipe(Section):
+    """Training of the judge: one chain with three snapshots."""
+
+    seed: NonNegativeInt = 4
+    """Seed of the order of pairs and prompt forms."""
+    steps: StrengthSteps = StrengthSteps()
+    """Updates after which each strength is saved."""
+    batch_size: PositiveInt = 64
+    """Pairs an update."""
+    learning_rate: PositiveFloat = 1.5e-3
+    """Constant after the warm-up."""
+    warmup_steps: NonNegativeInt = 10
+    """Updates over which the rate rises from 0."""
+    box_weight: PositiveFloat = 3.0
+    """Weight in the loss of the copied answer, the comparison and the box; the chain weighs 1."""
+    few_shot_share: Fraction = 0.5
+    """Share of prompts with the few-shot examples; the others are compact."""
+    drill_share: Fraction = 0.15
+    """Share of drills that only compare two numbers and write the box."""
+
+
+class EvaluationRecipe(Section):
+    """Measuring the finished models."""
+
+    problems: PositiveInt = 512
+    """Test problems for the actor, held-out pairs for the judge, at most."""
+    samples: PositiveInt = 8
+    """Responses sampled for each problem (pass@k)."""
+    max_new_tokens: PositiveInt = 60
+    """Length limit of the actor's responses."""
+    judge_max_new_tokens: PositiveInt = 64
+    """Length limit of the judge's output."""
+
+
+class EmbeddedConfig(Section):
+    """Everything that makes the embedded data and models of one scale."""
+
+    data: DataRecipe = DataRecipe()
+    """Prompt files."""
+    tokenizer: TokenizerRecipe = TokenizerRecipe()
+    """Byte-level BPE."""
+    scoring_templates: str = "params/scoring/embedded.yaml"
+    """Texts of the scoring prompt: tokenizer and judges are trained on them."""
+    architecture: ArchitectureRecipe = ArchitectureRecipe()
+    """Network shape."""
+    actor: ActorRecipe = ActorRecipe()
+    """Warm start of the actor."""
+    judge_data: JudgeDataRecipe = JudgeDataRecipe()
+    """Pairs for the judges."""
+    judge: JudgeRecipe = JudgeRecipe()
+    """Training of the judges."""
+    evaluation: EvaluationRecipe = EvaluationRecipe()
+    """Measurements."""
+
+
+def load_recipe(path: str | os.PathLike[str]) -> EmbeddedConfig:
+    """Read and check a recipe.
+
+    Raises:
+        ConfigError: naming file, key and remedy.
+    """
+    path = Path(path)
+    try:
+        values = parse_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, MalformedError) as error:
+        raise ConfigError(
+            f"recipe {path} cannot be read ({error})",
+            "give a file such as params/embedded/cpu.yaml",
+        ) from error
+    if not isinstance(values, dict):
+        raise ConfigError(
+            f"recipe {path} is not a mapping", "give a file such as params/embedded/cpu.yaml"
+        )
+    try:
+        return EmbeddedConfig.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(shorten(str(part), 60) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            raise ConfigError(f"recipe {path}: unknown key {key}", "remove or rename it") from error
+        message = shorten(first["msg"].removeprefix("Value error, "), 600)
+        raise ConfigError(f"recipe {path}: {key}: {message}", "change that value") from error

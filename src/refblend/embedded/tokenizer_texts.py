@@ -1,0 +1,51 @@
+"""The texts that the embedded tokenizer learns from: everything that actor and judge will read."""
+
+from typing import Any
+
+from refblend.data.schema import ROLES
+from refblend.data.tokenizer import train_tokenizer
+from refblend.embedded import phrases
+from refblend.embedded.demonstrations import sloppy_solution
+from refblend.embedded.judge_format import render_verdict
+from refblend.embedded.problems import iterate_problems
+from refblend.embedded.recipe import EmbeddedConfig
+from refblend.scoring.prompts import build_scoring_prompt
+from refblend.scoring.templates import ScoringTemplates
+from refblend.seeding import derive_generator
+
+
+def build_corpus(recipe: EmbeddedConfig, scoring: ScoringTemplates) -> list[str]:
+    """Problems, clean and sloppy solutions, scoring prompts and verdicts, from the train split."""
+    count = recipe.tokenizer.corpus_problems
+    rng = derive_generator(recipe.data.seed, "corpus")
+    stream = iterate_problems(
+        "train", recipe.data.seed, recipe.data.difficulty, recipe.data.long_share
+    )
+    actor = recipe.actor
+    texts = list(phrases.FILLER) + list(phrases.PADDING)
+    texts += [f"{role}\n" for role in ROLES] * 50  # the chat template's words
+    for index, problem in zip(range(count), stream, strict=False):
+        response = sloppy_solution(
+            rng,
+            problem,
+            actor.terse_share,
+            actor.wrong_step_probability,
+            actor.filler_share,
+        )
+        texts += [problem.question, problem.solution, response, render_verdict(problem, response)]
+        if index % 4 == 0:
+            few_shot = index % 8 == 0
+            prompt = build_scoring_prompt(
+                problem.question, response, scoring, few_shot=few_shot, compact=not few_shot
+            )
+            texts.append(prompt.text)
+    return texts
+
+
+def build_tokenizer(recipe: EmbeddedConfig, scoring: ScoringTemplates) -> Any:
+    """Train the tokenizer of a recipe."""
+    return train_tokenizer(
+        build_corpus(recipe, scoring),
+        recipe.tokenizer.vocab_size,
+        recipe.tokenizer.model_max_length,
+    )

@@ -1,0 +1,1 @@
+"""How processes live and end: the guardian, supervision, stopping, stalls and faults."""

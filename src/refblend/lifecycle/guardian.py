@@ -1,0 +1,145 @@
+"""A training command in a process of its own, so that one that is ended from outside has a last
+word.
+
+Ray's C++ code ends its driver when its raylet is gone, and the kernel ends the largest process when
+memory runs out: neither lets Python say why, or clean up. So the command forks before anything
+heavy is imported. The child trains; its parent passes signals on, and when the child ended without
+Python's leave, removes what its cluster left and says what to do.
+"""
+
+import atexit
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from refblend.errors import WorkerError
+
+CLUSTER_PREFIX = "refblend-ray-"
+"""Folders of private Ray clusters, in the folder for temporary files: prefix, process, random."""
+
+_PASSED_ON = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+_SI_KERNEL = 0x80
+"""``si_code`` of a signal from the terminal, which the child has received as well."""
+_PR_SET_PDEATHSIG = 1
+_SPOKEN = 2
+"""Status of a child that has said itself why it ends (:mod:`refblend.lifecycle.stalls`)."""
+_PATIENCE_S = 10.0
+
+_command = 0
+
+
+def command_pid() -> int:
+    """Process id of the command that the user sees: the guarding parent, or this process."""
+    return _command or os.getpid()
+
+
+def guard() -> None:
+    """Fork. Returns in the child; the parent waits, and exits as the child does.
+
+    Raises:
+        WorkerError: in the parent: the child was ended from outside.
+    """
+    global _command
+    sys.stdout.flush()
+    sys.stderr.flush()
+    parent = os.getpid()
+    reader, writer = os.pipe()
+    blocked = _PASSED_ON | {signal.SIGCHLD}
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+    child = os.fork()
+    if child == 0:
+        _command = parent
+        _die_with(parent)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
+        os.close(reader)
+        # Runs when Python ends the process, whatever the reason; not when something else does.
+        atexit.register(os.write, writer, b".")
+        return
+    os.close(writer)
+    status, passed_on = _wait(child, blocked)
+    signal.pthread_sigmask(signal.SIG_SETMASK, previous)
+    spoken = _has_byte(reader) or status == _SPOKEN or -status in passed_on
+    # Who was cut short while it cleaned up has left something, too.
+    if not spoken or cluster_folders(parent):
+        clean_up(parent)
+    if spoken:
+        sys.exit(status if status >= 0 else 128 - status)
+    cause = f"signal {signal.Signals(-status).name}" if status < 0 else "Ray, whose raylet is gone,"
+    raise WorkerError(
+        f"{cause} ended the training process",
+        "Call the same command again: it resumes from the last checkpoint. If it happens again, "
+        "look at the machine's memory.",
+    )
+
+
+def _has_byte(reader: int) -> bool:
+    """Whether the child, which has ended, wrote into the pipe."""
+    os.set_blocking(reader, False)
+    with contextlib.suppress(BlockingIOError):
+        return os.read(reader, 1) != b""
+    return False
+
+
+def _die_with(parent: int) -> None:
+    """Let the kernel end this process when its parent is gone."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(128 + signal.SIGKILL)
+
+
+def _wait(child: int, blocked: frozenset[signal.Signals]) -> tuple[int, set[int]]:
+    """Pass signals on until the child ends.
+
+    Returns:
+        The child's status, or minus the signal that ended it; and the signals passed on.
+    """
+    passed_on: set[int] = set()
+    while True:
+        arrived = signal.sigwaitinfo(blocked)
+        if arrived.si_signo == signal.SIGCHLD:
+            pid, status = os.waitpid(child, os.WNOHANG)
+            if pid:
+                return os.waitstatus_to_exitcode(status), passed_on
+        elif arrived.si_code != _SI_KERNEL:
+            os.kill(child, arrived.si_signo)
+            passed_on.add(arrived.si_signo)
+
+
+def clean_up(pid: int) -> None:
+    """End what is left of the private clusters of the command ``pid``, and remove their folders."""
+    deadline = time.monotonic() + _PATIENCE_S
+    # Ray's processes end by themselves when their driver is gone, if they are not stopped.
+    while (left := list(cluster_processes(pid))) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    for process in left:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    for folder in cluster_folders(pid):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def cluster_folders(pid: int) -> list[Path]:
+    """Folders of the private clusters of the command ``pid``."""
+    return list(Path(tempfile.gettempdir()).glob(f"{CLUSTER_PREFIX}{pid}-*"))
+
+
+def cluster_processes(pid: int) -> Iterator[psutil.Process]:
+    """Living processes of the private clusters of the command ``pid``.
+
+    All of them know the cluster's folder, from their command line or their environment.
+    """
+    folder = f"{CLUSTER_PREFIX}{pid}-"
+    for process in psutil.process_iter(["cmdline", "environ", "status"]):
+        words = [*(process.info["cmdline"] or []), *(process.info["environ"] or {}).values()]
+        known = any(folder in word for word in words)
+        if known and process.info["status"] != psutil.STATUS_ZOMBIE:
+            yield process

@@ -1,0 +1,1 @@
+"""What measures judges: corpora, attacks, calibration and robustness; training runs none of it."""

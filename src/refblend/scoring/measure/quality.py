@@ -1,0 +1,150 @@
+"""The quality of a judge on held-out responses, with few-shot and with compact prompts.
+
+One generation a response gives both scores: the judge is asked in ``expected`` mode, and the score
+as written is parsed again from its text.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from refblend.scoring.judge import Judge
+from refblend.scoring.measure.calibration import (
+    discrimination,
+    figures,
+    reliability_table,
+    score_corpus,
+    score_histogram,
+    with_length_bins,
+)
+from refblend.scoring.measure.corpus import check_corpus
+from refblend.scoring.parsing import parse_score
+
+FORMS = {"few_shot": True, "compact": False}
+"""Forms of the prompt, and whether examples are shown."""
+TOKEN_LIMITS = (32, 64, 96)
+"""``valid``: the share of answers whose box would be complete within that many tokens."""
+KINDS = {"written": "score", "expected": "expected"}
+"""Kinds of score and their columns in a scored corpus."""
+
+
+def measure_quality(
+    judge: Judge,
+    corpus: pd.DataFrame,
+    batch_size: int = 256,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[dict[str, dict[str, Any]], pd.DataFrame]:
+    """Score the corpus in both forms.
+
+    Args:
+        judge: its options but ``few_shot`` and ``score_mode`` are kept.
+        corpus: labelled responses, see :mod:`refblend.scoring.measure.corpus`.
+        batch_size: samples an engine call.
+        progress: called with the number of responses done, both forms together.
+
+    Returns:
+        Form → :func:`quality_report`, and the scored responses with a column ``form``.
+
+    Raises:
+        DataError: the corpus lacks a column.
+    """
+    check_corpus(corpus)
+    reports: dict[str, dict[str, Any]] = {}
+    samples: list[pd.DataFrame] = []
+    for form, few_shot in FORMS.items():
+        options = replace(judge.options, few_shot=few_shot, score_mode="expected")
+        asked = Judge(judge.engine, judge.tokenizer, judge.templates, options)
+        before = len(samples) * len(corpus)
+        report = None if progress is None else (lambda n, before=before: progress(before + n))
+        scored = score_corpus(asked, corpus, batch_size, progress=report)
+        scored = with_written_scores(scored, judge.tokenizer, options.invalid_score)
+        reports[form] = {"few_shot": few_shot} | quality_report(
+            scored, judge.tokenizer, options.limits.max_new_tokens
+        )
+        samples.append(scored.assign(form=form))
+    return reports, pd.concat(samples, ignore_index=True)
+
+
+def with_written_scores(
+    scored: pd.DataFrame, tokenizer: Any, invalid_score: float = 0.5
+) -> pd.DataFrame:
+    """``score`` becomes the score as written, ``expected`` the expected value it was.
+
+    Args:
+        scored: a corpus scored in ``expected`` mode.
+        tokenizer: the judge's; encodes the texts that only the token-level parser reads.
+        invalid_score: of responses without a valid score.
+    """
+    written = []
+    for raw, path in zip(scored["raw"], scored["path"], strict=True):
+        if path in ("text", "token"):
+            ids = _encode(tokenizer, raw) if path == "token" else None
+            written.append(parse_score(raw, ids, tokenizer, invalid_score=invalid_score).score)
+        else:
+            written.append(invalid_score)
+    return scored.assign(expected=scored["score"], score=written)
+
+
+def quality_report(scored: pd.DataFrame, tokenizer: Any, max_new_tokens: int) -> dict[str, Any]:
+    """All numbers on one judge and form of prompt.
+
+    Args:
+        scored: with both scores, see :func:`with_written_scores`.
+        tokenizer: the judge's.
+        max_new_tokens: that the judge was allowed.
+
+    Returns:
+        the figures of :mod:`refblend.scoring.measure.calibration` for all responses; the same AUCs
+        of worked ones (``auc_worked``, ``auc_expected_worked``) and their share; ``valid`` by token
+        limit;
+        ``distinct_scores``; ``mean_absolute_error`` to the targets, where the corpus has some;
+        and the frames ``by_length``, ``by_difficulty``, ``reliability`` and ``histogram``.
+    """
+    report: dict[str, Any] = figures(scored)
+    if "worked" in scored:
+        worked = figures(scored[scored["worked"]]) if scored["worked"].any() else {}
+        report["worked"] = float(scored["worked"].mean())
+        report["auc_worked"] = worked.get("auc")
+        report["auc_expected_worked"] = worked.get("auc_expected")
+    if "target" in scored:
+        error = np.abs(scored["score"] - scored["target"].to_numpy(float))
+        report["mean_absolute_error"] = float(error.mean())
+    return report | {
+        "distinct_scores": int(scored.loc[scored["valid"], "score"].nunique()),
+        "valid": valid_within(scored, tokenizer, max_new_tokens),
+        "by_length": discrimination(with_length_bins(scored), "length_bin"),
+        "by_difficulty": (
+            discrimination(scored, "difficulty") if "difficulty" in scored else pd.DataFrame()
+        ),
+        "reliability": _both(reliability_table, scored),
+        "histogram": _both(score_histogram, scored),
+    }
+
+
+def valid_within(scored: pd.DataFrame, tokenizer: Any, max_new_tokens: int) -> dict[str, float]:
+    """The share of answers with a complete box within each limit: ``{"32": 0.98, …}``.
+
+    The judge's text is encoded again and cut. With the token-level parser a cut box can be valid
+    too, so this is a lower bound of the valid rate; experiment D measures that.
+    """
+    limits = [n for n in TOKEN_LIMITS if n < max_new_tokens] + [max_new_tokens]
+    texts = scored.loc[scored["path"] == "text", "raw"]
+    encoded = [_encode(tokenizer, raw) for raw in texts]
+    return {
+        str(limit): sum(parse_score(tokenizer.decode(ids[:limit])).valid for ids in encoded)
+        / len(scored)
+        for limit in limits
+    }
+
+
+def _encode(tokenizer: Any, text: str) -> list[int]:
+    return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+
+def _both(table: Callable[[pd.DataFrame, str], pd.DataFrame], scored: pd.DataFrame) -> pd.DataFrame:
+    """The table of the written and of the expected score below one another."""
+    parts = [table(scored, column).assign(kind=kind) for kind, column in KINDS.items()]
+    return pd.concat(parts, ignore_index=True)

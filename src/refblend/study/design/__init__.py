@@ -1,0 +1,1 @@
+"""What is run: experiments, the grid of arms and seeds, training jobs."""

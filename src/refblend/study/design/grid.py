@@ -1,0 +1,237 @@
+"""From experiments to runs: the grid of arms and seeds, derived and never written by hand.
+
+A run is one (arm, seed). Experiments that name the same arm share its runs. Two arms with equal
+resolved configurations would be trained twice under two names, so they are refused, and so is
+one name with two meanings. (Experiments that measure resources may measure one configuration each.)
+"""
+
+import contextlib
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from pydantic import ValidationError
+
+from refblend.config.loading import load_config
+from refblend.config.root import RefblendConfig
+from refblend.documents import MalformedError, parse_yaml, shorten, show
+from refblend.errors import ConfigError, StudyError
+from refblend.files import atomic_path
+from refblend.study.design.spec import OVERLAY, GridRow, load_experiment
+
+EXPERIMENT_NAME = re.compile(r"[A-Z][A-Za-z0-9]*")
+GRID_COLUMNS = list(GridRow.model_fields)
+
+
+def config_files(scale: str, params: str | Path = "params") -> list[str]:
+    """The configuration files of a scale, in the order in which they are laid over one another."""
+    root = Path(params)
+    return [str(root / "ppo.yaml"), str(root / "scale" / f"{scale}.yaml")]
+
+
+def override_arguments(overrides: Mapping[str, Any]) -> list[str]:
+    """Dotted overrides as ``key=value`` arguments that :func:`parse_override` reads back equal.
+
+    An ``overlay`` is a file, not an override, and is left out.
+
+    >>> override_arguments({"a.b": True, "a.c": "per_token", "a.d": "1"})
+    ['a.b=true', 'a.c=per_token', 'a.d="1"']
+    """
+    return [f"{key}={_yaml_scalar(overrides[key])}" for key in sorted(overrides) if key != OVERLAY]
+
+
+def _yaml_scalar(value: Any) -> str:
+    """The shortest text that YAML reads back as ``value``: bare words stay bare."""
+    if isinstance(value, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_./-]*", value):
+        with contextlib.suppress(MalformedError):
+            if parse_yaml(value) == value:
+                return value
+    # JSON writes what lies beyond 16 bits as two escapes, YAML reads those as two characters.
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(c if " " <= c <= "~" else _yaml_escape(ord(c)) for c in text)
+
+
+def _yaml_escape(code: int) -> str:
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def resolve_arm(
+    overrides: Mapping[str, Any], scale: str, params: str | Path = "params"
+) -> RefblendConfig:
+    """The full, checked configuration of an arm at a scale.
+
+    An ``overlay`` is left out, as it may not exist yet; the trainer checks the two together.
+
+    Raises:
+        ConfigError: the arm's configuration is not acceptable.
+    """
+    return load_config(config_files(scale, params), override_arguments(overrides))
+
+
+def configuration_digest(config: RefblendConfig) -> str:
+    """Short hash of a resolved configuration; comments and key order do not change it.
+
+    Seed and run directory are left out: all runs of an arm have the same digest.
+    """
+    tree = config.resolved()
+    for key in ("seed", "default_local_dir"):
+        del tree["trainer"][key]
+    return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def build_grid(
+    experiments: Sequence[str], scale: str, params: str | Path = "params"
+) -> pd.DataFrame:
+    """Derive the grid of several experiments at one scale.
+
+    Args:
+        experiments: names, i.e. stems of ``<params>/study/<name>.yaml``.
+        scale: the scale whose seeds and configuration overlay are used.
+        params: root of the parameter files.
+
+    Returns:
+        A frame of text with the columns of :class:`GridRow`, one row an (experiment, arm, seed).
+
+    Raises:
+        StudyError: an arm clashes with another, or the scale has no seeds.
+        ConfigError: an arm's configuration is not acceptable (the arm is named).
+    """
+    rows: list[GridRow] = []
+    meanings: dict[str, tuple[str, Path]] = {}
+    digests: dict[tuple[str, ...], str] = {}
+    for experiment in experiments:
+        if not EXPERIMENT_NAME.fullmatch(experiment):
+            raise StudyError(
+                f"{show(experiment)} is no name of an experiment",
+                "Name files of params/study without .yaml, such as M1.",
+            )
+        path = Path(params) / "study" / f"{experiment}.yaml"
+        spec = load_experiment(path)
+        if scale not in spec.seeds:
+            raise StudyError(f"{path}: no seeds for scale {scale}", f"Add seeds.{scale}.")
+        for arm, overrides in spec.arms_of(scale).items():
+            text = json.dumps(overrides, sort_keys=True)
+            if arm not in meanings:
+                meanings[arm] = (text, path)
+                digest = _digest_of_arm(arm, overrides, scale, params, path)
+                # Experiments on resources measure afresh, on a machine of their own.
+                known = digests.setdefault((*digest, experiment if spec.exclusive else ""), arm)
+                if known != arm:
+                    raise StudyError(
+                        f"{path}: arms {known} and {arm} are the same configuration",
+                        "Use one name for both.",
+                    )
+            elif meanings[arm][0] != text:
+                raise StudyError(
+                    f"{path}: arm {arm} has other overrides than in {meanings[arm][1]}",
+                    "Write the same in both, or give it a name of its own.",
+                )
+            rows += [
+                GridRow(experiment=experiment, arm=arm, seed=str(seed), overrides=text)
+                for seed in spec.seeds[scale]
+            ]
+    return pd.DataFrame([row.model_dump() for row in rows], columns=GRID_COLUMNS, dtype=str)
+
+
+def _digest_of_arm(
+    arm: str, overrides: Mapping[str, Any], scale: str, params: str | Path, path: Path
+) -> tuple[str, str]:
+    """What tells arms apart: the digest of the configuration, and the overlay if there is one."""
+    try:
+        config = resolve_arm(overrides, scale, params)
+    except ConfigError as error:
+        raise ConfigError(f"{path}, arm {arm}: {error.reason}", error.remedy) from None
+    return configuration_digest(config), str(overrides.get(OVERLAY, ""))
+
+
+def select(grid: pd.DataFrame, experiments: Sequence[str]) -> pd.DataFrame:
+    """The rows of some experiments, e.g. of a milestone's.
+
+    Raises:
+        StudyError: an experiment has no row.
+    """
+    absent = sorted(set(experiments) - set(grid.experiment))
+    if absent:
+        raise StudyError(
+            f"the grid has no experiment {', '.join(absent)}",
+            "Name it in params/workflow.yaml (studies) and derive the grid again.",
+        )
+    return grid[grid.experiment.isin(experiments)].reset_index(drop=True)
+
+
+def unique_runs(grid: pd.DataFrame) -> pd.DataFrame:
+    """The runs behind a grid: unique (arm, seed, overrides), in grid order."""
+    return grid[["arm", "seed", "overrides"]].drop_duplicates(ignore_index=True)
+
+
+def write_grid(grid: pd.DataFrame, path: str | Path) -> None:
+    """Write ``grid.tsv`` atomically."""
+    with atomic_path(path) as temporary:
+        grid.to_csv(temporary, sep="\t", index=False)
+
+
+def read_grid(path: str | Path) -> pd.DataFrame:
+    """Read and check ``grid.tsv``; every column is text.
+
+    Raises:
+        StudyError: the file is missing or a row does not fit the schema.
+    """
+    try:
+        grid = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False)
+    except (OSError, ValueError) as error:
+        raise StudyError(
+            f"{path}: cannot be read ({shorten(str(error), 300)})", "Run `refblend study grid`."
+        ) from None
+    return check_grid(grid, str(path))
+
+
+def check_grid(grid: pd.DataFrame, name: str = "grid") -> pd.DataFrame:
+    """Validate every row of a grid and return it.
+
+    Raises:
+        StudyError: the columns are others; or the first row that does not fit, stands twice or
+            gives a run other overrides than a row before, by number.
+    """
+    remedy = "Derive the grid again with `refblend study grid`."
+    if set(grid.columns) != set(GRID_COLUMNS) or len(grid.columns) != len(GRID_COLUMNS):
+        found = shorten(", ".join(map(str, grid.columns)), 300)
+        raise StudyError(f"{name}: the columns are {found}, not {', '.join(GRID_COLUMNS)}", remedy)
+    seen: set[tuple[str, ...]] = set()
+    meanings: dict[str, str] = {}
+    for number, row in enumerate(grid.to_dict("records"), start=1):
+        try:
+            GridRow.model_validate(row)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            message = shorten(problem["msg"].removeprefix("Value error, "), 300)
+            raise StudyError(
+                f"{name}, row {number}: {'.'.join(map(str, problem['loc']))}: {message}", remedy
+            ) from None
+        identity = (row["experiment"], row["arm"], row["seed"])
+        if identity in seen:
+            raise StudyError(f"{name}, row {number}: {' '.join(identity)} stands twice", remedy)
+        seen.add(identity)
+        if meanings.setdefault(row["arm"], row["overrides"]) != row["overrides"]:
+            raise StudyError(
+                f"{name}, row {number}: arm {show(row['arm'])} has other overrides than in a row "
+                "before",
+                remedy,
+            )
+    return grid
+
+
+def local_inputs(config: RefblendConfig, roots: Iterable[str] = ("data/", "models/")) -> list[str]:
+    """Paths in a configuration that the workflow itself makes: data files and model folders."""
+    named = [
+        *config.data.train_files,
+        *config.data.val_files,
+        *config.data.sanity_files,
+        config.actor_rollout_ref.model.path,
+    ]
+    if config.use_judge and config.algorithm.ref_quality_score.scoring.model_path:
+        named.append(config.algorithm.ref_quality_score.scoring.model_path)
+    return sorted({path for path in named if path.startswith(tuple(roots))})

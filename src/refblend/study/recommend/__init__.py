@@ -1,0 +1,1 @@
+"""The recommended configuration: candidates, the rule that chooses, guards."""

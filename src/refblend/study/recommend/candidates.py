@@ -1,0 +1,214 @@
+"""Which arms of M2 may become the recommended configuration, and what each departs from.
+
+A candidate blends the real judge's score under the baseline's advantage estimator. Controls
+(shuffled, random) are no configuration that anybody would use, and another estimator would mix two
+questions. What a run of M2 showed to be unhealthy is dropped, with its reason.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from refblend.config.algorithm import RefQualityScoreConfig
+from refblend.config.root import RefblendConfig
+from refblend.errors import StudyError
+from refblend.study.design.grid import resolve_arm
+from refblend.study.design.spec import load_experiment
+from refblend.study.runs.collect import Collected
+from refblend.study.runs.measures import series, validation_frame
+from refblend.study.stats.statistics import entropy_collapse
+
+EXPERIMENTS = ("A", "B", "C", "G")
+"""Experiments of M2 whose arms differ in the blend alone."""
+
+NEVER = ("overlength", "oom", "nonfinite", "judge_error")
+"""Incidents of which a candidate may have none in any of its runs."""
+
+MAX_INVALID = 0.05
+"""Largest share of judge scores without a valid verdict, mean over a run's steps; or twice the
+median over all runs with a judge, if that is more: a judge that is often unreadable, as at scale
+smoke, says nothing about an arm."""
+
+STRATEGY_KNOBS = {
+    "constant": ("max_weight",),
+    "linear": ("max_weight", "entropy_high_threshold"),
+    "cosine": ("max_weight", "entropy_high_threshold"),
+    "inverse": ("max_weight", "entropy_high_threshold"),
+    "exp": ("max_weight", "entropy_high_threshold", "exp_k"),
+    "schedule": ("max_weight", "schedule", "schedule_warmup_share"),
+    "piecewise": ("max_weight", "entropy_high_threshold", "entropy_low_threshold"),
+}
+"""Numbers that a strategy's weight depends on."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An arm that may be recommended."""
+
+    arm: str
+    config: RefblendConfig
+    departures: tuple[str, ...]
+    """Keys of ``algorithm`` whose values differ from ``params/ppo.yaml`` and the scale's."""
+    place: int
+    """Position in the experiment files."""
+
+    @property
+    def knobs(self) -> int:
+        """Numbers that its strategy needs."""
+        return len(STRATEGY_KNOBS[self.config.algorithm.ref_quality_score.strategy])
+
+    @property
+    def simplicity(self) -> tuple[int, int, int]:
+        """Smaller is simpler: departures from the defaults, knobs, position in the files."""
+        return len(self.departures), self.knobs, self.place
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The baseline, the candidates from simple to less simple, and what was dropped and why."""
+
+    baseline: str
+    off: RefblendConfig
+    candidates: tuple[Candidate, ...]
+    dropped: Mapping[str, str]
+    invalid_rate: float
+    """Median share of invalid scores over the runs with a judge; 0 where there is none."""
+
+
+def read_pool(
+    collected: Collected,
+    scale: str,
+    params: str | Path = "params",
+    experiments: Iterable[str] = EXPERIMENTS,
+) -> Pool:
+    """Candidates among the arms of the experiments that were run at this scale.
+
+    Raises:
+        StudyError: the experiments have several baselines, or the baseline was not run.
+        ConfigError: an arm's configuration is not acceptable.
+    """
+    arms: dict[str, dict[str, Any]] = {}
+    baselines = set()
+    for name in experiments:
+        spec = load_experiment(Path(params) / "study" / f"{name}.yaml")
+        baselines.add(spec.baseline)
+        for arm, overrides in spec.arms_of(scale).items():
+            arms.setdefault(arm, overrides)
+    if len(baselines) != 1:
+        raise StudyError(
+            f"experiments {', '.join(experiments)} have the baselines {sorted(baselines)}",
+            "Choose among experiments with one baseline.",
+        )
+    baseline = baselines.pop()
+    run = set(collected.runs.arm)
+    if baseline not in run:
+        raise StudyError(
+            f"the baseline {baseline} is not among the collected runs", "Collect the runs of M2."
+        )
+    defaults = _flat(resolve_arm({}, scale, params))
+    off = resolve_arm(arms[baseline], scale, params)
+    usual = usual_invalid_rate(collected)
+    limit = max(MAX_INVALID, 2 * usual)
+    candidates, dropped = [], {}
+    for place, (arm, overrides) in enumerate(arms.items()):
+        if arm == baseline:
+            continue
+        config = resolve_arm(overrides, scale, params)
+        reason = unsuitable(config, off) or unhealthy(collected, arm, limit)
+        if reason:
+            dropped[arm] = reason
+            continue
+        flat = _flat(config)
+        departures = tuple(key for key in flat if flat[key] != defaults.get(key))
+        candidates.append(Candidate(arm, config, departures, place))
+    ordered = tuple(sorted(candidates, key=lambda candidate: candidate.simplicity))
+    return Pool(baseline, off, ordered, dropped, usual)
+
+
+def unsuitable(config: RefblendConfig, off: RefblendConfig) -> str:
+    """Why a configuration is no candidate; empty if it is one."""
+    blend: RefQualityScoreConfig = config.algorithm.ref_quality_score
+    if config.algorithm.adv_estimator != off.algorithm.adv_estimator:
+        return f"another advantage estimator than the baseline's: {config.algorithm.adv_estimator}"
+    if not blend.enable:
+        return "does not blend"
+    if blend.scoring.control != "none":
+        return f"a control: {blend.scoring.control} scores"
+    if blend.scoring.model_path != off.algorithm.ref_quality_score.scoring.model_path:
+        return "another judge than the scale's"
+    return ""
+
+
+def unhealthy(collected: Collected, arm: str, max_invalid: float = MAX_INVALID) -> str:
+    """What the runs of an arm showed against it, or that it has none; empty if nothing.
+
+    A run that did not finish, any incident of :data:`NEVER`, more than ``max_invalid`` of the
+    judge's scores invalid, or a collapse of the entropy (docs/statistics.md).
+    """
+    runs = collected.runs[collected.runs.arm == arm]
+    if runs.empty:
+        return "has no runs among the collected ones"
+    failed = runs[runs.status != "finished"]
+    if len(failed):
+        return ", ".join(f"seed {row.seed} {row.status}" for row in failed.itertuples())
+    metrics = collected.metrics[collected.metrics.arm == arm]
+    for kind in NEVER:
+        count = metrics[metrics.metric == f"incidents/{kind}"]["value"].sum()
+        if count > 0:
+            return f"{count:.0f} {kind} incidents"
+    for seed, part in metrics.groupby("seed"):
+        invalid = invalid_rate(part)
+        if invalid > max_invalid:
+            return f"seed {seed}: {invalid:.1%} of the judge's scores are invalid"
+        entropy = series(part, "actor/ref_quality/avg_entropy", "actor/entropy")["value"]
+        if entropy_collapse(entropy) is not None:
+            return f"seed {seed}: the entropy collapsed"
+    return ""
+
+
+def invalid_rate(metrics: pd.DataFrame) -> float:
+    """Share of the judge's scores that are not valid, mean over the steps; NaN without a judge."""
+    valid = metrics[metrics.metric == "actor/ref_quality/valid_rate"]["value"]
+    return 1.0 - float(valid.mean()) if len(valid) else float("nan")
+
+
+def usual_invalid_rate(collected: Collected) -> float:
+    """Median over the runs with a judge of their share of invalid scores; 0 without any."""
+    valid = collected.metrics[collected.metrics.metric == "actor/ref_quality/valid_rate"]
+    rates = 1.0 - valid.groupby(["arm", "seed"])["value"].mean()
+    return float(rates.median()) if len(rates) else 0.0
+
+
+def late_accuracy(collected: Collected) -> pd.DataFrame:
+    """Mean greedy validation accuracy over the second half of the training of finished runs.
+
+    Validations at steps ≥ half of the run's last validation step are averaged: the last one alone
+    is a single measurement of a few hundred answers, and the area under the whole curve also pays
+    for the start, which all arms share.
+
+    Returns:
+        Columns arm, seed, value.
+    """
+    frame = validation_frame(collected.counted_metrics)
+    frame = frame[frame.measure == "acc"]
+    if frame.empty:
+        return frame[["arm", "seed", "value"]]
+    last = frame.groupby(["arm", "seed"])["step"].transform("max")
+    late = frame[frame.step >= last / 2]
+    return late.groupby(["arm", "seed"], as_index=False)["value"].mean()
+
+
+def _flat(config: RefblendConfig) -> dict[str, Any]:
+    """Dotted keys of ``algorithm`` with their values."""
+
+    def walk(tree: Mapping[str, Any], prefix: str) -> Iterable[tuple[str, Any]]:
+        for key, value in tree.items():
+            if isinstance(value, dict):
+                yield from walk(value, f"{prefix}{key}.")
+            else:
+                yield f"{prefix}{key}", value
+
+    return dict(walk(config.algorithm.model_dump(mode="json"), "algorithm."))

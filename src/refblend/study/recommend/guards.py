@@ -1,0 +1,244 @@
+"""Guards of M3: checks that fail when the recommended configuration is no longer safe to use.
+
+They fail when a run is missing, when incidents exceed what is tolerated, or when the recommended
+configuration is worse than the baseline with its paired interval below 0, that is, when it no
+longer beats or equals the baseline within its interval.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from pydantic import ValidationError
+from scipy import stats
+
+from refblend.config.algorithm import RefQualityScoreConfig
+from refblend.config.loading import read_yaml
+from refblend.errors import StudyError
+from refblend.files import sha256_file
+from refblend.study.recommend.candidates import invalid_rate
+from refblend.study.recommend.overlay import read_record, record_path
+from refblend.study.report.m1.report import incident_totals
+from refblend.study.runs.collect import Collected
+from refblend.study.runs.run_measures import run_measures, wide
+from refblend.study.stats.statistics import Interval, student_interval
+
+TOLERATED: Mapping[str, float] = {
+    "overlength": 0,
+    "oom": 0,
+    "nonfinite": 0,
+    "judge_error": 0,
+    "judge_invalid": 0.05,
+}
+"""Largest number over all runs; of ``judge_invalid`` the largest share of a run's scores, or twice
+the share that was usual in M2 when the configuration was chosen, if that is more."""
+
+RATES = ("judge_invalid",)
+ARM = "recommended"
+MEASURES = ("test_greedy", "val_final")
+"""What the comparison looks at: the first that a run has."""
+
+
+def parse_tolerated(texts: Iterable[str]) -> dict[str, float]:
+    """``kind=number`` arguments laid over :data:`TOLERATED`.
+
+    >>> parse_tolerated(["oom=2"])["oom"]
+    2.0
+
+    Raises:
+        StudyError: an unknown kind, or a number that is negative, not finite, or no rate.
+    """
+    limits = dict(TOLERATED)
+    for text in texts:
+        kind, _, number = text.partition("=")
+        if kind not in TOLERATED:
+            raise StudyError(
+                f"--tolerated {text}: unknown incident {kind!r}",
+                f"Use one of {', '.join(TOLERATED)}, as in oom=0.",
+            )
+        try:
+            limit = float(number)
+        except ValueError:
+            limit = float("nan")
+        if not 0 <= limit < float("inf") or (kind in RATES and limit > 1):
+            raise StudyError(
+                f"--tolerated {text}: {number!r} is no acceptable number",
+                "Give a rate from 0 to 1." if kind in RATES else "Give a number of at least 0.",
+            )
+        limits[kind] = limit
+    return limits
+
+
+@dataclass(frozen=True)
+class BaselineCheck:
+    """The recommended configuration against the baseline, seed by seed."""
+
+    measure: str
+    difference: Interval
+    """Recommended − baseline; Student's, see :func:`guarded_interval`."""
+
+    @property
+    def worse(self) -> bool:
+        """Whether the whole interval lies below 0."""
+        return self.difference.high < 0
+
+
+def guard(
+    collected: Collected,
+    recommended: str | Path,
+    tolerated: Mapping[str, float] = TOLERATED,
+    baseline: str = "off",
+) -> dict[str, Any]:
+    """Check the runs of M3.
+
+    Args:
+        collected: the runs of M3: baseline, the spec's defaults, recommended.
+        recommended: the overlay that the arm ``recommended`` was trained with.
+        tolerated: kind of incident → limit, see :data:`TOLERATED`.
+        baseline: the arm without blending.
+
+    Returns:
+        The record of the checks, all passed.
+
+    Raises:
+        StudyError: a check failed; all failures are named.
+        ConfigError: the overlay cannot be read.
+    """
+    blends = read_enable(recommended)
+    failures = missing_runs(collected, (baseline, ARM))
+    totals = incident_totals(collected)
+    rates = invalid_rates(collected)
+    failures += [
+        f"{totals[kind]} {kind} incidents (tolerated: {limit:g})"
+        for kind, limit in tolerated.items()
+        if kind not in RATES and totals[kind] > limit
+    ]
+    limit = max(tolerated["judge_invalid"], 2 * invalid_when_chosen(recommended))
+    failures += [
+        f"{rate:.1%} of the judge's scores of {run} are invalid (tolerated: {limit:.1%})"
+        for run, rate in rates.items()
+        if rate > limit
+    ]
+    if blends and not any(run.startswith(f"{ARM} ") for run in rates):
+        failures.append(f"no run of {ARM} has a judge's score although its configuration blends")
+    result, problem = compare(collected, baseline)
+    failures += [problem] if problem else []
+    if failures:
+        raise StudyError(
+            "; ".join(failures),
+            "See the report of M3 and docs/runbooks/stability.md; correct the cause, or choose "
+            "again with `refblend study recommend`.",
+        )
+    assert result is not None
+    return {
+        "recommended": {"blends": blends, "sha256": sha256_file(recommended)},
+        "runs": len(collected.runs),
+        "incidents": totals,
+        "judge_invalid_rate": max(rates.values(), default=0.0),
+        "tolerated": dict(tolerated) | {"judge_invalid": round(limit, 6)},
+        "against": baseline,
+        "measure": result.measure,
+        "difference": {
+            name: round(getattr(result.difference, name), 6)
+            for name in ("estimate", "low", "high", "n")
+        },
+    }
+
+
+def read_enable(recommended: str | Path) -> bool:
+    """Whether the overlay blends.
+
+    Raises:
+        StudyError: it has no acceptable ``algorithm.ref_quality_score``.
+        ConfigError: it is missing or no YAML mapping.
+    """
+    tree: Any = read_yaml(recommended)
+    for key in ("algorithm", "ref_quality_score"):
+        tree = tree.get(key) if isinstance(tree, dict) else None
+    try:
+        return RefQualityScoreConfig.model_validate(tree).enable
+    except ValidationError:
+        raise StudyError(
+            f"{recommended}: no acceptable algorithm.ref_quality_score",
+            "Give the file that `refblend study recommend` wrote.",
+        ) from None
+
+
+def invalid_when_chosen(recommended: str | Path) -> float:
+    """The usual share of invalid scores in M2, of the record beside the overlay; 0 without one.
+
+    Raises:
+        StudyError: the record cannot be read.
+    """
+    if not record_path(recommended).exists():
+        return 0.0
+    return float(read_record(recommended)["judge_invalid_rate"])
+
+
+def missing_runs(collected: Collected, arms: Iterable[str]) -> list[str]:
+    """Runs that did not finish, and arms without any row."""
+    runs = collected.runs
+    absent = runs[runs.status != "finished"]
+    named = [
+        f"{row.arm} seed {row.seed} is {row.status}" + (f" ({row.reason})" if row.reason else "")
+        for row in absent.itertuples()
+    ]
+    return named + [f"no run of the arm {arm}" for arm in arms if arm not in set(runs.arm)]
+
+
+def invalid_rates(collected: Collected) -> dict[str, float]:
+    """Share of invalid judge scores of every run with a judge, failed ones included."""
+    return {
+        f"{arm} seed {seed}": rate
+        for (arm, seed), part in collected.metrics.groupby(["arm", "seed"], sort=False)
+        if np.isfinite(rate := invalid_rate(part))
+    }
+
+
+def compare(collected: Collected, baseline: str) -> tuple[BaselineCheck | None, str]:
+    """The comparison, and what speaks against the recommended configuration (empty if nothing)."""
+    values = run_measures(collected)
+    measure = next((name for name in MEASURES if (values.measure == name).any()), None)
+    if measure is None:
+        return None, "no run has a test or validation accuracy"
+    table = wide(values, measure, [baseline, ARM])
+    lacking = [
+        f"{arm} seed {seed}"
+        for arm in table.columns
+        for seed in table.index
+        if pd.isna(table.loc[seed, arm])
+    ]
+    differences = (table[ARM] - table[baseline]).dropna()
+    if lacking or len(differences) < 2:
+        without = f"; without {measure}: {', '.join(lacking)}" if lacking else ""
+        return None, f"{len(differences)} seeds to compare {ARM} with {baseline}{without}"
+    problems = collected.metrics.loc[collected.metrics.metric == "test/problems", "value"]
+    smallest = 1 / problems.min() if measure == "test_greedy" and len(problems) else 0.0
+    result = BaselineCheck(measure, guarded_interval(differences, smallest))
+    text = (
+        f"{ARM} is below {baseline}: {measure} {result.difference.estimate:+.4f} "
+        f"[{result.difference.low:+.4f}, {result.difference.high:+.4f}] "
+        f"(n = {result.difference.n})"
+    )
+    return result, text if result.worse else ""
+
+
+def guarded_interval(differences: pd.Series, smallest: float) -> Interval:
+    """Student's 95 % interval of paired differences, their spread not below one test problem.
+
+    Accuracies on N problems differ in steps of 1/N. Two seeds with the same small difference have
+    a spread of 0, which would make one problem look certain; so the spread is taken as at least
+    ``smallest`` = 1/N.
+    """
+    interval = student_interval(differences)
+    spread = float(differences.std(ddof=1))
+    if spread >= smallest or interval.n < 2:
+        return interval
+    half = float(stats.t.ppf(0.975, interval.n - 1)) * smallest / math.sqrt(interval.n)
+    return Interval(
+        interval.estimate, interval.estimate - half, interval.estimate + half, interval.n
+    )

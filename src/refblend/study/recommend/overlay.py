@@ -1,0 +1,109 @@
+"""``recommended.yaml``, a configuration to lay over a scale's, and its record as JSON beside it."""
+
+import math
+import textwrap
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from refblend.errors import StudyError
+from refblend.files import read_json, write_json, write_text
+from refblend.study.recommend.choose import MEASURE, RULE, Recommendation
+
+COVERED = ("adv_estimator", "norm_adv_by_std_in_grpo", "ref_quality_score")
+"""Sections of ``algorithm`` that the choice covers: they stand whole in the overlay."""
+
+REPORTED = ("scale", "arm", "enable", "baseline", "commit", "best", "evidence", "level")
+
+
+def overlay(chosen: Recommendation) -> dict[str, Any]:
+    """The tree to lay over a scale's configuration."""
+    algorithm = chosen.config.algorithm.model_dump(mode="json")
+    return {"algorithm": {name: algorithm[name] for name in COVERED}}
+
+
+def render_overlay(chosen: Recommendation) -> str:
+    """YAML with the rule, the seeds, the commit and the evidence in comments above it."""
+    shares = "" if math.isnan(chosen.stability) else f" ({chosen.stability:.0%} of resamples agree)"
+    best = f"the best mean has {chosen.best}" if chosen.best else "no candidate is left"
+    seeds = ", ".join(map(str, chosen.seeds))
+    paragraphs = [
+        f"Recommended configuration at scale {chosen.scale}: arm {chosen.arm} of M2. "
+        "Written by `refblend study recommend`; do not edit.",
+        f"Use: refblend train --config params/ppo.yaml --config params/scale/{chosen.scale}.yaml "
+        "--config <this file>",
+        f"Rule. {RULE}",
+        f"Choice. {chosen.arm} among {len(chosen.candidates)} candidates, seeds {seeds}; "
+        f"{best}{shares}.",
+        f"Evidence. {chosen.evidence}",
+        f"on_failure. {chosen.on_failure.value}; {chosen.on_failure.reason}.",
+        f"Runs trained by commit {chosen.commit}.",
+    ]
+    head = "\n".join(
+        textwrap.fill(
+            text,
+            98,
+            initial_indent="# ",
+            subsequent_indent="# ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for text in paragraphs
+    )
+    body = yaml.safe_dump(overlay(chosen), sort_keys=False, allow_unicode=True)
+    return f"{head}\n{body}"
+
+
+def record(chosen: Recommendation) -> dict[str, Any]:
+    """Everything about the choice as JSON: numbers, rule, and what was dropped and why."""
+    table = chosen.candidates.astype(object)
+    return {name: getattr(chosen, name) for name in REPORTED} | {
+        "rule": RULE,
+        "measure": MEASURE,
+        "seeds": list(chosen.seeds),
+        "stability": None if math.isnan(chosen.stability) else chosen.stability,
+        "candidates": table.where(table.notna(), None).to_dict("records"),
+        "dropped": chosen.dropped,
+        "judge_invalid_rate": chosen.judge_invalid_rate,
+        "on_failure": asdict(chosen.on_failure) | {"attacks": list(chosen.on_failure.attacks)},
+    }
+
+
+def record_path(recommended: str | Path) -> Path:
+    """``recommended.json`` beside ``recommended.yaml``."""
+    return Path(recommended).with_suffix(".json")
+
+
+def write_recommendation(chosen: Recommendation, out: str | Path) -> None:
+    """Write the overlay and, beside it, its record."""
+    document = record(chosen)
+    write_text(out, render_overlay(chosen))
+    write_json(record_path(out), document)
+
+
+def read_record(recommended: str | Path) -> dict[str, Any]:
+    """The record beside an overlay.
+
+    Raises:
+        StudyError: it is missing or is no record.
+    """
+    path = record_path(recommended)
+    try:
+        document = read_json(path)
+    except (OSError, ValueError) as error:
+        raise StudyError(
+            f"{path}: cannot be read ({error})", "Run `refblend study recommend`."
+        ) from None
+    if not isinstance(document, dict) or not {"arm", "candidates", "rule"} <= document.keys():
+        raise StudyError(
+            f"{path}: is no record of a recommendation", "Run `refblend study recommend`."
+        )
+    return document
+
+
+def candidates_table(document: dict[str, Any], columns: tuple[str, ...]) -> pd.DataFrame:
+    """The candidates of a record as a frame; no candidates give an empty one."""
+    return pd.DataFrame(document["candidates"], columns=list(columns))

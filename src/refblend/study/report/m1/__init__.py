@@ -1,0 +1,1 @@
+"""Milestone M1: stability."""

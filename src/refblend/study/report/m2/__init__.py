@@ -1,0 +1,1 @@
+"""Milestone M2: the ablations."""

@@ -1,0 +1,104 @@
+"""M2's sweeps: B's largest weight with its knee, C's threshold with its pivot."""
+
+import textwrap
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from refblend.study.report.m2.figures_data import M2Data
+from refblend.study.report.m2.levels import LEVEL_MEASURES, SWEEPS, Sweep, sweep_values
+from refblend.study.report.plotting.common import (
+    Drawn,
+    no_data,
+    one_legend,
+    value_limits,
+    vertical_interval,
+)
+from refblend.study.report.plotting.style import BASELINE_COLOUR, COLUMN
+from refblend.study.runs.run_measures import MEASURES
+
+COLOUR = "#0173b2"
+CHOSEN_COLOUR = "#d55e00"
+SHORT = {
+    "test_greedy": "test accuracy (greedy)",
+    "val_best": "best validation accuracy",
+    "val_auc": "validation accuracy, mean of curve",
+    "final_return": "training return, last 5 steps",
+}
+RULES = {
+    "knee": "the knee is the smallest level within one standard error of the best",
+    "pivot": "the pivot is the last level before the improvement over off changes its sign",
+}
+
+
+def sensitivity(data: M2Data, experiment: str) -> Drawn:
+    """Every measure of a sweep against its knob."""
+    sweep = next(sweep for sweep in SWEEPS if sweep.experiment == experiment)
+    figure, axes = plt.subplots(2, 2, figsize=(2 * COLUMN, 1.45 * COLUMN), sharex=True)
+    for axis, measure in zip(axes.flat, LEVEL_MEASURES, strict=True):
+        _panel(axis, data, sweep, measure)
+    for axis in axes[-1]:
+        axis.set_xlabel(sweep.key.rpartition(".")[2])
+    one_legend(figure, axes.flat)
+    return figure, (
+        f"Experiment {experiment}: each measure against {sweep.key.rpartition('.')[2]}, placement "
+        "terminal, all else as by default. Bars: Student's 95 % interval, an arrow head where it "
+        "goes on beyond the panel; thin lines: seeds; grey: mean of the baseline off. Vertical "
+        f"line: the {sweep.rule} with the share of resampled seeds that choose it; "
+        f"{RULES[sweep.rule]}. Not identifiable where the interval of that choice is the whole "
+        f"range, or too little was run. {data.origin(experiment)}"
+    )
+
+
+def _panel(axis: Axes, data: M2Data, sweep: Sweep, measure: str) -> None:
+    """One measure: seeds, means, baseline, and what the rule chooses."""
+    axis.set_title(SHORT[measure])
+    axis.set_ylabel(MEASURES[measure].unit)
+    if not sweep.levels(data.study):
+        no_data(axis, f"no arms of {sweep.experiment} at this scale")
+        return
+    values, base = sweep_values(data.study, sweep, measure)
+    means = data.tables["BC_levels"]
+    means = means[(means.experiment == sweep.experiment) & (means.measure == measure)]
+    levels = list(values.columns)
+    axis.set_xticks(levels)
+    gap = min(np.diff(levels)) if len(levels) > 1 else 1.0
+    axis.set_xlim(levels[0] - 0.4 * gap, levels[-1] + 0.4 * gap)
+    limits = value_limits([*values.to_numpy().ravel(), base.mean()], [*means.low, *means.high])
+    if values.isna().to_numpy().all() or limits is None:
+        no_data(axis)
+        return
+    bottom, top = limits
+    axis.set_ylim(bottom, top)
+    for _, seed in values.iterrows():
+        axis.plot(levels, seed, color=COLOUR, linewidth=0.5, alpha=0.5, marker=".", markersize=2)
+    axis.plot(means.level, means["mean"], color=COLOUR, marker="o", markersize=4, label="mean")
+    for row in means[means.low.notna()].itertuples():
+        vertical_interval(axis, row.level, row.low, row.high, color=COLOUR, linewidth=1.6)
+    axis.set_ylim(bottom, top + 0.3 * (top - bottom))  # room for what the rule says
+    if base.notna().any():
+        axis.axhline(
+            base.mean(), color=BASELINE_COLOUR, linestyle="--", linewidth=1, zorder=1,
+            label="baseline off",
+        )  # fmt: skip
+    _choice(axis, data.tables["BC_knee_pivot"], sweep, measure)
+
+
+def _choice(axis: Axes, table: pd.DataFrame, sweep: Sweep, measure: str) -> None:
+    """Mark the chosen level, or say why none is identifiable."""
+    rows = table[(table.experiment == sweep.experiment) & (table.measure == measure)]
+    if rows.empty:
+        return
+    row: Any = rows.iloc[0]
+    if row.identifiable:
+        text = f"{sweep.rule} {row.chosen:g} ({row.stability:.0%} of resamples)"
+        axis.axvline(row.chosen, color=CHOSEN_COLOUR, linewidth=1.2, zorder=1, ymax=0.77)
+    else:
+        text = textwrap.fill(f"{sweep.rule} not identifiable: {row.why_not}", 46)
+    axis.text(
+        0.5, 0.98, text, transform=axis.transAxes, ha="center", va="top", fontsize="x-small",
+        color=CHOSEN_COLOUR,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Milestone M3: the recommendation, confirmed."""

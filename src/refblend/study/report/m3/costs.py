@@ -1,0 +1,124 @@
+"""What the whole study cost, by experiment, beside the spec's estimate and `refblend plan`'s.
+
+Hours are of run time: a run on the CPU takes one place (one core in training), on GPUs its GPUs.
+Energy and emissions are codecarbon's estimates for the processes of each run. A run that several
+experiments share counts once, for the first of them in the order of M2; M1's runs are among A's.
+"""
+
+from typing import Any
+
+import pandas as pd
+
+from refblend.errors import StudyError
+from refblend.study.planning.costs import NEEDED, Figure, measured_costs
+from refblend.study.planning.plan import plan_study
+from refblend.study.report.m1.tables import resources
+from refblend.study.report.m3.study import M3Study
+from refblend.study.runs.collect import Collected
+
+GPU_HOURS_A_RUN = (0.5, 1.5)
+"""The spec, section 10: GPU-hours of one run on 4 A800 or A100."""
+SPEC_RUNS = (12, 20)
+"""The spec, section 10: runs of the ablation grid, 6–30 GPU-hours together."""
+
+COLUMNS = ("what", "runs", "hours", "energy_kwh", "kg_co2e", "note")
+M2_COLUMNS = ("arm", "experiments", "runs", "hours", "energy_kwh", "kg_co2e")
+
+
+def costs_table(study: M3Study) -> pd.DataFrame:
+    """Measured costs by experiment and in all, then the estimates.
+
+    Returns:
+        Columns :data:`COLUMNS`; what was not measured or is not estimated is missing.
+    """
+    measured = [*m2_costs(study), m3_costs(study.collected)]
+    total: dict[str, Any] = {"what": "all, measured"}
+    for name in ("runs", "hours", "energy_kwh", "kg_co2e"):
+        total[name] = pd.Series([row[name] for row in measured], dtype=float).sum(min_count=1)
+    absent = [row["what"] for row in measured if pd.isna(row["energy_kwh"])]
+    total["note"] = f"without the energy of {', '.join(absent)}" if absent else ""
+    rows = [*measured, total, planned_costs(study.collected), *spec_costs(int(total["runs"]))]
+    table = pd.DataFrame(rows, columns=list(COLUMNS))
+    return table.astype({"runs": "Int64", "note": "str"})
+
+
+def m2_costs(study: M3Study) -> list[dict[str, Any]]:
+    """One row an experiment of M2, from its table ``costs_by_arm``; none where M2 wrote none.
+
+    Raises:
+        StudyError: the table lacks a column.
+    """
+    table = study.m2_table("costs_by_arm")
+    if table is None:
+        return []
+    missing = [name for name in M2_COLUMNS if name not in table.columns]
+    if missing:
+        raise StudyError(
+            f"{study.m2}/tables/costs_by_arm.csv: no column {', '.join(missing)}",
+            "Make M2's tables again.",
+        )
+    first = table["experiments"].fillna("").str.split().str[0].fillna("other")
+    rows = []
+    for name, part in table.groupby(first, sort=False):
+        sums = {key: part[key].sum(min_count=1) for key in ("hours", "energy_kwh", "kg_co2e")}
+        note = "with M1's runs" if name == "A" else ""
+        rows.append({"what": str(name), "runs": int(part["runs"].sum()), **sums, "note": note})
+    return rows
+
+
+def m3_costs(collected: Collected) -> dict[str, Any]:
+    """The confirming runs."""
+    runs = collected.runs
+    return {
+        "what": "M3",
+        "runs": len(runs),
+        "hours": runs["wall_time_s"].sum(min_count=1) / 3600,
+        "energy_kwh": runs["energy_kwh"].sum(min_count=1),
+        "kg_co2e": runs["kg_co2e"].sum(min_count=1),
+        "note": "",
+    }
+
+
+def planned_costs(collected: Collected) -> dict[str, Any]:
+    """What `refblend plan` computes for M3's runs from their own measured costs of a step.
+
+    It should be near the measured row; where it is not, a run's steps do not explain its time.
+    """
+    row: dict[str, Any] = {"what": "M3, `refblend plan`", "runs": len(collected.runs)}
+    known = measured_costs(resources(collected))
+    arms = list(dict.fromkeys(collected.runs.arm))
+    lacking = [arm for arm in arms if arm not in known or not set(NEEDED) <= known[arm][1].keys()]
+    if lacking or not arms:
+        return row | {"note": f"no measured costs of {', '.join(lacking) or 'any arm'}"}
+    costs = {
+        arm: {name: Figure(value, "measured") for name, value in known[arm][1].items()}
+        for arm in arms
+    }
+    steps = collected.finished.groupby("arm")["steps"].max()
+    grid = collected.runs[["arm", "seed"]].astype(str).assign(overrides="{}")
+    planned = plan_study(grid, {arm: int(steps[arm]) for arm in arms}, costs, slots=1)
+    return row | {
+        "hours": planned.run_hours,
+        "energy_kwh": planned.energy_kwh,
+        "kg_co2e": planned.kg_co2e,
+        "note": "from measured seconds a step and a start",
+    }
+
+
+def spec_costs(runs: int) -> list[dict[str, Any]]:
+    """The spec's estimate in GPU-hours: its own grid, and a grid of as many runs as ours."""
+    low, high = GPU_HOURS_A_RUN
+    few, many = SPEC_RUNS
+    what = "the spec's estimate, section 10"
+    return [
+        {
+            "what": f"{what}: its grid",
+            "note": f"{few * low:g}–{many * high:g} GPU-hours for {few}–{many} runs of "
+            f"{low:g}–{high:g} GPU-hours on 4 A800 or A100; it gives no energy",
+        },
+        {
+            "what": f"{what}: our grid",
+            "runs": runs,
+            "note": f"{runs * low:g}–{runs * high:g} GPU-hours at {low:g}–{high:g} a run",
+        },
+    ]

@@ -1,0 +1,129 @@
+"""Tables for readers: an experiment's main measures, each with its interval in one cell."""
+
+from typing import Any
+
+import pandas as pd
+
+from refblend.study.report.m2.costs import COSTS, label
+
+SHOWN = {
+    "test_greedy": "test acc.",
+    "val_best": "val. acc., best",
+    "val_auc": "val. acc., curve",
+    "final_return": "return",
+    "length_end": "length",
+}
+"""Measures of an experiment that learns, and their headings."""
+
+HEADLINE = "test_greedy"
+"""The measure that is also shown with its comparison."""
+
+
+def interval_text(mean: float, low: float, high: float, signed: bool = False) -> str:
+    """``0.512 [0.480, 0.544]``; no brackets without an interval, a dash without a value."""
+    if pd.isna(mean):
+        return "–"
+    bounds = "" if pd.isna(low) else f" [{number(low, signed)}, {number(high, signed)}]"
+    return number(mean, signed) + bounds
+
+
+def number(value: float, signed: bool = False) -> str:
+    """Three decimals below 10, one decimal below 1000, none above."""
+    size = abs(value)
+    digits = 3 if size < 10 else 1 if size < 1000 else 0
+    return f"{value:+.{digits}f}" if signed else f"{value:.{digits}f}"
+
+
+def readable_summary(summary: pd.DataFrame) -> pd.DataFrame:
+    """One row an arm of an experiment that learns.
+
+    Columns: arm, n, mean and interval of :data:`SHOWN`, and for the headline measure the paired
+    difference, the probability of improvement, Holm's p with the smallest possible one, the
+    verdict, and whether the simultaneous interval excludes 0.
+    """
+    rows: dict[str, dict[str, Any]] = {}
+    for row in summary[summary.measure.isin(SHOWN)].to_dict("records"):
+        cells = rows.setdefault(row["arm"], {"arm": row["arm"]})
+        if row["measure"] == HEADLINE:
+            cells |= _headline(row)
+        cells[SHOWN[row["measure"]]] = interval_text(row["mean"], row["low"], row["high"])
+    table = pd.DataFrame(list(rows.values()))
+    if table.empty:
+        return pd.DataFrame(columns=["arm", "n"])
+    wanted = ["arm", "n", *SHOWN.values()]
+    shown = [name for name in wanted if name in table]
+    return table[[*shown, *[name for name in table if name not in shown]]]
+
+
+def _headline(row: dict[str, Any]) -> dict[str, Any]:
+    """What is said about the headline measure of one arm."""
+    cells: dict[str, Any] = {"n": f"{row['n']} of {row['runs']}"}
+    if pd.isna(row["baseline"]):
+        return (
+            cells
+            | dict.fromkeys(("difference", "against", "P(improvement)"), "–")
+            | {
+                "p Holm (smallest)": "–",
+                "verdict": "baseline",
+                "interval excludes 0": "–",
+                "note": row["note"],
+            }
+        )
+    return cells | {
+        "difference": interval_text(row["diff"], row["diff_low"], row["diff_high"], signed=True),
+        "against": row["baseline"],
+        "P(improvement)": interval_text(row["prob_improvement"], row["prob_low"], row["prob_high"]),
+        **_tests(row),
+        "note": row["note"],
+    }
+
+
+def readable_costs(table: pd.DataFrame, factors: list[str]) -> pd.DataFrame:
+    """One row an arm of E or F: its knobs, and every cost with its interval."""
+    rows: dict[str, dict[str, Any]] = {}
+    for row in table.to_dict("records"):
+        cells = rows.setdefault(
+            row["arm"], {"arm": row["arm"]} | {name: row[name] for name in factors}
+        )
+        cells["n"] = f"{row['n']} of {row['runs']}"
+        cells[label(row["measure"])] = interval_text(row["mean"], row["low"], row["high"])
+        if row["measure"] == "step_seconds" and pd.notna(row["diff"]):
+            cells["step time against the baseline (s)"] = interval_text(
+                row["diff"], row["diff_low"], row["diff_high"], signed=True
+            )
+    wanted = ["arm", *factors, "n", *[label(name) for name in COSTS]]
+    shown = pd.DataFrame(list(rows.values()), columns=None if rows else wanted[:1])
+    return shown.fillna("–")
+
+
+def readable_contrasts(table: pd.DataFrame) -> pd.DataFrame:
+    """The contrasts of the headline measure, one row each, with their intervals in one cell."""
+    part = table[table.measure == HEADLINE]
+    rows = [
+        {
+            "experiment": row["experiment"],
+            "contrast": row["contrast"],
+            "arm": row["arm"],
+            "against": row["against"],
+            "pairs": row["pairs"],
+            "difference": interval_text(row["diff"], row["diff_low"], row["diff_high"], True),
+            "P(improvement)": interval_text(
+                row["prob_improvement"], row["prob_low"], row["prob_high"]
+            ),
+            **_tests(row),
+            "note": row["note"],
+        }
+        for row in part.to_dict("records")
+    ]
+    columns = ["experiment", "contrast", "arm", "against", "pairs", "difference"]
+    return pd.DataFrame(rows, columns=None if rows else columns)
+
+
+def _tests(row: dict[str, Any]) -> dict[str, Any]:
+    """What test, rule and simultaneous interval say of a comparison."""
+    excludes = row["interval_excludes_0"]
+    return {
+        "p Holm (smallest)": f"{row['p_holm']:.3g} ({row['smallest_p_holm']:.3g})",
+        "verdict": row["verdict"],
+        "interval excludes 0": "–" if pd.isna(excludes) else "yes" if excludes else "no",
+    }

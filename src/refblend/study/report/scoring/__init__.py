@@ -1,0 +1,1 @@
+"""The scoring study: judges, experiment D, attacks."""

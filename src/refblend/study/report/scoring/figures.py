@@ -1,0 +1,222 @@
+"""Figures of the scoring study. Each function draws one and says in its caption what it shows."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+
+from refblend.files import write_json
+from refblend.study.report.m1.figures import MIN_BIN, Drawn, no_data, one_legend
+from refblend.study.report.plotting.style import BASELINE_COLOUR, COLUMN, apply_style, save_figure
+from refblend.study.report.scoring.tables import ScoringData
+from refblend.study.runs.model_quality import reliability_bins
+
+ARM_NAMES = {
+    "few_shot": "few-shot",
+    "compact": "compact",
+    "new_tokens_32": "32",
+    "new_tokens_64": "64",
+    "new_tokens_96": "96",
+    "clip_on": "on",
+    "clip_off": "off",
+}
+EXPERIMENTS = {"D1": "D1: prompt", "D2": "D2: new tokens", "D3": "D3: clipping"}
+SHOWN_ATTACKS = 25
+RIGHT_WRONG = {0: ("wrong answers", "#d55e00"), 1: ("right answers", "#0173b2")}
+
+
+def robustness(data: ScoringData) -> Drawn:
+    """Share of valid scores that are not zero, for each configuration and length."""
+    tables = data.tables
+    arms, lengths = tables["robustness"], tables["robustness_by_length"]
+    figure, axes = plt.subplots(
+        1, 3, figsize=(2 * COLUMN, 0.8 * COLUMN), sharey=True, width_ratios=[2, 3, 2]
+    )
+    markers = dict(zip(dict.fromkeys(lengths["length"]), "o^s", strict=False))
+    palette = sns.color_palette("colorblind", max(1, len(markers)))
+    for axis, (experiment, title) in zip(axes, EXPERIMENTS.items(), strict=True):
+        part = arms[arms.experiment == experiment]
+        places = {arm: place for place, arm in enumerate(part.arm)}
+        axis.bar(places.values(), part.nonzero_rate, color="#cccccc", width=0.6, label="all")
+        for (length, marker), colour in zip(markers.items(), palette, strict=True):
+            rows = lengths[(lengths.experiment == experiment) & (lengths.length == length)]
+            shift = 0.15 * (list(markers).index(length) - (len(markers) - 1) / 2)
+            axis.scatter(
+                [places[arm] + shift for arm in rows.arm], rows.nonzero_rate, s=16, zorder=3,
+                marker=marker, color=colour, label=length.replace("_", " "),
+            )  # fmt: skip
+        axis.set_xticks(list(places.values()), [ARM_NAMES.get(arm, arm) for arm in places])
+        axis.set(title=title, ylim=(-0.03, 1.05))
+        axis.grid(visible=False, axis="x")
+    axes[0].set_ylabel("non-zero rate")
+    one_legend(figure, axes)
+    over = arms[arms.overlength > 0]
+    lacking = ", ".join(f"{row.arm} {row.overlength}" for row in over.itertuples())
+    return figure, (
+        "Experiment D: share of responses whose score is valid and not zero against the "
+        "configuration of the judge. Bars: all responses; markers: responses by length. Each panel "
+        "changes one thing of the base (few-shot prompt, 64 new tokens, clipping on). Responses "
+        f"not submitted because they are too long: {lacking or 'none'}. {origin(data.robustness)}"
+    )
+
+
+def attacks(data: ScoringData) -> Drawn:
+    """Lift of the most effective attacks with its interval."""
+    table = data.tables["attacks"]
+    shown = table.head(SHOWN_ATTACKS)[::-1]
+    figure, axis = plt.subplots(figsize=(1.7 * COLUMN, 0.3 + 0.14 * len(shown)))
+    names = [f"{row.attack.replace('_', ' ')} ({row.family})" for row in shown.itertuples()]
+    errors = np.abs(shown[["low", "high"]].to_numpy(float).T - shown.lift.to_numpy(float))
+    axis.errorbar(
+        shown.lift, names, xerr=np.nan_to_num(errors), fmt="o", markersize=3, linewidth=0.9
+    )
+    axis.axvline(0, color=BASELINE_COLOUR, linewidth=0.8, linestyle="--")
+    axis.set(xlabel="lift of the mean score", ylim=(-0.7, len(shown) - 0.3))
+    axis.tick_params(axis="y", labelsize="x-small")
+    return figure, (
+        f"The {len(shown)} most effective of {len(table)} attacks: mean score of wrong answers "
+        "under attack less that of the same answers as they were "
+        f"({_number(table.neutral_mean.iloc[0])}). Bars: 95 % bootstrap interval over "
+        f"n = {table.n.iloc[0]} answers, not corrected for the number of attacks; an unreadable "
+        f"verdict counts as the invalid score. {origin(data.attacks)}"
+    )
+
+
+def judge_reliability(data: ScoringData) -> Drawn:
+    """Share of right answers against the score, for every judge and both forms of the prompt."""
+    bins = reliability_bins(data.quality).query("count >= @MIN_BIN")
+    figure, axes = _panels(data)
+    for axis, model in zip(axes, data.quality, strict=True):
+        part = bins[bins.model == model]
+        for form, line in part.groupby("form", sort=False):
+            label = str(form).replace("_", "-")
+            axis.plot(line.score, line.accuracy, marker="o", markersize=3, label=label)
+        axis.plot([0, 1], [0, 1], color="#999999", linewidth=0.8, linestyle="--")
+        axis.set(title=_name(model), xlabel="mean judge score", xlim=(0, 1), ylim=(0, 1))
+        if part.empty:
+            no_data(axis)
+    axes[0].set_ylabel("share of right answers")
+    one_legend(figure, axes)
+    return figure, (
+        "Reliability of the judges on held-out responses in ten equal bins of the expected score; "
+        "on the dashed line a score is the chance that the answer is right; bins of fewer than "
+        f"{MIN_BIN} responses are left out. {_quality_origin(data)}"
+    )
+
+
+def judge_histogram(data: ScoringData) -> Drawn:
+    """Distribution of the scores of right and of wrong answers."""
+    table = data.tables["judge_histogram"]
+    table = table[(table.kind == "expected") & (table.form == "few_shot")]
+    figure, axes = _panels(data)
+    for axis, model in zip(axes, data.quality, strict=True):
+        part = table[table.model == model]
+        for label, (name, colour) in RIGHT_WRONG.items():
+            bins = part[part.label == label]
+            if bins["count"].sum():
+                edges = [*bins.low, bins.high.iloc[-1]]
+                share = bins["count"] / bins["count"].sum()
+                axis.stairs(share, edges, fill=True, alpha=0.6, color=colour, label=name)
+        axis.set(title=_name(model), xlabel="judge score", xlim=(0, 1))
+        if not part["count"].sum():
+            no_data(axis)
+    axes[0].set_ylabel("share of these answers")
+    one_legend(figure, axes)
+    return figure, (
+        "Distribution of the judges' valid scores (expected value of the digits, few-shot prompts) "
+        "on held-out responses: shares of the right answers, and of the wrong ones. "
+        f"{_quality_origin(data)}"
+    )
+
+
+def judge_groups(data: ScoringData) -> Drawn:
+    """AUC by response length and by the problem's difficulty."""
+    tables = data.tables
+    figure, axes = plt.subplots(
+        1, 2, figsize=(2 * COLUMN, 0.85 * COLUMN), sharey=True, width_ratios=[4, 3]
+    )
+    panels = (
+        (axes[0], "judge_by_length", "length_bin", "response length (characters)"),
+        (axes[1], "judge_by_difficulty", "difficulty", "steps of the problem"),
+    )
+    for axis, name, column, label in panels:
+        table = tables[name][lambda frame: frame.form == "few_shot"]
+        groups = dict(zip(table[column].astype(str), table["count"], strict=True))
+        for model in data.quality:
+            part = table[table.model == model].set_index(column)["auc_expected"].astype(float)
+            values = part.rename(index=str).reindex(list(groups)).to_numpy(float)
+            axis.plot(range(len(groups)), values, marker="o", markersize=3, label=_name(model))
+        ticks = [
+            f"{group.removesuffix(' characters')}\nn = {count}" for group, count in groups.items()
+        ]
+        axis.set_xticks(range(len(ticks)), ticks)
+        axis.axhline(0.5, color="#999999", linewidth=0.8, linestyle="--")
+        axis.set(xlabel=label, xlim=(-0.4, len(ticks) - 0.6))
+        if not groups:
+            no_data(axis)
+    axes[0].set_ylabel("AUC (expected score)")
+    one_legend(figure, axes)
+    return figure, (
+        "AUC of each judge's expected score (few-shot prompts) by response length, in quarters of "
+        "the held-out responses, and by the problem's number of steps; dashed: chance. A point is "
+        "missing where a group holds right or wrong answers only. "
+        f"{_quality_origin(data)}"
+    )
+
+
+FIGURES: dict[str, Callable[[ScoringData], Drawn]] = {
+    draw.__name__: draw
+    for draw in (robustness, attacks, judge_reliability, judge_histogram, judge_groups)
+}
+
+
+def write_scoring_figures(data: ScoringData, out: str | Path) -> dict[str, str]:
+    """Draw all figures below ``out`` and write ``captions.json``; returns the captions."""
+    apply_style()
+    captions = {}
+    for name, draw in FIGURES.items():
+        figure, captions[name] = draw(data)
+        save_figure(figure, Path(out) / name)
+    write_json(Path(out) / "captions.json", captions)
+    return captions
+
+
+def origin(report: dict[str, Any]) -> str:
+    """Judge, number of responses and commit of one measurement."""
+    count = report["corpus"]["responses"]
+    return f"Judge {_name(report['judge'])}, n = {count} responses. Commit {commits([report])}."
+
+
+def commits(reports: Iterable[dict[str, Any]]) -> str:
+    """The commits that measured, shortened; says so when a work tree was not clean."""
+    states = [report["provenance"]["git"] for report in reports]
+    names = dict.fromkeys((state["commit"] or "unknown")[:10] for state in states)
+    dirty = any(state["dirty"] for state in states)
+    return (", ".join(names) or "unknown") + (" with uncommitted changes" if dirty else "")
+
+
+def _quality_origin(data: ScoringData) -> str:
+    reports = data.quality.values()
+    counts = ", ".join(f"{_name(r['judge'])} n = {r['corpus']['responses']}" for r in reports)
+    return f"Judges: {counts}. Commit {commits(reports)}."
+
+
+def _panels(data: ScoringData) -> tuple[Any, list[Axes]]:
+    """One panel a judge, side by side."""
+    figure, axes = plt.subplots(
+        1, len(data.quality), figsize=(2 * COLUMN, 0.8 * COLUMN), sharey=True, squeeze=False
+    )
+    return figure, list(axes.flat)
+
+
+def _name(judge: str) -> str:
+    return judge.removeprefix("judge_")
+
+
+def _number(value: float) -> str:
+    return "unknown" if pd.isna(value) else f"{value:.3f}"

@@ -1,0 +1,200 @@
+"""Summaries of M2's experiments: every arm and measure over its seeds, and against its baseline."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from refblend.seeding import derive_generator
+from refblend.study.report.m2.study import M2Study
+from refblend.study.runs.run_measures import MEASURES
+from refblend.study.stats.comparisons import Comparison, compare_pairs, probability_of_improvement
+from refblend.study.stats.statistics import Interval, bootstrap_interval, iqm, student_interval
+
+MAIN_MEASURES = (
+    "test_greedy",
+    "test_sampled",
+    "val_final",
+    "val_best",
+    "val_gain",
+    "val_auc",
+    "val_drawdown",
+    "final_return",
+    "loss_spikes",
+    "grad_spikes",
+    "entropy_end",
+    "entropy_collapse",
+    "length_end",
+    "weight_mean",
+    "judge_auc",
+    "nonzero_rate",
+    "valid_rate",
+)
+"""What experiments that learn are compared by, the headline first."""
+
+SUMMARY_COLUMNS = {
+    "arm": "str",
+    "measure": "str",
+    "baseline": "str",
+    "runs": "int64",
+    "n": "int64",
+    "mean": "float64",
+    "iqm": "float64",
+    "low": "float64",
+    "high": "float64",
+    "boot_low": "float64",
+    "boot_high": "float64",
+    "pairs": "Int64",
+    "diff": "float64",
+    "diff_low": "float64",
+    "diff_high": "float64",
+    "diff_boot_low": "float64",
+    "diff_boot_high": "float64",
+    "diff_family_low": "float64",
+    "diff_family_high": "float64",
+    "prob_improvement": "float64",
+    "prob_low": "float64",
+    "prob_high": "float64",
+    "p": "float64",
+    "p_holm": "float64",
+    "smallest_p": "float64",
+    "smallest_p_holm": "float64",
+    "verdict": "str",
+    "interval_excludes_0": "boolean",
+    "note": "str",
+}
+"""Columns of a summary: ``low, high`` and ``diff_low, diff_high`` are Student's 95 % intervals,
+``boot_*`` bootstrap ones, ``diff_family_*`` Student's with Bonferroni over the measure's family;
+``runs`` counts planned runs, ``n`` those that have the measure, ``pairs`` seeds of both arms."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """Comparisons that are adjusted together: one experiment, every measure a family of its own."""
+
+    name: str
+    arms: Sequence[str]
+    pairs: Sequence[tuple[str, str]]
+    """(arm, baseline) of every comparison."""
+
+
+def family_of(study: M2Study, experiment: str) -> Family:
+    """All arms of an experiment, each against its baseline."""
+    arms = study.arms(experiment)
+    baselines = {arm: study.baseline(experiment, arm) for arm in arms}
+    pairs = [(arm, base) for arm, base in baselines.items() if base != arm and base in arms]
+    return Family(experiment, arms, pairs)
+
+
+def experiment_summary(
+    study: M2Study, experiment: str, measures: Sequence[str] = MAIN_MEASURES
+) -> pd.DataFrame:
+    """One row a measure and arm of an experiment: :data:`SUMMARY_COLUMNS`.
+
+    Arms whose runs failed have rows too, with n = 0; measures that no run of the experiment has
+    are left out.
+    """
+    if experiment not in study.experiments:
+        return empty_summary()
+    return summarise(
+        family_of(study, experiment), lambda name: study.wide(experiment, name), measures
+    )
+
+
+def summarise(
+    family: Family, values_of: Callable[[str], pd.DataFrame], measures: Sequence[str]
+) -> pd.DataFrame:
+    """Rows of several measures; ``values_of`` gives one row a seed and one column an arm."""
+    rows: list[dict[str, Any]] = []
+    for measure in measures:
+        values = values_of(measure)
+        if not values.notna().to_numpy().any():
+            continue
+        # A baseline that cannot have the measure (a judge's, without a judge) is no comparison.
+        pairs = [pair for pair in family.pairs if values[pair[1]].notna().any()]
+        comparisons = compare_pairs(
+            values, pairs, derive_generator("m2", family.name, measure, "difference")
+        )
+        by_arm = {comparison.arm: comparison for comparison in comparisons}
+        for arm in family.arms:
+            row = {"arm": arm, "measure": measure, "runs": len(values)}
+            rng = derive_generator("m2", family.name, measure, arm, "mean")
+            row |= describe(values[arm].dropna(), rng)
+            if arm in by_arm:
+                row |= _compared(by_arm[arm], values, measure, family.name)
+            row["note"] = _note(row, arm in by_arm, arm in dict(family.pairs))
+            rows.append(row)
+    return pd.DataFrame(rows, columns=list(SUMMARY_COLUMNS)).astype(SUMMARY_COLUMNS)
+
+
+def empty_summary() -> pd.DataFrame:
+    """A summary without rows, with its columns."""
+    return pd.DataFrame(columns=list(SUMMARY_COLUMNS)).astype(SUMMARY_COLUMNS)
+
+
+def describe(values: pd.Series, rng: np.random.Generator) -> dict[str, Any]:
+    """Number, mean, IQM and intervals of one arm's values."""
+    student, boot = student_interval(values), bootstrap_interval(values, rng)
+    return {
+        "n": student.n,
+        "mean": student.estimate,
+        "iqm": float(iqm(values.to_numpy())) if len(values) else np.nan,
+        **_bounds("", student),
+        **_bounds("boot_", boot),
+    }
+
+
+def _compared(
+    comparison: Comparison, values: pd.DataFrame, measure: str, family: str
+) -> dict[str, Any]:
+    """The columns of a comparison with the baseline."""
+    arm, baseline = comparison.arm, comparison.baseline
+    row: dict[str, Any] = {
+        "baseline": baseline,
+        "pairs": comparison.student.n,
+        "diff": comparison.student.estimate,
+        **_bounds("diff_", comparison.student),
+        **_bounds("diff_boot_", comparison.difference),
+        **_bounds("diff_family_", comparison.simultaneous),
+        "p": comparison.p,
+        "p_holm": comparison.p_holm,
+        "smallest_p": comparison.smallest_p,
+        "smallest_p_holm": comparison.smallest_p_holm,
+        "verdict": comparison.verdict if comparison.student.n else "no pair",
+        "interval_excludes_0": comparison.interval_excludes_zero,
+    }
+    better = MEASURES[measure].higher_is_better if measure in MEASURES else None
+    if better is not None:
+        sign = 1.0 if better else -1.0
+        rng = derive_generator("m2", family, measure, arm, "improvement")
+        improvement = probability_of_improvement(
+            sign * values[arm].dropna(), sign * values[baseline].dropna(), rng
+        )
+        row |= {"prob_improvement": improvement.estimate, **_bounds("prob_", improvement)}
+    return row
+
+
+def _bounds(prefix: str, interval: Interval) -> dict[str, float]:
+    return {f"{prefix}low": interval.low, f"{prefix}high": interval.high}
+
+
+def _note(row: dict[str, Any], compared: bool, wanted: bool) -> str:
+    """Why something of the row is absent; empty where nothing is."""
+    if row["n"] == 0:
+        return "no run has this measure"
+    parts = []
+    if row["n"] < row["runs"]:
+        parts.append(f"{row['runs'] - row['n']} of {row['runs']} runs without it")
+    if row["n"] == 1:
+        parts.append("one run: no interval")
+    if wanted and not compared:
+        parts.append("the baseline does not have it")
+    if compared and row["pairs"] == 0:
+        parts.append("no seed in common with the baseline")
+    elif compared and row["pairs"] == 1:
+        parts.append("one pair: no interval of the difference")
+    elif compared and row["interval_excludes_0"] is None:
+        parts.append("all differences equal: their interval says nothing")
+    return "; ".join(parts)

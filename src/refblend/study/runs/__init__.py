@@ -1,0 +1,1 @@
+"""From run directories to tidy frames and one number per run and measure."""

@@ -1,0 +1,161 @@
+"""One number a run and measure: what arms are compared by, from the metrics of finished runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from refblend.study.runs.collect import Collected
+from refblend.study.runs.measures import results_on_test, series, stability, start_and_end
+
+RETURN_STEPS = 5
+"""Steps at the end of a run that its final return is averaged over."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How a measure is called and read."""
+
+    name: str
+    label: str
+    unit: str
+    """Empty for counts and shares without a unit."""
+    higher_is_better: bool | None
+    """Null: neither direction is better in itself."""
+
+
+MEASURES: dict[str, Measure] = {
+    measure.name: measure
+    for measure in (
+        Measure("test_greedy", "test accuracy (greedy)", "share", True),
+        Measure("test_sampled", "test accuracy (sampled)", "share", True),
+        Measure("val_final", "validation accuracy, final", "share", True),
+        Measure("val_best", "validation accuracy, best", "share", True),
+        Measure("val_gain", "validation accuracy, final − start", "share", True),
+        Measure("val_auc", "validation accuracy, mean height of the curve", "share", True),
+        Measure("val_drawdown", "validation accuracy, largest fall", "share", False),
+        Measure("final_return", "training return (rule reward), last 5 steps", "reward", True),
+        Measure("loss_spikes", "loss spikes", "steps", False),
+        Measure("grad_spikes", "gradient spikes", "steps", False),
+        Measure("entropy_start", "entropy, first step", "nats", None),
+        Measure("entropy_end", "entropy, last step", "nats", None),
+        Measure("entropy_collapse", "entropy collapsed", "share of runs", False),
+        Measure("length_end", "response length, last step", "tokens", None),
+        Measure("weight_mean", "blending weight, mean", "", None),
+        Measure("judge_auc", "judge AUC in training", "", True),
+        Measure("nonzero_rate", "valid, non-zero judge scores", "share", True),
+        Measure("valid_rate", "valid judge scores", "share", True),
+        Measure("step_seconds", "step time, median", "s", False),
+        Measure("throughput", "throughput, median", "tokens/s", True),
+        Measure("memory_gb", "memory, peak", "GiB", False),
+        Measure("judge_seconds", "judge time a step, median", "s", False),
+    )
+}
+"""Every measure by its name; tables and figures keep this order."""
+
+FROM_STABILITY = (
+    "loss_spikes",
+    "grad_spikes",
+    "entropy_start",
+    "entropy_end",
+    "length_end",
+    "val_drawdown",
+)
+MEANS = {
+    "weight_mean": "actor/ref_quality/weight",
+    "judge_auc": "actor/ref_quality/auc",
+    "nonzero_rate": "actor/ref_quality/nonzero_rate",
+    "valid_rate": "actor/ref_quality/valid_rate",
+}
+"""Averaged over the steps of a run."""
+
+MEDIANS = {
+    "step_seconds": "perf/time_per_step",
+    "throughput": "perf/throughput",
+    "judge_seconds": "timing_s/ref_quality_score",
+}
+"""Median over the steps after a run's first, which pays for what is set up once."""
+
+COLUMNS = ["arm", "seed", "measure", "value"]
+RUN = ["arm", "seed"]
+
+
+def run_measures(collected: Collected) -> pd.DataFrame:
+    """Every measure of every finished run.
+
+    Returns:
+        Columns arm, seed, measure, value; a measure that a run does not have (a judge's where no
+        judge runs) has no row.
+    """
+    metrics = collected.counted_metrics
+    parts = [*_validation(metrics), *_stability(metrics), *_test(metrics), _final_return(metrics)]
+    parts += [_reduced(series(metrics, name), to, "mean") for to, name in MEANS.items()]
+    steps = metrics[metrics.step > 0]
+    later = steps[steps.step > steps.groupby(RUN).step.transform("min")]
+    parts += [_reduced(series(later, name), to, "median") for to, name in MEDIANS.items()]
+    memory = metrics[metrics.metric.str.match(r"^perf/.*mem.*gb$")]
+    parts.append(_reduced(memory, "memory_gb", "max"))
+    values = pd.concat([part for part in parts if len(part)] or [pd.DataFrame(columns=COLUMNS)])
+    values = values.dropna(subset="value")[COLUMNS].astype({"value": "float64", "seed": "int64"})
+    order = {name: place for place, name in enumerate(MEASURES)}
+    places = values["measure"].map(order)
+    return values.assign(place=places).sort_values(["place", *RUN], ignore_index=True)[COLUMNS]
+
+
+def wide(values: pd.DataFrame, measure: str, arms: Sequence[str]) -> pd.DataFrame:
+    """One row a seed (the index), one column an arm in the order given; NaN where missing.
+
+    Args:
+        values: as :func:`run_measures` gives it.
+        measure: a name of :data:`MEASURES`.
+        arms: the columns.
+    """
+    part = values[(values.measure == measure) & values.arm.isin(list(arms))]
+    table = part.pivot(index="seed", columns="arm", values="value")
+    table = table.reindex(columns=list(arms)).astype("float64")
+    table.columns.name = None
+    return table.sort_index()
+
+
+def _validation(metrics: pd.DataFrame) -> list[pd.DataFrame]:
+    ends = start_and_end(metrics)
+    ends = ends[ends.measure == "acc"]
+    names = {"val_final": "final", "val_best": "best", "val_gain": "gain", "val_auc": "auc"}
+    return [_named(ends, column, name) for name, column in names.items()]
+
+
+def _stability(metrics: pd.DataFrame) -> list[pd.DataFrame]:
+    frame = stability(metrics)
+    if frame.empty:
+        return []
+    collapsed = frame["entropy_collapse"].notna().where(frame["entropy_start"].notna())
+    frame = frame.assign(entropy_collapse=collapsed.astype("float64"))
+    return [_named(frame, name, name) for name in (*FROM_STABILITY, "entropy_collapse")]
+
+
+def _test(metrics: pd.DataFrame) -> list[pd.DataFrame]:
+    return [
+        _named(results_on_test(metrics, name), "value", f"test_{name}")
+        for name in ("greedy", "sampled")
+    ]
+
+
+def _final_return(metrics: pd.DataFrame) -> pd.DataFrame:
+    """Mean rule reward of the training responses over the last steps."""
+    score = series(metrics, "critic/score/mean")
+    return _reduced(score.groupby(RUN).tail(RETURN_STEPS), "final_return", "mean")
+
+
+def _reduced(rows: pd.DataFrame, name: str, how: str) -> pd.DataFrame:
+    """One value a run: ``how`` over its rows."""
+    if rows.empty:
+        return pd.DataFrame(columns=COLUMNS)
+    values = rows.groupby(RUN)["value"].agg(how).replace([np.inf, -np.inf], np.nan)
+    return values.reset_index().assign(measure=name)
+
+
+def _named(frame: pd.DataFrame, column: str, name: str) -> pd.DataFrame:
+    """A column of a frame with one row a run, as a measure."""
+    part = frame[[*RUN, column]].rename(columns={column: "value"})
+    return part.assign(measure=name)

@@ -1,0 +1,1 @@
+"""Statistics over seeds: pure functions of numbers."""

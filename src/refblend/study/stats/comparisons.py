@@ -1,0 +1,292 @@
+"""Comparison of arms: probability of improvement, tests against a baseline, the best arm.
+
+Runs come as a frame with one row a seed and one column an arm (NaN: the run is missing), because
+arms share seeds, data order and initial weights and are compared seed by seed.
+
+Every comparison carries the smallest p that its number of seeds can give, so that a report can
+say which verdicts were out of reach before a run was made.
+"""
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from refblend.study.stats.significance import holm, sign_flip_p, smallest_p
+from refblend.study.stats.statistics import (
+    Interval,
+    bootstrap_interval,
+    complete_seeds,
+    paired_values,
+    percentile_interval,
+    resample_rows,
+    student_interval,
+)
+
+ROUNDING = 1e-9
+"""Widths of intervals up to this are rounding of equal differences."""
+
+
+def _has_width(interval: Interval) -> bool:
+    """Whether an interval says anything: it has bounds, and its values differ."""
+    return interval.high - interval.low > ROUNDING
+
+
+def _says_not_zero(interval: Interval) -> bool:
+    return _has_width(interval) and interval.excludes_zero
+
+
+def probability_of_improvement(
+    treated: ArrayLike,
+    baseline: ArrayLike,
+    rng: np.random.Generator,
+    strata: tuple[ArrayLike, ArrayLike] | None = None,
+    confidence: float = 0.95,
+    resamples: int = 5000,
+) -> Interval:
+    """P(treated > baseline) + ½ P(equal) over all pairs of runs, averaged over strata.
+
+    Agarwal et al. 2021, arXiv 2108.13264, section 4.3. The two sides are resampled independently
+    and within strata, as in their library: pairing by seed is not used.
+
+    Args:
+        treated: (n,) one number a run.
+        baseline: (m,) one number a run.
+        rng: source of the resamples.
+        strata: label of each value of both sides, e.g. its task; null: one stratum.
+        confidence: of the percentile interval.
+        resamples: of the bootstrap.
+
+    Returns:
+        Its n is the smaller side's; bounds are NaN where a side has fewer than two runs in a
+        stratum.
+
+    Raises:
+        ValueError: a value is NaN, lengths differ, or a stratum has one side only.
+    """
+    x, y = np.asarray(treated, dtype=np.float64), np.asarray(baseline, dtype=np.float64)
+    if np.isnan(x).any() or np.isnan(y).any():
+        raise ValueError("values must not be NaN: leave failed runs out and count them")
+    n = min(x.size, y.size)
+    if n == 0:
+        return Interval(np.nan, np.nan, np.nan, 0)
+    of_x, of_y = (np.asarray(s) for s in strata or (np.zeros(x.size), np.zeros(y.size)))
+    if of_x.shape != x.shape or of_y.shape != y.shape:
+        raise ValueError("strata must have one label a value")
+    names = np.unique(of_x)
+    if not np.array_equal(names, np.unique(of_y)):
+        raise ValueError("both sides must have runs in every stratum")
+    estimates, replicates, smallest = [], [], n
+    for name in names:
+        ours, theirs = x[of_x == name][:, None], y[of_y == name][None, :]
+        wins = (ours > theirs) + 0.5 * (ours == theirs)
+        drawn_x = _counts(wins.shape[0], resamples, rng)
+        drawn_y = _counts(wins.shape[1], resamples, rng)
+        estimates.append(wins.mean())
+        replicates.append(((drawn_x @ wins) * drawn_y).sum(axis=-1) / wins.size)
+        smallest = min(smallest, *wins.shape)
+    estimate = float(np.mean(estimates))
+    if smallest < 2:
+        return Interval(estimate, np.nan, np.nan, n)
+    return percentile_interval(estimate, np.mean(replicates, axis=0), n, confidence)
+
+
+def _counts(n: int, resamples: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """How often each of n values is drawn: (resamples, n)."""
+    return rng.multinomial(n, np.full(n, 1 / n), size=resamples)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """An arm against the baseline, seed by seed; ``difference`` is arm − baseline."""
+
+    arm: str
+    baseline: str
+    difference: Interval
+    """Percentile bootstrap; too narrow with few seeds (docs/statistics.md)."""
+    student: Interval
+    """Student's t of the same differences, for few seeds."""
+    simultaneous: Interval
+    """The same, widened so that the whole family holds together (Bonferroni)."""
+    p: float
+    p_holm: float
+    smallest_p: float
+    """Smallest p that this number of seeds can give: 2/2ⁿ."""
+    smallest_p_holm: float
+    """Smallest adjusted p that this family of comparisons can give."""
+    alpha: float
+
+    @property
+    def can_reach_alpha(self) -> bool:
+        """Whether any data of this size could be called distinguishable."""
+        return self.smallest_p_holm <= self.alpha
+
+    @property
+    def verdict(self) -> str:
+        """ "higher", "lower", or "not distinguishable": interval with 0, or adjusted p > alpha."""
+        if not self.difference.excludes_zero or self.p_holm > self.alpha:
+            return "not distinguishable"
+        return "higher" if self.difference.estimate > 0 else "lower"
+
+    @property
+    def interval_excludes_zero(self) -> bool | None:
+        """Whether 0 lies outside the simultaneous Student interval.
+
+        Null where there is none: fewer than two seeds, or differences that are all equal, whose
+        interval of width 0 would claim a certainty that so few seeds cannot give.
+        """
+        return self.simultaneous.excludes_zero if _has_width(self.simultaneous) else None
+
+
+def compare_with_baseline(
+    values: pd.DataFrame,
+    baseline: str,
+    rng: np.random.Generator,
+    alpha: float = 0.05,
+    resamples: int = 5000,
+) -> list[Comparison]:
+    """Every other arm against the baseline: :func:`compare_pairs` with one baseline for all.
+
+    Raises:
+        ValueError: the baseline is no column, or a seed or an arm stands twice.
+    """
+    pairs = [(str(arm), baseline) for arm in values.columns if arm != baseline]
+    if baseline not in values.columns:
+        raise ValueError(f"the baseline {baseline!r} is no column of the values")
+    return compare_pairs(values, pairs, rng, alpha, resamples)
+
+
+def compare_pairs(
+    values: pd.DataFrame,
+    pairs: Sequence[tuple[str, str]],
+    rng: np.random.Generator,
+    alpha: float = 0.05,
+    resamples: int = 5000,
+) -> list[Comparison]:
+    """Arms against their baselines, over the seeds that both of a pair have.
+
+    All pairs are one family: their p values are adjusted together by Holm, their simultaneous
+    intervals by Bonferroni. A pair without seeds in common stays in it, with n = 0 and p = 1. All
+    are resampled with the same stream, so that an arm's interval does not depend on which others
+    there are.
+
+    Args:
+        values: one row a seed, one column an arm; NaN where a run is missing.
+        pairs: (arm, baseline), both columns.
+        rng: source of the resamples.
+        alpha: level of the verdicts; intervals have confidence 1 − alpha.
+        resamples: of the bootstrap.
+
+    Raises:
+        ValueError: an arm is no column, or a seed or an arm stands twice.
+    """
+    complete_seeds(values)
+    absent = sorted({arm for pair in pairs for arm in pair} - set(values.columns))
+    if absent:
+        raise ValueError(f"{absent} are no columns of the values")
+    stream = int(rng.integers(2**63))
+    differences = [paired_values(values[arm], values[baseline]) for arm, baseline in pairs]
+    p = [sign_flip_p(pair, np.random.default_rng(stream)) for pair in differences]
+    bounds = [smallest_p(pair.size) for pair in differences]
+    adjusted, adjusted_bounds = holm(p), holm(bounds)
+    return [
+        Comparison(
+            arm=arm,
+            baseline=baseline,
+            difference=bootstrap_interval(
+                pair, np.random.default_rng(stream), confidence=1 - alpha, resamples=resamples
+            ),
+            student=student_interval(pair, confidence=1 - alpha),
+            simultaneous=student_interval(pair, confidence=1 - alpha / len(pairs)),
+            p=p[i],
+            p_holm=float(adjusted[i]),
+            smallest_p=bounds[i],
+            smallest_p_holm=float(adjusted_bounds[i]),
+            alpha=alpha,
+        )
+        for i, ((arm, baseline), pair) in enumerate(zip(pairs, differences, strict=True))
+    ]
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best arm on one metric and what is known against the others."""
+
+    arm: Hashable | None
+    """Null where there is no seed that all arms have."""
+    n: int
+    """Seeds that all arms have; only these are used."""
+    gaps: dict[Hashable, Interval]
+    """Best − other arm, for every other arm with values, in the metric's unit: bootstrap."""
+    simultaneous: dict[Hashable, Interval]
+    """The same by Student's t, widened so that all pairs of arms hold together (Bonferroni)."""
+    share: float
+    """Share of resamples in which it is the best; NaN for fewer than two seeds."""
+    without_values: tuple[Hashable, ...]
+    """Arms without any run: they could not be considered."""
+
+    @property
+    def not_distinguishable(self) -> tuple[Hashable, ...]:
+        """Arms with one of the two intervals to the best containing 0, without bounds or width.
+
+        The bootstrap alone would separate equal arms far too often: four equal arms and three
+        seeds, in 64 of 100 studies (docs/statistics.md).
+        """
+        return tuple(
+            arm
+            for arm, gap in self.gaps.items()
+            if not (gap.excludes_zero and _says_not_zero(self.simultaneous[arm]))
+        )
+
+
+def best_configuration(
+    values: pd.DataFrame,
+    rng: np.random.Generator,
+    higher_is_better: bool = True,
+    confidence: float = 0.95,
+    resamples: int = 5000,
+) -> Best:
+    """The arm with the best mean, with paired bootstrap intervals to all others.
+
+    The first of equal arms wins. The best of several is flattered by the choice: its own mean is
+    too good on average, so confirm it with fresh seeds.
+
+    Args:
+        values: one row a seed, one column an arm; NaN where a run is missing.
+        rng: source of the resamples: seeds are drawn for all arms together.
+        higher_is_better: false for losses, times, memory.
+        confidence: of each percentile interval, and of all Student intervals together; these are
+            adjusted for all k(k − 1)/2 pairs, because the best is chosen by looking at the data.
+        resamples: of the bootstrap.
+    """
+    data, without = complete_seeds(values)
+    arms, n = list(data.columns), len(data)
+    if n == 0:
+        return Best(None, 0, {}, {}, np.nan, without)
+    table = data.to_numpy(dtype=np.float64)
+    sign = 1.0 if higher_is_better else -1.0
+    best = int(np.argmax(sign * table.mean(axis=0)))
+    gaps = table[:, [best]] - table
+    drawn = resample_rows(n, resamples, rng)
+    replicates = gaps[drawn].mean(axis=1)
+    share = float((np.argmin(sign * replicates, axis=-1) == best).mean()) if n > 1 else np.nan
+
+    def interval(column: int) -> Interval:
+        estimate = float(gaps[:, column].mean())
+        if n < 2:
+            return Interval(estimate, np.nan, np.nan, n)
+        return percentile_interval(estimate, replicates[:, column], n, confidence)
+
+    each = 1 - (1 - confidence) / max(1, math.comb(len(arms), 2))
+    others = [i for i in range(len(arms)) if i != best]
+    return Best(
+        arm=arms[best],
+        n=n,
+        gaps={arms[i]: interval(i) for i in others},
+        simultaneous={arms[i]: student_interval(gaps[:, i], each) for i in others},
+        share=share,
+        without_values=without,
+    )

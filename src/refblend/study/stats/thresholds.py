@@ -1,0 +1,208 @@
+"""Levels found by a stated rule, not by eye: the knee of a sweep and the pivot of a threshold.
+
+Both take runs as a frame with one row a seed and one column a level (increasing numbers), use the
+seeds that every level has, and say how stable the choice is: the share of paired bootstrap
+resamples (a seed is drawn with all its levels) in which the same rule chooses the same level.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from refblend.study.stats.statistics import complete_seeds, resample_rows
+
+MIN_LEVELS = 3
+"""Levels below which neither a knee nor a pivot is looked for."""
+
+SLACK = 1 + 1e-9
+"""Where one seed differs, shortfall and its error are equal: rounding must not decide."""
+
+
+ROUNDING = 1e-12
+"""Sums of shares that should be equal to a quantile count as equal."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A chosen level; null where the rule chooses none."""
+
+    level: float | None
+    n: int
+    """Seeds that every level has; only these are used."""
+    shares: dict[float | None, float]
+    """Share of resamples that choose each level, null for none; empty for fewer than two seeds."""
+    without_values: tuple[float, ...]
+    """Levels without any run: they could not be considered."""
+
+    @property
+    def stability(self) -> float:
+        """Share of resamples that choose the same level; NaN for fewer than two seeds."""
+        return self.shares.get(self.level, 0.0) if self.shares else float("nan")
+
+    def interval(self, confidence: float = 0.95) -> tuple[float, float] | None:
+        """The levels between which the choice lies in the central resamples.
+
+        Null for fewer than two seeds, and where more than 1 − ``confidence`` of the resamples
+        choose no level at all.
+        """
+        none = self.shares.get(None, 0.0)
+        if not self.shares or none > 1 - confidence:
+            return None
+        chosen = sorted((level, share) for level, share in self.shares.items() if level is not None)
+        levels = [level for level, _ in chosen]
+        below = np.cumsum([share for _, share in chosen]) / (1 - none)
+        tail = (1 - confidence) / 2
+        low, high = np.searchsorted(below, [tail + ROUNDING, 1 - tail - ROUNDING])
+        return levels[int(low)], levels[min(int(high), len(levels) - 1)]
+
+
+@dataclass(frozen=True)
+class Knee(Choice):
+    """The smallest level that is as good as the best."""
+
+    best: float | None
+    """The level with the best mean."""
+
+
+@dataclass(frozen=True)
+class Pivot(Choice):
+    """The last level before the improvement changes its sign."""
+
+    changes: int
+    """Changes of sign over all levels; more than one: there is no single pivot."""
+
+
+def find_knee(
+    values: pd.DataFrame,
+    rng: np.random.Generator,
+    higher_is_better: bool = True,
+    resamples: int = 5000,
+) -> Knee:
+    """The smallest level within one standard error of the best.
+
+    Rule: the best level has the best mean over seeds (the smallest of equals). The knee is the
+    smallest level whose mean paired shortfall to the best is at most one standard error of that
+    shortfall, sd/√n over seeds (the one-standard-error rule of Breiman et al. 1984, with paired
+    differences). Fewer than two seeds have no standard error: no knee.
+
+    Args:
+        values: one row a seed, one column a level, increasing; NaN where a run is missing.
+        rng: source of the resamples.
+        higher_is_better: false for losses, times, memory.
+        resamples: of the bootstrap.
+
+    Raises:
+        ValueError: the levels do not increase, or a seed stands twice.
+    """
+    data, without = _complete(values)
+    table = data.to_numpy(dtype=np.float64)
+    levels, n = list(data.columns), len(table)
+    if n == 0:
+        return Knee(None, 0, {}, without, None)
+    gains = table if higher_is_better else -table
+    best = levels[int(np.argmax(gains.mean(axis=0)))]
+    if n < 2:
+        return Knee(None, n, {}, without, best)
+    drawn = gains[resample_rows(n, resamples, rng)]
+    chosen = (levels[i] for i in _knee(drawn))
+    return Knee(levels[int(_knee(gains))], n, _shares(chosen), without, best)
+
+
+def _knee(gains: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Index of the knee of (…, n, levels), higher is better."""
+    best = np.argmax(gains.mean(axis=-2), axis=-1)[..., None, None]
+    shortfall = np.take_along_axis(gains, best, axis=-1) - gains
+    error = shortfall.std(axis=-2, ddof=1) / np.sqrt(gains.shape[-2])
+    return np.argmax(shortfall.mean(axis=-2) <= error * SLACK, axis=-1)
+
+
+def find_pivot(
+    values: pd.DataFrame,
+    baseline: pd.Series,
+    rng: np.random.Generator,
+    resamples: int = 5000,
+) -> Pivot:
+    """The last level before the improvement over the baseline changes its sign.
+
+    Rule: the improvement of a level is the mean over seeds of its value minus the baseline's. From
+    the smallest level upwards, the pivot is the last level with the first level's sign before the
+    first level with the opposite sign; an improvement of exactly 0 has no sign and is passed over.
+    No change of sign: no pivot. The direction of the metric does not matter.
+
+    Args:
+        values: one row a seed, one column a level, increasing; NaN where a run is missing.
+        baseline: the baseline's value of each seed.
+        rng: source of the resamples.
+        resamples: of the bootstrap.
+
+    Raises:
+        ValueError: the levels do not increase, or a seed stands twice.
+    """
+    if not baseline.index.is_unique:
+        raise ValueError("every seed of the baseline must stand once")
+    data, without = _complete(values)
+    table = data.sub(baseline.reindex(data.index), axis=0).dropna().to_numpy(dtype=np.float64)
+    levels, n = list(data.columns), len(table)
+    if n == 0:
+        return Pivot(None, 0, {}, without, 0)
+    before = sign_changes(table.mean(axis=0))
+    shares: dict[float | None, float] = {}
+    if n > 1:
+        drawn = table[resample_rows(n, resamples, rng)].mean(axis=1)
+        firsts = (sign_changes(means)[:1] for means in drawn)
+        shares = _shares(levels[first[0]] if first else None for first in firsts)
+    return Pivot(levels[before[0]] if before else None, n, shares, without, len(before))
+
+
+def not_identifiable(choice: Choice, levels: Sequence[float]) -> str:
+    """Why a knee or a pivot is not identifiable; empty where it is.
+
+    Rule: it is identifiable if a level was chosen among at least three levels and from at least
+    two seeds, its 95 % interval over resampled seeds exists and is not the whole range of levels,
+    and, for a pivot, the improvement changes its sign once only.
+
+    Args:
+        choice: what the rule chose.
+        levels: all levels that were to be tried.
+    """
+    tried = sorted(set(map(float, levels)) - set(choice.without_values))
+    if len(tried) < MIN_LEVELS:
+        return f"{len(tried)} levels with runs; {MIN_LEVELS} are needed"
+    if choice.n < 2:
+        return f"{choice.n} seeds that all levels have; 2 are needed"
+    if choice.level is None:
+        return "the improvement does not change its sign"
+    if isinstance(choice, Pivot) and choice.changes > 1:
+        return f"the improvement changes its sign {choice.changes} times"
+    interval = choice.interval()
+    if interval is None:
+        return f"{choice.shares[None]:.0%} of the resamples choose no level"
+    if interval == (tried[0], tried[-1]):
+        return f"the interval over seeds is the whole range, {tried[0]:g} to {tried[-1]:g}"
+    return ""
+
+
+def sign_changes(values: NDArray[np.float64]) -> list[int]:
+    """Positions after which the sign changes, zeros passed over."""
+    signs = np.sign(values)
+    places = np.flatnonzero(signs)
+    return [int(a) for a, b in pairwise(places) if signs[a] != signs[b]]
+
+
+def _complete(values: pd.DataFrame) -> tuple[pd.DataFrame, tuple[float, ...]]:
+    """Complete seeds with levels as numbers, and the levels without values."""
+    numbers = [float(level) for level in values.columns]
+    if any(a >= b for a, b in pairwise(numbers)):
+        raise ValueError(f"levels must increase: {numbers}")
+    return complete_seeds(values.set_axis(numbers, axis=1))
+
+
+def _shares(chosen: Iterable[float | None]) -> dict[float | None, float]:
+    """Share of each level among the choices, the most frequent first."""
+    counts = Counter(chosen)
+    return {level: count / counts.total() for level, count in counts.most_common()}

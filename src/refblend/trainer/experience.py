@@ -1,0 +1,143 @@
+"""What can be said about a rollout before any reward: five judgements, launched at once.
+
+Rule reward, judge's score, old log-probs with entropy, reference log-probs and values do not
+depend on one another. All are under way before the first is waited for.
+"""
+
+from typing import Any
+
+import torch
+
+from refblend.config import RefblendConfig
+from refblend.data.schema import PromptRow
+from refblend.ppo.correction import mismatch_metrics
+from refblend.rewards.alignment import cosine_similarity
+from refblend.rewards.rule import RewardResult, RuleReward
+from refblend.scoring.result import InvalidRateGuard, JudgeResult
+from refblend.seeding import derive_seed
+from refblend.trainer.batch import PromptBatch, Rollout, Scores
+from refblend.trainer.datasets import RunData
+from refblend.trainer.step_record import Span, StepRecord
+from refblend.workers.groups import Pending
+from refblend.workers.shards import as_log_probs, merge_shards
+from refblend.workers.types import Sequences
+from refblend.workers.worker_set import WorkerSet
+
+
+class Judgements:
+    """Collects the judgements of each step.
+
+    Args:
+        config: the resolved configuration.
+        data: for the gold solutions.
+        workers: who judges.
+    """
+
+    def __init__(self, config: RefblendConfig, data: RunData, workers: WorkerSet) -> None:
+        self.config = config
+        self.data = data
+        self.workers = workers
+        self.reward = RuleReward(config.reward.method, config.reward.custom_reward_function)
+        scoring = config.algorithm.ref_quality_score.scoring
+        self.invalid_guard = InvalidRateGuard(scoring.max_invalid_rate, scoring.invalid_window)
+        self._overlap = scoring.overlap
+        self._n = config.actor_rollout_ref.rollout.n
+
+    def collect(
+        self, prompts: PromptBatch, rollout: Rollout, step: int, record: StepRecord
+    ) -> Scores:
+        """Launch everything, compute the rule reward meanwhile, and join once.
+
+        With ``scoring.overlap`` off the judge is waited for before anything else is launched.
+
+        Args:
+            prompts: the step's prompts.
+            rollout: their responses, with greedy ones where the estimator wants a baseline.
+            step: number of the step, from 1; part of the judge's seeds.
+            record: receives figures and stage times.
+
+        Raises:
+            ScoringError: too many of the judge's scores were invalid.
+        """
+        workers, sequences, rows = self.workers, rollout.sequences, len(prompts.rows)
+        greedy_texts = rollout.greedy.texts if rollout.greedy else []
+        judging = self._compute_ref_quality_score(prompts, rollout.texts, greedy_texts, step)
+        count = rows + len(greedy_texts)
+        verdicts = None if self._overlap else self._verdicts(judging, count, record)
+        old = workers.forward(workers.actor, "compute_log_prob", sequences)
+        critic, reference = workers.critic, workers.reference
+        values = critic and workers.forward(critic, "compute_values", sequences)
+        ref = reference and workers.forward(reference, "compute_log_prob", sequences)
+        with record.timed("reward"):
+            results = self._rule(prompts.rows, rollout.texts)
+            greedy = self._rule(self._once(prompts.rows), greedy_texts)
+        strict = self.reward.method == "strict"
+        if self._overlap:
+            verdicts = self._verdicts(judging, count, record)
+        scores = Scores(
+            rule=torch.tensor([r.score for r in results]),
+            accuracy=torch.tensor([r.acc_strict if strict else r.acc_flexible for r in results]),
+            quality=verdicts and verdicts[:rows],
+            old=as_log_probs(old.results(), rows),
+            reference=as_log_probs(ref.results(), rows).log_probs if ref else None,
+            values=merge_shards(values.results(), rows)[0] if values else None,
+            greedy_rule=torch.tensor([r.score for r in greedy]) if greedy else None,
+            greedy_quality=verdicts and verdicts[rows:],
+            alignment=self._alignment(prompts, rollout),
+        )
+        waits = {"old_log_prob": old, "ref": ref, "values": values, "ref_quality_score": judging}
+        record.spans += [Span(n, w.launched, w.seconds) for n, w in waits.items() if w]
+        threshold = self.config.algorithm.rollout_correction.threshold
+        mask = rollout.response_mask
+        record.add(mismatch_metrics(rollout.log_probs, scores.old.log_probs, mask, threshold))
+        return scores
+
+    def _compute_ref_quality_score(
+        self, prompts: PromptBatch, texts: list[str], greedy: list[str], step: int
+    ) -> Pending | None:
+        """Launch the judge on all responses (spec, 2.3); None when no judge runs."""
+        if self.workers.judge is None:
+            return None
+        questions = [row.question for row in prompts.rows]
+        places = list(zip(prompts.uids, prompts.sample_index, strict=True))
+        if greedy:
+            questions += self._once(questions)
+            places += [(uid, self._n) for uid in self._once(prompts.uids)]
+        run = self.config.trainer.seed
+        seeds = [derive_seed(run, "judge", step, uid, k) for uid, k in places]
+        return self.workers.judge_responses(questions, [*texts, *greedy], seeds)
+
+    def _verdicts(
+        self, judging: Pending | None, count: int, record: StepRecord
+    ) -> list[JudgeResult] | None:
+        """Wait for the judge, and stop the run when too many scores are invalid."""
+        if judging is None:
+            return None
+        verdicts, call = self.workers.judgements(judging, count)
+        record.add(call.metrics())
+        self.invalid_guard.update(verdicts)
+        return verdicts
+
+    def _alignment(self, prompts: PromptBatch, rollout: Rollout) -> torch.Tensor | None:
+        """Cosine between the reference model's states of the response and the gold solution."""
+        if not self.config.algorithm.repr_align.enable:
+            return None
+        assert self.workers.reference is not None, "configured together"
+        group, rows = self.workers.reference, len(prompts.rows)
+        gold = Sequences(prompts.prompt_ids, [self.data.encode(r.solution) for r in prompts.rows])
+        pending = [
+            self.workers.forward(group, "compute_pooled_states", sequences)
+            for sequences in (rollout.sequences, gold)
+        ]
+        return cosine_similarity(*(merge_shards(p.results(), rows)[0] for p in pending))
+
+    def _rule(self, rows: list[PromptRow], texts: list[str]) -> list[RewardResult]:
+        """The rule reward of each text; none for no texts."""
+        return [
+            self.reward(row.data_source, text, row.ground_truth, row.extra)
+            for row, text in zip(rows if texts else [], texts, strict=True)
+        ]
+
+    def _once(self, values: list[Any]) -> list[Any]:
+        """One value a prompt of a list with one a sample."""
+        return values[:: self._n]

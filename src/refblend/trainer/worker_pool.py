@@ -1,0 +1,77 @@
+"""The Ray cluster and the worker processes of runs that follow one another.
+
+Starting them takes about as long as ten training steps of scale cpu, so the seeds of an arm share
+them. A run that ends with an error leaves none behind: the next one starts afresh.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import TracebackType
+
+from refblend.config import RefblendConfig
+from refblend.workers.cluster import ray_cluster
+from refblend.workers.groups import RestartBudget
+from refblend.workers.pools import plan_pools, totals
+from refblend.workers.worker_set import WorkerSet
+
+
+class Crew:
+    """Lends workers to one run at a time; started at the first, ended with the block."""
+
+    def __init__(self) -> None:
+        self._cluster = ExitStack()
+        self._connected = False
+        self._workers: WorkerSet | None = None
+
+    def __enter__(self) -> "Crew":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self._dismiss()
+        finally:
+            self._cluster.close()
+
+    @contextmanager
+    def workers(
+        self,
+        config: RefblendConfig,
+        total_steps: int,
+        budget: RestartBudget,
+        notify: Callable[[str], None],
+    ) -> Iterator[WorkerSet]:
+        """Workers in the state of fresh ones.
+
+        Args:
+            config: of the run; those of one crew differ in seed and run directory only.
+            total_steps: last training step, the same for all runs.
+            budget: how often workers may be replaced in this run.
+            notify: tells the user of a replacement.
+
+        Raises:
+            ResourceError: there is no cluster, or it cannot hold them.
+            WorkerDiedError: one died, while starting or in the block.
+        """
+        if not self._connected:
+            self._cluster.enter_context(ray_cluster(config.ray, *totals(plan_pools(config))))
+            self._connected = True
+        try:
+            if self._workers is None:
+                self._workers = WorkerSet.start(config, total_steps, budget, notify)
+            else:
+                self._workers.begin_run(config, budget, notify)
+            yield self._workers
+        except BaseException:
+            # A call may still be under way, and its answer would meet the next run.
+            self._dismiss()
+            raise
+
+    def _dismiss(self) -> None:
+        workers, self._workers = self._workers, None
+        if workers is not None:
+            workers.shutdown()

@@ -1,0 +1,180 @@
+"""Resource pools: Ray placement groups, with a preflight instead of a hang.
+
+``global_pool`` holds all workers; ``judge_pool`` can hold the judge alone (spec, experiment F).
+Ray waits forever for resources that the cluster does not have, so what is asked for is compared
+with what there is first, and every wait has a deadline.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import ray
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from refblend.config import RefblendConfig
+from refblend.errors import ResourceError
+from refblend.lifecycle.stalls import stall_limit
+from refblend.workers.memory import GIB, MemoryNeed
+
+GLOBAL_POOL = "global_pool"
+JUDGE_POOL = "judge_pool"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Resources of one worker process."""
+
+    role: str
+    cpus: float
+    gpus: float
+    key: str
+    """The configuration key that asks for the GPUs."""
+
+
+@dataclass
+class PoolSpec:
+    """The bundles of one placement group."""
+
+    name: str
+    bundles: list[Bundle] = field(default_factory=list)
+
+
+def plan_pools(config: RefblendConfig) -> dict[str, PoolSpec]:
+    """Which worker processes a run needs, and in which pool each stands."""
+    cpus = config.ray.cpus_per_worker
+    actor = config.actor_rollout_ref.actor.fsdp_config
+    rollout = config.actor_rollout_ref.rollout
+    pools = {GLOBAL_POOL: PoolSpec(GLOBAL_POOL)}
+
+    def add(pool: str, role: str, count: int, gpus: float, key: str) -> None:
+        bundles = pools.setdefault(pool, PoolSpec(pool)).bundles
+        bundles += [Bundle(role, cpus, gpus, key) for _ in range(count)]
+
+    add(
+        GLOBAL_POOL,
+        "actor",
+        actor.world_size,
+        actor.num_gpus_per_worker,
+        "actor_rollout_ref.actor.fsdp_config.num_gpus_per_worker",
+    )
+    add(
+        GLOBAL_POOL,
+        "rollout",
+        1,
+        rollout.num_gpus * rollout.tensor_model_parallel_size,
+        "actor_rollout_ref.rollout.num_gpus",
+    )
+    if config.use_critic:
+        critic = config.critic.fsdp_config
+        add(
+            GLOBAL_POOL,
+            "critic",
+            critic.world_size,
+            critic.num_gpus_per_worker,
+            "critic.fsdp_config.num_gpus_per_worker",
+        )
+    if config.use_reference:
+        ref = config.actor_rollout_ref.ref.fsdp_config
+        add(
+            GLOBAL_POOL,
+            "ref",
+            ref.world_size,
+            ref.num_gpus_per_worker,
+            "actor_rollout_ref.ref.fsdp_config.num_gpus_per_worker",
+        )
+    if config.use_judge:
+        scoring = config.algorithm.ref_quality_score.scoring
+        key = "algorithm.ref_quality_score.scoring.num_gpus"
+        add(scoring.resource_pool, "judge", 1, scoring.num_gpus, key)
+    return pools
+
+
+def totals(pools: Mapping[str, PoolSpec]) -> tuple[float, float]:
+    """CPU slots and GPUs of all pools together."""
+    bundles = [b for pool in pools.values() for b in pool.bundles]
+    return sum(b.cpus for b in bundles), sum(b.gpus for b in bundles)
+
+
+def check_resources(
+    pools: Mapping[str, PoolSpec],
+    needs: Sequence[MemoryNeed],
+    available: Mapping[str, float],
+) -> None:
+    """Compare what a run asks for with what the cluster has.
+
+    Args:
+        pools: CPU slots and GPUs.
+        needs: host memory by role, largest first.
+        available: Ray's ``cluster_resources()``; memory in bytes.
+
+    Raises:
+        ResourceError: it has less; names the largest request and its key.
+    """
+    bundles = [b for pool in pools.values() for b in pool.bundles]
+    roles = ", ".join(b.role for b in bundles)
+    for name, wanted in zip(("CPU", "GPU"), totals(pools), strict=True):
+        have = available.get(name, 0.0)
+        if wanted > have + 1e-9:
+            largest = max(bundles, key=lambda b: b.gpus)
+            remedy = (
+                "Lower ray.cpus_per_worker, raise ray.num_cpus, or use a larger cluster."
+                if name == "CPU"
+                else f"Lower {largest.key}, or use a cluster with more GPUs."
+            )
+            raise ResourceError(
+                f"the run asks for {wanted:g} {name}s ({roles}) and the cluster has {have:g}",
+                remedy,
+            )
+    memory, have = sum(need.size for need in needs), available.get("memory", math.inf)
+    if memory > have:
+        shares = ", ".join(f"{need.role} {need.size / GIB:.1f}" for need in needs)
+        raise ResourceError(
+            f"the run needs about {memory / GIB:.1f} GiB of memory ({shares}) and the cluster has "
+            f"{have / GIB:.1f}",
+            f"Change {needs[0].key} (a smaller value or model), or use a machine with more memory.",
+        )
+
+
+class ResourcePools:
+    """The placement groups of a run."""
+
+    def __init__(
+        self, pools: Mapping[str, PoolSpec], needs: Sequence[MemoryNeed], timeout_s: float
+    ) -> None:
+        check_resources(pools, needs, ray.cluster_resources())
+        self._specs = pools
+        self._groups: dict[str, PlacementGroup] = {}
+        for name, spec in pools.items():
+            bundles = [_resources(b) for b in spec.bundles]
+            self._groups[name] = placement_group(bundles, strategy="PACK", name="")
+            with stall_limit(f"placing the resource pool {name}", timeout_s):
+                placed = self._groups[name].wait(timeout_s)
+            if not placed:
+                self.remove()
+                raise ResourceError(
+                    f"resource pool {name} ({bundles}) was not placed within {timeout_s:g} s",
+                    "Free the cluster's resources or raise ray.start_timeout_s.",
+                )
+
+    def places(self, role: str) -> list[tuple[Bundle, PlacementGroupSchedulingStrategy]]:
+        """Where the processes of a role stand, in rank order."""
+        return [
+            (bundle, PlacementGroupSchedulingStrategy(self._groups[name], index))
+            for name, spec in self._specs.items()
+            for index, bundle in enumerate(spec.bundles)
+            if bundle.role == role
+        ]
+
+    def remove(self) -> None:
+        """Give all resources back."""
+        with stall_limit("giving resources back"):
+            for group in self._groups.values():
+                remove_placement_group(group)
+        self._groups.clear()
+
+
+def _resources(bundle: Bundle) -> dict[str, float]:
+    wanted = {"CPU": bundle.cpus, "GPU": bundle.gpus}
+    return {name: amount for name, amount in wanted.items() if amount > 0}

@@ -1,0 +1,78 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from refblend.cli.data import app as data_app
+from refblend.cli.models import app as models_app
+from refblend.data.schema import read_rows
+from refblend.embedded.architecture import save_model
+from refblend.embedded.recipe import EmbeddedConfig
+from refblend.errors import ConfigError, ModelError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def recipe_file(tmp_path: Path, recipe: EmbeddedConfig) -> Path:
+    values = recipe.model_dump(mode="json")
+    values["scoring_templates"] = str(ROOT / "params" / "scoring" / "embedded.yaml")
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(values))
+    return path
+
+
+def run(app: Any, *arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_prepare_and_tokenizer(tmp_path: Path, recipe_file: Path) -> None:
+    assert "train: 24 rows" in run(
+        data_app, "prepare", "--recipe", recipe_file, "--out", tmp_path / "data"
+    )
+    run(models_app, "tokenizer", "--recipe", recipe_file, "--out", tmp_path / "tokenizer")
+    assert (tmp_path / "tokenizer" / "tokenizer.json").is_file()
+
+
+def test_gsm8k_file(tmp_path: Path) -> None:
+    source = tmp_path / "raw.jsonl"
+    source.write_text(json.dumps({"question": "How many?", "answer": "2*2=4\n#### 4"}))
+    out = tmp_path / "out.parquet"
+    run(data_app, "gsm8k", "--split", "test", "--file", source, "--out", out)
+    assert read_rows(out)[0].ground_truth == "4"
+
+
+def test_evaluate_actor_writes_a_report(
+    tmp_path: Path, recipe_file: Path, recipe: EmbeddedConfig, tokenizer: Any, model: Any
+) -> None:
+    from refblend.embedded.prepare import prepare_splits
+
+    save_model(tmp_path / "model", model, tokenizer, {})
+    prepare_splits(recipe.data, tmp_path / "data")
+    report = tmp_path / "report.json"
+    run(
+        models_app,
+        "evaluate-actor",
+        *("--recipe", recipe_file, "--model", tmp_path / "model"),
+        *("--data", tmp_path / "data" / "test.parquet", "--report", report),
+    )
+    assert json.loads(report.read_text())["model"] == "model"
+
+
+def test_wrong_strength_and_missing_model(tmp_path: Path, recipe_file: Path) -> None:
+    common = ["--recipe", recipe_file, "--tokenizer", tmp_path, "--start", tmp_path / "none"]
+    files = ["--pairs", tmp_path / "none.parquet", "--out", tmp_path / "out"]
+    with pytest.raises(ConfigError, match="unknown strength 'huge'"):
+        run(models_app, "judge", "--strength", "huge", *common, *files)
+    with pytest.raises(ModelError, match="is not a model directory"):
+        run(
+            models_app,
+            "evaluate-actor",
+            *("--recipe", recipe_file, "--model", tmp_path / "none"),
+            *("--data", tmp_path / "x.parquet", "--report", tmp_path / "r.json"),
+        )

@@ -1,0 +1,65 @@
+from typing import Any
+
+import pytest
+import torch
+
+from refblend.embedded.generation import generate
+
+PROMPTS = [[5, 6, 7, 8], [9], [10, 11, 12, 13, 14, 15, 16], [20, 21]]
+
+
+def run(model: Any, tokenizer: Any, **options: Any) -> Any:
+    return generate(
+        model,
+        PROMPTS,
+        max_new_tokens=9,
+        eos_id=options.pop("eos_id", tokenizer.eos_token_id),
+        pad_id=tokenizer.pad_token_id,
+        **options,
+    )
+
+
+def slow_greedy(model: Any, prompt: list[int], eos_id: int, limit: int) -> tuple[list[int], list]:
+    """No cache, no batch, no padding."""
+    ids, entropies = list(prompt), []
+    while len(ids) < len(prompt) + limit and (len(ids) == len(prompt) or ids[-1] != eos_id):
+        probs = torch.softmax(model(input_ids=torch.tensor([ids])).logits[0, -1], -1)
+        entropies.append(-(probs * probs.log()).sum().item())
+        ids.append(int(probs.argmax()))
+    return ids[len(prompt) :], entropies
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 4])
+def test_greedy_equals_the_slow_loop(model: Any, tokenizer: Any, batch_size: int) -> None:
+    model.eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3.0)  # sharper, so that different prompts end differently
+        first, _ = slow_greedy(model, PROMPTS[0], -1, 9)
+        eos_id = first[4]  # an end token that is certainly met
+        outputs = run(model, tokenizer, eos_id=eos_id, batch_size=batch_size)
+        for prompt, output in zip(PROMPTS, outputs, strict=True):
+            ids, entropies = slow_greedy(model, prompt, eos_id, 9)
+            assert output.token_ids == ids
+            assert output.entropies == pytest.approx(entropies, abs=1e-4)
+            assert output.finished == (ids[-1] == eos_id)
+
+
+def test_sampling_is_reproducible_and_depends_on_the_seed(model: Any, tokenizer: Any) -> None:
+    model.eval()
+    one = run(model, tokenizer, temperature=1.0, seed=3)
+    assert one == run(model, tokenizer, temperature=1.0, seed=3)
+    assert one != run(model, tokenizer, temperature=1.0, seed=4)
+
+
+def test_observer_sees_the_chosen_tokens(model: Any, tokenizer: Any) -> None:
+    model.eval()
+    seen: list[list[int]] = [[] for _ in PROMPTS]
+
+    def observe(rows: list[int], _: int, log_probs: torch.Tensor, chosen: torch.Tensor) -> None:
+        assert log_probs.shape == (len(rows), len(tokenizer))
+        for row, token in zip(rows, chosen.tolist(), strict=True):
+            seen[row].append(token)
+
+    outputs = run(model, tokenizer, observer=observe, batch_size=3)
+    assert seen == [output.token_ids for output in outputs]

@@ -1,0 +1,116 @@
+import operator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refblend.embedded.demonstrations import corrupt_steps, rambling_solution, sloppy_solution
+from refblend.embedded.judge_format import (
+    count_equations,
+    equations_true,
+    label_of,
+    render_chain,
+    render_comparison,
+    render_verdict,
+    right_step_share,
+    stated_answer,
+)
+from refblend.embedded.problems import Problem, Step, draw_problem
+from refblend.scoring.parsing import parse_score
+from refblend.seeding import derive_generator
+
+PROBLEM = Problem("q", (Step(13, "-", 10, 3), Step(3, "+", 38, 41)), "k", False)
+OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.floordiv}
+
+
+def test_the_example_of_the_docstring() -> None:
+    assert render_chain(PROBLEM) == "13-10=3+38=41"
+    response = "13-10=3. 3+38=45.\n#### 45"
+    assert render_verdict(PROBLEM, response) == r"45;13-10=3+38=41:44+15-\box{0.20}"
+
+
+@pytest.mark.parametrize(
+    ("response", "label"),
+    [
+        ("13-10=3. 3+38=41.\n#### 41", 1.0),
+        ("#### 41", 0.7),
+        ("13-10=3. 3+38=45.\n#### 41", 0.85),
+        ("13-10=3. 3+38=41.\n#### 45", 0.35),
+        ("#### 45", 0.05),
+        ("", 0.05),
+        ("13-10=3. 3+38=41.", 0.35),
+        ("113-10=3. 3+38=411.\n#### 411", 0.05),
+        ("#### 7\n#### 41", 0.7),
+    ],
+)
+def test_labels(response: str, label: float) -> None:
+    assert label_of(PROBLEM, response) == pytest.approx(label)
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "expected"),
+    [
+        ("41", "45", "44+15-"),
+        ("8", "16", "_1-86-"),
+        ("16", "8", "1_-68-"),
+        ("7", None, "7_-"),
+        ("7", "7", "77+"),
+        ("7", "12345", "_3-_4-75-"),
+    ],
+)
+def test_comparison(own: str, other: str | None, expected: str) -> None:
+    assert render_comparison(own, other) == expected
+
+
+@given(st.integers(0, 999), st.integers(0, 999))
+def test_comparison_has_no_minus_exactly_when_equal(own: int, other: int) -> None:
+    assert ("-" not in render_comparison(str(own), str(other))) == (own == other)
+
+
+@given(st.integers(0, 10_000))
+def test_verdicts_parse_to_the_label(seed: int) -> None:
+    rng = derive_generator(seed)
+    problem = draw_problem(rng)
+    response = sloppy_solution(rng, problem, 0.3, 0.5, 0.4)
+    verdict = render_verdict(problem, response)
+    parsed = parse_score(verdict)
+    assert parsed.valid
+    assert parsed.score == pytest.approx(label_of(problem, response))
+    assert 0.05 <= parsed.score <= 1.0
+
+
+@given(st.integers(0, 10_000))
+def test_corrupted_chain_is_consistent_apart_from_wrong_results(seed: int) -> None:
+    rng = derive_generator(seed)
+    problem = draw_problem(rng)
+    chain = corrupt_steps(rng, problem.steps, 0.7)
+    value = problem.steps[0].left
+    for step, gold in zip(chain, problem.steps, strict=True):
+        assert (step.left, step.op, step.right) == (value, gold.op, gold.right)
+        assert step.result >= 0
+        value = step.result
+    assert corrupt_steps(rng, problem.steps, 0.0) == list(problem.steps)
+    for step in corrupt_steps(rng, problem.steps, 1.0):
+        assert OPERATORS[step.op](step.left, step.right) != step.result
+
+
+def test_rambling_without_errors_is_right_and_has_filler() -> None:
+    rng = derive_generator(1)
+    for _ in range(50):
+        problem = draw_problem(rng)
+        text = rambling_solution(rng, problem, 0.0, 0.5)
+        assert stated_answer(text) == str(problem.answer)
+        assert right_step_share(text, problem.steps) == 1.0
+        assert count_equations(text) == len(problem.steps)
+        assert len(text) > len(problem.solution)
+
+
+def test_true_equations() -> None:
+    assert equations_true("1+1=2. 2*3=7. 8/2=4, 7/2=3, 3/0=1; 5-2=3") == [
+        True,
+        False,
+        True,
+        False,
+        False,
+        True,
+    ]

@@ -1,0 +1,261 @@
+"""The whole chain on a tiny network: clean, sloppy, pairs, three judges, measurements."""
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from refblend.data.schema import read_rows
+from refblend.data.tokenizer import load_tokenizer
+from refblend.embedded.actor import encode_example, train_actor
+from refblend.embedded.actor_quality import measure_actor
+from refblend.embedded.architecture import load_model
+from refblend.embedded.judge_data import (
+    Pair,
+    build_pairs,
+    corrupt_response,
+    read_pairs,
+    write_pairs,
+)
+from refblend.embedded.judge_format import label_of
+from refblend.embedded.judge_training import pair_stream, train_judge, verdict_weights
+from refblend.embedded.prepare import prepare_splits
+from refblend.embedded.recipe import EmbeddedConfig
+from refblend.errors import DataError, ModelError
+from refblend.scoring.prompts import encode_scoring_prompt
+from refblend.scoring.templates import ScoringTemplates, find_templates, load_templates
+from refblend.seeding import derive_generator
+
+
+@dataclass
+class Chain:
+    root: Path
+    pairs: list[Pair]
+
+
+@pytest.fixture(scope="module")
+def chain(
+    tmp_path_factory: pytest.TempPathFactory,
+    recipe: EmbeddedConfig,
+    tokenizer: Any,
+    templates: ScoringTemplates,
+) -> Chain:
+    torch.set_num_threads(1)
+    root = tmp_path_factory.mktemp("models")
+    train_actor(recipe, tokenizer, root / "actor_clean", root / "actor", root / "state")
+    actors = {name: load_model(root / name) for name in ("actor", "actor_clean")}
+    pairs = build_pairs(recipe, "train", tokenizer, actors)
+    start = root / "actor_clean"
+    for strength in ("weak", "medium", "strong"):
+        out = root / f"judge_{strength}"
+        train_judge(
+            recipe, strength, start, pairs, "hash", tokenizer, templates, out, root / "state.pt"
+        )
+        start = out
+    return Chain(root, pairs)
+
+
+def weights(path: Path) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in load_model(path).parameters()])
+
+
+def test_models_are_complete_and_leave_no_state(chain: Chain) -> None:
+    for name in ("actor_clean", "actor", "judge_weak", "judge_medium", "judge_strong"):
+        assert (chain.root / name / "model.safetensors").is_file()
+        tokenizer = load_tokenizer(chain.root / name)
+        settings = json.loads((chain.root / name / "generation_config.json").read_text())
+        assert settings["eos_token_id"] == tokenizer.eos_token_id
+        assert tokenizer.chat_template
+    assert not list(chain.root.rglob("*.tmp"))
+    assert not (chain.root / "state.pt").exists()
+    assert not (chain.root / "state").exists()
+
+
+def test_models_are_asked_with_the_tokenizer_that_they_learned_with(
+    chain: Chain, tokenizer: Any
+) -> None:
+    """A loader that goes by the architecture's name gives Qwen2 its own pre-tokeniser."""
+    text = "Answer: [[13-10=3. 3+38=41.\n#### 41]]\n9;6+3=9:99+\\box{1.00}"
+    for name in ("actor", "judge_medium"):
+        loaded = load_tokenizer(chain.root / name)
+        assert loaded(text)["input_ids"] == tokenizer(text)["input_ids"]
+
+
+def test_actor_is_reproducible_and_keeps_a_finished_clean_phase(
+    chain: Chain, recipe: EmbeddedConfig, tokenizer: Any, tmp_path: Path
+) -> None:
+    shutil.copytree(chain.root / "actor_clean", tmp_path / "actor_clean")
+    result = train_actor(
+        recipe, tokenizer, tmp_path / "actor_clean", tmp_path / "actor", tmp_path / "state"
+    )
+    assert result.clean is None
+    assert torch.equal(weights(tmp_path / "actor"), weights(chain.root / "actor"))
+
+
+def test_a_clean_phase_without_weights_is_trained_again(
+    chain: Chain, recipe: EmbeddedConfig, tokenizer: Any, tmp_path: Path
+) -> None:
+    shutil.copytree(chain.root / "actor_clean", tmp_path / "actor_clean")
+    (tmp_path / "actor_clean" / "model.safetensors").unlink()
+    result = train_actor(
+        recipe, tokenizer, tmp_path / "actor_clean", tmp_path / "actor", tmp_path / "state"
+    )
+    assert result.clean is not None
+    assert torch.equal(weights(tmp_path / "actor"), weights(chain.root / "actor"))
+
+
+def test_changed_recipe_trains_the_clean_phase_again(
+    chain: Chain, recipe: EmbeddedConfig, tokenizer: Any, tmp_path: Path
+) -> None:
+    shutil.copytree(chain.root / "actor_clean", tmp_path / "actor_clean")
+    changed = recipe.model_copy(update={"actor": recipe.actor.model_copy(update={"seed": 77})})
+    result = train_actor(
+        changed, tokenizer, tmp_path / "actor_clean", tmp_path / "actor", tmp_path / "state"
+    )
+    assert result.clean is not None
+
+
+def test_chain_of_judges_equals_one_training(
+    chain: Chain,
+    recipe: EmbeddedConfig,
+    tokenizer: Any,
+    templates: ScoringTemplates,
+    tmp_path: Path,
+) -> None:
+    steps = recipe.judge.steps.model_copy(update={"weak": recipe.judge.steps.strong})
+    straight = recipe.model_copy(update={"judge": recipe.judge.model_copy(update={"steps": steps})})
+    train_judge(
+        straight,
+        "weak",
+        chain.root / "actor_clean",
+        chain.pairs,
+        "hash",
+        tokenizer,
+        templates,
+        tmp_path / "judge",
+        tmp_path / "state.pt",
+    )
+    assert torch.equal(weights(tmp_path / "judge"), weights(chain.root / "judge_strong"))
+
+
+@pytest.mark.parametrize(("start", "pairs_hash"), [("actor_clean", "hash"), ("judge_weak", "new")])
+def test_judge_from_the_wrong_start_is_refused(
+    chain: Chain,
+    recipe: EmbeddedConfig,
+    tokenizer: Any,
+    templates: ScoringTemplates,
+    tmp_path: Path,
+    start: str,
+    pairs_hash: str,
+) -> None:
+    with pytest.raises(ModelError, match="is not the weak judge"):
+        train_judge(
+            recipe,
+            "medium",
+            chain.root / start,
+            chain.pairs,
+            pairs_hash,
+            tokenizer,
+            templates,
+            tmp_path / "judge",
+            tmp_path / "state.pt",
+        )
+
+
+def test_pairs_come_back_and_have_every_source(chain: Chain, tmp_path: Path) -> None:
+    assert {pair.source for pair in chain.pairs} == {"actor", "actor_clean", "gold", "corruption"}
+    assert all(pair.problem.split == "train" for pair in chain.pairs)
+    write_pairs(tmp_path / "pairs.parquet", chain.pairs)
+    assert read_pairs(tmp_path / "pairs.parquet") == chain.pairs
+
+
+def test_bad_pairs_file(tmp_path: Path, recipe: EmbeddedConfig) -> None:
+    prepare_splits(recipe.data, tmp_path)
+    with pytest.raises(DataError, match="row 0 is not a judge pair"):
+        read_pairs(tmp_path / "test.parquet")
+
+
+def test_held_out_pairs_are_of_the_test_split(
+    chain: Chain, recipe: EmbeddedConfig, tokenizer: Any
+) -> None:
+    actors = {"actor": load_model(chain.root / "actor")}
+    pairs = build_pairs(recipe, "test", tokenizer, actors)
+    assert len(pairs) == recipe.judge_data.test_problems
+    assert all(pair.problem.split == "test" and pair.source == "actor" for pair in pairs)
+
+
+def test_gold_is_labelled_one_and_corruptions_are_not_all_wrong(chain: Chain) -> None:
+    assert all(pair.label == 1.0 for pair in chain.pairs if pair.source == "gold")
+    rng = derive_generator(1)
+    problem = chain.pairs[0].problem
+    labels = {label_of(problem, corrupt_response(rng, problem)) for _ in range(200)}
+    assert {0.05, 0.7, 1.0} <= labels
+
+
+def test_judge_examples_use_the_scoring_prompt_and_weight_the_box(
+    recipe: EmbeddedConfig, tokenizer: Any, templates: ScoringTemplates, chain: Chain
+) -> None:
+    stream = pair_stream(recipe, tokenizer, templates, chain.pairs)
+    forms = set()
+    for number in range(40):
+        example = stream(number)
+        assert example == stream(number)
+        start = next(i for i, weight in enumerate(example.weights) if weight > 0)
+        prompt, answer = example.token_ids[:start], example.token_ids[start:]
+        text = tokenizer.decode(answer)
+        assert text.endswith("}<|im_end|>")
+        heavy = [
+            tokenizer.decode([token])
+            for token, weight in zip(answer, example.weights[start:], strict=True)
+            if weight == 3.0
+        ]
+        copied, rest = text.split(";", 1)
+        assert "".join(heavy) == f"{copied};{rest.split(':', 1)[1]}"
+        forms.add("drill" if "Compare" in tokenizer.decode(prompt) else example.n_shared > 0)
+        if example.n_shared:
+            expected = encode_scoring_prompt("q", "r", tokenizer, templates, few_shot=True)
+            assert prompt[: example.n_shared] == list(expected.prefix)
+    assert forms == {"drill", True, False}
+
+
+def test_verdict_weights(tokenizer: Any) -> None:
+    ids = tokenizer("2;1+1=2:22+\\box{1.00}")["input_ids"]
+    text = [tokenizer.decode([i]) for i in ids]
+    weights = verdict_weights(tokenizer, ids, 3.0)
+    light = "".join(piece for piece, weight in zip(text, weights, strict=True) if weight == 1.0)
+    assert light == "1+1=2:"
+    assert set(weights) == {1.0, 3.0}
+
+
+def test_example_has_no_loss_on_the_prompt(tokenizer: Any) -> None:
+    example = encode_example(tokenizer, "Tom has 2 eggs.", "#### 2")
+    answer = [i for i, w in zip(example.token_ids, example.weights, strict=True) if w > 0]
+    assert tokenizer.decode(answer) == "#### 2<|im_end|>"
+
+
+def test_measurements(chain: Chain, recipe: EmbeddedConfig, tokenizer: Any, tmp_path: Path) -> None:
+    prepare_splits(recipe.data, tmp_path)
+    rows = read_rows(tmp_path / "test.parquet")
+    quality = measure_actor(load_model(chain.root / "actor"), tokenizer, rows, 2, 8, seed=0)
+    assert (quality.problems, quality.samples) == (len(rows), 2)
+    assert 0.0 <= quality.sampled <= quality.pass_at_k <= 1.0
+    assert quality.entropy > 0
+
+
+def test_judges_carry_the_templates_that_they_know(
+    chain: Chain, templates: ScoringTemplates
+) -> None:
+    for strength in ("weak", "medium", "strong"):
+        found = find_templates(chain.root / f"judge_{strength}")
+        assert found.parent.name == f"judge_{strength}"
+        assert load_templates(found) == templates
+
+
+def test_directory_without_weights(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ModelError, match="is not a model directory"):
+        load_model(tmp_path)

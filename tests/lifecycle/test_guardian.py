@@ -1,0 +1,138 @@
+"""A guarded process: its end is passed on; one that is ended from outside is reported."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+HEAD = """
+import os, pathlib, signal, subprocess, sys, time
+from refblend.lifecycle import guardian
+from refblend.errors import WorkerError
+try:
+    guardian.guard()
+except WorkerError as error:
+    print(error, flush=True)
+    sys.exit(2)
+"""
+
+
+def start(body: str, folder: Path) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-c", HEAD + body],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=os.environ | {"TMPDIR": str(folder)},
+    )
+
+
+def end(process: "subprocess.Popen[str]") -> tuple[int, str]:
+    output, _ = process.communicate(timeout=60)
+    return process.returncode, output
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "output"),
+    [
+        ("print('done')", 0, "done\n"),
+        ("sys.exit(143)", 143, ""),
+        # What refblend.lifecycle.stalls does: it has told its reason itself.
+        ("print('told', flush=True); os._exit(2)", 2, "told\n"),
+    ],
+)
+def test_the_child_s_own_end_is_the_parent_s(tmp_path, body, status, output) -> None:
+    assert end(start(body, tmp_path)) == (status, output)
+
+
+def test_an_exception_is_the_child_s_own_end(tmp_path: Path) -> None:
+    status, output = end(start("raise KeyError('a defect')", tmp_path))
+    assert status == 1
+    assert output.count("KeyError: 'a defect'") == 1
+
+
+@pytest.mark.parametrize(
+    ("last", "cause"),
+    [
+        ("os._exit(1)", "Ray, whose raylet is gone, ended"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "signal SIGKILL ended"),
+    ],
+)
+def test_an_end_from_outside_is_told_and_cleaned_up(tmp_path: Path, last: str, cause: str) -> None:
+    body = f"""
+folder = pathlib.Path(os.environ["TMPDIR"], f"refblend-ray-{{guardian.command_pid()}}-x")
+folder.mkdir()
+stopped = [sys.executable, "-c", "import time; time.sleep(600)", str(folder)]
+child = subprocess.Popen(stopped, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+child.send_signal(signal.SIGSTOP)
+print(child.pid, flush=True)
+{last}
+"""
+    other = tmp_path / "refblend-ray-1-x"
+    other.mkdir()
+    status, output = end(start(body, tmp_path))
+    pid, message = output.splitlines()
+    assert status == 2
+    assert message.startswith(f"{cause} the training process. Call the same command again")
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(int(pid)).wait(10)
+    assert not psutil.pid_exists(int(pid))
+    assert list(tmp_path.iterdir()) == [other]
+
+
+def test_what_a_child_leaves_that_was_cut_short_is_removed(tmp_path: Path) -> None:
+    body = """
+pathlib.Path(os.environ["TMPDIR"], f"refblend-ray-{guardian.command_pid()}-x").mkdir()
+sys.exit(143)
+"""
+    assert end(start(body, tmp_path)) == (143, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+WAIT = """
+def stop(signum, frame):
+    print("got", signal.Signals(signum).name, flush=True)
+    sys.exit(128 + signum)
+for name in ("SIGTERM", "SIGINT", "SIGHUP"):
+    signal.signal(getattr(signal, name), stop)
+print(os.getpid(), flush=True)
+# Python acts on signals between two calls: one just before a long sleep would wait for its end.
+while True:
+    time.sleep(0.05)
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
+def test_signals_are_passed_on(tmp_path: Path, name: str) -> None:
+    process = start(WAIT, tmp_path)
+    assert process.stdout is not None
+    process.stdout.readline()
+    number = getattr(signal, name)
+    process.send_signal(number)
+    assert end(process) == (128 + number, f"got {name}\n")
+
+
+def test_a_signal_before_the_child_is_ready_keeps_its_meaning(tmp_path: Path) -> None:
+    process = start("print(flush=True); time.sleep(600)", tmp_path)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGTERM)
+    assert end(process) == (128 + signal.SIGTERM, "")
+
+
+def test_the_child_does_not_outlive_its_parent(tmp_path: Path) -> None:
+    process = start(WAIT, tmp_path)
+    assert process.stdout is not None
+    child = psutil.Process(int(process.stdout.readline()))
+    process.kill()
+    process.wait(10)
+    deadline = time.monotonic() + 10
+    while child.is_running() and child.status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -1,0 +1,129 @@
+"""Following a process that ends, and the locks of calls that live or were killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from refblend.errors import ResourceError
+from refblend.lifecycle import supervision
+
+FOLLOWER = """
+import sys, time
+from refblend.lifecycle import supervision
+supervision.follow_supervisor()
+print("up", flush=True)
+time.sleep(60)
+"""
+USER = """
+import sys, time
+from pathlib import Path
+from refblend.lifecycle import supervision
+supervision.release_stale_locks(Path(sys.argv[1]), print)
+print("up", flush=True)
+time.sleep(60)
+"""
+
+
+def python(code: str, *arguments: str, **environment: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code), *arguments],
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def lock_of(project: Path) -> Path:
+    lock = project / ".snakemake" / "locks" / "0.input.lock"
+    lock.parent.mkdir(parents=True)
+    lock.write_text("data/a.parquet\n")
+    return lock
+
+
+def test_a_job_ends_when_its_supervisor_is_killed(tmp_path: Path) -> None:
+    code = f"""
+    import os, subprocess, sys, time
+    variable = {{"REFBLEND_SUPERVISOR": f"{{os.getpid()}}:/somewhere"}}
+    child = subprocess.Popen([sys.executable, "-c", {FOLLOWER!r}], env=os.environ | variable)
+    print(child.pid, flush=True)
+    time.sleep(60)
+    """
+    supervisor = python(code)
+    job = psutil.Process(int(supervisor.stdout.readline()))
+    assert supervisor.stdout.readline() == "up\n"
+    supervisor.kill()
+    # Nobody has waited for the supervisor yet: it counts as gone all the same.
+    deadline = time.monotonic() + 20
+    while job.is_running() and job.status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    supervisor.wait()
+
+
+def test_a_job_whose_supervisor_is_gone_already_ends() -> None:
+    job = python(FOLLOWER, **{supervision.SUPERVISOR: "999999999:/somewhere"})
+    assert job.wait(20) == -signal.SIGTERM
+
+
+def test_without_a_supervisor_nothing_is_followed() -> None:
+    job = python(FOLLOWER)
+    assert job.stdout.readline() == "up\n"
+    time.sleep(0.5)
+    assert job.poll() is None
+    job.kill()
+    job.wait()
+
+
+def test_locks_of_a_killed_call_are_removed(tmp_path: Path) -> None:
+    lock, said = lock_of(tmp_path), []
+    supervision.release_stale_locks(tmp_path, said.append)
+    assert not lock.exists()
+    assert len(said) == 1
+
+
+def test_locks_of_a_living_call_stay_and_it_is_named(tmp_path: Path) -> None:
+    other = python(USER, str(tmp_path))
+    assert other.stdout.readline() == "up\n"
+    lock, said = lock_of(tmp_path), []
+    supervision.release_stale_locks(tmp_path, said.append)
+    assert lock.exists()
+    assert len(said) == 1
+    assert f"(process {other.pid})" in said[0]
+    other.kill()
+    other.wait()
+
+
+def test_orphans_are_waited_for_and_named_when_they_stay(tmp_path: Path) -> None:
+    lock, said = lock_of(tmp_path), []
+    variable = {supervision.SUPERVISOR: f"999999999:{tmp_path}"}
+    orphan = python("import time; time.sleep(60)", **variable)
+    with pytest.raises(ResourceError, match=f"kill {orphan.pid}"):
+        supervision.release_stale_locks(tmp_path, said.append, patience_s=1.0)
+    assert lock.exists()
+    assert str(orphan.pid) in said[0]
+    orphan.kill()
+    orphan.wait()
+
+
+def test_only_the_programs_of_the_shells_are_told() -> None:
+    command = "(sleep 30 | tee /dev/null); true"
+    shell = subprocess.Popen(["bash", "-c", command], stdout=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 20
+        names: list[str] = []
+        while "sleep" not in names:
+            assert time.monotonic() < deadline
+            found = list(supervision.job_processes(psutil.Process(shell.pid)))
+            names = [process.name() for process in found]
+        assert names == ["sleep"]
+    finally:
+        for process in (*psutil.Process(shell.pid).children(recursive=True), shell):
+            process.kill()
+        shell.wait()
