@@ -15,8 +15,8 @@ TARGETS = {
     "Snakemake": "",
 }
 """A process below the driver plays the role when its first word has this text. The command is what
-the user started, and the driver its child (:mod:`refblend.lifecycle.guardian`); Snakemake has a way of its
-own (:mod:`chaos.snakemake_case`)."""
+the user started, and the driver its child (:mod:`refblend.lifecycle.guardian`); Snakemake has a way
+of its own (:mod:`chaos.snakemake_case`)."""
 
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGSTOP")
 
