@@ -77,7 +77,7 @@ def test_update_log_probs_and_checkpoint(
     mask = response_mask(sequences.response_lengths, sequences.response_width)
     rng = torch.Generator().manual_seed(1)
     found: dict[str, LogProbs] = {}
-    figures: dict[str, dict[str, float]] = {}
+    metrics: dict[str, dict[str, float]] = {}
     for dtype in PRECISIONS:
         worker = ActorWorker(worker_config(dtype), 3)
         with measured(table, f"log-probs and entropy, {dtype}", device):
@@ -88,7 +88,7 @@ def test_update_log_probs_and_checkpoint(
         targets = PolicyTargets(mask, before.log_probs, advantages)
         mini = MiniBatch(PLAN, float(mask.sum()), 7)
         with measured(table, f"actor update, {dtype}", device):
-            figures[dtype] = worker.update(sequences, targets, [mini], 1)
+            metrics[dtype] = worker.update(sequences, targets, [mini], 1)
         after = log_probs_of(worker, sequences)
         assert (after.log_probs - before.log_probs).abs().max() > 1e-3, "the update had an effect"
         if dtype == "bfloat16":
@@ -107,10 +107,10 @@ def test_update_log_probs_and_checkpoint(
         table(f"{name}: bfloat16 against float32", f"mean {gap.mean():.4f}, max {gap.max():.4f}")
         assert gap.mean() < 0.02
         assert gap.max() < 0.2
-    norms = [figures[dtype]["grad_norm"] for dtype in PRECISIONS]
+    norms = [metrics[dtype]["grad_norm"] for dtype in PRECISIONS]
     table("gradient norm, float32 and bfloat16", f"{norms[0]:.4f}, {norms[1]:.4f}")
     assert norms[1] == pytest.approx(norms[0], rel=0.05)
-    assert figures["bfloat16"]["pg_loss"] == pytest.approx(figures["float32"]["pg_loss"], abs=0.01)
+    assert metrics["bfloat16"]["pg_loss"] == pytest.approx(metrics["float32"]["pg_loss"], abs=0.01)
 
 
 def test_scoring(half_billion_dir: Path, device: torch.device, table: Row) -> None:

@@ -16,8 +16,7 @@ from refblend.config.trainer import RayConfig
 from refblend.errors import DataError, ResourceError, TrainingError, WorkerError
 from refblend.lifecycle import stopping
 from refblend.rollout.base import Generation
-from refblend.trainer import launch, recovery
-from refblend.trainer import worker_pool as crew
+from refblend.trainer import launch, recovery, worker_pool
 from refblend.trainer.datasets import load_run_data
 from refblend.trainer.ray_trainer import RayPPOTrainer
 from refblend.trainer.tracking import MetricsLog
@@ -45,7 +44,7 @@ def test_preflight_reads_everything_that_training_needs(
 def test_a_batch_above_the_data_is_refused_before_any_process_starts(
     tiny_config: Callable[..., RefblendConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crew, "ray_cluster", lambda *_: pytest.fail("a cluster was started"))
+    monkeypatch.setattr(worker_pool, "ray_cluster", lambda *_: pytest.fail("a cluster was started"))
     config = tiny_config("data.train_batch_size=65")
     with pytest.raises(DataError, match="train_batch_size is 65"):
         launch.train(config)
@@ -134,8 +133,8 @@ def deaths(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
         monkeypatch.setattr(recovery, "RayPPOTrainer", Trainer)
 
-    monkeypatch.setattr(crew, "ray_cluster", lambda *_: nullcontext())
-    monkeypatch.setattr(crew.WorkerSet, "start", start)
+    monkeypatch.setattr(worker_pool, "ray_cluster", lambda *_: nullcontext())
+    monkeypatch.setattr(worker_pool.WorkerSet, "start", start)
     return script
 
 
@@ -143,7 +142,7 @@ def deaths(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 def test_dead_workers_are_replaced(deaths, tiny_config, tmp_path: Path, count: int) -> None:
     deaths(count)
     log = MetricsLog(tmp_path / "metrics.jsonl")
-    with crew.Crew() as workers:
+    with worker_pool.WorkerPool() as workers:
         recovery.train_with_recovery(tiny_config("trainer.logger=[]"), None, log, 2, None, workers)
     assert FakeWorkers.started == FakeWorkers.stopped == count + 1
 
@@ -154,7 +153,7 @@ def test_too_many_deaths_name_the_key(deaths, tiny_config, tmp_path: Path) -> No
     config = tiny_config("trainer.logger=[]")
     with (
         pytest.raises(WorkerError, match="the judge worker died: killed") as caught,
-        crew.Crew() as workers,
+        worker_pool.WorkerPool() as workers,
     ):
         recovery.train_with_recovery(config, None, log, 2, None, workers)
     assert "trainer.max_restarts" in caught.value.remedy

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from refblend.trainer.batch import Advantages, Rollout, Scores
+from refblend.trainer.batch import Advantages, Experience, Rollout
 from refblend.trainer.step_metrics import data_metrics, spread, timing_metrics
 from refblend.workers.types import LogProbs, Sequences, response_mask
 
@@ -23,8 +23,8 @@ def rollout() -> Rollout:
     )
 
 
-def scores(values: torch.Tensor | None = None) -> Scores:
-    return Scores(
+def experience(values: torch.Tensor | None = None) -> Experience:
+    return Experience(
         rule=torch.tensor([1.0, 0.0]),
         accuracy=torch.tensor([1.0, 0.0]),
         quality=None,
@@ -45,7 +45,7 @@ def test_spread() -> None:
 
 
 def test_a_batch_by_hand() -> None:
-    figures = data_metrics(rollout(), scores(), ADVANTAGES, 3)
+    metrics = data_metrics(rollout(), experience(), ADVANTAGES, 3)
     wanted = {
         "critic/score": (0.5, 1, 0),
         "critic/rewards": (0.7, 1.2, 0.2),
@@ -60,24 +60,24 @@ def test_a_batch_by_hand() -> None:
         for kind, value in zip(("mean", "max", "min"), values, strict=True)
     }
     flat |= {"response_length/clip_ratio": 0.5, "critic/acc/mean": 0.5}
-    assert figures == pytest.approx(flat)
+    assert metrics == pytest.approx(flat)
 
 
 def test_a_critic_adds_its_values() -> None:
     values = torch.tensor([[3.0, 4.0, 5.0], [0.0, 0.0, 0.0]]) + JUNK
-    figures = data_metrics(rollout(), scores(values), ADVANTAGES, 3)
-    assert figures["critic/values/mean"] == pytest.approx(3.0)
+    metrics = data_metrics(rollout(), experience(values), ADVANTAGES, 3)
+    assert metrics["critic/values/mean"] == pytest.approx(3.0)
     # residuals 1, 0, −1, 0 and returns 4, 4, 4, 0: 1 − var(residuals)/var(returns) = 1 − 2/12
-    assert figures["critic/vf_explained_var"] == pytest.approx(1 - 2 / 12, rel=1e-3)
+    assert metrics["critic/vf_explained_var"] == pytest.approx(1 - 2 / 12, rel=1e-3)
 
 
 def test_timings() -> None:
-    figures = timing_metrics({"step": 2.0, "gen": 0.5}, rollout(), num_devices=5)
-    assert figures == {
+    metrics = timing_metrics({"step": 2.0, "gen": 0.5}, rollout(), num_devices=5)
+    assert metrics == {
         "timing_s/step": 2.0,
         "timing_s/gen": 0.5,
         "perf/total_num_tokens": 10.0,
         "perf/time_per_step": 2.0,
         "perf/throughput": 1.0,
     }
-    assert all(math.isfinite(v) for v in figures.values())
+    assert all(math.isfinite(v) for v in metrics.values())

@@ -1,4 +1,4 @@
-"""From judgements to rewards, with the numbers of the spec's section 2.2 worked by hand."""
+"""From experience to rewards, with the numbers of the spec's section 2.2 worked by hand."""
 
 import math
 from dataclasses import replace
@@ -12,12 +12,12 @@ from refblend.config.algorithm import RefQualityScoreConfig, ReprAlignConfig
 from refblend.errors import TrainingError
 from refblend.ppo.kl import make_kl_controller
 from refblend.scoring.result import JudgeResult
-from refblend.trainer.batch import GreedyResponses, Rollout, Scores
+from refblend.trainer.batch import Experience, GreedyResponses, Rollout
 from refblend.trainer.shaping import (
-    Moment,
+    StepContext,
     add_alignment_bonus,
     blend,
-    judge_figures,
+    judge_metrics,
     penalise_kl,
     reward_length_correlation,
     rule_matrix,
@@ -40,11 +40,11 @@ def rollout() -> Rollout:
     )
 
 
-def scores(quality=True, valid=(True, True, True), entropy=0.4) -> Scores:
+def experience(quality=True, valid=(True, True, True), entropy=0.4) -> Experience:
     """Entropies of 0.2, 0.4 and 0.6 by row (garbage where masked): their mean is 0.4."""
     rows = torch.tensor([[0.2], [0.4], [0.6]]) * entropy / 0.4
     paths = ["text" if v else "default" for v in valid]
-    return Scores(
+    return Experience(
         rule=RULE,
         accuracy=RULE,
         quality=[JudgeResult(s, v, p) for s, v, p in zip(SCORES, valid, paths, strict=True)]
@@ -60,15 +60,15 @@ def config(**changes) -> RefQualityScoreConfig:
     return RefQualityScoreConfig(scoring=scoring, **changes)
 
 
-FIRST = Moment(1, 10)
+FIRST = StepContext(1, 10)
 
 
-def run(settings=None, seed=0, moment=FIRST, **kwargs):
+def run(settings=None, seed=0, context=FIRST, **kwargs):
     blended = blend(
-        settings or config(), rollout(), scores(**kwargs), moment, np.random.default_rng(seed)
+        settings or config(), rollout(), experience(**kwargs), context, np.random.default_rng(seed)
     )
     assert blended.baselines is None
-    return blended.rewards, blended.figures
+    return blended.rewards, blended.metrics
 
 
 def close(a, b) -> None:
@@ -80,10 +80,10 @@ def test_the_rule_reward_stands_on_the_last_token() -> None:
 
 
 def test_linear_blend_per_token_by_hand() -> None:
-    rewards, figures = run()
+    rewards, metrics = run()
     # ê = 0.4/1.0, w = 0.3·(1 − 0.4) = 0.18
-    assert figures["actor/ref_quality/avg_entropy"] == pytest.approx(0.4)
-    assert figures["actor/ref_quality/weight"] == pytest.approx(0.18)
+    assert metrics["actor/ref_quality/avg_entropy"] == pytest.approx(0.4)
+    assert metrics["actor/ref_quality/weight"] == pytest.approx(0.18)
     close(
         rewards,
         [
@@ -102,19 +102,19 @@ def test_placements_by_hand() -> None:
 
 
 def test_off_is_the_rule_reward_and_still_logs_the_entropy() -> None:
-    rewards, figures = run(RefQualityScoreConfig(enable=False), quality=False)
+    rewards, metrics = run(RefQualityScoreConfig(enable=False), quality=False)
     close(rewards, [[0.0, 0, 1], [0, 0, 0], [0, 1, 0]])
-    assert list(figures) == ["actor/ref_quality/avg_entropy"]
+    assert list(metrics) == ["actor/ref_quality/avg_entropy"]
 
 
 def test_beyond_the_threshold_nothing_of_the_judge_is_left() -> None:
-    rewards, figures = run(config(entropy_high_threshold=0.3))
-    assert figures["actor/ref_quality/weight"] == 0.0
+    rewards, metrics = run(config(entropy_high_threshold=0.3))
+    assert metrics["actor/ref_quality/weight"] == 0.0
     close(rewards, rule_matrix(RULE, MASK).tolist())
 
 
 def test_every_strategy_is_logged_beside_the_one_that_is_used() -> None:
-    _, figures = run(config(strategy="cosine"), moment=Moment(2, 10))
+    _, metrics = run(config(strategy="cosine"), context=StepContext(2, 10))
     ours = "actor/ref_quality/counterfactual"
     wanted = {
         "linear": 0.18,
@@ -125,15 +125,15 @@ def test_every_strategy_is_logged_beside_the_one_that_is_used() -> None:
         "inverse": 0.12,
         "schedule": 0.3 * 2 / 5,  # linear ramp over half of the 10 steps
     }
-    found = {k.rpartition("/")[2]: v for k, v in figures.items() if k.startswith(ours)}
+    found = {k.rpartition("/")[2]: v for k, v in metrics.items() if k.startswith(ours)}
     assert found == pytest.approx(wanted)
-    assert figures["actor/ref_quality/weight"] == pytest.approx(wanted["cosine"])
+    assert metrics["actor/ref_quality/weight"] == pytest.approx(wanted["cosine"])
 
 
 def test_max_weight_warm_up() -> None:
     settings = config(max_weight_warmup_steps=4)
     weights = [
-        run(settings, moment=Moment(step, 10))[1]["actor/ref_quality/weight"]
+        run(settings, context=StepContext(step, 10))[1]["actor/ref_quality/weight"]
         for step in range(1, 7)
     ]
     assert weights == pytest.approx([0.045, 0.09, 0.135, 0.18, 0.18, 0.18])
@@ -141,10 +141,10 @@ def test_max_weight_warm_up() -> None:
 
 def test_an_invalid_score_is_blended_as_the_neutral_one_or_not_at_all() -> None:
     valid = (True, False, False)
-    neutral, figures = run(valid=valid)
+    neutral, metrics = run(valid=valid)
     close(neutral[1], [0.09, 0.0, 0.0])  # 0.18 · 0.5, as the result carries it
-    assert figures["actor/ref_quality/valid_rate"] == pytest.approx(1 / 3)
-    assert figures["incidents/judge_invalid"] == 2.0
+    assert metrics["actor/ref_quality/valid_rate"] == pytest.approx(1 / 3)
+    assert metrics["incidents/judge_invalid"] == 2.0
     pure, _ = run(config(scoring={"on_failure": "rule_reward"}), valid=valid)
     close(pure[1:], [[0.0, 0, 0], [0, 1, 0]])  # R itself, not (1 − w)R
     close(pure[0], neutral[0].tolist())
@@ -166,14 +166,14 @@ def test_shuffled_scores_are_a_permutation_that_the_seed_decides() -> None:
 
 def test_random_scores_need_no_judge_and_follow_the_seed() -> None:
     settings = config(scoring={"control": "random", "model_path": None})
-    a, figures = run(settings, seed=1, quality=False)
+    a, metrics = run(settings, seed=1, quality=False)
     b, _ = run(settings, seed=1, quality=False)
     c, _ = run(settings, seed=2, quality=False)
     torch.testing.assert_close(a, b, rtol=0, atol=0)
     assert not torch.equal(a, c)
     first = a[:, 0] / 0.18
     assert bool(((first[:2] >= 0) & (first[:2] <= 1)).all())
-    assert "actor/ref_quality/score_mean" not in figures
+    assert "actor/ref_quality/score_mean" not in metrics
 
 
 def test_judge_figures_by_hand() -> None:
@@ -183,23 +183,23 @@ def test_judge_figures_by_hand() -> None:
         JudgeResult(0.0, True, "text"),
         JudgeResult(0.5, False, "overlength"),
     ]
-    figures = judge_figures(results, torch.tensor([1.0, 0.0, 1.0, 1.0]))
-    assert figures["actor/ref_quality/score_mean"] == pytest.approx(0.45)
-    assert figures["actor/ref_quality/nonzero_rate"] == 0.5
-    assert figures["actor/ref_quality/valid_rate"] == 0.75
-    assert figures["actor/ref_quality/fallback_rate"] == 0.5
-    assert figures["incidents/overlength"] == 1.0
+    metrics = judge_metrics(results, torch.tensor([1.0, 0.0, 1.0, 1.0]))
+    assert metrics["actor/ref_quality/score_mean"] == pytest.approx(0.45)
+    assert metrics["actor/ref_quality/nonzero_rate"] == 0.5
+    assert metrics["actor/ref_quality/valid_rate"] == 0.75
+    assert metrics["actor/ref_quality/fallback_rate"] == 0.5
+    assert metrics["incidents/overlength"] == 1.0
     # right answers 0.9 and 0.0 against the wrong 0.4: one pair of two is in order
-    assert figures["actor/ref_quality/auc"] == pytest.approx(0.5)
+    assert metrics["actor/ref_quality/auc"] == pytest.approx(0.5)
 
 
 def test_a_batch_of_one_kind_has_no_auc() -> None:
     results = [JudgeResult(0.9, True, "text"), JudgeResult(0.1, True, "text")]
-    figures = judge_figures(results, torch.ones(2))
-    assert "actor/ref_quality/auc" not in figures
-    none = judge_figures([JudgeResult(0.5, False, "default")] * 2, torch.ones(2))
+    metrics = judge_metrics(results, torch.ones(2))
+    assert "actor/ref_quality/auc" not in metrics
+    none = judge_metrics([JudgeResult(0.5, False, "default")] * 2, torch.ones(2))
     assert "actor/ref_quality/auc" not in none
-    assert all(math.isfinite(v) for v in (figures | none).values())
+    assert all(math.isfinite(v) for v in (metrics | none).values())
 
 
 def kl_config(**algorithm) -> RefblendConfig:
@@ -215,42 +215,42 @@ def kl_config(**algorithm) -> RefblendConfig:
 def test_kl_is_taken_off_after_the_blend_by_hand() -> None:
     blended, _ = run()
     controller = make_kl_controller("fixed", 0.1, 0.1, 100)
-    rewards, figures = penalise_kl(kl_config(), blended, rollout(), scores(), controller)
+    rewards, metrics = penalise_kl(kl_config(), blended, rollout(), experience(), controller)
     # log π = −1 and log π_ref = −1.5, −1, −0.5: k1 = 0.5, 0, −0.5 on each token
     penalty = torch.tensor([[0.5], [0.0], [-0.5]]) * MASK * 0.1
     torch.testing.assert_close(rewards, blended - penalty)
     # mean over sequences of the mean over tokens
-    assert figures["actor/reward_kl_penalty"] == pytest.approx(0.0, abs=1e-7)
-    assert figures["actor/reward_kl_penalty_coeff"] == 0.1
+    assert metrics["actor/reward_kl_penalty"] == pytest.approx(0.0, abs=1e-7)
+    assert metrics["actor/reward_kl_penalty_coeff"] == 0.1
     assert controller.value == 0.1
 
 
 def test_the_adaptive_coefficient_is_logged_before_it_moves() -> None:
     controller = make_kl_controller("adaptive", 0.1, 0.1, 30)
-    far = replace(scores(), reference=torch.full((3, 3), -3.0))
-    _, figures = penalise_kl(kl_config(), torch.zeros(3, 3), rollout(), far, controller)
-    assert figures["actor/reward_kl_penalty"] == pytest.approx(2.0)
-    assert figures["actor/reward_kl_penalty_coeff"] == 0.1
+    far = replace(experience(), reference=torch.full((3, 3), -3.0))
+    _, metrics = penalise_kl(kl_config(), torch.zeros(3, 3), rollout(), far, controller)
+    assert metrics["actor/reward_kl_penalty"] == pytest.approx(2.0)
+    assert metrics["actor/reward_kl_penalty_coeff"] == 0.1
     assert controller.value == pytest.approx(0.1 * (1 + 0.2 * 3 / 30))
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_divergence_that_is_not_finite_stops_before_the_controller(bad: float) -> None:
     controller = make_kl_controller("adaptive", 0.1, 0.1, 30)
-    odd = replace(scores(), reference=torch.full((3, 3), bad))
+    non_finite = replace(experience(), reference=torch.full((3, 3), bad))
     with pytest.raises(TrainingError, match="the KL penalty"):
-        penalise_kl(kl_config(), torch.zeros(3, 3), rollout(), odd, controller)
+        penalise_kl(kl_config(), torch.zeros(3, 3), rollout(), non_finite, controller)
     assert controller.value == 0.1
 
 
 def test_without_kl_in_the_reward_nothing_changes() -> None:
     rewards = torch.ones(3, 3)
     controller = make_kl_controller("fixed", 0.1, 0.1, 100)
-    same, figures = penalise_kl(
-        kl_config(use_kl_in_reward=False), rewards, rollout(), scores(), controller
+    same, metrics = penalise_kl(
+        kl_config(use_kl_in_reward=False), rewards, rollout(), experience(), controller
     )
     assert same is rewards
-    assert figures == {}
+    assert metrics == {}
 
 
 def test_reward_length_correlation() -> None:
@@ -267,7 +267,7 @@ def test_greedy_baselines_are_blended_like_the_samples() -> None:
     """By hand: w = 0.18; Σ_t R' of a response of 2 tokens and of an empty one, by placement."""
     greedy = GreedyResponses(["a", ""], [2, 0])
     judged = replace(
-        scores(),
+        experience(),
         greedy_rule=torch.tensor([1.0, 1.0]),
         greedy_quality=[JudgeResult(0.5, True, "text"), JudgeResult(0.9, True, "text")],
     )
@@ -294,12 +294,12 @@ def test_an_entropy_that_is_not_finite_stops_with_a_remedy(entropy: float, enabl
 def test_the_alignment_bonus_needs_a_similarity_and_enough_entropy() -> None:
     settings = ReprAlignConfig(enable=True, weight=0.3, entropy_high_threshold=0.4)
     rewards = torch.ones(3, 3) * MASK
-    unchanged, figures = add_alignment_bonus(settings, rewards, rollout(), scores(), 1)
-    assert figures == {}
+    unchanged, metrics = add_alignment_bonus(settings, rewards, rollout(), experience(), 1)
+    assert metrics == {}
     close(unchanged, rewards.tolist())
-    similar = replace(scores(), alignment=torch.tensor([1.0, 0.5, -1.0]))
-    given, figures = add_alignment_bonus(settings, rewards, rollout(), similar, 1)
+    similar = replace(experience(), alignment=torch.tensor([1.0, 0.5, -1.0]))
+    given, metrics = add_alignment_bonus(settings, rewards, rollout(), similar, 1)
     close(given, [[1.1, 1.1, 1.1], [1.15, 0, 0], [0.85, 0.85, 0]])
-    assert figures["actor/repr_align/weight"] == pytest.approx(0.3)
-    certain = replace(scores(entropy=0.2), alignment=torch.tensor([1.0, 0.5, -1.0]))
+    assert metrics["actor/repr_align/weight"] == pytest.approx(0.3)
+    certain = replace(experience(entropy=0.2), alignment=torch.tensor([1.0, 0.5, -1.0]))
     close(add_alignment_bonus(settings, rewards, rollout(), certain, 1)[0], rewards.tolist())

@@ -58,8 +58,8 @@ def test_metrics_by_hand() -> None:
     # greedy, sample, sample; the first prompt's truth is 1, the second's 2, the sanity item's 4
     texts = ["#### 1", "#### 1", "no", "it is 2", "#### 3", "so 2", "#### 4", "#### 5", "4 or 6"]
     answers = [answer(t) for t in texts]
-    figures = validation_metrics(SETS, ValKwargs(n=2), answers, decode, RuleReward("flexible"))
-    assert figures == pytest.approx(
+    metrics = validation_metrics(SETS, ValKwargs(n=2), answers, decode, RuleReward("flexible"))
+    assert metrics == pytest.approx(
         {
             f"val-core/{MAIN}/reward/mean@1": 1.0,
             f"val-core/{MAIN}/acc/mean@1": 1.0,
@@ -79,13 +79,13 @@ def test_metrics_by_hand() -> None:
             f"val-aux/{SANITY}/acc/best@2": 0.0,
         }
     )
-    assert list(figures) == sorted(figures)
+    assert list(metrics) == sorted(metrics)
 
 
 def test_strict_accuracy_is_the_headline_of_a_strict_run() -> None:
     answers = [answer(t) for t in ("it is 1", "#### 2", "#### 4")]
-    figures = validation_metrics(SETS, ValKwargs(n=0), answers, decode, RuleReward("strict"))
-    assert figures[f"val-core/{MAIN}/acc/mean@1"] == 0.5
-    assert figures[f"val-core/{MAIN}/reward/mean@1"] == 0.5
-    assert figures[f"val-aux/{MAIN}/acc_flexible/mean@1"] == 1.0
-    assert not any("@0" in name or "best" in name for name in figures)
+    metrics = validation_metrics(SETS, ValKwargs(n=0), answers, decode, RuleReward("strict"))
+    assert metrics[f"val-core/{MAIN}/acc/mean@1"] == 0.5
+    assert metrics[f"val-core/{MAIN}/reward/mean@1"] == 0.5
+    assert metrics[f"val-aux/{MAIN}/acc_flexible/mean@1"] == 1.0
+    assert not any("@0" in name or "best" in name for name in metrics)

@@ -21,6 +21,6 @@ def test_past_a_deadline_of_its_own_the_samples_have_no_score(tiny_config) -> No
     workers = WorkerSet(
         config, missing, missing, missing, None, None, judge, RestartBudget(1), print
     )
-    verdicts, _ = workers.judgements(judge, 2)
-    assert [(v.score, v.valid, v.path) for v in verdicts] == [(0.25, False, "error")] * 2
-    assert "did not answer within 1 s" in verdicts[0].raw
+    results, _ = workers.judge_results(judge, 2)
+    assert [(v.score, v.valid, v.path) for v in results] == [(0.25, False, "error")] * 2
+    assert "did not answer within 1 s" in results[0].raw

@@ -55,7 +55,7 @@ def train(
         "gradients": {n: full(p.grad) for n, p in network.named_parameters()},
     }
     trainable.optimizer.zero_grad(set_to_none=True)
-    found["figures"] = [worker.update(sequences, targets, minis, step) for step in (1, 2, 3)]
+    found["metrics"] = [worker.update(sequences, targets, minis, step) for step in (1, 2, 3)]
     found["parameters"] = {n: full(p) for n, p in network.named_parameters()}
     worker.save(str(save))
     worker.load(str(resume))

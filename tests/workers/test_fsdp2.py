@@ -91,7 +91,7 @@ def test_gradients(groups, role) -> None:
 def test_losses_and_figures(groups, role) -> None:
     two, one = groups
     for rank in two:
-        for ours, theirs in zip(rank[role]["figures"], one[role]["figures"], strict=True):
+        for ours, theirs in zip(rank[role]["metrics"], one[role]["metrics"], strict=True):
             assert ours == pytest.approx(theirs, rel=1e-5, abs=1e-5)
 
 

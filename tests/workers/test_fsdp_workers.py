@@ -200,8 +200,8 @@ def test_a_rate_of_zero_changes_nothing(training_config, sequences, targets, pla
     worker = ActorWorker(config, 3)
     start = state_of(worker)
     minis = plan(sequences, config.actor_rollout_ref.actor)[0]
-    figures = worker.update(sequences, targets[0], minis, 1)
-    assert figures["grad_norm"] > 0
+    metrics = worker.update(sequences, targets[0], minis, 1)
+    assert metrics["grad_norm"] > 0
     assert largest_difference(state_of(worker), start) == 0
 
 
@@ -211,8 +211,8 @@ def test_a_batch_of_empty_responses_is_no_update(training_config) -> None:
     sequences = Sequences([[5, 6], [7]], [[], []])
     zeros = torch.zeros(2, sequences.response_width)
     targets = PolicyTargets(zeros, zeros, zeros, zeros, zeros)
-    figures = worker.update(sequences, targets, [MiniBatch([[0, 1]], 0.0, 0)], 1)
-    assert figures["grad_norm"] == 0
+    metrics = worker.update(sequences, targets, [MiniBatch([[0, 1]], 0.0, 0)], 1)
+    assert metrics["grad_norm"] == 0
     assert largest_difference(state_of(worker), start) == 0
 
 

@@ -10,7 +10,7 @@ from refblend.errors import DataError, WorkerError
 from refblend.workers import groups
 from refblend.workers.groups import (
     MEMORY_KEYS,
-    Pending,
+    Future,
     Replacement,
     RestartBudget,
     WorkerDiedError,
@@ -49,7 +49,7 @@ def test_answers_and_errors_of_the_ranks() -> None:
     with pytest.raises(WorkerDiedError, match="the actor worker died"):
         wait(1, ActorDiedError())
     with pytest.raises(DataError, match="of ours"):
-        wait(failed(DataError("of ours", "mend it")))
+        wait(failed(DataError("of ours", "fix it")))
     with pytest.raises(RayTaskError, match="traceback"):
         wait(failed(RuntimeError("a defect")), failed(RuntimeError("a defect")))
 
@@ -131,7 +131,7 @@ def replacement(budget: RestartBudget, repeats_late: bool = True) -> Replacement
 def test_a_group_that_hangs_is_replaced_and_asked_again() -> None:
     budget = RestartBudget(1)
     group = LateOnce(replacement(budget))
-    assert Pending(group, group.launch).result() == "answer 2"
+    assert Future(group, group.launch).result() == "answer 2"
     assert (group.generation, budget.spent) == (1, 1)
 
 
@@ -140,19 +140,19 @@ def test_a_call_that_was_late_need_not_be_made_again() -> None:
     budget = RestartBudget(1)
     group = LateOnce(replacement(budget, repeats_late=False))
     with pytest.raises(WorkerTimeoutError):
-        Pending(group, group.launch).result()
+        Future(group, group.launch).result()
     assert (group.generation, group.launched, budget.spent) == (1, 1, 1)
 
 
 def test_a_group_with_a_state_stops_the_run_when_it_hangs() -> None:
     group = LateOnce(None)
     with pytest.raises(WorkerTimeoutError):
-        Pending(group, group.launch).result()
+        Future(group, group.launch).result()
     assert (group.generation, group.launched) == (0, 1)
 
 
 def test_a_group_that_hangs_too_often_names_its_deadline() -> None:
     group = LateOnce(replacement(RestartBudget(0)))
     with pytest.raises(WorkerError, match=r"did not answer .* replaced 0 times") as caught:
-        Pending(group, group.launch).result()
+        Future(group, group.launch).result()
     assert caught.value.remedy == "Raise it."

@@ -58,8 +58,8 @@ def test_micro_batches_equal_one_batch(micro) -> None:
 def test_an_empty_micro_batch_adds_nothing() -> None:
     whole, parts = Problem(), Problem()
     whole.trainable.step([list(range(ROWS))], whole.loss_of, 1, LENGTHS)
-    figures = parts.trainable.step([list(range(ROWS)), [], []], parts.loss_of, 1, LENGTHS)
-    assert figures["rows"] == ROWS
+    metrics = parts.trainable.step([list(range(ROWS)), [], []], parts.loss_of, 1, LENGTHS)
+    assert metrics["rows"] == ROWS
     assert_equal(parts.parameters(), whole.parameters(), 0)
 
 
@@ -84,9 +84,9 @@ def test_memory_running_out_halves_the_micro_batches(fits, ooms, error) -> None:
 
     for step in (1, 2):
         whole.trainable.step(micro, whole.loss_of, step, LENGTHS)
-        figures = short.trainable.step(micro, loss_of, step, LENGTHS)
-        assert figures["oom"] == ooms
-        assert figures["rows"] == ROWS
+        metrics = short.trainable.step(micro, loss_of, step, LENGTHS)
+        assert metrics["oom"] == ooms
+        assert metrics["rows"] == ROWS
     assert_equal(short.parameters(), whole.parameters())
 
 
@@ -135,11 +135,11 @@ def test_a_non_finite_gradient_skips_the_update(bad) -> None:
     state = copy.deepcopy(problem.trainable.optimizer.state_dict()["state"])
 
     def loss_of(rows: list[int]) -> tuple[torch.Tensor, dict[str, float]]:
-        loss, figures = problem.loss_of(rows)
-        return loss * bad, figures
+        loss, metrics = problem.loss_of(rows)
+        return loss * bad, metrics
 
-    figures = problem.trainable.step([[0, 1], [2, 3]], loss_of, 2, LENGTHS)
-    assert not math.isfinite(figures["grad_norm"])
+    metrics = problem.trainable.step([[0, 1], [2, 3]], loss_of, 2, LENGTHS)
+    assert not math.isfinite(metrics["grad_norm"])
     assert_equal(problem.parameters(), before, 0)
     after = problem.trainable.optimizer.state_dict()["state"]
     for name, values in state.items():
@@ -177,8 +177,8 @@ def test_the_step_uses_the_rate_of_the_training_step() -> None:
     problem = Problem(optim=OptimConfig(lr=0.4, lr_warmup_steps=4))
     for step, rate in ((1, 0.1), (3, 0.3), (9, 0.4)):
         before = problem.parameters()
-        figures = problem.trainable.step([list(range(ROWS))], problem.loss_of, step, LENGTHS)
-        assert figures["lr"] == pytest.approx(rate)
+        metrics = problem.trainable.step([list(range(ROWS))], problem.loss_of, step, LENGTHS)
+        assert metrics["lr"] == pytest.approx(rate)
         if step == 1:  # AdamW's first update is rate · sign(gradient)
             moves = [(a - b).abs() for a, b in zip(problem.parameters(), before, strict=True)]
             assert_equal(moves, [torch.full_like(m, rate) for m in moves], 1e-4)

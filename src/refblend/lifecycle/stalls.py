@@ -20,7 +20,7 @@ GRACE_S = 60.0
 """What a call that should return at once may take, and others beyond their own deadline."""
 
 EXIT_STATUS = 2
-"""As of every error that a user can mend."""
+"""As of every error that a user can fix."""
 
 _folders: set[Path] = set()
 """What an end without ``finally`` blocks has to remove."""

@@ -55,8 +55,8 @@ class Rollout:
 
 
 @dataclass(frozen=True)
-class Scores:
-    """The five independent judgements of a rollout."""
+class Experience:
+    """What was found out about a rollout, five independent things, before any reward is shaped."""
 
     rule: Tensor
     """(B,) rule-based reward."""

@@ -13,13 +13,13 @@ class DriftGuard:
         self.config = config
         self._start: float | None = None
 
-    def check(self, figures: dict[str, float]) -> str | None:
+    def check(self, metrics: dict[str, float]) -> str | None:
         """A warning when the accuracy has fallen too far; None otherwise.
 
         Raises:
             DriftError: it has, and the configuration says to stop.
         """
-        now = figures.get(SANITY_KEY)
+        now = metrics.get(SANITY_KEY)
         if now is None:
             return None
         if self._start is None:

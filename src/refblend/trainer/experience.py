@@ -1,4 +1,4 @@
-"""What can be said about a rollout before any reward: five judgements, launched at once.
+"""What can be said about a rollout before any reward: five things, launched at once.
 
 Rule reward, judge's score, old log-probs with entropy, reference log-probs and values do not
 depend on one another. All are under way before the first is waited for.
@@ -15,17 +15,17 @@ from refblend.rewards.alignment import cosine_similarity
 from refblend.rewards.rule import RewardResult, RuleReward
 from refblend.scoring.result import InvalidRateGuard, JudgeResult
 from refblend.seeding import derive_seed
-from refblend.trainer.batch import PromptBatch, Rollout, Scores
+from refblend.trainer.batch import Experience, PromptBatch, Rollout
 from refblend.trainer.datasets import RunData
 from refblend.trainer.step_record import Span, StepRecord
-from refblend.workers.groups import Pending
+from refblend.workers.groups import Future
 from refblend.workers.shards import as_log_probs, merge_shards
 from refblend.workers.types import Sequences
 from refblend.workers.worker_set import WorkerSet
 
 
-class Judgements:
-    """Collects the judgements of each step.
+class ExperienceCollector:
+    """Collects the experience of each step: rewards, scores, log-probs and values.
 
     Args:
         config: the resolved configuration.
@@ -45,7 +45,7 @@ class Judgements:
 
     def collect(
         self, prompts: PromptBatch, rollout: Rollout, step: int, record: StepRecord
-    ) -> Scores:
+    ) -> Experience:
         """Launch everything, compute the rule reward meanwhile, and join once.
 
         With ``scoring.overlap`` off the judge is waited for before anything else is launched.
@@ -54,7 +54,7 @@ class Judgements:
             prompts: the step's prompts.
             rollout: their responses, with greedy ones where the estimator wants a baseline.
             step: number of the step, from 1; part of the judge's seeds.
-            record: receives figures and stage times.
+            record: receives metrics and stage times.
 
         Raises:
             ScoringError: too many of the judge's scores were invalid.
@@ -63,7 +63,7 @@ class Judgements:
         greedy_texts = rollout.greedy.texts if rollout.greedy else []
         judging = self._compute_ref_quality_score(prompts, rollout.texts, greedy_texts, step)
         count = rows + len(greedy_texts)
-        verdicts = None if self._overlap else self._verdicts(judging, count, record)
+        judged = None if self._overlap else self._judge_results(judging, count, record)
         old = workers.forward(workers.actor, "compute_log_prob", sequences)
         critic, reference = workers.critic, workers.reference
         values = critic and workers.forward(critic, "compute_values", sequences)
@@ -73,28 +73,28 @@ class Judgements:
             greedy = self._rule(self._once(prompts.rows), greedy_texts)
         strict = self.reward.method == "strict"
         if self._overlap:
-            verdicts = self._verdicts(judging, count, record)
-        scores = Scores(
+            judged = self._judge_results(judging, count, record)
+        experience = Experience(
             rule=torch.tensor([r.score for r in results]),
             accuracy=torch.tensor([r.acc_strict if strict else r.acc_flexible for r in results]),
-            quality=verdicts and verdicts[:rows],
+            quality=judged and judged[:rows],
             old=as_log_probs(old.results(), rows),
             reference=as_log_probs(ref.results(), rows).log_probs if ref else None,
             values=merge_shards(values.results(), rows)[0] if values else None,
             greedy_rule=torch.tensor([r.score for r in greedy]) if greedy else None,
-            greedy_quality=verdicts and verdicts[rows:],
+            greedy_quality=judged and judged[rows:],
             alignment=self._alignment(prompts, rollout),
         )
         waits = {"old_log_prob": old, "ref": ref, "values": values, "ref_quality_score": judging}
         record.spans += [Span(n, w.launched, w.seconds) for n, w in waits.items() if w]
         threshold = self.config.algorithm.rollout_correction.threshold
         mask = rollout.response_mask
-        record.add(mismatch_metrics(rollout.log_probs, scores.old.log_probs, mask, threshold))
-        return scores
+        record.add(mismatch_metrics(rollout.log_probs, experience.old.log_probs, mask, threshold))
+        return experience
 
     def _compute_ref_quality_score(
         self, prompts: PromptBatch, texts: list[str], greedy: list[str], step: int
-    ) -> Pending | None:
+    ) -> Future | None:
         """Launch the judge on all responses (spec, 2.3); None when no judge runs."""
         if self.workers.judge is None:
             return None
@@ -107,16 +107,16 @@ class Judgements:
         seeds = [derive_seed(run, "judge", step, uid, k) for uid, k in places]
         return self.workers.judge_responses(questions, [*texts, *greedy], seeds)
 
-    def _verdicts(
-        self, judging: Pending | None, count: int, record: StepRecord
+    def _judge_results(
+        self, judging: Future | None, count: int, record: StepRecord
     ) -> list[JudgeResult] | None:
         """Wait for the judge, and stop the run when too many scores are invalid."""
         if judging is None:
             return None
-        verdicts, call = self.workers.judgements(judging, count)
+        judged, call = self.workers.judge_results(judging, count)
         record.add(call.metrics())
-        self.invalid_guard.update(verdicts)
-        return verdicts
+        self.invalid_guard.update(judged)
+        return judged
 
     def _alignment(self, prompts: PromptBatch, rollout: Rollout) -> torch.Tensor | None:
         """Cosine between the reference model's states of the response and the gold solution."""

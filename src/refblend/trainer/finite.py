@@ -29,10 +29,11 @@ def require_finite(step: int, matrices: Mapping[str, Tensor | None], mask: Tenso
     for name, values in matrices.items():
         if values is None:
             continue
-        odd = ~torch.isfinite(values if values.dim() == 1 else values[mask.bool()])
-        if odd.any():
+        non_finite = ~torch.isfinite(values if values.dim() == 1 else values[mask.bool()])
+        if non_finite.any():
+            share = f"{int(non_finite.sum())} of {non_finite.numel()}"
             raise TrainingError(
-                f"step {step}: {int(odd.sum())} of {odd.numel()} numbers of {name} are not finite",
+                f"step {step}: {share} numbers of {name} are not finite",
                 "Call the same command again to resume; if it comes back, lower the learning rate "
                 "or grad_clip and resume from an earlier checkpoint.",
             )

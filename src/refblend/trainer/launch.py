@@ -24,7 +24,7 @@ from refblend.scoring.templates import load_templates
 from refblend.trainer.datasets import RunData, load_run_data
 from refblend.trainer.recovery import train_with_recovery
 from refblend.trainer.tracking import MetricsLog, read_metrics
-from refblend.trainer.worker_pool import Crew
+from refblend.trainer.worker_pool import WorkerPool
 
 logger = logging.getLogger(__name__)
 
@@ -44,8 +44,8 @@ def train(config: RefblendConfig) -> dict[str, Any]:
             checkpoint and all metrics up to it.
     """
     data, inputs = preflight(config), hash_inputs(*_inputs(config))
-    with Crew() as crew, terminate_cleanly(config.trainer.stop_grace_s) as stop:
-        return _train(config, data, inputs, crew, stop)
+    with WorkerPool() as workers, terminate_cleanly(config.trainer.stop_grace_s) as stop:
+        return _train(config, data, inputs, workers, stop)
 
 
 def train_seeds(
@@ -69,10 +69,10 @@ def train_seeds(
     """
     configs = [of_seed(config, seed) for seed in seeds]
     data, inputs = preflight(configs[0]), hash_inputs(*_inputs(configs[0]))
-    with Crew() as crew, terminate_cleanly(config.trainer.stop_grace_s) as stop:
+    with WorkerPool() as workers, terminate_cleanly(config.trainer.stop_grace_s) as stop:
         for run in configs:
             try:
-                summary = _train(run, data, inputs, crew, stop)
+                summary = _train(run, data, inputs, workers, stop)
             except RefblendError as error:
                 summary = _failure(error)
             yield run, summary
@@ -96,9 +96,13 @@ def of_seed(config: RefblendConfig, seed: int) -> RefblendConfig:
 
 
 def _train(
-    config: RefblendConfig, data: RunData, inputs: InputHashes, crew: Crew, stop: StopRequest
+    config: RefblendConfig,
+    data: RunData,
+    inputs: InputHashes,
+    workers: WorkerPool,
+    stop: StopRequest,
 ) -> dict[str, Any]:
-    """One run on the crew's workers; a run that is finished already is left as it is."""
+    """One run on the pool's workers; a run that is finished already is left as it is."""
     run_dir = Path(config.trainer.default_local_dir)
     with explained(run_dir), run_lock(run_dir):
         prepared = prepare_run_dir(run_dir, run_identity(_identifying(config), inputs))
@@ -108,7 +112,7 @@ def _train(
                 return finished
         try:
             with explained(run_dir):
-                return _train_and_record(config, data, inputs, crew, stop)
+                return _train_and_record(config, data, inputs, workers, stop)
         except RefblendError as error:
             # What stopped the run may be that nothing can be written there.
             with suppress(OSError):
@@ -117,7 +121,11 @@ def _train(
 
 
 def _train_and_record(
-    config: RefblendConfig, data: RunData, inputs: InputHashes, crew: Crew, stop: StopRequest
+    config: RefblendConfig,
+    data: RunData,
+    inputs: InputHashes,
+    workers: WorkerPool,
+    stop: StopRequest,
 ) -> dict[str, Any]:
     run_dir = Path(config.trainer.default_local_dir)
     total_steps = planned_steps(config, len(data.train))
@@ -126,7 +134,7 @@ def _train_and_record(
     start = time.monotonic()
     with _energy(config, run_dir) as meter:
         log = MetricsLog(run_dir / "metrics.jsonl")
-        train_with_recovery(config, data, log, total_steps, stop, crew)
+        train_with_recovery(config, data, log, total_steps, stop, workers)
     energy = meter.stop().as_dict() if meter else None
     write_json(run_dir / "provenance.json", finish(record, time.monotonic() - start, energy))
     summary = summarise_run(run_dir, total_steps)

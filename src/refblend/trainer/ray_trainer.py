@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-import torch
+from torch import Tensor
 
 from refblend.config import RefblendConfig
 from refblend.data.dataset import PromptSampler
@@ -36,17 +36,17 @@ from refblend.ppo.weights import (
 )
 from refblend.rollout.base import Generation, GenerationRequest
 from refblend.seeding import derive_generator, derive_seed
-from refblend.trainer.batch import Advantages, GreedyResponses, PromptBatch, Rollout, Scores
+from refblend.trainer.batch import Advantages, Experience, GreedyResponses, PromptBatch, Rollout
 from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef, write_state
 from refblend.trainer.datasets import RunData
 from refblend.trainer.drift import DriftGuard
-from refblend.trainer.experience import Judgements
+from refblend.trainer.experience import ExperienceCollector
 from refblend.trainer.finite import LostUpdates, require_finite
 from refblend.trainer.profiling import write_profile
 from refblend.trainer.rollout_dump import write_rollouts
 from refblend.trainer.shaping import (
     Blended,
-    Moment,
+    StepContext,
     add_alignment_bonus,
     blend,
     penalise_kl,
@@ -114,7 +114,7 @@ class RayPPOTrainer:
         self.run_dir = Path(config.trainer.default_local_dir)
         self.seed = config.trainer.seed
         self.step = 0
-        self.judgements = Judgements(config, data, workers)
+        self.collector = ExperienceCollector(config, data, workers)
         self.estimator = get_advantage(config.algorithm.adv_estimator)
         kl = config.algorithm.kl_ctrl
         self.kl_controller = make_kl_controller(kl.type, kl.kl_coef, kl.target_kl, kl.horizon)
@@ -140,18 +140,18 @@ class RayPPOTrainer:
         with self._profiled(), self.record.timed("step"):
             prompts = self.next_prompts()
             rollout = self.generate(prompts)
-            scores = self.score(prompts, rollout)
-            blended = self.blend(rollout, scores)
-            rewards = self.penalise_kl(blended.rewards, rollout, scores)
-            rewards = self.add_alignment_bonus(rewards, rollout, scores)
+            experience = self.score(prompts, rollout)
+            blended = self.blend(rollout, experience)
+            rewards = self.penalise_kl(blended.rewards, rollout, experience)
+            rewards = self.add_alignment_bonus(rewards, rollout, experience)
             advantages = self.estimate_advantages(
-                rewards, blended.baselines, prompts, rollout, scores
+                rewards, blended.baselines, prompts, rollout, experience
             )
-            self.update_critic(rollout, scores, advantages)
-            self.update_actor(rollout, scores, advantages)
+            self.update_critic(rollout, experience, advantages)
+            self.update_actor(rollout, experience, advantages)
             self.push_weights()
         self.step += 1
-        self.finish_step(prompts, rollout, scores, advantages)
+        self.finish_step(prompts, rollout, experience, advantages)
 
     # --- the stages of a step, in their order ------------------------------------------------
 
@@ -191,7 +191,7 @@ class RayPPOTrainer:
         if not any(sequences.response_lengths):
             raise TrainingError(
                 f"step {step}: every response is empty: the actor has learned to end at once",
-                "Resume from an earlier checkpoint with a lower learning rate, or mend the reward.",
+                "Resume from an earlier checkpoint with a lower learning rate, or fix the reward.",
             )
         mask = response_mask(sequences.response_lengths, sequences.response_width)
         return Rollout(
@@ -207,42 +207,46 @@ class RayPPOTrainer:
             else None,
         )
 
-    def score(self, prompts: PromptBatch, rollout: Rollout) -> Scores:
+    def score(self, prompts: PromptBatch, rollout: Rollout) -> Experience:
         """Rule reward, judge, old and reference log-probs, values: all at once."""
-        scores = self.judgements.collect(prompts, rollout, self.step + 1, self.record)
-        require_finite(self.step + 1, scores.numbers(), rollout.response_mask)
-        return scores
+        experience = self.collector.collect(prompts, rollout, self.step + 1, self.record)
+        require_finite(self.step + 1, experience.numbers(), rollout.response_mask)
+        return experience
 
-    def blend(self, rollout: Rollout, scores: Scores) -> Blended:
+    def blend(self, rollout: Rollout, experience: Experience) -> Blended:
         """avg_entropy → w → R' = (1 − w)R + wQ."""
         control = derive_generator(self.seed, "judge control", self.step + 1)
-        moment = Moment(self.step + 1, self.total_steps)
-        blended = blend(self.config.algorithm.ref_quality_score, rollout, scores, moment, control)
-        self.record.add(blended.figures)
+        context = StepContext(self.step + 1, self.total_steps)
+        blended = blend(
+            self.config.algorithm.ref_quality_score, rollout, experience, context, control
+        )
+        self.record.add(blended.metrics)
         return blended
 
-    def penalise_kl(self, rewards: torch.Tensor, rollout: Rollout, scores: Scores) -> torch.Tensor:
+    def penalise_kl(self, rewards: Tensor, rollout: Rollout, experience: Experience) -> Tensor:
         """R'' = R' − βKL."""
-        rewards, figures = penalise_kl(self.config, rewards, rollout, scores, self.kl_controller)
-        self.record.add(figures)
+        rewards, metrics = penalise_kl(
+            self.config, rewards, rollout, experience, self.kl_controller
+        )
+        self.record.add(metrics)
         return rewards
 
     def add_alignment_bonus(
-        self, rewards: torch.Tensor, rollout: Rollout, scores: Scores
-    ) -> torch.Tensor:
+        self, rewards: Tensor, rollout: Rollout, experience: Experience
+    ) -> Tensor:
         """The optional entropy-triggered bonus, spread over the response tokens."""
         config = self.config.algorithm.repr_align
-        rewards, figures = add_alignment_bonus(config, rewards, rollout, scores, self.step + 1)
-        self.record.add(figures)
+        rewards, metrics = add_alignment_bonus(config, rewards, rollout, experience, self.step + 1)
+        self.record.add(metrics)
         return rewards
 
     def estimate_advantages(
         self,
-        rewards: torch.Tensor,
-        baselines: torch.Tensor | None,
+        rewards: Tensor,
+        baselines: Tensor | None,
         prompts: PromptBatch,
         rollout: Rollout,
-        scores: Scores,
+        experience: Experience,
     ) -> Advantages:
         """Advantages and returns by the configured estimator."""
         algorithm = self.config.algorithm
@@ -253,7 +257,7 @@ class RayPPOTrainer:
                     token_level_rewards=rewards,
                     response_mask=rollout.response_mask,
                     index=prompts.uids,
-                    values=scores.values,
+                    values=experience.values,
                     reward_baselines=None if baselines is None else baselines.repeat_interleave(n),
                     gamma=algorithm.gamma,
                     lam=algorithm.lam,
@@ -265,34 +269,38 @@ class RayPPOTrainer:
         self.record.add(reward_length_correlation(rewards, rollout.response_mask))
         return Advantages(rewards, advantages, returns)
 
-    def update_critic(self, rollout: Rollout, scores: Scores, advantages: Advantages) -> None:
+    def update_critic(
+        self, rollout: Rollout, experience: Experience, advantages: Advantages
+    ) -> None:
         """One round of value updates, when there is a critic."""
-        if scores.values is None:
+        if experience.values is None:
             return
-        targets = ValueTargets(rollout.response_mask, scores.values, advantages.returns)
+        targets = ValueTargets(rollout.response_mask, experience.values, advantages.returns)
         with self.record.timed("update_critic"):
-            figures = self.workers.update_critic(rollout.sequences, targets, self.step + 1)
-        self._add_update("critic", figures)
+            metrics = self.workers.update_critic(rollout.sequences, targets, self.step + 1)
+        self._add_update("critic", metrics)
 
-    def update_actor(self, rollout: Rollout, scores: Scores, advantages: Advantages) -> None:
+    def update_actor(
+        self, rollout: Rollout, experience: Experience, advantages: Advantages
+    ) -> None:
         """One round of policy updates, once the critic is warmed up."""
         if self.step < self.config.trainer.critic_warmup:
             return
         correction = self.config.algorithm.rollout_correction
-        old = scores.old.log_probs
+        old = experience.old.log_probs
         mask = rollout.response_mask
         targets = PolicyTargets(
             response_mask=mask,
             old_log_probs=old,
             advantages=advantages.advantages,
-            ref_log_probs=scores.reference,
+            ref_log_probs=experience.reference,
             importance_weights=importance_weights(
                 rollout.log_probs, old, mask, correction.mode, correction.threshold
             ),
         )
         with self.record.timed("update_actor"):
-            figures = self.workers.update_actor(rollout.sequences, targets, self.step + 1)
-        self._add_update("actor", figures)
+            metrics = self.workers.update_actor(rollout.sequences, targets, self.step + 1)
+        self._add_update("actor", metrics)
 
     def push_weights(self) -> None:
         """The engine samples the next step with the updated weights."""
@@ -302,11 +310,13 @@ class RayPPOTrainer:
     # --- after the step ----------------------------------------------------------------------
 
     def finish_step(
-        self, prompts: PromptBatch, rollout: Rollout, scores: Scores, advantages: Advantages
+        self, prompts: PromptBatch, rollout: Rollout, experience: Experience, advantages: Advantages
     ) -> None:
         """Validate, save and record, each by its schedule."""
         trainer, record = self.config.trainer, self.record
-        record.add(data_metrics(rollout, scores, advantages, self.config.data.max_response_length))
+        record.add(
+            data_metrics(rollout, experience, advantages, self.config.data.max_response_length)
+        )
         record.add(
             {
                 "training/global_step": float(self.step),
@@ -319,7 +329,7 @@ class RayPPOTrainer:
                 record.add(self.validate())
         if trainer.rollout_dump_freq and (last or _due(self.step, trainer.rollout_dump_freq)):
             path = self.run_dir / "rollouts" / f"{self.step}.jsonl"
-            write_rollouts(path, self.step, prompts, rollout, scores)
+            write_rollouts(path, self.step, prompts, rollout, experience)
         record.metrics["incidents/oom"] += self.workers.budget.take_shortages()
         record.add(timing_metrics(record.seconds, rollout, training_devices(self.config)))
         record.add(memory_metrics())
@@ -338,13 +348,11 @@ class RayPPOTrainer:
             sets, kwargs, self.config.data.max_response_length, self.seed
         )
         answers: list[Generation] = self.workers.generate(requests, version=self.step)
-        figures = validation_metrics(
-            sets, kwargs, answers, self.data.decode, self.judgements.reward
-        )
-        warning = self.drift.check(figures)
+        metrics = validation_metrics(sets, kwargs, answers, self.data.decode, self.collector.reward)
+        warning = self.drift.check(metrics)
         if warning:
             self.trackers.message(warning)
-        return figures
+        return metrics
 
     def save(self) -> None:
         """Write everything that a resumed run needs, atomically."""
@@ -356,7 +364,7 @@ class RayPPOTrainer:
                 "sampler": self.sampler.state_dict(),
                 "kl_controller": self.kl_controller.state_dict(),
                 "drift": self.drift.state_dict(),
-                "invalid_window": self.judgements.invalid_guard.state_dict(),
+                "invalid_window": self.collector.invalid_guard.state_dict(),
                 "lost_updates": self.lost_updates.state_dict(),
                 "record": encode_line(self.step, self.record.metrics),
             }
@@ -370,7 +378,7 @@ class RayPPOTrainer:
             self.sampler.load_state_dict(state["sampler"])
             self.kl_controller.load_state_dict(state["kl_controller"])
             self.drift.load_state_dict(state["drift"])
-            self.judgements.invalid_guard.load_state_dict(state["invalid_window"])
+            self.collector.invalid_guard.load_state_dict(state["invalid_window"])
             self.lost_updates.load_state_dict(state["lost_updates"])
             self.workers.load(start)
             self.workers.push_weights(version=self.step)
@@ -381,12 +389,12 @@ class RayPPOTrainer:
 
     # --- helpers -----------------------------------------------------------------------------
 
-    def _add_update(self, role: str, figures: dict[str, float]) -> None:
+    def _add_update(self, role: str, metrics: dict[str, float]) -> None:
         """Record an update, and tell of what went wrong in it."""
-        self.record.add_update(role, figures)
-        for notice in update_notices(role, figures):
+        self.record.add_update(role, metrics)
+        for notice in update_notices(role, metrics):
             self.trackers.message(f"step {self.step + 1}: {notice}")
-        self.lost_updates.update(role, not math.isfinite(figures["grad_norm"]))
+        self.lost_updates.update(role, not math.isfinite(metrics["grad_norm"]))
 
     @contextlib.contextmanager
     def _profiled(self) -> Iterator[None]:
@@ -403,9 +411,9 @@ class RayPPOTrainer:
         self.trackers.message(f"profile of step {step}: {folder}")
 
     def _write(self, step: int, metrics: dict[str, float]) -> None:
-        odd = self.log.append(step, metrics)
-        if odd:
-            logger.warning("step %d: not finite, recorded as null: %s", step, ", ".join(odd))
+        non_finite = self.log.append(step, metrics)
+        if non_finite:
+            logger.warning("step %d: not finite, recorded as null: %s", step, ", ".join(non_finite))
         self.trackers.log(step, metrics)
 
     def _headline(self) -> float | None:

@@ -15,7 +15,7 @@ from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef
 from refblend.trainer.datasets import RunData
 from refblend.trainer.ray_trainer import RayPPOTrainer
 from refblend.trainer.tracking import MetricsLog, TrackerContext, Trackers
-from refblend.trainer.worker_pool import Crew
+from refblend.trainer.worker_pool import WorkerPool
 from refblend.workers.groups import RestartBudget, WorkerDiedError
 
 
@@ -25,7 +25,7 @@ def train_with_recovery(
     log: MetricsLog,
     total_steps: int,
     stop: StopRequest,
-    crew: Crew,
+    pool: WorkerPool,
 ) -> None:
     """Train to the last step, from the checkpoint that ``trainer.resume_mode`` says.
 
@@ -45,7 +45,7 @@ def train_with_recovery(
         context = TrackerContext(run_dir, total_steps, start.step if start else 0, label)
         with Trackers(config.trainer.logger, context) as trackers:
             try:
-                with crew.workers(config, total_steps, budget, trackers.message) as workers:
+                with pool.workers(config, total_steps, budget, trackers.message) as workers:
                     RayPPOTrainer(
                         config, data, workers, checkpoints, log, trackers, total_steps, stop
                     ).fit(start)

@@ -1,4 +1,4 @@
-"""``rollouts/<step>.jsonl``: all responses of a step with their judgements, one object a line."""
+"""``rollouts/<step>.jsonl``: all responses of a step with their scores, one object a line."""
 
 import json
 from collections.abc import Sequence
@@ -6,14 +6,14 @@ from pathlib import Path
 
 from refblend.files import atomic_path
 from refblend.scoring.result import JudgeResult
-from refblend.trainer.batch import PromptBatch, Rollout, Scores
+from refblend.trainer.batch import Experience, PromptBatch, Rollout
 
 
 def write_rollouts(
-    path: Path, step: int, prompts: PromptBatch, rollout: Rollout, scores: Scores
+    path: Path, step: int, prompts: PromptBatch, rollout: Rollout, experience: Experience
 ) -> None:
     """Write the file whole or not at all; without a judge its fields are null."""
-    judged: Sequence[JudgeResult | None] = scores.quality or [None] * len(rollout.texts)
+    judged: Sequence[JudgeResult | None] = experience.quality or [None] * len(rollout.texts)
     lines = [
         {
             "step": step,
@@ -21,15 +21,15 @@ def write_rollouts(
             "sample": prompts.sample_index[i],
             "question": prompts.rows[i].question,
             "response": rollout.texts[i],
-            "reward": float(scores.rule[i]),
-            "acc": float(scores.accuracy[i]),
+            "reward": float(experience.rule[i]),
+            "acc": float(experience.accuracy[i]),
             "length": rollout.sequences.response_lengths[i],
-            "judge_score": verdict.score if verdict else None,
-            "judge_valid": verdict.valid if verdict else None,
-            "judge_path": verdict.path if verdict else None,
-            "judge_raw": verdict.raw if verdict else None,
+            "judge_score": result.score if result else None,
+            "judge_valid": result.valid if result else None,
+            "judge_path": result.path if result else None,
+            "judge_raw": result.raw if result else None,
         }
-        for i, verdict in enumerate(judged)
+        for i, result in enumerate(judged)
     ]
     text = "\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
     with atomic_path(path) as temporary:

@@ -1,6 +1,6 @@
-"""From judgements to token-level rewards: blend, then KL, then the alignment bonus (spec, 2.1).
+"""From experience to token-level rewards: blend, then KL, then the alignment bonus (spec, 2.1).
 
-Pure: tensors and configuration in, tensors and figures out.
+Pure: tensors and configuration in, tensors and metrics out.
 """
 
 import math
@@ -26,14 +26,14 @@ from refblend.ppo.metrics import correlation, expected_calibration_error, roc_au
 from refblend.ppo.weights import WeightParams, counterfactual_weights, weight_for
 from refblend.rewards.alignment import alignment_bonus, alignment_weight
 from refblend.scoring.result import JudgeResult, summarise
-from refblend.trainer.batch import Rollout, Scores
+from refblend.trainer.batch import Experience, Rollout
 from refblend.workers.types import response_mask
 
 PREFIX = "actor/ref_quality"
 
 
 @dataclass(frozen=True)
-class Moment:
+class StepContext:
     """Where in the run a step stands."""
 
     step: int
@@ -53,15 +53,15 @@ class Blended:
     """(B, T) R' of the samples."""
     baselines: Tensor | None
     """(P,) Σ_t R' of the greedy responses, where there are any."""
-    figures: dict[str, float]
+    metrics: dict[str, float]
     """``actor/ref_quality/*``"""
 
 
 def blend(
     config: RefQualityScoreConfig,
     rollout: Rollout,
-    scores: Scores,
-    moment: Moment,
+    experience: Experience,
+    context: StepContext,
     control: np.random.Generator,
 ) -> Blended:
     """R' = (1 − w)R + wQ with w from the actor's average entropy; R where blending is off.
@@ -71,21 +71,21 @@ def blend(
     Args:
         config: ``algorithm.ref_quality_score``.
         rollout: the responses.
-        scores: their judgements.
-        moment: for schedules and warm-ups.
+        experience: what was found out about them.
+        context: for schedules and warm-ups.
         control: randomness of the control arms.
 
     Raises:
         TrainingError: the average entropy is not finite.
     """
-    entropy = float(compute_avg_response_entropy(scores.old.entropy, rollout.response_mask))
+    entropy = float(compute_avg_response_entropy(experience.old.entropy, rollout.response_mask))
     if not math.isfinite(entropy):
         raise TrainingError(
-            f"step {moment.step}: the actor's average entropy is {entropy}: its log-probs are not "
+            f"step {context.step}: the actor's average entropy is {entropy}: its log-probs are not "
             "finite",
             "Lower the learning rate or grad_clip and resume from an earlier checkpoint.",
         )
-    figures = {f"{PREFIX}/avg_entropy": entropy}
+    metrics = {f"{PREFIX}/avg_entropy": entropy}
     weight = 0.0
     if config.enable:
         params = WeightParams(
@@ -97,12 +97,14 @@ def blend(
             schedule_warmup_share=config.schedule_warmup_share,
             max_weight_warmup_steps=config.max_weight_warmup_steps,
         )
-        at = (entropy, moment.step, moment.total_steps, params)
+        at = (entropy, context.step, context.total_steps, params)
         weight = weight_for(config.strategy, *at)
         counterfactual = counterfactual_weights(*at)
-        figures |= {f"{PREFIX}/weight": weight}
-        figures |= {f"{PREFIX}/counterfactual/{name}": w for name, w in counterfactual.items()}
-        figures |= judge_figures(scores.quality, scores.accuracy) if scores.quality else {}
+        metrics |= {f"{PREFIX}/weight": weight}
+        metrics |= {f"{PREFIX}/counterfactual/{name}": w for name, w in counterfactual.items()}
+        metrics |= (
+            judge_metrics(experience.quality, experience.accuracy) if experience.quality else {}
+        )
 
     def blended(rule: Tensor, quality: list[JudgeResult] | None, mask: Tensor) -> Tensor:
         rewards = rule_matrix(rule, mask)
@@ -111,13 +113,13 @@ def blend(
         values, weights = _quality(config, quality, len(rule), weight, control)
         return blend_rewards(rewards, expand_quality(values, mask, config.placement), mask, weights)
 
-    rewards = blended(scores.rule, scores.quality, rollout.response_mask)
+    rewards = blended(experience.rule, experience.quality, rollout.response_mask)
     baselines = None
     if rollout.greedy is not None:
-        assert scores.greedy_rule is not None, "scored with the samples"
+        assert experience.greedy_rule is not None, "scored with the samples"
         mask = response_mask(rollout.greedy.lengths)
-        baselines = blended(scores.greedy_rule, scores.greedy_quality, mask).sum(-1)
-    return Blended(rewards, baselines, figures)
+        baselines = blended(experience.greedy_rule, experience.greedy_quality, mask).sum(-1)
+    return Blended(rewards, baselines, metrics)
 
 
 def _quality(
@@ -139,7 +141,7 @@ def _quality(
     return quality, weight
 
 
-def judge_figures(results: Sequence[JudgeResult], accuracy: Tensor) -> dict[str, float]:
+def judge_metrics(results: Sequence[JudgeResult], accuracy: Tensor) -> dict[str, float]:
     """Rates and distribution of the scores, and how well they tell right from wrong answers."""
     valid = [i for i, r in enumerate(results) if r.valid]
     scores = [results[i].score for i in valid]
@@ -155,14 +157,14 @@ def penalise_kl(
     config: RefblendConfig,
     rewards: Tensor,
     rollout: Rollout,
-    scores: Scores,
+    experience: Experience,
     controller: KLController,
 ) -> tuple[Tensor, dict[str, float]]:
     """R'' = R' − βKL, and the adaptive controller's step; R' where KL is not in the reward."""
     if not config.algorithm.use_kl_in_reward:
         return rewards, {}
-    assert scores.reference is not None, "the reference policy runs whenever KL is asked for"
-    kl = kl_penalty(scores.old.log_probs, scores.reference, config.algorithm.kl_penalty)
+    assert experience.reference is not None, "the reference policy runs whenever KL is asked for"
+    kl = kl_penalty(experience.old.log_probs, experience.reference, config.algorithm.kl_penalty)
     current = mean_sequence_kl(kl, rollout.response_mask)
     if not math.isfinite(current):
         # It would stay in the adaptive controller for ever.
@@ -170,33 +172,33 @@ def penalise_kl(
             f"the KL penalty (algorithm.kl_penalty={config.algorithm.kl_penalty}) is {current}",
             "Lower the learning rate, or choose another estimator, and call again to resume.",
         )
-    figures = {
+    metrics = {
         "actor/reward_kl_penalty": current,
         "actor/reward_kl_penalty_coeff": controller.value,
     }
     penalised = apply_kl_penalty(rewards, kl, rollout.response_mask, controller.value)
     controller.update(current, n_steps=len(rewards))
-    return penalised, figures
+    return penalised, metrics
 
 
 def add_alignment_bonus(
-    config: ReprAlignConfig, rewards: Tensor, rollout: Rollout, scores: Scores, step: int
+    config: ReprAlignConfig, rewards: Tensor, rollout: Rollout, experience: Experience, step: int
 ) -> tuple[Tensor, dict[str, float]]:
     """R'' plus the entropy-triggered bonus; R'' where no similarity was measured."""
-    if scores.alignment is None:
+    if experience.alignment is None:
         return rewards, {}
     weight = alignment_weight(
-        compute_avg_response_entropy(scores.old.entropy, rollout.response_mask),
+        compute_avg_response_entropy(experience.old.entropy, rollout.response_mask),
         step,
         config.weight,
         config.weight_warmup_steps,
         config.entropy_high_threshold,
     )
-    figures = {
+    metrics = {
         "actor/repr_align/weight": weight,
-        "actor/repr_align/similarity": float(scores.alignment.mean()),
+        "actor/repr_align/similarity": float(experience.alignment.mean()),
     }
-    return rewards + alignment_bonus(scores.alignment, rollout.response_mask, weight), figures
+    return rewards + alignment_bonus(experience.alignment, rollout.response_mask, weight), metrics
 
 
 def reward_length_correlation(rewards: Tensor, response_mask: Tensor) -> dict[str, float]:

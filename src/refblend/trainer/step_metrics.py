@@ -9,7 +9,7 @@ from torch import Tensor
 
 from refblend.config import RefblendConfig
 from refblend.ppo.metrics import explained_variance
-from refblend.trainer.batch import Advantages, Rollout, Scores
+from refblend.trainer.batch import Advantages, Experience, Rollout
 
 
 def spread(prefix: str, values: Tensor) -> dict[str, float]:
@@ -24,27 +24,27 @@ def spread(prefix: str, values: Tensor) -> dict[str, float]:
 
 
 def data_metrics(
-    rollout: Rollout, scores: Scores, advantages: Advantages, max_response_length: int
+    rollout: Rollout, experience: Experience, advantages: Advantages, max_response_length: int
 ) -> dict[str, float]:
     """``critic/*``, ``response_length/*`` and ``prompt_length/*`` of a batch."""
     mask = rollout.response_mask.bool()
     lengths = mask.sum(-1)
-    figures = (
-        spread("critic/score", scores.rule)
+    metrics = (
+        spread("critic/score", experience.rule)
         | spread("critic/rewards", advantages.token_level_rewards.sum(-1))
         | spread("critic/advantages", advantages.advantages[mask])
         | spread("critic/returns", advantages.returns[mask])
         | spread("response_length", lengths)
         | spread("prompt_length", torch.tensor([len(p) for p in rollout.sequences.prompt_ids]))
     )
-    figures["response_length/clip_ratio"] = 1.0 - sum(rollout.finished) / len(rollout.finished)
-    figures["critic/acc/mean"] = float(scores.accuracy.mean())
-    if scores.values is not None:
-        figures |= spread("critic/values", scores.values[mask])
-        explained = explained_variance(scores.values, advantages.returns, rollout.response_mask)
+    metrics["response_length/clip_ratio"] = 1.0 - sum(rollout.finished) / len(rollout.finished)
+    metrics["critic/acc/mean"] = float(experience.accuracy.mean())
+    if experience.values is not None:
+        metrics |= spread("critic/values", experience.values[mask])
+        explained = explained_variance(experience.values, advantages.returns, rollout.response_mask)
         if explained is not None:
-            figures["critic/vf_explained_var"] = explained
-    return figures
+            metrics["critic/vf_explained_var"] = explained
+    return metrics
 
 
 def training_devices(config: RefblendConfig) -> int:

@@ -10,20 +10,20 @@ INCIDENTS = ("oom", "nonfinite", "overlength")
 """Counted by the trainer itself, so that they are there in every step."""
 
 
-def update_notices(role: str, figures: Mapping[str, float]) -> list[str]:
+def update_notices(role: str, metrics: Mapping[str, float]) -> list[str]:
     """What the user is told of an update that did not go smoothly.
 
     Args:
         role: ``actor`` or ``critic``.
-        figures: as in :meth:`StepRecord.add_update`.
+        metrics: as in :meth:`StepRecord.add_update`.
     """
     notices = []
-    if figures["oom"]:
+    if metrics["oom"]:
         notices.append(
             f"memory ran out in the {role}'s update; it was repeated with half the tokens in a "
-            f"micro-batch ({figures['oom']:g} times halved)"
+            f"micro-batch ({metrics['oom']:g} times halved)"
         )
-    if not math.isfinite(figures["grad_norm"]):
+    if not math.isfinite(metrics["grad_norm"]):
         notices.append(f"the {role}'s gradient is not finite; the update is skipped")
     return notices
 
@@ -60,21 +60,21 @@ class StepRecord:
         self.spans.append(Span(name, start, time.monotonic() - start))
 
     def add(self, metrics: Mapping[str, float]) -> None:
-        """Enter figures under their full names."""
+        """Enter metrics under their full names."""
         self.metrics |= metrics
 
-    def add_update(self, role: str, figures: Mapping[str, float]) -> None:
-        """Enter a worker's figures of its update under its role, incidents under theirs.
+    def add_update(self, role: str, metrics: Mapping[str, float]) -> None:
+        """Enter a worker's metrics of its update under its role, incidents under theirs.
 
         Args:
             role: ``actor`` or ``critic``.
-            figures: with ``oom`` and ``grad_norm``; a norm that is not finite is an update that
+            metrics: with ``oom`` and ``grad_norm``; a norm that is not finite is an update that
                 was skipped. Memory, under its full name, is the larger of the two roles'.
         """
-        lost = 0.0 if math.isfinite(figures["grad_norm"]) else 1.0
-        for name, count in (("oom", figures["oom"]), ("nonfinite", lost)):
+        lost = 0.0 if math.isfinite(metrics["grad_norm"]) else 1.0
+        for name, count in (("oom", metrics["oom"]), ("nonfinite", lost)):
             self.metrics[f"incidents/{name}"] += count
-        for name, value in figures.items():
+        for name, value in metrics.items():
             if name.startswith("perf/"):
                 self.metrics[name] = max(value, self.metrics.get(name, 0.0))
             elif name != "oom":

@@ -131,7 +131,7 @@ def read_metrics(path: Path) -> pd.DataFrame:
         content = path.read_bytes()
     except OSError as error:
         raise DataError(
-            f"{path} cannot be read ({error.strerror})", "Train the run first, or mend its path"
+            f"{path} cannot be read ({error.strerror})", "Train the run first, or fix its path"
         ) from error
     records = [record for _, record in _whole_lines(path, content)]
     names = sorted({name for record in records for name in record} - {"step"})

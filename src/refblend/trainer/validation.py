@@ -64,24 +64,24 @@ def validation_metrics(
     """
     width = 1 + (kwargs.n if kwargs.do_sample else 0)
     rows = [part.dataset.rows[i] for part in sets for i in range(len(part))]
-    figures: dict[str, list[float]] = defaultdict(list)
+    metrics: dict[str, list[float]] = defaultdict(list)
     for number, row in enumerate(rows):
         answers = generations[number * width : (number + 1) * width]
         results = [
             reward(row.data_source, decode(a.token_ids), row.ground_truth, row.extra)
             for a in answers
         ]
-        for name, value in _row_figures(results, answers, reward.method).items():
-            figures[name.format(source=row.data_source)].append(value)
-    return {name: sum(values) / len(values) for name, values in sorted(figures.items())}
+        for name, value in _row_metrics(results, answers, reward.method).items():
+            metrics[name.format(source=row.data_source)].append(value)
+    return {name: sum(values) / len(values) for name, values in sorted(metrics.items())}
 
 
-def _row_figures(
+def _row_metrics(
     results: Sequence[RewardResult], answers: Sequence[Generation], method: str
 ) -> dict[str, float]:
     greedy, sampled = results[0], results[1:]
     core, aux = "val-core/{source}", "val-aux/{source}"
-    figures = {
+    metrics = {
         f"{core}/reward/mean@1": greedy.score,
         f"{core}/acc/mean@1": _accuracy(greedy, method),
         f"{aux}/acc_strict/mean@1": greedy.acc_strict,
@@ -91,12 +91,12 @@ def _row_figures(
     if sampled:
         n = len(sampled)
         accuracies = [_accuracy(r, method) for r in sampled]
-        figures |= {
+        metrics |= {
             f"{aux}/reward/mean@{n}": sum(r.score for r in sampled) / n,
             f"{aux}/acc/mean@{n}": sum(accuracies) / n,
             f"{aux}/acc/best@{n}": max(accuracies),
         }
-    return figures
+    return metrics
 
 
 def _accuracy(result: RewardResult, method: str) -> float:

@@ -15,7 +15,7 @@ from refblend.workers.pools import plan_pools, totals
 from refblend.workers.worker_set import WorkerSet
 
 
-class Crew:
+class WorkerPool:
     """Lends workers to one run at a time; started at the first, ended with the block."""
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Crew:
         self._connected = False
         self._workers: WorkerSet | None = None
 
-    def __enter__(self) -> "Crew":
+    def __enter__(self) -> "WorkerPool":
         return self
 
     def __exit__(
@@ -48,7 +48,7 @@ class Crew:
         """Workers in the state of fresh ones.
 
         Args:
-            config: of the run; those of one crew differ in seed and run directory only.
+            config: of the run; those of one pool differ in seed and run directory only.
             total_steps: last training step, the same for all runs.
             budget: how often workers may be replaced in this run.
             notify: tells the user of a replacement.

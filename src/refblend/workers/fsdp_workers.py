@@ -95,7 +95,7 @@ class ActorWorker(TrainableRank[PolicyTargets], PolicyRank):
         )
         entropy_loss = compute_entropy_loss(entropy, mask, **scale)
         loss = policy.loss - cfg.entropy_coeff * entropy_loss
-        figures = {
+        metrics = {
             "pg_loss": policy.loss.item(),
             "pg_clipfrac": float(policy.clipfrac),
             "pg_clipfrac_lower": float(policy.clipfrac_lower),
@@ -107,8 +107,8 @@ class ActorWorker(TrainableRank[PolicyTargets], PolicyRank):
             divergence = kl_penalty(log_probs, part.ref_log_probs, cfg.kl_loss_type)
             kl_loss = agg_loss(divergence, mask, **scale)
             loss = loss + cfg.kl_loss_coef * kl_loss
-            figures["kl_loss"] = kl_loss.item()
-        return loss, figures
+            metrics["kl_loss"] = kl_loss.item()
+        return loss, metrics
 
     def full_weights(self) -> dict[str, Tensor]:
         """All weights for the rollout engine (empty on ranks other than 0)."""

@@ -84,7 +84,7 @@ class RestartBudget:
         self._shortages += isinstance(error, WorkerMemoryError)
 
     def take_shortages(self) -> int:
-        """How many of the replacements since the last call were for want of memory."""
+        """How many of the replacements since the last call were because memory ran out."""
         taken, self._shortages = self._shortages, 0
         return taken
 
@@ -168,7 +168,7 @@ def free_address() -> str:
         return f"tcp://127.0.0.1:{sock.getsockname()[1]}"
 
 
-class Pending:
+class Future:
     """A call under way on all ranks of a group; made by :meth:`WorkerGroup.call`."""
 
     def __init__(self, group: "WorkerGroup", launch: Callable[[], list[Any]]) -> None:
@@ -292,12 +292,12 @@ class WorkerGroup:
         return self._replacement is not None and self._replacement.repeats_late
 
     def ready(self, timeout_s: float) -> None:
-        """Wait until every rank is up; errors as in :meth:`Pending.results`."""
+        """Wait until every rank is up; errors as in :meth:`Future.results`."""
         remedy = "Raise ray.start_timeout_s, or start fewer runs at once."
         _wait(self.role, self._starting, timeout_s, remedy)
 
     def wait(self, references: Sequence[Any]) -> list[Any]:
-        """Wait for calls on this group; errors as in :meth:`Pending.results`."""
+        """Wait for calls on this group; errors as in :meth:`Future.results`."""
         remedy = "Raise trainer.worker_timeout_s, or lower the batch or the lengths."
         return _wait(self.role, references, self._timeout_s, remedy)
 
@@ -318,11 +318,11 @@ class WorkerGroup:
         self.ready(how.start_timeout_s)
         how.prepare()
 
-    def call(self, method: str, *arguments: Any) -> Pending:
+    def call(self, method: str, *arguments: Any) -> Future:
         """Call a method with the same arguments on every rank, without waiting."""
         return self.call_each(method, [arguments] * self.size)
 
-    def call_each(self, method: str, arguments: Sequence[Sequence[Any]]) -> Pending:
+    def call_each(self, method: str, arguments: Sequence[Sequence[Any]]) -> Future:
         """Call a method with arguments of its own on each rank, without waiting."""
 
         def launch() -> list[Any]:
@@ -332,7 +332,7 @@ class WorkerGroup:
                     for rank, args in zip(self._ranks, arguments, strict=True)
                 ]
 
-        return Pending(self, launch)
+        return Future(self, launch)
 
     def kill(self) -> None:
         """End the processes at once."""

@@ -59,12 +59,12 @@ class Trainable:
             micro_batches: row numbers of each micro-batch of this rank; empty ones take part with
                 a zero loss, because FSDP's collectives need every rank.
             loss_of: rows → this micro-batch's additive share of the mini-batch's loss, and
-                additive figures. The shares of all ranks sum to the loss.
+                additive metrics. The shares of all ranks sum to the loss.
             training_step: for the learning rate.
             lengths: tokens of every row of the batch, by which micro-batches are halved.
 
         Returns:
-            The figures summed over micro-batches and ranks, with ``grad_norm``, ``lr`` and
+            The metrics summed over micro-batches and ranks, with ``grad_norm``, ``lr`` and
             ``oom`` (how often memory ran out and the token budget was halved). A non-finite
             gradient norm skips the update and is reported as it is.
         """
@@ -88,16 +88,16 @@ class Trainable:
         micro_batches: Sequence[list[int]],
         loss_of: Callable[[list[int]], tuple[Tensor, dict[str, float]]],
     ) -> dict[str, float] | None:
-        """Sum gradients and figures; None when memory ran out and smaller pieces may fit."""
+        """Sum gradients and metrics; None when memory ran out and smaller pieces may fit."""
         world_size = self.config.fsdp_config.world_size
         totals: dict[str, float] = {}
         try:
             for rows in micro_batches:
                 with distributed.precision(self.config.fsdp_config):
-                    loss, figures = loss_of(rows or [0])
+                    loss, metrics = loss_of(rows or [0])
                 # FSDP averages gradients over ranks; the loss is a sum over them.
                 (loss * (world_size if rows else 0.0)).backward()
-                for name, value in figures.items():
+                for name, value in metrics.items():
                     totals[name] = totals.get(name, 0.0) + (value if rows else 0.0)
         except (RuntimeError, MemoryError) as error:
             # Ranks that still have memory wait in a collective, so only one process can retry.

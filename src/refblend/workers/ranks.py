@@ -116,7 +116,7 @@ class TrainableRank(Rank, ABC, Generic[Targets]):
     def loss(
         self, sequences: Sequences, targets: Targets, rows: list[int], mini: MiniBatch
     ) -> tuple[Tensor, dict[str, float]]:
-        """The additive share of these rows in the mini-batch's loss, and additive figures."""
+        """The additive share of these rows in the mini-batch's loss, and additive metrics."""
 
     def update(
         self,
@@ -125,11 +125,11 @@ class TrainableRank(Rank, ABC, Generic[Targets]):
         mini_batches: Sequence[MiniBatch],
         training_step: int,
     ) -> dict[str, float]:
-        """One optimiser step a mini-batch; the mean of their figures, without the role's prefix.
+        """One optimiser step a mini-batch; the mean of their metrics, without the role's prefix.
 
         On a GPU the largest memory held by tensors so far is among them.
         """
-        figures = mean_over_steps(
+        metrics = mean_over_steps(
             [
                 self.trainable.step(
                     mini.micro_batches,
@@ -144,8 +144,8 @@ class TrainableRank(Rank, ABC, Generic[Targets]):
         )
         if self.device.type == "cuda":
             peak = torch.cuda.max_memory_allocated(self.device) / 2**30
-            figures["perf/max_memory_allocated_gb"] = peak
-        return figures
+            metrics["perf/max_memory_allocated_gb"] = peak
+        return metrics
 
     def scale(self, mini: MiniBatch) -> dict[str, Any]:
         """The normalisers of :func:`refblend.ppo.losses.agg_loss` over the whole mini-batch."""

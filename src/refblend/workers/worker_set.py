@@ -18,7 +18,7 @@ from refblend.scoring.result import JudgeResult
 from refblend.trainer.checkpoint import CheckpointRef
 from refblend.workers import batching
 from refblend.workers.groups import (
-    Pending,
+    Future,
     Replacement,
     RestartBudget,
     WorkerGroup,
@@ -204,14 +204,14 @@ class WorkerSet:
 
     def judge_responses(
         self, questions: Sequence[str], responses: Sequence[str], seeds: Sequence[int]
-    ) -> Pending:
-        """Launch the judge on all responses; see :meth:`judgements`."""
+    ) -> Future:
+        """Launch the judge on all responses; see :meth:`judge_results`."""
         assert self.judge is not None, "launched only when configured"
         arguments = (list(questions), list(responses), list(seeds))
         return self.judge.call("generate_quality_score", *arguments)
 
-    def judgements(self, pending: Pending, count: int) -> tuple[list[JudgeResult], CallStats]:
-        """Wait for the judge: one result a response, and the call's figures.
+    def judge_results(self, pending: Future, count: int) -> tuple[list[JudgeResult], CallStats]:
+        """Wait for the judge: one result a response, and the call's metrics.
 
         Past a deadline of its own (``scoring.timeout_s``) the judge was replaced and the samples
         are failures, not zeros; without one the new judge was asked again.
@@ -226,7 +226,7 @@ class WorkerSet:
         except WorkerTimeoutError as error:
             return failed_results(count, str(error), settings.invalid_score), CallStats()
 
-    def forward(self, group: WorkerGroup, method: str, sequences: Sequences) -> Pending:
+    def forward(self, group: WorkerGroup, method: str, sequences: Sequences) -> Future:
         """Launch a forward pass over all sequences; resolves to one shard a rank."""
         budgets = {
             "actor": self.config.actor_rollout_ref.actor.ppo_max_token_len_per_gpu,
@@ -273,8 +273,8 @@ class WorkerSet:
         plans = self._plan_updates(config, sequences, group.size)
         data, answers = share(sequences), share(targets)
         pending = group.call_each("update", [(data, answers, plan, step) for plan in plans])
-        figures: dict[str, float] = pending.result()
-        return figures
+        metrics: dict[str, float] = pending.result()
+        return metrics
 
     def _plan_updates(
         self, config: TrainWorkerConfig, sequences: Sequences, ranks: int

@@ -50,9 +50,9 @@ def defect(call: Callable[[], Any], *_: Any) -> Any:
 
 
 def nan_loss(call: Callable[[], Any], *_: Any) -> Any:
-    """Of ``loss``: (loss, figures)."""
-    loss, figures = call()
-    return loss * math.nan, figures
+    """Of ``loss``: (loss, metrics)."""
+    loss, metrics = call()
+    return loss * math.nan, metrics
 
 
 def nan_gradient(call: Callable[[], Any], network: Any, *_: Any) -> Any:
