@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from refblend.data.equations import count_equations, equations_true
 from refblend.embedded.demonstrations import corrupt_steps, rambling_solution, sloppy_solution
 from refblend.embedded.judge_format import (
-    count_equations,
-    equations_true,
     label_of,
     render_chain,
     render_comparison,

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from refblend.errors import ConfigError
+from refblend.lookup import get_advantage
 from refblend.ppo import advantages
 from refblend.ppo.estimators import (
     ESTIMATORS,
     AdvantageInputs,
-    get_advantage,
     register_advantage,
 )
 

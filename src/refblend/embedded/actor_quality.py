@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from refblend.data.equations import equations_true
 from refblend.data.schema import PromptRow
 from refblend.data.tokenizer import encode_chat
 from refblend.embedded.generation import Output, generate
-from refblend.embedded.judge_format import equations_true, stated_answer
+from refblend.embedded.judge_format import stated_answer
 from refblend.progress import step_progress
 from refblend.seeding import derive_seed
 

@@ -14,11 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from refblend.data.equations import count_equations
 from refblend.data.schema import read_records
 from refblend.data.tokenizer import encode_chat
 from refblend.embedded.demonstrations import corrupt_steps, rambling_solution
 from refblend.embedded.generation import generate
-from refblend.embedded.judge_format import count_equations, label_of, stated_answer
+from refblend.embedded.judge_format import label_of, stated_answer
 from refblend.embedded.problems import Problem, Split, Step, generate_problems, render_solution
 from refblend.embedded.recipe import EmbeddedConfig
 from refblend.errors import DataError

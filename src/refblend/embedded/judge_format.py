@@ -15,9 +15,9 @@ worked correctly).
 import re
 from collections.abc import Sequence
 
+from refblend.data.equations import EQUATION
 from refblend.embedded.problems import Problem, Step
 
-_EQUATION = re.compile(r"(?<!\d)(\d+)\s*([+\-*/])\s*(\d+)\s*=\s*(\d+)(?!\d)")
 _FINAL = re.compile(r"####\s*(\d+)(?!\d)")
 
 FLOOR, RIGHT_ANSWER, RIGHT_STEPS = 0.05, 0.65, 0.30
@@ -33,24 +33,8 @@ def stated_answer(response: str) -> str | None:
 
 def right_step_share(response: str, steps: Sequence[Step]) -> float:
     """The share of the gold equations that the response states."""
-    stated = {(int(a), op, int(b), int(c)) for a, op, b, c in _EQUATION.findall(response)}
+    stated = {(int(a), op, int(b), int(c)) for a, op, b, c in EQUATION.findall(response)}
     return sum((s.left, s.op, s.right, s.result) in stated for s in steps) / len(steps)
-
-
-def count_equations(response: str) -> int:
-    """How many equations the response states, right or wrong."""
-    return len(_EQUATION.findall(response))
-
-
-def equations_true(response: str) -> list[bool]:
-    """Whether each stated equation holds as arithmetic, in order."""
-    holds = []
-    for left, op, right, result in _EQUATION.findall(response):
-        a, b, c = int(left), int(right), int(result)
-        holds.append(
-            {"+": a + b == c, "-": a - b == c, "*": a * b == c, "/": b != 0 and a == b * c}[op]
-        )
-    return holds
 
 
 def label_of(problem: Problem, response: str) -> float:

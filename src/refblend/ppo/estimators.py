@@ -16,7 +16,6 @@ from torch import Tensor
 
 from refblend.ppo import advantages
 from refblend.ppo.advantages import GroupIndex
-from refblend.ppo.lookup import load_function
 
 
 @dataclass(frozen=True)
@@ -106,18 +105,12 @@ def _identity(function: AdvantageFunction) -> tuple[str, str]:
     return function.__module__, getattr(function, "__qualname__", repr(function))
 
 
-def get_advantage(name: str) -> AdvantageEstimator:
-    """The estimator registered under ``name``, or the user's function ``module:function``.
+def estimator_of(function: AdvantageFunction, name: str) -> AdvantageEstimator:
+    """The estimator that a user's function stands for; ``name`` is for messages.
 
-    A user's function that is decorated with :func:`register_advantage` keeps what it declared;
-    a plain one gets neither values nor baselines.
-
-    Raises:
-        ConfigError: there is no such estimator, module or function.
+    One that is decorated with :func:`register_advantage` keeps what it declared; a plain one gets
+    neither values nor baselines.
     """
-    if name in ESTIMATORS:
-        return ESTIMATORS[name]
-    function = load_function(name, "algorithm.adv_estimator")
     for estimator in ESTIMATORS.values():
         if estimator.compute is function:
             return estimator

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from refblend.errors import ConfigError
-from refblend.ppo.lookup import load_function
+from refblend.lookup import load_function
 from refblend.rewards.gsm8k import Method, compute_score
 
 CONFIG_KEY = "reward.custom_reward_function"

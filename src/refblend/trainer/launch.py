@@ -16,7 +16,7 @@ from refblend.files import read_object, write_json
 from refblend.identity import InputHashes, hash_inputs, prepare_run_dir, run_identity, run_lock
 from refblend.lifecycle.faults import explained
 from refblend.lifecycle.stopping import StopRequest, terminate_cleanly
-from refblend.ppo.estimators import get_advantage
+from refblend.lookup import get_advantage
 from refblend.provenance import collect_provenance, finish, read_previous
 from refblend.rewards.rule import RuleReward
 from refblend.rollout.base import check_model_dir, positions_of

@@ -20,13 +20,14 @@ from refblend.config import RefblendConfig
 from refblend.data.dataset import PromptSampler
 from refblend.errors import TrainingError
 from refblend.lifecycle.stopping import StopRequest
+from refblend.lookup import get_advantage
 from refblend.ppo.blending import (
     blend_rewards,
     compute_avg_response_entropy,
     expand_quality,
 )
 from refblend.ppo.correction import importance_weights
-from refblend.ppo.estimators import AdvantageInputs, get_advantage
+from refblend.ppo.estimators import AdvantageInputs
 from refblend.ppo.kl import make_kl_controller
 from refblend.ppo.weights import (
     entropy_to_weight_cosine,

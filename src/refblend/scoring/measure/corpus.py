@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from refblend.data.equations import count_equations
 from refblend.data.schema import PARQUET_ERRORS, PromptRow
 from refblend.documents import MalformedError, parse_json, shorten, show
-from refblend.embedded.judge_format import count_equations
 from refblend.errors import DataError
 from refblend.seeding import derive_generator
 

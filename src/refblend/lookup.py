@@ -5,13 +5,14 @@ from collections.abc import Callable
 from typing import Any
 
 from refblend.errors import ConfigError
+from refblend.ppo import estimators
 
 
 def load_function(name: str, key: str) -> Callable[..., Any]:
     """Import the function that ``name`` (``package.module:function``) stands for.
 
     Args:
-        name: module path and function, parted by one colon.
+        name: module path and function, separated by one colon.
         key: the configuration key it came from, named in errors.
 
     Raises:
@@ -38,3 +39,14 @@ def load_function(name: str, key: str) -> Callable[..., Any]:
             "Define it at the top level of the module, or correct the name.",
         )
     return function
+
+
+def get_advantage(name: str) -> estimators.AdvantageEstimator:
+    """The estimator registered under ``name``, or the user's function ``module:function``.
+
+    Raises:
+        ConfigError: there is no such estimator, module or function.
+    """
+    if name in estimators.ESTIMATORS:
+        return estimators.ESTIMATORS[name]
+    return estimators.estimator_of(load_function(name, "algorithm.adv_estimator"), name)
