@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
 # Create a virtual environment from a lock file, once; called by `make env`.
 #   scripts/make_env.sh PYTHON VENV LOCK
+# uv installs the packages: the one on PATH, or the pinned one, which pip fetches into .tools/uv.
+# What pip is configured with (indexes, find-links, certificates) holds for uv too.
 # The stamp in the environment holds what it was installed from: it is a no-op while the lock,
 # pyproject.toml and the place of the work tree are the same. An interrupted installation has no
-# stamp, and the next call goes on with it.
+# stamp, and the next call continues it.
 set -euo pipefail
 python=$1 venv=$2 lock=$3
+tools=.tools/uv
 
 version() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || true; }
 
@@ -31,29 +34,34 @@ TEXT
     echo "Creating $venv with $("$python" --version)"
     "$python" -m venv "$venv"
 fi
-# Two -q: pip then prints errors only. A heartbeat shows that it is still at work.
-pip=("$venv/bin/python" -m pip --disable-pip-version-check -qq)
-count=$(grep -c '^[A-Za-z0-9]' "$lock")
-echo "Installing $count packages from $lock (3 to 5 minutes, 3.5 GB)"
-rm -f "$stamp"
-heartbeat() {
-    while sleep 20 >/dev/null 2>&1; do
-        echo "  … $SECONDS s, $(find "$venv"/lib/*/site-packages -maxdepth 1 -name '*.dist-info' |
-            wc -l) of about $count packages in place"
-    done
-}
-heartbeat &
-beat=$!
-trap 'kill "$beat" 2>/dev/null || true' EXIT
-if ! "${pip[@]}" install --no-deps -r "$lock"; then
-    cat >&2 <<TEXT
-The packages of $lock could not be installed; pip's message is above.
-If it did not find torch: the CPU build comes from PyTorch's own package index. Add that index to
-pip's configuration (pip config set global.extra-index-url …, see README.md) and run make env again.
-TEXT
-    exit 2
+
+uv=$(command -v uv || true)
+if [ -z "$uv" ]; then
+    uv=$tools/bin/uv
+    if ! "$uv" --version >/dev/null 2>&1; then
+        "$venv/bin/python" -m venv "$tools"
+        "$tools/bin/python" -m pip --disable-pip-version-check -qq install -r requirements/uv.txt
+    fi
 fi
-"${pip[@]}" install --no-deps --no-build-isolation -e .
-kill "$beat" 2>/dev/null || true
+settings=$("$venv/bin/python" scripts/uv_settings.py)
+eval "$settings"
+
+count=$(grep -c '^[A-Za-z0-9]' "$lock")
+echo "Installing $count packages from $lock with $("$uv" --version) (half a minute to 5, 3.5 GB)"
+rm -f "$stamp"
+install=("$uv" pip install -q --python "$venv/bin/python" --no-deps)
+if ! "${install[@]}" -r "$lock"; then
+    # PyPI has no CPU build of torch; uv knows the index that has it.
+    echo "Trying again with PyTorch's own index of CPU builds" >&2
+    if ! grep -q '^torch==.*+cpu' "$lock" || ! "${install[@]}" --torch-backend cpu -r "$lock"; then
+        cat >&2 <<TEXT
+The packages of $lock could not be installed; the message above says which.
+Without access to the package index, configure the one you have (pip config set
+global.index-url …, or global.find-links …: both hold here too) and run make env again.
+TEXT
+        exit 2
+    fi
+fi
+"${install[@]}" --no-build-isolation -e .
 echo "$wanted" >"$stamp"
-echo "The environment is ready in $venv"
+echo "The environment is ready in $venv after $SECONDS s"
