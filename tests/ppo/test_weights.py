@@ -1,4 +1,6 @@
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -6,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refblend.ppo import weights as w
-from refblend.ppo.weights import RAMPS, STRATEGIES, WeightParams, counterfactual_weights, weight_for
+from refblend.ppo.weights import (
+    RAMPS,
+    STRATEGIES,
+    Strategy,
+    WeightParams,
+    counterfactual_weights,
+    register,
+    weight_for,
+)
 
 ENTROPY = st.floats(0, 5)
 WEIGHT = st.floats(0, 1)
@@ -160,3 +170,45 @@ def test_counterfactuals_are_what_each_strategy_would_give():
 def test_unknown_strategy():
     with pytest.raises(ValueError, match="use one of linear"):
         weight_for("quadratic", 0.5, 1, 10)
+
+
+def test_a_record_says_what_its_weight_depends_on():
+    """Each field is moved alone: the weight changes exactly where the record names the field."""
+    base = WeightParams()
+    moved = {
+        "max_weight": 0.2,
+        "entropy_high_threshold": 0.9,
+        "entropy_low_threshold": 0.2,
+        "exp_k": 2.0,
+        "schedule": "cosine",
+        "schedule_warmup_share": 0.9,
+    }
+    for strategy in STRATEGIES.values():
+        at = (strategy.name, 0.5, 3, 10)
+        changed = {
+            name
+            for name, value in moved.items()
+            if weight_for(*at, WeightParams(**{name: value})) != weight_for(*at, base)
+        }
+        assert changed == set(strategy.parameters)
+        reads = weight_for(*at, base) != weight_for(strategy.name, 0.6, 3, 10, base)
+        assert reads <= strategy.reads_entropy  # constant is a function too, a level one
+
+
+@pytest.mark.parametrize(
+    ("record", "says"),
+    [
+        (Strategy("linear", lambda h, p, at: 0.0, (), "w = 0"), "registered already"),
+        (Strategy("toy", lambda h, p, at: 0.0, ("mass",), "w = 0"), "names mass"),
+    ],
+)
+def test_a_record_that_does_not_fit_is_refused(record, says):
+    before = dict(STRATEGIES)
+    with pytest.raises(ValueError, match=says):
+        register(record)
+    assert before == STRATEGIES
+
+
+def test_the_weights_need_no_torch():
+    code = "import sys, refblend.ppo.weights; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

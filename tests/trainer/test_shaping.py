@@ -11,10 +11,10 @@ from refblend.config import RefblendConfig
 from refblend.config.algorithm import RefQualityScoreConfig, ReprAlignConfig
 from refblend.errors import TrainingError
 from refblend.ppo.kl import make_kl_controller
+from refblend.ppo.weights import StepContext
 from refblend.scoring.result import JudgeResult
 from refblend.trainer.batch import Experience, GreedyResponses, Rollout
 from refblend.trainer.shaping import (
-    StepContext,
     add_alignment_bonus,
     blend,
     judge_metrics,

@@ -1,8 +1,8 @@
 """``algorithm.*``: advantages, KL, and the blending of the reference quality score."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from refblend.config.actor_rollout_ref import Dtype, KlType
 from refblend.config.base import (
@@ -13,8 +13,17 @@ from refblend.config.base import (
     PositiveInt,
     Section,
 )
+from refblend.ppo.weights import STRATEGIES, Ramp, WeightParams
 
-Strategy = Literal["linear", "cosine", "exp", "piecewise", "constant", "inverse", "schedule"]
+
+def _is_a_strategy(name: str) -> str:
+    if name not in STRATEGIES:
+        raise ValueError(f"use one of {', '.join(map(repr, STRATEGIES))}")
+    return name
+
+
+StrategyName = Annotated[str, AfterValidator(_is_a_strategy)]
+"""A name of :data:`refblend.ppo.weights.STRATEGIES`."""
 
 
 class KlCtrlConfig(Section):
@@ -82,7 +91,7 @@ class RefQualityScoreConfig(Section):
     """The blend R' = (1 − w)R + wQ and the map from entropy to w (spec, section 2.2)."""
 
     enable: bool = True
-    strategy: Strategy = "linear"
+    strategy: StrategyName = "linear"
     max_weight: Fraction = 0.3
     """w_max: the largest share of the judge's score in the reward."""
     entropy_high_threshold: PositiveFloat = 1.0
@@ -91,7 +100,7 @@ class RefQualityScoreConfig(Section):
     """``piecewise``: below this entropy the weight is ``max_weight``."""
     exp_k: PositiveFloat = 3.0
     """``exp``: decay rate k in w_max·e^(−k·ê)."""
-    schedule: Literal["linear", "sigmoid", "cosine", "exp", "staircase"] = "linear"
+    schedule: Ramp = "linear"
     """``schedule``: shape of the ramp over the training steps (the spec's fallback)."""
     schedule_warmup_share: Fraction = 0.5
     """``schedule``: share of the training steps after which w = ``max_weight``."""
@@ -104,14 +113,9 @@ class RefQualityScoreConfig(Section):
     scoring: ScoringConfig = ScoringConfig()
 
     @model_validator(mode="after")
-    def _thresholds_are_ordered(self) -> "RefQualityScoreConfig":
-        if self.strategy == "piecewise" and not (
-            self.entropy_low_threshold < self.entropy_high_threshold
-        ):
-            raise ValueError(
-                f"entropy_low_threshold={self.entropy_low_threshold} must lie below "
-                f"entropy_high_threshold={self.entropy_high_threshold}: lower it"
-            )
+    def _parameters_fit_the_strategy(self) -> "RefQualityScoreConfig":
+        if problem := STRATEGIES[self.strategy].check(WeightParams.of(self)):
+            raise ValueError(problem)
         if self.enable and self.scoring.model_path is None and self.scoring.control != "random":
             raise ValueError(
                 "scoring.model_path is needed while enable is true: name the judge's directory, "

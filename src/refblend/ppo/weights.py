@@ -1,15 +1,18 @@
-"""The blending weight w: maps from the average entropy, ramps over the steps, and their registry.
+"""The blending weight w: maps from the average entropy, ramps over the steps, and the strategies.
 
 ê = clip(H/τ, 0, 1) with H the average entropy and τ ``entropy_high_threshold``, both in nats.
-Sources: the spec, sections 2.1–2.2, and design.md. All functions take and give plain numbers.
+Sources: the spec, sections 2.1–2.2, and design.md. All functions return plain numbers; an entropy
+may be anything that ``float()`` takes, so that this module needs no torch.
+
+A strategy is one record (:class:`Strategy`). Whatever lists strategies (the configuration, the
+recommendation, reports and figures) reads :data:`STRATEGIES`, so a new one is added by
+:func:`register` alone.
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
-
-from torch import Tensor
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, SupportsFloat
 
 Ramp = Literal["linear", "sigmoid", "cosine", "exp", "staircase"]
 
@@ -30,6 +33,11 @@ class WeightParams:
     schedule_warmup_share: float = 0.5
     max_weight_warmup_steps: int = 0
 
+    @classmethod
+    def of(cls, settings: Any) -> "WeightParams":
+        """The parameters among the attributes of ``settings``, e.g. of ``ref_quality_score``."""
+        return cls(**{field.name: getattr(settings, field.name) for field in fields(cls)})
+
 
 def _max(max_weight: float) -> float:
     if not 0.0 <= max_weight <= 1.0:
@@ -37,14 +45,14 @@ def _max(max_weight: float) -> float:
     return float(max_weight)
 
 
-def _entropy(avg_entropy: float | Tensor) -> float:
+def _entropy(avg_entropy: SupportsFloat) -> float:
     entropy = float(avg_entropy)
     if math.isnan(entropy):
         raise ValueError("avg_entropy is NaN: the actor's log-probs are not finite")
     return entropy
 
 
-def normalised_entropy(avg_entropy: float | Tensor, entropy_high_threshold: float) -> float:
+def normalised_entropy(avg_entropy: SupportsFloat, entropy_high_threshold: float) -> float:
     """ê = clip(H/τ, 0, 1); a slightly negative H (rounding) gives 0, infinity gives 1.
 
     Raises:
@@ -58,7 +66,7 @@ def normalised_entropy(avg_entropy: float | Tensor, entropy_high_threshold: floa
 
 
 def entropy_to_weight_linear(
-    avg_entropy: float | Tensor, max_weight: float = 0.3, entropy_high_threshold: float = 1.0
+    avg_entropy: SupportsFloat, max_weight: float = 0.3, entropy_high_threshold: float = 1.0
 ) -> float:
     """w = w_max·(1 − ê): the spec's default.
 
@@ -69,7 +77,7 @@ def entropy_to_weight_linear(
 
 
 def entropy_to_weight_cosine(
-    avg_entropy: float | Tensor, max_weight: float = 0.3, entropy_high_threshold: float = 1.0
+    avg_entropy: SupportsFloat, max_weight: float = 0.3, entropy_high_threshold: float = 1.0
 ) -> float:
     """w = w_max·½(1 + cos πê): flat at both ends."""
     ratio = normalised_entropy(avg_entropy, entropy_high_threshold)
@@ -77,7 +85,7 @@ def entropy_to_weight_cosine(
 
 
 def entropy_to_weight_exp(
-    avg_entropy: float | Tensor,
+    avg_entropy: SupportsFloat,
     max_weight: float = 0.3,
     entropy_high_threshold: float = 1.0,
     exp_k: float = 3.0,
@@ -94,7 +102,7 @@ def entropy_to_weight_exp(
 
 
 def entropy_to_weight_piecewise(
-    avg_entropy: float | Tensor,
+    avg_entropy: SupportsFloat,
     max_weight: float = 0.3,
     entropy_high_threshold: float = 1.0,
     entropy_low_threshold: float = 0.3,
@@ -115,14 +123,14 @@ def entropy_to_weight_piecewise(
     return _max(max_weight) * (1.0 - min(max(excess, 0.0), 1.0))
 
 
-def entropy_to_weight_constant(avg_entropy: float | Tensor, max_weight: float = 0.3) -> float:
+def entropy_to_weight_constant(avg_entropy: SupportsFloat, max_weight: float = 0.3) -> float:
     """w = w_max whatever the entropy (NaN is an error here too)."""
     _entropy(avg_entropy)
     return _max(max_weight)
 
 
 def entropy_to_weight_inverse(
-    avg_entropy: float | Tensor, max_weight: float = 0.3, entropy_high_threshold: float = 1.0
+    avg_entropy: SupportsFloat, max_weight: float = 0.3, entropy_high_threshold: float = 1.0
 ) -> float:
     """w = w_max·ê: the opposite direction, more judge where the actor is uncertain."""
     return _max(max_weight) * normalised_entropy(avg_entropy, entropy_high_threshold)
@@ -185,49 +193,131 @@ def warmed_max_weight(max_weight: float, step: int, warmup_steps: int) -> float:
 
 
 @dataclass(frozen=True)
-class _Moment:
-    """What a strategy may look at; ``params.max_weight`` is already warmed up."""
+class StepContext:
+    """Where in training a weight is asked for."""
 
-    avg_entropy: float
     step: int
+    """1-based; 0 is before training."""
     total_steps: int
-    params: WeightParams
 
 
-STRATEGIES: dict[str, Callable[[_Moment], float]] = {
-    "linear": lambda m: entropy_to_weight_linear(
-        m.avg_entropy, m.params.max_weight, m.params.entropy_high_threshold
-    ),
-    "cosine": lambda m: entropy_to_weight_cosine(
-        m.avg_entropy, m.params.max_weight, m.params.entropy_high_threshold
-    ),
-    "exp": lambda m: entropy_to_weight_exp(
-        m.avg_entropy, m.params.max_weight, m.params.entropy_high_threshold, m.params.exp_k
-    ),
-    "piecewise": lambda m: entropy_to_weight_piecewise(
-        m.avg_entropy,
-        m.params.max_weight,
-        m.params.entropy_high_threshold,
-        m.params.entropy_low_threshold,
-    ),
-    "constant": lambda m: entropy_to_weight_constant(m.avg_entropy, m.params.max_weight),
-    "inverse": lambda m: entropy_to_weight_inverse(
-        m.avg_entropy, m.params.max_weight, m.params.entropy_high_threshold
-    ),
-    "schedule": lambda m: schedule_weight(
-        m.step,
-        m.total_steps,
-        m.params.max_weight,
-        m.params.schedule,
-        m.params.schedule_warmup_share,
-    ),
-}
-"""Every blending strategy by the name used in ``algorithm.ref_quality_score.strategy``."""
+@dataclass(frozen=True)
+class Strategy:
+    """One way to choose the weight; all that the rest of the package knows about it."""
+
+    name: str
+    """The value of ``algorithm.ref_quality_score.strategy``."""
+    weight: Callable[[float, WeightParams, StepContext], float]
+    """Average entropy in nats (never NaN), parameters (``max_weight`` already warmed up) and step
+    → w in [0, ``max_weight``]."""
+    parameters: tuple[str, ...]
+    """Fields of :class:`WeightParams` that the weight depends on."""
+    formula: str
+    """For readers, as in ``docs/algorithms.md``."""
+    reads_entropy: bool = True
+    """Whether the weight is a function of the entropy that a figure can draw."""
+    check: Callable[[WeightParams], str] = lambda params: ""
+    """Why the parameters do not fit together; empty where they do."""
+
+
+STRATEGIES: dict[str, Strategy] = {}
+"""Every blending strategy by name, in the order of tables, figures and colours."""
+
+
+def register(strategy: Strategy) -> Strategy:
+    """Add a strategy to :data:`STRATEGIES`, and with that to configuration and reports.
+
+    Raises:
+        ValueError: the name is taken, or a parameter is not a field of :class:`WeightParams`.
+    """
+    if strategy.name in STRATEGIES:
+        raise ValueError(f"strategy {strategy.name!r} is registered already: choose another name")
+    known = {field.name for field in fields(WeightParams)}
+    if unknown := sorted(set(strategy.parameters) - known):
+        raise ValueError(
+            f"strategy {strategy.name!r} names {', '.join(unknown)}, not among the parameters "
+            f"{', '.join(sorted(known))}: add it to WeightParams and ref_quality_score"
+        )
+    STRATEGIES[strategy.name] = strategy
+    return strategy
+
+
+def _thresholds_in_order(params: WeightParams) -> str:
+    if params.entropy_low_threshold < params.entropy_high_threshold:
+        return ""
+    return (
+        f"entropy_low_threshold={params.entropy_low_threshold} must lie below "
+        f"entropy_high_threshold={params.entropy_high_threshold}: lower it"
+    )
+
+
+register(
+    Strategy(
+        "linear",
+        lambda h, p, at: entropy_to_weight_linear(h, p.max_weight, p.entropy_high_threshold),
+        ("max_weight", "entropy_high_threshold"),
+        "w = w_max·(1 − ê)",
+    )
+)
+register(
+    Strategy(
+        "cosine",
+        lambda h, p, at: entropy_to_weight_cosine(h, p.max_weight, p.entropy_high_threshold),
+        ("max_weight", "entropy_high_threshold"),
+        "w = w_max·½(1 + cos πê)",
+    )
+)
+register(
+    Strategy(
+        "exp",
+        lambda h, p, at: entropy_to_weight_exp(h, p.max_weight, p.entropy_high_threshold, p.exp_k),
+        ("max_weight", "entropy_high_threshold", "exp_k"),
+        "w = w_max·e^(−k·ê)",
+    )
+)
+register(
+    Strategy(
+        "piecewise",
+        lambda h, p, at: entropy_to_weight_piecewise(
+            h, p.max_weight, p.entropy_high_threshold, p.entropy_low_threshold
+        ),
+        ("max_weight", "entropy_high_threshold", "entropy_low_threshold"),
+        "w = w_max for H ≤ τ_low, 0 for H ≥ τ, linear between",
+        check=_thresholds_in_order,
+    )
+)
+register(
+    Strategy(
+        "constant",
+        lambda h, p, at: entropy_to_weight_constant(h, p.max_weight),
+        ("max_weight",),
+        "w = w_max",
+    )
+)
+register(
+    Strategy(
+        "inverse",
+        lambda h, p, at: entropy_to_weight_inverse(h, p.max_weight, p.entropy_high_threshold),
+        ("max_weight", "entropy_high_threshold"),
+        "w = w_max·ê",
+    )
+)
+register(
+    Strategy(
+        "schedule",
+        lambda h, p, at: schedule_weight(
+            at.step, at.total_steps, p.max_weight, p.schedule, p.schedule_warmup_share
+        ),
+        ("max_weight", "schedule", "schedule_warmup_share"),
+        "w = w_max·f(p), a ramp f over the share p of the training steps",
+        reads_entropy=False,
+    )
+)
 
 
 def weight_for(
     strategy: str,
-    avg_entropy: float | Tensor,
+    avg_entropy: SupportsFloat,
     step: int,
     total_steps: int,
     params: WeightParams | None = None,
@@ -248,26 +338,25 @@ def weight_for(
         raise ValueError(f"strategy={strategy!r} is unknown: use one of {', '.join(STRATEGIES)}")
     params = params or WeightParams()
     warmed = warmed_max_weight(params.max_weight, step, params.max_weight_warmup_steps)
-    values = {**vars(params), "max_weight": warmed}
-    moment = _Moment(_entropy(avg_entropy), step, total_steps, WeightParams(**values))
-    return STRATEGIES[strategy](moment)
+    return STRATEGIES[strategy].weight(
+        _entropy(avg_entropy), replace(params, max_weight=warmed), StepContext(step, total_steps)
+    )
 
 
 def counterfactual_weights(
-    avg_entropy: float | Tensor, step: int, total_steps: int, params: WeightParams | None = None
+    avg_entropy: SupportsFloat, step: int, total_steps: int, params: WeightParams | None = None
 ) -> dict[str, float]:
     """The weight that each strategy would give on this batch, by strategy name.
 
-    ``piecewise`` is left out where its thresholds are not ordered: another strategy's run may
-    have set τ below the default τ_low.
+    A strategy that these parameters do not fit is left out: a run of another strategy may have
+    set τ below the default τ_low of ``piecewise``.
 
     Raises:
         ValueError: as :func:`weight_for`.
     """
     params = params or WeightParams()
-    ordered = params.entropy_low_threshold < params.entropy_high_threshold
     return {
         name: weight_for(name, avg_entropy, step, total_steps, params)
-        for name in STRATEGIES
-        if ordered or name != "piecewise"
+        for name, strategy in STRATEGIES.items()
+        if not strategy.check(params)
     }

@@ -30,6 +30,7 @@ from refblend.ppo.correction import importance_weights
 from refblend.ppo.estimators import AdvantageInputs
 from refblend.ppo.kl import make_kl_controller
 from refblend.ppo.weights import (
+    StepContext,
     entropy_to_weight_cosine,
     entropy_to_weight_exp,
     entropy_to_weight_linear,
@@ -47,7 +48,6 @@ from refblend.trainer.profiling import write_profile
 from refblend.trainer.rollout_dump import write_rollouts
 from refblend.trainer.shaping import (
     Blended,
-    StepContext,
     add_alignment_bonus,
     blend,
     penalise_kl,

@@ -23,21 +23,13 @@ from refblend.ppo.blending import (
 )
 from refblend.ppo.kl import KLController, apply_kl_penalty, kl_penalty, mean_sequence_kl
 from refblend.ppo.metrics import correlation, expected_calibration_error, roc_auc
-from refblend.ppo.weights import WeightParams, counterfactual_weights, weight_for
+from refblend.ppo.weights import StepContext, WeightParams, counterfactual_weights, weight_for
 from refblend.rewards.alignment import alignment_bonus, alignment_weight
 from refblend.scoring.result import JudgeResult, summarise
 from refblend.trainer.batch import Experience, Rollout
 from refblend.workers.types import response_mask
 
 PREFIX = "actor/ref_quality"
-
-
-@dataclass(frozen=True)
-class StepContext:
-    """Where in the run a step stands."""
-
-    step: int
-    total_steps: int
 
 
 def rule_matrix(rule: Tensor, response_mask: Tensor) -> Tensor:
@@ -88,16 +80,7 @@ def blend(
     metrics = {f"{PREFIX}/avg_entropy": entropy}
     weight = 0.0
     if config.enable:
-        params = WeightParams(
-            max_weight=config.max_weight,
-            entropy_high_threshold=config.entropy_high_threshold,
-            entropy_low_threshold=config.entropy_low_threshold,
-            exp_k=config.exp_k,
-            schedule=config.schedule,
-            schedule_warmup_share=config.schedule_warmup_share,
-            max_weight_warmup_steps=config.max_weight_warmup_steps,
-        )
-        at = (entropy, context.step, context.total_steps, params)
+        at = (entropy, context.step, context.total_steps, WeightParams.of(config))
         weight = weight_for(config.strategy, *at)
         counterfactual = counterfactual_weights(*at)
         metrics |= {f"{PREFIX}/weight": weight}

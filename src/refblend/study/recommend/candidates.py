@@ -15,6 +15,7 @@ import pandas as pd
 from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.config.root import RefblendConfig
 from refblend.errors import StudyError
+from refblend.ppo.weights import STRATEGIES
 from refblend.study.design.grid import resolve_arm
 from refblend.study.design.spec import load_experiment
 from refblend.study.runs.collect import Collected
@@ -32,17 +33,6 @@ MAX_INVALID = 0.05
 median over all runs with a judge, if that is more: a judge that is often unreadable, as at scale
 smoke, says nothing about an arm."""
 
-STRATEGY_KNOBS = {
-    "constant": ("max_weight",),
-    "linear": ("max_weight", "entropy_high_threshold"),
-    "cosine": ("max_weight", "entropy_high_threshold"),
-    "inverse": ("max_weight", "entropy_high_threshold"),
-    "exp": ("max_weight", "entropy_high_threshold", "exp_k"),
-    "schedule": ("max_weight", "schedule", "schedule_warmup_share"),
-    "piecewise": ("max_weight", "entropy_high_threshold", "entropy_low_threshold"),
-}
-"""Numbers that a strategy's weight depends on."""
-
 
 @dataclass(frozen=True)
 class Candidate:
@@ -56,14 +46,14 @@ class Candidate:
     """Position in the experiment files."""
 
     @property
-    def knobs(self) -> int:
+    def parameters(self) -> int:
         """Numbers that its strategy needs."""
-        return len(STRATEGY_KNOBS[self.config.algorithm.ref_quality_score.strategy])
+        return len(STRATEGIES[self.config.algorithm.ref_quality_score.strategy].parameters)
 
     @property
     def simplicity(self) -> tuple[int, int, int]:
-        """Smaller is simpler: departures from the defaults, knobs, position in the files."""
-        return len(self.departures), self.knobs, self.place
+        """Smaller is simpler: departures from the defaults, parameters, position in the files."""
+        return len(self.departures), self.parameters, self.place
 
 
 @dataclass(frozen=True)

@@ -181,7 +181,7 @@ def candidate_table(values: pd.DataFrame, pool: Pool) -> pd.DataFrame:
                     for key in candidate.departures
                 ),
                 "n_departures": len(candidate.departures),
-                "knobs": candidate.knobs,
+                "knobs": candidate.parameters,
                 "n": gain.n,
                 "mean": values[candidate.arm].mean(),
                 "baseline_mean": values[pool.baseline].mean(),

@@ -33,9 +33,6 @@ WEIGHT = "actor/ref_quality/weight"
 ENTROPY = ("actor/ref_quality/avg_entropy", "actor/entropy")
 ENTROPY_LABEL = "avg. entropy (nats)"
 CONTROLS = ("shuffled", "random")
-FUNCTIONS = ("linear", "cosine", "exp", "piecewise", "inverse", "constant")
-"""Strategies whose weight is a function of the entropy."""
-
 ENTROPIES = np.linspace(0.0, 1.5, 301)
 PLACES = ("per_token", "terminal")
 MARKERS = {"per_token": "o", "terminal": "^"}
@@ -145,7 +142,7 @@ def _strategy_panel(
     axis: Axes, data: M2Data, name: str, arms: Sequence[str], both: pd.DataFrame, colour: Any
 ) -> None:
     axis.set_title(name)
-    if name in FUNCTIONS and arms:
+    if STRATEGIES[name].reads_entropy and arms:
         values = function_values(name, weight_params(data, arms[0]))
         axis.plot(ENTROPIES, values, color="#b0b0b0", linewidth=1, zorder=1)
     for arm in arms:
@@ -223,7 +220,7 @@ def weight_functions(data: M2Data) -> Drawn:
     figure, (top, bottom) = plt.subplots(
         2, 1, figsize=(COLUMN, 1.2 * COLUMN), sharex=True, height_ratios=[3, 1.5]
     )
-    for name in FUNCTIONS:
+    for name in (name for name, strategy in STRATEGIES.items() if strategy.reads_entropy):
         top.plot(ENTROPIES, function_values(name, params), color=strategy_colour(name), label=name)
     threshold = params.entropy_high_threshold
     for axis in (top, bottom):

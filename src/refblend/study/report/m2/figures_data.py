@@ -11,7 +11,7 @@ from refblend.study.layout import JUDGES
 from refblend.study.report.m2.levels import PLACEMENT, SCORE
 from refblend.study.report.m2.study import M2Study
 from refblend.study.report.plotting.common import commit_text
-from refblend.study.report.plotting.style import BASELINE_COLOUR, STRATEGY_COLOURS
+from refblend.study.report.plotting.style import BASELINE_COLOUR, strategy_colours
 from refblend.study.runs.measures import series, validation_frame
 
 RUN = ["arm", "seed"]
@@ -135,7 +135,8 @@ def strategy_of(arm: str) -> str:
 def strategy_colour(arm: str) -> str:
     """Colour of an arm by what its name begins with; a baseline is grey."""
     parts = arm.split("_")
-    found = [STRATEGY_COLOURS[part] for part in parts if part in STRATEGY_COLOURS]
+    colours = strategy_colours()
+    found = [colours[part] for part in parts if part in colours]
     return found[0] if found else BASELINE_COLOUR
 
 

@@ -8,6 +8,7 @@ import jinja2
 import pandas as pd
 
 from refblend.files import atomic_path, read_json, sha256_file, write_json, write_text
+from refblend.ppo.weights import STRATEGIES
 from refblend.study.report.m1.report import incident_totals, plot_data
 from refblend.study.report.m1.tables import to_markdown, write_table
 from refblend.study.report.m3.figures import write_m3_figures
@@ -23,17 +24,6 @@ from refblend.study.report.m3.study import M3Study, read_m3_study
 from refblend.study.report.m3.tables import m3_tables
 from refblend.study.report.plotting.common import commit_text
 from refblend.study.runs.collect import Collected
-
-FORMULAS = {
-    "linear": "w = w_max·(1 − ê)",
-    "cosine": "w = w_max·½(1 + cos πê)",
-    "exp": "w = w_max·e^(−k·ê)",
-    "piecewise": "w = w_max for H ≤ τ_low, 0 for H ≥ τ, linear between",
-    "constant": "w = w_max",
-    "inverse": "w = w_max·ê",
-    "schedule": "w = w_max·f(p), a ramp f over the share p of the training steps",
-}
-"""Of ``docs/algorithms.md``, by strategy."""
 
 PLACEMENTS = {
     "per_token": "Q_t = q on every response token",
@@ -98,7 +88,7 @@ def render(
         blends=study.blends,
         blend=blend.model_dump(mode="json"),
         estimator=study.config.algorithm.adv_estimator,
-        formula=FORMULAS[blend.strategy],
+        formula=STRATEGIES[blend.strategy].formula,
         placement=PLACEMENTS[blend.placement],
         stability=None if study.record["stability"] is None else f"{study.record['stability']:.0%}",
         seeds=study.seeds,

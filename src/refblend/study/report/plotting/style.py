@@ -1,6 +1,7 @@
 """One look for all figures: column width, a colour-blind palette, deterministic files."""
 
 from collections.abc import Iterable
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import seaborn as sns
 from matplotlib.figure import Figure
 
 from refblend.files import atomic_path
+from refblend.ppo.weights import STRATEGIES
 
 COLUMN = 3.5
 """Width of one column in inches; figures are one or two columns wide."""
@@ -21,22 +23,31 @@ BASELINE_COLOUR = "#595959"
 RIGHT_COLOUR = "#0173b2"
 WRONG_COLOUR = "#d55e00"
 
-STRATEGY_COLOURS = {
-    "linear": "#0173b2",
-    "cosine": "#de8f05",
-    "exp": "#029e73",
-    "piecewise": "#cc78bc",
-    "constant": "#d55e00",
-    "inverse": "#8c5a2b",
-    "schedule": "#56b4e9",
-    "shuffled": "#332288",
-    "random": "#999933",
-}
-"""Arms of experiment A; a strategy has its colour in all figures."""
+STRATEGY_PALETTE = (
+    "#0173b2",
+    "#de8f05",
+    "#029e73",
+    "#cc78bc",
+    "#d55e00",
+    "#8c5a2b",
+    "#56b4e9",
+    "#b6a700",
+    "#7f3c8d",
+    "#2f8f8f",
+)
+"""Colours of the strategies in the order of their registry; with more strategies they repeat."""
+
+CONTROL_COLOURS = {"shuffled": "#332288", "random": "#999933"}
+"""Colours of the controls, which have a strategy too."""
 
 PLACEMENT_COLOURS = {"per_token": "#0173b2", "terminal": "#de8f05", "per_token_mean": "#029e73"}
 LEVEL_COLOURS = ("#0173b2", "#d55e00", "#029e73")
 """Colours of a knob's few levels."""
+
+
+def strategy_colours() -> dict[str, str]:
+    """The colour of every registered strategy and of the controls, the same in all figures."""
+    return dict(zip(STRATEGIES, cycle(STRATEGY_PALETTE), strict=False)) | CONTROL_COLOURS
 
 
 def apply_style() -> None:
