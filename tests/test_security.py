@@ -214,7 +214,7 @@ def hostile_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = project / "params" / "study" / "M1.yaml"
     tree = yaml.safe_load(path.read_text())
     for number, text in enumerate(INJECTIONS):
-        tree["arms"][f"hostile_{number}"] = {"reward.custom_reward_function": text}
+        tree["arms"][f"hostile_{number}"] = {"algorithm.adv_estimator": text}
     path.write_text(yaml.safe_dump(tree))
     return project
 
@@ -255,7 +255,7 @@ def test_hostile_overrides_reach_the_trainer_as_text_and_no_shell(hostile_projec
     calls_made = [line.split("\0") for line in record.read_text().splitlines()]
     given = {word for call in calls_made if call[0] == "train" for word in call}
     for text in INJECTIONS:
-        assert f"reward.custom_reward_function={json.dumps(text)}" in given
+        assert f"algorithm.adv_estimator={json.dumps(text)}" in given
     assert [str(p) for p in hostile_project.rglob("*pwned*")] == []
 
 

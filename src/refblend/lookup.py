@@ -1,7 +1,16 @@
-"""Functions that a user names in the configuration as ``package.module:function``."""
+"""Functions that a user names in the configuration.
 
+``package.module:function`` names one that can be imported; a reward function may also stand in a
+Python file, as verl's ``custom_reward_function.path``.
+"""
+
+import hashlib
 import importlib
+import importlib.util
+import sys
 from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from refblend.errors import ConfigError
@@ -25,17 +34,68 @@ def load_function(name: str, key: str) -> Callable[..., Any]:
             f"{key}={name!r} is neither a known name nor of the form module:function",
             "Check the spelling, or write e.g. my_package.my_module:my_function.",
         )
+    return _function_of(import_module(module_name, f"{key}={name!r}"), function_name, key)
+
+
+def load_function_of_file(path: str, name: str, key: str) -> Callable[..., Any]:
+    """The function ``name`` of a Python file, or of the module that ``pkg://module`` names.
+
+    Raises:
+        ConfigError: there is no such file, module or function.
+            What the module itself raises while it is imported is passed on.
+    """
+    if path.startswith("pkg://"):
+        return _function_of(
+            import_module(path.removeprefix("pkg://"), f"{key}.path={path}"), name, key
+        )
+    file = Path(path)
+    if not file.is_file():
+        raise ConfigError(
+            f"{key}.path={path}: there is no such file",
+            "Give the path of a Python file, or pkg://package.module.",
+        )
+    # One module per file, whoever asks for it: a function that is loaded twice is the same.
+    module_name = (
+        f"refblend_user_{file.stem}_{hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:12]}"
+    )
+    if module_name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(module_name, file)
+        if spec is None or spec.loader is None:
+            raise ConfigError(f"{key}.path={path} is not a Python file", "Name it <module>.py.")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[module_name] = module
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[module_name]
+            raise
+    return _function_of(sys.modules[module_name], name, key)
+
+
+def import_module(name: str, setting: str) -> ModuleType:
+    """Import a user's module; ``setting`` is the ``key=value`` that names it.
+
+    Raises:
+        ConfigError: there is no such module.
+    """
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise ConfigError(
+            f"{setting}: {name!r} is not the name of a module", "Write it as in package.module."
+        )
     try:
-        module = importlib.import_module(module_name)
+        return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"{key}={name!r}: {error}",
-            "Install the module, or put its folder on PYTHONPATH.",
+            f"{setting}: {error}", "Install the module, or put its folder on PYTHONPATH."
         ) from error
-    function = getattr(module, function_name, None)
+
+
+def _function_of(module: ModuleType, name: str, key: str) -> Callable[..., Any]:
+    function = getattr(module, name, None)
     if not callable(function):
+        where = getattr(module, "__file__", None) or module.__name__
         raise ConfigError(
-            f"{key}={name!r}: module {module_name} has no function {function_name}",
+            f"{key}: {where} has no function {name}",
             "Define it at the top level of the module, or correct the name.",
         )
     return function

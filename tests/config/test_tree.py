@@ -30,7 +30,7 @@ def tree_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 def leaf_keys(tree: dict[str, Any], prefix: str = "") -> Iterator[str]:
     for name, value in tree.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and value:
             yield from leaf_keys(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}"

@@ -9,13 +9,41 @@ from refblend.config.algorithm import AlgorithmConfig
 from refblend.config.base import Section
 from refblend.config.data import DataConfig
 from refblend.config.trainer import RayConfig, TrainerConfig
+from refblend.documents import show
+
+
+class CustomRewardFunctionConfig(Section):
+    """A reward function of the user's own, in verl's spelling or as ``module:function``."""
+
+    path: str | None = None
+    """A Python file, or ``pkg://package.module``; null: the rule of each row's data source."""
+    name: str = "compute_score"
+    """Name of the function in it."""
+    reward_kwargs: dict[str, Any] = {}
+    """Keyword arguments that every call gets beside those of the row."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        """``module:function`` stands for ``path: pkg://module, name: function``."""
+        if value is None:
+            return {}
+        if not isinstance(value, str):
+            return value
+        module, _, function = value.partition(":")
+        if not module or not function:
+            raise ValueError(
+                f"{show(value)} is not of the form module:function: write e.g. "
+                "my_rewards:compute_score, or set path and name"
+            )
+        return {"path": f"pkg://{module}", "name": function}
 
 
 class RewardConfig(Section):
     """The rule-based reward."""
 
-    custom_reward_function: str | None = None
-    """``module:function`` used instead of the registered function of each row's data source."""
+    custom_reward_function: CustomRewardFunctionConfig = CustomRewardFunctionConfig()
+    """Used instead of the registered function of each row's data source."""
     method: Literal["strict", "flexible"] = "flexible"
     """Answer extraction of the training reward; validation reports both."""
 
@@ -30,6 +58,24 @@ class RefblendConfig(Section):
     reward: RewardConfig = RewardConfig()
     trainer: TrainerConfig = TrainerConfig()
     ray: RayConfig = RayConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _reward_function_as_in_verl(cls, tree: Any) -> Any:
+        """verl's ``custom_reward_function`` stands at the top level."""
+        if not isinstance(tree, dict) or "custom_reward_function" not in tree:
+            return tree
+        tree = dict(tree)
+        function = tree.pop("custom_reward_function")
+        reward = tree.get("reward") or {}
+        if not isinstance(reward, dict):
+            return tree
+        inner = reward.get("custom_reward_function")
+        if inner and not (isinstance(inner, dict) and inner.get("path") is None):
+            raise ValueError(
+                "custom_reward_function and reward.custom_reward_function are both set: remove one"
+            )
+        return tree | {"reward": reward | {"custom_reward_function": function}}
 
     @property
     def use_critic(self) -> bool:

@@ -52,12 +52,17 @@ class PromptRow:
             "prompt": self.messages,
             "ability": "math",
             "reward_model": {"style": "rule", "ground_truth": self.ground_truth},
-            "extra_info": {
-                **self.extra,
-                "index": self.index,
-                "question": self.question,
-                "answer": self.solution,
-            },
+            "extra_info": self.extra_info,
+        }
+
+    @property
+    def extra_info(self) -> dict[str, Any]:
+        """What verl hands to a reward function: everything of the column, index and texts too."""
+        return {
+            **self.extra,
+            "index": self.index,
+            "question": self.question,
+            "answer": self.solution,
         }
 
 
@@ -162,17 +167,19 @@ def _read_jsonl(path: Path) -> list[dict[str, Any]]:
             record = parse_json(line)
         except MalformedError as error:
             raise DataError(
-                f"{path} line {number} is not JSON ({error})", "mend or remove the line"
+                f"{path} line {number} is not JSON ({error})", "fix or remove the line"
             ) from error
         if not isinstance(record, dict):
-            raise DataError(f"{path} line {number} is not a JSON object", "write one object a line")
+            raise DataError(
+                f"{path} line {number} is not a JSON object", "write one object per line"
+            )
         records.append(record)
     return records
 
 
 def _parse_record(path: Path, number: int, record: dict[str, Any]) -> PromptRow:
     def fail(column: str, what: str) -> DataError:
-        return DataError(f"{path} row {number} column {column} {what}", "mend or remove the row")
+        return DataError(f"{path} row {number} column {column} {what}", "fix or remove the row")
 
     def text(container: dict[str, Any], key: str, column: str) -> str:
         value = container.get(key)

@@ -12,7 +12,8 @@ from refblend.config import RefblendConfig
 from refblend.data.schema import PromptRow
 from refblend.ppo.correction import mismatch_metrics
 from refblend.rewards.alignment import cosine_similarity
-from refblend.rewards.rule import RewardResult, RuleReward
+from refblend.rewards.result import RewardResult
+from refblend.rewards.rule import RuleReward
 from refblend.scoring.result import InvalidRateGuard, JudgeResult
 from refblend.seeding import derive_seed
 from refblend.trainer.batch import Experience, PromptBatch, Rollout
@@ -37,7 +38,7 @@ class ExperienceCollector:
         self.config = config
         self.data = data
         self.workers = workers
-        self.reward = RuleReward(config.reward.method, config.reward.custom_reward_function)
+        self.reward = RuleReward.from_config(config.reward)
         scoring = config.algorithm.ref_quality_score.scoring
         self.invalid_guard = InvalidRateGuard(scoring.max_invalid_rate, scoring.invalid_window)
         self._overlap = scoring.overlap
@@ -134,7 +135,7 @@ class ExperienceCollector:
     def _rule(self, rows: list[PromptRow], texts: list[str]) -> list[RewardResult]:
         """The rule reward of each text; none for no texts."""
         return [
-            self.reward(row.data_source, text, row.ground_truth, row.extra)
+            self.reward(row.data_source, text, row.ground_truth, row.extra_info)
             for row, text in zip(rows if texts else [], texts, strict=True)
         ]
 

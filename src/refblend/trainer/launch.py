@@ -177,7 +177,7 @@ def preflight(config: RefblendConfig) -> RunData:
         )
         load_templates(scoring.templates)
     get_advantage(config.algorithm.adv_estimator)
-    RuleReward(config.reward.method, config.reward.custom_reward_function)
+    RuleReward.from_config(config.reward)
     data = load_run_data(config)
     # Refuses a batch larger than the data.
     PromptSampler(len(data.train), config.data.train_batch_size, False, config.trainer.seed)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from refblend.config.actor_rollout_ref import ValKwargs
 from refblend.data.dataset import PromptDataset
-from refblend.rewards.rule import RewardResult, RuleReward
+from refblend.rewards.result import RewardResult
+from refblend.rewards.rule import RuleReward
 from refblend.rollout.base import Generation, GenerationRequest
 from refblend.seeding import derive_seed
 
@@ -68,7 +69,7 @@ def validation_metrics(
     for number, row in enumerate(rows):
         answers = generations[number * width : (number + 1) * width]
         results = [
-            reward(row.data_source, decode(a.token_ids), row.ground_truth, row.extra)
+            reward(row.data_source, decode(a.token_ids), row.ground_truth, row.extra_info)
             for a in answers
         ]
         for name, value in _row_metrics(results, answers, reward.method).items():

@@ -1,0 +1,15 @@
+"""What a reward function gives for one response."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class RewardResult:
+    """The verdict on one response."""
+
+    score: float
+    """The training reward R of the sequence, placed on the last response token."""
+    acc_strict: float
+    """1 if the answer in the demanded form is right."""
+    acc_flexible: float
+    """1 if the answer is right in whatever form."""
