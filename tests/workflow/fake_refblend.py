@@ -86,8 +86,8 @@ def main() -> None:
     command = sys.argv[1:3]
     if command[0] == "train":
         train()
-    elif command == ["study", "evaluate"]:
-        for run in map(Path, sys.argv[3 : sys.argv.index("--recipe")]):
+    elif command[0] == "evaluate":
+        for run in map(Path, sys.argv[2 : sys.argv.index("--recipe")]):
             status = json.loads((run / "summary.json").read_text())["status"]
             write(run / "test.json", json.dumps({"status": status, "greedy": 0.5}))
         write(option("--out"))

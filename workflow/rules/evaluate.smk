@@ -47,5 +47,5 @@ rule test_accuracy:
     message:
         "Test set: {wildcards.scale} {wildcards.arm}, seeds {wildcards.seeds}"
     shell:
-        "refblend study evaluate {params.run_dirs:q} --recipe {input.recipe:q}"
+        "refblend evaluate {params.run_dirs:q} --recipe {input.recipe:q}"
         " --data {input.data:q} --out {output:q} > {log:q} 2>&1"

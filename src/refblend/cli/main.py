@@ -12,10 +12,11 @@ from rich.console import Console
 
 from refblend import __version__, runtime
 from refblend.cli.data import app as data_app
+from refblend.cli.evaluate import evaluate
 from refblend.cli.models import app as models_app
+from refblend.cli.plan import plan
 from refblend.cli.scoring import judge_app, score
 from refblend.cli.study import app as study_app
-from refblend.cli.study import evaluate, plan
 from refblend.errors import ConfigError, RefblendError, TrainingError
 from refblend.lifecycle import supervision
 from refblend.lifecycle.faults import explain

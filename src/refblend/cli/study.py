@@ -1,15 +1,12 @@
 """``refblend study …``: the steps of the workflow, each usable by hand."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from refblend.cli import study_m2 as cli_m2
 from refblend.cli import study_m3 as cli_m3
-
-if TYPE_CHECKING:
-    from refblend.study.planning.plan import StudyPlan
 
 app = typer.Typer(
     help="Derive the grid, collect runs, write tables, figures and reports.", no_args_is_help=True
@@ -76,30 +73,6 @@ def mark(
     from refblend.study.runs.checks import block_record
 
     write_json(out, block_record(runs))
-
-
-@app.command()
-def evaluate(
-    runs: Annotated[list[Path], typer.Argument(help="Run directories.")],
-    recipe: Annotated[Path, typer.Option(help="Recipe, e.g. params/embedded/cpu.yaml.")],
-    data: Annotated[Path, typer.Option(help="Prompt file, e.g. data/cpu/test.parquet.")],
-    out: Annotated[Path | None, typer.Option(help="File for all reports together.")] = None,
-) -> None:
-    """Measure the final actors of runs on the test set; each report is its run's test.json."""
-    from refblend import runtime
-    from refblend.files import write_json
-
-    runtime.configure_process()
-    from refblend.study.runs.evaluate import evaluate_run
-
-    reports = {}
-    for run in runs:
-        report = evaluate_run(run, recipe, data)
-        write_json(run / "test.json", report)
-        typer.echo(f"{run / 'test.json'}: {report}")
-        reports[run.name.removeprefix("seed_")] = report
-    if out:
-        write_json(out, reports)
 
 
 @app.command()
@@ -198,111 +171,3 @@ def check(
     record = check_milestone(read_collected(collected), limits)
     write_json(out, record)
     typer.echo(f"all {record['runs']} runs finished; incidents {record['incidents']}")
-
-
-@app.command()
-def plan(
-    experiments: Annotated[list[str], typer.Argument(help="Names, e.g. M1.")],
-    scale: Scale,
-    slots: Annotated[int, typer.Option(help="Cores, one a run, or GPUs.")],
-    gpus_per_run: Annotated[
-        int | None, typer.Option(help="GPUs that a run takes; scale gpu only.")
-    ] = None,
-    steps: Annotated[
-        int | None, typer.Option(min=1, help="Training steps instead of the configuration's.")
-    ] = None,
-    step_seconds: Annotated[float | None, typer.Option(help="Seconds of a training step.")] = None,
-    startup_seconds: Annotated[
-        float | None, typer.Option(help="Seconds of a run that are no training step.")
-    ] = None,
-    memory_gb: Annotated[float | None, typer.Option(help="Peak memory of a run in GiB.")] = None,
-    watts: Annotated[float | None, typer.Option(help="Mean power of a run.")] = None,
-    kg_co2e_per_kwh: Annotated[
-        float | None, typer.Option(help="Carbon intensity; without it, no emissions.")
-    ] = None,
-    resources: Annotated[
-        list[Path] | None,
-        typer.Option(help="Tables of finished runs; all of results/<scale> by default."),
-    ] = None,
-    measured: Annotated[bool, typer.Option(help="Use the tables of finished runs.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
-    params: Annotated[Path, typer.Option(help="Root of the parameter files.")] = Path("params"),
-    results: Annotated[Path, typer.Option(help="Root of the results.")] = Path("results"),
-) -> None:
-    """Compute what a study costs: hours, makespan, memory, energy, from measured step costs."""
-    import json
-    from dataclasses import asdict
-
-    from refblend.errors import StudyError
-    from refblend.study.design.grid import build_grid
-    from refblend.study.planning.costs import arm_costs, given_costs, measured_costs, read_resources
-    from refblend.study.planning.plan import plan_study, planned_steps
-
-    if (scale == "gpu") != (gpus_per_run is not None):
-        raise StudyError(
-            f"--gpus-per-run is {'missing' if scale == 'gpu' else 'given'} at scale {scale}",
-            "Give it at scale gpu, and only there; `refblend check` prints a run's GPUs.",
-        )
-    found = resources or sorted(results.glob(f"{scale}/*/tables/resources.csv"))
-    tables = found if measured else []
-    grid = build_grid(experiments, scale, params)
-    known = measured_costs(read_resources(tables))
-    given = given_costs(
-        step_seconds=step_seconds,
-        startup_seconds=startup_seconds,
-        memory_gb=memory_gb,
-        watts=watts,
-        kg_co2e_per_kwh=kg_co2e_per_kwh,
-    )
-    planned = plan_study(
-        grid,
-        planned_steps(grid, scale, params, steps),
-        arm_costs(list(dict.fromkeys(grid["arm"])), known, given),
-        slots,
-        gpus_per_run,
-        {arm: count for arm, (count, _) in known.items()},
-    )
-    if as_json:
-        document = {"scale": scale, "resources": list(map(str, tables))} | asdict(planned)
-        typer.echo(json.dumps(document, indent=2))
-    else:
-        _show_plan(planned, tables)
-
-
-def _show_plan(planned: "StudyPlan", tables: list[Path]) -> None:
-    """Two tables: costs of a run by arm, and the study's totals."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    units = {
-        "step_seconds": "s a step",
-        "startup_seconds": "start-up s",
-        "memory_gb": "GiB",
-        "watts": "W",
-    }
-    names = ("arm", "runs", "steps", *units.values(), "h a run", "measured")
-    costs = Table(*names, box=box.SIMPLE, padding=(0, 1, 0, 0))
-    for arm in planned.arms:
-        figures = [arm.costs[name] for name in units]
-        cells = [f"{f.value:.4g}" + "*" * (f.origin == "given") for f in figures]
-        counts = [arm.arm, str(arm.runs), str(arm.steps)]
-        costs.add_row(*counts, *cells, f"{arm.hours_a_run:.3g}", f"{arm.measured_runs} runs")
-    costs.caption = "* given, not measured. Start-up: all of a run that is no training step."
-    co2 = "unknown" if planned.kg_co2e is None else f"{planned.kg_co2e:.3g} kg CO2e"
-    totals = Table("study", "", show_header=False, box=box.SIMPLE)
-    for name, value in {
-        "runs": f"{planned.runs}, {planned.places} side by side",
-        "run hours": f"{planned.run_hours:.3g}",
-        "GPU hours": "–" if planned.gpu_hours is None else f"{planned.gpu_hours:.3g}",
-        "makespan": f"{planned.makespan_hours:.3g} h; none is below {planned.shortest_hours:.3g} h",
-        "places busy": f"{planned.busy_share:.0%}",
-        "memory at the busiest moment": f"{planned.peak_memory_gb:.3g} GiB",
-        "energy": f"{planned.energy_kwh:.3g} kWh",
-        "emissions": co2,
-        "measured in": ", ".join(map(str, tables)) or "nothing: all costs are given",
-    }.items():
-        totals.add_row(name, value)
-    console = Console()
-    console.print(costs)
-    console.print(totals)

@@ -1,12 +1,12 @@
 """What a run of an arm costs: *measured* in finished runs or *given* by the user, never assumed.
 
-A run's duration is ``startup_seconds + steps × step_seconds``, where start-up is all of a measured
-run's wall time that is no step: coming up, validation, checkpoints, and the end. Measured costs
-hold for the machine, and for as many runs side by side, as they were measured with.
+A run lasts ``startup_seconds + steps × step_seconds``, where start-up is all of a measured run's
+wall time outside its steps: loading, validation, checkpoints, and shutdown. Measured costs hold
+for the machine, and the number of runs side by side, that they were measured with.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from refblend.config.base import NonNegativeFloat, PositiveFloat, Section
 from refblend.errors import StudyError
 
-SECONDS_AN_HOUR = 3600.0
+SECONDS_PER_HOUR = 3600.0
 RESOURCE_COLUMNS = (
     "arm",
     "seed",
@@ -30,7 +30,7 @@ RESOURCE_COLUMNS = (
     "seconds_a_step",
     "peak_memory_gb",
 )
-"""Columns that are read of :func:`refblend.study.report.m1.tables.resources`."""
+"""Columns that are read of a report's table ``resources``."""
 
 
 class GivenCosts(Section):
@@ -39,22 +39,23 @@ class GivenCosts(Section):
     step_seconds: PositiveFloat | None = None
     """Seconds of a training step."""
     startup_seconds: NonNegativeFloat | None = None
-    """Seconds of a run that are no training step."""
+    """Seconds of a run outside its training steps."""
     memory_gb: PositiveFloat | None = None
     """Peak memory of a run, GiB."""
     watts: PositiveFloat | None = None
     """Mean power of a run, W."""
     kg_co2e_per_kwh: NonNegativeFloat | None = None
-    """Carbon intensity of the electricity; without one there is no figure of emissions."""
+    """Carbon intensity of the electricity; without it the plan has no emissions."""
 
 
-NEEDED = ("step_seconds", "startup_seconds", "memory_gb", "watts")
-"""Costs without which there is no plan; the carbon intensity may stay unknown."""
+NEEDED = ("step_seconds", "startup_seconds", "memory_gb")
+"""Costs without which there is no plan. Power and carbon intensity may stay unknown: a machine
+whose energy cannot be measured still gets its hours and its memory."""
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A cost, its unit as in :class:`GivenCosts`, and where it comes from."""
+class Cost:
+    """A cost in the unit of :class:`GivenCosts`, and where it comes from."""
 
     value: float
     origin: Literal["measured", "given"]
@@ -85,24 +86,53 @@ def option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def read_resources(paths: Sequence[str | Path]) -> pd.DataFrame:
-    """Resources tables of finished studies, one row a run; a run in several tables counts once.
+def newest_last(paths: Iterable[str | Path]) -> list[Path]:
+    """Tables by the time at which they were written, as :func:`read_resources` wants them."""
+    return sorted(map(Path, paths), key=lambda path: (path.stat().st_mtime_ns, str(path)))
+
+
+def read_resources(paths: Sequence[str | Path]) -> tuple[pd.DataFrame, list[str]]:
+    """Runs that count, of the resources tables of finished studies; a later table wins.
+
+    A run that several tables agree on counts once. Where tables differ about a run of an arm, as
+    after a milestone was trained anew on another machine, this arm's runs are taken from the last
+    table that has any, and from it alone.
+
+    Args:
+        paths: tables, the one to prefer last.
+
+    Returns:
+        One row per run that finished without being resumed (:data:`RESOURCE_COLUMNS`), and a
+        sentence for every table that was preferred to others.
 
     Raises:
-        StudyError: a table cannot be read or lacks a column, or two differ about a run.
+        StudyError: a table cannot be read or lacks a column.
     """
-    frames = [_read_table(Path(path)) for path in paths]
+    frames = [_read_table(path).assign(source=str(path)) for path in map(Path, paths)]
     if not frames:
-        return pd.DataFrame(columns=list(RESOURCE_COLUMNS))
-    table = pd.concat(frames, ignore_index=True).drop_duplicates(ignore_index=True)
-    twice = table[table.duplicated(["arm", "seed"])]
-    if len(twice):
-        row = twice.iloc[0]
-        raise StudyError(
-            f"the resources tables differ about arm {row.arm}, seed {row.seed}",
-            "Name tables of one state of the runs with --resources.",
-        )
-    return table
+        return pd.DataFrame(columns=list(RESOURCE_COLUMNS)), []
+    table = counted_runs(pd.concat(frames, ignore_index=True))
+    kept: list[pd.DataFrame] = []
+    preferred: dict[str, dict[str, list[str]]] = {}
+    for arm, runs in table.groupby("arm", sort=False):
+        distinct = runs.drop_duplicates(list(RESOURCE_COLUMNS))
+        if distinct.duplicated("seed").any():
+            *others, last = runs["source"].unique()
+            distinct = runs[runs["source"] == last]
+            preferred.setdefault(last, {}).setdefault(", ".join(others), []).append(str(arm))
+        kept.append(distinct)
+    chosen = pd.concat(kept) if kept else table
+    notes = [
+        f"{', '.join(arms)}: measured in {last}; the runs in {others} differ and are left out"
+        for last, by_others in preferred.items()
+        for others, arms in by_others.items()
+    ]
+    return chosen[list(RESOURCE_COLUMNS)].reset_index(drop=True), notes
+
+
+def counted_runs(resources: pd.DataFrame) -> pd.DataFrame:
+    """Runs that finished in one go: those that were resumed started up more than once."""
+    return resources[(resources["status"] == "finished") & (resources["resumed"] == 0)]
 
 
 def _read_table(path: Path) -> pd.DataFrame:
@@ -124,26 +154,28 @@ def _read_table(path: Path) -> pd.DataFrame:
 
 
 def measured_costs(resources: pd.DataFrame) -> dict[str, tuple[int, dict[str, float]]]:
-    """Costs of each arm that has finished runs, and how many runs are behind them.
+    """Costs of each arm, and the number of runs that they were measured in.
 
-    Means over the runs; memory is their maximum. Runs that were resumed came up more than once
-    and are left out. What was not measured (energy may be switched off) is left out of the costs.
+    Means over the runs; memory is their maximum. What was not measured (energy may be switched
+    off) is left out of the costs.
+
+    Args:
+        resources: runs that count, see :func:`counted_runs`.
 
     Raises:
         StudyError: the steps of a run take longer than the run.
     """
-    counted = resources[(resources["status"] == "finished") & (resources["resumed"] == 0)]
     found: dict[str, tuple[int, dict[str, float]]] = {}
-    for arm, runs in counted.groupby("arm", sort=False):
+    for arm, runs in resources.groupby("arm", sort=False):
         startup = runs["wall_time_s"] - runs["steps"] * runs["seconds_a_step"]
-        # Seeds of one job share the start-up, so that of a single run may come out near 0, or below
-        # where its first step was faster than the others.
+        # Seeds of one job share the start-up, so a single run may show almost none, or less than 0
+        # if its first step was faster than its others.
         if startup.mean() < 0:
             raise StudyError(
-                f"arm {arm}: steps × seconds a step is more than the wall time of its runs",
+                f"arm {arm}: steps × seconds per step exceeds the wall time of its runs",
                 "Collect the runs again, or leave their table out.",
             )
-        hours = runs["wall_time_s"].sum() / SECONDS_AN_HOUR
+        hours = runs["wall_time_s"].sum() / SECONDS_PER_HOUR
         # A sum over runs counts only where every run was measured.
         energy = runs["energy_kwh"].sum(skipna=False)
         costs = {
@@ -162,22 +194,22 @@ def arm_costs(
     arms: Sequence[str],
     measured: Mapping[str, tuple[int, Mapping[str, float]]],
     given: GivenCosts,
-) -> dict[str, dict[str, Figure]]:
+) -> dict[str, dict[str, Cost]]:
     """Every arm's costs: measured where there are finished runs, given elsewhere.
 
     Raises:
-        StudyError: a cost is neither measured nor given (names the options), or one is given that
-            every arm has measured.
+        StudyError: a needed cost is neither measured nor given (names the options), or one is
+            given that was measured for every arm.
     """
     stated = {name: value for name, value in given.model_dump().items() if value is not None}
     unused = set(stated)
-    costs: dict[str, dict[str, Figure]] = {}
+    costs: dict[str, dict[str, Cost]] = {}
     lacking: dict[str, list[str]] = {}
     for arm in arms:
         known = measured[arm][1] if arm in measured else {}
-        costs[arm] = {name: Figure(value, "measured") for name, value in known.items()}
+        costs[arm] = {name: Cost(value, "measured") for name, value in known.items()}
         for name in stated.keys() - known.keys():
-            costs[arm][name] = Figure(stated[name], "given")
+            costs[arm][name] = Cost(stated[name], "given")
             unused.discard(name)
         for name in NEEDED:
             if name not in costs[arm]:
@@ -186,13 +218,13 @@ def arm_costs(
         without = ", ".join(dict.fromkeys(arm for names in lacking.values() for arm in names))
         raise StudyError(
             f"no finished run gives {', '.join(lacking)} of arm {without}",
-            f"Give measured values with {', '.join(map(option, lacking))}, or name the resources "
-            "tables of finished runs with --resources.",
+            f"State what you measured with {', '.join(map(option, lacking))}, or name the "
+            "resources tables of finished runs with --resources.",
         )
     if unused:
         names = ", ".join(option(name) for name in sorted(unused))
         raise StudyError(
-            f"{names}: finished runs of every arm have measured this",
-            "Leave the option out, or the measurements with --no-measured.",
+            f"{names}: already measured in finished runs of every arm",
+            "Drop the option, or ignore the measurements with --no-measured.",
         )
     return costs

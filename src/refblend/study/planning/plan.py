@@ -3,7 +3,7 @@
 import json
 import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +11,9 @@ import pandas as pd
 
 from refblend.errors import StudyError
 from refblend.study.design.grid import resolve_arm, unique_runs
-from refblend.study.planning.costs import SECONDS_AN_HOUR, Figure
+from refblend.study.planning.costs import SECONDS_PER_HOUR, Cost
 from refblend.study.planning.schedule import (
+    Placement,
     busiest_memory,
     makespan,
     parallel_places,
@@ -22,15 +23,15 @@ from refblend.study.planning.schedule import (
 
 @dataclass(frozen=True)
 class ArmPlan:
-    """The runs of one arm, which cost the same."""
+    """The runs of one arm, which all cost the same."""
 
     arm: str
     runs: int
     steps: int
     measured_runs: int
-    """Finished runs behind the measured figures."""
-    costs: dict[str, Figure]
-    hours_a_run: float
+    """Finished runs that the measured costs come from."""
+    costs: dict[str, Cost]
+    hours_per_run: float
 
 
 @dataclass(frozen=True)
@@ -53,12 +54,26 @@ class StudyPlan:
     """Share of the places' time until the end in which they train."""
     peak_memory_gb: float
     """GiB at the busiest moment."""
-    energy_kwh: float
+    energy_kwh: float | None
+    """Null where the power of an arm is unknown."""
     kg_co2e: float | None
-    """Null where the carbon intensity of an arm is unknown."""
+    """Null where the power or the carbon intensity of an arm is unknown."""
     arms: list[ArmPlan]
     schedule: list[dict[str, str | int | float]]
     """Every run by its start: arm, seed, place, and start and end in hours."""
+
+
+def check_gpus(scale: str, gpus_per_run: int | None) -> None:
+    """GPUs per run are stated at scale gpu, and only there.
+
+    Raises:
+        StudyError: they are missing there, or stated elsewhere.
+    """
+    if (scale == "gpu") != (gpus_per_run is not None):
+        raise StudyError(
+            f"--gpus-per-run is {'missing' if scale == 'gpu' else 'given'} at scale {scale}",
+            "Give it at scale gpu, and only there; `refblend check` prints a run's GPUs.",
+        )
 
 
 def planned_steps(
@@ -67,7 +82,7 @@ def planned_steps(
     """Training steps of every arm: given, or ``trainer.total_training_steps``.
 
     Raises:
-        StudyError: an arm's length follows from its data and is not given.
+        StudyError: an arm's number of steps depends on its data and is not given.
         ConfigError: an arm's configuration is not acceptable.
     """
     steps: dict[str, int] = {}
@@ -88,7 +103,7 @@ def planned_steps(
 def plan_study(
     grid: pd.DataFrame,
     steps: Mapping[str, int],
-    costs: Mapping[str, Mapping[str, Figure]],
+    costs: Mapping[str, Mapping[str, Cost]],
     slots: int,
     gpus_per_run: int | None = None,
     measured_runs: Mapping[str, int] | None = None,
@@ -99,14 +114,14 @@ def plan_study(
         grid: as :func:`refblend.study.design.grid.build_grid` derives it; shared runs count once.
         steps: training steps of every arm.
         costs: of every arm, as :func:`arm_costs` gives them.
-        slots: cores, one a run, or GPUs.
-        gpus_per_run: GPUs that a run takes; null on the CPU.
-        measured_runs: finished runs behind the measured costs of an arm.
+        slots: cores, one per run, or GPUs.
+        gpus_per_run: GPUs that a run needs; null on the CPU.
+        measured_runs: finished runs that an arm's measured costs come from.
 
     Raises:
         StudyError: not even one run fits.
     """
-    places = parallel_places(slots, gpus_per_run)
+    places, measured = parallel_places(slots, gpus_per_run), measured_runs or {}
     runs = unique_runs(grid)
     arms = [str(arm) for arm in runs["arm"]]
     seconds = {
@@ -116,42 +131,61 @@ def plan_study(
     durations = [seconds[arm] for arm in arms]
     placements = schedule_longest_first(durations, places)
     total, end = math.fsum(durations), makespan(placements)
-    energy = [seconds[arm] / SECONDS_AN_HOUR * costs[arm]["watts"].value / 1000 for arm in arms]
-    intensity = [costs[arm].get("kg_co2e_per_kwh") for arm in arms]
-    known = [figure.value for figure in intensity if figure is not None]
-    emitted = math.fsum(map(operator.mul, energy, known)) if len(known) == len(arms) else None
+    energy_kwh, kg_co2e = _energy(arms, seconds, costs)
     return StudyPlan(
         slots=slots,
         gpus_per_run=gpus_per_run,
         places=places,
         runs=len(runs),
-        run_hours=total / SECONDS_AN_HOUR,
-        gpu_hours=None if gpus_per_run is None else total * gpus_per_run / SECONDS_AN_HOUR,
-        makespan_hours=end / SECONDS_AN_HOUR,
-        shortest_hours=max(total / places, *durations) / SECONDS_AN_HOUR,
+        run_hours=total / SECONDS_PER_HOUR,
+        gpu_hours=None if gpus_per_run is None else total * gpus_per_run / SECONDS_PER_HOUR,
+        makespan_hours=end / SECONDS_PER_HOUR,
+        shortest_hours=max(total / places, *durations) / SECONDS_PER_HOUR,
         busy_share=total / (places * end),
         peak_memory_gb=busiest_memory(placements, [costs[a]["memory_gb"].value for a in arms]),
-        energy_kwh=math.fsum(energy),
-        kg_co2e=emitted,
+        energy_kwh=energy_kwh,
+        kg_co2e=kg_co2e,
         arms=[
             ArmPlan(
-                arm=arm,
-                runs=arms.count(arm),
-                steps=steps[arm],
-                measured_runs=(measured_runs or {}).get(arm, 0),
-                costs=dict(costs[arm]),
-                hours_a_run=seconds[arm] / SECONDS_AN_HOUR,
+                arm,
+                arms.count(arm),
+                steps[arm],
+                measured.get(arm, 0),
+                dict(costs[arm]),
+                duration / SECONDS_PER_HOUR,
             )
-            for arm in seconds
+            for arm, duration in seconds.items()
         ],
-        schedule=[
-            {
-                "arm": arms[p.run],
-                "seed": str(runs["seed"].iloc[p.run]),
-                "place": p.place,
-                "start_hours": p.start / SECONDS_AN_HOUR,
-                "end_hours": p.end / SECONDS_AN_HOUR,
-            }
-            for p in sorted(placements, key=lambda p: (p.start, p.place))
-        ],
+        schedule=_by_start(placements, runs),
     )
+
+
+def _energy(
+    arms: Sequence[str],
+    seconds: Mapping[str, float],
+    costs: Mapping[str, Mapping[str, Cost]],
+) -> tuple[float | None, float | None]:
+    """kWh and kg CO2e of all runs, of one arm each; null where an arm's costs do not tell."""
+    if any("watts" not in costs[arm] for arm in arms):
+        return None, None
+    energy = [seconds[arm] / SECONDS_PER_HOUR * costs[arm]["watts"].value / 1000 for arm in arms]
+    intensity = [costs[arm].get("kg_co2e_per_kwh") for arm in arms]
+    known = [cost.value for cost in intensity if cost is not None]
+    emitted = math.fsum(map(operator.mul, energy, known)) if len(known) == len(arms) else None
+    return math.fsum(energy), emitted
+
+
+def _by_start(
+    placements: Sequence[Placement], runs: pd.DataFrame
+) -> list[dict[str, str | int | float]]:
+    """The schedule for readers: one record per run, by start and place, times in hours."""
+    return [
+        {
+            "arm": str(runs["arm"].iloc[p.run]),
+            "seed": str(runs["seed"].iloc[p.run]),
+            "place": p.place,
+            "start_hours": p.start / SECONDS_PER_HOUR,
+            "end_hours": p.end / SECONDS_PER_HOUR,
+        }
+        for p in sorted(placements, key=lambda p: (p.start, p.place))
+    ]

@@ -1,4 +1,4 @@
-"""Runs on equal places, longest first, each on the place that is free earliest (LPT).
+"""Runs on equal places, longest first, each on the place that is free first (LPT).
 
 Graham 1969, "Bounds on multiprocessing timing anomalies": at most 4/3 − 1/(3N) times the shortest
 makespan.
@@ -23,7 +23,7 @@ class Placement:
 
 
 def parallel_places(slots: int, gpus_per_run: int | None) -> int:
-    """Runs that fit side by side: one a core, or one on every ``gpus_per_run`` GPUs.
+    """Runs that fit side by side: one per core, or one on every ``gpus_per_run`` GPUs.
 
     Raises:
         StudyError: not even one fits.
@@ -33,7 +33,7 @@ def parallel_places(slots: int, gpus_per_run: int | None) -> int:
     places = slots // (gpus_per_run or 1)
     if places == 0:
         raise StudyError(
-            f"a run takes {gpus_per_run} GPUs and there are {slots}",
+            f"a run needs {gpus_per_run} GPUs and there are {slots}",
             "Raise --slots or lower --gpus-per-run.",
         )
     return places
@@ -47,7 +47,7 @@ def schedule_longest_first(seconds: Sequence[float], places: int) -> list[Placem
         places: runs side by side, at least 1.
 
     Returns:
-        One placement a run, in the order of ``seconds``. Equal runs keep that order.
+        One placement per run, in the order of ``seconds``; equal runs keep that order.
 
     >>> [(p.place, p.start, p.end) for p in schedule_longest_first([2.0, 3.0, 2.0], 2)]
     [(1, 0.0, 2.0), (0, 0.0, 3.0), (1, 2.0, 4.0)]
@@ -67,9 +67,9 @@ def makespan(placements: Sequence[Placement]) -> float:
 
 
 def busiest_memory(placements: Sequence[Placement], memory: Sequence[float]) -> float:
-    """Largest sum of the memory of runs that go on at once; the unit is that of ``memory``.
+    """Largest sum of the memory of runs at the same time, in the unit of ``memory``.
 
-    Every run is counted with its peak from its start to its end.
+    Every run counts with its peak from its start to its end.
     """
     return max(
         math.fsum(memory[p.run] for p in placements if p.start <= moment.start < p.end)

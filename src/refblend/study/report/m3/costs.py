@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from refblend.errors import StudyError
-from refblend.study.planning.costs import NEEDED, Figure, measured_costs
+from refblend.study.planning.costs import NEEDED, Cost, counted_runs, measured_costs
 from refblend.study.planning.plan import plan_study
 from refblend.study.report.m1.tables import resources
 from refblend.study.report.m3.study import M3Study
@@ -85,13 +85,13 @@ def planned_costs(collected: Collected) -> dict[str, Any]:
     It should be near the measured row; where it is not, a run's steps do not explain its time.
     """
     row: dict[str, Any] = {"what": "M3, `refblend plan`", "runs": len(collected.runs)}
-    known = measured_costs(resources(collected))
+    known = measured_costs(counted_runs(resources(collected)))
     arms = list(dict.fromkeys(collected.runs.arm))
     lacking = [arm for arm in arms if arm not in known or not set(NEEDED) <= known[arm][1].keys()]
     if lacking or not arms:
         return row | {"note": f"no measured costs of {', '.join(lacking) or 'any arm'}"}
     costs = {
-        arm: {name: Figure(value, "measured") for name, value in known[arm][1].items()}
+        arm: {name: Cost(value, "measured") for name, value in known[arm][1].items()}
         for arm in arms
     }
     steps = collected.finished.groupby("arm")["steps"].max()

@@ -1,0 +1,123 @@
+"""``refblend plan``: what a study will cost, from measured costs of runs."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from refblend.study.planning.plan import StudyPlan
+
+UNITS = {
+    "step_seconds": "s per step",
+    "startup_seconds": "start-up s",
+    "memory_gb": "GiB",
+    "watts": "W",
+}
+"""Costs of a run that are shown, and their headings."""
+
+
+def plan(
+    experiments: Annotated[list[str], typer.Argument(help="Names, e.g. M1.")],
+    scale: Annotated[str, typer.Option(help="smoke, cpu or gpu.")],
+    slots: Annotated[int, typer.Option(help="Cores, one per run, or GPUs.")],
+    gpus_per_run: Annotated[
+        int | None, typer.Option(help="GPUs that a run needs; scale gpu only.")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Training steps instead of the configuration's.")
+    ] = None,
+    step_seconds: Annotated[float | None, typer.Option(help="Seconds of a training step.")] = None,
+    startup_seconds: Annotated[
+        float | None, typer.Option(help="Seconds of a run outside its training steps.")
+    ] = None,
+    memory_gb: Annotated[float | None, typer.Option(help="Peak memory of a run in GiB.")] = None,
+    watts: Annotated[
+        float | None, typer.Option(help="Mean power of a run; without it, no energy.")
+    ] = None,
+    kg_co2e_per_kwh: Annotated[
+        float | None, typer.Option(help="Carbon intensity; without it, no emissions.")
+    ] = None,
+    resources: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Table of finished runs, may be given several times; where they differ, the last "
+            "one counts. Default: all of results/<scale>, where the newest counts."
+        ),
+    ] = None,
+    measured: Annotated[bool, typer.Option(help="Use the tables of finished runs.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    params: Annotated[Path, typer.Option(help="Root of the parameter files.")] = Path("params"),
+    results: Annotated[Path, typer.Option(help="Root of the results.")] = Path("results"),
+) -> None:
+    """Compute what a study costs: hours, makespan, memory, energy, from measured step costs."""
+    from refblend.study.design.grid import build_grid
+    from refblend.study.planning import costs
+    from refblend.study.planning.plan import check_gpus, plan_study, planned_steps
+
+    check_gpus(scale, gpus_per_run)
+    tables = resources or costs.newest_last(results.glob(f"{scale}/*/tables/resources.csv"))
+    runs, notes = costs.read_resources(tables if measured else [])
+    known = costs.measured_costs(runs)
+    given = costs.given_costs(
+        step_seconds=step_seconds,
+        startup_seconds=startup_seconds,
+        memory_gb=memory_gb,
+        watts=watts,
+        kg_co2e_per_kwh=kg_co2e_per_kwh,
+    )
+    grid = build_grid(experiments, scale, params)
+    planned = plan_study(
+        grid,
+        planned_steps(grid, scale, params, steps),
+        costs.arm_costs(list(dict.fromkeys(grid["arm"])), known, given),
+        slots,
+        gpus_per_run,
+        {arm: count for arm, (count, _) in known.items()},
+    )
+    sources = [str(path) for path in tables] if measured else []
+    if as_json:
+        document = {"scale": scale, "resources": sources, "notes": notes} | asdict(planned)
+        typer.echo(json.dumps(document, indent=2))
+    else:
+        _show(planned, sources, notes)
+
+
+def _show(planned: "StudyPlan", sources: list[str], notes: list[str]) -> None:
+    """Two tables: costs of a run by arm, and the study's totals."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    names = ("arm", "runs", "steps", *UNITS.values(), "h per run", "measured in")
+    costs = Table(*names, box=box.SIMPLE, padding=(0, 1, 0, 0))
+    for arm in planned.arms:
+        known = [arm.costs.get(name) for name in UNITS]
+        cells = [f"{c.value:.4g}" + "*" * (c.origin == "given") if c else "–" for c in known]
+        counts = [arm.arm, str(arm.runs), str(arm.steps)]
+        costs.add_row(*counts, *cells, f"{arm.hours_per_run:.3g}", f"{arm.measured_runs} runs")
+    costs.caption = "* given, not measured. Start-up: all of a run outside its training steps."
+    totals = Table("study", "", show_header=False, box=box.SIMPLE)
+    for name, value in {
+        "runs": f"{planned.runs}, {planned.places} side by side",
+        "run hours": f"{planned.run_hours:.3g}",
+        "GPU hours": "–" if planned.gpu_hours is None else f"{planned.gpu_hours:.3g}",
+        "makespan": f"{planned.makespan_hours:.3g} h; none is below {planned.shortest_hours:.3g} h",
+        "places busy": f"{planned.busy_share:.0%}",
+        "memory at the busiest moment": f"{planned.peak_memory_gb:.3g} GiB",
+        "energy": _known(planned.energy_kwh, "kWh"),
+        "emissions": _known(planned.kg_co2e, "kg CO2e"),
+        "measured in": ", ".join(sources) or "nothing: all costs are given",
+    }.items():
+        totals.add_row(name, value)
+    for note in notes:
+        totals.add_row("note", note)
+    console = Console()
+    console.print(costs)
+    console.print(totals)
+
+
+def _known(value: float | None, unit: str) -> str:
+    return "unknown" if value is None else f"{value:.3g} {unit}"

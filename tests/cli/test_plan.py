@@ -1,0 +1,77 @@
+import json
+import os
+from pathlib import Path
+
+import pytest
+from resource_tables import resource_row, resource_table
+from typer.testing import CliRunner
+
+from refblend.cli.main import app
+from refblend.errors import StudyError
+
+PARAMS = Path(__file__).parents[2] / "params"
+
+
+def test_command_plans_from_tables_below_results(tmp_path: Path) -> None:
+    tables = tmp_path / "cpu" / "m1" / "tables"
+    tables.mkdir(parents=True)
+    slow = {"wall_time_s": 200.0, "seconds_a_step": 4.0, "peak_memory_gb": 5.0}
+    rows = [resource_row("off", 1), resource_row("linear", 1, **slow)]
+    resource_table(*rows).to_csv(tables / "resources.csv", index=False)
+    shown = ["plan", "M1", "--scale", "cpu", "--params", str(PARAMS), "--results", str(tmp_path)]
+    result = CliRunner().invoke(app, [*shown, "--slots", "2", "--json"])
+    assert result.exit_code == 0, result.output
+    plan = json.loads(result.stdout)
+    # Measured over 40 steps, planned for 20: three runs of 40 + 20·4 s and three of 20 + 20·2 s:
+    # 120, 120, 60 on one place and 120, 60, 60 on the other; at most two runs of 5 GiB.
+    assert plan["runs"] == 6
+    assert plan["makespan_hours"] * 3600 == pytest.approx(300)
+    assert plan["peak_memory_gb"] == 10.0
+    assert plan["resources"] == [str(tables / "resources.csv")]
+    assert {a["arm"]: a["costs"]["watts"]["origin"] for a in plan["arms"]} == {
+        "off": "measured",
+        "linear": "measured",
+    }
+    text = CliRunner().invoke(app, [*shown, "--slots", "2"]).stdout
+    assert "6, 2 side by side" in text
+    assert "2*" not in text, "nothing is given"
+
+
+def test_command_marks_given_costs_and_asks_for_gpus() -> None:
+    command = ["plan", "M1", "--scale", "gpu", "--slots", "8", "--params", str(PARAMS)]
+    refused = CliRunner().invoke(app, command)
+    assert isinstance(refused.exception, StudyError)
+    assert "--gpus-per-run is missing" in str(refused.exception)
+    command += ["--no-measured", "--gpus-per-run", "4", "--steps", "100", "--step-seconds", "33"]
+    command += ["--startup-seconds", "300", "--memory-gb", "60", "--watts", "2000"]
+    text = CliRunner().invoke(app, command).stdout
+    assert "33*" in text
+    assert "all costs are given" in text
+    assert "6, 2 side by side" in text
+
+
+def test_a_milestone_trained_anew_on_this_machine_is_preferred_to_the_shipped_tables(
+    tmp_path: Path,
+) -> None:
+    """What a newcomer has after README's first command: M1 of today, M2 and M3 as shipped."""
+    for place, (name, seconds) in enumerate((("m1", 140.0), ("m2", 100.0), ("m3", 100.0))):
+        tables = tmp_path / "cpu" / name / "tables"
+        tables.mkdir(parents=True)
+        seeds = (101, 102) if name == "m3" else (1, 2)
+        rows = [
+            resource_row(arm, seed, wall_time_s=seconds)
+            for arm in ("off", "linear")
+            for seed in seeds
+        ]
+        resource_table(*rows).to_csv(tables / "resources.csv", index=False)
+        written = 1000 if name == "m1" else 100 + place
+        os.utime(tables / "resources.csv", (written, written))
+    shown = ["plan", "M1", "--scale", "cpu", "--params", str(PARAMS), "--results", str(tmp_path)]
+    result = CliRunner().invoke(app, [*shown, "--slots", "2", "--json"])
+    assert result.exit_code == 0, result.output
+    plan = json.loads(result.stdout)
+    assert {arm["costs"]["startup_seconds"]["value"] for arm in plan["arms"]} == {60.0}
+    assert {arm["measured_runs"] for arm in plan["arms"]} == {2}
+    (note,) = plan["notes"]
+    assert note.startswith(f"off, linear: measured in {tmp_path / 'cpu' / 'm1'}")
+    assert "note" in CliRunner().invoke(app, [*shown, "--slots", "2"]).stdout

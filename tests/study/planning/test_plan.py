@@ -1,0 +1,90 @@
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from refblend.errors import StudyError
+from refblend.study.design.grid import build_grid
+from refblend.study.planning.costs import Cost
+from refblend.study.planning.plan import StudyPlan, plan_study, planned_steps
+
+PARAMS = Path(__file__).parents[3] / "params"
+
+
+def costs_of(seconds: float, memory: float, watts: float) -> dict[str, Cost]:
+    """A run whose duration does not depend on its steps but for one second each."""
+    return {
+        "step_seconds": Cost(1.0, "given"),
+        "startup_seconds": Cost(seconds, "given"),
+        "memory_gb": Cost(memory, "given"),
+        "watts": Cost(watts, "given"),
+    }
+
+
+def grid_of(**seeds: int) -> pd.DataFrame:
+    rows = [(arm, str(seed)) for arm, count in seeds.items() for seed in range(count)]
+    return pd.DataFrame(rows, columns=["arm", "seed"]).assign(overrides="{}", experiment="A")
+
+
+def hand_made_plan(slots: int, gpus_per_run: int | None = None, **more: Cost) -> StudyPlan:
+    """Two short runs of an hour and one of two hours."""
+    costs = {
+        "short": costs_of(3600 - 10, memory=1.0, watts=100.0),
+        "long": costs_of(7200 - 10, memory=4.0, watts=300.0) | more,
+    }
+    steps = {"short": 10, "long": 10}
+    return plan_study(grid_of(short=2, long=1), steps, costs, slots, gpus_per_run)
+
+
+def test_totals_of_a_study_computed_by_hand() -> None:
+    plan = hand_made_plan(slots=2)
+    assert (plan.runs, plan.places, plan.gpu_hours, plan.kg_co2e) == (3, 2, None, None)
+    assert plan.run_hours == pytest.approx(4)
+    assert plan.makespan_hours == plan.shortest_hours == pytest.approx(2)
+    assert plan.busy_share == pytest.approx(1)
+    assert plan.peak_memory_gb == 5.0
+    assert plan.energy_kwh == pytest.approx(0.1 + 0.1 + 0.6)
+    assert [(r["arm"], r["seed"], r["place"], r["start_hours"]) for r in plan.schedule] == [
+        ("long", "0", 0, 0.0),
+        ("short", "0", 1, 0.0),
+        ("short", "1", 1, 1.0),
+    ]
+
+
+def test_gpus_are_counted_by_run() -> None:
+    plan = hand_made_plan(slots=7, gpus_per_run=4)
+    assert plan.places == 1
+    assert plan.gpu_hours == pytest.approx(16)
+    assert plan.makespan_hours == pytest.approx(4)
+
+
+def test_emissions_need_the_intensity_of_every_arm() -> None:
+    intensity = Cost(0.5, "given")
+    assert hand_made_plan(2, kg_co2e_per_kwh=intensity).kg_co2e is None
+    costs = {"a": costs_of(3600, 1, 1000) | {"kg_co2e_per_kwh": intensity}}
+    plan = plan_study(grid_of(a=2), {"a": 3600}, costs, 1)
+    assert plan.kg_co2e == pytest.approx(2 * 2 * 0.5)
+
+
+def test_energy_needs_the_power_of_every_arm() -> None:
+    costs = {"a": costs_of(3600, 1, 1000), "b": costs_of(3600, 1, 1000)}
+    del costs["b"]["watts"]
+    plan = plan_study(grid_of(a=1, b=1), {"a": 1, "b": 1}, costs, 1)
+    assert (plan.energy_kwh, plan.kg_co2e) == (None, None)
+    assert plan.peak_memory_gb == 1
+
+
+def test_a_shared_run_is_planned_once() -> None:
+    grid = pd.concat([grid_of(a=2), grid_of(a=2).assign(experiment="B")], ignore_index=True)
+    assert plan_study(grid, {"a": 1}, {"a": costs_of(1, 1, 1)}, 1).runs == 2
+
+
+def test_steps_follow_from_the_configuration_or_are_asked_for() -> None:
+    assert planned_steps(build_grid(["M1"], "cpu", PARAMS), "cpu", PARAMS) == {
+        "off": 20,
+        "linear": 20,
+    }
+    grid = build_grid(["M1"], "gpu", PARAMS)
+    with pytest.raises(StudyError, match=r"2 epochs in batches of 128.*--steps"):
+        planned_steps(grid, "gpu", PARAMS)
+    assert planned_steps(grid, "gpu", PARAMS, 116) == {"off": 116, "linear": 116}
