@@ -58,7 +58,7 @@ def measure(caching: bool) -> dict[str, list[float]]:
             judge = Judge(
                 engine,
                 tokenizer,
-                load_templates(common.TEMPLATES),
+                load_templates("embedded"),
                 JudgeOptions(limits, few_shot=form == "few-shot"),
             )
             judges.append(judge)

@@ -166,7 +166,7 @@ def measure_parts(folder: Path, config: RefblendConfig) -> dict[str, list[float]
         EngineOptions(scoring.model_path, scoring.max_model_len, kv_cache_memory_mb=256)
     )
     limits = ScoringLimits(judge.max_model_len, max_new_tokens=common.JUDGE_TOKENS)
-    templates = load_templates(common.TEMPLATES)
+    templates = load_templates("embedded")
     asked = Judge(judge, data.tokenizer, templates, JudgeOptions(limits))
     judged = [
         TokensPrompt(prompt_token_ids=list(asked.plan(x["question"], x["response"]).token_ids))

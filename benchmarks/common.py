@@ -41,7 +41,6 @@ torch.set_num_threads(THREADS)
 ROOT = Path(__file__).resolve().parents[1]
 WRITTEN = "benchmarks/results"
 RESULTS = ROOT / WRITTEN
-TEMPLATES = ROOT / "params" / "scoring" / "embedded.yaml"
 CONFIGS = [ROOT / "params" / "ppo.yaml", ROOT / "params" / "scale" / "cpu.yaml"]
 _SCALE = load_config(CONFIGS, [])
 PROMPTS, GROUP = _SCALE.data.train_batch_size, _SCALE.actor_rollout_ref.rollout.n
@@ -57,7 +56,7 @@ _start_load = os.getloadavg()[0]
 def embedded_tokenizer() -> Any:
     """The tokenizer of scale cpu."""
     recipe = load_recipe(ROOT / "params" / "embedded" / "cpu.yaml")
-    return build_tokenizer(recipe, load_templates(TEMPLATES))
+    return build_tokenizer(recipe, load_templates("embedded"))
 
 
 def make_model(directory: Path, tokenizer: Any, seed: int = 0, **shape: Any) -> Path:

@@ -18,7 +18,6 @@ from refblend.config import RefblendConfig, load_config  # noqa: E402
 from refblend.config.loading import merge  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
-SCORING_TEMPLATES = ROOT / "params" / "scoring" / "embedded.yaml"
 MAX_POSITIONS = 1024
 
 
@@ -35,7 +34,7 @@ def tiny_tokenizer_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
     )
     path = tmp_path_factory.mktemp("tokenizer")
-    build_tokenizer(recipe, load_templates(SCORING_TEMPLATES)).save_pretrained(path)
+    build_tokenizer(recipe, load_templates("embedded")).save_pretrained(path)
     return path
 
 
@@ -144,7 +143,7 @@ def tiny_config(
                 "enable": True,
                 "scoring": {
                     "model_path": str(tiny_model_dir),
-                    "templates": str(SCORING_TEMPLATES),
+                    "templates": "embedded",
                     "max_model_len": 768,
                     "max_new_tokens": 16,
                     "kv_cache_memory_mb": 32,

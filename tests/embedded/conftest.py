@@ -1,4 +1,3 @@
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,8 +7,6 @@ from refblend.embedded.architecture import build_model
 from refblend.embedded.recipe import EmbeddedConfig
 from refblend.embedded.tokenizer_texts import build_tokenizer
 from refblend.scoring.templates import ScoringTemplates, load_templates
-
-ROOT = Path(__file__).resolve().parents[2]
 
 TINY = EmbeddedConfig.model_validate(
     {
@@ -51,7 +48,7 @@ def recipe() -> EmbeddedConfig:
 
 @pytest.fixture(scope="session")
 def templates() -> ScoringTemplates:
-    return load_templates(ROOT / "params" / "scoring" / "embedded.yaml")
+    return load_templates("embedded")
 
 
 @pytest.fixture(scope="session")

@@ -13,13 +13,10 @@ from refblend.embedded.architecture import save_model
 from refblend.embedded.recipe import EmbeddedConfig
 from refblend.errors import ConfigError, ModelError
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 @pytest.fixture
 def recipe_file(tmp_path: Path, recipe: EmbeddedConfig) -> Path:
     values = recipe.model_dump(mode="json")
-    values["scoring_templates"] = str(ROOT / "params" / "scoring" / "embedded.yaml")
     path = tmp_path / "recipe.yaml"
     path.write_text(yaml.safe_dump(values))
     return path

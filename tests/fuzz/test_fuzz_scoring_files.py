@@ -19,10 +19,10 @@ from refblend.embedded.recipe import load_recipe
 from refblend.errors import DataError, ScoringError
 from refblend.scoring.measure.corpus import corpus_from_rows, read_corpus, read_responses
 from refblend.scoring.parsing import parse_score
-from refblend.scoring.templates import find_templates, load_templates
+from refblend.scoring.templates import SHIPPED, find_templates, load_templates
 
 ROOT = Path(__file__).parents[2]
-TEMPLATES = (ROOT / "params" / "scoring" / "embedded.yaml").read_text(encoding="utf-8")
+TEMPLATES = SHIPPED["embedded"].read_text(encoding="utf-8")
 TREE = yaml.safe_load(TEMPLATES)
 RECIPE = (ROOT / "params" / "embedded" / "smoke.yaml").read_text(encoding="utf-8")
 SNIPPETS = (

@@ -28,7 +28,6 @@ Config = Callable[[str], RefblendConfig]
 Row = Callable[[str, str], None]
 PRECISIONS = ("float32", "bfloat16")
 PLAN = [[0, 1, 2], [3, 4], [5, 6, 7]]
-TEMPLATES = Path(__file__).parents[2] / "params" / "scoring" / "embedded.yaml"
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +122,7 @@ def test_scoring(half_billion_dir: Path, device: torch.device, table: Row) -> No
         judge = Judge(
             engine,
             tokenizer,
-            load_templates(TEMPLATES),
+            load_templates("embedded"),
             JudgeOptions(limits, few_shot=False, score_mode="expected"),
         )
         with measured(table, f"scoring of 4 responses, {dtype}", device):

@@ -21,7 +21,7 @@ def judge(tiny_model_dir):
     yield Judge(
         engine,
         load_tokenizer(tiny_model_dir),
-        load_templates("params/scoring/embedded.yaml"),
+        load_templates("embedded"),
         JudgeOptions(limits, score_mode="expected"),
     )
     engine.shutdown()

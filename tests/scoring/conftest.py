@@ -116,12 +116,12 @@ def all_tokenizers(chat_tokenizer, plain_tokenizer) -> dict[str, PreTrainedToken
 
 @pytest.fixture(scope="session")
 def embedded() -> ScoringTemplates:
-    return load_templates("params/scoring/embedded.yaml")
+    return load_templates("embedded")
 
 
 @pytest.fixture(scope="session")
 def general() -> ScoringTemplates:
-    return load_templates("params/scoring/default.yaml")
+    return load_templates("default")
 
 
 class ScriptedEngine:

@@ -142,7 +142,7 @@ def run_command(engine, monkeypatch):
     return run
 
 
-TEMPLATES = ("--templates", "params/scoring/embedded.yaml")
+TEMPLATES = ("--templates", "embedded")
 
 
 def test_score_command(run_command, judge_dir, tmp_path) -> None:

@@ -186,7 +186,7 @@ def make_run(
                 "entropy_high_threshold": 8.0,
                 "scoring": {
                     "model_path": str(tiny_judge_dir),
-                    "templates": str(ROOT / "params" / "scoring" / "embedded.yaml"),
+                    "templates": "embedded",
                     "max_model_len": 768,
                     "max_new_tokens": 16,
                     "kv_cache_memory_mb": 32,

@@ -11,6 +11,7 @@ from snakemake.utils import Paramspace, validate
 
 from refblend.errors import RefblendError
 from refblend.lifecycle.supervision import SUPERVISOR, supervisor_value
+from refblend.scoring.templates import templates_file
 from refblend.study.design import blocks as study_blocks
 from refblend.study.design import grid as study_grid
 from refblend.study import layout
@@ -226,7 +227,8 @@ def run_inputs(wildcards):
         elif wildcards.scale in EMBEDDED:
             files += model_files(path)
     if resolved(wildcards).use_judge:
-        files.append(resolved(wildcards).algorithm.ref_quality_score.scoring.templates)
+        scoring = resolved(wildcards).algorithm.ref_quality_score.scoring
+        files.append(os.path.relpath(templates_file(scoring.templates)))
     return files + overlay(wildcards)
 
 

@@ -7,7 +7,7 @@ rule tokenizer:
     input:
         sources("data", "embedded/tokenizer_texts.py", "embedded/recipe.py"),
         recipe="params/embedded/{scale}.yaml",
-        templates="params/scoring/embedded.yaml",
+        templates="src/refblend/scoring/data/embedded.yaml",
     output:
         "models/{scale}/tokenizer/tokenizer.json",
         "models/{scale}/tokenizer/tokenizer_config.json",
@@ -91,7 +91,7 @@ rule judge:
     input:
         sources("data", *JUDGE_SOURCES, *SCORING_PATH),
         recipe="params/embedded/{scale}.yaml",
-        templates="params/scoring/embedded.yaml",
+        templates="src/refblend/scoring/data/embedded.yaml",
         tokenizer="models/{scale}/tokenizer/tokenizer.json",
         pairs="models/{scale}/judge_pairs/train.parquet",
         start=judge_start,

@@ -49,8 +49,9 @@ class ScoringConfig(Section):
 
     model_path: str | None = None
     """The judge's directory; needed when the score is enabled."""
-    templates: str = "params/scoring/embedded.yaml"
-    """Prompt texts and few-shot examples."""
+    templates: str = "default"
+    """Prompt texts and few-shot examples: ``default``, ``embedded`` (ours, which the embedded
+    judges were trained on), or the path of a YAML file."""
     few_shot: bool = True
     """Show the examples; off: the compact template only."""
     max_new_tokens: PositiveInt = 64

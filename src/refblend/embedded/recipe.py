@@ -183,7 +183,7 @@ class EmbeddedConfig(Section):
     """Prompt files."""
     tokenizer: TokenizerRecipe = TokenizerRecipe()
     """Byte-level BPE."""
-    scoring_templates: str = "params/scoring/embedded.yaml"
+    scoring_templates: str = "embedded"
     """Texts of the scoring prompt: tokenizer and judges are trained on them."""
     architecture: ArchitectureRecipe = ArchitectureRecipe()
     """Network shape."""

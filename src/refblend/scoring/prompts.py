@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from refblend.errors import ScoringError
-from refblend.scoring.templates import SHIPPED, ScoringTemplates, load_templates
+from refblend.scoring.templates import ScoringTemplates, load_templates
 
 _RESPONSE_MARK = "RefblendResponseMark"
 _QUESTION_MARK = "RefblendQuestionMark"
@@ -85,8 +85,8 @@ class EncodedPrompt:
 
 @lru_cache(maxsize=1)
 def default_templates() -> ScoringTemplates:
-    """The templates of ``params/scoring/default.yaml`` in this checkout."""
-    return load_templates(SHIPPED / "default.yaml")
+    """The templates for a general instruction-tuned judge."""
+    return load_templates("default")
 
 
 def build_scoring_prompt(
@@ -102,7 +102,7 @@ def build_scoring_prompt(
     Args:
         question: the problem; untrusted text.
         response: the answer to be judged; untrusted text.
-        templates: texts; ``params/scoring/default.yaml`` when None.
+        templates: texts; the shipped ``default`` when None.
         few_shot: the full form with examples. ``few_shot=False`` is the compact form.
         compact: the compact form, whatever ``few_shot`` says.
         special_tokens: the judge's special tokens as text, to be broken up.

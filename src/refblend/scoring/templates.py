@@ -134,42 +134,54 @@ def _check_example(example: ScoringExample, name: str, separator: str) -> None:
         raise ValueError(f"{name}.verdict: reads as {result.score}, but score is {example.score}")
 
 
-SHIPPED = Path(__file__).resolve().parents[3] / "params" / "scoring"
+SHIPPED = {
+    name: Path(__file__).with_name("data") / f"{name}.yaml" for name in ("default", "embedded")
+}
+"""The templates that come with the package, by the names that a configuration may give."""
+_REMEDY = f"Give {' or '.join(SHIPPED)}, or a YAML file like {SHIPPED['default']}."
 TEMPLATES_IN_JUDGE = "scoring_templates.yaml"
 """A judge's directory may carry the templates that it was trained on."""
+
+
+def templates_file(source: str | os.PathLike[str]) -> Path:
+    """The file of a name in ``SHIPPED``; anything else is the path of a file itself."""
+    return SHIPPED.get(os.fspath(source), Path(source))
 
 
 def find_templates(judge: str | os.PathLike[str]) -> Path:
     """The templates file for a judge when the user names none.
 
-    Its own ``scoring_templates.yaml``; else ``embedded.yaml`` for a judge that we trained (its
-    ``training.json`` names a strength); else ``default.yaml``.
+    Its own ``scoring_templates.yaml``; else ``embedded`` for a judge that we trained (its
+    ``training.json`` names a strength); else ``default``.
     """
     own, record = Path(judge) / TEMPLATES_IN_JUDGE, Path(judge) / "training.json"
     if own.is_file():
         return own
     embedded = record.is_file() and b'"strength"' in record.read_bytes()
-    return SHIPPED / ("embedded.yaml" if embedded else "default.yaml")
+    return SHIPPED["embedded" if embedded else "default"]
 
 
-def load_templates(path: str | os.PathLike[str]) -> ScoringTemplates:
-    """Read and validate a templates file.
+def load_templates(source: str | os.PathLike[str]) -> ScoringTemplates:
+    """Read and validate templates.
+
+    Args:
+        source: a name in ``SHIPPED`` or the path of a YAML file.
 
     Raises:
         ScoringError: the file is missing, is not YAML, or breaks a rule; names file and key.
     """
-    path = Path(path)
+    path = templates_file(source)
     try:
         content = parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, MalformedError) as error:
         raise ScoringError(
             f"scoring templates {path}: cannot be read ({error})",
-            "Give a YAML file like params/scoring/default.yaml.",
+            _REMEDY,
         ) from error
     if not isinstance(content, dict):
         raise ScoringError(
             f"scoring templates {path}: not a mapping",
-            "Give a YAML file like params/scoring/default.yaml.",
+            _REMEDY,
         )
     try:
         return ScoringTemplates.model_validate(content)
@@ -179,5 +191,5 @@ def load_templates(path: str | os.PathLike[str]) -> ScoringTemplates:
         message = shorten(first["msg"].removeprefix("Value error, "), 600)
         raise ScoringError(
             f"scoring templates {path}: {where + ': ' if where else ''}{message}",
-            "Correct the file; params/scoring/default.yaml shows every key.",
+            f"Correct the file; {SHIPPED['default']} shows every key.",
         ) from error

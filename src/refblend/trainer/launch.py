@@ -20,7 +20,7 @@ from refblend.lookup import get_advantage
 from refblend.provenance import collect_provenance, finish, read_previous
 from refblend.rewards.rule import RuleReward
 from refblend.rollout.base import check_model_dir, positions_of
-from refblend.scoring.templates import load_templates
+from refblend.scoring.templates import load_templates, templates_file
 from refblend.trainer.datasets import RunData, load_run_data
 from refblend.trainer.recovery import train_with_recovery
 from refblend.trainer.tracking import MetricsLog, read_metrics
@@ -223,7 +223,7 @@ def _inputs(config: RefblendConfig) -> tuple[list[Path], list[Path]]:
     files = [*config.data.train_files, *config.data.val_files, *config.data.sanity_files]
     models = [config.actor_rollout_ref.model.path]
     if config.use_judge:
-        files.append(scoring.templates)
+        files.append(templates_file(scoring.templates))
         models.append(scoring.model_path or "")
     return [Path(f) for f in files], [Path(m) for m in models]
 
