@@ -223,7 +223,7 @@ def _inputs(config: RefblendConfig) -> tuple[list[Path], list[Path]]:
     files = [*config.data.train_files, *config.data.val_files, *config.data.sanity_files]
     models = [config.actor_rollout_ref.model.path]
     if config.use_judge:
-        files.append(templates_file(scoring.templates))
+        files.append(str(templates_file(scoring.templates)))
         models.append(scoring.model_path or "")
     return [Path(f) for f in files], [Path(m) for m in models]
 
