@@ -143,5 +143,5 @@ def test_scoring(half_billion_dir: Path, device: torch.device, table: Row) -> No
         for token in exact.keys() & rough.keys()
     ]
     assert len(gaps) >= 10, "the most probable tokens are mostly the same"
-    table("scoring: log-probs of the likeliest tokens, bfloat16", f"max gap {max(gaps):.4f}")
+    table("scoring: log-probs of the most likely tokens, bfloat16", f"max gap {max(gaps):.4f}")
     assert max(gaps) < 0.2
