@@ -16,7 +16,7 @@ STEPS ?= 2000
 # Waiting OpenMP threads must sleep, or busy processes starve one another.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: help env study report smoke test test-slow fuzz lint bench prepare chaos chaos-short soak sbom audit clean
+.PHONY: help env study report smoke test test-slow fuzz lint bench prepare chaos chaos-short soak reasoning-gym sbom audit clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -77,6 +77,14 @@ soak: prepare ## STEPS steps (2000, half an hour) of a tiny run: memory, handles
 build/supply: requirements/supply.txt
 	$(PYTHON) -m venv $@
 	$@/bin/pip install --disable-pip-version-check -q -r $<
+
+# Its pins clash with ours, and only data and rewards of its tasks need it.
+reasoning-gym: .tools/reasoning-gym ## the library of tasks behind `refblend data reasoning-gym`, in its own environment
+
+.tools/reasoning-gym: requirements/reasoning_gym.lock
+	$(PYTHON) -m venv $@
+	$@/bin/pip install --disable-pip-version-check -q --no-deps -r $<
+	touch $@
 
 sbom: build/supply ## software bill of materials of the lock file (CycloneDX 1.6), sbom.json
 	$</bin/cyclonedx-py requirements $(LOCK) --output-reproducible --of JSON -o sbom.json

@@ -40,3 +40,33 @@ def gsm8k(
     rows = load_file(file, split) if file is not None else load_datasets(split, dataset)
     write_rows(out, rows)
     typer.echo(f"{out}: {len(rows)} rows")
+
+
+@app.command("reasoning-gym")
+def reasoning_gym(
+    task: Annotated[str, typer.Option(help="Name of the task, e.g. chain_sum.")],
+    out: Annotated[Path, typer.Option(help="Directory of the four files.")],
+    size: Annotated[int, typer.Option(min=1, help="Rows of the train split.")] = 2000,
+    held_out: Annotated[
+        int, typer.Option(min=1, help="Rows of validation, of test and of sanity each.")
+    ] = 256,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the problems.")] = 1,
+    config: Annotated[
+        list[str] | None, typer.Option(help="Option of the task, key=value; may be repeated.")
+    ] = None,
+) -> None:
+    """Make train, validation, test and sanity files of a reasoning-gym task; all are disjoint.
+
+    Train on them with
+    `reward.custom_reward_function=refblend.rewards.reasoning_gym:compute_score`.
+    """
+    from refblend.data.reasoning_gym import TaskRequest, make_splits, parse_options
+    from refblend.data.reasoning_gym import reasoning_gym as start
+    from refblend.data.schema import write_rows
+
+    request = TaskRequest(task, size, held_out, seed, parse_options(config or []))
+    with start() as gym:
+        splits = make_splits(gym, request)
+    for name, rows in splits.items():
+        write_rows(out / f"{name}.parquet", rows)
+    typer.echo(", ".join(f"{name}: {len(rows)} rows" for name, rows in splits.items()))

@@ -1,0 +1,214 @@
+"""Procedural tasks of reasoning-gym in verl's schema, and its own verifiers.
+
+Source: https://github.com/open-thought/reasoning-gym (Apache-2.0). The library pins versions that
+clash with ours, so it lives in an environment of its own (``make reasoning-gym``) and is asked over
+a pipe (:mod:`refblend.data.reasoning_gym_server`).
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from refblend.data import reasoning_gym_server
+from refblend.data.schema import PromptRow
+from refblend.errors import DataError
+
+SOURCE_PREFIX = "reasoning_gym/"
+"""``data_source`` of a row is this and the task's name."""
+PYTHON_VARIABLE = "REFBLEND_REASONING_GYM_PYTHON"
+DEFAULT_PYTHON = Path(".tools/reasoning-gym/bin/python")
+INSTRUCTION = 'Let\'s think step by step and output the final answer after "####".'
+SPLITS = ("train", "validation", "test", "sanity")
+_SPARE = 4
+"""Entries are drawn in rounds until enough questions differ; more rounds than this are refused."""
+
+
+def find_python() -> str:
+    """The interpreter that has reasoning-gym: ours, the one named, or that of ``make``.
+
+    Raises:
+        DataError: there is none.
+    """
+    named = os.environ.get(PYTHON_VARIABLE)
+    if named:
+        return named
+    if find_spec("reasoning_gym") is not None:
+        return sys.executable
+    if DEFAULT_PYTHON.is_file():
+        return str(DEFAULT_PYTHON)
+    raise DataError(
+        f"reasoning-gym is not installed: neither here nor in {DEFAULT_PYTHON}",
+        f"Run `make reasoning-gym`, or name a Python that has it in {PYTHON_VARIABLE}.",
+    )
+
+
+class ReasoningGym:
+    """A running server of reasoning-gym; make one with :func:`reasoning_gym`."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+
+    def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        requests, replies = self._process.stdin, self._process.stdout
+        assert requests is not None, "opened with pipes"
+        assert replies is not None, "opened with pipes"
+        try:
+            requests.write(json.dumps(request) + "\n")
+            requests.flush()
+            line = replies.readline()
+        except OSError:
+            line = ""
+        if not line:
+            raise DataError(
+                f"the process of reasoning-gym ended with status {self._process.wait()}",
+                "Its own message is above; install it again with `make reasoning-gym`.",
+            )
+        reply: dict[str, Any] = json.loads(line)
+        if "error" in reply:
+            raise DataError(
+                f"reasoning-gym task {request['task']}: {reply['error']}",
+                "Correct --task or --config; the library documents the options of each task.",
+            )
+        return reply
+
+    def entries(
+        self, task: str, size: int, seed: int, config: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        """``size`` problems of a task, each with question, answer and metadata.
+
+        Raises:
+            DataError: the library refuses the task or its options.
+        """
+        request = {"op": "make", "task": task, "size": size, "seed": seed, "config": dict(config)}
+        made: list[dict[str, Any]] = self._ask(request)["entries"]
+        return made
+
+    def score(
+        self, task: str, answer: str, entry: Mapping[str, Any], config: Mapping[str, Any]
+    ) -> float:
+        """The library's own verdict on an answer, in [0, 1].
+
+        Raises:
+            DataError: the library refuses the entry.
+        """
+        request = {"op": "score", "task": task, "answer": answer, "entry": dict(entry)}
+        return float(self._ask({**request, "config": dict(config)})["score"])
+
+
+@contextmanager
+def reasoning_gym() -> Iterator[ReasoningGym]:
+    """Start the server, and end it with the block.
+
+    Raises:
+        DataError: reasoning-gym is not installed.
+    """
+    # -P: or this folder's reasoning_gym.py would hide the library.
+    command = [find_python(), "-P", "-W", "ignore", str(Path(reasoning_gym_server.__file__))]
+    try:
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+        )
+    except OSError as error:
+        raise DataError(
+            f"{command[0]} cannot be started ({error.strerror})", f"Correct {PYTHON_VARIABLE}."
+        ) from error
+    try:
+        yield ReasoningGym(process)
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+@dataclass(frozen=True)
+class TaskRequest:
+    """What ``refblend data reasoning-gym`` is asked for."""
+
+    task: str
+    size: int
+    """Rows of the train split."""
+    held_out: int
+    """Rows of validation, of test and of sanity each."""
+    seed: int
+    config: Mapping[str, Any]
+    """The task's own options, e.g. ``{"min_terms": 2}``."""
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Rows of every split."""
+        return {name: self.size if name == "train" else self.held_out for name in SPLITS}
+
+
+def make_splits(gym: ReasoningGym, request: TaskRequest) -> dict[str, list[PromptRow]]:
+    """All splits of a task; no question is in two of them or twice in one.
+
+    Raises:
+        DataError: the task has fewer different questions than asked for.
+    """
+    wanted = sum(request.sizes.values())
+    found: dict[str, dict[str, Any]] = {}
+    for attempt in range(_SPARE):
+        for entry in gym.entries(request.task, wanted, request.seed + attempt, request.config):
+            found.setdefault(entry["question"].strip(), entry)
+        if len(found) >= wanted:
+            break
+    else:
+        raise DataError(
+            f"reasoning-gym task {request.task} gave {len(found)} different questions, "
+            f"{wanted} are asked for",
+            "Lower --size or --held-out, or widen the task's --config.",
+        )
+    entries = iter(found.values())
+    # The held-out splits come first: a larger train split leaves them as they are.
+    splits = {
+        name: [_row(request, name, index, next(entries)) for index in range(request.sizes[name])]
+        for name in reversed(SPLITS)
+    }
+    return {name: splits[name] for name in SPLITS}
+
+
+def _row(request: TaskRequest, split: str, index: int, entry: Mapping[str, Any]) -> PromptRow:
+    question = entry["question"].strip()
+    return PromptRow(
+        index=index,
+        data_source=SOURCE_PREFIX + request.task,
+        messages=[{"role": "user", "content": f"{question} {INSTRUCTION}"}],
+        question=question,
+        ground_truth=str(entry["answer"]),
+        solution="",
+        extra={
+            "split": split,
+            # As text: parquet would merge the columns of entries with different metadata.
+            "entry": json.dumps(entry, sort_keys=True),
+            "task_config": json.dumps(dict(request.config), sort_keys=True),
+        },
+    )
+
+
+def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
+    """``key=value`` words as options; values are read as JSON, otherwise as text.
+
+    Raises:
+        DataError: a word has no ``=`` or an empty key.
+
+    >>> parse_options(["min_terms=2", "operators=[\\"+\\"]", "style=plain"])
+    {'min_terms': 2, 'operators': ['+'], 'style': 'plain'}
+    """
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key.isidentifier():
+            raise DataError(
+                f"--config {pair!r} is not key=value", "Write e.g. --config max_terms=3."
+            )
+        try:
+            options[key] = json.loads(text)
+        except json.JSONDecodeError:
+            options[key] = text
+    return options

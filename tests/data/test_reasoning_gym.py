@@ -1,0 +1,142 @@
+"""Tasks of reasoning-gym: splits, options, the verifier; against the real library where it is."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from refblend.cli.data import app
+from refblend.data import reasoning_gym as gym_module
+from refblend.data.reasoning_gym import (
+    SPLITS,
+    ReasoningGym,
+    TaskRequest,
+    find_python,
+    make_splits,
+    parse_options,
+    reasoning_gym,
+)
+from refblend.data.schema import read_rows
+from refblend.errors import DataError
+from refblend.rewards.reasoning_gym import compute_score, extract_answers
+
+CONFIG = {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 2}
+
+
+def _installed() -> bool:
+    try:
+        return bool(find_python())
+    except DataError:
+        return False
+
+
+needs_library = pytest.mark.skipif(not _installed(), reason="needs `make reasoning-gym`")
+
+
+class FakeGym(ReasoningGym):
+    """Ten different questions per seed, each twice."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def entries(
+        self, task: str, size: int, seed: int, config: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        self.asked.append(seed)
+        return [{"question": f"{task} {seed} {i % 10}", "answer": str(i)} for i in range(size)]
+
+
+def test_splits_are_disjoint_and_drawn_again_until_full() -> None:
+    gym = FakeGym()
+    splits = make_splits(gym, TaskRequest("t", size=16, held_out=4, seed=7, config={}))
+    assert gym.asked == [7, 8, 9]
+    assert {name: len(rows) for name, rows in splits.items()} == {
+        "train": 16,
+        "validation": 4,
+        "test": 4,
+        "sanity": 4,
+    }
+    questions = [row.question for rows in splits.values() for row in rows]
+    assert len(set(questions)) == len(questions)
+
+
+def test_a_larger_train_split_leaves_the_held_out_rows() -> None:
+    small = make_splits(FakeGym(), TaskRequest("t", 4, 2, 1, {}))
+    large = make_splits(FakeGym(), TaskRequest("t", 9, 2, 1, {}))
+    for name in SPLITS[1:]:
+        assert small[name] == large[name]
+
+
+def test_too_few_questions_are_refused() -> None:
+    with pytest.raises(DataError, match="gave 40 different questions, 130 are asked for"):
+        make_splits(FakeGym(), TaskRequest("t", 100, 10, 1, {}))
+
+
+@pytest.mark.parametrize("word", ["min_terms", "=3", "a b=1"])
+def test_options_are_key_value(word: str) -> None:
+    with pytest.raises(DataError, match="is not key=value"):
+        parse_options([word])
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        ("so\n#### 7", ("7", "7")),
+        ("#### 1\nno:\n#### -12 \nend", ("-12", "-12")),
+        ("the answer is\n\n 7\n", (None, "7")),
+        ("####", (None, None)),
+        ("", (None, None)),
+    ],
+)
+def test_answers_are_found(response: str, expected: tuple[str | None, str | None]) -> None:
+    assert extract_answers(response) == expected
+
+
+def test_rows_of_other_sources_are_refused() -> None:
+    with pytest.raises(DataError, match="has no entry of reasoning-gym"):
+        compute_score("openai/gsm8k", "#### 1", "1", {})
+
+
+def test_the_library_is_missed_with_a_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv(gym_module.PYTHON_VARIABLE, raising=False)
+    monkeypatch.setattr(gym_module, "find_spec", lambda name: None)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match="make reasoning-gym"):
+        find_python()
+
+
+@needs_library
+def test_files_of_a_real_task_are_verified_by_the_library(tmp_path: Path) -> None:
+    words = [f"--config={key}={value}" for key, value in CONFIG.items()]
+    arguments = ["reasoning-gym", "--task", "chain_sum", "--size", "30", "--held-out", "5"]
+    done = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path), *words])
+    assert done.exit_code == 0, done.output
+    rows = read_rows(tmp_path / "train.parquet")
+    assert len(rows) == 30
+    for row in rows[:5]:
+        expression = json.loads(row.extra["entry"])["metadata"]["expression"]
+        right = eval(expression)  # sums and differences of the library's own making
+        assert row.ground_truth == str(right)
+        extra = {**row.extra, "index": row.index}
+        told = compute_score(row.data_source, f"steps\n#### {right}", row.ground_truth, extra)
+        assert (told.score, told.acc_strict, told.acc_flexible) == (1.0, 1.0, 1.0)
+        wrong = compute_score(row.data_source, f"#### {right + 1}", row.ground_truth, extra)
+        assert wrong.score < 1.0
+        assert wrong.acc_strict == 0.0
+        loose = compute_score(row.data_source, f"it is\n{right}", row.ground_truth, extra)
+        assert (loose.score, loose.acc_strict, loose.acc_flexible) == (0.0, 0.0, 1.0)
+
+
+@needs_library
+def test_an_unknown_task_and_an_unknown_option_are_named() -> None:
+    with reasoning_gym() as gym:
+        with pytest.raises(DataError, match="no_such_task"):
+            gym.entries("no_such_task", 1, 1, {})
+        with pytest.raises(DataError, match="chain_sum"):
+            gym.entries("chain_sum", 1, 1, {"no_such_option": 1})
+        assert len(gym.entries("chain_sum", 3, 1, {})) == 3
