@@ -10,7 +10,9 @@ import yaml
 from pydantic import BaseModel
 
 from refblend.config import RefblendConfig, load_config
+from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.config.loading import merge, read_yaml
+from refblend.ppo.weights import STRATEGIES, Strategy
 
 PARAMS = Path(__file__).resolve().parents[2] / "params"
 SCALES = ("smoke", "cpu", "gpu")
@@ -121,3 +123,15 @@ def test_critic_reference_and_judge_follow_from_the_algorithm() -> None:
     assert load_config(files, [*no_kl, "algorithm.repr_align.enable=true"]).use_reference
     assert not load_config(files, [f"{JUDGE}.scoring.control=random"]).use_judge
     assert load_config(files, [f"{JUDGE}.scoring.control=shuffled"]).use_judge
+
+
+def test_every_registered_strategy_is_a_value_of_the_configuration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in STRATEGIES:
+        assert RefQualityScoreConfig(enable=False, strategy=name).strategy == name
+    toy = Strategy("toy", lambda entropy, params, at: 0.0, (), "w = 0")
+    with pytest.raises(ValueError, match="'schedule'"):
+        RefQualityScoreConfig(enable=False, strategy="toy")
+    monkeypatch.setitem(STRATEGIES, "toy", toy)
+    assert RefQualityScoreConfig(enable=False, strategy="toy").strategy == "toy"

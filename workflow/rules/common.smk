@@ -14,6 +14,7 @@ from refblend.lifecycle.supervision import SUPERVISOR, supervisor_value
 from refblend.scoring.templates import templates_file
 from refblend.study.design import blocks as study_blocks
 from refblend.study.design import grid as study_grid
+from refblend.study.design import spec as study_spec
 from refblend.study import layout
 
 validate(config, "../schemas/config.schema.json")
@@ -108,6 +109,10 @@ JUDGE_SOURCES = (
 MEASURING_SOURCES = ("data", "rollout", "scoring", "embedded/judge_format.py")
 
 
+config["studies"] = {
+    milestone: study_spec.experiments_of(milestone, studies=config.get("studies"))
+    for milestone in ("m1", "m2", "m3")
+}
 EXPERIMENTS = [name for names in config["studies"].values() for name in names]
 
 

@@ -6,7 +6,7 @@ These models are the one source of the JSON schemas in ``workflow/schemas``
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,6 +19,8 @@ from refblend.errors import StudyError
 
 Scale = Literal["smoke", "cpu", "gpu"]
 ArmName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+FactorName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+Milestone = Literal["m1", "m2", "m3"]
 ExperimentName = Annotated[str, Field(pattern=r"^[A-Z][A-Za-z0-9]*$")]
 
 LARGEST_SEED = 10**18 - 1
@@ -78,10 +80,9 @@ class WorkflowConfig(Section):
 
     scale: Scale = "cpu"
     """Which ``params/scale/<scale>.yaml`` the targets build."""
-    studies: dict[Literal["m1", "m2", "m3"], list[ExperimentName]] = Field(
-        default={"m1": ["M1"], "m2": ["A", "B", "C", "E", "F", "G", "H"], "m3": ["M3"]}
-    )
-    """The experiments (files of ``params/study``) of each milestone, in this order."""
+    studies: dict[Milestone, list[ExperimentName]] = Field(default={})
+    """The experiments of each milestone, in this order; those that are not named here have the
+    files of ``params/study`` whose ``milestone`` they are, by name."""
     seeds_per_job: PositiveInt = 5
     """Seeds of an arm that one job trains, one after another in the same workers."""
     threads: ThreadsConfig = ThreadsConfig()
@@ -89,17 +90,57 @@ class WorkflowConfig(Section):
     scoring: ScoringStudy = ScoringStudy()
 
 
+class ContrastSpec(Section):
+    """Comparisons between arms that the question asks for and no baseline column answers."""
+
+    name: str
+    """What is compared, as tables show it; several entries may share a name."""
+    pairs: dict[ArmName, ArmName]
+    """Treated arm: reference arm. Differences are treated − reference, seed by seed."""
+
+
+class SweepSpec(Section):
+    """One parameter over several levels, everything else equal."""
+
+    key: str
+    """Dotted key of the configuration; every arm has another number there."""
+    rule: Literal["knee", "pivot"]
+    """How a level is chosen (docs/statistics.md)."""
+    arms: list[ArmName]
+
+
 class ExperimentSpec(Section):
-    """One file of ``params/study``: a question, and the arms and seeds that answer it."""
+    """One file of ``params/study``: a question, and the arms and seeds that answer it.
+
+    All that reports know about an experiment stands here or follows from its arms' resolved
+    configurations; nothing follows from its letters or the names of its arms.
+    """
 
     title: str
     """Heading in the reports."""
     question: str
     """What the experiment asks, in a sentence; shown in the reports."""
+    milestone: Milestone = "m2"
+    """The report that shows it."""
+    leads: bool = False
+    """The report's first page names its best arm, and its runs show how the weight behaves."""
     baseline: ArmName
     """The arm that paired differences are taken against."""
     baselines: dict[ArmName, ArmName] = Field(default={})
     """Arms with another baseline than ``baseline``."""
+    endpoint: str = "test_greedy"
+    """The measure that the headline, the rules and the contrasts' summary read."""
+    factors: dict[FactorName, str] = Field(default={})
+    """What differs between the arms: name → dotted key, read from each arm's configuration."""
+    facet: FactorName | None = None
+    """The factor whose levels are shown, and compared, apart from one another."""
+    choice: FactorName | None = None
+    """The factor whose best level (under each level of ``facet``) the experiment decides."""
+    assumes: ExperimentName | None = None
+    """The experiment whose ``choice`` the arms of ``sweep`` and ``contrasts`` should run under;
+    the report says whether they do."""
+    contrasts: list[ContrastSpec] = Field(default=[])
+    sweep: SweepSpec | None = None
     exclusive: bool = False
     """Measures resources: its jobs run alone on the machine, and no actor is evaluated."""
     common: dict[str, Any] = Field(default={})
@@ -147,7 +188,7 @@ class ExperimentSpec(Section):
     def _overlays_are_paths(cls, arms: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         for name, overrides in arms.items():
             if not isinstance(overrides.get(OVERLAY, ""), str):
-                raise ValueError(f"arms.{name}.{OVERLAY} is no path: name a configuration file")
+                raise ValueError(f"arms.{name}.{OVERLAY} is not a path: name a configuration file")
         return arms
 
     @model_validator(mode="after")
@@ -156,7 +197,7 @@ class ExperimentSpec(Section):
             raise ValueError(f"baseline {self.baseline} is not among the arms: add or correct it")
         for arm in (*self.baselines, *self.baselines.values()):
             if arm not in self.arms:
-                raise ValueError(f"baselines names {arm}, which is no arm: add or correct it")
+                raise ValueError(f"baselines names {arm}, which is not an arm: add or correct it")
         for scale, seeds in self.seeds.items():
             if any(seed > LARGEST_SEED for seed in seeds):
                 raise ValueError(f"seeds.{scale} has a seed beyond {LARGEST_SEED}: lower it")
@@ -166,7 +207,7 @@ class ExperimentSpec(Section):
             for arm in names:
                 if arm not in self.arms:
                     raise ValueError(
-                        f"arms_at.{scale} names {arm}, which is no arm: add or correct it"
+                        f"arms_at.{scale} names {arm}, which is not an arm: add or correct it"
                     )
                 if self.baseline_of(arm) not in names:
                     raise ValueError(
@@ -174,6 +215,30 @@ class ExperimentSpec(Section):
                         "add it"
                     )
         return self
+
+    @model_validator(mode="after")
+    def _facts_name_what_exists(self) -> "ExperimentSpec":
+        for place, contrast in enumerate(self.contrasts):
+            for arm in (*contrast.pairs, *contrast.pairs.values()):
+                if arm not in self.arms:
+                    raise ValueError(
+                        f"contrasts.{place}.pairs names {arm}, which is not an arm: add or "
+                        "correct it"
+                    )
+        for arm in self.sweep.arms if self.sweep else ():
+            if arm not in self.arms:
+                raise ValueError(f"sweep.arms names {arm}, which is not an arm: add or correct it")
+        for key, factor in (("facet", self.facet), ("choice", self.choice)):
+            if factor is not None and factor not in self.factors:
+                raise ValueError(f"{key} is {factor}, which is not among the factors: add it there")
+        return self
+
+    @property
+    def kind(self) -> Literal["costs", "sensitivity", "learning"]:
+        """What its section of the report shows."""
+        if self.exclusive:
+            return "costs"
+        return "sensitivity" if self.sweep else "learning"
 
     def baseline_of(self, arm: str) -> str:
         """The arm that ``arm`` is compared with."""
@@ -265,6 +330,23 @@ def load_experiment(path: str | Path) -> ExperimentSpec:
         where = ".".join(shorten(str(part), 60) for part in problem["loc"])
         message = shorten(problem["msg"].removeprefix("Value error, "), 600)
         raise StudyError(f"{path}: {where or 'file'}: {message}", "Correct the file.") from None
+
+
+def experiments_of(
+    milestone: str,
+    params: str | Path = "params",
+    studies: Mapping[str, Sequence[str]] | None = None,
+) -> list[str]:
+    """Names of a milestone's experiments: as the workflow's configuration lists them, or the files
+    of ``<params>/study`` that belong to it, by name.
+
+    Raises:
+        StudyError, ConfigError: a file is not acceptable.
+    """
+    if named := (studies or {}).get(milestone):
+        return list(named)
+    files = sorted((Path(params) / "study").glob("*.yaml"))
+    return [path.stem for path in files if load_experiment(path).milestone == milestone]
 
 
 def json_schemas() -> dict[str, dict[str, Any]]:

@@ -1,0 +1,136 @@
+"""An arm and what its resolved configuration says about it; its name says nothing."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any
+
+from refblend.config.root import RefblendConfig
+from refblend.errors import StudyError
+from refblend.study.design.grid import resolve_arm
+from refblend.study.design.spec import OVERLAY, ExperimentSpec
+
+SCORE = "algorithm.ref_quality_score"
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One arm at one scale."""
+
+    name: str
+    config: RefblendConfig
+
+    def setting(self, key: str) -> Any:
+        """Value of a dotted key, e.g. ``algorithm.adv_estimator``.
+
+        Raises:
+            KeyError: the configuration has no such key.
+        """
+        value: Any = self.config
+        for part in key.split("."):
+            if part not in getattr(type(value), "model_fields", {}):
+                raise KeyError(key)
+            value = getattr(value, part)
+        return value
+
+    @property
+    def blends(self) -> bool:
+        """Whether a quality score is blended into the rewards."""
+        return self.config.algorithm.ref_quality_score.enable
+
+    @property
+    def strategy(self) -> str:
+        """Name of the blending strategy."""
+        return self.config.algorithm.ref_quality_score.strategy
+
+    @property
+    def placement(self) -> str:
+        """Where the score is put in the response."""
+        return self.config.algorithm.ref_quality_score.placement
+
+    @property
+    def control(self) -> str:
+        """``none``, ``shuffled`` or ``random``."""
+        return self.config.algorithm.ref_quality_score.scoring.control
+
+    @property
+    def estimator(self) -> str:
+        """Name of the advantage estimator."""
+        return self.config.algorithm.adv_estimator
+
+    @property
+    def judge(self) -> str:
+        """Name of the judge: its folder without ``judge_``, e.g. ``weak``; empty without one."""
+        path = self.config.algorithm.ref_quality_score.scoring.model_path
+        return PurePath(path).name.removeprefix("judge_") if path else ""
+
+    @property
+    def blend(self) -> str:
+        """The control, or the strategy where there is none; ``no judge`` without a blend."""
+        if not self.blends:
+            return "no judge"
+        return self.strategy if self.control == "none" else self.control
+
+    def differs_only_in(self, other: "Arm", key: str) -> bool:
+        """Whether two configurations are equal but for one dotted key, and differ there."""
+        trees = [arm.config.resolved() for arm in (self, other)]
+        values = []
+        for tree in trees:
+            node = tree
+            *parents, last = key.split(".")
+            for part in parents:
+                node = node[part]
+            values.append(node.pop(last))
+        return trees[0] == trees[1] and values[0] != values[1]
+
+
+def resolve_arms(
+    experiments: Mapping[str, ExperimentSpec], scale: str, params: str | Path = "params"
+) -> dict[str, Arm]:
+    """Every arm of some experiments at a scale, by name, in their order; overlays are left out.
+
+    Raises:
+        ConfigError: an arm's configuration is not acceptable.
+        StudyError: a factor or a sweep names a key that the configuration does not have, or the
+            levels of a sweep are not different numbers; the file and the key are named.
+    """
+    arms: dict[str, Arm] = {}
+    for name, spec in experiments.items():
+        path = Path(params) / "study" / f"{name}.yaml"
+        mine = spec.arms_of(scale)
+        for arm, overrides in mine.items():
+            if arm not in arms:
+                kept = {key: value for key, value in overrides.items() if key != OVERLAY}
+                arms[arm] = Arm(arm, resolve_arm(kept, scale, params))
+        keys = {f"factors.{factor}": key for factor, key in spec.factors.items()}
+        if spec.sweep:
+            keys["sweep.key"] = spec.sweep.key
+        for where, key in keys.items():
+            for arm in mine:
+                try:
+                    arms[arm].setting(key)
+                except KeyError:
+                    raise StudyError(
+                        f"{path}: {where}: the configuration has no key {key}",
+                        "Name a dotted key of params/ppo.yaml.",
+                    ) from None
+        _check_levels(spec, arms, path)
+        if spec.assumes and spec.assumes in experiments and not experiments[spec.assumes].choice:
+            raise StudyError(
+                f"{path}: assumes: experiment {spec.assumes} chooses nothing",
+                f"Give {spec.assumes}.yaml a choice, or leave assumes out.",
+            )
+    return arms
+
+
+def _check_levels(spec: ExperimentSpec, arms: Mapping[str, Arm], path: Path) -> None:
+    """Levels of a sweep are numbers, each of one arm."""
+    if not spec.sweep:
+        return
+    levels = [arms[arm].setting(spec.sweep.key) for arm in spec.sweep.arms if arm in arms]
+    numbers = all(isinstance(level, int | float) for level in levels)
+    if not numbers or len(set(levels)) != len(levels):
+        raise StudyError(
+            f"{path}: sweep.arms: {spec.sweep.key} is {', '.join(map(str, levels))}",
+            "Every arm of a sweep needs another number there.",
+        )

@@ -1,0 +1,119 @@
+"""Facts about experiments: declared in their files, or read from resolved configurations."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from refblend.errors import StudyError
+from refblend.study.design.arms import Arm, resolve_arms
+from refblend.study.design.spec import ExperimentSpec, experiments_of, load_experiment
+
+PARAMS = Path(__file__).parents[3] / "params"
+SCORE = "algorithm.ref_quality_score"
+FACTS: dict[str, Any] = {
+    "title": "Facts",
+    "question": "Which?",
+    "baseline": "plain",
+    "seeds": {"smoke": [1]},
+    "arms": {
+        "plain": {f"{SCORE}.enable": False},
+        "mixed_up": {f"{SCORE}.placement": "terminal", f"{SCORE}.max_weight": 0.1},
+        "gae_terminal": {f"{SCORE}.strategy": "cosine", f"{SCORE}.max_weight": 0.2},
+        "dice": {f"{SCORE}.scoring.control": "random", "algorithm.adv_estimator": "gae"},
+    },
+}
+
+
+def write(tmp_path: Path, **more: Any) -> Path:
+    """A copy of the parameters with one experiment, ZX."""
+    for name in ("ppo.yaml", "scale/smoke.yaml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text((PARAMS / name).read_text())
+    path = tmp_path / "study" / "ZX.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(yaml.safe_dump(FACTS | more, sort_keys=False))
+    return path
+
+
+def arms_of(path: Path) -> dict[str, Arm]:
+    return resolve_arms({"ZX": load_experiment(path)}, "smoke", path.parents[1])
+
+
+def test_an_arm_is_what_its_configuration_says(tmp_path: Path) -> None:
+    arms = arms_of(write(tmp_path))
+    assert [arm.blend for arm in arms.values()] == ["no judge", "linear", "cosine", "random"]
+    assert [arm.placement for arm in arms.values()] == ["per_token", "terminal"] + ["per_token"] * 2
+    assert [arm.estimator for arm in arms.values()] == ["grpo"] * 3 + ["gae"]
+    assert {arm.judge for arm in arms.values()} == {"medium"}
+    assert arms["gae_terminal"].setting(f"{SCORE}.max_weight") == 0.2
+    with pytest.raises(KeyError):
+        arms["plain"].setting(f"{SCORE}.max_wieght")
+
+
+def test_arms_that_differ_in_one_key_only(tmp_path: Path) -> None:
+    more = FACTS["arms"] | {"twin": FACTS["arms"]["gae_terminal"] | {f"{SCORE}.strategy": "exp"}}
+    arms = arms_of(write(tmp_path, arms=more))
+    assert arms["gae_terminal"].differs_only_in(arms["twin"], f"{SCORE}.strategy")
+    assert not arms["gae_terminal"].differs_only_in(arms["twin"], f"{SCORE}.max_weight")
+    assert not arms["gae_terminal"].differs_only_in(arms["mixed_up"], f"{SCORE}.strategy")
+    assert not arms["twin"].differs_only_in(arms["twin"], f"{SCORE}.strategy")
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (
+            {"contrasts": [{"name": "c", "pairs": {"mixed": "plain"}}]},
+            "contrasts.0.pairs names mixed",
+        ),
+        ({"contrasts": [{"name": "c", "pairs": {"plain": "no"}}]}, "contrasts.0.pairs names no"),
+        ({"sweep": {"key": "a", "rule": "knee", "arms": ["x"]}}, "sweep.arms names x"),
+        ({"sweep": {"key": "a", "rule": "peak", "arms": ["plain"]}}, "sweep.rule"),
+        ({"facet": "placement"}, "facet is placement"),
+        ({"choice": "size"}, "choice is size"),
+        (
+            {"factors": {"size": f"{SCORE}.max_wieght"}},
+            f"factors.size: .* no key {SCORE}.max_wieght",
+        ),
+        (
+            {"sweep": {"key": f"{SCORE}.max", "rule": "knee", "arms": ["mixed_up"]}},
+            "sweep.key: .* no key",
+        ),
+        (
+            {
+                "sweep": {
+                    "key": f"{SCORE}.placement",
+                    "rule": "knee",
+                    "arms": ["mixed_up", "gae_terminal"],
+                }
+            },
+            "sweep.arms: .* is terminal, per_token",
+        ),
+    ],
+)
+def test_a_wrong_fact_names_file_and_key(tmp_path: Path, more: dict[str, Any], says: str) -> None:
+    path = write(tmp_path, **more)
+    with pytest.raises(StudyError, match=says) as caught:
+        arms_of(path)
+    assert str(path) in str(caught.value)
+
+
+def test_the_kind_of_a_section_follows_from_the_facts() -> None:
+    def kind(**more: Any) -> str:
+        return ExperimentSpec.model_validate(FACTS | more).kind
+
+    sweep = {"key": f"{SCORE}.max_weight", "rule": "knee", "arms": ["mixed_up", "gae_terminal"]}
+    assert kind() == "learning"
+    assert kind(sweep=sweep) == "sensitivity"
+    assert kind(exclusive=True) == "costs"
+
+
+def test_experiments_belong_to_the_milestone_that_they_name(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    (path.parent / "Q.yaml").write_text(yaml.safe_dump(FACTS | {"milestone": "m1"}))
+    assert experiments_of("m2", tmp_path) == ["ZX"]
+    assert experiments_of("m1", tmp_path) == ["Q"]
+    assert experiments_of("m2", tmp_path, {"m2": ["B", "A"]}) == ["B", "A"]
+    assert experiments_of("m2", PARAMS) == ["A", "B", "C", "E", "F", "G", "H"]
