@@ -24,27 +24,27 @@ help: ## list the targets
 env: ## create .venv from requirements/cpu.lock (LOCK=requirements/gpu.lock for CUDA); no-op when unchanged
 	@scripts/make_env.sh $(PYTHON) $(VENV) $(LOCK)
 
-study: env ## all milestones at scale cpu, hours (docs/scale.md); TARGET=m1 for one, SCALE=gpu
+study: env ## train and report all milestones at scale cpu, about two hours; TARGET=m1 for one; SCALE=gpu
 	$(BIN)/snakemake $(TARGET) --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=$(SCALE)
 	@echo "Reports: results/$(SCALE)/*/report.md"
 
-report: env ## tables and figures of a finished study as one HTML file, results/<scale>/report.html
+report: env ## one HTML file with all tables and figures of a finished study, results/<scale>/report.html
 	$(BIN)/snakemake $(TARGET) --workflow-profile workflow/profiles/default --config scale=$(SCALE) --report results/$(SCALE)/report.html
 	@echo "Open results/$(SCALE)/report.html"
 
-smoke: env ## the same workflow, a few minutes long
+smoke: env ## the same workflow on a tiny grid, about ten minutes
 	$(BIN)/snakemake smoke --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=smoke
 
-test: env ## the fast tests, real engines included
+test: env ## the fast tests, including those with real engines
 	$(BIN)/pytest -m "not slow and not gpu"
 
 test-slow: env ## the tests that take minutes
 	$(BIN)/pytest -m "slow and not gpu"
 
-# Hostile inputs over all targets; the ordinary tests draw some 2,500.
+# Hostile inputs over all targets; the ordinary tests draw about 2,500.
 FUZZ_CASES ?= 60000
 
-fuzz: env ## FUZZ_CASES hostile inputs of every kind, some ten minutes; benchmarks/results/fuzz.json
+fuzz: env ## FUZZ_CASES hostile inputs, about ten minutes; writes benchmarks/results/fuzz.json
 	REFBLEND_FUZZ_CASES=$(FUZZ_CASES) REFBLEND_FUZZ_JSON=benchmarks/results/fuzz.json $(BIN)/pytest tests/fuzz
 
 lint: env ## ruff, mypy, the import contracts, snakefmt and snakemake's own lint
@@ -60,20 +60,20 @@ bench: env ## measure the trainer's stages on this machine
 	if [ $${#found[@]} -eq 0 ]; then echo "There are no benchmarks/bench_*.py yet."; exit 1; fi; \
 	for script in "$${found[@]}"; do echo "== $$script"; $(BIN)/python "$$script"; done
 
-prepare: env ## data and models of scale smoke, which the next three need
+prepare: env ## data and models of scale smoke, needed by chaos, chaos-short and soak
 	$(BIN)/snakemake prepare --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=smoke
 
-chaos: prepare ## faults at random moments of real runs and in their environment, an hour and a half
+chaos: prepare ## inject faults into real runs and their environment, about an hour and a half
 	PYTHONPATH=benchmarks $(BIN)/python -m chaos $(CHAOS)
 	PYTHONPATH=benchmarks $(BIN)/python -m chaos.environment
 
-chaos-short: prepare ## six of these faults, some four minutes; writes no results
+chaos-short: prepare ## six of these faults, about four minutes; writes no results
 	PYTHONPATH=benchmarks $(BIN)/python -m chaos --count 6 --no-write
 
-soak: prepare ## STEPS steps (2000, half an hour) of a tiny run: memory, handles and step time stay
+soak: prepare ## STEPS steps (2000, half an hour) of a tiny run: do memory, handles or step time grow?
 	$(BIN)/python benchmarks/soak.py --steps $(STEPS)
 
-# Tools about the lock file live in an environment of their own, so that they are not in it.
+# Tools that work on the lock file have a separate environment, so that the lock does not contain them.
 build/supply: requirements/supply.txt
 	$(PYTHON) -m venv $@
 	$@/bin/pip install --disable-pip-version-check -q -r $<
@@ -90,9 +90,9 @@ sbom: build/supply ## software bill of materials of the lock file (CycloneDX 1.6
 	$</bin/cyclonedx-py requirements $(LOCK) --output-reproducible --of JSON -o sbom.json
 	@echo "sbom.json: $$(grep -c '"purl"' sbom.json) components"
 
-audit: build/supply ## known vulnerabilities of the lock file; asks the advisory database online
+audit: build/supply ## known vulnerabilities in the lock file (queries the advisory database online)
 	$</bin/pip-audit --no-deps --disable-pip -r $(LOCK)
 
-clean: ## remove caches and build leftovers; data, models, runs and results stay
+clean: ## remove caches and build leftovers; keep data, models, runs and results
 	rm -rf build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

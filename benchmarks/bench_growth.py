@@ -1,11 +1,11 @@
-"""Growth of a step's stages with tokens, n and model size, as fitted exponents.
+"""How the stages of a step grow with tokens, n and model size, as fitted exponents.
 
-`python benchmarks/bench_growth.py` times over one axis at a time (prompts, response length,
-responses a prompt (n), and width of the model) the networks' passes of a step of scale cpu
-(log-probs with entropy, then forward, backward and AdamW, as in `bench_step.py`), vLLM's generation
-of responses of just that length, and the judge: prompts of a common prefix, response and question,
-with as many new tokens as a trained judge writes. The exponent is the slope of log time over log
-size: parameters for the width, else distinct tokens of the batch for the networks and the axis
+`python benchmarks/bench_growth.py` varies one axis at a time (prompts, response length, responses
+per prompt (n), model width) and times the networks' passes of a step of scale cpu (log-probs with
+entropy, then forward, backward and AdamW, as in `bench_step.py`), vLLM's generation of responses of
+exactly that length, and the judge: prompts with a common prefix, response and question, with as
+many new tokens as a trained judge writes. The exponent is the slope of log time over log size:
+parameters for the width; otherwise distinct tokens of the batch for the networks and the axis
 itself for the engines. 1 is linear.
 """
 
@@ -41,7 +41,7 @@ REPEATS = 2
 
 @dataclass(frozen=True)
 class Model:
-    """A random model of some width, to be trained and to generate."""
+    """A random model of a given width, for training and generation."""
 
     policy: PolicyNetwork
     engine: VllmEngine
@@ -85,7 +85,7 @@ def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float:
 
 
 def generate(engine: VllmEngine, prompts: Sequence[Sequence[int]], new_tokens: int) -> None:
-    """So many new tokens after each prompt, with an empty prefix cache before."""
+    """Generate a fixed number of tokens for each prompt, starting with an empty prefix cache."""
     from vllm import SamplingParams
     from vllm.inputs import TokensPrompt
 
@@ -122,7 +122,7 @@ def stages_of(
 
 
 def measure(models: dict[int, Model], vocab: int, axis: str) -> dict[str, Any]:
-    """CPU seconds of every stage over the axis, and the sizes that they are to be held against."""
+    """CPU seconds of every stage along the axis, and the sizes to compare them with."""
     cases: dict[str, Callable[[], None]] = {}
     tokens, parameters = [], []
     for value in AXES[axis]:
@@ -148,7 +148,7 @@ def measure(models: dict[int, Model], vocab: int, axis: str) -> dict[str, Any]:
 
 
 def unit(axis: str, stage: str) -> str:
-    """What a stage's time is held against."""
+    """The unit that a stage's time is compared with."""
     if axis == "width":
         return "parameters"
     return "tokens" if stage == "networks" else "axis"

@@ -1,9 +1,9 @@
-"""Plain against shared layout of micro-batches, by token budget and by how alike responses are.
+"""Plain and shared layout of micro-batches, by token budget and by similarity of the responses.
 
 `python benchmarks/bench_layouts.py` times the log-prob pass and the update of a batch of scale cpu
 (24 prompts × 8 responses) with the workers' own code, the variants in turn in one process: on
-random responses, which have nothing but their prompt in common, for several budgets, and on what an
-actor answers at several temperatures, down to those at which it repeats itself.
+random responses, which share nothing but their prompt, for several budgets, and on an actor's
+responses at several temperatures, down to those at which it repeats itself.
 """
 
 import tempfile
@@ -34,7 +34,7 @@ REPEATS = 5
 
 
 def sample(folder: Path, temperature: float) -> Sequences:
-    """What the actor answers to the first prompts of the training data."""
+    """The actor's responses to the first prompts of the training data."""
     config = load_config(common.CONFIGS, common.run_overrides(folder, folder / "run", 1))
     prompts = [
         list(ids)
@@ -53,7 +53,7 @@ def sample(folder: Path, temperature: float) -> Sequences:
 
 
 def counted(sequences: Sequences) -> dict[str, int]:
-    """Tokens of a batch: of all rows, with each prompt once, and with each beginning once."""
+    """Tokens of a batch: of all rows, with each prompt once, and with each prefix once."""
     prompts = {tuple(p) for p in sequences.prompt_ids}
     tree = PrefixTree(pad_batch(sequences, range(len(sequences)), torch.device("cpu")))
     return {

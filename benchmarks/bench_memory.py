@@ -1,8 +1,8 @@
-"""Peak memory of the log-prob and entropy pass against batch × length × vocabulary.
+"""Peak memory of the log-prob and entropy pass by batch × length × vocabulary.
 
-`python benchmarks/bench_memory.py` runs each point in a process of its own and reads the growth of
-its peak resident memory over the pass, forward only and forward with backward. The model has one
-small layer, so that what remains is the head: a naive implementation holds tokens × vocabulary.
+`python benchmarks/bench_memory.py` runs each point in a separate process and measures the growth of
+its peak resident memory during the pass, forward only and forward with backward. The model has one
+small layer, so the head dominates: a naive implementation holds tokens × vocabulary.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def measure(vocabulary: int, tokens: int, backward: bool) -> None:
             if backward:
                 (log_probs.sum() + entropy.sum()).backward()
 
-    for parameter in policy.parameters():  # gradients are there before the pass is measured
+    for parameter in policy.parameters():  # allocate the gradients before the pass is measured
         parameter.grad = torch.zeros_like(parameter) if backward else None
     work(1, 8)  # libraries allocate on first use
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -61,7 +61,7 @@ def measure(vocabulary: int, tokens: int, backward: bool) -> None:
 
 
 def point(vocabulary: int, tokens: int, backward: bool) -> float:
-    """Peak growth in MiB of one point, measured in a process of its own."""
+    """Peak growth in MiB of one point, measured in a separate process."""
     command = [sys.executable, __file__, "--point", str(vocabulary), str(tokens)]
     done = subprocess.run(
         command + ["--backward"] * backward, capture_output=True, text=True, check=True
@@ -98,7 +98,7 @@ def main() -> None:
     names = [f"{t} tokens" for t in TOKENS]
     common.show(
         "growth of peak memory, MiB",
-        ["pass", "vocabulary", *names, "exponent in tokens", "logits of the last, whole"],
+        ["pass", "vocabulary", *names, "exponent in tokens", "full logits of the last"],
         rows,
     )
     largest = (VOCABULARIES[-1], TOKENS[-1])

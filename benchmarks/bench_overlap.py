@@ -1,11 +1,11 @@
-"""The judge beside the log-prob passes, or before them: how much of its time is hidden?
+"""The judge concurrent with the log-prob passes or before them: how much of its time is hidden?
 
-`python benchmarks/bench_overlap.py` trains four short runs at scale cpu in turn, a few rounds: the
-judge in the shared or in a placement group of its own, waited for before the actor's and the
-reference policy's passes are launched (serial) or not (overlapped). The scoring phase is what lies
-between generation and advantages. Its wall time says how much of the judge is hidden; on two cores
-with one thread a process, judge and passes can have a core each. The neighbours share these cores,
-so rounds are compared with themselves.
+`python benchmarks/bench_overlap.py` trains four short runs at scale cpu in turn, for a few rounds:
+the judge in the shared placement group or in its own, and awaited before the actor's and the
+reference policy's passes are launched (serial) or not (overlapped). The scoring phase lies between
+generation and advantages. Its wall time shows how much of the judge is hidden; on two cores with
+one thread per process, judge and passes can use a core each. Other processes may share these cores,
+so ratios are taken within a round.
 """
 
 import statistics
@@ -23,7 +23,7 @@ OTHER_STAGES = ("gen", "adv", "update_actor", "update_weights")
 
 
 def phase(folder: Path, name: str, pool: str, way: str) -> dict[str, float]:
-    """Wall seconds of the scoring phase and of the judge in it, medians over a run's steps."""
+    """Wall seconds of the scoring phase and of the judge within it, medians over a run's steps."""
     scoring = "algorithm.ref_quality_score.scoring"
     settings = [
         *overrides(folder),

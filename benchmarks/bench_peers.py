@@ -1,15 +1,15 @@
-"""Our GRPO step against that of TRL's GRPOTrainer on the same work, without a judge.
+"""Our GRPO step compared with TRL's GRPOTrainer on the same work, without a judge.
 
-TRL lives in an environment of its own (other pins than ours)::
+TRL needs a separate environment (its pins differ from ours)::
 
     python -m venv FOLDER && FOLDER/bin/pip install -r benchmarks/requirements-trl.txt
     TRL_ENV=FOLDER python benchmarks/bench_peers.py
 
-Both train an actor of the embedded shape, with a short warm start, in float32 on the batches of
-scale cpu (24 problems × 8 responses of at most 60 tokens), two updates a batch, the same clipping,
-no KL, one thread a process; TRL with the better of two sizes of micro-batch. Compared are response
-tokens a CPU second, all processes of a trainer together, and the learning curves: the mean reward
-of a batch (the share of digits) against the tokens trained before it.
+Both train an actor of the embedded shape, after a short warm start, in float32 on the batches of
+scale cpu (24 problems × 8 responses of at most 60 tokens), with two updates per batch, the same
+clipping, no KL and one thread per process; TRL with the better of two micro-batch sizes. The
+comparison covers response tokens per CPU second, over all processes of a trainer, and the learning
+curves: mean reward of a batch (the share of digits) by tokens trained before it.
 """
 
 import json
@@ -61,7 +61,7 @@ def run_ours(folder: Path, name: str) -> dict[str, list[float]]:
 
 
 def run_trl(python: Path, folder: Path, micro_batch: int, batches: int) -> dict[str, list[float]]:
-    """The same of TRL; the first batch is left out of the times."""
+    """The same for TRL; the times leave out the first batch."""
     job: dict[str, Any] = {
         "model": f"{folder}/actor",
         "threads": common.THREADS,
@@ -87,7 +87,7 @@ def run_trl(python: Path, folder: Path, micro_batch: int, batches: int) -> dict[
 
 
 def throughput(runs: list[dict[str, list[float]]], clock: str) -> float:
-    """Response tokens a second, median over the steps of all rounds."""
+    """Response tokens per second, median over the steps of all rounds."""
     return statistics.median(
         tokens / spent
         for run in runs
@@ -96,7 +96,7 @@ def throughput(runs: list[dict[str, list[float]]], clock: str) -> float:
 
 
 def reward_after(run: dict[str, list[float]], tokens: float) -> float:
-    """Mean reward of a run's batch when so many tokens were trained, between batches linear."""
+    """Mean batch reward after a number of trained tokens, linearly interpolated between batches."""
     trained = np.cumsum([0.0, *run["curve_tokens"][:-1]])
     return float(np.interp(tokens, trained, run["curve_reward"]))
 
@@ -104,7 +104,7 @@ def reward_after(run: dict[str, list[float]], tokens: float) -> float:
 def main() -> None:
     home = os.environ.get("TRL_ENV")
     if home is None:
-        print("Not run: TRL_ENV names no environment of TRL; see the head of this file.")
+        print("Not run: TRL_ENV does not name an environment with TRL; see this file's docstring.")
         return
     python = Path(home) / "bin" / "python"
     with tempfile.TemporaryDirectory() as name:
@@ -130,7 +130,7 @@ def main() -> None:
         for label, of in rates.items()
     }
     common.show(
-        f"response tokens trained a second, as a ratio to {best}",
+        f"response tokens trained per second, as a ratio to {best}",
         ["trainer", "a CPU second", "a second of wall time"],
         [[k, v["cpu_seconds"], v["wall_seconds"]] for k, v in ratios.items()],
     )
@@ -139,13 +139,13 @@ def main() -> None:
     points = [share * reach for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
     rewards = {int(p): [reward_after(run, p) for run in curves] for p in points}
     common.show(
-        "mean reward of a batch after so many response tokens",
+        "mean reward of a batch by response tokens trained",
         ["tokens", "refblend", "TRL"],
         [[tokens, *found] for tokens, found in rewards.items()],
     )
     common.record(
         "peers",
-        "tokens trained a CPU second, as a ratio to TRL 1.16",
+        "tokens trained per CPU second, as a ratio to TRL 1.16",
         ratios["refblend"]["cpu_seconds"],
         2.5,
         {"ratios": ratios, "runs": runs, "reward_after_tokens": rewards},

@@ -1,8 +1,8 @@
-"""Training in bfloat16 against float32: time, and how far the numbers go apart.
+"""Training in bfloat16 and in float32: time, and how far the numbers differ.
 
 `python benchmarks/bench_precision.py` times the log-prob pass and the update of a batch of scale
 cpu with the workers' own code, both precisions in turn in one process, for the embedded shape and
-for wider ones. Weights stay float32 in both; bfloat16 is what the matrix products are computed in
+for wider ones. Weights stay float32 in both; only the matrix products are computed in bfloat16
 (``actor.fsdp_config.param_dtype``).
 """
 

@@ -1,9 +1,9 @@
-"""The scoring stage against bare ``vllm.LLM.generate`` of the same judge prompts.
+"""The scoring stage compared with bare ``vllm.LLM.generate`` on the same judge prompts.
 
 `python benchmarks/bench_scoring.py` judges 256 responses with a random judge of the embedded
 shape: :meth:`Judge.score` (prompts, engine call, parsing) against the engine alone, few-shot
-against compact prompts; and again without prefix caching, in another process. Before each call the
-prefix cache holds the prompt's shared prefix and nothing of the responses, as in a run.
+and compact prompts; and again without prefix caching, in another process. As in a run, before each
+call the prefix cache holds the prompt's shared prefix and no responses.
 """
 
 import argparse

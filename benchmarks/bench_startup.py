@@ -1,12 +1,12 @@
-"""Start-up: from the command to the first training step, and its share of a run of scale cpu.
+"""Start-up: from the command to the first training step, and its share of a run at scale cpu.
 
 `python benchmarks/bench_startup.py` starts `refblend train` at scale cpu, with the judge and
-without, in turn, and lets each run do a few steps. The judge is random; the actor has a short warm
+without, in turn, and lets each run do a few steps. The judge is random; the actor had a short warm
 start, so that its responses, and with them the steps, are about as long as those of a real run.
 Validation before training is left out, because it is work that the user asked for. The share is
-that of start-up + 20 × (median step), for a run alone and for one of three seeds, which share it as
-in the study; validation and checkpoints of a real run make it smaller.
-Wall time depends on the neighbours; CPU time, of all processes, is the robust figure.
+relative to start-up + 20 × (median step), for a run alone and for three seeds that share one
+start-up, as in the study; validation and checkpoints of a real run make it smaller.
+Wall time depends on other load; the CPU time of all processes is more robust.
 """
 
 import json
@@ -42,7 +42,7 @@ GOAL_SECONDS, GOAL_SHARE = 12.0, 0.15
 
 
 def start(folder: Path, name: str, setting: str) -> dict[str, Any]:
-    """One run: seconds of wall and CPU time to the first step, by stage and kind, and of a step."""
+    """One run: wall and CPU seconds to the first step, by stage and kind, and per step."""
     run = folder / name
     configs = [argument for path in common.CONFIGS for argument in ("--config", str(path))]
     here = common.ROOT / "benchmarks"
@@ -80,7 +80,7 @@ def total(mark: dict[str, Any]) -> float:
 
 
 def share(run: dict[str, Any], clock: str, seeds: int) -> float:
-    """Start-up as a share of so many runs of scale cpu that follow one another."""
+    """Start-up as a share of consecutive runs at scale cpu."""
     spent = run[f"{clock}_seconds"]
     return spent / (spent + seeds * common.RUN_STEPS * run[f"step_{clock}_seconds"])
 

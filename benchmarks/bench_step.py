@@ -1,15 +1,15 @@
-"""A training step against the sum of its bare parts on the same inputs.
+"""A training step compared with the sum of its bare parts on the same inputs.
 
 `python benchmarks/bench_step.py` runs `refblend train` at scale cpu with random models and a
-learning rate of 0, so that weights and samples can be made again, and then the bare parts in this
-process: ``vllm.LLM.generate`` of the same prompts and seeds, log-probs with entropy, forward,
-backward and AdamW on the same tokens, and ``generate`` of the same judge prompts. The engines are
-asked for what the run needs of them, the log-probs of the sampled tokens and the judge's
-alternatives; what the tokens alone cost is measured too. Both sides are CPU seconds (all processes
-of the run, Ray's included); the parts of the networks are measured in the shared layout, so that
-the layout's gain does not hide overhead, and in the plain one. The run's judge works before the
-log-prob passes (``scoring.overlap=false``): beside them it saves wall time, but two busy cores slow
-each other down, which the bare parts, one after another, do not show.
+learning rate of 0, so that weights and samples can be reproduced, and then the bare parts in this
+process: ``vllm.LLM.generate`` with the same prompts and seeds, log-probs with entropy, forward,
+backward and AdamW on the same tokens, and ``generate`` with the same judge prompts. The engines
+return what the run needs, the log-probs of the sampled tokens and the judge's alternatives; the
+cost of tokens alone is measured too. Both sides are CPU seconds (all processes of the run, Ray's
+included); the networks are measured in the shared layout, so that the layout's gain does not hide
+overhead, and in the plain one. The run's judge works before the log-prob passes
+(``scoring.overlap=false``): running it concurrently saves wall time, but two busy cores slow each
+other down, which the bare parts, one after another, do not show.
 """
 
 import json
@@ -60,7 +60,7 @@ def overrides(folder: Path, steps: int = STEPS) -> list[str]:
 
 
 def cpu_seconds(root: psutil.Process) -> dict[tuple[int, str], float]:
-    """CPU time of a process and of all below it that still live, by process id and name."""
+    """CPU time of a process and its living descendants, by process id and name."""
     found: dict[tuple[int, str], float] = {}
     for process in [root, *root.children(recursive=True)]:
         try:
@@ -101,7 +101,7 @@ def run_training(
         time.sleep(0.05)
     if process.returncode:
         raise SystemExit(f"the training run failed with status {process.returncode}")
-    # The last step is left out too: validation follows it.
+    # The last step is left out too, because validation follows it.
     spent = [_difference(a, b) for a, b in pairwise(marks[: total - 1])]
     lines = [json.loads(line) for line in metrics.read_text().splitlines()]
     return spent[WARM - 1 :], lines[WARM : total - 1]
@@ -198,7 +198,7 @@ def measure_parts(folder: Path, config: RefblendConfig) -> dict[str, list[float]
     inputs = [TokensPrompt(prompt_token_ids=list(p)) for p in prompts]
 
     def forget() -> None:
-        # A step's weights and responses are new: the judge knows its shared prefix, no more.
+        # A step's weights and responses are new: the judge has cached only its shared prefix.
         actor.reset_prefix_cache()
         judge.reset_prefix_cache()
         judge._llm.generate(judged[:1], greedy(False), use_tqdm=False)

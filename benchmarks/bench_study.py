@@ -1,13 +1,13 @@
-"""The whole grid of a scale: wall time, and how busy it kept the cores.
+"""The whole grid of a scale: wall time and core utilisation.
 
-Reads what the finished grid left behind (it makes nothing itself: the grid takes hours)::
+Reads the records of a finished grid (it trains nothing itself: the grid takes hours)::
 
     snakemake m1 m2 m3 --cores 2
     python benchmarks/bench_study.py
 
 Wall time is the time during which at least one run was trained, from the runs' provenance; CPU time
 is that of the training and test jobs with all their processes, from Snakemake's benchmark files:
-mean load × duration, a lower bound, because a process counts from its second sample on. (Their
+mean load × duration, a lower bound, because a process counts only from its second sample. (Their
 column ``cpu_time`` counts a process once for each name that it has had, and Ray's workers change
 theirs with every call.)
 """
@@ -26,7 +26,7 @@ GOAL_BUSY = 0.85
 
 
 def sessions(runs: Path) -> pd.DataFrame:
-    """One row a session of a run: arm, seed, start and end (UTC), cores of the machine."""
+    """One row per session of a run: arm, seed, start and end (UTC), cores of the machine."""
     rows = []
     for path in sorted(runs.glob("*/seed_*/provenance.json")):
         record = read_json(path)

@@ -1,9 +1,9 @@
-"""The weight push as a share of a step and against memcpy, at 3M and 100M parameters.
+"""The weight push as a share of a step and relative to memcpy, at 3M and 100M parameters.
 
 `python benchmarks/bench_sync.py` pushes as a run does (gathered from the actor, through Ray's
 object store, into the vLLM engine) and times, in the same process, the other parts of a step on a
 batch of scale cpu at 3M and of 16 responses at 100M parameters. The latter is a twelfth of a batch,
-so its step is also counted twelve times over: all but the push grows with the batch.
+so its step is also scaled by twelve: everything but the push grows with the batch.
 """
 
 import tempfile
@@ -34,7 +34,7 @@ REPEATS = {"3M": 4, "100M": 2}
 
 
 def measure(name: str, folder: Path, tokenizer: Any) -> dict[str, Any]:
-    """Times of every part for one size, and what was moved."""
+    """Times of every part for one size, and the bytes moved."""
     path = common.make_model(folder / name, tokenizer, **SHAPES[name])
     worker = load_actor(path)
     engine = start_engine("vllm", EngineOptions(str(path), 256, kv_cache_memory_mb=256))
@@ -100,7 +100,7 @@ def main() -> None:
     common.show("weight push", columns, rows)
     common.record(
         "sync",
-        f"largest share of a step of {whole_batch} responses that the weight push takes",
+        f"largest share of a step of {whole_batch} responses taken by the weight push",
         max(figures["share_of_whole_step"] for figures in found.values()),
         0.02,
         found,

@@ -1,9 +1,10 @@
-"""What the benchmarks share: random models of real shapes, inputs, alternation, and the record.
+"""Shared by the benchmarks: random models of real shapes, inputs, alternation, and the record.
 
 Import this before torch or refblend: it sets the threads of the process (one, unless
-``OMP_NUM_THREADS`` says otherwise). Times on shared machines mean little, so every benchmark
-measures its variants in turn in one process and reports ratios. With one thread, time is the CPU
-time of the process, which equals wall time on an idle core and suffers less from neighbours.
+``OMP_NUM_THREADS`` says otherwise). Absolute times on shared machines mean little, so every
+benchmark measures its variants in turn in one process and reports ratios. With one thread, time is
+the CPU time of the process, which equals wall time on an idle core and is less affected by other
+load.
 """
 
 import os
@@ -68,8 +69,9 @@ def make_model(directory: Path, tokenizer: Any, seed: int = 0, **shape: Any) -> 
 
 
 def train_short_actor(directory: Path, tokenizer: Any) -> Path:
-    """An actor of scale cpu after a third of its clean warm start: its responses end, and are about
-    as long as those of a whole one; a random model's are not.
+    """An actor of scale cpu after a third of its clean warm start.
+
+    Its responses end, and are about as long as after the full warm start; a random model's are not.
     """
     recipe = load_recipe(ROOT / "params" / "embedded" / "cpu.yaml")
     phases = {
@@ -88,7 +90,7 @@ def prepare_data(folder: Path) -> None:
 
 
 def prepare_inputs(folder: Path) -> None:
-    """Data, an actor with a short warm start and a random judge, below ``folder``."""
+    """Data, an actor after a short warm start and a random judge, below ``folder``."""
     tokenizer = embedded_tokenizer()
     train_short_actor(folder / "actor", tokenizer)
     make_model(folder / "judge", tokenizer, seed=1)
@@ -98,7 +100,7 @@ def prepare_inputs(folder: Path) -> None:
 def run_overrides(folder: Path, run: Path, steps: int) -> list[str]:
     """A run of scale cpu on the data and models below ``folder``, without validation.
 
-    The judge is random, so any share of invalid scores is let pass; the reward is
+    The judge is random, so any share of invalid scores is accepted; the reward is
     :func:`length_reward.reward`, which a random actor can earn.
     """
     scoring = "algorithm.ref_quality_score.scoring"
@@ -163,7 +165,7 @@ def alternate(
 
 
 def ratio(numerator: list[float], denominator: list[float]) -> float:
-    """Median over rounds of the ratio within a round: what disturbed a round hits both."""
+    """Median over rounds of the ratio within a round: a disturbance affects both variants."""
     return statistics.median(a / b for a, b in zip(numerator, denominator, strict=True))
 
 
@@ -188,7 +190,7 @@ def record(name: str, what: str, value: float, goal: float, figures: Mapping[str
 
     Args:
         name: of the benchmark.
-        what: the headline figure in words.
+        what: the headline number in words.
         value: its measured value.
         goal: what it should reach.
         figures: everything measured.

@@ -1,4 +1,4 @@
-"""An actor's two passes over a batch, as the trainer makes them: log-probs and the update."""
+"""An actor's two passes over a batch, as in the trainer: log-probs and the update."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from refblend.workers.types import MiniBatch, PolicyTargets, Sequences, response
 
 
 def load_actor(model: Path, *settings: str) -> ActorWorker:
-    """The actor of scale cpu with a model, whose weights updates leave as they are.
+    """The actor of scale cpu with a model; updates leave its weights unchanged.
 
     Args:
         model: a directory in Hugging Face format.

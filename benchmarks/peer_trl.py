@@ -1,6 +1,6 @@
 """TRL's GRPOTrainer on a job file; run by ``bench_peers.py`` in TRL's own environment.
 
-Prints one JSON line: CPU and wall seconds, and tokens, of each batch of prompts.
+Prints one JSON line: CPU and wall seconds and tokens of each batch of prompts.
 """
 
 import json
@@ -24,7 +24,7 @@ rewards: list[float] = []
 
 
 def digits(completions, completion_ids, **_):
-    """Share of digits in the text, as in ``length_reward.py``; keeps lengths and rewards."""
+    """Share of digits in the text, as in ``length_reward.py``; records lengths and rewards."""
     lengths.append(sum(map(len, completion_ids)))
     texts = [c[0]["content"] for c in completions]
     found = [sum(x.isdigit() for x in t) / max(1, len(t)) for t in texts]

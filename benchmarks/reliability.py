@@ -1,7 +1,7 @@
-"""Put the tables of the long runs into docs/reliability.md.
+"""Copy the tables of the long runs into docs/reliability.md.
 
 `python benchmarks/reliability.py` reads what `make chaos`, `make fuzz` and `make soak` wrote to
-``benchmarks/results`` and replaces what stands between ``<!-- name -->`` and ``<!-- /name -->``.
+``benchmarks/results`` and replaces the text between ``<!-- name -->`` and ``<!-- /name -->``.
 """
 
 import json
@@ -68,7 +68,7 @@ def growth_rows(processes: dict[str, Any]) -> list[list[str]]:
 
 
 def soak(result: dict[str, Any]) -> str:
-    """Growth of every process, and drift of the step."""
+    """Growth of every process, and drift of the step time."""
     figures = result["figures"]
     lines = [
         f"{figures['steps']:,} steps in {figures['seconds'] / 60:.0f} minutes. The largest growth "
@@ -96,7 +96,7 @@ def filled(page: str, results: Path = RESULTS) -> str:
     """The page with the tables of ``results``.
 
     Raises:
-        ValueError: the page has no place for a table.
+        ValueError: the page does not have exactly one place for a table.
     """
     for name, table in TABLES.items():
         file = results / f"{name}.json"

@@ -1,16 +1,16 @@
-"""A long run: is the memory of every process flat, do file handles stay, does a step get slower?
+"""A long run: do memory, file handles or step time grow in any process?
 
 `python benchmarks/soak.py --steps 2000` trains the smallest models of the workflow (scale smoke,
 which `make soak` prepares) as a user would: vLLM, judge, blending, KL, TensorBoard, energy, a
 validation and a checkpoint every 20th of the run, rollouts dumped. Every few seconds it looks at
 the command, the driver, the workers and Ray's processes. The learning rate is so small that the
-responses keep their length, and steps stay comparable. The KV caches are small: memory counts once
-it is touched, and the engines take unused blocks first, so that large caches would look like a leak
-for hundreds of steps.
+responses keep their length, so that steps stay comparable. The KV caches are small: memory counts
+once it is touched, and the engines use untouched blocks first, so large caches would look like a
+leak for hundreds of steps.
 
 Growth is the Theil–Sen slope over the steps after the first tenth, times those steps, in per cent
-of the level where it begins; memory is what a process has for itself (USS). The script fails when
-the memory of a process grows beyond the goal, or its handles grow at all.
+of the level where it begins; memory is the unique set size (USS). The script fails when the memory
+of a process grows beyond the goal, or its handles grow at all.
 """
 
 import argparse
@@ -45,7 +45,7 @@ RAY = {"raylet": "raylet", "gcs_server": "gcs_server"}
 
 @dataclass(frozen=True)
 class Sample:
-    """One process at one moment."""
+    """One process at one point in time."""
 
     step: int
     uss_mib: float
@@ -55,7 +55,7 @@ class Sample:
 
 
 def overrides(run: Path, steps: int) -> list[str]:
-    """A short step with everything on."""
+    """A short step with everything enabled."""
     scoring = "algorithm.ref_quality_score.scoring"
     often = max(1, steps // 20)
     return [
@@ -80,7 +80,7 @@ def overrides(run: Path, steps: int) -> list[str]:
 
 
 def role(process: psutil.Process) -> str | None:
-    """What a process of the run is for; None for helpers that come and go."""
+    """The role of a process of the run; None for short-lived helpers."""
     words = process.cmdline() or [""]
     if words[0].startswith("ray::") and "Worker" in words[0]:
         return words[0].removeprefix("ray::").partition(".")[0].partition("(")[0].split()[0]
@@ -133,7 +133,7 @@ def watch(
 
 
 def trend(steps: list[int], values: list[float], total: int) -> dict[str, float]:
-    """Slope per 1,000 steps, its 95 % interval, and growth after the first tenth in per cent."""
+    """Slope per 1,000 steps, its 95 % interval, and growth in per cent after the first tenth."""
     late = [(s, v) for s, v in zip(steps, values, strict=True) if s >= total / 10]
     fit = theilslopes([v for _, v in late], [s for s, _ in late], 0.95)
     begin = fit.intercept + fit.slope * total / 10
@@ -159,7 +159,7 @@ def drift(records: list[dict[str, Any]], key: str) -> float:
 
 
 def curve(values: list[Any]) -> list[Any]:
-    """A few of many points."""
+    """A few of many points, for the record."""
     return values[:: max(1, len(values) // POINTS)]
 
 
@@ -227,7 +227,7 @@ def report(
     records: list[dict[str, Any]],
     shared: list[tuple[int, float]],
 ) -> None:
-    """Print the table, write the record, and fail where something grows."""
+    """Print the table, write the record, and fail if something grows."""
     columns = ["process", "USS MiB", "MiB per 1,000 steps [95 %]", "growth", "handles"]
     common.show(f"{total} steps", columns, growth_rows(figures))
     training = records[1:]

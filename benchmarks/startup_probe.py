@@ -1,8 +1,8 @@
-"""``refblend`` with marks: wall clock and CPU time when the stages of a start begin.
+"""``refblend`` with marks: wall clock and CPU time at the beginning of each stage of a start.
 
-``python startup_probe.py MARKS train …`` runs the same command line and appends one JSON line a
-mark to the file MARKS. CPU time is that of all processes below, those that have ended included,
-by kind: driver, Ray, engines, trainers.
+``python startup_probe.py MARKS train …`` runs the same command line and appends one JSON line per
+mark to the file MARKS. CPU time covers all descendants, including those that have ended, by kind:
+driver, Ray, engines, trainers.
 """
 
 import functools
@@ -33,7 +33,7 @@ KINDS = {
 
 
 def add_cpu_seconds(process: psutil.Process, kind: str, found: dict[str, float]) -> None:
-    """Add a process and what is below it; children of a worker are of the worker's kind."""
+    """Add a process and its descendants; a worker's children count as the worker's kind."""
     try:
         title = next(iter(process.cmdline()), "").split(".")[0]
         children, times = process.children(), process.cpu_times()

@@ -32,7 +32,7 @@ def main(
         bool, typer.Option(help="Only those that failed in that file; the others stay in it.")
     ] = False,
 ) -> None:
-    """Inject faults into runs at scale smoke; exit status 1 when one of them ended badly."""
+    """Inject faults into runs at scale smoke; exit status 1 if one of them failed."""
     folder = folder.resolve()
     shutil.rmtree(folder, ignore_errors=True)
     before = set(SHARED_MEMORY.iterdir())
@@ -72,7 +72,7 @@ def main(
 
 
 def _good_rows() -> list[dict[str, Any]]:
-    """What ended well according to the results, each row with the commit that it ran with."""
+    """The successful rows of the results, each with the commit that it ran with."""
     results = json.loads((RESULTS / "chaos.json").read_text(encoding="utf-8"))
     commit = results["git"]["commit"]
     rows = results["figures"]["injections"]

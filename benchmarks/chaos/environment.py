@@ -1,7 +1,7 @@
-"""The second part of ``make chaos``: faults of the disk, the clock, memory and the numbers.
+"""The second part of ``make chaos``: faults of disk, clock, memory and numbers.
 
 Each is a case of ``tests/trainer/test_environment_faults.py``, which injects it into a real run and
-says with ``record`` what came of it.
+reports the outcome with ``record``.
 """
 
 import subprocess
@@ -16,7 +16,7 @@ TESTS = "tests/trainer/test_environment_faults.py"
 
 
 def run_cases(report: Path) -> None:
-    """Run all cases, the slow ones too; ``report`` receives pytest's record of them."""
+    """Run all cases, including the slow ones; ``report`` receives pytest's record of them."""
     report.parent.mkdir(parents=True, exist_ok=True)
     family = ("-o", "junit_family=xunit1")  # the one that has properties of cases
     command = [sys.executable, "-m", "pytest", TESTS, f"--junitxml={report}", *family]
@@ -26,7 +26,7 @@ def run_cases(report: Path) -> None:
 
 
 def read_cases(report: Path) -> list[dict[str, Any]]:
-    """One row a case: what was said of it, or "failed" or "skipped" as its outcome."""
+    """One row per case: its recorded outcome, or "failed" or "skipped"."""
     rows = []
     for case in ElementTree.parse(report).getroot().iter("testcase"):
         row: dict[str, Any] = {"case": case.attrib["name"]}

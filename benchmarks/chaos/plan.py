@@ -23,7 +23,7 @@ SIGNALS = ("SIGKILL", "SIGTERM", "SIGSTOP")
 
 @dataclass(frozen=True)
 class Injection:
-    """What is hit, how, and when."""
+    """The target, the fault, and the time."""
 
     number: int
     target: str
@@ -35,11 +35,11 @@ class Injection:
 
 
 def injections(count: int, seed: int = 0) -> list[Injection]:
-    """Every pair of target and signal in turn, at random moments of the start or of steps 1 to 4.
+    """Every pair of target and signal in turn, at random times during the start or steps 1 to 4.
 
     Args:
         count: number of injections.
-        seed: of the order and the moments.
+        seed: for the order and the times.
     """
     rng = random.Random(seed)
     pairs = [(target, signal) for signal in SIGNALS for target in TARGETS]

@@ -1,4 +1,4 @@
-"""Runs of ``refblend train`` at scale smoke, and what they leave on the machine."""
+"""Runs of ``refblend train`` at scale smoke, and what they leave behind on the machine."""
 
 import json
 import os
@@ -62,7 +62,7 @@ class Run:
         """Wait for a call's end.
 
         Raises:
-            AssertionError: it hangs, or processes or files of its cluster are left.
+            AssertionError: it hangs, or leaves processes or files of its cluster behind.
         """
         begun = time.monotonic()
         try:
@@ -74,7 +74,7 @@ class Run:
         seconds = time.monotonic() - begun
         left = processes_left(process.pid)
         assert not left, f"processes are left: {left}"
-        # Who is killed cannot clean up; the next start does.
+        # A killed process cannot clean up; the next start does.
         killed = process.returncode == -signal.SIGKILL
         folders = cluster_folders(process.pid)
         assert killed or not folders, f"files are left: {folders}"
@@ -89,19 +89,19 @@ class Run:
         return self.directory / "metrics.jsonl"
 
     def result(self) -> tuple[list[str], bytes]:
-        """The recorded steps without what depends on the clock, and the actor's last weights."""
+        """The recorded steps without timings, and the actor's last weights."""
         lines = self.metrics.read_text(encoding="utf-8").splitlines()
         weights = self.directory / "checkpoints" / "global_step_4" / "actor" / "model.safetensors"
         return [json.dumps(strip_timings(json.loads(line))) for line in lines], weights.read_bytes()
 
     def damaged_checkpoints(self) -> list[str]:
-        """Checkpoints with damage; there must be none, whatever happened."""
+        """Damaged checkpoints; there must be none, whatever happened."""
         found = (self.directory / "checkpoints").glob("global_step_*")
         return [f"{path.name}: {damage}" for path in found if (damage := find_damage(path))]
 
 
 def processes_left(pid: int, patience_s: float = 30.0) -> list[str]:
-    """Processes of the private cluster of the command ``pid`` that do not end by themselves."""
+    """Processes of the private cluster of the command ``pid`` that do not end on their own."""
     deadline = time.monotonic() + patience_s
     while True:
         left = [str(process) for process in cluster_processes(pid)]

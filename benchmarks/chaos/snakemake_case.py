@@ -1,4 +1,4 @@
-"""Snakemake itself is hit while it trains one arm of the smoke study; the next call resumes."""
+"""Interrupt Snakemake itself while it trains one arm of the smoke study; the next call resumes."""
 
 import json
 import os
@@ -25,9 +25,9 @@ _undisturbed = threading.Lock()
 
 
 def snakemake_case(signal_name: str, delay_s: float, workdir: Path) -> str:
-    """Start training by Snakemake in a project of its own, hit Snakemake, call it again.
+    """Start training with Snakemake in a separate project, interrupt it, and call it again.
 
-    The first case also makes the undisturbed run, in a folder beside.
+    The first case also makes the undisturbed run, in a neighbouring folder.
 
     Args:
         signal_name: SIGTERM, SIGKILL or SIGSTOP; a stopped Snakemake is woken up later.
@@ -62,7 +62,7 @@ def snakemake_case(signal_name: str, delay_s: float, workdir: Path) -> str:
     status = _finish(process)
     if signal_name == "SIGTERM" and status:
         seconds = time.monotonic() - begun
-        # Beside the run Snakemake itself has to end; on a busy machine that takes a while.
+        # Snakemake itself has to end as well as the run; on a busy machine that takes a while.
         assert seconds < 2 * STOP_S, f"Snakemake took {seconds:.0f} s to stop"
     _wait_for_jobs(workdir)
     outcome = "went on" if hit else "too late"
@@ -109,7 +109,7 @@ def _finish(process: "subprocess.Popen[bytes]") -> int:
 
 
 def _wait_for_jobs(folder: Path) -> None:
-    """Jobs of a Snakemake that is gone end by themselves."""
+    """Jobs of a Snakemake that has ended end on their own."""
     deadline = time.monotonic() + STOP_S + 15
     while left := _jobs(folder):
         assert time.monotonic() < deadline, f"processes are left: {left}"

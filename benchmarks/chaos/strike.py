@@ -1,4 +1,4 @@
-"""One injection: the fault, the end it leads to, and the comparison with the undisturbed run."""
+"""One injection: the fault, its outcome, and the comparison with the undisturbed run."""
 
 import contextlib
 import signal
@@ -20,7 +20,7 @@ def strike(case: Injection, directory: Path, expected: Result) -> dict[str, Any]
     """Inject the fault into a fresh run.
 
     Args:
-        case: what, how and when.
+        case: what to inject, how and when.
         directory: where the run is written; nothing is there yet.
         expected: metrics and weights of the undisturbed run.
 
@@ -29,7 +29,7 @@ def strike(case: Injection, directory: Path, expected: Result) -> dict[str, Any]
         late" (there was nothing left to hit), with ``status`` of the first call and ``message``.
 
     Raises:
-        AssertionError: what must hold does not.
+        AssertionError: a promise of docs/reliability.md is broken.
     """
     if case.target == "Snakemake":
         delay_s = case.delay_s + case.after_lines
@@ -55,7 +55,7 @@ def strike(case: Injection, directory: Path, expected: Result) -> dict[str, Any]
 
 
 def _hit(case: Injection, process: "subprocess.Popen[str]", metrics: Path) -> bool:
-    """Wait for the moment and send the signal; whether there was somebody to send it to."""
+    """Wait and send the signal; return whether the target was there to receive it."""
     while process.poll() is None and _lines(metrics) < case.after_lines:
         time.sleep(0.02)
     time.sleep(case.delay_s)
@@ -68,7 +68,7 @@ def _hit(case: Injection, process: "subprocess.Popen[str]", metrics: Path) -> bo
             return False
         victim.send_signal(number)
         if case.signal == "SIGSTOP" and case.target in ("command", "driver"):
-            # Nobody but its user could end a stopped driver; it wakes up late.
+            # Only its user could end a stopped driver, so it is woken up after a while.
             time.sleep(DEADLINE_S + 5)
             victim.send_signal(signal.SIGCONT)
         return True
@@ -80,7 +80,7 @@ def _lines(path: Path) -> int:
 
 
 def _find(command: psutil.Process, target: str) -> psutil.Process | None:
-    """The process of the run that plays the target; None while it is not there yet."""
+    """The target's process; None while it has not started."""
     if target == "command":
         return command
     if target == "driver":
@@ -93,7 +93,7 @@ def _find(command: psutil.Process, target: str) -> psutil.Process | None:
 
 
 def _check_stop(case: Injection, ended: Ended) -> str:
-    """What a call that did not finish says: an error of ours, unless the signal was for it."""
+    """Check that an unfinished call reported one of our errors, unless the signal was for it."""
     assert "Traceback" not in ended.output, f"a traceback: {ended.output[-3000:]}"
     number = getattr(signal, case.signal)
     # Before the handler is in place, the signal itself ends the process.
@@ -104,5 +104,5 @@ def _check_stop(case: Injection, ended: Ended) -> str:
         return "stopped as asked"
     last = ended.output.strip().splitlines()[-1] if ended.output.strip() else ""
     assert ended.status == 2, f"status {ended.status}: {ended.output[-1500:]}"
-    assert last.startswith("error: "), f"the last line is no error of ours: {last}"
+    assert last.startswith("error: "), f"the last line is not one of our errors: {last}"
     return last

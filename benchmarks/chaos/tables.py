@@ -21,7 +21,7 @@ def signal_table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def environment_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Outcomes of the other faults, one line for those that differ in the moment only."""
+    """Outcomes of the other faults, one line for those that differ only in when they happen."""
     places: dict[tuple[str, str, str], list[str]] = {}
     for row in rows:
         key = (row.get("fault", row["case"]), row.get("target", ""), row["outcome"])
