@@ -1,14 +1,13 @@
 """Our statistics on the numbers that rliable was given; see data/make_rliable_reference.py."""
 
 import json
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from refblend.study.stats.comparisons import probability_of_improvement
-from refblend.study.stats.statistics import Statistic, bootstrap_interval, iqm, mean, optimality_gap
+from refblend.study.stats.statistics import Statistic, bootstrap_interval, iqm, mean
 
 REFERENCE = json.loads(
     Path(__file__).with_name("data").joinpath("rliable_reference.json").read_text()
@@ -16,8 +15,6 @@ REFERENCE = json.loads(
 STATISTICS: dict[str, Statistic] = {
     "mean": mean,
     "iqm": iqm,
-    "optimality_gap": optimality_gap,
-    "optimality_gap_0.7": partial(optimality_gap, gamma=0.7),
 }
 
 

@@ -16,7 +16,6 @@ from refblend.study.stats.statistics import (
     iqm,
     largest_drawdown,
     mean,
-    optimality_gap,
     paired_difference,
     student_interval,
 )
@@ -115,16 +114,6 @@ def test_area_under_a_straight_line_is_its_middle() -> None:
     assert area_under_curve([0, 5, 20], [0.0, 0.25, 1.0]) == pytest.approx(0.5)
     assert area_under_curve([3], [0.7]) == 0.7
     assert math.isnan(area_under_curve([], []))
-
-
-@settings(deadline=None)
-@given(NUMBERS)
-def test_optimality_gap_is_the_mean_shortfall(values: list[float]) -> None:
-    short = [max(0.0, 1.0 - value) for value in values]
-    gap = float(optimality_gap(np.array(values)))
-    assert gap == pytest.approx(sum(short) / len(short), abs=1e-9)
-    rows = optimality_gap(np.array([[0.5, 2.0], [0.0, 0.5]]), gamma=0.5)
-    assert rows.tolist() == [0.0, 0.25]
 
 
 def test_a_stratum_of_one_value_gives_no_interval() -> None:

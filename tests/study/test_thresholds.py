@@ -154,5 +154,5 @@ def test_levels_must_be_increasing_numbers() -> None:
         find_knee(values, rng())
     with pytest.raises(ValueError, match="must increase"):
         find_pivot(values, pd.Series([0.0, 0.0]), rng())
-    with pytest.raises(ValueError, match="once"):
+    with pytest.raises(ValueError, match="duplicated"):
         find_pivot(values[[0.1]], pd.Series([0.0, 0.0], index=[0, 0]), rng())

@@ -25,8 +25,6 @@ def one_case(x: np.ndarray, y: np.ndarray) -> dict[str, object]:
     functions = {
         "mean": metrics.aggregate_mean,
         "iqm": metrics.aggregate_iqm,
-        "optimality_gap": metrics.aggregate_optimality_gap,
-        "optimality_gap_0.7": lambda scores: metrics.aggregate_optimality_gap(scores, gamma=0.7),
     }
     out: dict[str, object] = {"x": x.tolist(), "y": y.tolist()}
     for name, function in functions.items():

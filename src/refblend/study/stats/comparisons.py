@@ -1,6 +1,6 @@
 """Comparison of arms: probability of improvement, tests against a baseline, the best arm.
 
-Runs come as a frame with one row a seed and one column an arm (NaN: the run is missing), because
+Runs come as a frame with one row per seed and one column per arm (NaN: the run is missing), because
 arms share seeds, data order and initial weights and are compared seed by seed.
 
 Every comparison carries the smallest p that its number of seeds can give, so that a report can
@@ -53,8 +53,8 @@ def probability_of_improvement(
     and within strata, as in their library: pairing by seed is not used.
 
     Args:
-        treated: (n,) one number a run.
-        baseline: (m,) one number a run.
+        treated: (n,) one number per run.
+        baseline: (m,) one number per run.
         rng: source of the resamples.
         strata: label of each value of both sides, e.g. its task; null: one stratum.
         confidence: of the percentile interval.
@@ -75,7 +75,7 @@ def probability_of_improvement(
         return Interval(np.nan, np.nan, np.nan, 0)
     of_x, of_y = (np.asarray(s) for s in strata or (np.zeros(x.size), np.zeros(y.size)))
     if of_x.shape != x.shape or of_y.shape != y.shape:
-        raise ValueError("strata must have one label a value")
+        raise ValueError("strata must have one label per value")
     names = np.unique(of_x)
     if not np.array_equal(names, np.unique(of_y)):
         raise ValueError("both sides must have runs in every stratum")
@@ -120,11 +120,6 @@ class Comparison:
     alpha: float
 
     @property
-    def can_reach_alpha(self) -> bool:
-        """Whether any data of this size could be called distinguishable."""
-        return self.smallest_p_holm <= self.alpha
-
-    @property
     def verdict(self) -> str:
         """ "higher", "lower", or "not distinguishable": interval with 0, or adjusted p > alpha."""
         if not self.difference.excludes_zero or self.p_holm > self.alpha:
@@ -139,24 +134,6 @@ class Comparison:
         interval of width 0 would claim a certainty that so few seeds cannot give.
         """
         return self.simultaneous.excludes_zero if _has_width(self.simultaneous) else None
-
-
-def compare_with_baseline(
-    values: pd.DataFrame,
-    baseline: str,
-    rng: np.random.Generator,
-    alpha: float = 0.05,
-    resamples: int = 5000,
-) -> list[Comparison]:
-    """Every other arm against the baseline: :func:`compare_pairs` with one baseline for all.
-
-    Raises:
-        ValueError: the baseline is no column, or a seed or an arm stands twice.
-    """
-    pairs = [(str(arm), baseline) for arm in values.columns if arm != baseline]
-    if baseline not in values.columns:
-        raise ValueError(f"the baseline {baseline!r} is no column of the values")
-    return compare_pairs(values, pairs, rng, alpha, resamples)
 
 
 def compare_pairs(
@@ -174,19 +151,19 @@ def compare_pairs(
     there are.
 
     Args:
-        values: one row a seed, one column an arm; NaN where a run is missing.
+        values: one row per seed, one column per arm; NaN where a run is missing.
         pairs: (arm, baseline), both columns.
         rng: source of the resamples.
         alpha: level of the verdicts; intervals have confidence 1 − alpha.
         resamples: of the bootstrap.
 
     Raises:
-        ValueError: an arm is no column, or a seed or an arm stands twice.
+        ValueError: an arm is not a column, or a seed or an arm is duplicated.
     """
     complete_seeds(values)
     absent = sorted({arm for pair in pairs for arm in pair} - set(values.columns))
     if absent:
-        raise ValueError(f"{absent} are no columns of the values")
+        raise ValueError(f"{absent} are not columns of the values")
     stream = int(rng.integers(2**63))
     differences = [paired_values(values[arm], values[baseline]) for arm, baseline in pairs]
     p = [sign_flip_p(pair, np.random.default_rng(stream)) for pair in differences]
@@ -255,7 +232,7 @@ def best_configuration(
     too good on average, so confirm it with fresh seeds.
 
     Args:
-        values: one row a seed, one column an arm; NaN where a run is missing.
+        values: one row per seed, one column per arm; NaN where a run is missing.
         rng: source of the resamples: seeds are drawn for all arms together.
         higher_is_better: false for losses, times, memory.
         confidence: of each percentile interval, and of all Student intervals together; these are

@@ -1,7 +1,7 @@
 """Statistics over seeds: pure functions of numbers, all randomness from a given Generator.
 
 With few seeds an interval says little; every result carries its n, and one seed gives no interval
-instead of a narrow one. IQM, optimality gap and stratified bootstrap follow Agarwal et al., arXiv
+instead of a narrow one. IQM and stratified bootstrap follow Agarwal et al., arXiv
 2108.13264. Formulas and rules in words: docs/statistics.md.
 """
 
@@ -52,11 +52,6 @@ def iqm(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(stats.trim_mean(values, 0.25, axis=-1))
 
 
-def optimality_gap(values: NDArray[np.float64], gamma: float = 1.0) -> NDArray[np.float64]:
-    """How far the values fall short of ``gamma`` on average (last axis); above it they count γ."""
-    return gamma - np.minimum(np.asarray(values, dtype=np.float64), gamma).mean(axis=-1)
-
-
 def percentile_interval(
     estimate: float, replicates: ArrayLike, n: int, confidence: float = 0.95
 ) -> Interval:
@@ -75,14 +70,14 @@ def complete_seeds(values: pd.DataFrame) -> tuple[pd.DataFrame, tuple]:
     """The seeds that every arm has, so that arms are compared on the same draws.
 
     Args:
-        values: one row a seed, one column an arm; NaN where a run is missing.
+        values: one row per seed, one column per arm; NaN where a run is missing.
 
     Returns:
         The rows without NaN, after columns without any value are taken out; and those columns.
         Where no column has a value there are no rows either.
 
     Raises:
-        ValueError: a seed or an arm stands twice.
+        ValueError: a seed or an arm is duplicated.
     """
     if not (values.index.is_unique and values.columns.is_unique):
         raise ValueError("every seed must be one row and every arm one column")
@@ -104,7 +99,7 @@ def bootstrap_interval(
     A stratum of one value cannot vary, so it leaves the bounds NaN.
 
     Args:
-        values: (n,) one number a run; NaN is refused.
+        values: (n,) one number per run; NaN is refused.
         rng: source of the resamples; the same state gives the same interval.
         statistic: reduces the last axis of (resamples, n).
         strata: (n,) label of each value, e.g. the task; null: one stratum.
@@ -122,7 +117,7 @@ def bootstrap_interval(
         return Interval(estimate, np.nan, np.nan, data.size)
     labels = np.zeros(data.size) if strata is None else np.asarray(strata)
     if labels.shape != data.shape:
-        raise ValueError("strata must have one label a value")
+        raise ValueError("strata must have one label per value")
     names, sizes = np.unique(labels, return_counts=True)
     if sizes.min() < 2:
         return Interval(estimate, np.nan, np.nan, data.size)

@@ -1,7 +1,7 @@
 """Levels found by a stated rule, not by eye: the knee of a sweep and the pivot of a threshold.
 
-Both take runs as a frame with one row a seed and one column a level (increasing numbers), use the
-seeds that every level has, and say how stable the choice is: the share of paired bootstrap
+Both take runs as a frame with one row per seed and one column per level (increasing numbers), use
+the seeds that every level has, and say how stable the choice is: the share of paired bootstrap
 resamples (a seed is drawn with all its levels) in which the same rule chooses the same level.
 """
 
@@ -91,13 +91,13 @@ def find_knee(
     differences). Fewer than two seeds have no standard error: no knee.
 
     Args:
-        values: one row a seed, one column a level, increasing; NaN where a run is missing.
+        values: one row per seed, one column per level, increasing; NaN where a run is missing.
         rng: source of the resamples.
         higher_is_better: false for losses, times, memory.
         resamples: of the bootstrap.
 
     Raises:
-        ValueError: the levels do not increase, or a seed stands twice.
+        ValueError: the levels do not increase, or a seed is duplicated.
     """
     data, without = _complete(values)
     table = data.to_numpy(dtype=np.float64)
@@ -135,16 +135,16 @@ def find_pivot(
     No change of sign: no pivot. The direction of the metric does not matter.
 
     Args:
-        values: one row a seed, one column a level, increasing; NaN where a run is missing.
+        values: one row per seed, one column per level, increasing; NaN where a run is missing.
         baseline: the baseline's value of each seed.
         rng: source of the resamples.
         resamples: of the bootstrap.
 
     Raises:
-        ValueError: the levels do not increase, or a seed stands twice.
+        ValueError: the levels do not increase, or a seed is duplicated.
     """
     if not baseline.index.is_unique:
-        raise ValueError("every seed of the baseline must stand once")
+        raise ValueError("a seed of the baseline is duplicated")
     data, without = _complete(values)
     table = data.sub(baseline.reindex(data.index), axis=0).dropna().to_numpy(dtype=np.float64)
     levels, n = list(data.columns), len(table)
