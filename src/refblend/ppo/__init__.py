@@ -3,6 +3,6 @@
 Nothing here imports Ray, vLLM or the configuration, reads files, or logs.
 
 Legend of shapes: B sequences (prompts × n), T response length, V vocabulary, N tokens, H hidden
-size. A response mask is (B, T), 1 (or True) on response tokens. What stands at masked positions of
-any input is ignored, NaN and infinity included. Half precision is computed in float32.
+size. A response mask is (B, T), 1 (or True) on response tokens. Values at masked positions of any
+input are ignored, NaN and infinity included. Half precision is computed in float32.
 """

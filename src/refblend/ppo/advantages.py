@@ -1,8 +1,9 @@
 """Advantage estimators: from token-level rewards to (advantages, returns), both (B, T).
 
-Common to all: rewards at masked positions are ignored; the results are 0 there; an empty response
-has score 0 and still counts in its group; positions that a mask leaves out inside a response are
-skipped (values, advantages and returns pass through them). Sources are named in each function.
+Common to all: rewards at masked positions are ignored and the results are 0 there; an empty
+    response
+has score 0 and still counts in its group; gaps in a mask within a response are skipped (values,
+advantages and returns pass through them). Each function names its source.
 """
 
 from collections.abc import Hashable, Sequence
@@ -24,7 +25,7 @@ def group_numbers(index: GroupIndex, rows: int) -> Tensor:
     """Group ids of any hashable kind as numbers 0 … G−1 in order of appearance, (B,) long.
 
     Raises:
-        ValueError: not one id a row.
+        ValueError: not one id per row.
     """
     ids = index.tolist() if isinstance(index, Tensor | np.ndarray) else list(index)
     if len(ids) != rows:
@@ -37,7 +38,7 @@ def _group_moments(scores: Tensor, index: GroupIndex) -> tuple[Tensor, Tensor, T
     """For each row its group's size, mean and unbiased standard deviation (nan for one row).
 
     ``scores`` are float64. The mean of equal scores is exactly that score: a rounding error would
-    be divided by a standard deviation of its own size, and a group without signal get one.
+    be divided by a standard deviation of its own size, giving a signal to a group that has none.
     """
     groups = group_numbers(index, scores.shape[0]).to(scores.device)
     count = int(groups.max()) + 1 if len(groups) else 0
@@ -105,7 +106,7 @@ def compute_grpo_outcome_advantage(
     deviation is unbiased; a group of one has mean 0 and standard deviation 1, as in verl.
 
     Raises:
-        ValueError: not one group id a row, or the shapes differ.
+        ValueError: not one group id per row, or the shapes differ.
     """
     scores = _scores(token_level_rewards, response_mask)
     sizes, means, deviations = _group_moments(scores, index)
@@ -126,7 +127,7 @@ def compute_rloo_outcome_advantage(
     A group of one has no others: its advantage is s, as in verl.
 
     Raises:
-        ValueError: not one group id a row, or the shapes differ.
+        ValueError: not one group id per row, or the shapes differ.
     """
     scores = _scores(token_level_rewards, response_mask)
     sizes, means, _ = _group_moments(scores, index)
@@ -165,7 +166,7 @@ def compute_reinforce_plus_plus_baseline_outcome_advantage(
     A group of one has mean 0, as in verl.
 
     Raises:
-        ValueError: fewer than two response tokens in the batch, or not one group id a row.
+        ValueError: fewer than two response tokens in the batch, or not one group id per row.
     """
     scores = _scores(token_level_rewards, response_mask)
     sizes, means, _ = _group_moments(scores, index)
@@ -181,12 +182,12 @@ def compute_remax_outcome_advantage(
 ) -> tuple[Tensor, Tensor]:
     """ReMax (arXiv 2310.10505): s minus the score (B,) of the greedy response to the same prompt.
 
-    The returns are the rewards to go. verl takes the advantage from them as well, which agrees
-    for a reward on the last token; for dense rewards it would set the whole baseline against a
-    part of the score, and late tokens would be punished for being late.
+    The returns are the rewards to go. verl subtracts the baseline from them as well, which agrees
+    for a reward on the last token; with dense rewards it would compare the whole baseline with part
+    of the score, and penalise late tokens for being late.
 
     Raises:
-        ValueError: not one baseline a row, or the shapes differ.
+        ValueError: not one baseline per row, or the shapes differ.
     """
     rewards = masked_fill(token_level_rewards, response_mask)
     if reward_baselines.shape != rewards.shape[:1]:

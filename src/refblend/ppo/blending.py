@@ -1,4 +1,4 @@
-"""The blend of the spec, section 2.2: average entropy, placement of Q, and R' of R and Q.
+"""The blend: average entropy, placement of Q on the tokens, and R' from R and Q.
 
 The maps from entropy to the weight w are in :mod:`refblend.ppo.weights` and re-exported here.
 """
@@ -52,9 +52,9 @@ PLACEMENTS: tuple[Placement, ...] = ("per_token", "terminal", "per_token_mean")
 
 
 def compute_avg_response_entropy(entropy: Tensor, response_mask: Tensor) -> Tensor:
-    """mean_b( Σ_t E·M / max(1, Σ_t M) ) in nats, a scalar tensor (spec, section 2.2).
+    """mean_b( Σ_t E·M / max(1, Σ_t M) ) in nats, a scalar tensor.
 
-    An empty response counts as a sequence of entropy 0, as the spec's max(1, ·) says.
+    An empty response counts as a sequence of entropy 0, by the max(1, ·).
 
     Raises:
         ValueError: the batch has no sequence, or the shapes differ.
@@ -69,12 +69,12 @@ def expand_quality(
 ) -> Tensor:
     """Put each sequence's score on its response tokens: (B,) → (B, T), 0 where masked.
 
-    ``per_token`` (the spec): q on every token, so that the return is q·L and length is rewarded
-    (peers.md, point 10); ``terminal``: q on the last response token; ``per_token_mean``: q/L on
-    each token. A row without response tokens is all 0.
+    ``per_token`` (the default): q on every token, so the return is q·L and length is rewarded;
+    ``terminal``: q on the last response token; ``per_token_mean``: q/L on each token. A row without
+    response tokens is all 0.
 
     Raises:
-        ValueError: an unknown placement, or not one score a row.
+        ValueError: an unknown placement, or not one score per row.
     """
     if scores.shape != response_mask.shape[:1]:
         raise ValueError(
@@ -103,7 +103,7 @@ def blend_rewards(
         rewards: (B, T) rule rewards.
         quality: (B, T) from :func:`expand_quality`.
         response_mask: (B, T).
-        weight: w in [0, 1], one number or one a row (B,): 0 leaves a row's reward as it is.
+        weight: w in [0, 1], one number or one per row (B,): 0 leaves a row's reward unchanged.
 
     Raises:
         ValueError: a weight is outside [0, 1] or NaN, or the shapes differ.
@@ -121,7 +121,7 @@ def blend_rewards(
 def shuffle_scores(scores: Tensor, generator: np.random.Generator) -> Tensor:
     """Control arm ``shuffled``: the batch's scores in random order.
 
-    A copy; only the pairing of scores and responses is lost, their distribution stays.
+    A copy: only the pairing of scores and responses is lost, not their distribution.
     """
     order = generator.permutation(scores.shape[0])
     return scores[torch.as_tensor(order, dtype=torch.long, device=scores.device)]

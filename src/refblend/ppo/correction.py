@@ -1,6 +1,6 @@
-"""Importance correction between the rollout engine's and the trainer's log-probs of one token.
+"""Importance correction between the rollout engine's and the trainer's log-probs of a token.
 
-Both are of the same weights at the same temperature; they differ by kernels and precision.
+Both use the same weights and temperature; they differ in kernels and precision.
 ρ = π_trainer/π_rollout = exp(clamp(log π_trainer − log π_rollout, ±20)).
 """
 
@@ -35,8 +35,8 @@ def importance_weights(
     outside, after IcePop (arXiv 2510.18855).
 
     Args:
-        rollout_log_probs: (B, T) as the engine sampled them.
-        old_log_probs: (B, T) of the trainer, before the update.
+        rollout_log_probs: (B, T) from the engine, at sampling.
+        old_log_probs: (B, T) from the trainer, before the update.
         response_mask: (B, T).
         mode: ``off``, ``truncate`` or ``mask``.
         threshold: C > 1.
@@ -66,7 +66,7 @@ def mismatch_metrics(
     response_mask: Tensor,
     threshold: float = 2.0,
 ) -> dict[str, float]:
-    """How far the engine is from the trainer, over the response tokens; all 0 without tokens.
+    """Mismatch of engine and trainer over the response tokens; all 0 without tokens.
 
     Keys: ``training/rollout_probs_diff_mean`` and ``_max`` (|π_rollout − π_trainer|),
     ``training/rollout_kl`` (k3 estimate of KL(rollout ‖ trainer)),

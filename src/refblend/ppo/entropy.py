@@ -1,7 +1,7 @@
 """Entropy and log-probabilities from logits, in chunks so that float32 copies stay small.
 
-Both are of the distribution softmax(logits / temperature), the one that was sampled from
-(peers.md: the engine's processed log-probs). Logits of −inf (forbidden tokens) contribute nothing.
+Both refer to softmax(logits / temperature), the distribution that was sampled from (vLLM's
+processed log-probs). Logits of −inf (forbidden tokens) contribute nothing.
 """
 
 import torch
@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from refblend.ppo.masking import upcast
 
 CHUNK_TOKENS = 2048
-"""Rows of the logits worked on at once: 2048 × 150,000 × 4 bytes = 1.2 GB at most."""
+"""Rows of the logits processed at once: 2048 × 150,000 × 4 bytes = 1.2 GB at most."""
 
 
 def _chunk(logits: Tensor, labels: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
@@ -28,14 +28,14 @@ def log_probs_and_entropy(
 ) -> tuple[Tensor, Tensor]:
     """log π(label) and the entropy of π = softmax(logits / temperature), both in nats.
 
-    Where gradients are needed and there is more than one chunk, a chunk's float32 work is
-    recomputed in the backward pass, so that one chunk at most is held.
+    If gradients are needed and there is more than one chunk, each chunk's float32 work is
+    recomputed in the backward pass, so that at most one chunk is held in memory.
 
     Args:
         logits: (…, V), any floating dtype; never copied to float32 as a whole.
-        labels: (…) token ids, of the positions that the logits predict.
-        temperature: that of the sampling.
-        chunk_tokens: positions worked on at once.
+        labels: (…) token ids at the positions that the logits predict.
+        temperature: the sampling temperature.
+        chunk_tokens: positions processed at once.
 
     Returns:
         (…) and (…), in at least float32. Gradients flow through both.

@@ -1,6 +1,6 @@
 """The registry of advantage estimators: one typed input, so that a trainer can call any of them.
 
-A user's own estimator lives in their module and is named ``my_module:my_function`` in
+A user's own estimator lives in the user's module and is selected as ``my_module:my_function`` by
 ``algorithm.adv_estimator``::
 
     from refblend.ppo.estimators import AdvantageInputs, register_advantage
@@ -22,7 +22,7 @@ from refblend.ppo.advantages import GroupIndex
 class AdvantageInputs:
     """Everything an estimator may use.
 
-    ``values`` and ``reward_baselines`` are there exactly for the estimators that ask for them.
+    ``values`` and ``reward_baselines`` are set exactly for the estimators that ask for them.
     """
 
     token_level_rewards: Tensor
@@ -30,9 +30,9 @@ class AdvantageInputs:
     response_mask: Tensor
     """(B, T)."""
     index: GroupIndex
-    """(B,) id of each row's prompt."""
+    """(B,) prompt id of each row."""
     values: Tensor | None = None
-    """(B, T) of the critic."""
+    """(B, T) from the critic."""
     reward_baselines: Tensor | None = None
     """(B,) score of the greedy response to each row's prompt."""
     gamma: float = 1.0
@@ -58,7 +58,7 @@ class AdvantageEstimator:
         """(advantages, returns), each (B, T).
 
         Raises:
-            ValueError: an input is missing, or the result has another shape than the mask.
+            ValueError: an input is missing, or the result's shape differs from the mask's.
         """
         for wanted, field in (
             (self.needs_values, "values"),
@@ -85,14 +85,14 @@ def register_advantage(
     """Register the decorated function as an estimator; it is returned unchanged.
 
     Raises:
-        ValueError: another function has the name already, or the name has a colon.
+        ValueError: the name is already registered for another function, or contains a colon.
     """
 
     def decorate(function: AdvantageFunction) -> AdvantageFunction:
         if ":" in name:
             raise ValueError(f"the estimator's name {name!r} must not contain a colon")
         known = ESTIMATORS.get(name)
-        # the same function again is a reload of its module, not a conflict
+        # registering the same function again is a reload of its module, not a conflict
         if known is not None and _identity(known.compute) != _identity(function):
             raise ValueError(f"the estimator {name!r} is registered already")
         ESTIMATORS[name] = AdvantageEstimator(name, function, needs_values, needs_reward_baselines)
@@ -106,9 +106,9 @@ def _identity(function: AdvantageFunction) -> tuple[str, str]:
 
 
 def estimator_of(function: AdvantageFunction, name: str) -> AdvantageEstimator:
-    """The estimator that a user's function stands for; ``name`` is for messages.
+    """The estimator for a user's function; ``name`` is for messages.
 
-    One that is decorated with :func:`register_advantage` keeps what it declared; a plain one gets
+    A function decorated with :func:`register_advantage` keeps what it declared; a plain one gets
     neither values nor baselines.
     """
     for estimator in ESTIMATORS.values():

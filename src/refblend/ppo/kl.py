@@ -1,7 +1,7 @@
 """KL between the actor and the reference policy: estimators, the penalty, and its coefficient.
 
-Δ = log π − log π_ref of the sampled token. Source of the estimators: joschu.net, "Approximating
-KL divergence"; of the adaptive coefficient: arXiv 1909.08593, section 2.2.
+Δ = log π − log π_ref of the sampled token. Sources: joschu.net, "Approximating KL divergence", for
+the estimators; arXiv 1909.08593, section 2.2, for the adaptive coefficient.
 """
 
 import math
@@ -43,7 +43,7 @@ def kl_penalty(logprob: Tensor, ref_logprob: Tensor, kl_penalty: str = "kl") -> 
 def apply_kl_penalty(
     token_level_rewards: Tensor, kl: Tensor, response_mask: Tensor, kl_coef: float
 ) -> Tensor:
-    """R'' = R' − β·KL on response tokens, 0 elsewhere; (B, T) (spec, section 2.2)."""
+    """R'' = R' − β·KL on response tokens, 0 elsewhere; (B, T)."""
     rewards = masked_fill(token_level_rewards, response_mask)
     return rewards - kl_coef * masked_fill(kl, response_mask)
 
@@ -72,7 +72,7 @@ class KLController(Protocol):
 
 
 class FixedKLController:
-    """β stays as it is.
+    """A constant β.
 
     Args:
         kl_coef: β.
@@ -97,8 +97,8 @@ class AdaptiveKLController:
 
     Args:
         init_kl_coef: β at the start.
-        target_kl: the KL to hold, in nats.
-        horizon: samples over which β reacts.
+        target_kl: the KL to maintain, in nats.
+        horizon: time constant of the adaptation, in samples.
 
     Raises:
         ValueError: a negative coefficient, or a target or horizon that is not positive.
@@ -116,8 +116,8 @@ class AdaptiveKLController:
     def update(self, current_kl: float, n_steps: int) -> None:
         """Adapt β to the KL of ``n_steps`` samples.
 
-        A KL that is not finite leaves β as it is (NaN would stay in it for good), and β is never
-        less than 0, also when ``n_steps`` exceeds five horizons.
+        A non-finite KL leaves β unchanged (a NaN would never leave it), and β is never negative,
+        even when ``n_steps`` exceeds five horizons.
         """
         if not math.isfinite(current_kl):
             return

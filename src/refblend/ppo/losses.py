@@ -2,7 +2,7 @@
 
 Every loss takes the same normalisers (``batch_num_tokens``, ``global_batch_size``,
 ``loss_scale_factor``): given those of the whole mini-batch, the results of its micro-batches and
-ranks add up to the whole batch's, figures included. A KL loss is :func:`agg_loss` of
+ranks add up to the whole batch's, metrics included. A KL loss is :func:`agg_loss` of
 :func:`refblend.ppo.kl.kl_penalty`.
 """
 
@@ -45,9 +45,9 @@ def agg_loss(
         loss_mat: (B, T).
         loss_mask: (B, T).
         loss_agg_mode: one of :data:`LOSS_AGG_MODES`.
-        batch_num_tokens: tokens of the whole batch; without: of this one.
-        global_batch_size: non-empty sequences of the whole batch; without: of this one.
-        loss_scale_factor: the constant of the last mode; without: T.
+        batch_num_tokens: tokens of the whole batch; default: of this one.
+        global_batch_size: non-empty sequences of the whole batch; default: of this one.
+        loss_scale_factor: the constant of the last mode; default: T.
 
     Raises:
         ValueError: an unknown mode, or the shapes differ.
@@ -72,15 +72,15 @@ def agg_loss(
 
 
 class PolicyLoss(NamedTuple):
-    """The loss first; the figures are detached token means."""
+    """The loss first; the metrics are detached token means."""
 
     loss: Tensor
     clipfrac: Tensor
-    """Share of tokens at which the upper clip decided (``actor/pg_clipfrac``)."""
+    """Share of tokens at which the upper clip was active (``actor/pg_clipfrac``)."""
     ppo_kl: Tensor
     """Mean of old − new log-prob (``actor/ppo_kl``)."""
     clipfrac_lower: Tensor
-    """Share of tokens at which the dual clip decided (``actor/pg_clipfrac_lower``)."""
+    """Share of tokens at which the dual clip was active (``actor/pg_clipfrac_lower``)."""
 
 
 def compute_policy_loss(
@@ -136,19 +136,19 @@ def compute_policy_loss(
     if importance_weights is not None:
         loss_mat = loss_mat * masked_fill(importance_weights.detach(), response_mask)
     with torch.no_grad():
-        figures = [
-            agg_loss(figure, response_mask, batch_num_tokens=batch_num_tokens)
-            for figure in ((clipped > plain).to(plain.dtype), -log_ratio, dual.to(plain.dtype))
+        metrics = [
+            agg_loss(metric, response_mask, batch_num_tokens=batch_num_tokens)
+            for metric in ((clipped > plain).to(plain.dtype), -log_ratio, dual.to(plain.dtype))
         ]
-    return PolicyLoss(agg_loss(loss_mat, response_mask, loss_agg_mode, **normalisers), *figures)
+    return PolicyLoss(agg_loss(loss_mat, response_mask, loss_agg_mode, **normalisers), *metrics)
 
 
 class ValueLoss(NamedTuple):
-    """The loss first; the figure is a detached token mean."""
+    """The loss first; the metric is a detached token mean."""
 
     loss: Tensor
     clipfrac: Tensor
-    """Share of tokens at which the clip decided (``critic/vf_clipfrac``)."""
+    """Share of tokens at which the clip was active (``critic/vf_clipfrac``)."""
 
 
 def compute_value_loss(
@@ -168,7 +168,7 @@ def compute_value_loss(
     Args:
         vpreds: (B, T) new values v, with gradient.
         returns: (B, T) R.
-        values: (B, T) values v_old at the time of the rollout.
+        values: (B, T) values v_old at rollout time.
         response_mask: (B, T).
         cliprange_value: c.
         loss_agg_mode: as in :func:`agg_loss`, like the normalisers.

@@ -1,7 +1,7 @@
 """Sums, means and whitening over the tokens that a mask selects.
 
 Masked positions are replaced before any arithmetic, so NaN or infinity there is harmless
-(multiplying by a zero mask, as verl does, would spread it).
+(multiplying by a zero mask, as verl does, would propagate it).
 """
 
 import torch
@@ -63,7 +63,7 @@ def masked_whiten(values: Tensor, mask: Tensor, shift_mean: bool = True) -> Tens
     Raises:
         ValueError: fewer than two positions are selected.
     """
-    exact = values.double()  # in float32 equal values far from 0 would differ from their mean
+    exact = values.double()  # in float32, equal values far from 0 would differ from their mean
     mean = masked_mean(exact, mask)
     whitened = (masked_fill(exact, mask) - mean) * torch.rsqrt(masked_var(exact, mask) + 1e-8)
     result = masked_fill(whitened if shift_mean else whitened + mean, mask)

@@ -1,7 +1,7 @@
-"""Figures about a batch: explained variance, correlation, and how good a judge's scores are.
+"""Metrics of a batch: explained variance, correlation, and the quality of a judge's scores.
 
-Where a figure is not defined (one class only, no spread, nothing finite) it is None, never NaN:
-a None is left out of the records, a NaN would look like a failure.
+An undefined metric (a single class, no spread, nothing finite) is None, never NaN: a None is left
+out of the records, a NaN would look like a failure.
 """
 
 import math
@@ -26,7 +26,7 @@ def _array(values: Numbers) -> npt.NDArray[np.float64]:
 def _finite_pairs(
     first: Numbers, second: Numbers
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Both as arrays, without the pairs of which one is NaN or infinite."""
+    """Both as arrays, without pairs in which either value is NaN or infinite."""
     x, y = _array(first), _array(second)
     if x.shape != y.shape:
         raise ValueError(f"{x.size} and {y.size} values cannot be paired")
@@ -38,7 +38,7 @@ def _finite_pairs(
 def explained_variance(values: Tensor, returns: Tensor, response_mask: Tensor) -> float | None:
     """1 − Var(R − V)/Var(R) over the response tokens (``critic/vf_explained_var``).
 
-    1: perfect; 0: as good as the mean; negative: worse. None where the returns do not vary.
+    1: perfect; 0: as good as the mean; negative: worse. None if the returns do not vary.
     """
 
     def variance(x: Tensor) -> float:
@@ -54,7 +54,7 @@ def explained_variance(values: Tensor, returns: Tensor, response_mask: Tensor) -
 
 
 def correlation(first: Numbers, second: Numbers) -> float | None:
-    """Pearson's r of two equally long lists; None where one does not vary.
+    """Pearson's r of two lists of equal length; None if either does not vary.
 
     With rewards and response lengths it is ``actor/ref_quality/reward_length_corr``.
 
@@ -85,7 +85,7 @@ def roc_auc(scores: Numbers, labels: Numbers) -> float | None:
         labels: rule rewards; at least 0.5 counts as right.
 
     Returns:
-        In [0, 1], 0.5 is chance; None where only one class is present.
+        In [0, 1], 0.5 is chance; None if only one class is present.
 
     Raises:
         ValueError: the lists differ in length.

@@ -1,8 +1,8 @@
 """The blending weight w: maps from the average entropy, ramps over the steps, and the strategies.
 
 ê = clip(H/τ, 0, 1) with H the average entropy and τ ``entropy_high_threshold``, both in nats.
-Sources: the spec, sections 2.1–2.2, and design.md. All functions return plain numbers; an entropy
-may be anything that ``float()`` takes, so that this module needs no torch.
+The formulas are listed in docs/algorithms.md. All functions return plain numbers; an entropy may be
+anything that ``float()`` accepts, so this module needs no torch.
 
 A strategy is one record (:class:`Strategy`). Whatever lists strategies (the configuration, the
 recommendation, reports and figures) reads :data:`STRATEGIES`, so a new one is added by
@@ -23,7 +23,7 @@ RAMP_STAIRS = 4
 
 @dataclass(frozen=True)
 class WeightParams:
-    """What the strategies need; the names and defaults are those of ``ref_quality_score``."""
+    """The strategies' parameters, with the names and defaults of ``ref_quality_score``."""
 
     max_weight: float = 0.3
     entropy_high_threshold: float = 1.0
@@ -68,10 +68,10 @@ def normalised_entropy(avg_entropy: SupportsFloat, entropy_high_threshold: float
 def entropy_to_weight_linear(
     avg_entropy: SupportsFloat, max_weight: float = 0.3, entropy_high_threshold: float = 1.0
 ) -> float:
-    """w = w_max·(1 − ê): the spec's default.
+    """w = w_max·(1 − ê): the default.
 
     Raises:
-        ValueError: w_max outside [0, 1], τ ≤ 0, or H is NaN; so for every strategy.
+        ValueError: w_max outside [0, 1], τ ≤ 0, or H is NaN, as in every strategy.
     """
     return _max(max_weight) * (1.0 - normalised_entropy(avg_entropy, entropy_high_threshold))
 
@@ -90,7 +90,7 @@ def entropy_to_weight_exp(
     entropy_high_threshold: float = 1.0,
     exp_k: float = 3.0,
 ) -> float:
-    """w = w_max·e^(−k·ê): falls early, and stays at e^(−k) of the maximum above τ.
+    """w = w_max·e^(−k·ê): falls early and stays at e^(−k) of the maximum above τ.
 
     Raises:
         ValueError: also when k is not positive.
@@ -137,7 +137,7 @@ def entropy_to_weight_inverse(
 
 
 def warmed_ramp(step: int, steps: float) -> float:
-    """Share of the ramp that is done at this 1-based step; 1 without a ramp."""
+    """Completed share of the ramp at this 1-based step; 1 without a ramp."""
     return 1.0 if steps <= 0 else min(max(step / steps, 0.0), 1.0)
 
 
@@ -166,7 +166,7 @@ def schedule_weight(
     schedule: Ramp = "linear",
     warmup_share: float = 0.5,
 ) -> float:
-    """w = w_max·f(step / (share·total_steps)): the spec's earlier schedule, blind to entropy.
+    """w = w_max·f(step / (share·total_steps)): a schedule over the steps, independent of entropy.
 
     Args:
         step: 1-based training step; 0 is before training.
@@ -188,13 +188,13 @@ def schedule_weight(
 
 
 def warmed_max_weight(max_weight: float, step: int, warmup_steps: int) -> float:
-    """w_max·min(1, step/warmup_steps): w_max small at the start (spec, section 7)."""
+    """w_max·min(1, step/warmup_steps): a small w_max at the start."""
     return _max(max_weight) * warmed_ramp(step, warmup_steps)
 
 
 @dataclass(frozen=True)
 class StepContext:
-    """Where in training a weight is asked for."""
+    """The point in training for which a weight is computed."""
 
     step: int
     """1-based; 0 is before training."""
@@ -329,7 +329,7 @@ def weight_for(
         avg_entropy: of :func:`refblend.ppo.blending.compute_avg_response_entropy`, in nats.
         step: 1-based training step.
         total_steps: steps of the run.
-        params: thresholds and maxima; the spec's defaults without.
+        params: thresholds and maxima; the defaults if None.
 
     Raises:
         ValueError: an unknown strategy, parameters out of range, or a NaN entropy.
@@ -348,7 +348,7 @@ def counterfactual_weights(
 ) -> dict[str, float]:
     """The weight that each strategy would give on this batch, by strategy name.
 
-    A strategy that these parameters do not fit is left out: a run of another strategy may have
+    A strategy whose parameters do not fit together is left out: a run of another strategy may have
     set τ below the default τ_low of ``piecewise``.
 
     Raises:
