@@ -167,8 +167,8 @@ def pretrained(
     ] = False,
 ) -> None:
     """Turn a pretrained model's GGUF file into a Hugging Face directory."""
-    from refblend.embedded.pretrained import SMOLLM2_SHA256, convert_gguf
+    from refblend.embedded.pretrained import SMOLLM2_SHA256, Dtype, convert_gguf
 
-    dtype = "bfloat16" if bfloat16 else "float32"
+    dtype: Dtype = "bfloat16" if bfloat16 else "float32"
     count = convert_gguf(gguf, out, sha256 or SMOLLM2_SHA256, dtype)
     typer.echo(f"{out}: {count / 1e6:.1f}M parameters, {dtype}")
