@@ -143,19 +143,44 @@ def test_judge_and_sizes_are_parameters(project: Path) -> None:
     assert "--rows 7 --engine hf" in output
 
 
-def test_what_only_measures_judges_trains_nothing_again() -> None:
-    """The sources of the training rules are the modules that training imports."""
-    text = (ROOT / "workflow" / "rules" / "common.smk").read_text()
-    names: dict[str, tuple[str, ...]] = {}
-    exec(text[text.index("SCORING_PATH =") : text.index("TRAINER_SOURCES =")], names)
-    listed = {Path(name).stem for name in names["SCORING_PATH"]}
-    code = (
-        "import sys, refblend.trainer.ray_trainer, refblend.workers.fsdp_workers\n"
-        "import refblend.embedded.judge_training\n"
-        "print(*(n.split('.')[2] for n in sys.modules if n.startswith('refblend.scoring.')))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert set(done.stdout.split()) <= listed
+def rerun(project: Path) -> dict[str, int]:
+    """Jobs that a dry run plans in a project whose own source runs; empty when there are none."""
+    done = snakemake(project, *STUDY, "-n", PYTHONPATH=str(project / "src"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    text = done.stdout + done.stderr
+    return {} if "Nothing to be done" in text else job_counts(text)
+
+
+STUDY = ("m1", "scoring", "--config", "scale=smoke", "--cores", "2")
+MODELS = {"tokenizer", "actor", "judge_pairs", "judge"}
+MEASURED = {"judge_quality", "robustness", "attacks"}
+
+
+@pytest.mark.slow
+def test_code_re_runs_what_depends_on_it_and_nothing_else(project: Path) -> None:
+    """A constant in a module; words change nothing, and no file is an input for its source."""
+    done = snakemake(project, *STUDY, PYTHONPATH=str(project / "src"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    package = project / "src" / "refblend"
+    assert rerun(project) == {}
+    for path in package.rglob("*.py"):
+        path.write_text(f"{path.read_text()}\n# A comment.\n")
+    (package / "study" / "report" / "later.rst").write_text("no code")
+    assert rerun(project) == {}
+    for module, expected, spared in (
+        ("scoring/measure/lift.py", MEASURED, {"train", *MODELS}),
+        ("embedded/judge_training.py", {"judge", *MEASURED}, {"actor", "judge_pairs"}),
+        ("ppo/losses.py", {"train", "test_accuracy"}, {*MODELS, *MEASURED}),
+        ("study/runs/collect.py", {"collect"}, {"train", *MODELS, *MEASURED}),
+    ):
+        path = package / module
+        text = path.read_text()
+        path.write_text(f"{text}\n_SEVENTEEN = 17\n")
+        planned = set(rerun(project))
+        path.write_text(text)
+        assert expected <= planned, module
+        assert not spared & planned, module
+    assert rerun(project) == {}
 
 
 def test_lint_is_clean(project: Path) -> None:

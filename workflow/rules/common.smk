@@ -1,4 +1,4 @@
-# Helpers of the workflow: the grid, package sources as inputs, paths and the environment.
+# Helpers of the workflow: the grid, hashes of code, paths and the environment.
 import functools
 import json
 import os
@@ -11,6 +11,7 @@ from snakemake.utils import Paramspace, validate
 
 from refblend.errors import RefblendError
 from refblend.lifecycle.supervision import SUPERVISOR, supervisor_value
+from refblend.numeric_code import code_hash
 from refblend.scoring.templates import templates_file
 from refblend.study.design import blocks as study_blocks
 from refblend.study.design import grid as study_grid
@@ -42,71 +43,14 @@ shell.prefix(
 )
 
 
-# Argument parsing and progress lines change no result.
-NO_EFFECT = ("cli.py", "progress.py")
+def code(*names):
+    """Hash of the code that determines the numbers of a purpose: `params: code=code("train")`.
 
-
-def sources(*parts):
-    """Python files of the named packages or files of refblend: a change re-runs what it affects.
-
-    Snakemake compares small files by content, so a mere touch or checkout changes nothing.
+    Purposes are those of refblend.numeric_code.PURPOSES; a dotted name below refblend, e.g.
+    "study.report.m1.figures", stands for that module and whatever it imports. A docstring, a
+    comment or a module that is not imported changes nothing. Rules take no source file as input.
     """
-    root = Path("src/refblend")
-    found = []
-    for part in ("errors.py", "files.py", "seeding.py", "runtime.py", *parts):
-        path = root / part
-        found += [path] if path.suffix == ".py" else path.rglob("*.py")
-    return sorted({str(path) for path in found if path.name not in NO_EFFECT})
-
-
-# What the warm start and its evaluation depend on; a change to the judges re-trains no actor.
-ACTOR_SOURCES = tuple(
-    f"embedded/{name}.py"
-    for name in (
-        "actor",
-        "architecture",
-        "tokenizer_texts",
-        "demonstrations",
-        "fingerprint",
-        "generation",
-        "actor_quality",
-        "recipe",
-        "sft",
-    )
-)
-# The scoring path; what only measures judges re-trains neither judges nor actors.
-SCORING_PATH = tuple(
-    f"scoring/{name}.py"
-    for name in (
-        "clipping",
-        "expected",
-        "judge",
-        "parsing",
-        "prompts",
-        "quote",
-        "result",
-        "score",
-        "templates",
-    )
-)
-TRAINER_SOURCES = (
-    "config",
-    "data",
-    "ppo",
-    "rewards",
-    "rollout",
-    *SCORING_PATH,
-    "trainer",
-    "workers",
-)
-JUDGE_SOURCES = (
-    *ACTOR_SOURCES,
-    "embedded/judge_training.py",
-    "embedded/judge_data.py",
-    "embedded/judge_format.py",
-)
-# Measuring a judge: the path, the engines, and the modules that count.
-MEASURING_SOURCES = ("data", "rollout", "scoring", "embedded/judge_format.py")
+    return code_hash(*names)
 
 
 config["studies"] = {

@@ -3,13 +3,6 @@
 
 rule data:
     input:
-        sources(
-            "data",
-            "embedded/problems.py",
-            "embedded/phrases.py",
-            "embedded/prepare.py",
-            "embedded/recipe.py",
-        ),
         recipe="params/embedded/{scale}.yaml",
     output:
         expand(
@@ -25,6 +18,7 @@ rule data:
     conda:
         "../envs/refblend.yaml"
     params:
+        code=code("data"),
         out=subpath(output[0], parent=True),
     message:
         "Generate the {wildcards.scale} problems"
@@ -33,8 +27,6 @@ rule data:
 
 
 rule gsm8k:
-    input:
-        sources("data"),
     output:
         "data/gpu/{split}.parquet",
     log:
@@ -45,6 +37,8 @@ rule gsm8k:
         split="train|test",
     conda:
         "../envs/refblend.yaml"
+    params:
+        code=code("gsm8k"),
     message:
         "Convert GSM8K {wildcards.split}"
     shell:

@@ -3,7 +3,6 @@
 
 rule actor_quality:
     input:
-        sources("data", *ACTOR_SOURCES),
         model="models/{scale}/actor/model.safetensors",
         recipe="params/embedded/{scale}.yaml",
         test="data/{scale}/test.parquet",
@@ -17,6 +16,7 @@ rule actor_quality:
         "../envs/refblend.yaml"
     threads: config["threads"]["evaluate"]
     params:
+        code=code("measure_actor"),
         model=subpath(input.model, parent=True),
     message:
         "Measure the {wildcards.scale} warm-started actor"
@@ -28,7 +28,6 @@ rule actor_quality:
 # One process for all seeds of a job; every run gets its test.json.
 rule test_accuracy:
     input:
-        sources("data", "study/runs/evaluate.py", *ACTOR_SOURCES),
         recipe="params/embedded/{scale}.yaml",
         data="data/{scale}/test.parquet",
         trained="runs/{scale}/{arm}/{seeds}.trained.json",
@@ -43,6 +42,7 @@ rule test_accuracy:
         "../envs/refblend.yaml"
     threads: config["threads"]["evaluate"]
     params:
+        code=code("test_accuracy"),
         run_dirs=run_dirs,
     message:
         "Test set: {wildcards.scale} {wildcards.arm}, seeds {wildcards.seeds}"

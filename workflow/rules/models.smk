@@ -5,7 +5,6 @@
 
 rule tokenizer:
     input:
-        sources("data", "embedded/tokenizer_texts.py", "embedded/recipe.py"),
         recipe="params/embedded/{scale}.yaml",
         templates="src/refblend/scoring/data/embedded.yaml",
     output:
@@ -18,6 +17,7 @@ rule tokenizer:
     conda:
         "../envs/refblend.yaml"
     params:
+        code=code("tokenizer"),
         out=subpath(output[0], parent=True),
     message:
         "Train the {wildcards.scale} tokenizer"
@@ -27,7 +27,6 @@ rule tokenizer:
 
 rule actor:
     input:
-        sources("data", *ACTOR_SOURCES),
         recipe="params/embedded/{scale}.yaml",
         tokenizer="models/{scale}/tokenizer/tokenizer.json",
     output:
@@ -42,6 +41,7 @@ rule actor:
         "../envs/refblend.yaml"
     threads: config["threads"]["models"]
     params:
+        code=code("actor"),
         tokenizer=subpath(input.tokenizer, parent=True),
         out=subpath(output[0], parent=True),
         clean=subpath(output[2], parent=True),
@@ -54,12 +54,6 @@ rule actor:
 
 rule judge_pairs:
     input:
-        sources(
-            "data",
-            *ACTOR_SOURCES,
-            "embedded/judge_data.py",
-            "embedded/judge_format.py",
-        ),
         recipe="params/embedded/{scale}.yaml",
         tokenizer="models/{scale}/tokenizer/tokenizer.json",
         actor="models/{scale}/actor/model.safetensors",
@@ -76,6 +70,7 @@ rule judge_pairs:
         "../envs/refblend.yaml"
     threads: config["threads"]["models"]
     params:
+        code=code("judge_pairs"),
         tokenizer=subpath(input.tokenizer, parent=True),
         actor=subpath(input.actor, parent=True),
         clean=subpath(input.clean, parent=True),
@@ -89,7 +84,6 @@ rule judge_pairs:
 
 rule judge:
     input:
-        sources("data", *JUDGE_SOURCES, *SCORING_PATH),
         recipe="params/embedded/{scale}.yaml",
         templates="src/refblend/scoring/data/embedded.yaml",
         tokenizer="models/{scale}/tokenizer/tokenizer.json",
@@ -108,6 +102,7 @@ rule judge:
         "../envs/refblend.yaml"
     threads: config["threads"]["models"]
     params:
+        code=code("judge"),
         tokenizer=subpath(input.tokenizer, parent=True),
         start=subpath(input.start, parent=True),
         out=subpath(output[0], parent=True),

@@ -4,7 +4,6 @@
 # All milestones' experiments in one table; each milestone selects its rows.
 rule grid:
     input:
-        sources("study", "config"),
         lambda wildcards: study_grid.config_files(wildcards.scale),
         experiments=[f"params/study/{name}.yaml" for name in EXPERIMENTS],
     output:
@@ -16,6 +15,7 @@ rule grid:
     conda:
         "../envs/refblend.yaml"
     params:
+        code=code("reports"),
         names=EXPERIMENTS,
     message:
         "Derive the grid of scale {wildcards.scale}"
@@ -26,7 +26,6 @@ rule grid:
 
 rule collect:
     input:
-        sources("study"),
         milestone_markers("trained"),
         milestone_markers("tested"),
         grid="results/{scale}/grid.tsv",
@@ -39,6 +38,7 @@ rule collect:
     conda:
         "../envs/refblend.yaml"
     params:
+        code=code("reports"),
         names=lambda wildcards: config["studies"][wildcards.milestone],
         out=subpath(output[0], parent=True),
     message:
@@ -50,7 +50,6 @@ rule collect:
 
 rule m1_tables:
     input:
-        sources("study"),
         collected=expand("runs/{{scale}}/_collected/m1/{name}", name=layout.COLLECTED),
         quality=lambda wildcards: quality_files(wildcards.scale),
         experiment="params/study/M1.yaml",
@@ -73,6 +72,7 @@ rule m1_tables:
     conda:
         "../envs/refblend.yaml"
     params:
+        code=code("reports"),
         collected=lambda wildcards, input: Path(input.collected[0]).parent,
         out=subpath(output[0], parent=True),
     message:
@@ -84,7 +84,6 @@ rule m1_tables:
 
 rule m1_figures:
     input:
-        sources("study"),
         collected=expand("runs/{{scale}}/_collected/m1/{name}", name=layout.COLLECTED),
         quality=lambda wildcards: quality_files(wildcards.scale),
         experiment="params/study/M1.yaml",
@@ -108,6 +107,7 @@ rule m1_figures:
     conda:
         "../envs/refblend.yaml"
     params:
+        code=code("reports"),
         collected=lambda wildcards, input: Path(input.collected[0]).parent,
         out=subpath(output.captions, parent=True),
     message:
@@ -119,7 +119,6 @@ rule m1_figures:
 
 rule m1_report:
     input:
-        sources("study"),
         collected=expand("runs/{{scale}}/_collected/m1/{name}", name=layout.COLLECTED),
         tables=expand("results/{{scale}}/m1/tables/{name}.md", name=layout.M1_TABLES),
         captions="results/{scale}/m1/figures/captions.json",
@@ -143,6 +142,7 @@ rule m1_report:
     conda:
         "../envs/refblend.yaml"
     params:
+        code=code("reports"),
         collected=lambda wildcards, input: Path(input.collected[0]).parent,
         out=subpath(output.markdown, parent=True),
     message:
@@ -155,7 +155,6 @@ rule m1_report:
 # M2: all experiments together; D is the target `scoring`.
 rule m2_report:
     input:
-        sources("study"),
         collected=expand("runs/{{scale}}/_collected/m2/{name}", name=layout.COLLECTED),
         scoring=lambda wildcards: scoring_report(wildcards.scale),
         params=lambda wildcards: study_grid.config_files(wildcards.scale),
@@ -205,6 +204,7 @@ rule m2_report:
     conda:
         "../envs/refblend.yaml"
     params:
+        code=code("reports"),
         collected=lambda wildcards, input: Path(input.collected[0]).parent,
         scoring=lambda wildcards, input: option("--scoring", input.scoring),
         out=subpath(output.markdown, parent=True),
@@ -218,7 +218,6 @@ rule m2_report:
 # What M2's runs recommend, by the rule that its header and its record state.
 rule recommend:
     input:
-        sources("study"),
         collected=expand("runs/{{scale}}/_collected/m2/{name}", name=layout.COLLECTED),
         scoring=lambda wildcards: scoring_report(wildcards.scale),
         params=lambda wildcards: study_grid.config_files(wildcards.scale),
@@ -239,6 +238,7 @@ rule recommend:
     conda:
         "../envs/refblend.yaml"
     params:
+        code=code("reports"),
         collected=lambda wildcards, input: Path(input.collected[0]).parent,
         attacks=lambda wildcards, input: option(
             "--attacks", input.scoring, "tables/attacks.csv"
@@ -252,7 +252,6 @@ rule recommend:
 
 rule m3_report:
     input:
-        sources("study"),
         collected=expand("runs/{{scale}}/_collected/m3/{name}", name=layout.COLLECTED),
         m1="results/{scale}/m1/metrics.json",
         m2="results/{scale}/m2/report.md",
@@ -305,6 +304,7 @@ rule m3_report:
     conda:
         "../envs/refblend.yaml"
     params:
+        code=code("reports"),
         collected=lambda wildcards, input: Path(input.collected[0]).parent,
         m2=subpath(input.m2, parent=True),
         out=subpath(output.markdown, parent=True),
@@ -319,7 +319,6 @@ rule m3_report:
 # Last, as `checks`: fails when the recommended configuration is no longer safe to use.
 rule guards:
     input:
-        sources("study"),
         collected=expand("runs/{{scale}}/_collected/m3/{name}", name=layout.COLLECTED),
         recommended="results/{scale}/m3/recommended.yaml",
         report="results/{scale}/m3/report.md",
@@ -332,6 +331,7 @@ rule guards:
     conda:
         "../envs/refblend.yaml"
     params:
+        code=code("reports"),
         collected=lambda wildcards, input: Path(input.collected[0]).parent,
         tolerated=lambda wildcards: [
             word for text in tolerated() for word in ("--tolerated", text)
@@ -348,7 +348,6 @@ rule guards:
 # params/workflow.yaml tolerates, and the report that says so is there.
 rule checks:
     input:
-        sources("study"),
         collected=expand(
             "runs/{{scale}}/_collected/{{milestone}}/{name}", name=layout.COLLECTED
         ),
@@ -362,6 +361,7 @@ rule checks:
     conda:
         "../envs/refblend.yaml"
     params:
+        code=code("reports"),
         collected=lambda wildcards, input: Path(input.collected[0]).parent,
         tolerated=lambda wildcards: tolerated(),
     message:

@@ -3,7 +3,6 @@
 
 rule judge_quality:
     input:
-        sources(*MEASURING_SOURCES),
         model="models/{scale}/judge_{strength}/model.safetensors",
         templates="models/{scale}/judge_{strength}/scoring_templates.yaml",
         pairs="models/{scale}/judge_pairs/test.parquet",
@@ -17,6 +16,7 @@ rule judge_quality:
         "../envs/refblend.yaml"
     threads: config["threads"]["evaluate"]
     params:
+        code=code("measure_judges"),
         model=subpath(input.model, parent=True),
         engine=scoring_size("engine"),
         rows=scoring_size("pairs"),
@@ -30,7 +30,6 @@ rule judge_quality:
 
 rule robustness:
     input:
-        sources(*MEASURING_SOURCES),
         model=measured_judge,
         data="data/{scale}/test.parquet",
     output:
@@ -43,6 +42,7 @@ rule robustness:
         "../envs/refblend.yaml"
     threads: config["threads"]["evaluate"]
     params:
+        code=code("measure_judges"),
         model=subpath(input.model, parent=True),
         engine=scoring_size("engine"),
         rows=scoring_size("robustness_problems"),
@@ -56,7 +56,6 @@ rule robustness:
 
 rule attacks:
     input:
-        sources(*MEASURING_SOURCES),
         model=measured_judge,
         data="data/{scale}/test.parquet",
     output:
@@ -69,6 +68,7 @@ rule attacks:
         "../envs/refblend.yaml"
     threads: config["threads"]["evaluate"]
     params:
+        code=code("measure_judges"),
         model=subpath(input.model, parent=True),
         engine=scoring_size("engine"),
         rows=scoring_size("attacked_answers"),
@@ -82,7 +82,6 @@ rule attacks:
 
 rule scoring_report:
     input:
-        sources("study"),
         robustness="results/{scale}/scoring/measurements/robustness.json",
         attacks="results/{scale}/scoring/measurements/attacks.json",
         quality=expand(
@@ -132,6 +131,7 @@ rule scoring_report:
     conda:
         "../envs/refblend.yaml"
     params:
+        code=code("reports"),
         out=subpath(output.markdown, parent=True),
     message:
         "Report on the scoring: results/{wildcards.scale}/scoring/report.md"

@@ -8,7 +8,6 @@
 
 rule train:
     input:
-        sources(*TRAINER_SOURCES),
         run_inputs,
     output:
         "runs/{scale}/{arm}/{seeds}.trained.json",
@@ -21,6 +20,7 @@ rule train:
         "../envs/refblend.yaml"
     threads: train_threads
     params:
+        code=code("train"),
         run_dirs=run_dirs,
         # The trainer fills in {seed}.
         pattern=lambda wildcards: (

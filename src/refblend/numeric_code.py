@@ -1,0 +1,210 @@
+"""The code that determines numbers: one hash per purpose, for run identity, Snakemake and DVC.
+
+A purpose (``train``, ``judge``, ``measure_judges``, …) names packages or modules. What counts is
+all that these import, directly or not, read from the source without importing anything; imports
+inside functions count, those for type checkers do not. A package's ``__init__`` counts where a name
+is imported from it. A module is hashed as its syntax tree without
+docstrings and comments, so rewording or reformatting changes nothing, and neither does a module
+that nothing of the purpose imports.
+
+``python -m refblend.numeric_code FILE`` writes the hashes of all purposes as JSON.
+"""
+
+import ast
+import functools
+import hashlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from refblend.errors import ConfigError
+from refblend.files import write_json
+
+PACKAGE = Path(__file__).resolve().parent
+
+PURPOSES: dict[str, tuple[str, ...]] = {
+    "data": ("embedded.prepare", "embedded.recipe"),
+    "gsm8k": ("data.gsm8k",),
+    "tokenizer": ("embedded.tokenizer_texts",),
+    "actor": ("embedded.actor",),
+    "judge_pairs": ("embedded.judge_data",),
+    "judge": ("embedded.judge_training",),
+    "train": ("ppo", "rewards", "rollout", "scoring", "trainer", "workers"),
+    "measure_actor": ("embedded.actor_quality",),
+    "measure_judges": ("scoring.measure",),
+    "test_accuracy": ("study.runs.evaluate",),
+    "reports": ("study",),
+}
+"""Entry modules and packages of each purpose, as dotted names below ``refblend``. A package stands
+for its own modules, imported or not; those of its subpackages count when something imports them.
+``reports`` stands for the whole of ``study``."""
+
+WITHOUT_EFFECT = (
+    "",  # the package's public names
+    "cli",
+    "documents",
+    "energy",
+    "errors",
+    "files",
+    "identity",
+    "lifecycle",
+    "numeric_code",
+    "progress",
+    "provenance",
+    "trainer.console",
+    "trainer.launch",
+    "trainer.profiling",
+)
+"""Modules, and packages with all that they hold, that read, write, report or look after processes:
+they change no number, and what only they import does not count either."""
+
+
+class Source:
+    """The source of the package, each file read and hashed at most once."""
+
+    def __init__(self, root: Path = PACKAGE) -> None:
+        self.root = Path(root)
+        self._trees: dict[str, ast.Module] = {}
+        self._digests: dict[str, str] = {}
+
+    def modules(self, *names: str) -> list[str]:
+        """Sorted dotted names of the modules that count for these purposes or entries.
+
+        Args:
+            names: keys of :data:`PURPOSES`, or dotted names of modules and packages.
+
+        Raises:
+            ConfigError: a name is neither.
+        """
+        found: set[str] = set()
+        waiting = [module for name in names for module in self._entry_modules(name)]
+        while waiting:
+            module = waiting.pop()
+            if module not in found and not _without_effect(module):
+                found.add(module)
+                waiting += self._imports(module)
+        return sorted(found)
+
+    def hash(self, *names: str) -> str:
+        """SHA-256 over the modules that count for these purposes or entries."""
+        digest = hashlib.sha256()
+        for module in self.modules(*names):
+            if module not in self._digests:
+                text = syntax(self._tree(module))
+                self._digests[module] = hashlib.sha256(text.encode()).hexdigest()
+            digest.update(f"{module}\0{self._digests[module]}\n".encode())
+        return digest.hexdigest()
+
+    def _entry_modules(self, name: str) -> Iterator[str]:
+        for entry in PURPOSES.get(name, (name,)):
+            path = self._path(entry)
+            if path is None:
+                raise ConfigError(
+                    f"{name} is neither a purpose nor a module of refblend ({entry} is missing)",
+                    f"Use one of {', '.join(PURPOSES)}, or a dotted name as in study.runs.",
+                )
+            yield entry
+            if path.name == "__init__.py":
+                files = path.parent.rglob("*.py") if name == "reports" else path.parent.glob("*.py")
+                for file in files:
+                    parts = file.relative_to(self.root).with_suffix("").parts
+                    yield ".".join(parts).removesuffix(".__init__")
+
+    def _path(self, module: str) -> Path | None:
+        """File of a module or package; None when there is none."""
+        base = self.root.joinpath(*module.split(".")) if module else self.root
+        candidates = (base / "__init__.py", base.with_suffix(".py"))
+        return next((path for path in candidates if path.is_file()), None)
+
+    def _tree(self, module: str) -> ast.Module:
+        if module not in self._trees:
+            path = self._path(module)
+            assert path is not None, module
+            self._trees[module] = ast.parse(path.read_bytes(), filename=str(path))
+        return self._trees[module]
+
+    def _imports(self, module: str) -> set[str]:
+        """Modules that a module imports; a package itself when a name is imported from it."""
+        wanted: set[str] = set()
+        for base, name in _imported_names(self._tree(module)):
+            submodule = f"{base}.{name}" if base and name else base or name
+            wanted.add(submodule if self._path(submodule) else base)
+        return wanted
+
+
+def code_hash(*names: str) -> str:
+    """Hash of this installation's code for purposes or entries; see :meth:`Source.modules`."""
+    return _installed().hash(*names)
+
+
+def code_hashes() -> dict[str, str]:
+    """The hash of every purpose."""
+    return {purpose: code_hash(purpose) for purpose in PURPOSES}
+
+
+@functools.cache
+def _installed() -> Source:
+    return Source()
+
+
+def syntax(node: Any) -> str:
+    """A syntax tree as text: no positions, docstrings or comments, the same on every Python.
+
+    Args:
+        node: tree, list of trees or plain value, from :mod:`ast`.
+    """
+    if isinstance(node, list):
+        return f"[{','.join(syntax(item) for item in node if not _is_bare_text(item))}]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    # Newer versions of Python add fields that are empty for older syntax.
+    fields = [
+        f"{name}={syntax(value)}"
+        for name, value in ast.iter_fields(node)
+        if name not in ("ctx", "kind", "type_comment") and value is not None and value != []
+    ]
+    return f"{type(node).__name__}({','.join(fields)})"
+
+
+def _is_bare_text(node: Any) -> bool:
+    """Whether a statement is a string alone: a docstring, also of a field or constant."""
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
+def _imported_names(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """What a tree imports from ``refblend``: dotted names of modules, and names within them."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            names = [(alias.name, "") for alias in child.names]
+        elif isinstance(child, ast.ImportFrom):
+            assert child.level == 0, "the package's imports are absolute"
+            names = [(child.module or "", alias.name) for alias in child.names]
+        elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            names = []
+            for statement in child.orelse:
+                yield from _imported_names(statement)
+        else:
+            names = []
+            yield from _imported_names(child)
+        for module, name in names:
+            top, _, rest = module.partition(".")
+            if top == "refblend":
+                yield rest, name
+
+
+def _parents(module: str) -> list[str]:
+    parts = module.split(".")
+    return [".".join(parts[:end]) for end in range(1, len(parts))]
+
+
+def _without_effect(module: str) -> bool:
+    return any(name in WITHOUT_EFFECT for name in (module, *_parents(module)))
+
+
+if __name__ == "__main__":
+    write_json(sys.argv[1], code_hashes())
