@@ -151,9 +151,21 @@ def test_piecewise_thresholds_must_be_ordered(low: float) -> None:
     load_config(FILES, [f"{QUALITY}.entropy_low_threshold={low}"])  # linear does not use it
 
 
-def test_an_unknown_key_is_named_before_other_problems() -> None:
-    message = refusal("trainer.seed=-1", "trainer.sede=1")
-    assert "unknown key trainer.sede (and 1 more)" in message
+def test_all_problems_are_listed_unknown_keys_first() -> None:
+    message = refusal("trainer.seed=-1", "trainer.sede=1", "data.truncation=up")
+    assert message.startswith(
+        "3 problems: (1) unknown key trainer.sede. Did you mean trainer.seed?"
+    )
+    assert "(2) data.truncation='up' is not acceptable" in message
+    assert "(3) trainer.seed=-1 is not acceptable" in message
+
+
+def test_a_long_list_of_problems_is_cut() -> None:
+    message = refusal(*(f"trainer.zz{number}=1" for number in range(30)))
+    assert "30 problems" in message
+    assert "(20) unknown key" in message
+    assert "(21)" not in message
+    assert "and 10 more" in message
 
 
 @pytest.mark.parametrize("text", ["trainer.seed", "=3", "a..b=1", ".a=1", ""])

@@ -1,4 +1,4 @@
-"""The parameter files and the pydantic tree describe the same knobs."""
+"""Parameter files and pydantic tree: the same parameters with the same defaults."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,18 +42,46 @@ def arms() -> dict[str, dict[str, Any]]:
     return yaml.safe_load((PARAMS / "study" / "M1.yaml").read_text())["arms"]
 
 
-def test_every_knob_is_in_ppo_yaml_and_nothing_else() -> None:
+def test_every_parameter_is_in_ppo_yaml_and_nothing_else() -> None:
     written = set(leaf_keys(read_yaml(PARAMS / "ppo.yaml")))
     known = set(tree_keys(RefblendConfig))
     assert written - known == set(), "keys that the tree does not have"
     assert known - written == set(), "keys that ppo.yaml does not show"
 
 
-def test_every_knob_has_a_place_in_the_json_schema() -> None:
+def test_every_parameter_has_a_place_in_the_json_schema() -> None:
     schema = RefblendConfig.model_json_schema()
     assert schema["additionalProperties"] is False
     for name, section in schema["$defs"].items():
         assert section["additionalProperties"] is False, name
+
+
+def described(schema: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Section and key of every parameter with its description, from the JSON schema."""
+    for name, section in {"RefblendConfig": schema, **schema["$defs"]}.items():
+        for key, value in section["properties"].items():
+            reference = value.get("$ref", "").rpartition("/")[2]  # a section describes itself
+            text = value.get("description") or schema["$defs"].get(reference, {}).get("description")
+            yield f"{name}.{key}", text or ""
+
+
+def test_every_parameter_has_a_description() -> None:
+    found = dict(described(RefblendConfig.model_json_schema()))
+    assert len(found) > 150
+    assert [key for key, text in found.items() if len(text.split()) < 2] == []
+
+
+def test_ppo_yaml_holds_the_defaults_of_the_tree() -> None:
+    """By value. Excepted is what has no default, and the judge, which needs a model."""
+    written = read_yaml(PARAMS / "ppo.yaml")
+    path = {"model": {"path": "m"}}
+    least = {"data": {"train_files": [], "val_files": []}, "actor_rollout_ref": path}
+    defaults = RefblendConfig.model_validate(least).resolved()
+    quality = written["algorithm"]["ref_quality_score"]
+    assert quality.pop("enable") is RefQualityScoreConfig.model_fields["enable"].default is True
+    assert defaults["algorithm"]["ref_quality_score"].pop("enable") is False
+    written["actor_rollout_ref"]["model"]["path"] = "m"
+    assert written == defaults
 
 
 @pytest.mark.parametrize("scale", SCALES)

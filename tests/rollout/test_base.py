@@ -107,3 +107,24 @@ def test_hf_batches_stay_within_the_cache(tiny_model_dir, requests_of) -> None:
         assert len(rows) == 1 or len(rows) * widest <= 150
     assert len(batches) > 5
     assert [g.token_ids for g in engine.generate(requests)] == [g.token_ids for g in whole]
+
+
+@pytest.mark.parametrize(
+    ("path", "hinted"),
+    [
+        ("Qwen/Qwen2.5-0.5B-Instruct", True),
+        ("HuggingFaceTB/SmolLM2-135M", True),
+        ("models/no-such-model", False),  # its folder is there: a slip of the pen
+        ("/abs/model", False),
+        ("a/b/c", False),
+        ("no-model", False),
+    ],
+)
+def test_a_hub_id_gets_the_command_that_downloads_it(path, hinted, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models").mkdir()
+    with pytest.raises(ModelError) as caught:
+        check_model_dir(path, "model.path")
+    name = path.rpartition("/")[2]
+    command = f"`hf download {path} --local-dir models/{name}` and give models/{name}."
+    assert (command in str(caught.value)) == hinted

@@ -42,10 +42,13 @@ class OptimConfig(Section):
     lr: NonNegativeFloat = 1e-6
     """Peak learning rate; 0 freezes the model (used by the weight-sync test)."""
     weight_decay: NonNegativeFloat = 0.0
+    """Decoupled weight decay of AdamW."""
     betas: tuple[Fraction, Fraction] = (0.9, 0.999)
+    """Decay rates of AdamW's first and second moments."""
     lr_warmup_steps: NonNegativeInt = 0
     """Steps over which the rate rises linearly to ``lr``."""
     lr_scheduler_type: Literal["constant", "cosine"] = "constant"
+    """What the rate does after the warm-up; ``cosine`` falls to 0 at the last step."""
 
 
 class FsdpConfig(Section):
@@ -65,20 +68,22 @@ class TrainWorkerConfig(Section):
     """What actor and critic share: batches, precision, optimiser."""
 
     ppo_mini_batch_size: PositiveInt | None = None
-    """Prompts an optimiser step (multiplied by ``rollout.n``); null: the whole batch."""
+    """Prompts per optimiser step (multiplied by ``rollout.n``); null: the whole batch."""
     ppo_micro_batch_size_per_gpu: PositiveInt | None = None
-    """Sequences a forward pass; null: by token budget (``use_dynamic_bsz``)."""
+    """Sequences per forward pass; null: by token budget (``use_dynamic_bsz``)."""
     use_dynamic_bsz: bool = True
     """Fill micro-batches up to ``ppo_max_token_len_per_gpu`` tokens, sequences sorted by length."""
     ppo_max_token_len_per_gpu: PositiveInt = 8192
     """Token budget of one micro-batch: with ``model.use_shared_prefix`` a prompt counts once for
     its responses, and they in full; otherwise all tokens count, padding included."""
     ppo_epochs: PositiveInt = 1
-    """Passes over the batch a step."""
+    """Passes over the batch per step."""
     grad_clip: PositiveFloat = 1.0
     """Largest global gradient norm."""
     optim: OptimConfig = OptimConfig()
+    """Optimiser and learning rate."""
     fsdp_config: FsdpConfig = FsdpConfig()
+    """Processes, precision and devices."""
 
     @model_validator(mode="after")
     def _one_batching_rule(self) -> "TrainWorkerConfig":
@@ -95,24 +100,31 @@ class ActorConfig(TrainWorkerConfig):
     clip_ratio: PositiveFloat = 0.2
     """ε of the clipped ratio; ``clip_ratio_low``/``high`` override one side."""
     clip_ratio_low: PositiveFloat | None = None
+    """ε below 1; null: ``clip_ratio``."""
     clip_ratio_high: PositiveFloat | None = None
+    """ε above 1 (clip-higher of DAPO); null: ``clip_ratio``."""
     clip_ratio_c: float = Field(default=3.0, gt=1.0)
     """Dual clip: bound of the loss where the advantage is negative."""
     loss_agg_mode: LossAggMode = "token-mean"
+    """How the loss of the tokens becomes one number: a mean over all tokens of the batch, or first
+    over each sequence."""
     entropy_coeff: float = 0.0
     """Weight of the entropy bonus."""
     use_kl_loss: bool = False
     """Add KL(actor, reference) to the loss instead of to the reward."""
     kl_loss_coef: NonNegativeFloat = 0.001
+    """Weight of that KL term."""
     kl_loss_type: KlType = "low_var_kl"
+    """Its estimator, see ``algorithm.kl_penalty``."""
 
 
 class ValKwargs(Section):
     """Sampling of the validation responses."""
 
     n: NonNegativeInt = 4
-    """Sampled responses a validation prompt for mean@n; 0: greedy only."""
+    """Sampled responses per validation prompt for mean@n; 0: greedy only."""
     temperature: PositiveFloat = 1.0
+    """Temperature of the sampled responses."""
     do_sample: bool = True
     """False: only the greedy response is generated."""
 
@@ -121,23 +133,30 @@ class RolloutConfig(Section):
     """The engine that generates the responses."""
 
     name: Literal["vllm", "hf"] = "vllm"
+    """``vllm``, or ``hf``: a plain loop over transformers, for tests and models vLLM lacks."""
     n: PositiveInt = 8
-    """Responses a prompt (the group of GRPO and RLOO)."""
+    """Responses per prompt (the group of GRPO and RLOO)."""
     temperature: PositiveFloat = 1.0
     """Log-probs of actor and engine are both taken at this temperature."""
     top_p: float = Field(default=1.0, gt=0, le=1)
+    """Must stay 1: nucleus sampling would change the distribution that PPO takes ratios of."""
     top_k: int = Field(default=-1, ge=-1)
+    """Must stay -1 (off), for the same reason."""
     max_model_len: PositiveInt | None = 2048
     """Longest prompt + response of the engine; null: what the model allows."""
     gpu_memory_utilization: float = Field(default=0.65, gt=0, le=1)
-    """Share of GPU memory for the engine (spec: ≤ 0.65 to reduce peaks); unused on the CPU."""
+    """Share of GPU memory for the engine; lower it when updates run out of memory. Unused
+    on the CPU."""
     kv_cache_memory_mb: PositiveInt = 256
     """Size of the KV cache on the CPU."""
     tensor_model_parallel_size: PositiveInt = 1
-    """GPUs an engine (must stay 1 on the CPU)."""
+    """GPUs per engine (must stay 1 on the CPU)."""
     dtype: Dtype = "float32"
+    """Precision of the engine's weights and of its KV cache."""
     enforce_eager: bool = True
+    """Skip CUDA graphs: a faster start, slower steps; without effect on the CPU."""
     enable_prefix_caching: bool = True
+    """Compute the prompt of several responses once."""
     num_threads: PositiveInt = 1
     """CPU threads of the engine process."""
     num_gpus: NonNegativeFloat = 0.0
@@ -145,6 +164,7 @@ class RolloutConfig(Section):
     seed: int | None = None
     """Null: derived from ``trainer.seed``; each request has a seed of its own."""
     val_kwargs: ValKwargs = ValKwargs()
+    """Sampling of the validation."""
 
     @model_validator(mode="after")
     def _ppo_needs_the_whole_distribution(self) -> "RolloutConfig":
@@ -162,15 +182,20 @@ class RefConfig(Section):
     max_token_len_per_gpu: PositiveInt = 16384
     """Token budget of one forward pass."""
     fsdp_config: FsdpConfig = FsdpConfig()
+    """Processes, precision and devices."""
 
 
 class ActorRolloutRefConfig(Section):
     """Actor, rollout engine and reference policy."""
 
     model: ModelConfig
+    """The model and how it is computed."""
     actor: ActorConfig = ActorConfig()
+    """The policy's update."""
     rollout: RolloutConfig = RolloutConfig()
+    """The rollout engine."""
     ref: RefConfig = RefConfig()
+    """The reference policy."""
 
 
 class CriticConfig(TrainWorkerConfig):
@@ -179,5 +204,8 @@ class CriticConfig(TrainWorkerConfig):
     enable: bool | None = None
     """Null: on exactly when ``algorithm.adv_estimator`` is ``gae``."""
     optim: OptimConfig = OptimConfig(lr=1e-5)
+    """Optimiser and learning rate."""
     cliprange_value: PositiveFloat = 0.5
+    """Values may move this far from the old ones before the loss is clipped."""
     loss_agg_mode: LossAggMode = "token-mean"
+    """As ``actor_rollout_ref.actor.loss_agg_mode``, for the value loss."""

@@ -30,10 +30,13 @@ class KlCtrlConfig(Section):
     """Coefficient of the KL penalty in the reward."""
 
     type: Literal["fixed", "adaptive"] = "fixed"
+    """``adaptive`` steers the measured KL towards ``target_kl``."""
     kl_coef: NonNegativeFloat = 0.001
+    """β of R'' = R' − βKL; where an adaptive coefficient begins."""
     horizon: PositiveInt = 10000
     """Samples over which the adaptive coefficient reacts."""
     target_kl: PositiveFloat = 0.1
+    """Mean KL per token, in nats, that the adaptive coefficient aims at."""
 
 
 class RolloutCorrectionConfig(Section):
@@ -42,10 +45,11 @@ class RolloutCorrectionConfig(Section):
     mode: Literal["off", "truncate", "mask"] = "off"
     """``truncate``: min(ρ, threshold); ``mask``: 0 outside [1/threshold, threshold]."""
     threshold: float = Field(default=2.0, gt=1.0)
+    """Bound of the ratio ρ of the trainer's to the engine's probability of a token."""
 
 
 class ScoringConfig(Section):
-    """How the judge is asked (spec, sections 2 and 5D)."""
+    """How the judge is asked."""
 
     model_path: str | None = None
     """The judge's directory; needed when the score is enabled."""
@@ -55,10 +59,11 @@ class ScoringConfig(Section):
     few_shot: bool = True
     """Show the examples; off: the compact template only."""
     max_new_tokens: PositiveInt = 64
+    """Tokens of the judge's answer at most."""
     hard_clip: bool = True
     """Cut token ids that would not fit; off: such a sample counts and gets ``invalid_score``."""
     fallback_max_length: PositiveInt = 768
-    """Length cap used beside the model's and tokenizer's own (spec, section 2)."""
+    """Length cap used beside the model's and tokenizer's own."""
     safety_margin: NonNegativeInt = 16
     """Tokens left free below the cap."""
     temperature: NonNegativeFloat = 0.0
@@ -70,29 +75,37 @@ class ScoringConfig(Section):
     max_invalid_rate: Fraction = 0.9
     """The run stops when more scores than this are invalid over ``invalid_window`` steps."""
     invalid_window: PositiveInt = 5
+    """Steps over which invalid scores are counted."""
     timeout_s: PositiveFloat | None = None
     """Deadline of the judge for a batch; past it the judge is replaced and the batch's samples
     have no valid score. Null: past ``trainer.worker_timeout_s`` it is replaced and asked again."""
     resource_pool: Literal["global_pool", "judge_pool"] = "global_pool"
-    """``judge_pool``: a placement group of its own (spec, experiment F)."""
+    """``judge_pool``: a placement group of its own (experiment F)."""
     overlap: bool = True
-    """The judge works beside the log-prob passes; off: before them (spec, experiment F)."""
+    """The judge works beside the log-prob passes; off: before them (experiment F)."""
     max_model_len: PositiveInt | None = None
     """Longest prompt + answer of the judge's engine; null: what the model allows."""
     dtype: Dtype = "float32"
+    """Precision of the judge's engine."""
     kv_cache_memory_mb: PositiveInt = 256
+    """Size of the judge's KV cache on the CPU."""
     gpu_memory_utilization: float = Field(default=0.3, gt=0, le=1)
+    """Share of GPU memory for the judge's engine; unused on the CPU."""
     num_threads: PositiveInt = 1
+    """CPU threads of the judge's process."""
     num_gpus: NonNegativeFloat = 0.0
+    """GPUs reserved for the judge's process."""
     control: Literal["none", "shuffled", "random"] = "none"
     """Control arms: scores permuted within the batch, or uniform random scores."""
 
 
 class RefQualityScoreConfig(Section):
-    """The blend R' = (1 − w)R + wQ and the map from entropy to w (spec, section 2.2)."""
+    """The blend R' = (1 − w)R + wQ and the map from entropy to w."""
 
     enable: bool = True
+    """Ask the judge and blend its score into the reward."""
     strategy: StrategyName = "linear"
+    """Map from the average entropy to the weight w."""
     max_weight: Fraction = 0.3
     """w_max: the largest share of the judge's score in the reward."""
     entropy_high_threshold: PositiveFloat = 1.0
@@ -102,16 +115,17 @@ class RefQualityScoreConfig(Section):
     exp_k: PositiveFloat = 3.0
     """``exp``: decay rate k in w_max·e^(−k·ê)."""
     schedule: Ramp = "linear"
-    """``schedule``: shape of the ramp over the training steps (the spec's fallback)."""
+    """``schedule``: shape of the ramp over the training steps."""
     schedule_warmup_share: Fraction = 0.5
     """``schedule``: share of the training steps after which w = ``max_weight``."""
     placement: Literal["per_token", "terminal", "per_token_mean"] = "per_token"
-    """Where Q stands: on every response token (spec), on the last, or q/L on each."""
+    """Where Q stands: on every response token, on the last, or q/L on each."""
     invalid_score: Fraction = 0.5
     """Score of a judge's answer that neither parser can read."""
     max_weight_warmup_steps: NonNegativeInt = 0
-    """Steps over which w_max rises linearly from 0 (spec, section 7)."""
+    """Steps over which w_max rises linearly from 0."""
     scoring: ScoringConfig = ScoringConfig()
+    """How the judge is asked."""
 
     @model_validator(mode="after")
     def _parameters_fit_the_strategy(self) -> "RefQualityScoreConfig":
@@ -126,13 +140,16 @@ class RefQualityScoreConfig(Section):
 
 
 class ReprAlignConfig(Section):
-    """Representation-alignment bonus (spec, section 2.1), off by default."""
+    """Representation-alignment bonus, off by default."""
 
     enable: bool = False
+    """Give the bonus; needs gold solutions in the data."""
     entropy_high_threshold: PositiveFloat = 0.32
     """The bonus is given from this average entropy on, in nats."""
     weight: NonNegativeFloat = 0.1
+    """Factor of the cosine similarity in the bonus."""
     weight_warmup_steps: NonNegativeInt = 0
+    """Steps over which the weight rises linearly from 0."""
 
 
 class AlgorithmConfig(Section):
@@ -141,12 +158,21 @@ class AlgorithmConfig(Section):
     adv_estimator: str = "grpo"
     """gae, grpo, rloo, reinforce_plus_plus(_baseline), remax, or ``module:function``."""
     gamma: Fraction = 1.0
+    """Discount per token."""
     lam: Fraction = 1.0
+    """λ of GAE."""
     norm_adv_by_std_in_grpo: bool = True
     """False: Dr.GRPO (arXiv 2503.20783)."""
     use_kl_in_reward: bool = False
+    """Subtract β·KL(actor, reference) from the reward of every token."""
     kl_penalty: KlType = "kl"
+    """Estimator of KL per token (http://joschu.net/blog/kl-approx.html): ``k1``/``kl``,
+    ``abs``, ``k2``/``mse`` or ``k3``/``low_var_kl``."""
     kl_ctrl: KlCtrlConfig = KlCtrlConfig()
+    """The coefficient β of that penalty."""
     rollout_correction: RolloutCorrectionConfig = RolloutCorrectionConfig()
+    """Importance weights for the engine's log-probs."""
     ref_quality_score: RefQualityScoreConfig = RefQualityScoreConfig(enable=False)
+    """The blend of the judge's score into the reward."""
     repr_align: ReprAlignConfig = ReprAlignConfig()
+    """The representation-alignment bonus."""

@@ -13,18 +13,18 @@ class DataConfig(Section):
     val_files: list[str]
     """Files evaluated every ``trainer.test_freq`` steps."""
     sanity_files: list[str] = []
-    """Known items of the drift guard (spec, section 7); evaluated with the validation files."""
+    """Known items of the drift guard; evaluated with the validation files."""
     max_prompt_length: PositiveInt = 256
     """Tokens; longer prompts are dropped and counted, or truncated (``truncation``)."""
     max_response_length: PositiveInt = 256
     """Tokens generated at most for one response."""
     train_batch_size: PositiveInt = 32
-    """Prompts a step, before replication by ``actor_rollout_ref.rollout.n``."""
+    """Prompts per step, before replication by ``actor_rollout_ref.rollout.n``."""
     shuffle: bool = True
-    """Shuffle the training prompts once an epoch, from the run's seed."""
+    """Shuffle the training prompts every epoch, from the run's seed."""
     filter_overlong_prompts: bool = True
     """Drop prompts over ``max_prompt_length`` at start-up, with a count."""
     truncation: Literal["error", "left", "right", "middle"] = "error"
     """What happens to overlong prompts that are not dropped."""
     max_val_samples: PositiveInt | None = None
-    """Evaluate only the first so many validation rows."""
+    """Evaluate at most this many validation rows, from the top."""

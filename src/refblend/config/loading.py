@@ -10,10 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from refblend.config.root import RefblendConfig
 from refblend.documents import MalformedError, parse_yaml, shorten, show
 from refblend.errors import ConfigError
+
+MAX_LISTED = 20
+"""Problems of a configuration that one error lists."""
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
@@ -37,7 +41,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise ConfigError(f"{path}: holds no mapping", "Write `key: value` lines.")
+        raise ConfigError(f"{path}: is not a mapping", "Write `key: value` lines.")
     return content
 
 
@@ -121,30 +125,39 @@ def load_config(
 def _explain(
     error: ValidationError, files: Sequence[tuple[str, Any]], tree: Mapping[str, Any]
 ) -> ConfigError:
-    """Turn the first problem that pydantic found into one line with a remedy.
+    """Every problem that pydantic found with its remedy, in one line; unknown keys come first.
 
     Args:
         error: what pydantic says of ``tree``.
         files: names and contents, to name the one that holds the key.
         tree: all files and overrides together.
     """
-    problems = error.errors()
-    problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
+    problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
+    found = [
+        _explain_one(problem, _origin(problem["loc"], files, tree))
+        for problem in problems[:MAX_LISTED]
+    ]
+    if len(problems) == 1:
+        return found[0]
+    listed = " ".join(f"({number}) {one}" for number, one in enumerate(found, start=1))
+    more = f" … and {len(problems) - len(found)} more" if len(problems) > len(found) else ""
+    return ConfigError(f"{len(problems)} problems: {listed}{more}", "Correct all of them.")
+
+
+def _explain_one(problem: ErrorDetails, origin: str) -> ConfigError:
+    """One problem; ``origin`` is `` in <file>`` or empty."""
     location = [shorten(str(part), 60) for part in problem["loc"]]
     key = shorten(".".join(location), 200) or "configuration"
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    more = _origin(problem["loc"], files, tree) + more
     if problem["type"] == "extra_forbidden":
-        return ConfigError(f"unknown key {key}{more}", _nearest(location))
+        return ConfigError(f"unknown key {key}{origin}", _nearest(location))
     if problem["type"] == "missing":
-        return ConfigError(f"{key} is missing{more}", f"Set {key} in a file or as an override.")
-    message = problem["msg"].removeprefix("Value error, ")
+        return ConfigError(f"{key} is missing{origin}", f"Set {key} in a file or as an override.")
+    message = shorten(problem["msg"].removeprefix("Value error, "), 600)
     if problem["type"] == "value_error":
-        reason, _, remedy = shorten(message, 600).rpartition(": ")
-        return ConfigError(f"{key}: {reason}{more}", remedy[:1].upper() + remedy[1:] + ".")
+        reason, _, remedy = message.rpartition(": ")
+        return ConfigError(f"{key}: {reason}{origin}", remedy[:1].upper() + remedy[1:] + ".")
     return ConfigError(
-        f"{key}={show(problem['input'])} is not acceptable{more}",
-        f"{shorten(message, 600).rstrip('.')}.",
+        f"{key}={show(problem['input'])} is not acceptable{origin}", f"{message.rstrip('.')}."
     )
 
 

@@ -52,12 +52,19 @@ class RefblendConfig(Section):
     """Everything a run depends on; saved as ``config.json`` beside its results."""
 
     data: DataConfig
+    """Prompt files, lengths and batches."""
     actor_rollout_ref: ActorRolloutRefConfig
+    """Actor, rollout engine and reference policy."""
     critic: CriticConfig = CriticConfig()
+    """The value model of GAE."""
     algorithm: AlgorithmConfig = AlgorithmConfig()
+    """From rewards to advantages."""
     reward: RewardConfig = RewardConfig()
+    """The rule-based reward."""
     trainer: TrainerConfig = TrainerConfig()
+    """The run: length, files, deadlines."""
     ray: RayConfig = RayConfig()
+    """The Ray cluster."""
 
     @model_validator(mode="before")
     @classmethod

@@ -12,7 +12,7 @@ from refblend.config.base import (
 
 
 class DriftGuardConfig(Section):
-    """Watches the sanity set (spec, section 7: drift of the reward function)."""
+    """Watches the sanity set for drift of the reward function."""
 
     max_drop: PositiveFloat = 0.2
     """Warn when the sanity accuracy is this far below its start."""
@@ -21,29 +21,37 @@ class DriftGuardConfig(Section):
 
 
 class TrainerConfig(Section):
-    """Length, rhythm and records of a run (verl's names)."""
+    """Length, checkpoints, records and deadlines of a run (verl's names)."""
 
     seed: NonNegativeInt = 1
     """Every random stream of the run derives from it."""
     total_epochs: PositiveInt = 1
+    """Passes over the training prompts, unless ``total_training_steps`` is set."""
     total_training_steps: PositiveInt | None = None
     """Null: as many as ``total_epochs`` give."""
-    save_freq: int = -1
+    save_freq: int = 10
     """Steps between checkpoints; -1: only at the end; 0: never."""
     test_freq: int = 5
     """Steps between validations; -1: only at the end."""
     val_before_train: bool = True
+    """Validate before the first step as well."""
     critic_warmup: NonNegativeInt = 0
     """Steps in which only the critic is updated."""
     resume_mode: Literal["auto", "disable", "resume_path"] = "auto"
+    """``auto``: from the newest checkpoint of the run's directory, if there is one; ``disable``:
+    from the start; ``resume_path``: from ``resume_from_path``."""
     resume_from_path: str | None = None
+    """A directory ``global_step_N`` to resume from with ``resume_mode: resume_path``."""
     max_ckpt_to_keep: PositiveInt = 2
+    """Newest checkpoints that are kept."""
     keep_best: bool = False
+    """Keep the checkpoint with the best validation accuracy as well."""
     default_local_dir: str = "runs/run"
     """The run's directory."""
     rollout_dump_freq: int = 5
     """Steps between dumps of all responses with their scores to ``rollouts/``; 0: never."""
     logger: list[Literal["console", "tensorboard"]] = ["console", "tensorboard"]
+    """Where metrics go besides ``metrics.jsonl``."""
     max_restarts: NonNegativeInt = 2
     """Times that dead workers are replaced before the run gives up. Judge, rollout engine and
     reference policy are replaced alone and their call repeated; the loss of actor or critic sets
@@ -61,15 +69,18 @@ class TrainerConfig(Section):
     """Steps of which a Chrome trace and a table of stages and operators is written to ``profile/``;
     their times include the profiler's."""
     drift_guard: DriftGuardConfig = DriftGuardConfig()
+    """What happens when the sanity set gets worse."""
 
 
 class RayConfig(Section):
     """The Ray cluster: a private local one, or an existing one when an address is given."""
 
     address: str | None = None
+    """Address of a running cluster; null: a private one on this machine."""
     num_cpus: PositiveInt | None = None
     """CPU slots of the private cluster; null: as many as the run asks for."""
     object_store_memory_mb: PositiveInt = 200
+    """Shared memory for the batches that processes exchange."""
     start_timeout_s: PositiveFloat = 300.0
     """Deadline for the cluster and for each worker to come up."""
     cpus_per_worker: NonNegativeFloat = 1.0

@@ -4,6 +4,7 @@ An engine answers token ids with token ids. Each request has a seed of its own, 
 order nor the size of a batch changes a sample; each answer names the weight version it came from.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from refblend.errors import ConfigError, ModelError
 from refblend.files import read_object
 
 FinishReason = Literal["stop", "length"]
+_HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,14 @@ def check_model_dir(path: str, key: str) -> Path:
     """
     directory = Path(path)
     if not directory.is_dir():
-        raise ModelError(f"{key}: {directory} is not a directory", "Give a local model directory.")
+        remedy = "Give a local model directory."
+        if _HUB_ID.fullmatch(path) and not directory.parent.exists():
+            local = f"models/{directory.name}"
+            remedy = (
+                "If it names a model of the Hugging Face hub, download it with "
+                f"`hf download {path} --local-dir {local}` and give {local}."
+            )
+        raise ModelError(f"{key}: {directory} is not a directory", remedy)
     if not (directory / "config.json").is_file():
         raise ModelError(
             f"{key}: {directory} has no config.json", "Give a directory in Hugging Face format."
