@@ -37,7 +37,7 @@ def recommend(
     table = read_attacks(attacks) if attacks else None
     chosen = choose(read_collected(collected), scale, params, table)
     write_recommendation(chosen, out)
-    typer.echo(f"{out}: {chosen.arm}. {chosen.evidence}")
+    typer.echo(f"{out}: {chosen.arm}. {chosen.evidence.text}")
 
 
 def m3(

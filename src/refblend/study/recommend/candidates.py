@@ -1,8 +1,9 @@
-"""Which arms of M2 may become the recommended configuration, and what each departs from.
+"""Which arms of M2 may be recommended, and how each departs from the defaults.
 
-A candidate blends the real judge's score under the baseline's advantage estimator. Controls
-(shuffled, random) are no configuration that anybody would use, and another estimator would mix two
-questions. What a run of M2 showed to be unhealthy is dropped, with its reason.
+A candidate blends the score of the scale's own judge under the baseline's advantage estimator: both
+are read from the arms' resolved configurations. Nobody would use a control (shuffled or random
+scores), and another estimator would mix two questions. Arms whose runs were unhealthy in M2 are
+dropped, with the reason.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +18,7 @@ from refblend.config.root import RefblendConfig
 from refblend.errors import StudyError
 from refblend.ppo.weights import STRATEGIES
 from refblend.study.design.grid import resolve_arm
-from refblend.study.design.spec import load_experiment
+from refblend.study.design.spec import flatten, load_experiment
 from refblend.study.runs.collect import Collected
 from refblend.study.runs.measures import series, validation_frame
 from refblend.study.stats.statistics import entropy_collapse
@@ -26,12 +27,12 @@ EXPERIMENTS = ("A", "B", "C", "G")
 """Experiments of M2 whose arms differ in the blend alone."""
 
 NEVER = ("overlength", "oom", "nonfinite", "judge_error")
-"""Incidents of which a candidate may have none in any of its runs."""
+"""Incidents that no run of a candidate may have."""
 
 MAX_INVALID = 0.05
 """Largest share of judge scores without a valid verdict, mean over a run's steps; or twice the
-median over all runs with a judge, if that is more: a judge that is often unreadable, as at scale
-smoke, says nothing about an arm."""
+median over all runs with a judge, whichever is larger: where the judge is often unreadable, as at
+scale smoke, that says nothing about an arm."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +41,15 @@ class Candidate:
 
     arm: str
     config: RefblendConfig
-    departures: tuple[str, ...]
-    """Keys of ``algorithm`` whose values differ from ``params/ppo.yaml`` and the scale's."""
+    departures: Mapping[str, Any]
+    """Keys of ``algorithm`` whose values differ from ``params/ppo.yaml`` and the scale's, and the
+    arm's values."""
     place: int
     """Position in the experiment files."""
 
     @property
     def parameters(self) -> int:
-        """Numbers that its strategy needs."""
+        """How many parameters its strategy has."""
         return len(STRATEGIES[self.config.algorithm.ref_quality_score.strategy].parameters)
 
     @property
@@ -58,7 +60,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Pool:
-    """The baseline, the candidates from simple to less simple, and what was dropped and why."""
+    """The baseline, the candidates from the simplest on, and what was dropped and why."""
 
     baseline: str
     off: RefblendConfig
@@ -80,46 +82,50 @@ def read_pool(
         StudyError: the experiments have several baselines, or the baseline was not run.
         ConfigError: an arm's configuration is not acceptable.
     """
-    arms: dict[str, dict[str, Any]] = {}
-    baselines = set()
-    for name in experiments:
-        spec = load_experiment(Path(params) / "study" / f"{name}.yaml")
-        baselines.add(spec.baseline)
-        for arm, overrides in spec.arms_of(scale).items():
-            arms.setdefault(arm, overrides)
-    if len(baselines) != 1:
-        raise StudyError(
-            f"experiments {', '.join(experiments)} have the baselines {sorted(baselines)}",
-            "Choose among experiments with one baseline.",
-        )
-    baseline = baselines.pop()
-    run = set(collected.runs.arm)
-    if baseline not in run:
+    baseline, arms = _declared(scale, params, experiments)
+    if baseline not in set(collected.runs.arm):
         raise StudyError(
             f"the baseline {baseline} is not among the collected runs", "Collect the runs of M2."
         )
     defaults = _flat(resolve_arm({}, scale, params))
-    off = resolve_arm(arms[baseline], scale, params)
+    off = resolve_arm(arms.pop(baseline), scale, params)
     usual = usual_invalid_rate(collected)
-    limit = max(MAX_INVALID, 2 * usual)
     candidates, dropped = [], {}
     for place, (arm, overrides) in enumerate(arms.items()):
-        if arm == baseline:
-            continue
         config = resolve_arm(overrides, scale, params)
-        reason = unsuitable(config, off) or unhealthy(collected, arm, limit)
+        reason = unsuitable(config, off) or unhealthy(collected, arm, max(MAX_INVALID, 2 * usual))
         if reason:
             dropped[arm] = reason
             continue
-        flat = _flat(config)
-        departures = tuple(key for key in flat if flat[key] != defaults.get(key))
+        departures = {
+            key: value for key, value in _flat(config).items() if value != defaults.get(key)
+        }
         candidates.append(Candidate(arm, config, departures, place))
     ordered = tuple(sorted(candidates, key=lambda candidate: candidate.simplicity))
     return Pool(baseline, off, ordered, dropped, usual)
 
 
+def _declared(
+    scale: str, params: str | Path, experiments: Iterable[str]
+) -> tuple[str, dict[str, dict[str, Any]]]:
+    """The one baseline of several experiments, and the overrides of all their arms."""
+    names = list(experiments)
+    specs = [load_experiment(Path(params) / "study" / f"{name}.yaml") for name in names]
+    baselines = sorted({spec.baseline for spec in specs})
+    if len(baselines) != 1:
+        raise StudyError(
+            f"experiments {', '.join(names)} have different baselines: {', '.join(baselines)}",
+            "Choose from experiments with the same baseline.",
+        )
+    arms: dict[str, dict[str, Any]] = {}
+    for spec in specs:
+        for arm, overrides in spec.arms_of(scale).items():
+            arms.setdefault(arm, overrides)
+    return baselines[0], arms
+
+
 def unsuitable(config: RefblendConfig, off: RefblendConfig) -> str:
-    """Why a configuration is no candidate; empty if it is one."""
+    """Why a configuration is not a candidate; empty if it is one."""
     blend: RefQualityScoreConfig = config.algorithm.ref_quality_score
     if config.algorithm.adv_estimator != off.algorithm.adv_estimator:
         return f"another advantage estimator than the baseline's: {config.algorithm.adv_estimator}"
@@ -133,10 +139,10 @@ def unsuitable(config: RefblendConfig, off: RefblendConfig) -> str:
 
 
 def unhealthy(collected: Collected, arm: str, max_invalid: float = MAX_INVALID) -> str:
-    """What the runs of an arm showed against it, or that it has none; empty if nothing.
+    """What speaks against an arm in its runs, or that it has none; empty if nothing does.
 
-    A run that did not finish, any incident of :data:`NEVER`, more than ``max_invalid`` of the
-    judge's scores invalid, or a collapse of the entropy (docs/statistics.md).
+    That is a run that did not finish, an incident of :data:`NEVER`, more than ``max_invalid`` of
+    the judge's scores invalid, or a collapse of the entropy (docs/statistics.md).
     """
     runs = collected.runs[collected.runs.arm == arm]
     if runs.empty:
@@ -160,24 +166,24 @@ def unhealthy(collected: Collected, arm: str, max_invalid: float = MAX_INVALID) 
 
 
 def invalid_rate(metrics: pd.DataFrame) -> float:
-    """Share of the judge's scores that are not valid, mean over the steps; NaN without a judge."""
+    """Share of the judge's scores that are invalid, mean over the steps; NaN without a judge."""
     valid = metrics[metrics.metric == "actor/ref_quality/valid_rate"]["value"]
     return 1.0 - float(valid.mean()) if len(valid) else float("nan")
 
 
 def usual_invalid_rate(collected: Collected) -> float:
-    """Median over the runs with a judge of their share of invalid scores; 0 without any."""
+    """Median share of invalid scores over the runs with a judge; 0 if there is none."""
     valid = collected.metrics[collected.metrics.metric == "actor/ref_quality/valid_rate"]
     rates = 1.0 - valid.groupby(["arm", "seed"])["value"].mean()
     return float(rates.median()) if len(rates) else 0.0
 
 
 def late_accuracy(collected: Collected) -> pd.DataFrame:
-    """Mean greedy validation accuracy over the second half of the training of finished runs.
+    """Mean greedy validation accuracy over the second half of training, of finished runs.
 
-    Validations at steps ≥ half of the run's last validation step are averaged: the last one alone
-    is a single measurement of a few hundred answers, and the area under the whole curve also pays
-    for the start, which all arms share.
+    Validations from half of the run's last validation step on are averaged: the last one alone is
+    a single measurement on a few hundred answers, and the area under the whole curve includes the
+    start, which all arms share.
 
     Returns:
         Columns arm, seed, value.
@@ -193,12 +199,4 @@ def late_accuracy(collected: Collected) -> pd.DataFrame:
 
 def _flat(config: RefblendConfig) -> dict[str, Any]:
     """Dotted keys of ``algorithm`` with their values."""
-
-    def walk(tree: Mapping[str, Any], prefix: str) -> Iterable[tuple[str, Any]]:
-        for key, value in tree.items():
-            if isinstance(value, dict):
-                yield from walk(value, f"{prefix}{key}.")
-            else:
-                yield f"{prefix}{key}", value
-
-    return dict(walk(config.algorithm.model_dump(mode="json"), "algorithm."))
+    return flatten({"algorithm": config.algorithm.model_dump(mode="json")})

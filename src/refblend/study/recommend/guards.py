@@ -1,8 +1,8 @@
 """Guards of M3: checks that fail when the recommended configuration is no longer safe to use.
 
 They fail when a run is missing, when incidents exceed what is tolerated, or when the recommended
-configuration is worse than the baseline with its paired interval below 0, that is, when it no
-longer beats or equals the baseline within its interval.
+configuration is worse than the baseline: when the whole interval of their paired difference lies
+below 0.
 """
 
 import math
@@ -34,8 +34,8 @@ TOLERATED: Mapping[str, float] = {
     "judge_error": 0,
     "judge_invalid": 0.05,
 }
-"""Largest number over all runs; of ``judge_invalid`` the largest share of a run's scores, or twice
-the share that was usual in M2 when the configuration was chosen, if that is more."""
+"""Largest number over all runs. For ``judge_invalid`` the largest share of a run's scores, or twice
+the share that was usual in M2 when the configuration was chosen, whichever is larger."""
 
 RATES = ("judge_invalid",)
 ARM = "recommended"
@@ -50,7 +50,7 @@ def parse_tolerated(texts: Iterable[str]) -> dict[str, float]:
     2.0
 
     Raises:
-        StudyError: an unknown kind, or a number that is negative, not finite, or no rate.
+        StudyError: an unknown kind, or a number that is negative, not finite, or not a rate.
     """
     limits = dict(TOLERATED)
     for text in texts:
@@ -66,7 +66,7 @@ def parse_tolerated(texts: Iterable[str]) -> dict[str, float]:
             limit = float("nan")
         if not 0 <= limit < float("inf") or (kind in RATES and limit > 1):
             raise StudyError(
-                f"--tolerated {text}: {number!r} is no acceptable number",
+                f"--tolerated {text}: {number!r} is not acceptable",
                 "Give a rate from 0 to 1." if kind in RATES else "Give a number of at least 0.",
             )
         limits[kind] = limit
@@ -109,29 +109,19 @@ def guard(
         ConfigError: the overlay cannot be read.
     """
     blends = read_enable(recommended)
-    failures = missing_runs(collected, (baseline, ARM))
-    totals = incident_totals(collected)
-    rates = invalid_rates(collected)
-    failures += [
-        f"{totals[kind]} {kind} incidents (tolerated: {limit:g})"
-        for kind, limit in tolerated.items()
-        if kind not in RATES and totals[kind] > limit
-    ]
-    limit = max(tolerated["judge_invalid"], 2 * invalid_when_chosen(recommended))
-    failures += [
-        f"{rate:.1%} of the judge's scores of {run} are invalid (tolerated: {limit:.1%})"
-        for run, rate in rates.items()
-        if rate > limit
-    ]
+    totals, rates = incident_totals(collected), invalid_rates(collected)
+    limits = dict(tolerated)
+    limits["judge_invalid"] = max(limits["judge_invalid"], 2 * invalid_when_chosen(recommended))
+    result, problem = compare(collected, baseline)
+    failures = missing_runs(collected, (baseline, ARM)) + beyond(totals, rates, limits)
     if blends and not any(run.startswith(f"{ARM} ") for run in rates):
         failures.append(f"no run of {ARM} has a judge's score although its configuration blends")
-    result, problem = compare(collected, baseline)
     failures += [problem] if problem else []
     if failures:
         raise StudyError(
             "; ".join(failures),
-            "See the report of M3 and docs/runbooks/stability.md; correct the cause, or choose "
-            "again with `refblend study recommend`.",
+            "See the report of M3 and docs/runbooks/stability.md; fix the cause, or choose again "
+            "with `refblend study recommend`.",
         )
     assert result is not None
     return {
@@ -139,7 +129,7 @@ def guard(
         "runs": len(collected.runs),
         "incidents": totals,
         "judge_invalid_rate": max(rates.values(), default=0.0),
-        "tolerated": dict(tolerated) | {"judge_invalid": round(limit, 6)},
+        "tolerated": limits | {"judge_invalid": round(limits["judge_invalid"], 6)},
         "against": baseline,
         "measure": result.measure,
         "difference": {
@@ -149,12 +139,28 @@ def guard(
     }
 
 
+def beyond(
+    totals: Mapping[str, int], rates: Mapping[str, float], limits: Mapping[str, float]
+) -> list[str]:
+    """Incidents over all runs, and shares of invalid scores of a run, beyond their limits."""
+    return [
+        f"{totals[kind]} {kind} incidents (tolerated: {limit:g})"
+        for kind, limit in limits.items()
+        if kind not in RATES and totals[kind] > limit
+    ] + [
+        f"{rate:.1%} of the judge's scores of {run} are invalid "
+        f"(tolerated: {limits['judge_invalid']:.1%})"
+        for run, rate in rates.items()
+        if rate > limits["judge_invalid"]
+    ]
+
+
 def read_enable(recommended: str | Path) -> bool:
     """Whether the overlay blends.
 
     Raises:
-        StudyError: it has no acceptable ``algorithm.ref_quality_score``.
-        ConfigError: it is missing or no YAML mapping.
+        StudyError: its ``algorithm.ref_quality_score`` is missing or not acceptable.
+        ConfigError: it is missing or not a YAML mapping.
     """
     tree: Any = read_yaml(recommended)
     for key in ("algorithm", "ref_quality_score"):
@@ -163,13 +169,13 @@ def read_enable(recommended: str | Path) -> bool:
         return RefQualityScoreConfig.model_validate(tree).enable
     except ValidationError:
         raise StudyError(
-            f"{recommended}: no acceptable algorithm.ref_quality_score",
+            f"{recommended}: algorithm.ref_quality_score is missing or not acceptable",
             "Give the file that `refblend study recommend` wrote.",
         ) from None
 
 
 def invalid_when_chosen(recommended: str | Path) -> float:
-    """The usual share of invalid scores in M2, of the record beside the overlay; 0 without one.
+    """The usual share of invalid scores in M2, from the record beside the overlay; 0 without one.
 
     Raises:
         StudyError: the record cannot be read.
@@ -191,7 +197,7 @@ def missing_runs(collected: Collected, arms: Iterable[str]) -> list[str]:
 
 
 def invalid_rates(collected: Collected) -> dict[str, float]:
-    """Share of invalid judge scores of every run with a judge, failed ones included."""
+    """Share of invalid judge scores of every run with a judge, including failed runs."""
     return {
         f"{arm} seed {seed}": rate
         for (arm, seed), part in collected.metrics.groupby(["arm", "seed"], sort=False)
@@ -228,11 +234,11 @@ def compare(collected: Collected, baseline: str) -> tuple[BaselineCheck | None, 
 
 
 def guarded_interval(differences: pd.Series, smallest: float) -> Interval:
-    """Student's 95 % interval of paired differences, their spread not below one test problem.
+    """Student's 95 % interval of paired differences with a spread of at least one test problem.
 
     Accuracies on N problems differ in steps of 1/N. Two seeds with the same small difference have
-    a spread of 0, which would make one problem look certain; so the spread is taken as at least
-    ``smallest`` = 1/N.
+    a spread of 0, which would make a single problem look certain; so the standard deviation is
+    taken as at least ``smallest`` = 1/N.
     """
     interval = student_interval(differences)
     spread = float(differences.std(ddof=1))

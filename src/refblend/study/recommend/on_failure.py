@@ -14,7 +14,7 @@ HALF = 0.5
 
 @dataclass(frozen=True)
 class OnFailure:
-    """A value of ``scoring.on_failure`` and why."""
+    """A value of ``scoring.on_failure``, and why."""
 
     value: str
     reason: str
@@ -45,17 +45,17 @@ def read_attacks(path: str | Path) -> pd.DataFrame:
 def choose_on_failure(
     attacks: pd.DataFrame | None, invalid_score: float, present: str
 ) -> OnFailure:
-    """``rule_reward`` where the lifts of the attacks come mostly from unreadable verdicts.
+    """``rule_reward`` where the attacks gain mostly by making verdicts unreadable.
 
-    An attack counts when its interval lies above 0. Of its lift, (1 − v)·(q₀ − m₀) is paid by the
-    invalid score q₀, v being its share of valid verdicts and m₀ the mean score of the answers as
-    they were. If that is more than half of the lift of every attack that counts, ``rule_reward``
-    takes away most of what cheating gains; otherwise the present value stays.
+    An attack counts when the interval of its lift lies above 0. The invalid score q₀ pays for
+    (1 − v)·(q₀ − m₀) of the lift, with v the share of valid verdicts and m₀ the mean score of the
+    answers without the attack. If that is more than half of the lift of every attack that counts,
+    ``rule_reward`` removes most of what cheating gains; otherwise the present value stays.
 
     Args:
         attacks: the table ``attacks`` of the scoring study; null where there is none.
         invalid_score: q₀ of the configuration.
-        present: the configuration's value.
+        present: the configuration's own value.
     """
     if attacks is None:
         return OnFailure(present, "kept: no table of attacks on the judge was given")

@@ -14,9 +14,9 @@ from refblend.files import read_json, write_json, write_text
 from refblend.study.recommend.choose import MEASURE, RULE, Recommendation
 
 COVERED = ("adv_estimator", "norm_adv_by_std_in_grpo", "ref_quality_score")
-"""Sections of ``algorithm`` that the choice covers: they stand whole in the overlay."""
+"""Sections of ``algorithm`` that the choice covers; the overlay holds them whole."""
 
-REPORTED = ("scale", "arm", "enable", "baseline", "commit", "best", "evidence", "level")
+REPORTED = ("scale", "arm", "enable", "baseline", "commit", "best")
 
 
 def overlay(chosen: Recommendation) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def render_overlay(chosen: Recommendation) -> str:
         f"Rule. {RULE}",
         f"Choice. {chosen.arm} among {len(chosen.candidates)} candidates, seeds {seeds}; "
         f"{best}{shares}.",
-        f"Evidence. {chosen.evidence}",
+        f"Evidence. {chosen.evidence.text}",
         f"on_failure. {chosen.on_failure.value}; {chosen.on_failure.reason}.",
         f"Runs trained by commit {chosen.commit}.",
     ]
@@ -58,9 +58,11 @@ def render_overlay(chosen: Recommendation) -> str:
 
 
 def record(chosen: Recommendation) -> dict[str, Any]:
-    """Everything about the choice as JSON: numbers, rule, and what was dropped and why."""
+    """Everything about the choice as JSON: numbers, the rule, and what was dropped and why."""
     table = chosen.candidates.astype(object)
     return {name: getattr(chosen, name) for name in REPORTED} | {
+        "evidence": chosen.evidence.text,
+        "level": chosen.evidence.level,
         "rule": RULE,
         "measure": MEASURE,
         "seeds": list(chosen.seeds),
@@ -88,7 +90,7 @@ def read_record(recommended: str | Path) -> dict[str, Any]:
     """The record beside an overlay.
 
     Raises:
-        StudyError: it is missing or is no record.
+        StudyError: it is missing or not a record.
     """
     path = record_path(recommended)
     try:
@@ -99,11 +101,11 @@ def read_record(recommended: str | Path) -> dict[str, Any]:
         ) from None
     if not isinstance(document, dict) or not {"arm", "candidates", "rule"} <= document.keys():
         raise StudyError(
-            f"{path}: is no record of a recommendation", "Run `refblend study recommend`."
+            f"{path}: not the record of a recommendation", "Run `refblend study recommend`."
         )
     return document
 
 
 def candidates_table(document: dict[str, Any], columns: tuple[str, ...]) -> pd.DataFrame:
-    """The candidates of a record as a frame; no candidates give an empty one."""
+    """The candidates of a record as a frame, empty where there are none."""
     return pd.DataFrame(document["candidates"], columns=list(columns))
