@@ -1,9 +1,9 @@
-"""Strict reading of JSON and YAML from people and machines that may be hostile or careless.
+"""Strict reading of JSON and YAML from sources that may be hostile or careless.
 
-Whatever is wrong with a document becomes one exception, :class:`MalformedError`, a ``ValueError``
-that callers turn into an error of ours with the file's name. Beyond the syntax it covers: nesting
-without end, aliases that expand without end, keys given twice (one of the two would be lost without
-a word), halves of surrogate pairs (no text: they cannot be written again), and PyYAML's own slips.
+Anything wrong with a document becomes one exception, :class:`MalformedError`, a ``ValueError`` that
+callers turn into one of our errors with the file's name. Beyond the syntax it covers: unlimited
+nesting, aliases that expand without limit, duplicate keys (one of the two would be lost silently),
+halves of surrogate pairs (not text: they cannot be written again), and PyYAML's own slips.
 """
 
 import json
@@ -19,7 +19,7 @@ MAX_NODES = 200_000
 
 
 class MalformedError(ValueError):
-    """A document is not acceptable; ``line`` counts from 1, None where it is not known."""
+    """A document is not acceptable; ``line`` counts from 1, None if unknown."""
 
     def __init__(self, problem: str, line: int | None = None) -> None:
         super().__init__(f"line {line}: {problem}" if line else problem)
@@ -28,12 +28,12 @@ class MalformedError(ValueError):
 
 
 def shorten(text: str, limit: int = 160) -> str:
-    """``text`` cut to ``limit`` characters, for messages."""
+    """``text`` truncated to ``limit`` characters, for messages."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def show(value: Any, limit: int = 80) -> str:
-    """A value for a message: never long, however large or deeply shared the value is."""
+    """A value for a message: short, however large or deeply shared the value is."""
     if isinstance(value, str):
         return shorten(repr(value[: limit + 1]), limit)
     if isinstance(value, dict | list | tuple | set):
@@ -68,16 +68,16 @@ def parse_json(text: str | bytes) -> Any:
         raise MalformedError("a \\u escape is half of a surrogate pair") from None
     except RecursionError:
         raise MalformedError("nested too deeply") from None
-    except ValueError as error:  # a number of thousands of digits
+    except ValueError as error:  # a number with thousands of digits
         raise MalformedError(str(error).partition(";")[0]) from None
     return value
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, without keys given twice, and with the booleans of YAML 1.2.
+    """PyYAML's safe loader, refusing duplicate keys and with the booleans of YAML 1.2.
 
-    PyYAML follows YAML 1.1, where a bare ``off`` is false. DVC writes YAML 1.2, where it is a text:
-    an arm has that name.
+    PyYAML follows YAML 1.1, where a bare ``off`` is false. DVC writes YAML 1.2, where it is a
+    string, and an arm has that name.
     """
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
@@ -108,7 +108,7 @@ def parse_yaml(text: str) -> Any:
     """The value of a YAML document; only plain data, no Python objects.
 
     Raises:
-        MalformedError: it is not YAML, a key stands twice in a mapping, it is nested deeper than
+        MalformedError: it is not YAML, a key is duplicated in a mapping, it is nested deeper than
             ``MAX_DEPTH``, or its aliases expand to more than ``MAX_NODES`` values.
     """
     try:
@@ -124,7 +124,7 @@ def parse_yaml(text: str) -> Any:
             shorten(problem or "not YAML"), mark.line + 1 if mark else None
         ) from None
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
-        # PyYAML's constructors let Python's errors through: `!!int ""`, impossible dates, …
+        # PyYAML's constructors let Python errors through: `!!int ""`, impossible dates, …
         raise MalformedError(
             f"a value does not fit its tag ({shorten(str(error)) or type(error).__name__})"
         ) from None
@@ -133,7 +133,7 @@ def parse_yaml(text: str) -> Any:
 
 
 def _check_size(value: Any) -> None:
-    """Refuse what is too deep, too large with its aliases expanded, or no text."""
+    """Refuse what is too deep, too large with its aliases expanded, or not text."""
     left = MAX_NODES
     waiting = [(value, 0)]
     while waiting:

@@ -1,11 +1,11 @@
 """Energy of a run, estimated by codecarbon without any network access.
 
-What the figure is: on most machines an *estimate*. Where the kernel exposes RAPL counters the
-CPU's energy is read from them; elsewhere (containers, virtual machines) it is the CPU model's
-design power times the load of this process and its children. Memory is a constant per module,
-GPUs are read through NVML or AMD SMI. :attr:`EnergyReport.method` names what was used. The load
-is that of the run's own process tree, so runs side by side do not count one another; the idle
-power of the machine is left out.
+On most machines the result is an *estimate*. Where the kernel exposes RAPL counters, the CPU's
+energy is read from them; elsewhere (containers, virtual machines) it is the CPU model's design power
+times the load of this process and its children. Memory is a constant per module, GPUs are read
+through NVML or AMD SMI. :attr:`EnergyReport.method` names the method used. The load is that of the
+run's own process tree, so concurrent runs do not count each other; the machine's idle power is not
+included.
 """
 
 import json
@@ -51,8 +51,8 @@ class EnergyMeter:
         country: ISO 3166 alpha-3 code that sets the carbon intensity; ``WORLD`` for the average.
         output_dir: where codecarbon would write; nothing is written with the options used here.
 
-    Detecting the hardware takes codecarbon 1.4 s on two cores; it happens in a thread of its own,
-    so that :meth:`start` returns at once.
+    Detecting the hardware takes codecarbon 1.4 s on two cores; it happens in a separate thread, so
+    that :meth:`start` returns at once.
 
     Raises:
         ConfigError: codecarbon has no carbon intensity for the country.
@@ -68,7 +68,7 @@ class EnergyMeter:
         self._report: EnergyReport | None = None
 
     def start(self) -> None:
-        """Begin to measure."""
+        """Start measuring."""
         logging.getLogger("codecarbon").setLevel(logging.CRITICAL)
         from codecarbon import OfflineEmissionsTracker
 
@@ -102,7 +102,7 @@ class EnergyMeter:
         self._thread.join()
         self._tracker.stop()
         data = self._tracker.final_emissions_data
-        # codecarbon tells how it measures each part only here, e.g. "CPU(Cpu Load)".
+        # codecarbon reports how it measures each part only here, e.g. "CPU(Cpu Load)".
         parts = getattr(self._tracker, "_conf", {}).get("hardware", ["unknown"])
         self._report = EnergyReport(
             kwh=data.energy_consumed,

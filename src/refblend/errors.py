@@ -1,12 +1,12 @@
-"""Errors meant for the user: one line that says what is wrong, where, and how to mend it.
+"""Errors meant for the user: one line that says what is wrong, where, and how to fix it.
 
-Every error of this module ends the command line with exit status 2 and without a traceback.
-Anything else that escapes is a defect of refblend and is shown with its traceback.
+Every error of this module ends the command with exit status 2 and without a traceback. Anything
+else that escapes is a bug in refblend and is shown with its traceback.
 """
 
 
 class RefblendError(Exception):
-    """Base of every error that a user can mend.
+    """Base of every error that a user can fix.
 
     Args:
         reason: what is wrong, naming the key, file or row.
@@ -21,7 +21,7 @@ class RefblendError(Exception):
         self.remedy = remedy
 
     def __reduce__(self) -> tuple[type, tuple[str, str]]:
-        """Keep reason and remedy apart when Ray pickles the error across processes."""
+        """Keep reason and remedy separate when Ray pickles the error across processes."""
         return type(self), (self.reason, self.remedy)
 
 
@@ -50,7 +50,7 @@ class DiskError(RefblendError):
 
 
 class ResourceError(RefblendError):
-    """The machine or the Ray cluster cannot provide what the configuration asks for."""
+    """The machine or the Ray cluster cannot provide what the configuration requires."""
 
 
 class WorkerError(RefblendError):
@@ -58,11 +58,11 @@ class WorkerError(RefblendError):
 
 
 class TrainingError(RefblendError):
-    """Training has left the numbers in which it can go on."""
+    """Training has produced numbers with which it cannot continue."""
 
 
 class DriftError(RefblendError):
-    """The sanity set says that training has gone astray (``trainer.drift_guard.stop``)."""
+    """Accuracy on the sanity set has fallen too far (``trainer.drift_guard.stop``)."""
 
 
 class StudyError(RefblendError):

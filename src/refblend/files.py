@@ -14,9 +14,9 @@ from refblend.documents import MalformedError, parse_json
 
 @contextlib.contextmanager
 def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary path beside ``target``; fsync and rename it onto ``target`` on success.
+    """Yield a temporary path next to ``target``; fsync and rename it to ``target`` on success.
 
-    On an exception the temporary file is removed and ``target`` is left as it was.
+    On an exception the temporary file is removed and ``target`` is unchanged.
     """
     target = Path(target)
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """Functions that a user names in the configuration.
 
-``package.module:function`` names one that can be imported; a reward function may also stand in a
-Python file, as verl's ``custom_reward_function.path``.
+``package.module:function`` names an importable one; a reward function may also be in a Python file,
+as with verl's ``custom_reward_function.path``.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from refblend.ppo import estimators
 
 
 def load_function(name: str, key: str) -> Callable[..., Any]:
-    """Import the function that ``name`` (``package.module:function``) stands for.
+    """Import the function named by ``name`` (``package.module:function``).
 
     Args:
         name: module path and function, separated by one colon.
@@ -54,7 +54,7 @@ def load_function_of_file(path: str, name: str, key: str) -> Callable[..., Any]:
             f"{key}.path={path}: there is no such file",
             "Give the path of a Python file, or pkg://package.module.",
         )
-    # One module per file, whoever asks for it: a function that is loaded twice is the same.
+    # One module per file, whoever asks for it: loading a function twice gives the same object.
     module_name = (
         f"refblend_user_{file.stem}_{hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:12]}"
     )

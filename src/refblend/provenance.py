@@ -1,4 +1,4 @@
-"""Where a run comes from: the record of commit, versions, inputs, hardware, times and energy."""
+"""Provenance of a run: commit, versions, inputs, hardware, times and energy."""
 
 import contextlib
 import hashlib
@@ -49,7 +49,7 @@ def collect_provenance(
 
     Args:
         config: resolved configuration; its hash is recorded (the tree is in config.json).
-        inputs: hashes of what the run reads.
+        inputs: hashes of the files that the run reads.
         seed: the run's seed.
         previous: record of the part of the run before a resume; its sessions are kept, so that
             times and energy add up. A session that was killed has no end.
@@ -71,10 +71,10 @@ def collect_provenance(
 
 
 def read_previous(path: Path) -> dict[str, Any]:
-    """The record of the part of a run before a resume, checked for what :func:`finish` adds up.
+    """The record of a run before it is resumed, checked for what :func:`finish` adds up.
 
     Raises:
-        DataError: the file cannot be read or is no record.
+        DataError: the file cannot be read or is not a record.
     """
     try:
         record = read_object(path)
@@ -168,7 +168,7 @@ def library_versions() -> dict[str, str]:
 def hardware() -> dict[str, Any]:
     """Platform, CPU model, usable cores, memory in GiB, and GPUs if torch is loaded and sees any.
 
-    torch is not imported for this: a process that never loaded it does not train on a GPU.
+    This does not import torch: a process that never loaded it does not train on a GPU.
     """
     torch = sys.modules.get("torch")
     gpus: list[str] = []
@@ -194,5 +194,5 @@ def _cpu_model() -> str:
 
 
 def _now() -> str:
-    """This moment in UTC, ISO 8601, to the second."""
+    """The current time in UTC, ISO 8601, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,4 +1,4 @@
-"""What every refblend process needs before and while torch and vLLM are imported."""
+"""What every refblend process needs before and during the import of torch and vLLM."""
 
 import gc
 import os
@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _FIXED = {
-    # Busy-waiting OpenMP threads of one process starve the other processes of the machine.
+    # Busy-waiting OpenMP threads of one process starve the machine's other processes.
     "OMP_WAIT_POLICY": "PASSIVE",
     "KMP_BLOCKTIME": "0",
     # oneDNN keeps compiled kernels by shape, 1,024 by default. vLLM asks for one per number of
     # tokens and keeps the recent ones itself: an engine would grow by 400 MiB over a long run.
     "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64",
     "TOKENIZERS_PARALLELISM": "false",
-    # The engine runs inside its Ray actor: starts in seconds, and weights are pushed in process.
+    # The engine runs inside its Ray actor: it starts in seconds, and weights are pushed in process.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_DO_NOT_TRACK": "1",
@@ -55,11 +55,11 @@ def prepare_process(num_threads: int) -> None:
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Import large libraries within it: the garbage collector rests, and then leaves them alone.
+    """Import large libraries with garbage collection paused, and exclude them from it afterwards.
 
-    Modules stay as long as their process, but the collector would walk over their millions of
-    objects while they are imported, and again whenever vLLM asks for a full collection as it
-    starts: a third of the CPU time of an engine's start.
+    Modules live as long as their process, but the collector would traverse their millions of
+    objects while they are imported, and again whenever vLLM requests a full collection during its
+    start: a third of the CPU time of an engine's start.
     """
     resting = not gc.isenabled()
     gc.disable()

@@ -1,7 +1,7 @@
 """Seeds: every random stream is derived from the run's seed by a stable hash of its name.
 
-Python's ``hash`` is salted per process and ``seed + i`` makes neighbouring runs share streams,
-so neither is used. The same parts give the same seed on every machine and version.
+Python's ``hash`` is salted per process, and ``seed + i`` makes runs with neighbouring seeds share
+streams, so neither is used. The same parts give the same seed on every machine and version.
 """
 
 import hashlib

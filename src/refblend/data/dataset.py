@@ -39,7 +39,7 @@ def load_prompt_dataset(
     """Read files, apply the chat template, and drop or cut prompts over ``max_prompt_length``.
 
     Raises:
-        DataError: a file is bad; every row was dropped; or a row is overlong while
+        DataError: a file is invalid; every row was dropped; or a row is overlong while
             ``filter_overlong`` is off and ``truncation`` is ``error``.
     """
     files = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
@@ -77,7 +77,7 @@ def load_prompt_dataset(
 
 
 def truncate_ids(ids: list[int], length: int, truncation: Truncation) -> list[int]:
-    """Cut to ``length`` tokens; ``left`` removes the beginning, ``right`` the end (as verl)."""
+    """Cut to ``length`` tokens; ``left`` removes the beginning, ``right`` the end (as in verl)."""
     if len(ids) <= length:
         return ids
     if truncation == "left":
@@ -93,8 +93,8 @@ def truncate_ids(ids: list[int], length: int, truncation: Truncation) -> list[in
 class PromptSampler:
     """Row indices batch by batch: a new permutation each epoch, the incomplete last batch dropped.
 
-    Epoch ``e`` is permuted by ``derive_generator(seed, "data", e)``, so the order depends on
-    nothing but the seed, the number of rows and the batch size.
+    Epoch ``e`` is permuted by ``derive_generator(seed, "data", e)``, so the order depends only on
+    the seed, the number of rows and the batch size.
     """
 
     def __init__(self, num_rows: int, batch_size: int, shuffle: bool, seed: int) -> None:
@@ -132,7 +132,7 @@ class PromptSampler:
         return batch
 
     def state_dict(self) -> dict[str, int | bool]:
-        """Everything needed to continue the order, and what it was made for."""
+        """Everything needed to continue the order, and the settings it was made with."""
         return {
             "epoch": self.epoch,
             "position": self.position,

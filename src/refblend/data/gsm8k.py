@@ -1,7 +1,7 @@
 """The real GSM8K, from a local file or a local ``datasets`` cache, in verl's schema.
 
 Source of the format: https://github.com/openai/grade-school-math (``question``, ``answer`` whose
-last line is ``#### <number>``); the instruction appended to each question is verl's.
+last line is ``#### <number>``); the instruction appended to each question is taken from verl.
 """
 
 import os
@@ -20,14 +20,14 @@ _REMEDY = "give a GSM8K file with the columns question and answer"
 
 
 def extract_answer(solution: str) -> str | None:
-    """The number after the last ``####`` without thousands separators; None if there is none."""
+    """The number after the last ``####``, without thousands separators; None if there is none."""
     found = _ANSWER.search(solution.strip())
     answer = found.group(1).replace(",", "").rstrip(".") if found else ""
     return answer if _NUMBER.fullmatch(answer) else None
 
 
 def convert_records(records: list[dict[str, Any]], split: str, source: str) -> list[PromptRow]:
-    """Rows of ``question``/``answer`` as prompt rows; ``source`` names the input in errors.
+    """``question``/``answer`` rows as prompt rows; ``source`` names the input in errors.
 
     Raises:
         DataError: a row lacks a column or has no ``#### number``.

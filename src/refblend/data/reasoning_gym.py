@@ -1,8 +1,8 @@
 """Procedural tasks of reasoning-gym in verl's schema, and its own verifiers.
 
 Source: https://github.com/open-thought/reasoning-gym (Apache-2.0). The library pins versions that
-clash with ours, so it lives in an environment of its own (``make reasoning-gym``) and is asked over
-a pipe (:mod:`refblend.data.reasoning_gym_server`).
+clash with ours, so it has a separate environment (``make reasoning-gym``) and is queried over a pipe
+(:mod:`refblend.data.reasoning_gym_server`).
 """
 
 import json
@@ -21,20 +21,20 @@ from refblend.data.schema import PromptRow
 from refblend.errors import DataError
 
 SOURCE_PREFIX = "reasoning_gym/"
-"""``data_source`` of a row is this and the task's name."""
+"""A row's ``data_source`` is this prefix and the task's name."""
 PYTHON_VARIABLE = "REFBLEND_REASONING_GYM_PYTHON"
 DEFAULT_PYTHON = Path(".tools/reasoning-gym/bin/python")
 INSTRUCTION = 'Let\'s think step by step and output the final answer after "####".'
 SPLITS = ("train", "validation", "test", "sanity")
 _SPARE = 4
-"""Entries are drawn in rounds until enough questions differ; more rounds than this are refused."""
+"""Entries are drawn in rounds until there are enough different questions, at most this many."""
 
 
 def find_python() -> str:
-    """The interpreter that has reasoning-gym: ours, the one named, or that of ``make``.
+    """The interpreter that has reasoning-gym: ours, the configured one, or that of ``make``.
 
     Raises:
-        DataError: there is none.
+        DataError: no interpreter has it.
     """
     named = os.environ.get(PYTHON_VARIABLE)
     if named:
@@ -109,7 +109,7 @@ def reasoning_gym() -> Iterator[ReasoningGym]:
     Raises:
         DataError: reasoning-gym is not installed.
     """
-    # -P: or this folder's reasoning_gym.py would hide the library.
+    # -P: otherwise this folder's reasoning_gym.py would shadow the library.
     command = [find_python(), "-P", "-W", "ignore", str(Path(reasoning_gym_server.__file__))]
     try:
         process = subprocess.Popen(
@@ -128,13 +128,13 @@ def reasoning_gym() -> Iterator[ReasoningGym]:
 
 @dataclass(frozen=True)
 class TaskRequest:
-    """What ``refblend data reasoning-gym`` is asked for."""
+    """The arguments of ``refblend data reasoning-gym``."""
 
     task: str
     size: int
     """Rows of the train split."""
     held_out: int
-    """Rows of validation, of test and of sanity each."""
+    """Rows each of validation, test and sanity."""
     seed: int
     config: Mapping[str, Any]
     """The task's own options, e.g. ``{"min_terms": 2}``."""
@@ -165,7 +165,7 @@ def make_splits(gym: ReasoningGym, request: TaskRequest) -> dict[str, list[Promp
             "Lower --size or --held-out, or widen the task's --config.",
         )
     entries = iter(found.values())
-    # The held-out splits come first: a larger train split leaves them as they are.
+    # The held-out splits come first, so a larger train split does not change them.
     splits = {
         name: [_row(request, name, index, next(entries)) for index in range(request.sizes[name])]
         for name in reversed(SPLITS)

@@ -14,7 +14,7 @@ _DATASETS: dict[str, Any] = {}
 
 
 def dataset(task: str, **options: Any) -> Any:
-    """The procedural data set of a task, made once per set of options."""
+    """The procedural data set of a task, created once per set of options."""
     import reasoning_gym
 
     key = json.dumps([task, options], sort_keys=True)
@@ -24,7 +24,7 @@ def dataset(task: str, **options: Any) -> Any:
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """What one request gets."""
+    """The answer to one request."""
     task, config = request["task"], request["config"]
     if request["op"] == "make":
         made = dataset(task, size=request["size"], seed=request["seed"], **config)

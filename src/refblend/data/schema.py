@@ -23,7 +23,7 @@ from refblend.files import atomic_path
 
 REQUIRED_COLUMNS = ("data_source", "prompt", "reward_model")
 PARQUET_ERRORS = (pa.ArrowException, ValueError, OverflowError, LookupError, MemoryError)
-"""What reading a damaged parquet file raises beside OSError."""
+"""Exceptions from reading a damaged parquet file, besides OSError."""
 MAX_INDEX = 2**63 - 1
 ROLES = ("system", "user", "assistant", "tool")
 _PREPARE = "write the file again with `refblend data prepare` or `refblend data gsm8k`"
@@ -33,8 +33,8 @@ _PREPARE = "write the file again with `refblend data prepare` or `refblend data 
 class PromptRow:
     """One prompt: ``messages`` go through the chat template, ``ground_truth`` is the answer.
 
-    ``index`` is the row's own index (``extra_info.index``) or, without one, its place in the file.
-    ``solution`` is the worked gold solution, ``""`` where the file has none.
+    ``index`` is the row's own index (``extra_info.index``) or else its position in the file.
+    ``solution`` is the worked gold solution, ``""`` if the file has none.
     """
 
     index: int
@@ -57,7 +57,7 @@ class PromptRow:
 
     @property
     def extra_info(self) -> dict[str, Any]:
-        """What verl hands to a reward function: everything of the column, index and texts too."""
+        """What verl passes to a reward function: the whole column, including index and texts."""
         return {
             **self.extra,
             "index": self.index,
@@ -104,7 +104,7 @@ def read_rows(path: str | os.PathLike[str]) -> list[PromptRow]:
 
 
 def read_records(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """Read a parquet or jsonl file as dictionaries, one a row.
+    """Read a parquet or jsonl file as dictionaries, one per row.
 
     Raises:
         DataError: the file is missing, unreadable, corrupt or has no rows.

@@ -1,8 +1,8 @@
-"""The representation-alignment bonus: stay near the gold solution's meaning while uncertain.
+"""The representation-alignment bonus: stay close to the gold solution's meaning while uncertain.
 
-When the actor's average entropy reaches a threshold, each response is given
+When the actor's average entropy reaches a threshold, each response gets
 weight × cos(h_response, h_gold), h the mean of the frozen reference model's last hidden states,
-spread evenly over its tokens (design.md; off by default). Pure functions on tensors.
+spread evenly over its tokens (off by default). Pure functions on tensors.
 """
 
 import torch
@@ -15,7 +15,7 @@ from refblend.ppo.weights import warmed_ramp
 def cosine_similarity(first: Tensor, second: Tensor) -> Tensor:
     """Cosine of paired rows, (B, H) × (B, H) → (B,) in [−1, 1]; 0 where a row is all 0.
 
-    Rows are scaled by their largest entry first, so very large or small states neither overflow
+    Rows are scaled by their largest entry first, so that very large or small states neither overflow
     nor vanish.
 
     Raises:
@@ -60,10 +60,10 @@ def alignment_weight(
 def alignment_bonus(similarity: Tensor, response_mask: Tensor, weight: float) -> Tensor:
     """weight · cos / L on each of a response's L tokens, 0 elsewhere; (B,) → (B, T).
 
-    A row sums to weight · cos whatever its length; an empty row gets nothing.
+    A row sums to weight · cos regardless of its length; an empty row gets nothing.
 
     Raises:
-        ValueError: not one similarity a row.
+        ValueError: not one similarity per row.
     """
     if similarity.shape != response_mask.shape[:1]:
         raise ValueError(

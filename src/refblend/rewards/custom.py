@@ -1,7 +1,7 @@
-"""A reward function of the user's own, called as verl calls one.
+"""The user's own reward function, called as verl calls one.
 
-``f(data_source=…, solution_str=…, ground_truth=…, extra_info=…, **reward_kwargs)`` gives a number
-(a NumPy scalar is one), a mapping with ``score`` and optionally ``acc``, ``acc_strict`` and
+``f(data_source=…, solution_str=…, ground_truth=…, extra_info=…, **reward_kwargs)`` returns a number
+(NumPy scalars included), a mapping with ``score`` and optionally ``acc``, ``acc_strict`` and
 ``acc_flexible``, or a :class:`~refblend.rewards.result.RewardResult`. ``extra_info`` is the row's
 whole column.
 """
@@ -23,7 +23,7 @@ _ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
 
 @dataclass(frozen=True)
 class CustomReward:
-    """The user's function with its name for messages and its fixed keyword arguments."""
+    """The user's function, its name for messages and its fixed keyword arguments."""
 
     name: str
     function: Callable[..., Any]
@@ -48,7 +48,7 @@ class CustomReward:
 
 
 def load_custom_reward(config: CustomRewardFunctionConfig) -> CustomReward | None:
-    """The function that the configuration names; None where it names none.
+    """The function named in the configuration; None if there is none.
 
     Raises:
         ConfigError: there is no such file, module or function, or it takes other arguments.
@@ -64,13 +64,13 @@ def load_custom_reward(config: CustomRewardFunctionConfig) -> CustomReward | Non
             f"{CONFIG_KEY}={name!r} does not take verl's arguments ({error})",
             f"Define it as def {config.name}({', '.join(_ARGUMENTS)}, **reward_kwargs).",
         ) from error
-    except ValueError:  # a built-in function without a signature: its first call tells
+    except ValueError:  # a built-in function without a signature: the first call will tell
         pass
     return CustomReward(name, function, config.reward_kwargs)
 
 
 def _as_result(value: Any, name: str) -> RewardResult:
-    """What a user's function gave as a RewardResult."""
+    """The result of a user's function as a RewardResult."""
     if isinstance(value, RewardResult):
         numbers = [value.score, value.acc_strict, value.acc_flexible]
     elif isinstance(value, Mapping):

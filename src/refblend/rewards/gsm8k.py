@@ -1,9 +1,9 @@
 """Rule-based scoring of a response against a numeric gold answer, as for GSM8K.
 
-``strict`` reads the last ``#### number``, ``flexible`` the last number of the text. Unlike verl
-we scan the whole text (not its last 300 characters), accept ``#### 42.``, and compare values, so
-that 42, 42.0, $42 and 42. are one answer. A minus counts as a sign only where it cannot be a
-subtraction: ``50-8`` ends in 8. ``3,000`` is 3000; every comma between digits is dropped.
+``strict`` reads the last ``#### number``, ``flexible`` the last number of the text. Unlike verl,
+this scans the whole text (not only its last 300 characters), accepts ``#### 42.``, and compares
+values, so 42, 42.0, $42 and 42. are the same answer. A minus counts as a sign only where it cannot
+be a subtraction: ``50-8`` ends in 8. ``3,000`` is 3000; every comma between digits is dropped.
 """
 
 import re
@@ -24,14 +24,14 @@ _MARKER = "####"
 
 
 def _value(match: re.Match[str]) -> Decimal:
-    # "-$5" has the sign before the currency, "$-5" behind it
+    # "-$5" has the sign before the currency, "$-5" after it
     negative = match["sign"] in ("-", "−") or match["inner"] is not None
     value = Decimal(match["digits"].replace(",", ""))
     return value.copy_negate() if negative else value  # unary minus would round to 28 digits
 
 
 def extract_number(text: str, method: Method = "strict") -> Decimal | None:
-    """The answer's value; None where the text has none in the form that ``method`` wants.
+    """The answer's value; None if the text has none in the form that ``method`` requires.
 
     Raises:
         ValueError: an unknown method.
@@ -41,7 +41,7 @@ def extract_number(text: str, method: Method = "strict") -> Decimal | None:
         return _value(last[0]) if last else None
     if method != "strict":
         raise ValueError(f"method={method!r} is unknown: use strict or flexible")
-    # from the end, so that a marker without a number does not hide the one before it
+    # searched from the end, so that a marker without a number does not hide an earlier one
     end = len(text)
     while (start := text.rfind(_MARKER, 0, end)) >= 0:
         position = start + len(_MARKER)
@@ -65,10 +65,10 @@ def compute_score(
 
     Args:
         solution_str: the response's text.
-        ground_truth: the gold answer, a number as text; commas, ``$`` and a final dot do not count.
+        ground_truth: the gold answer, a number as text; commas, ``$`` and a final dot are ignored.
         method: which number of the response is its answer.
-        format_score: given for an answer that is wrong but readable.
-        score: given for the right answer.
+        format_score: for an answer that is wrong but readable.
+        score: for the right answer.
 
     Raises:
         DataError: the gold answer is not a number.

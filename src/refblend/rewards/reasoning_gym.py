@@ -28,7 +28,7 @@ def _server() -> ReasoningGym:
 
 
 def extract_answers(response: str) -> tuple[str | None, str | None]:
-    """(strict, flexible): what follows the last mark, and otherwise the last line with text.
+    """(strict, flexible): the text after the last mark, otherwise the last non-empty line.
 
     >>> extract_answers("2 + 2 = 4\\n#### 4")
     ('4', '4')

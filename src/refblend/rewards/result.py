@@ -1,4 +1,4 @@
-"""What a reward function gives for one response."""
+"""The result of a reward function for one response."""
 
 from dataclasses import dataclass
 
@@ -10,6 +10,6 @@ class RewardResult:
     score: float
     """The training reward R of the sequence, placed on the last response token."""
     acc_strict: float
-    """1 if the answer in the demanded form is right."""
+    """1 if the answer in the required form is right."""
     acc_flexible: float
-    """1 if the answer is right in whatever form."""
+    """1 if the answer is right in any form."""

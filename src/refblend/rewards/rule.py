@@ -1,4 +1,4 @@
-"""Which rule scores a response: a registry by data source, and the user's own function."""
+"""Which rule scores a response: a registry by data source, or the user's own function."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,7 +17,7 @@ RULES: dict[str, RuleFunction] = {}
 
 
 def register_reward(*data_sources: str) -> Callable[[RuleFunction], RuleFunction]:
-    """Register the decorated function for these data sources, replacing what was there."""
+    """Register the decorated function for these data sources, replacing any previous one."""
 
     def decorate(function: RuleFunction) -> RuleFunction:
         for data_source in data_sources:
@@ -49,7 +49,7 @@ class RuleReward:
 
     @classmethod
     def from_config(cls, config: RewardConfig) -> "RuleReward":
-        """The reward that the configuration names.
+        """The reward selected by the configuration.
 
         Raises:
             ConfigError: there is no such function, or it takes other arguments.
