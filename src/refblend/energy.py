@@ -1,11 +1,11 @@
 """Energy of a run, estimated by codecarbon without any network access.
 
 On most machines the result is an *estimate*. Where the kernel exposes RAPL counters, the CPU's
-energy is read from them; elsewhere (containers, virtual machines) it is the CPU model's design power
-times the load of this process and its children. Memory is a constant per module, GPUs are read
-through NVML or AMD SMI. :attr:`EnergyReport.method` names the method used. The load is that of the
-run's own process tree, so concurrent runs do not count each other; the machine's idle power is not
-included.
+energy is read from them; elsewhere (containers, virtual machines) it is the CPU model's design
+power times the load of this process and its children. Memory is a constant per module, GPUs are
+read through NVML or AMD SMI. :attr:`EnergyReport.method` names the method used. The load is that of
+the run's own process tree, so concurrent runs do not count each other; the machine's idle power is
+not included.
 """
 
 import json

@@ -61,7 +61,7 @@ def read_object(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     value = read_json(path)
     if not isinstance(value, dict):
-        raise MalformedError(f"{Path(path).name} holds no JSON object")
+        raise MalformedError(f"{Path(path).name} does not hold a JSON object")
     return value
 
 

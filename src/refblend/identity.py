@@ -160,7 +160,7 @@ def read_identity(path: Path) -> str | None:
 def _data_hash(path: Path) -> str:
     """Hash of a data file."""
     if not path.is_file():
-        raise DataError(f"data file {path} is missing", "Prepare the data first, or mend the path")
+        raise DataError(f"data file {path} is missing", "Prepare the data, or correct the path")
     return sha256_file(path)
 
 
@@ -168,6 +168,6 @@ def _model_hash(path: Path) -> str:
     """Hash of a model directory."""
     if not path.is_dir():
         raise ModelError(
-            f"model directory {path} is missing", "Train or copy the model first, or mend the path"
+            f"model directory {path} is missing", "Train or copy the model, or correct the path"
         )
     return sha256_tree(path)

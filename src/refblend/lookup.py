@@ -26,7 +26,7 @@ def load_function(name: str, key: str) -> Callable[..., Any]:
 
     Raises:
         ConfigError: the name has another form, or there is no such module or function.
-            What the module itself raises while it is imported is passed on.
+            Exceptions raised by the module's import are passed on.
     """
     module_name, colon, function_name = name.partition(":")
     if not (module_name and colon and function_name):
@@ -42,7 +42,7 @@ def load_function_of_file(path: str, name: str, key: str) -> Callable[..., Any]:
 
     Raises:
         ConfigError: there is no such file, module or function.
-            What the module itself raises while it is imported is passed on.
+            Exceptions raised by the module's import are passed on.
     """
     if path.startswith("pkg://"):
         return _function_of(

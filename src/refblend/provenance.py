@@ -79,16 +79,16 @@ def read_previous(path: Path) -> dict[str, Any]:
     try:
         record = read_object(path)
         if not isinstance(record["sessions"], list):
-            raise ValueError("its sessions are no list")
+            raise ValueError("its sessions are not a list")
         for session in record["sessions"]:
             energy = session["energy"] or {"kwh": 0.0, "kg_co2e": 0.0, "method": ""}
             for number in (session["wall_time_s"] or 0.0, energy["kwh"], energy["kg_co2e"]):
                 if isinstance(number, bool) or not 0 <= number < 2**63:
-                    raise ValueError(f"{number} is no time or energy")
+                    raise ValueError(f"{number}is not a time or energy")
             dict(session)["end"], energy["method"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
-            f"{path} is no record of a run ({type(error).__name__}: {shorten(str(error))})",
+            f"{path} is not the record of a run ({type(error).__name__}: {shorten(str(error))})",
             "Remove it to go on: times and energy of the run's earlier sessions are then lost",
         ) from None
     return record

@@ -9,8 +9,8 @@ _FIXED = {
     # Busy-waiting OpenMP threads of one process starve the machine's other processes.
     "OMP_WAIT_POLICY": "PASSIVE",
     "KMP_BLOCKTIME": "0",
-    # oneDNN keeps compiled kernels by shape, 1,024 by default. vLLM asks for one per number of
-    # tokens and keeps the recent ones itself: an engine would grow by 400 MiB over a long run.
+    # oneDNN caches compiled kernels by shape, 1,024 by default. vLLM requests one per number of
+    # tokens and caches the recent ones itself: an engine would grow by 400 MiB over a long run.
     "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64",
     "TOKENIZERS_PARALLELISM": "false",
     # The engine runs inside its Ray actor: it starts in seconds, and weights are pushed in process.

@@ -1,8 +1,8 @@
 """Procedural tasks of reasoning-gym in verl's schema, and its own verifiers.
 
 Source: https://github.com/open-thought/reasoning-gym (Apache-2.0). The library pins versions that
-clash with ours, so it has a separate environment (``make reasoning-gym``) and is queried over a pipe
-(:mod:`refblend.data.reasoning_gym_server`).
+clash with ours, so it has a separate environment (``make reasoning-gym``) and is queried over a
+pipe (:mod:`refblend.data.reasoning_gym_server`).
 """
 
 import json

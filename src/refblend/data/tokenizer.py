@@ -117,7 +117,7 @@ def encode_chat(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
             reason = shorten(" ".join(str(error).split()), 300) or type(error).__name__
             raise ModelError(
                 f"the chat template of {tokenizer.name_or_path} refuses the messages ({reason})",
-                "use roles and an order that it knows, or mend chat_template of the tokenizer",
+                "use roles and an order that it knows, or fix the tokenizer's chat_template",
             ) from error
         return list(encoded["input_ids"])
     return list(tokenizer("\n".join(message["content"] for message in messages))["input_ids"])

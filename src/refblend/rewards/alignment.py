@@ -15,8 +15,8 @@ from refblend.ppo.weights import warmed_ramp
 def cosine_similarity(first: Tensor, second: Tensor) -> Tensor:
     """Cosine of paired rows, (B, H) × (B, H) → (B,) in [−1, 1]; 0 where a row is all 0.
 
-    Rows are scaled by their largest entry first, so that very large or small states neither overflow
-    nor vanish.
+    Rows are scaled by their largest entry first, so that very large or small states neither
+    overflow nor vanish.
 
     Raises:
         ValueError: the shapes differ.

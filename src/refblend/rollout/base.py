@@ -166,7 +166,7 @@ def model_record(path: Path) -> dict[str, Any]:
     """A JSON file of a model directory.
 
     Raises:
-        ModelError: it cannot be read or holds no JSON object.
+        ModelError: it cannot be read or does not hold a JSON object.
     """
     try:
         return read_object(path)
