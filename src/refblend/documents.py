@@ -147,7 +147,7 @@ def _check_size(value: Any) -> None:
             children = list(node)
         else:
             if isinstance(node, str) and not is_text(node):
-                raise MalformedError("a text holds half of a surrogate pair")
+                raise MalformedError("a text contains half of a surrogate pair")
             continue
         left -= len(children)
         if left < 0:

@@ -127,7 +127,7 @@ def read_records(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
 def _suffix(path: Path) -> str:
     if path.suffix not in (".parquet", ".jsonl"):
         raise DataError(
-            f"{path} has an unknown kind of file name",
+            f"{path} has an unknown file suffix",
             "use a name that ends in .parquet or .jsonl",
         )
     return path.suffix
@@ -188,7 +188,7 @@ def _parse_record(path: Path, number: int, record: dict[str, Any]) -> PromptRow:
         if not isinstance(value, str):
             raise fail(column, f"is {type(value).__name__}, not a string")
         if not is_text(value):
-            raise fail(column, "holds half of a surrogate pair, which is no text")
+            raise fail(column, "contains half of a surrogate pair, which is not text")
         return value
 
     source = text(record, "data_source", "data_source")

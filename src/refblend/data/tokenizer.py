@@ -1,7 +1,7 @@
 r"""The embedded tokenizer: byte-level BPE with single digits and ChatML, for transformers and vLLM.
 
-Digits and the signs of arithmetic stand apart, so that an equation is always read symbol by symbol;
-``\box{`` is one piece for the same reason. Every byte is in the alphabet, so any text encodes.
+Digits and arithmetic signs are separate tokens, so an equation is always read symbol by symbol;
+``\box{`` is a single token for the same reason. Every byte is in the alphabet, so any text encodes.
 """
 
 import os
@@ -64,7 +64,7 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Any:
     """Load a tokenizer directory with transformers, from local files.
 
     Raises:
-        ModelError: the directory is missing or holds no tokenizer.
+        ModelError: the directory is missing or has no tokenizer.
     """
     path = Path(path)
     if not path.is_dir():
@@ -83,13 +83,13 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Any:
     except Exception as error:  # the tokenizers library raises no narrower class
         reason = shorten(" ".join(str(error).split()), 300) or type(error).__name__
         raise ModelError(
-            f"{path} holds no usable tokenizer ({reason})",
+            f"{path} has no usable tokenizer ({reason})",
             "give a directory with tokenizer.json and tokenizer_config.json",
         ) from error
 
 
 def _is_plain(directory: Path) -> bool:
-    """Whether the tokenizer says that it needs no class of its own."""
+    """Whether the tokenizer declares that it needs no class of its own."""
     config = directory / "tokenizer_config.json"
     names = ("PreTrainedTokenizerFast", "TokenizersBackend")
     return (
@@ -106,14 +106,14 @@ def encode_chat(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
     that allow it, so that a message cannot close its own turn; the template's own stay special.
 
     Raises:
-        ModelError: the template is no template, or refuses the messages (some know no system role).
+        ModelError: the template is invalid or refuses the messages (some have no system role).
     """
     if getattr(tokenizer, "chat_template", None):
         try:
             encoded = tokenizer.apply_chat_template(
                 messages, tokenize=True, add_generation_prompt=True, return_dict=True
             )
-        except Exception as error:  # a template is a program of the model's makers
+        except Exception as error:  # a template is a program written by the model's authors
             reason = shorten(" ".join(str(error).split()), 300) or type(error).__name__
             raise ModelError(
                 f"the chat template of {tokenizer.name_or_path} refuses the messages ({reason})",
