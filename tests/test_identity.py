@@ -17,7 +17,6 @@ from refblend.identity import (
     prepare_run_dir,
     run_identity,
     run_lock,
-    source_hash,
 )
 
 
@@ -62,19 +61,6 @@ def test_identity_follows_what_matters(inputs, tmp_path: Path) -> None:
     assert changed != base
     (models[0] / "config.json").write_text("{ }")
     assert identity_of(config, data, models) not in (base, changed)
-
-
-def test_source_hash_leaves_out_the_study(tmp_path: Path) -> None:
-    for name in ("ppo/kl.py", "study/report.py", "cli.py", "ppo/notes.txt"):
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text("1")
-    base = source_hash(tmp_path)
-    (tmp_path / "study" / "report.py").write_text("2")
-    (tmp_path / "ppo" / "notes.txt").write_text("2")
-    assert source_hash(tmp_path) == base
-    (tmp_path / "ppo" / "kl.py").write_text("2")
-    assert source_hash(tmp_path) != base
 
 
 def fill(run: Path) -> None:

@@ -17,12 +17,9 @@ from typing import Any, Literal
 
 from refblend.errors import CheckpointError, DataError, ModelError
 from refblend.files import read_json, sha256_file, sha256_tree, write_json
+from refblend.numeric_code import code_hash
 
 logger = logging.getLogger(__name__)
-
-PACKAGE = Path(__file__).resolve().parent
-NOT_TRAINING = ("study",)
-"""Parts of the package that cannot change the numbers of a training run."""
 
 IDENTITY_NAME = "identity.json"
 LOCK_NAME = ".lock"
@@ -36,17 +33,6 @@ RUN_ENTRIES = (
     "tensorboard",
 )
 """What a run writes into its directory beside the identity; nothing else is ever removed."""
-
-
-def source_hash(package: Path = PACKAGE, exclude: Iterable[str] = NOT_TRAINING) -> str:
-    """Hash of the package's Python files, without the parts that do not affect training."""
-    digest = hashlib.sha256()
-    skipped = set(exclude)
-    for path in sorted(package.rglob("*.py")):
-        relative = path.relative_to(package)
-        if relative.parts[0] not in skipped:
-            digest.update(f"{relative.as_posix()}\0{sha256_file(path)}\n".encode())
-    return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -79,7 +65,7 @@ def run_identity(config: Mapping[str, Any], inputs: InputHashes) -> str:
         "config": json.loads(json.dumps(config, sort_keys=True, default=str)),
         "data": list(inputs.data.values()),
         "models": list(inputs.models.values()),
-        "source": source_hash(),
+        "code": code_hash("train"),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 

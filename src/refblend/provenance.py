@@ -17,7 +17,8 @@ from typing import Any
 from refblend.documents import shorten
 from refblend.errors import DataError
 from refblend.files import read_object, sha256_file
-from refblend.identity import PACKAGE, InputHashes, source_hash
+from refblend.identity import InputHashes
+from refblend.numeric_code import PACKAGE, code_hash
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ def collect_provenance(
         "seed": seed,
         "config_sha256": hashlib.sha256(text.encode()).hexdigest(),
         "git": git_state(PACKAGE),
-        "source_sha256": source_hash(),
+        "code_sha256": code_hash("train"),
         "lock": lock_hashes(PACKAGE),
         "data": inputs.data,
         "models": inputs.models,

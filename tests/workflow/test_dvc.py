@@ -1,0 +1,96 @@
+"""The real ``dvc.yaml``: its stages depend on hashes of code, and a comment makes nothing stale."""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from refblend.numeric_code import PURPOSES
+
+ROOT = Path(__file__).parents[2]
+STAGES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("dvc") is None, reason="needs the extra `workflow`"
+)
+
+
+def dvc(project: Path, *arguments: str) -> str:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["dvc", *arguments],
+        cwd=project,
+        env=os.environ | {"PATH": path, "PYTHONPATH": str(project / "src")},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def tracked(project: Path) -> Path:
+    """A copy of the project with the real stages but for the work: they write a word instead."""
+    pipeline = yaml.safe_load((ROOT / "dvc.yaml").read_text())
+    del pipeline["plots"]
+    for name, stage in pipeline["stages"].items():
+        if name != "code":
+            stage["cmd"] = f"echo {name} >> called.txt; mkdir -p done; echo ok > done/{name}"
+            stage["outs"], stage["metrics"] = [f"done/{name}"], []
+            stage["deps"] = [dep for dep in stage["deps"] if (project / dep).exists()]
+    (project / "dvc.yaml").write_text(yaml.safe_dump(pipeline))
+    for name in (".gitignore", ".dvcignore"):
+        shutil.copy(ROOT / name, project)
+    subprocess.run(["git", "init", "-q"], cwd=project, check=True)
+    dvc(project, "init", "-q")
+    return project
+
+
+def called(project: Path) -> list[str]:
+    """The stages that ran since the last call of this function."""
+    record = project / "called.txt"
+    names = record.read_text().split() if record.exists() else []
+    record.unlink(missing_ok=True)
+    return sorted(names)
+
+
+def test_only_the_stage_of_the_hashes_depends_on_the_source() -> None:
+    for name, stage in STAGES.items():
+        assert ("src/refblend" in stage["deps"]) == (name == "code"), name
+        if name != "code":
+            keys = next(p["build/code.json"] for p in stage["params"] if "build/code.json" in p)
+            assert set(keys) <= set(PURPOSES), name
+    assert subprocess.run(["git", "check-ignore", "-q", "build/code.json"], cwd=ROOT).returncode < 1
+
+
+@pytest.mark.slow
+def test_stages_follow_the_code_that_they_need(tracked: Path) -> None:
+    everything = sorted(set(STAGES) - {"code"})
+    dvc(tracked, "repro")
+    assert called(tracked) == everything
+    assert set(json.loads((tracked / "build" / "code.json").read_text())) == set(PURPOSES)
+    package = tracked / "src" / "refblend"
+    for path in package.rglob("*.py"):
+        path.write_text(f"{path.read_text()}\n# A comment.\n")
+    dvc(tracked, "repro")
+    assert called(tracked) == []
+    assert "up to date" in dvc(tracked, "status")
+    for module, expected in (
+        ("ppo/losses.py", ["m1", "m2", "m3"]),
+        ("embedded/judge_training.py", ["prepare"]),  # the others follow its models, absent here
+        ("scoring/measure/lift.py", ["prepare", "scoring"]),
+        ("cli/main.py", []),
+    ):
+        path = package / module
+        path.write_text(f"{path.read_text()}\n_SEVENTEEN = 17\n")
+        dvc(tracked, "repro")
+        assert called(tracked) == expected, module
