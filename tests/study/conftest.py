@@ -9,7 +9,11 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from refblend.study.report.engine import draw, write_report, write_tables
+from refblend.study.report.registry import Inputs, load_report, milestone_experiments
+
 SOURCE = "refblend/arithmetic"
+PARAMS = Path(__file__).parents[2] / "params"
 
 
 def load_beside(name: str) -> ModuleType:
@@ -161,8 +165,35 @@ def scoring_reports() -> ModuleType:
 @pytest.fixture
 def quality_paths(tmp_path: Path) -> list[Path]:
     """Quality reports of an actor and two judges."""
-    folder = tmp_path / "quality"
-    folder.mkdir()
+    folder = tmp_path / "models" / "cpu" / "quality"
+    folder.mkdir(parents=True)
     for name, report in QUALITY.items():
         (folder / name).write_text(json.dumps(report))
     return [folder / name for name in QUALITY]
+
+
+def render_report(root: Path, milestone: str, scale: str = "cpu") -> Path:
+    """Write a milestone's tables, figures and report from the folders below ``root``, as the
+    workflow does; returns the folder of its results."""
+    names = tuple(milestone_experiments(milestone, PARAMS))
+    inputs = Inputs(
+        scale=scale,
+        study=names,
+        collected=root / "runs" / scale / "_collected" / milestone,
+        models=root / "models" / scale,
+        results=root / "results" / scale,
+        params=PARAMS,
+    )
+    report, out = load_report(milestone), inputs.results / milestone
+    write_tables(report, inputs, out)
+    for figure in report.artifacts(inputs.experiments, "figure"):
+        for suffix in ("svg", "png") if figure.preview else ("svg",):
+            draw(report, inputs, out / "figures" / f"{figure.name}.{suffix}")
+    write_report(report, inputs, out)
+    return out
+
+
+@pytest.fixture
+def render() -> Callable[..., Path]:
+    """``render(root, milestone)`` writes a whole report, see :func:`render_report`."""
+    return render_report

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from refblend.cli.study import app
 from refblend.study.layout import M2_PLOT_DATA, M2_TABLES
-from refblend.study.report.m1.tables import write_table
+from refblend.study.report.formats import write_table
 from refblend.study.report.m2 import report as m2_report
 from refblend.study.report.m2.report import section_of
 from refblend.study.report.m2.study import M2Study

@@ -48,108 +48,117 @@ rule collect:
         " --out {params.out:q} {params.names:q} > {log:q} 2>&1"
 
 
-rule m1_tables:
+for _name, _report in REPORTS.items():
+
+    rule:
+        name:
+            f"{_name}_tables"
+        input:
+            report_inputs(_name),
+        output:
+            *[
+                report(
+                    f"results/{{scale}}/{_name}/tables/{table.name}.csv",
+                    caption="../report/table.rst",
+                    category=_report.title,
+                    subcategory="tables",
+                    labels=artifact_labels(table),
+                )
+                for table in artifacts(_name, "table")
+            ],
+            *[
+                f"results/{{scale}}/{_name}/tables/{table.name}.tex"
+                for table in artifacts(_name, "table")
+                if table.shown
+            ],
+            f"runs/{{scale}}/_collected/{_name}/{PREPARED}",
+        log:
+            f"logs/{{scale}}/{_name}/tables.log",
+        benchmark:
+            f"logs/{{scale}}/{_name}/tables.benchmark.tsv"
+        conda:
+            "../envs/refblend.yaml"
+        params:
+            code=code("reports"),
+            milestone=_name,
+            experiments=config["studies"].get(_name, []),
+        message:
+            f"Tables of {_name}"
+        shell:
+            "refblend study tables --milestone {params.milestone} --scale {wildcards.scale:q}"
+            " {params.experiments:q} > {log:q} 2>&1"
+
+    rule:
+        name:
+            f"{_name}_report"
+        input:
+            report_inputs(_name),
+            f"runs/{{scale}}/_collected/{_name}/{PREPARED}",
+            figure_files(_name),
+            template=f"src/refblend/study/report/templates/{_name}.md.j2",
+        output:
+            markdown=report(
+                f"results/{{scale}}/{_name}/report.md",
+                caption="../report/report.rst",
+                category=_report.title,
+                subcategory="report",
+                labels={"experiment": "all", "text": "report"},
+            ),
+            metrics=f"results/{{scale}}/{_name}/metrics.json",
+            plots=[
+                f"results/{{scale}}/{_name}/plots/{plot.name}.csv"
+                for plot in artifacts(_name, "plot")
+            ],
+        log:
+            f"logs/{{scale}}/{_name}/report.log",
+        benchmark:
+            f"logs/{{scale}}/{_name}/report.benchmark.tsv"
+        conda:
+            "../envs/refblend.yaml"
+        params:
+            code=code("reports"),
+            milestone=_name,
+            experiments=config["studies"].get(_name, []),
+        message:
+            f"Report of {_name}: results/{{wildcards.scale}}/{_name}/report.md"
+        shell:
+            "refblend study report --milestone {params.milestone} --scale {wildcards.scale:q}"
+            " {params.experiments:q} > {log:q} 2>&1"
+
+
+# One job per figure, which carries its caption.
+rule figure:
     input:
-        collected=expand("runs/{{scale}}/_collected/m1/{name}", name=layout.COLLECTED),
-        quality=lambda wildcards: quality_files(wildcards.scale),
-        experiment="params/study/M1.yaml",
+        f"runs/{{scale}}/_collected/{{milestone}}/{PREPARED}",
+        collected=lambda wildcards: collected_frames(wildcards.milestone, wildcards.scale),
     output:
-        *[
-            report(
-                f"results/{{scale}}/m1/tables/{name}.csv",
-                caption="../report/table.rst",
-                category="M1 stability",
-                subcategory="tables",
-                labels={"experiment": "M1", "table": name.replace("_", " ")},
-            )
-            for name in layout.M1_TABLES
-        ],
-        markdown=expand("results/{{scale}}/m1/tables/{name}.md", name=layout.M1_TABLES),
-    log:
-        "logs/{scale}/m1/tables.log",
-    benchmark:
-        "logs/{scale}/m1/tables.benchmark.tsv"
-    conda:
-        "../envs/refblend.yaml"
-    params:
-        code=code("reports"),
-        collected=lambda wildcards, input: Path(input.collected[0]).parent,
-        out=subpath(output[0], parent=True),
-    message:
-        "Tables of M1"
-    shell:
-        "refblend study tables --collected {params.collected:q} --experiment {input.experiment:q}"
-        " --out {params.out:q} {input.quality:q} > {log:q} 2>&1"
-
-
-rule m1_figures:
-    input:
-        collected=expand("runs/{{scale}}/_collected/m1/{name}", name=layout.COLLECTED),
-        quality=lambda wildcards: quality_files(wildcards.scale),
-        experiment="params/study/M1.yaml",
-    output:
-        *[
-            report(
-                f"results/{{scale}}/m1/figures/{name}.svg",
-                caption=f"../report/{name}.rst",
-                category="M1 stability",
-                subcategory="figures",
-                labels={"experiment": "M1", "figure": name.replace("_", " ")},
-            )
-            for name in layout.M1_FIGURES
-        ],
-        png=expand("results/{{scale}}/m1/figures/{name}.png", name=layout.M1_FIGURES),
-        captions="results/{scale}/m1/figures/captions.json",
-    log:
-        "logs/{scale}/m1/figures.log",
-    benchmark:
-        "logs/{scale}/m1/figures.benchmark.tsv"
-    conda:
-        "../envs/refblend.yaml"
-    params:
-        code=code("reports"),
-        collected=lambda wildcards, input: Path(input.collected[0]).parent,
-        out=subpath(output.captions, parent=True),
-    message:
-        "Figures of M1"
-    shell:
-        "refblend study figures --collected {params.collected:q} --experiment {input.experiment:q}"
-        " --out {params.out:q} {input.quality:q} > {log:q} 2>&1"
-
-
-rule m1_report:
-    input:
-        collected=expand("runs/{{scale}}/_collected/m1/{name}", name=layout.COLLECTED),
-        tables=expand("results/{{scale}}/m1/tables/{name}.md", name=layout.M1_TABLES),
-        captions="results/{scale}/m1/figures/captions.json",
-        template="src/refblend/study/report/templates/m1.md.j2",
-        experiment="params/study/M1.yaml",
-        grid="results/{scale}/grid.tsv",
-    output:
-        markdown=report(
-            "results/{scale}/m1/report.md",
-            caption="../report/report.rst",
-            category="M1 stability",
-            subcategory="report",
-            labels={"experiment": "M1", "text": "report"},
+        report(
+            "results/{scale}/{milestone}/figures/{figure}.svg",
+            caption="../report/figure.rst",
+            category=lambda wildcards: REPORTS[wildcards.milestone].title,
+            subcategory="figures",
+            labels=lambda wildcards: figure_labels(wildcards),
         ),
-        metrics="results/{scale}/m1/metrics.json",
-        plots=expand("results/{{scale}}/m1/plots/{name}.csv", name=layout.PLOT_DATA),
     log:
-        "logs/{scale}/m1/report.log",
-    benchmark:
-        "logs/{scale}/m1/report.benchmark.tsv"
+        "logs/{scale}/{milestone}/figures/{figure}.svg.log",
     conda:
         "../envs/refblend.yaml"
     params:
         code=code("reports"),
-        collected=lambda wildcards, input: Path(input.collected[0]).parent,
-        out=subpath(output.markdown, parent=True),
+        experiments=lambda wildcards: config["studies"].get(wildcards.milestone, []),
     message:
-        "Report of M1: results/{wildcards.scale}/m1/report.md"
+        "Figure {wildcards.figure} of {wildcards.milestone}"
     shell:
-        "refblend study report --collected {params.collected:q} --experiment {input.experiment:q}"
-        " --scale {wildcards.scale:q} --grid {input.grid:q} --out {params.out:q} > {log:q} 2>&1"
+        "refblend study figure --milestone {wildcards.milestone} --scale {wildcards.scale:q}"
+        " --out {output:q} {params.experiments:q} > {log:q} 2>&1"
+
+
+# The few figures that README and DVC show.
+use rule figure as preview with:
+    output:
+        "results/{scale}/{milestone}/figures/{figure}.png",
+    log:
+        "logs/{scale}/{milestone}/figures/{figure}.png.log",
 
 
 # M2: all experiments together; D is the target `scoring`.

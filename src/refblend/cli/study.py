@@ -5,22 +5,17 @@ from typing import Annotated
 
 import typer
 
-from refblend.cli import study_m2 as cli_m2
-from refblend.cli import study_m3 as cli_m3
+from refblend.cli import study_recommend, study_report
 
 app = typer.Typer(
     help="Derive the grid, collect runs, write tables, figures and reports.", no_args_is_help=True
 )
-cli_m2.register(app)
-cli_m3.register(app)
+study_report.register(app)
+study_recommend.register(app)
 
 Folder = Annotated[Path, typer.Option(help="Folder written by `refblend study collect`.")]
-Experiment = Annotated[Path, typer.Option(help="Experiment file, e.g. params/study/M1.yaml.")]
 Out = Annotated[Path, typer.Option(help="File or folder to write.")]
 Scale = Annotated[str, typer.Option(help="smoke, cpu or gpu.")]
-Quality = Annotated[
-    list[Path] | None, typer.Argument(help="Quality reports of the embedded models.")
-]
 
 
 @app.command()
@@ -93,65 +88,6 @@ def collect(
     write_collected(collected, out)
     counts = collected.runs.status.value_counts()
     typer.echo(f"{out}: " + ", ".join(f"{count} {name}" for name, count in counts.items()))
-
-
-@app.command()
-def tables(collected: Folder, experiment: Experiment, out: Out, quality: Quality = None) -> None:
-    """Write the tables of M1 as CSV and Markdown."""
-    from refblend.study.design.spec import load_experiment
-    from refblend.study.report.m1.tables import m1_tables, write_table
-    from refblend.study.runs.collect import read_collected
-    from refblend.study.runs.model_quality import read_quality
-
-    baseline = load_experiment(experiment).baseline
-    frames = m1_tables(read_collected(collected), baseline, read_quality(quality or []))
-    for name, frame in frames.items():
-        write_table(frame, name, out)
-
-
-@app.command()
-def figures(collected: Folder, experiment: Experiment, out: Out, quality: Quality = None) -> None:
-    """Draw the figures of M1 as SVG and PNG."""
-    from refblend.study.design.spec import load_experiment
-    from refblend.study.report.m1.figures import FigureData, write_figures
-    from refblend.study.runs.collect import read_collected
-    from refblend.study.runs.model_quality import read_quality
-
-    baseline = load_experiment(experiment).baseline
-    write_figures(FigureData(read_collected(collected), baseline, read_quality(quality or [])), out)
-
-
-@app.command()
-def report(
-    collected: Folder,
-    experiment: Experiment,
-    scale: Scale,
-    grid: Annotated[Path, typer.Option(help="grid.tsv.")],
-    out: Annotated[Path, typer.Option(help="Folder that holds tables and figures.")],
-) -> None:
-    """Write the report of M1 beside its tables and figures."""
-    from refblend.study.design.spec import load_experiment
-    from refblend.study.report.m1.report import write_m1_report
-    from refblend.study.runs.collect import read_collected
-
-    write_m1_report(read_collected(collected), load_experiment(experiment), scale, grid, out)
-    typer.echo(f"{out / 'report.md'}")
-
-
-@app.command()
-def scoring(
-    robustness: Annotated[Path, typer.Option(help="Report of `refblend judge robustness`.")],
-    attacks: Annotated[Path, typer.Option(help="Report of `refblend judge attacks`.")],
-    scale: Scale,
-    out: Out,
-    quality: Annotated[list[Path], typer.Argument(help="Reports of `refblend judge quality`.")],
-) -> None:
-    """Write tables, figures and report of what was measured of the judges."""
-    from refblend.study.report.scoring.report import write_scoring_report
-    from refblend.study.report.scoring.tables import read_scoring
-
-    write_scoring_report(read_scoring(robustness, attacks, quality), scale, out)
-    typer.echo(f"{out / 'report.md'}")
 
 
 @app.command()

@@ -2,29 +2,6 @@
 
 from pathlib import Path
 
-M1_TABLES = (
-    "final_accuracy",
-    "arm_summary",
-    "incidents",
-    "stability",
-    "judge_in_training",
-    "actor_quality",
-    "judge_quality",
-    "resources",
-)
-"""Tables of M1; each is written as ``tables/<name>.csv`` and ``tables/<name>.md``."""
-
-M1_FIGURES = (
-    "training_curves",
-    "val_accuracy",
-    "weight_entropy",
-    "score_distribution",
-    "judge_rates",
-    "judge_reliability",
-    "response_length",
-)
-"""Figures of M1; each is written as ``figures/<name>.svg`` and ``figures/<name>.png``."""
-
 PLOT_DATA = ("val_accuracy", "weight_entropy")
 """Small CSV files for ``dvc plots``: ``plots/<name>.csv``."""
 
@@ -33,28 +10,6 @@ M2_PLOT_DATA = (*PLOT_DATA, "levels")
 
 COLLECTED = ("runs.csv", "metrics.parquet", "responses.parquet")
 """Files that ``refblend study collect`` writes."""
-
-SCORING_TABLES = (
-    "robustness",
-    "robustness_by_length",
-    "attacks",
-    "attack_families",
-    "judge_quality",
-    "judge_by_length",
-    "judge_by_difficulty",
-    "judge_reliability",
-    "judge_histogram",
-)
-"""Tables of the scoring study; each is written as ``tables/<name>.csv`` and ``.md``."""
-
-SCORING_FIGURES = (
-    "robustness",
-    "attacks",
-    "judge_reliability",
-    "judge_histogram",
-    "judge_groups",
-)
-"""Figures of the scoring study; each is written as ``figures/<name>.svg`` and ``.png``."""
 
 JUDGES = ("weak", "medium", "strong")
 """Strengths of the embedded judge, in the order in which each continues the one before."""

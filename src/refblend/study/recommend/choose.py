@@ -30,8 +30,8 @@ from refblend.seeding import derive_generator
 from refblend.study.recommend.candidates import Candidate, Pool, late_accuracy, read_pool
 from refblend.study.recommend.evidence import EXACT, Evidence, weigh
 from refblend.study.recommend.on_failure import OnFailure, choose_on_failure, with_on_failure
-from refblend.study.report.plotting.common import commit_text
 from refblend.study.runs.collect import Collected
+from refblend.study.runs.origin import commit_text
 from refblend.study.stats.statistics import complete_seeds, student_interval
 from refblend.study.stats.thresholds import find_knee
 

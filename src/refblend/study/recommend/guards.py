@@ -22,8 +22,8 @@ from refblend.errors import StudyError
 from refblend.files import sha256_file
 from refblend.study.recommend.candidates import invalid_rate
 from refblend.study.recommend.overlay import read_record, record_path
-from refblend.study.report.m1.report import incident_totals
 from refblend.study.runs.collect import Collected
+from refblend.study.runs.incidents import incident_totals
 from refblend.study.runs.run_measures import run_measures, wide
 from refblend.study.stats.statistics import Interval, student_interval
 

@@ -8,8 +8,8 @@ from typing import Any
 from refblend.errors import StudyError
 from refblend.files import read_object, write_json
 from refblend.identity import read_identity
-from refblend.study.report.m1.report import incident_totals
 from refblend.study.runs.collect import Collected
+from refblend.study.runs.incidents import incident_totals
 
 SIGNALLED = 128
 """Exit statuses from here on mean that a signal ended the process."""

@@ -1,1 +1,1 @@
-"""Milestone M1: stability."""
+"""Milestone M1: is linear blending as stable as training without it?"""

@@ -1,83 +1,28 @@
 """Figures of milestone M1. Each function draws one figure and says in its caption what it shows."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 
-from refblend.files import write_json
+from refblend.study.report.m1.study import REPORT, M1Study
 from refblend.study.report.plotting.common import (
     BAND,
     BINS,
     MIN_BIN,
     Drawn,
     bin_scores,
-    commit_text,
     curves,
     no_data,
     one_legend,
-    origin,
+    value_limits,
 )
-from refblend.study.report.plotting.style import (
-    COLUMN,
-    RIGHT_COLOUR,
-    WRONG_COLOUR,
-    apply_style,
-    arm_colours,
-    save_figure,
-)
-from refblend.study.runs.collect import Collected
+from refblend.study.report.plotting.panels import weight_and_entropy
+from refblend.study.report.plotting.style import COLUMN, RIGHT_COLOUR, WRONG_COLOUR
 from refblend.study.runs.measures import LOSS, MEASURE_LABELS, series, validation_frame
 from refblend.study.runs.model_quality import reliability_bins
 
-__all__ = [
-    "BAND",
-    "FIGURES",
-    "MIN_BIN",
-    "Drawn",
-    "FigureData",
-    "bin_scores",
-    "commit_text",
-    "curves",
-    "no_data",
-    "one_legend",
-    "origin",
-    "weight_entropy",
-    "write_figures",
-]
 
-
-@dataclass(frozen=True)
-class FigureData:
-    """What the figures are drawn from."""
-
-    collected: Collected
-    baseline: str
-    quality: dict[str, Any]
-
-    @property
-    def metrics(self) -> pd.DataFrame:
-        """Metrics of finished runs."""
-        return self.collected.counted_metrics
-
-    @property
-    def responses(self) -> pd.DataFrame:
-        """Judged responses of finished runs."""
-        finished = self.collected.finished[["arm", "seed"]]
-        frame = self.collected.responses.merge(finished, on=["arm", "seed"])
-        return frame[frame.judge_score.notna()]
-
-    @property
-    def colours(self) -> dict[str, Any]:
-        """Arm → colour."""
-        return arm_colours(self.collected.runs.arm, self.baseline)
-
-
-def training_curves(data: FigureData) -> Drawn:
+@REPORT.figure("training_curves", preview=True)
+def training_curves(study: M1Study) -> Drawn:
     """Reward, entropy, loss and gradient norm over the steps."""
     panels = (
         ("rule reward", ("critic/score/mean", "critic/rewards/mean")),
@@ -87,21 +32,23 @@ def training_curves(data: FigureData) -> Drawn:
     )
     figure, axes = plt.subplots(2, 2, figsize=(2 * COLUMN, 1.3 * COLUMN), sharex=True)
     for axis, (label, names) in zip(axes.flat, panels, strict=True):
-        curves(axis, series(data.metrics, *names), data.colours, label)
+        curves(axis, series(study.metrics, *names), study.colours, label)
     one_legend(figure, axes.flat)
     return figure, f"Training curves of every arm. {BAND}"
 
 
-def val_accuracy(data: FigureData) -> Drawn:
+@REPORT.figure("val_accuracy")
+def val_accuracy(study: M1Study) -> Drawn:
     """Validation accuracy over the steps: greedy, mean over samples, and the sanity set."""
-    frame = validation_frame(data.metrics)
+    frame = validation_frame(study.metrics)
     shown = [name for name in ("acc", "sampled", "sanity") if name in set(frame.measure)] or ["acc"]
     figure, axes = plt.subplots(
         1, len(shown), figsize=(2 * COLUMN, 0.75 * COLUMN), sharey=True, squeeze=False
     )
     for axis, measure in zip(axes.flat, shown, strict=True):
         part = frame[frame.measure == measure]
-        curves(axis, part, data.colours, MEASURE_LABELS[measure])
+        curves(axis, part, study.colours, MEASURE_LABELS[measure])
+    axes[0, 0].set_ylim(value_limits(frame[frame.measure.isin(shown)]["value"]))  # of all panels
     one_legend(figure, axes.flat)
     return figure, (
         "Accuracy during training; step 0 is the warm-started actor before any update. "
@@ -110,34 +57,16 @@ def val_accuracy(data: FigureData) -> Drawn:
     )
 
 
-def weight_entropy(data: FigureData) -> Drawn:
+@REPORT.figure("weight_entropy")
+def weight_entropy(study: M1Study) -> Drawn:
     """Blending weight and entropy over time, and against one another."""
-    figure, axes = plt.subplots(1, 3, figsize=(2 * COLUMN, 0.75 * COLUMN))
-    blended = set(series(data.metrics, "actor/ref_quality/weight").arm)
-    metrics = data.metrics[data.metrics.arm.isin(blended)]
-    weight = series(metrics, "actor/ref_quality/weight")
-    entropy = series(metrics, "actor/ref_quality/avg_entropy")
-    curves(axes[0], entropy, data.colours, "avg. entropy (nats)")
-    curves(axes[1], weight, data.colours, "weight w")
-    keys = ["arm", "seed", "step"]
-    both = weight.merge(entropy, on=keys, suffixes=("_w", "_h"))
-    for arm, part in both.groupby("arm"):
-        axes[2].scatter(
-            part.value_h, part.value_w, s=6, alpha=0.6, color=data.colours[arm], label=arm
-        )
-    axes[2].set(xlabel="avg. entropy (nats)", ylabel="weight w")
-    if both.empty:
-        no_data(axes[2])
-    one_legend(figure, axes[:2])
-    return figure, (
-        "Blending weight and batch-average entropy of the arms with a judge: over the training "
-        f"steps, and weight against entropy with one point a step and run. {BAND}"
-    )
+    return weight_and_entropy(study.metrics, study.colours)
 
 
-def score_distribution(data: FigureData) -> Drawn:
+@REPORT.figure("score_distribution")
+def score_distribution(study: M1Study) -> Drawn:
     """Judge scores at the first and the last dumped step, by whether the answer is right."""
-    frame = data.responses
+    frame = study.responses
     steps = sorted(frame.step.unique())
     shown = [steps[0], steps[-1]] if len(steps) > 1 else steps or [None]
     figure, axes = plt.subplots(
@@ -161,32 +90,34 @@ def score_distribution(data: FigureData) -> Drawn:
     invalid = 1 - frame.judge_valid.astype(float).mean() if len(frame) else np.nan
     return figure, (
         "Distribution of the judge's valid scores over training responses at the first and the "
-        "last step whose responses were kept, all seeds of the arms with a judge together, apart "
-        f"for right and wrong answers. {len(frame)} responses were kept in all"
+        "last step whose responses were kept, right and wrong answers separately, all seeds of the "
+        f"arms with a judge together. {len(frame)} responses were kept in all"
         + (f", {invalid:.1%} of them without a valid score." if len(frame) else ".")
     )
 
 
-def judge_rates(data: FigureData) -> Drawn:
+@REPORT.figure("judge_rates")
+def judge_rates(study: M1Study) -> Drawn:
     """Share of valid and of non-zero scores, and how often the fallbacks were needed."""
     panels = ("valid_rate", "nonzero_rate", "fallback_rate", "compact_rate")
     figure, axes = plt.subplots(2, 2, figsize=(2 * COLUMN, 1.3 * COLUMN), sharex=True, sharey=True)
     for axis, name in zip(axes.flat, panels, strict=True):
-        part = series(data.metrics, f"actor/ref_quality/{name}")
-        curves(axis, part, data.colours, name.replace("_", " "))
+        part = series(study.metrics, f"actor/ref_quality/{name}")
+        curves(axis, part, study.colours, name.replace("_", " "))
         axis.set_ylim(-0.02, 1.02)
     one_legend(figure, axes.flat)
     return figure, (
-        "Share of responses whose judge score is valid, is valid and not zero, could not be read "
-        "by the text parser (fallback), and was asked for with the compact template, by training "
-        f"step. {BAND}"
+        "The judge's scores by training step, as shares of the responses: valid; valid and not "
+        "zero; read by a fallback because the text parser could not; and asked for with the "
+        f"compact template. {BAND}"
     )
 
 
-def judge_reliability(data: FigureData) -> Drawn:
+@REPORT.figure("judge_reliability")
+def judge_reliability(study: M1Study) -> Drawn:
     """Calibration: share of right answers against the judge's score."""
-    held_out = reliability_bins(data.quality).query("count >= @MIN_BIN and form == 'few_shot'")
-    frame = data.responses
+    held_out = reliability_bins(study.quality).query("count >= @MIN_BIN and form == 'few_shot'")
+    frame = study.responses
     frame = frame[frame.judge_valid.astype(bool)]
     panels = 1 if held_out.empty else 2
     figure, axes = plt.subplots(
@@ -200,7 +131,7 @@ def judge_reliability(data: FigureData) -> Drawn:
     for arm, part in frame.groupby("arm"):
         bins = bin_scores(part.judge_score, part.acc).query("count >= @MIN_BIN")
         trained.plot(
-            bins.score, bins.accuracy, marker="o", markersize=3, color=data.colours[arm], label=arm
+            bins.score, bins.accuracy, marker="o", markersize=3, color=study.colours[arm], label=arm
         )
     trained.set_title("training responses")
     if frame.empty:
@@ -212,50 +143,25 @@ def judge_reliability(data: FigureData) -> Drawn:
             axis.legend(fontsize="x-small", loc="upper left")
     axes[0, 0].set_ylabel("share of right answers")
     held = "Left: the embedded judges on held-out pairs, few-shot prompts. Right: the"
-    shown = "" if held_out.empty else held
+    shown = "The" if held_out.empty else held
     return figure, (
-        "Reliability of the judge in ten equal bins of its score; on the dashed line a score is "
-        f"the chance that the answer is right; bins of fewer than {MIN_BIN} responses are left "
-        f"out. {shown or 'The'} judge of each arm on "
-        f"{len(frame)} kept training responses."
+        "Reliability of the judge in ten equal bins of its score; on the dashed line the score "
+        "equals the probability that the answer is right; bins of fewer than "
+        f"{MIN_BIN} responses are left out. {shown} judge of each arm on {len(frame)} kept "
+        "training responses."
     )
 
 
-def response_length(data: FigureData) -> Drawn:
+@REPORT.figure("response_length")
+def response_length(study: M1Study) -> Drawn:
     """Length of the responses, and the correlation of reward and length."""
     figure, axes = plt.subplots(1, 2, figsize=(2 * COLUMN, 0.75 * COLUMN))
-    length = series(data.metrics, "response_length/mean")
-    curves(axes[0], length, data.colours, "mean response length (tokens)")
-    correlation = series(data.metrics, "actor/ref_quality/reward_length_corr")
-    curves(axes[1], correlation, data.colours, "corr(reward, length)")
+    length = series(study.metrics, "response_length/mean")
+    curves(axes[0], length, study.colours, "mean response length (tokens)")
+    correlation = series(study.metrics, "actor/ref_quality/reward_length_corr")
+    curves(axes[1], correlation, study.colours, "corr(reward, length)")
     one_legend(figure, axes)
     return figure, (
         "Mean response length, and the correlation of a response's reward with its length: a "
         f"score on every token can pay for length alone. {BAND}"
     )
-
-
-FIGURES: dict[str, Callable[[FigureData], Drawn]] = {
-    draw.__name__: draw
-    for draw in (
-        training_curves,
-        val_accuracy,
-        weight_entropy,
-        score_distribution,
-        judge_rates,
-        judge_reliability,
-        response_length,
-    )
-}
-
-
-def write_figures(data: FigureData, out: str | Path) -> dict[str, str]:
-    """Draw all figures below ``out`` and write ``captions.json``; returns the captions."""
-    apply_style()
-    captions = {}
-    for name, draw in FIGURES.items():
-        figure, shows = draw(data)
-        save_figure(figure, Path(out) / name)
-        captions[name] = f"{shows} {origin(data.collected)}"
-    write_json(Path(out) / "captions.json", captions)
-    return captions

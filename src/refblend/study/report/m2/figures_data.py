@@ -10,9 +10,9 @@ import pandas as pd
 from refblend.study.layout import JUDGES
 from refblend.study.report.m2.levels import PLACEMENT, SCORE
 from refblend.study.report.m2.study import M2Study
-from refblend.study.report.plotting.common import commit_text
 from refblend.study.report.plotting.style import BASELINE_COLOUR, strategy_colours
 from refblend.study.runs.measures import series, validation_frame
+from refblend.study.runs.origin import commit_text
 
 RUN = ["arm", "seed"]
 PLACEMENT_NAMES = {

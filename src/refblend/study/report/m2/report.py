@@ -10,9 +10,7 @@ import jinja2
 import pandas as pd
 
 from refblend.files import atomic_path, write_json, write_text
-from refblend.study.report.m1.figures import commit_text
-from refblend.study.report.m1.report import incident_totals, plot_data
-from refblend.study.report.m1.tables import to_markdown, write_table
+from refblend.study.report.formats import to_markdown, write_table
 from refblend.study.report.m2.best import BEST_MEASURES
 from refblend.study.report.m2.costs import label
 from refblend.study.report.m2.figures import write_m2_figures
@@ -33,6 +31,9 @@ from refblend.study.report.m2.text import (
     scoring_paragraph,
 )
 from refblend.study.report.readable import HEADLINE
+from refblend.study.report.shared import plot_data
+from refblend.study.runs.incidents import incident_totals
+from refblend.study.runs.origin import commit_text
 from refblend.study.stats.significance import smallest_p
 
 Tables = Mapping[str, pd.DataFrame]

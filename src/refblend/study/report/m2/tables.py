@@ -2,7 +2,6 @@
 
 import pandas as pd
 
-from refblend.study.report.m1.tables import incidents_table, resources
 from refblend.study.report.m2.best import best_per_metric
 from refblend.study.report.m2.contrasts import contrasts
 from refblend.study.report.m2.costs import FACTORS, cost_table, hidden_judge_time, scoring_table
@@ -18,6 +17,7 @@ from refblend.study.report.m2.runs import (
 from refblend.study.report.m2.study import LEARNING, M2Study, read_m2_study
 from refblend.study.report.readable import readable_contrasts, readable_costs, readable_summary
 from refblend.study.report.summary import experiment_summary
+from refblend.study.runs.incidents import incidents_table, resources
 
 __all__ = ["M2Study", "m2_tables", "read_m2_study"]
 

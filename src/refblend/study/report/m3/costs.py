@@ -12,9 +12,9 @@ import pandas as pd
 from refblend.errors import StudyError
 from refblend.study.planning.costs import NEEDED, Cost, counted_runs, measured_costs
 from refblend.study.planning.plan import plan_study
-from refblend.study.report.m1.tables import resources
 from refblend.study.report.m3.study import M3Study
 from refblend.study.runs.collect import Collected
+from refblend.study.runs.incidents import resources
 
 GPU_HOURS_A_RUN = (0.5, 1.5)
 """The spec, section 10: GPU-hours of one run on 4 A800 or A100."""

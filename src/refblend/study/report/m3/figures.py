@@ -9,12 +9,19 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from refblend.files import write_json
-from refblend.study.report.m1.figures import FigureData, weight_entropy
 from refblend.study.report.m3.study import BASELINE, DEFAULTS, RECOMMENDED, M3Study
 from refblend.study.report.m3.tables import confirmation
-from refblend.study.report.plotting.common import BAND, Drawn, curves, no_data, one_legend, origin
-from refblend.study.report.plotting.style import BASELINE_COLOUR, COLUMN, apply_style, save_figure
+from refblend.study.report.plotting.common import BAND, Drawn, curves, no_data, one_legend
+from refblend.study.report.plotting.panels import weight_and_entropy
+from refblend.study.report.plotting.style import (
+    BASELINE_COLOUR,
+    COLUMN,
+    apply_style,
+    arm_colours,
+    save_figure,
+)
 from refblend.study.runs.measures import series, validation_frame
+from refblend.study.runs.origin import origin
 from refblend.study.runs.run_measures import MEASURES
 
 FOREST = {
@@ -79,13 +86,14 @@ def _forest(axis: Axes, part: pd.DataFrame, study: M3Study, measure: str) -> Non
 
 def learning_curves(study: M3Study) -> Drawn:
     """Greedy validation accuracy and training reward over the steps."""
-    data = _data(study)
-    validation = validation_frame(data.metrics)
+    metrics = study.collected.counted_metrics
+    colours = arm_colours(study.collected.runs.arm, BASELINE)
+    validation = validation_frame(metrics)
     figure, axes = plt.subplots(1, 2, figsize=(2 * COLUMN, 0.75 * COLUMN))
     accuracy = validation[validation.measure == "acc"]
-    curves(axes[0], accuracy, data.colours, "validation accuracy (greedy)")
-    reward = series(data.metrics, "critic/score/mean")
-    curves(axes[1], reward, data.colours, "rule reward in training")
+    curves(axes[0], accuracy, colours, "validation accuracy (greedy)")
+    reward = series(metrics, "critic/score/mean")
+    curves(axes[1], reward, colours, "rule reward in training")
     one_legend(figure, axes)
     return figure, (
         "Learning on the fresh seeds: greedy validation accuracy (step 0: before any update) and "
@@ -121,11 +129,8 @@ def candidates(study: M3Study) -> Drawn:
 
 def blend(study: M3Study) -> Drawn:
     """Weight and entropy, drawn as in M1."""
-    return weight_entropy(_data(study))
-
-
-def _data(study: M3Study) -> FigureData:
-    return FigureData(study.collected, BASELINE, {})
+    colours = arm_colours(study.collected.runs.arm, BASELINE)
+    return weight_and_entropy(study.collected.counted_metrics, colours)
 
 
 FIGURES: dict[str, Callable[[M3Study], Drawn]] = {

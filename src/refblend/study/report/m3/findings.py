@@ -10,9 +10,9 @@ from typing import Any
 
 import pandas as pd
 
-from refblend.study.report.m1.report import incident_totals
 from refblend.study.report.m3.study import BASELINE, DEFAULTS, RECOMMENDED, M3Study
 from refblend.study.report.readable import interval_text
+from refblend.study.runs.incidents import incident_totals
 from refblend.study.stats.statistics import Interval
 
 HEADLINE = "test_greedy"

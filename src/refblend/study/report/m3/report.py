@@ -9,8 +9,7 @@ import pandas as pd
 
 from refblend.files import atomic_path, read_json, sha256_file, write_json, write_text
 from refblend.ppo.weights import STRATEGIES
-from refblend.study.report.m1.report import incident_totals, plot_data
-from refblend.study.report.m1.tables import to_markdown, write_table
+from refblend.study.report.formats import to_markdown, write_table
 from refblend.study.report.m3.figures import write_m3_figures
 from refblend.study.report.m3.findings import (
     HEADLINE,
@@ -22,8 +21,10 @@ from refblend.study.report.m3.findings import (
 )
 from refblend.study.report.m3.study import M3Study, read_m3_study
 from refblend.study.report.m3.tables import m3_tables
-from refblend.study.report.plotting.common import commit_text
+from refblend.study.report.shared import plot_data
 from refblend.study.runs.collect import Collected
+from refblend.study.runs.incidents import incident_totals
+from refblend.study.runs.origin import commit_text
 
 PLACEMENTS = {
     "per_token": "Q_t = q on every response token",

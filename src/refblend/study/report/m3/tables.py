@@ -4,11 +4,11 @@ import pandas as pd
 
 from refblend.study.recommend.choose import CANDIDATE_COLUMNS
 from refblend.study.recommend.overlay import candidates_table
-from refblend.study.report.m1.tables import in_run_order, incidents_table, resources
 from refblend.study.report.m3.costs import costs_table
 from refblend.study.report.m3.study import ARMS, BASELINE, DEFAULTS, RECOMMENDED, M3Study
 from refblend.study.report.readable import readable_summary
 from refblend.study.report.summary import Family, summarise
+from refblend.study.runs.incidents import in_run_order, incidents_table, resources
 from refblend.study.runs.measures import stability
 from refblend.study.runs.run_measures import MEASURES, wide
 

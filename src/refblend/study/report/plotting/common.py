@@ -1,22 +1,19 @@
 """What figures of all milestones share: lines with bands, legends, empty panels, captions."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from refblend.study.runs.collect import Collected
 from refblend.study.stats.statistics import student_interval
 
 Drawn = tuple[Figure, str]
 """A figure and the sentence that says what it shows."""
 
-BAND = "Lines: mean over seeds; bands: 95 % bootstrap interval of the mean; thin lines: seeds."
-STUDENT_BAND = (
+BAND = STUDENT_BAND = (
     "Lines: mean over seeds; bands: Student's 95 % interval of the mean, cut off at the panel; "
     "thin lines: seeds."
 )
@@ -26,23 +23,6 @@ MIN_BIN = 10
 
 REACH = 1.0
 """How far beyond the seeds an interval may stretch an axis, in spans of the seeds."""
-
-
-def origin(collected: Collected) -> str:
-    """How many runs a figure rests on, and which commit trained them."""
-    counts = collected.finished.groupby("arm", sort=False).size()
-    runs = ", ".join(f"{arm} n = {count}" for arm, count in counts.items()) or "none"
-    absent = len(collected.runs) - len(collected.finished)
-    more = f" ({absent} of {len(collected.runs)} runs did not finish)" if absent else ""
-    return f"Runs: {runs}{more}. Commit {commit_text(collected)}."
-
-
-def commit_text(collected: Collected) -> str:
-    """The commits that trained the runs, shortened; says so when the work tree was not clean."""
-    known = collected.runs[collected.runs.commit.fillna("") != ""]
-    commits = [commit[:10] for commit in dict.fromkeys(known.commit)]
-    dirty = bool(known.dirty.fillna(False).any())
-    return (", ".join(commits) or "unknown") + (" with uncommitted changes" if dirty else "")
 
 
 def bin_scores(scores: pd.Series, right: pd.Series) -> pd.DataFrame:
@@ -55,22 +35,24 @@ def bin_scores(scores: pd.Series, right: pd.Series) -> pd.DataFrame:
     return grouped.reset_index(drop=True)
 
 
-def curves(axis: Axes, frame: pd.DataFrame, colours: dict[str, Any], label: str) -> None:
-    """Mean over seeds with its band and faint seeds, one colour an arm."""
+def curves(axis: Axes, frame: pd.DataFrame, colours: Mapping[str, Any], label: str) -> None:
+    """Mean over seeds with Student's band and every seed thin, one colour per arm.
+
+    Args:
+        axis: the panel; its height is chosen by the seeds, wide bands are cut off.
+        frame: columns arm, seed, step, value.
+        colours: arm → colour, in the legend's order.
+        label: of the vertical axis.
+    """
     axis.set(xlabel="step", ylabel=label)
     if frame.empty:
         no_data(axis)
         return
-    arms = [arm for arm in colours if arm in set(frame.arm)]
-    sns.lineplot(
-        frame, x="step", y="value", hue="arm", hue_order=arms, palette=colours, units="seed",
-        estimator=None, linewidth=0.5, alpha=0.4, legend=False, ax=axis,
-    )  # fmt: skip
-    sns.lineplot(
-        frame, x="step", y="value", hue="arm", hue_order=arms, palette=colours,
-        errorbar=("ci", 95), n_boot=1000, seed=1, err_kws={"linewidth": 0, "alpha": 0.2}, ax=axis,
-    )  # fmt: skip
-    axis.set(xlabel="step", ylabel=label)
+    for arm, colour in colours.items():
+        part = frame[frame.arm == arm]
+        if len(part):
+            student_line(axis, part, colour, arm)
+    axis.set_ylim(value_limits(frame["value"]))
 
 
 def student_line(
@@ -86,7 +68,7 @@ def student_line(
 
     Args:
         axis: the panel.
-        frame: columns seed, step, value and ``x``, one row a (seed, step).
+        frame: columns seed, step, value and ``x``, one row per (seed, step).
         colour: of line, band and seeds.
         label: in the legend.
         x: column of the horizontal axis; its mean over seeds at a step places the line.
@@ -169,12 +151,12 @@ def no_data(axis: Axes, text: str = "no data") -> None:
 def one_legend(
     figure: Figure, axes: Any, ncols: int | None = None, extra: Sequence[Any] = ()
 ) -> None:
-    """One legend above all panels in place of one a panel.
+    """One legend above all panels in place of one per panel.
 
     Args:
         figure: gets the legend.
         axes: panels whose entries are taken, each label once.
-        ncols: entries a row; all in one row without.
+        ncols: entries per row; all in one row without.
         extra: further artists with a label of their own, after the panels' entries.
     """
     entries: dict[str, Any] = {}

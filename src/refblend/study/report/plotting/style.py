@@ -10,7 +10,7 @@ import matplotlib
 matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
-import seaborn as sns
+from cycler import cycler
 from matplotlib.figure import Figure
 
 from refblend.files import atomic_path
@@ -50,30 +50,69 @@ def strategy_colours() -> dict[str, str]:
     return dict(zip(STRATEGIES, cycle(STRATEGY_PALETTE), strict=False)) | CONTROL_COLOURS
 
 
+PALETTE = (
+    "#0173b2",
+    "#de8f05",
+    "#029e73",
+    "#d55e00",
+    "#cc78bc",
+    "#ca9161",
+    "#fbafe4",
+    "#949494",
+    "#ece133",
+    "#56b4e9",
+)
+"""Ten colours that colour-blind readers can tell apart (seaborn's palette ``colorblind``)."""
+
+INK = ".15"
+STYLE: dict[str, Any] = {
+    "svg.hashsalt": "refblend",  # element ids are the same in every run
+    "figure.constrained_layout.use": True,
+    "figure.dpi": 100,
+    "font.size": 8.64,
+    "font.sans-serif": ["Arial", "DejaVu Sans", "Liberation Sans", "sans-serif"],
+    "text.color": INK,
+    "axes.prop_cycle": cycler("color", PALETTE),
+    "axes.axisbelow": True,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.labelsize": 8.64,
+    "axes.titlesize": 8.64,
+    "axes.linewidth": 1.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "grid.color": ".8",
+    "grid.linewidth": 0.5,
+    "legend.fontsize": 7.92,
+    "legend.title_fontsize": 8.64,
+    "legend.frameon": False,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4.8,
+    "lines.solid_capstyle": "round",
+    "patch.edgecolor": "w",
+    "patch.force_edgecolor": True,
+    "patch.linewidth": 0.8,
+    **{f"{axis}tick.color": INK for axis in "xy"},
+    **{f"{axis}tick.labelsize": 7.92 for axis in "xy"},
+    **{f"{axis}tick.major.size": 4.8 for axis in "xy"},
+    **{f"{axis}tick.minor.size": 3.2 for axis in "xy"},
+    **{f"{axis}tick.major.width": 1.0 for axis in "xy"},
+    **{f"{axis}tick.minor.width": 0.8 for axis in "xy"},
+}
+"""Matplotlib's settings of all figures."""
+
+
 def apply_style() -> None:
     """Set the style; call it before a figure is made."""
-    sns.set_theme(context="paper", style="ticks", palette="colorblind", font_scale=0.9)
-    plt.rcParams.update(
-        {
-            "svg.hashsalt": "refblend",  # element ids are the same in every run
-            "figure.constrained_layout.use": True,
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "axes.grid": True,
-            "grid.alpha": 0.3,
-            "grid.linewidth": 0.5,
-            "lines.linewidth": 1.4,
-            "legend.frameon": False,
-            "figure.dpi": 100,
-        }
-    )
+    plt.rcParams.update(STYLE)
 
 
 def arm_colours(arms: Iterable[str], baseline: str) -> dict[str, Any]:
-    """A colour an arm, the baseline in grey; the same in all figures of a milestone."""
+    """One colour per arm, the baseline in grey; the same in all figures of a milestone."""
     others = [arm for arm in dict.fromkeys(arms) if arm != baseline]
-    palette = sns.color_palette("colorblind", max(1, len(others)))
-    return {baseline: BASELINE_COLOUR} | dict(zip(others, palette, strict=False))
+    return {baseline: BASELINE_COLOUR} | dict(zip(others, cycle(PALETTE), strict=False))
 
 
 def save_figure(figure: Figure, stem: str | Path) -> None:
@@ -81,4 +120,19 @@ def save_figure(figure: Figure, stem: str | Path) -> None:
     for suffix, metadata in (("svg", {"Date": None}), ("png", {"Software": None})):
         with atomic_path(f"{stem}.{suffix}") as temporary:
             figure.savefig(temporary, format=suffix, dpi=200, metadata=metadata)
+    plt.close(figure)
+
+
+def write_figure(figure: Figure, path: str | Path, caption: str) -> None:
+    """Write SVG or PNG by the path's suffix, then close the figure.
+
+    The caption is the file's description, for readers and for the report. Nothing in the file
+    depends on the time.
+    """
+    suffix = Path(path).suffix.removeprefix(".")
+    undated = {"svg": {"Date": None}, "png": {"Software": None}}[suffix]
+    with atomic_path(path) as temporary:
+        figure.savefig(
+            temporary, format=suffix, dpi=200, metadata=undated | {"Description": caption}
+        )
     plt.close(figure)

@@ -1,19 +1,16 @@
 """Figures of the scoring study. Each function draws one and says in its caption what it shows."""
 
-from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
 
-from refblend.files import write_json
-from refblend.study.report.m1.figures import MIN_BIN, Drawn, no_data, one_legend
-from refblend.study.report.plotting.style import BASELINE_COLOUR, COLUMN, apply_style, save_figure
-from refblend.study.report.scoring.tables import ScoringData
+from refblend.study.report.plotting.common import MIN_BIN, Drawn, no_data, one_legend
+from refblend.study.report.plotting.style import BASELINE_COLOUR, COLUMN, PALETTE
+from refblend.study.report.registry import Tables
+from refblend.study.report.scoring.study import REPORT, ScoringStudy, commits, judge_name
 from refblend.study.runs.model_quality import reliability_bins
 
 ARM_NAMES = {
@@ -30,15 +27,15 @@ SHOWN_ATTACKS = 25
 RIGHT_WRONG = {0: ("wrong answers", "#d55e00"), 1: ("right answers", "#0173b2")}
 
 
-def robustness(data: ScoringData) -> Drawn:
+@REPORT.figure("robustness", preview=True)
+def robustness(study: ScoringStudy, tables: Tables) -> Drawn:
     """Share of valid scores that are not zero, for each configuration and length."""
-    tables = data.tables
     arms, lengths = tables["robustness"], tables["robustness_by_length"]
     figure, axes = plt.subplots(
         1, 3, figsize=(2 * COLUMN, 0.8 * COLUMN), sharey=True, width_ratios=[2, 3, 2]
     )
     markers = dict(zip(dict.fromkeys(lengths["length"]), "o^s", strict=False))
-    palette = sns.color_palette("colorblind", max(1, len(markers)))
+    palette = PALETTE[: len(markers)]
     for axis, (experiment, title) in zip(axes, EXPERIMENTS.items(), strict=True):
         part = arms[arms.experiment == experiment]
         places = {arm: place for place, arm in enumerate(part.arm)}
@@ -61,13 +58,14 @@ def robustness(data: ScoringData) -> Drawn:
         "Experiment D: share of responses whose score is valid and not zero against the "
         "configuration of the judge. Bars: all responses; markers: responses by length. Each panel "
         "changes one thing of the base (few-shot prompt, 64 new tokens, clipping on). Responses "
-        f"not submitted because they are too long: {lacking or 'none'}. {origin(data.robustness)}"
+        f"not submitted because they are too long: {lacking or 'none'}. {origin(study.robustness)}"
     )
 
 
-def attacks(data: ScoringData) -> Drawn:
+@REPORT.figure("attacks")
+def attacks(study: ScoringStudy, tables: Tables) -> Drawn:
     """Lift of the most effective attacks with its interval."""
-    table = data.tables["attacks"]
+    table = tables["attacks"]
     shown = table.head(SHOWN_ATTACKS)[::-1]
     figure, axis = plt.subplots(figsize=(1.7 * COLUMN, 0.3 + 0.14 * len(shown)))
     names = [f"{row.attack.replace('_', ' ')} ({row.family})" for row in shown.itertuples()]
@@ -83,21 +81,22 @@ def attacks(data: ScoringData) -> Drawn:
         "under attack less that of the same answers as they were "
         f"({_number(table.neutral_mean.iloc[0])}). Bars: 95 % bootstrap interval over "
         f"n = {table.n.iloc[0]} answers, not corrected for the number of attacks; an unreadable "
-        f"verdict counts as the invalid score. {origin(data.attacks)}"
+        f"verdict counts as the invalid score. {origin(study.attacks)}"
     )
 
 
-def judge_reliability(data: ScoringData) -> Drawn:
+@REPORT.figure("judge_reliability")
+def judge_reliability(study: ScoringStudy) -> Drawn:
     """Share of right answers against the score, for every judge and both forms of the prompt."""
-    bins = reliability_bins(data.quality).query("count >= @MIN_BIN")
-    figure, axes = _panels(data)
-    for axis, model in zip(axes, data.quality, strict=True):
+    bins = reliability_bins(study.quality).query("count >= @MIN_BIN")
+    figure, axes = _panels(study)
+    for axis, model in zip(axes, study.quality, strict=True):
         part = bins[bins.model == model]
         for form, line in part.groupby("form", sort=False):
             label = str(form).replace("_", "-")
             axis.plot(line.score, line.accuracy, marker="o", markersize=3, label=label)
         axis.plot([0, 1], [0, 1], color="#999999", linewidth=0.8, linestyle="--")
-        axis.set(title=_name(model), xlabel="mean judge score", xlim=(0, 1), ylim=(0, 1))
+        axis.set(title=judge_name(model), xlabel="mean judge score", xlim=(0, 1), ylim=(0, 1))
         if part.empty:
             no_data(axis)
     axes[0].set_ylabel("share of right answers")
@@ -105,16 +104,17 @@ def judge_reliability(data: ScoringData) -> Drawn:
     return figure, (
         "Reliability of the judges on held-out responses in ten equal bins of the expected score; "
         "on the dashed line a score is the chance that the answer is right; bins of fewer than "
-        f"{MIN_BIN} responses are left out. {_quality_origin(data)}"
+        f"{MIN_BIN} responses are left out. {_quality_origin(study)}"
     )
 
 
-def judge_histogram(data: ScoringData) -> Drawn:
+@REPORT.figure("judge_histogram")
+def judge_histogram(study: ScoringStudy, tables: Tables) -> Drawn:
     """Distribution of the scores of right and of wrong answers."""
-    table = data.tables["judge_histogram"]
+    table = tables["judge_histogram"]
     table = table[(table.kind == "expected") & (table.form == "few_shot")]
-    figure, axes = _panels(data)
-    for axis, model in zip(axes, data.quality, strict=True):
+    figure, axes = _panels(study)
+    for axis, model in zip(axes, study.quality, strict=True):
         part = table[table.model == model]
         for label, (name, colour) in RIGHT_WRONG.items():
             bins = part[part.label == label]
@@ -122,7 +122,7 @@ def judge_histogram(data: ScoringData) -> Drawn:
                 edges = [*bins.low, bins.high.iloc[-1]]
                 share = bins["count"] / bins["count"].sum()
                 axis.stairs(share, edges, fill=True, alpha=0.6, color=colour, label=name)
-        axis.set(title=_name(model), xlabel="judge score", xlim=(0, 1))
+        axis.set(title=judge_name(model), xlabel="judge score", xlim=(0, 1))
         if not part["count"].sum():
             no_data(axis)
     axes[0].set_ylabel("share of these answers")
@@ -130,13 +130,13 @@ def judge_histogram(data: ScoringData) -> Drawn:
     return figure, (
         "Distribution of the judges' valid scores (expected value of the digits, few-shot prompts) "
         "on held-out responses: shares of the right answers, and of the wrong ones. "
-        f"{_quality_origin(data)}"
+        f"{_quality_origin(study)}"
     )
 
 
-def judge_groups(data: ScoringData) -> Drawn:
+@REPORT.figure("judge_groups")
+def judge_groups(study: ScoringStudy, tables: Tables) -> Drawn:
     """AUC by response length and by the problem's difficulty."""
-    tables = data.tables
     figure, axes = plt.subplots(
         1, 2, figsize=(2 * COLUMN, 0.85 * COLUMN), sharey=True, width_ratios=[4, 3]
     )
@@ -147,10 +147,10 @@ def judge_groups(data: ScoringData) -> Drawn:
     for axis, name, column, label in panels:
         table = tables[name][lambda frame: frame.form == "few_shot"]
         groups = dict(zip(table[column].astype(str), table["count"], strict=True))
-        for model in data.quality:
+        for model in study.quality:
             part = table[table.model == model].set_index(column)["auc_expected"].astype(float)
             values = part.rename(index=str).reindex(list(groups)).to_numpy(float)
-            axis.plot(range(len(groups)), values, marker="o", markersize=3, label=_name(model))
+            axis.plot(range(len(groups)), values, marker="o", markersize=3, label=judge_name(model))
         ticks = [
             f"{group.removesuffix(' characters')}\nn = {count}" for group, count in groups.items()
         ]
@@ -165,57 +165,30 @@ def judge_groups(data: ScoringData) -> Drawn:
         "AUC of each judge's expected score (few-shot prompts) by response length, in quarters of "
         "the held-out responses, and by the problem's number of steps; dashed: chance. A point is "
         "missing where a group holds right or wrong answers only. "
-        f"{_quality_origin(data)}"
+        f"{_quality_origin(study)}"
     )
-
-
-FIGURES: dict[str, Callable[[ScoringData], Drawn]] = {
-    draw.__name__: draw
-    for draw in (robustness, attacks, judge_reliability, judge_histogram, judge_groups)
-}
-
-
-def write_scoring_figures(data: ScoringData, out: str | Path) -> dict[str, str]:
-    """Draw all figures below ``out`` and write ``captions.json``; returns the captions."""
-    apply_style()
-    captions = {}
-    for name, draw in FIGURES.items():
-        figure, captions[name] = draw(data)
-        save_figure(figure, Path(out) / name)
-    write_json(Path(out) / "captions.json", captions)
-    return captions
 
 
 def origin(report: dict[str, Any]) -> str:
     """Judge, number of responses and commit of one measurement."""
     count = report["corpus"]["responses"]
-    return f"Judge {_name(report['judge'])}, n = {count} responses. Commit {commits([report])}."
+    return (
+        f"Judge {judge_name(report['judge'])}, n = {count} responses. Commit {commits([report])}."
+    )
 
 
-def commits(reports: Iterable[dict[str, Any]]) -> str:
-    """The commits that measured, shortened; says so when a work tree was not clean."""
-    states = [report["provenance"]["git"] for report in reports]
-    names = dict.fromkeys((state["commit"] or "unknown")[:10] for state in states)
-    dirty = any(state["dirty"] for state in states)
-    return (", ".join(names) or "unknown") + (" with uncommitted changes" if dirty else "")
-
-
-def _quality_origin(data: ScoringData) -> str:
-    reports = data.quality.values()
-    counts = ", ".join(f"{_name(r['judge'])} n = {r['corpus']['responses']}" for r in reports)
+def _quality_origin(study: ScoringStudy) -> str:
+    reports = study.quality.values()
+    counts = ", ".join(f"{judge_name(r['judge'])} n = {r['corpus']['responses']}" for r in reports)
     return f"Judges: {counts}. Commit {commits(reports)}."
 
 
-def _panels(data: ScoringData) -> tuple[Any, list[Axes]]:
-    """One panel a judge, side by side."""
+def _panels(study: ScoringStudy) -> tuple[Any, list[Axes]]:
+    """One panel per judge, side by side."""
     figure, axes = plt.subplots(
-        1, len(data.quality), figsize=(2 * COLUMN, 0.8 * COLUMN), sharey=True, squeeze=False
+        1, len(study.quality), figsize=(2 * COLUMN, 0.8 * COLUMN), sharey=True, squeeze=False
     )
     return figure, list(axes.flat)
-
-
-def _name(judge: str) -> str:
-    return judge.removeprefix("judge_")
 
 
 def _number(value: float) -> str:

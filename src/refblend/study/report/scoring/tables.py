@@ -1,19 +1,13 @@
-"""The scoring study: what was measured of the judges, as tidy tables.
+"""Tables of the scoring study: experiment D, the attacks, and the quality of the judges."""
 
-Read from the reports of ``refblend judge robustness``, ``attacks`` and ``quality``.
-"""
-
-from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from refblend.errors import StudyError
-from refblend.study.runs.model_quality import judge_part, judge_table, read_quality
+from refblend.study.report.scoring.study import REPORT, ScoringStudy
+from refblend.study.runs.model_quality import judge_part, judge_table
 
+BIN_COLUMNS = ("kind", "low", "high", "count")
 ARM = ("experiment", "arm")
 ROBUSTNESS_COLUMNS = (
     *ARM,
@@ -74,65 +68,32 @@ GROUP_COLUMNS = (
 )
 
 
-@dataclass(frozen=True)
-class ScoringData:
-    """The measurements: experiment D and the attacks on one judge, the quality of all."""
-
-    robustness: dict[str, Any]
-    attacks: dict[str, Any]
-    quality: dict[str, Any]
-
-    @property
-    def reports(self) -> list[dict[str, Any]]:
-        """All measurements."""
-        return [self.robustness, self.attacks, *self.quality.values()]
-
-    @cached_property
-    def tables(self) -> dict[str, pd.DataFrame]:
-        """:func:`scoring_tables`, made once."""
-        return scoring_tables(self)
+@REPORT.table("robustness", shown=True)
+def robustness(study: ScoringStudy) -> pd.DataFrame:
+    """Experiment D: every configuration of the judge."""
+    return _frame(study.robustness["arms"], ROBUSTNESS_COLUMNS)
 
 
-def read_scoring(
-    robustness: str | Path, attacks: str | Path, quality: Iterable[str | Path]
-) -> ScoringData:
-    """Read the reports.
-
-    Raises:
-        StudyError: a file is missing, is not JSON, or is not the report of that command.
-    """
-    first, second = (next(iter(read_quality([p]).values())) for p in (robustness, attacks))
-    data = ScoringData(first, second, read_quality(quality))
-    wanted = [("arms", robustness, data.robustness), ("attacks", attacks, data.attacks)]
-    for key, path, report in wanted:
-        if key not in report or "provenance" not in report:
-            raise StudyError(f"{path}: has no {key!r}", "Give a report of `refblend judge`.")
-    return data
+@REPORT.table("robustness_by_length", shown=True)
+def robustness_by_length(study: ScoringStudy) -> pd.DataFrame:
+    """Experiment D by the response's length."""
+    return _frame(study.robustness["by_length"], LENGTH_COLUMNS)
 
 
-def scoring_tables(data: ScoringData) -> dict[str, pd.DataFrame]:
-    """All tables by the names of :data:`refblend.study.layout.SCORING_TABLES`."""
-    attacks = _frame(data.attacks["attacks"], ATTACK_COLUMNS)
-    kinds = ("kind", "low", "high", "count")
-    return {
-        "robustness": _frame(data.robustness["arms"], ROBUSTNESS_COLUMNS),
-        "robustness_by_length": _frame(data.robustness["by_length"], LENGTH_COLUMNS),
-        "attacks": attacks.sort_values("lift", ascending=False, kind="stable", ignore_index=True),
-        "attack_families": attack_families(attacks),
-        "judge_quality": judge_table(data.quality),
-        "judge_by_length": judge_part(data.quality, "by_length", ("length_bin", *GROUP_COLUMNS)),
-        "judge_by_difficulty": judge_part(
-            data.quality, "by_difficulty", ("difficulty", *GROUP_COLUMNS)
-        ),
-        "judge_reliability": judge_part(data.quality, "reliability", (*kinds, "score", "accuracy")),
-        "judge_histogram": judge_part(data.quality, "histogram", (*kinds, "label")),
-    }
+@REPORT.table("attacks", shown=True)
+def attacks(study: ScoringStudy) -> pd.DataFrame:
+    """Every attack, the most effective first."""
+    table = _frame(study.attacks["attacks"], ATTACK_COLUMNS)
+    return table.sort_values("lift", ascending=False, kind="stable", ignore_index=True)
 
 
-def attack_families(attacks: pd.DataFrame) -> pd.DataFrame:
+@REPORT.table("attack_families", shown=True)
+def attack_families(study: ScoringStudy) -> pd.DataFrame:
     """Each family of attacks: mean lift over its kinds, and its most effective kind."""
     rows = []
-    for family, part in attacks.groupby("family", sort=False):
+    for family, part in _frame(study.attacks["attacks"], ATTACK_COLUMNS).groupby(
+        "family", sort=False
+    ):
         best = part.loc[part["lift"].idxmax()]
         rows.append(
             {
@@ -147,6 +108,36 @@ def attack_families(attacks: pd.DataFrame) -> pd.DataFrame:
         )
     table = pd.DataFrame(rows).sort_values("mean_lift", ascending=False, kind="stable")
     return table.reset_index(drop=True)
+
+
+@REPORT.table("judge_quality", shown=True)
+def judge_quality(study: ScoringStudy) -> pd.DataFrame:
+    """Every judge and form of the prompt on held-out responses."""
+    return judge_table(study.quality)
+
+
+@REPORT.table("judge_by_length")
+def judge_by_length(study: ScoringStudy) -> pd.DataFrame:
+    """The judges by the response's length."""
+    return judge_part(study.quality, "by_length", ("length_bin", *GROUP_COLUMNS))
+
+
+@REPORT.table("judge_by_difficulty")
+def judge_by_difficulty(study: ScoringStudy) -> pd.DataFrame:
+    """The judges by the problem's number of steps."""
+    return judge_part(study.quality, "by_difficulty", ("difficulty", *GROUP_COLUMNS))
+
+
+@REPORT.table("judge_reliability")
+def judge_reliability(study: ScoringStudy) -> pd.DataFrame:
+    """Share of right answers in bins of the score."""
+    return judge_part(study.quality, "reliability", (*BIN_COLUMNS, "score", "accuracy"))
+
+
+@REPORT.table("judge_histogram")
+def judge_histogram(study: ScoringStudy) -> pd.DataFrame:
+    """Number of scores in bins, of right and of wrong answers."""
+    return judge_part(study.quality, "histogram", (*BIN_COLUMNS, "label"))
 
 
 def _frame(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> pd.DataFrame:

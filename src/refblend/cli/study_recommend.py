@@ -1,4 +1,4 @@
-"""``refblend study recommend | m3 | guard``: the steps of milestone M3."""
+"""``refblend study recommend | guard``: choose a configuration, and check that it is safe."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,9 +12,8 @@ Recommended = Annotated[Path, typer.Option(help="File written by `refblend study
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands of M3 to ``refblend study``."""
+    """Add the commands to ``refblend study``."""
     app.command()(recommend)
-    app.command()(m3)
     app.command()(guard)
 
 
@@ -38,22 +37,6 @@ def recommend(
     chosen = choose(read_collected(collected), scale, params, table)
     write_recommendation(chosen, out)
     typer.echo(f"{out}: {chosen.arm}. {chosen.evidence.text}")
-
-
-def m3(
-    collected: Folder,
-    m2: Annotated[Path, typer.Option(help="Results of M2, e.g. results/cpu/m2.")],
-    scale: Scale,
-    recommended: Recommended,
-    out: Annotated[Path, typer.Option(help="Folder of the results of M3.")],
-    params: Params = Path("params"),
-) -> None:
-    """Write tables, figures, report and headline numbers of M3."""
-    from refblend.study.report.m3.report import write_m3_report
-    from refblend.study.runs.collect import read_collected
-
-    write_m3_report(read_collected(collected), m2, scale, params, recommended, out)
-    typer.echo(f"{out / 'report.md'}")
 
 
 def guard(

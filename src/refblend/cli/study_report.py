@@ -1,0 +1,113 @@
+"""``refblend study tables | figure | report``: what a milestone's record is made by."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from refblend.study.report.registry import Inputs
+
+Milestone = Annotated[str, typer.Option(help="m1, m2, m3 or scoring.")]
+Scale = Annotated[str, typer.Option(help="smoke, cpu or gpu.")]
+Experiments = Annotated[
+    list[str] | None, typer.Argument(help="Names; none: those of params/workflow.yaml.")
+]
+Roots = Annotated[
+    tuple[Path, Path, Path, Path],
+    typer.Option(help="Folders of runs, models, results and parameter files."),
+]
+ROOTS = (Path("runs"), Path("models"), Path("results"), Path("params"))
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``refblend study``."""
+    for command in (tables, figure, report, m2, m3):
+        app.command()(command)
+
+
+def tables(
+    milestone: Milestone, scale: Scale, roots: Roots = ROOTS, experiments: Experiments = None
+) -> None:
+    """Write all tables of a milestone below results/<scale>/<milestone>/tables."""
+    from refblend.study.report.engine import write_tables
+    from refblend.study.report.registry import load_report
+
+    inputs = _inputs(milestone, scale, roots, experiments)
+    write_tables(load_report(milestone), inputs, inputs.results / milestone)
+    typer.echo(str(inputs.results / milestone / "tables"))
+
+
+def figure(
+    milestone: Milestone,
+    scale: Scale,
+    out: Annotated[Path, typer.Option(help="File to write: <figure>.svg or <figure>.png.")],
+    roots: Roots = ROOTS,
+    experiments: Experiments = None,
+) -> None:
+    """Draw the figure that the file's name names; the tables must have been written."""
+    from refblend.study.report.engine import draw
+    from refblend.study.report.registry import load_report
+
+    draw(load_report(milestone), _inputs(milestone, scale, roots, experiments), out)
+
+
+def report(
+    milestone: Milestone, scale: Scale, roots: Roots = ROOTS, experiments: Experiments = None
+) -> None:
+    """Write report, headline numbers and plot data beside the tables and figures."""
+    from refblend.study.report.engine import write_report
+    from refblend.study.report.registry import load_report
+
+    inputs = _inputs(milestone, scale, roots, experiments)
+    write_report(load_report(milestone), inputs, inputs.results / milestone)
+    typer.echo(str(inputs.results / milestone / "report.md"))
+
+
+def _inputs(
+    milestone: str, scale: str, roots: tuple[Path, Path, Path, Path], experiments: list[str] | None
+) -> "Inputs":
+    from refblend.study.report.registry import Inputs, milestone_experiments
+
+    runs, models, results, params = roots
+    return Inputs(
+        scale=scale,
+        study=tuple(experiments or milestone_experiments(milestone, params)),
+        collected=runs / scale / "_collected" / milestone,
+        models=models / scale,
+        results=results / scale,
+        params=params,
+    )
+
+
+def m2(
+    collected: Annotated[Path, typer.Option(help="Folder written by `refblend study collect`.")],
+    scale: Annotated[str, typer.Option(help="smoke, cpu or gpu.")],
+    out: Annotated[Path, typer.Option(help="Folder to write.")],
+    params: Annotated[Path, typer.Option(help="Root of the parameter files.")] = Path("params"),
+    scoring: Annotated[
+        Path | None, typer.Option(help="Folder of the target scoring; without it, no experiment D.")
+    ] = None,
+) -> None:
+    """Write tables, figures and report of M2."""
+    from refblend.study.report.m2.report import write_m2
+    from refblend.study.report.m2.study import read_m2_study
+
+    write_m2(read_m2_study(collected, params, scoring, scale), out)
+    typer.echo(f"{out / 'report.md'}")
+
+
+def m3(
+    collected: Annotated[Path, typer.Option(help="Folder written by `refblend study collect`.")],
+    m2: Annotated[Path, typer.Option(help="Results of M2, e.g. results/cpu/m2.")],
+    scale: Scale,
+    recommended: Annotated[Path, typer.Option(help="File of `refblend study recommend`.")],
+    out: Annotated[Path, typer.Option(help="Folder of the results of M3.")],
+    params: Annotated[Path, typer.Option(help="Root of the parameter files.")] = Path("params"),
+) -> None:
+    """Write tables, figures, report and headline numbers of M3."""
+    from refblend.study.report.m3.report import write_m3_report
+    from refblend.study.runs.collect import read_collected
+
+    write_m3_report(read_collected(collected), m2, scale, params, recommended, out)
+    typer.echo(f"{out / 'report.md'}")

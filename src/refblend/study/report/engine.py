@@ -1,0 +1,232 @@
+"""The report engine: writes what a report has registered. All milestones go through it.
+
+A report is a package with a module ``study`` that makes the :class:`~.registry.Report`, and any
+modules with decorated functions, of which each takes what its parameters name::
+
+    REPORT = Report("m2", "M2 ablations", read_study)  # m2/study.py; read_study(Inputs) -> Study
+
+    @REPORT.table("{experiment}_summary", each=learns)      # learns(ExperimentSpec) -> bool
+    def summary(study: Study, experiment: str) -> pd.DataFrame: ...
+
+    @REPORT.table("contrasts", shown=True)                  # in the report, and as LaTeX
+    def contrasts(study: Study, tables: Tables) -> pd.DataFrame: ...   # any other tables
+
+    @REPORT.figure("{experiment}_forest", each=learns)      # A_forest, B_forest, …: one SVG each
+    def forest(study: Study, tables: Tables, experiment: str) -> Drawn: ...  # figure, caption
+
+    @REPORT.text
+    def text(study: Study, tables: Tables) -> dict[str, Any]:  # variables of templates/m2.md.j2
+        return facts(study.collected) | {"abstract": abstract(study, tables)}
+
+``REPORT.plot(name)`` registers data of a DVC plot and ``REPORT.metrics`` the flat headline numbers.
+Three steps make a report, each a job of the workflow: :func:`write_tables` (all tables, kept with
+their types for the later steps), :func:`draw` (one figure), :func:`write_report` (text, numbers and
+plot data). A figure carries its caption in its description, where the report finds it.
+
+Templates get the variables of ``text`` and: ``scale``, ``tables`` (name → Markdown, of shown
+tables), ``figures`` (the artifacts), ``figure(name)`` (a figure with its caption) and ``made_by``.
+They may include the shared parts ``_*.md.j2``.
+"""
+
+import io
+import zipfile
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import jinja2
+import pandas as pd
+
+from refblend.data.schema import PARQUET_ERRORS
+from refblend.errors import StudyError
+from refblend.files import atomic_path, write_json, write_text
+from refblend.study.report.formats import to_markdown, write_csv, write_latex
+from refblend.study.report.registry import Artifact, Inputs, Report, Tables
+
+PREPARED = "tables.zip"
+"""Beside the collected frames: the tables with their types, a Parquet file each."""
+
+DESCRIPTION = "{http://purl.org/dc/elements/1.1/}description"
+
+
+class NewTables(Tables):
+    """Tables that are made when they are asked for, so that one may use others in any order."""
+
+    def __init__(self, artifacts: Mapping[str, Artifact], study: Any) -> None:
+        self.artifacts = artifacts
+        self.study = study
+        self.made: dict[str, pd.DataFrame] = {}
+
+    def __getitem__(self, name: str) -> pd.DataFrame:
+        if name not in self.made:
+            self.made[name] = self.artifacts[name].make(study=self.study, tables=self)
+        return self.made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.artifacts)
+
+    def __len__(self) -> int:
+        return len(self.artifacts)
+
+
+class PreparedTables(Tables):
+    """Tables of :data:`PREPARED`, read when they are asked for."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file.
+
+        Raises:
+            StudyError: it is missing or damaged.
+        """
+        self.path = path
+        try:
+            self.archive = zipfile.ZipFile(path)
+        except (OSError, zipfile.BadZipFile) as error:
+            raise StudyError(
+                f"{path}: prepared tables cannot be read ({error})", "Run `refblend study tables`."
+            ) from None
+        self.read = cache(self._read)
+
+    def __getitem__(self, name: str) -> pd.DataFrame:
+        if name not in self.archive.namelist():
+            raise KeyError(name)
+        return self.read(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.archive.namelist())
+
+    def __len__(self) -> int:
+        return len(self.archive.namelist())
+
+    def _read(self, name: str) -> pd.DataFrame:
+        try:
+            return pd.read_parquet(io.BytesIO(self.archive.read(name)))
+        except (OSError, zipfile.BadZipFile, *PARQUET_ERRORS) as error:
+            raise StudyError(
+                f"{self.path}: table {name} cannot be read ({error})",
+                "Run `refblend study tables`.",
+            ) from None
+
+
+def make_tables(report: Report, study: Any, inputs: Inputs) -> dict[str, pd.DataFrame]:
+    """All tables of a report by name."""
+    artifacts = {table.name: table for table in report.artifacts(inputs.experiments, "table")}
+    tables = NewTables(artifacts, study)
+    return {name: tables[name] for name in artifacts}
+
+
+def write_tables(report: Report, inputs: Inputs, out: Path) -> None:
+    """Write ``<out>/tables/*.csv``, LaTeX for those that are shown, and :data:`PREPARED`."""
+    tables = make_tables(report, report.read(inputs), inputs)
+    for artifact in report.artifacts(inputs.experiments, "table"):
+        write_csv(tables[artifact.name], out / "tables" / f"{artifact.name}.csv")
+        if artifact.shown:
+            write_latex(tables[artifact.name], out / "tables" / f"{artifact.name}.tex")
+    with (
+        atomic_path(inputs.collected / PREPARED) as temporary,
+        zipfile.ZipFile(temporary, "w") as archive,
+    ):
+        for name, frame in tables.items():
+            stream = io.BytesIO()
+            frame.to_parquet(stream, index=False)
+            # A date of its own would make equal tables differ.
+            archive.writestr(zipfile.ZipInfo(name), stream.getvalue())
+
+
+def draw(report: Report, inputs: Inputs, out: Path) -> None:
+    """Draw the figure that the file's stem names, as SVG or PNG by its suffix.
+
+    Raises:
+        StudyError: the report has no such figure, or its tables are not prepared.
+    """
+    from refblend.study.report.plotting.style import apply_style, write_figure
+
+    apply_style()
+    artifact = report.find(out.stem, inputs.experiments)
+    tables = PreparedTables(inputs.collected / PREPARED)
+    study = report.read(inputs)
+    figure, caption = artifact.make(study=study, tables=tables)
+    write_figure(figure, out, f"{caption} {report.origin(study)}" if report.origin else caption)
+
+
+def write_report(report: Report, inputs: Inputs, out: Path) -> None:
+    """Write ``report.md``, ``metrics.json`` and ``plots/*.csv`` beside tables and figures.
+
+    Raises:
+        StudyError: the tables are not prepared, or a figure is not drawn.
+    """
+    study, tables = report.read(inputs), PreparedTables(inputs.collected / PREPARED)
+    captions = {
+        name: read_caption(out / "figures" / f"{name}.svg")
+        for name in report.names("figure", inputs.experiments)
+    }
+    write_text(out / "report.md", render(report, inputs, study, tables, captions))
+    write_json(out / "metrics.json", report.single["metrics"](study, tables))
+    for artifact in report.artifacts(inputs.experiments, "plot"):
+        frame = artifact.make(study=study, tables=tables)
+        write_csv(frame, out / "plots" / f"{artifact.name}.csv")
+
+
+def render(
+    report: Report, inputs: Inputs, study: Any, tables: Tables, captions: Mapping[str, str]
+) -> str:
+    """The Markdown text of a report; ``captions`` has every figure."""
+    shown = [entry.name for entry in report.artifacts(inputs.experiments, "table") if entry.shown]
+    variables = {
+        "scale": inputs.scale,
+        "tables": {name: to_markdown(tables[name]) for name in shown},
+        "figures": report.artifacts(inputs.experiments, "figure"),
+        "figure": lambda name: f"![{words(name)}](figures/{name}.svg)\n\n*{captions[name]}*\n",
+        "made_by": f"snakemake {report.name} --config scale={inputs.scale}",
+    }
+    template = environment().get_template(f"{report.name}.md.j2")
+    return template.render(variables | report.single["text"](study, tables))
+
+
+@cache
+def environment() -> jinja2.Environment:
+    """The one environment of all templates; an unknown variable is an error."""
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("refblend.study.report"),
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    made.filters |= {"share": share, "number": number, "signed": signed, "words": words}
+    return made
+
+
+def read_caption(path: Path) -> str:
+    """The caption that a figure carries in its description.
+
+    Raises:
+        StudyError: the figure is missing or was not drawn by :func:`draw`.
+    """
+    try:
+        found = ElementTree.parse(path).iter(DESCRIPTION)
+        return next(element.text or "" for element in found)
+    except (OSError, ElementTree.ParseError, StopIteration) as error:
+        raise StudyError(
+            f"{path}: has no caption ({error or 'no description'})", "Run `refblend study figure`."
+        ) from None
+
+
+def share(value: float | None) -> str:
+    """A share as a percentage."""
+    return "–" if value is None or pd.isna(value) else f"{value:.1%}"
+
+
+def number(value: float | None) -> str:
+    """A number with three decimals."""
+    return "–" if value is None or pd.isna(value) else f"{value:.3f}"
+
+
+def signed(value: float | None) -> str:
+    """A difference with its sign."""
+    return "–" if value is None or pd.isna(value) else f"{value:+.3f}"
+
+
+def words(name: str) -> str:
+    """A name without underscores."""
+    return name.replace("_", " ")

@@ -1,0 +1,100 @@
+"""Milestone M1's input: the runs of one experiment, and the quality of the models they use."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from refblend.errors import StudyError
+from refblend.study.design.spec import ExperimentSpec
+from refblend.study.layout import JUDGES
+from refblend.study.report.plotting.style import arm_colours
+from refblend.study.report.registry import Inputs, Report
+from refblend.study.runs.collect import Collected, read_collected
+from refblend.study.runs.model_quality import actor_table, read_quality
+from refblend.study.runs.origin import origin
+from refblend.study.runs.run_measures import run_measures, wide
+
+MODELS = ("actor", *(f"judge_{strength}" for strength in JUDGES))
+
+
+@dataclass(frozen=True)
+class M1Study:
+    """What tables, figures and text are made from."""
+
+    collected: Collected
+    experiment: ExperimentSpec
+    quality: dict[str, Any]
+    """Model → its quality report; empty where the models are the user's."""
+    scale: str
+
+    @cached_property
+    def metrics(self) -> pd.DataFrame:
+        """Metrics of finished runs."""
+        return self.collected.counted_metrics
+
+    @cached_property
+    def values(self) -> pd.DataFrame:
+        """One number per run and measure."""
+        return run_measures(self.collected)
+
+    @property
+    def baseline(self) -> str:
+        """The arm that differences are taken against."""
+        return self.experiment.baseline
+
+    @property
+    def arms(self) -> list[str]:
+        """All arms of the scale, in the order of their file."""
+        return list(self.experiment.arms_of(self.scale))
+
+    @property
+    def treated(self) -> list[str]:
+        """All arms but the baseline."""
+        return [arm for arm in self.arms if arm != self.baseline]
+
+    @property
+    def colours(self) -> dict[str, Any]:
+        """Arm → colour."""
+        return arm_colours(self.collected.runs.arm, self.baseline)
+
+    @property
+    def responses(self) -> pd.DataFrame:
+        """Judged responses of finished runs."""
+        finished = self.collected.finished[["arm", "seed"]]
+        frame = self.collected.responses.merge(finished, on=["arm", "seed"])
+        return frame[frame.judge_score.notna()]
+
+    @property
+    def warm_start(self) -> float:
+        """Greedy test accuracy of the actor that all runs start from; NaN if not measured."""
+        table = actor_table(self.quality)
+        row = table[table.model == "actor"]
+        return float(row["greedy"].iloc[0]) if len(row) else np.nan
+
+    def wide(self, measure: str) -> pd.DataFrame:
+        """One row per seed, one column per arm."""
+        seeds = sorted({int(seed) for seed in self.collected.runs.seed})
+        return wide(self.values, measure, self.arms).reindex(seeds)
+
+
+def read_study(inputs: Inputs) -> M1Study:
+    """Read the runs and the models' quality reports, as far as there are any.
+
+    Raises:
+        StudyError: frames or reports cannot be read, or M1 has several experiments.
+    """
+    if len(inputs.experiments) != 1:
+        raise StudyError(
+            f"m1 answers one question but has {len(inputs.experiments)} experiments",
+            "Name one experiment under studies.m1 in params/workflow.yaml.",
+        )
+    (experiment,) = inputs.experiments.values()
+    files = [inputs.models / "quality" / f"{name}.json" for name in MODELS]
+    quality = read_quality(path for path in files if path.exists())
+    return M1Study(read_collected(inputs.collected), experiment, quality, inputs.scale)
+
+
+REPORT = Report("m1", "M1 stability", read_study, lambda study: origin(study.collected))

@@ -1,0 +1,115 @@
+"""M1's answer: is blending as stable as the baseline? By rules that were stated before the runs.
+
+An arm is *stable* if all rules hold for it. A rule on a difference (:data:`DIFFERENCES`) is broken
+only if Student's simultaneous 95 % interval of the paired difference lies wholly on the bad side of
+0: with few seeds only large differences can break it. A rule whose interval says nothing (one pair
+of seeds, or equal differences on the bad side) is undecided, not kept.
+"""
+
+from typing import Any
+
+import pandas as pd
+
+from refblend.study.report.m1.study import REPORT, M1Study
+from refblend.study.report.readable import interval_text, number
+from refblend.study.report.registry import Tables
+from refblend.study.report.shared import arm_counts
+from refblend.study.runs.measures import incident_counts
+
+INCIDENTS = ("overlength", "oom", "nonfinite")
+"""Incidents that no run may have; scores that a judge could not give are counted elsewhere."""
+
+DIFFERENCES = {
+    "loss_spikes": ("spikes of the loss are not more frequent", -1),
+    "grad_spikes": ("spikes of the gradient norm are not more frequent", -1),
+    "val_drawdown": ("validation accuracy does not fall deeper", -1),
+    "test_greedy": ("greedy test accuracy is not lower", 1),
+}
+"""Measure → rule, and the sign of a difference that is good."""
+
+
+@REPORT.table("verdict", shown=True)
+def verdict(study: M1Study, tables: Tables) -> pd.DataFrame:
+    """One row per rule and arm: the numbers that it looks at, and whether it holds."""
+    rows: list[dict[str, Any]] = []
+    for arm in study.treated:
+        rows += [_finished(study, arm), _no_incidents(study, arm), _no_collapse(study, arm)]
+        rows += [_difference(study, tables["arm_summary"], arm, name) for name in DIFFERENCES]
+    return pd.DataFrame(rows, columns=["arm", "rule", "value", "baseline", "difference", "holds"])
+
+
+def answers(table: pd.DataFrame) -> list[str]:
+    """One sentence per arm: yes, no, or undecided, with the rules that decide."""
+    sentences = []
+    for arm, part in table.groupby("arm", sort=False):
+        broken = part.rule[part.holds == "no"]
+        unclear = part.rule[part.holds == "undecided"]
+        if len(broken):
+            answer = f"**No**, `{arm}` breaks: {'; '.join(broken)}."
+        elif len(unclear):
+            answer = f"**Undecided** for `{arm}`; no numbers for: {'; '.join(unclear)}."
+        else:
+            answer = f"**Yes**, `{arm}` keeps all {len(part)} rules."
+        sentences.append(answer)
+    return sentences
+
+
+def _finished(study: M1Study, arm: str) -> dict[str, Any]:
+    runs = study.collected.runs
+    whole = bool((runs[runs.arm == arm].status == "finished").all())
+    return {
+        "arm": arm,
+        "rule": "every run finishes",
+        "value": arm_counts(study.collected, arm),
+        "baseline": arm_counts(study.collected, study.baseline),
+        "holds": _holds(whole),
+    }
+
+
+def _no_incidents(study: M1Study, arm: str) -> dict[str, Any]:
+    counts = incident_counts(study.collected.metrics, study.collected.runs)
+    counts = counts.set_index("arm")[list(INCIDENTS)]
+    mine = counts.loc[[arm]].sum(min_count=1).sum(min_count=1)
+    base = counts.loc[[study.baseline]].sum(min_count=1).sum(min_count=1)
+    return {
+        "arm": arm,
+        "rule": "no run is overlength, out of memory or non-finite",
+        "value": "–" if pd.isna(mine) else str(int(mine)),
+        "baseline": "–" if pd.isna(base) else str(int(base)),
+        "holds": "undecided" if pd.isna(mine) else _holds(mine == 0),
+    }
+
+
+def _no_collapse(study: M1Study, arm: str) -> dict[str, Any]:
+    table = study.wide("entropy_collapse")
+    mine, base = table[arm].dropna(), table[study.baseline].dropna()
+    return {
+        "arm": arm,
+        "rule": "the entropy never collapses",
+        "value": f"{int(mine.sum())} of {len(mine)}",
+        "baseline": f"{int(base.sum())} of {len(base)}",
+        "holds": _holds(mine.sum() == 0) if len(mine) else "undecided",
+    }
+
+
+def _difference(study: M1Study, summary: pd.DataFrame, arm: str, measure: str) -> dict[str, Any]:
+    """A rule on a paired difference to the baseline."""
+    rule, good = DIFFERENCES[measure]
+    rows = summary[summary.measure == measure].set_index("arm")
+    empty = {"arm": arm, "rule": rule, "value": "–", "baseline": "–", "holds": "undecided"}
+    if arm not in rows.index or pd.isna(rows.loc[arm, "diff"]):
+        return empty
+    row = rows.loc[arm]
+    low, high = row["diff_family_low"], row["diff_family_high"]
+    excludes = row["interval_excludes_0"]  # missing: one pair, or all differences are equal
+    holds = "undecided" if pd.isna(excludes) else _holds(not excludes)
+    return empty | {
+        "value": number(row["mean"]),
+        "baseline": number(rows.loc[study.baseline, "mean"]),
+        "difference": interval_text(row["diff"], low, high, signed=True),
+        "holds": "yes" if good * row["diff"] >= 0 else holds,
+    }
+
+
+def _holds(flag: bool) -> str:
+    return "yes" if flag else "no"

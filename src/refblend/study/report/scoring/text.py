@@ -1,0 +1,73 @@
+"""The text of the scoring report: what the tables show, in sentences made from their numbers."""
+
+from typing import Any
+
+import pandas as pd
+
+from refblend.study.report.registry import Tables
+from refblend.study.report.scoring.study import REPORT, ScoringStudy, commits, judge_name
+
+LISTED_ATTACKS = 5
+
+
+@REPORT.text
+def text(study: ScoringStudy, tables: Tables) -> dict[str, Any]:
+    """The variables of the template."""
+    hardware = [report["provenance"]["hardware"] for report in study.reports]
+    lengths = tables["robustness_by_length"].to_dict("records")
+    return {
+        "judge": judge_name(study.robustness["judge"]),
+        "attacked_judge": judge_name(study.attacks["judge"]),
+        "corpus": study.robustness["corpus"],
+        "options": {key: study.robustness[key] for key in ("engine", "score_mode")},
+        "arms": {row["arm"]: row for row in tables["robustness"].to_dict("records")},
+        "lengths": {(row["arm"], row["length"]): row for row in lengths},
+        "attack": attack_findings(tables["attacks"]),
+        "judges": [
+            row | {"name": judge_name(row["model"])}
+            for row in tables["judge_quality"].to_dict("records")
+        ],
+        "held_out": [report["corpus"] for report in study.quality.values()],
+        "commit": commits(study.reports),
+        "hardware": "; ".join(sorted({str(entry["cpu"]) for entry in hardware})),
+    }
+
+
+def attack_findings(attacks: pd.DataFrame) -> dict[str, Any]:
+    """What the report says on the attacks: the best, how many work, what broke the structure."""
+    certain = attacks[attacks["low"] > 0]
+    broken = attacks[attacks["structure_changed"] > 0]
+    return {
+        "count": len(attacks),
+        "answers": int(attacks["n"].iloc[0]),
+        "neutral": attacks["neutral_mean"].iloc[0],
+        "best": attacks.iloc[0].to_dict(),
+        "certain": certain.head(LISTED_ATTACKS).to_dict("records"),
+        "n_certain": len(certain),
+        "prompts": int(attacks["n"].sum()),
+        "broken": broken.to_dict("records"),
+        "unreadable": attacks[attacks["valid_rate"] < 1].to_dict("records"),
+    }
+
+
+@REPORT.metrics
+def metrics(study: ScoringStudy, tables: Tables) -> dict[str, Any]:
+    """Headline numbers for ``dvc metrics``: the judges with few-shot prompts, and the attacks."""
+    judges = tables["judge_quality"].query("form == 'few_shot'")
+    attacks = tables["attacks"]
+    base = tables["robustness"].set_index("arm").loc["few_shot"]
+    return {
+        **{
+            f"auc_{judge_name(row['model'])}": rounded(row["auc_expected"])
+            for row in judges.to_dict("records")
+        },
+        "nonzero_rate": rounded(base["nonzero_rate"]),
+        "largest_lift": rounded(attacks["lift"].max()),
+        "mean_lift": rounded(attacks["lift"].mean()),
+        "structure_changed": int(attacks["structure_changed"].sum()),
+    }
+
+
+def rounded(value: Any) -> float | None:
+    """Four decimals; null for a missing value."""
+    return None if value is None or pd.isna(value) else round(float(value), 4)

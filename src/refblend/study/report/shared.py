@@ -1,0 +1,49 @@
+"""What several reports hold in common: plot data for DVC, and how arms are described."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from refblend.study.runs.collect import Collected
+from refblend.study.runs.measures import series, validation_frame
+
+KEYS = ["arm", "step"]
+
+
+def mean_accuracy(collected: Collected) -> pd.DataFrame:
+    """Greedy validation accuracy by arm and step, mean over seeds."""
+    validation = validation_frame(collected.counted_metrics)
+    accuracy = validation[validation.measure == "acc"].groupby(KEYS, as_index=False)["value"].mean()
+    return accuracy.rename(columns={"value": "accuracy"})
+
+
+def mean_blend(collected: Collected) -> pd.DataFrame:
+    """Average entropy and blending weight by arm and step, mean over seeds."""
+    metrics = collected.counted_metrics
+    parts = [
+        series(metrics, f"actor/ref_quality/{name}").groupby(KEYS)["value"].mean().rename(name)
+        for name in ("avg_entropy", "weight")
+    ]
+    blend = pd.concat(parts, axis=1, join="inner").reset_index()
+    return blend.reindex(columns=[*KEYS, "avg_entropy", "weight"])
+
+
+def plot_data(collected: Collected) -> dict[str, pd.DataFrame]:
+    """Both frames by the names of their plots."""
+    return {"val_accuracy": mean_accuracy(collected), "weight_entropy": mean_blend(collected)}
+
+
+def overrides_text(overrides: Mapping[str, Any]) -> str:
+    """``key=value`` of an arm's overrides as code, ``none`` without any."""
+    text = ", ".join(
+        f"`{key}={json.dumps(overrides[key]).strip(chr(34))}`" for key in sorted(overrides)
+    )
+    return text or "none"
+
+
+def arm_counts(collected: Collected, arm: str) -> str:
+    """``2 of 3`` runs of an arm finished."""
+    runs = collected.runs[collected.runs.arm == arm]
+    return f"{int((runs.status == 'finished').sum())} of {len(runs)}"

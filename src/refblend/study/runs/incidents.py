@@ -1,0 +1,61 @@
+"""What happened to the runs of a milestone: incidents, and what each run took."""
+
+import pandas as pd
+
+from refblend.study.runs.collect import Collected
+from refblend.study.runs.measures import INCIDENTS, incident_counts, series
+
+RESOURCE_MEASURES = {
+    "perf/time_per_step": "seconds_a_step",
+    "perf/throughput": "tokens_a_second",
+}
+
+
+def incident_totals(collected: Collected) -> dict[str, int]:
+    """Incidents of each kind over all runs, failed ones included."""
+    metrics = collected.metrics
+    return {
+        name: int(metrics[metrics.metric == f"incidents/{name}"]["value"].sum())
+        for name in INCIDENTS
+    }
+
+
+def incident_text(collected: Collected) -> str:
+    """``overlength 0, oom 0, …`` over all runs."""
+    totals = incident_totals(collected)
+    return ", ".join(f"{name.replace('_', '-')} {count}" for name, count in totals.items())
+
+
+def incidents_table(collected: Collected) -> pd.DataFrame:
+    """Incidents of every run and their sum, with the reason of runs that did not finish."""
+    counts = incident_counts(collected.metrics, collected.runs)
+    counts["reason"] = collected.runs["reason"].to_numpy()
+    total = counts[list(INCIDENTS)].sum(min_count=1)
+    last = {"arm": "all", "status": f"{(counts.status == 'finished').sum()} of {len(counts)}"}
+    counts["seed"] = counts["seed"].astype("Int64")
+    return pd.concat([counts, pd.DataFrame([last | total.to_dict()])], ignore_index=True).astype(
+        dict.fromkeys(INCIDENTS, "Int64") | {"seed": "Int64"}
+    )
+
+
+def in_run_order(frame: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """Rows in the order of the grid; runs without a row get one with their status."""
+    if frame.empty:
+        frame = frame.reindex(columns=[*{"arm": 0, "seed": 0} | dict.fromkeys(frame.columns, 0)])
+        frame = frame.astype({"arm": "str", "seed": "int64"})
+    return runs[["arm", "seed", "status"]].merge(
+        frame.drop(columns="status", errors="ignore"), on=["arm", "seed"], how="left"
+    )
+
+
+def resources(collected: Collected) -> pd.DataFrame:
+    """Every run: steps, wall time, pace, energy (an estimate), and how often it was resumed."""
+    kept = ["arm", "seed", "status", "steps", "wall_time_s", "energy_kwh", "kg_co2e", "resumed"]
+    table = collected.runs[kept].copy()
+    for metric, name in RESOURCE_MEASURES.items():
+        part = series(collected.metrics, metric)
+        medians = part.groupby(["arm", "seed"])["value"].median().rename(name)
+        table = table.merge(medians, left_on=["arm", "seed"], right_index=True, how="left")
+    memory = collected.metrics[collected.metrics.metric.str.match(r"^perf/.*mem.*gb$")]
+    peak = memory.groupby(["arm", "seed"])["value"].max().rename("peak_memory_gb")
+    return table.merge(peak, left_on=["arm", "seed"], right_index=True, how="left")

@@ -1,0 +1,124 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from refblend.study.design.grid import read_grid
+from refblend.study.report.engine import read_caption
+from refblend.study.report.m1.verdict import answers
+from refblend.study.report.plotting.common import bin_scores
+from refblend.study.report.registry import load_report
+from refblend.study.runs.collect import collect, write_collected
+
+MakeRun = Callable[..., Path]
+Render = Callable[..., Path]
+GRID = "experiment\tarm\tseed\toverrides\n" + "".join(
+    f"M1\t{arm}\t{seed}\t{{}}\n" for arm in ("off", "linear") for seed in (1, 2)
+)
+
+
+def collected(root: Path) -> Path:
+    """Collect the runs below ``root``."""
+    (root / "grid.tsv").write_text(GRID)
+    frames = collect(read_grid(root / "grid.tsv"), "cpu", root / "runs")
+    write_collected(frames, root / "runs" / "cpu" / "_collected" / "m1")
+    return root
+
+
+@pytest.fixture
+def written(tmp_path: Path, make_run: MakeRun, quality_paths: list[Path], render: Render) -> Path:
+    """A report of two arms; linear's second seed is missing."""
+    for arm, seed in (("off", 1), ("off", 2), ("linear", 1)):
+        gain = 0.2 if arm == "off" else 0.3
+        make_run(tmp_path / "runs" / "cpu" / arm / f"seed_{seed}", seed, 10, gain, arm != "off")
+    return render(collected(tmp_path), "m1")
+
+
+def test_report_tables_and_figures_are_whole(written: Path) -> None:
+    report, text = load_report("m1"), (written / "report.md").read_text()
+    for table in report.artifacts({}, "table"):
+        assert (written / "tables" / f"{table.name}.csv").stat().st_size
+        assert (written / "tables" / f"{table.name}.tex").exists() == table.shown
+    for figure in report.artifacts({}, "figure"):
+        svg = written / "figures" / f"{figure.name}.svg"
+        assert "<dc:date>" not in svg.read_text()
+        assert f"(figures/{figure.name}.svg)\n\n*{read_caption(svg)}*" in text
+        assert "Commit 0123456789." in read_caption(svg)
+        assert "off n = 2, linear n = 1 (1 of 4 runs did not finish)" in read_caption(svg)
+        assert (written / "figures" / f"{figure.name}.png").exists() == figure.preview
+    for plot in report.artifacts({}, "plot"):
+        assert len(pd.read_csv(written / "plots" / f"{plot.name}.csv"))
+
+    assert "3 of 4 runs finished" in text
+    assert "- `linear`, seed 2: **missing**, no run directory" in text
+    assert "judge-error 0" in text
+    assert "**No**, `linear` breaks: every run finishes." in text
+
+    accuracy = pd.read_csv(written / "tables" / "final_accuracy.csv")
+    assert accuracy.status.tolist() == ["finished", "finished", "finished", "missing"]
+    assert accuracy.val_gain[2] == pytest.approx(0.3)
+    assert accuracy.test_gain[2] == pytest.approx(0.3)
+    summary = pd.read_csv(written / "tables" / "arm_summary.csv").set_index(["arm", "measure"])
+    row = summary.loc[("linear", "val_gain")]
+    assert (row.runs, row.n, row.pairs) == (2, 1, 1)
+    assert row["diff"] == pytest.approx(0.1)
+    incidents = pd.read_csv(written / "tables" / "incidents.csv")
+    assert incidents.iloc[-1].status == "3 of 4"
+
+    metrics = json.loads((written / "metrics.json").read_text())
+    assert (metrics["runs"], metrics["finished"]) == (4, 3)
+    assert metrics["accuracy_off"] == pytest.approx(0.47)
+    assert len(metrics) <= 8
+
+
+def test_everything_is_written_when_nothing_ran(tmp_path: Path, render: Render) -> None:
+    out = render(collected(tmp_path), "m1")
+    assert "0 of 4 runs finished" in (out / "report.md").read_text()
+
+
+def judge(tmp_path: Path, make_run: MakeRun, render: Render, **linear: dict[str, object]) -> str:
+    """The verdict on `linear` by its runs' arguments, of a baseline that gains 0.2."""
+    for seed in (1, 2, 3):
+        make_run(tmp_path / "runs" / "cpu" / "off" / f"seed_{seed}", seed, 10, 0.2, False)
+        run = tmp_path / "runs" / "cpu" / "linear" / f"seed_{seed}"
+        make_run(run, seed, 10, **{"gain": 0.3 + 0.01 * seed} | linear)  # type: ignore[arg-type]
+    (tmp_path / "grid.tsv").write_text(GRID)
+    grid = GRID + "M1\toff\t3\t{}\nM1\tlinear\t3\t{}\n"
+    (tmp_path / "grid3.tsv").write_text(grid)
+    frames = collect(read_grid(tmp_path / "grid3.tsv"), "cpu", tmp_path / "runs")
+    write_collected(frames, tmp_path / "runs" / "cpu" / "_collected" / "m1")
+    out = render(tmp_path, "m1")
+    return answers(pd.read_csv(out / "tables" / "verdict.csv"))[0]
+
+
+def test_the_verdict_names_what_decides(tmp_path: Path, make_run: MakeRun, render: Render) -> None:
+    assert judge(tmp_path / "good", make_run, render).startswith("**Yes**, `linear` keeps all 7")
+    incidents = judge(tmp_path / "oom", make_run, render, incidents={"oom": 1})
+    rule = "no run is overlength, out of memory or non-finite"
+    assert incidents == f"**No**, `linear` breaks: {rule}."
+
+
+def test_a_worse_arm_breaks_the_rule_on_accuracy(
+    tmp_path: Path, make_run: MakeRun, render: Render
+) -> None:
+    """Differences −0.1, −0.1, −0.1 say nothing of their spread; −0.10, −0.11, −0.12 do."""
+    equal = judge(tmp_path / "equal", make_run, render, gain=0.1)
+    assert equal == "**Undecided** for `linear`; no numbers for: greedy test accuracy is not lower."
+
+
+def test_bins_against_a_loop() -> None:
+    rng = np.random.default_rng(0)
+    scores, right = pd.Series(rng.uniform(size=200)), pd.Series(rng.integers(0, 2, size=200))
+    scores.iloc[0] = 1.0  # belongs to the last bin
+    bins = bin_scores(scores, right)
+    expected = []
+    for low in range(10):
+        chosen = [
+            i for i, s in enumerate(scores) if s * 10 >= low and (s * 10 < low + 1 or low == 9)
+        ]
+        if chosen:
+            expected.append((np.mean(scores[chosen]), np.mean(right[chosen]), len(chosen)))
+    np.testing.assert_allclose(bins.to_numpy(), expected)
