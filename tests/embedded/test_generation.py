@@ -3,20 +3,14 @@ from typing import Any
 import pytest
 import torch
 
-from refblend.embedded.generation import generate
+from refblend.embedded.generation import Sampling, generate
 
 PROMPTS = [[5, 6, 7, 8], [9], [10, 11, 12, 13, 14, 15, 16], [20, 21]]
 
 
 def run(model: Any, tokenizer: Any, **options: Any) -> Any:
-    return generate(
-        model,
-        PROMPTS,
-        max_new_tokens=9,
-        eos_id=options.pop("eos_id", tokenizer.eos_token_id),
-        pad_id=tokenizer.pad_token_id,
-        **options,
-    )
+    eos_id = options.pop("eos_id", tokenizer.eos_token_id)
+    return generate(model, PROMPTS, Sampling(9, **options), eos_id)
 
 
 def slow_greedy(model: Any, prompt: list[int], eos_id: int, limit: int) -> tuple[list[int], list]:
@@ -52,14 +46,14 @@ def test_sampling_is_reproducible_and_depends_on_the_seed(model: Any, tokenizer:
     assert one != run(model, tokenizer, temperature=1.0, seed=4)
 
 
-def test_observer_sees_the_chosen_tokens(model: Any, tokenizer: Any) -> None:
+def test_entropies_are_those_of_the_tempered_distribution(model: Any, tokenizer: Any) -> None:
+    """Every sampled token again, without cache, batch or padding."""
     model.eval()
-    seen: list[list[int]] = [[] for _ in PROMPTS]
-
-    def observe(rows: list[int], _: int, log_probs: torch.Tensor, chosen: torch.Tensor) -> None:
-        assert log_probs.shape == (len(rows), len(tokenizer))
-        for row, token in zip(rows, chosen.tolist(), strict=True):
-            seen[row].append(token)
-
-    outputs = run(model, tokenizer, observer=observe, batch_size=3)
-    assert seen == [output.token_ids for output in outputs]
+    outputs = run(model, tokenizer, temperature=0.7, seed=3, batch_size=3)
+    for prompt, output in zip(PROMPTS, outputs, strict=True):
+        with torch.no_grad():
+            ids = torch.tensor([[*prompt, *output.token_ids]])
+            logits = model(input_ids=ids).logits[0, len(prompt) - 1 : -1]
+        expected = torch.distributions.Categorical(logits=logits / 0.7).entropy().tolist()
+        assert output.entropies == pytest.approx(expected, abs=1e-4)
+        assert output.mean_entropy == pytest.approx(sum(expected) / len(expected), abs=1e-4)

@@ -1,7 +1,7 @@
 """How good the embedded actor is, and the statistics shared with the judge's measurement.
 
 Actor: greedy accuracy, sampled accuracy, pass@k (unbiased estimate of Chen et al., 2021,
-https://arxiv.org/abs/2107.03374), entropy in nats as the spec averages it, lengths, and the share
+https://arxiv.org/abs/2107.03374), entropy in nats as the blend averages it, lengths, and the share
 of true equations.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 from refblend.data.equations import equations_true
 from refblend.data.schema import PromptRow
 from refblend.data.tokenizer import encode_chat
-from refblend.embedded.generation import Output, generate
+from refblend.embedded.generation import Output, Sampling, generate
 from refblend.embedded.judge_format import stated_answer
 from refblend.progress import step_progress
 from refblend.seeding import derive_seed
@@ -50,11 +50,6 @@ class ActorQuality:
         return asdict(self)
 
 
-def _is_right(tokenizer: Any, output: Output, truth: str) -> tuple[str, bool]:
-    text = tokenizer.decode(output.token_ids, skip_special_tokens=True)
-    return text, output.finished and stated_answer(text) == truth
-
-
 def measure_actor(
     model: Any,
     tokenizer: Any,
@@ -71,33 +66,37 @@ def measure_actor(
     """
     prompts = [encode_chat(tokenizer, row.messages) for row in rows]
     many = [prompt for prompt in prompts for _ in range(samples)]
-    ids = {"eos_id": tokenizer.eos_token_id, "pad_id": tokenizer.pad_token_id}
+    eos = tokenizer.eos_token_id
+    drawn = Sampling(max_new_tokens, temperature, derive_seed(seed, "quality"))
     with step_progress("actor answers", 0, len(prompts) + len(many)) as show:
         greedy = generate(
-            model, prompts, max_new_tokens, **ids, progress=lambda done: show(done, "greedy")
+            model, prompts, Sampling(max_new_tokens), eos, lambda done: show(done, "greedy")
         )
         sampled = generate(
-            model,
-            many,
-            max_new_tokens,
-            **ids,
-            temperature=temperature,
-            seed=derive_seed(seed, "quality"),
-            progress=lambda done: show(len(prompts) + done, "sampled"),
+            model, many, drawn, eos, lambda done: show(len(prompts) + done, "sampled")
         )
+    return _summarize(tokenizer, rows, greedy, sampled)
+
+
+def _summarize(
+    tokenizer: Any, rows: Sequence[PromptRow], greedy: Sequence[Output], sampled: Sequence[Output]
+) -> ActorQuality:
+    samples = len(sampled) // len(rows)
+    repeated = [row for row in rows for _ in range(samples)]
+    texts = [tokenizer.decode(o.token_ids, skip_special_tokens=True) for o in sampled]
     right = np.array(
-        [_is_right(tokenizer, o, r.ground_truth)[1] for o, r in zip(greedy, rows, strict=True)]
+        [
+            _is_right(o, tokenizer.decode(o.token_ids, skip_special_tokens=True), row)
+            for o, row in zip(greedy, rows, strict=True)
+        ]
     )
-    texts_right = [
-        _is_right(tokenizer, output, rows[place // samples].ground_truth)
-        for place, output in enumerate(sampled)
-    ]
-    hits = np.array([ok for _, ok in texts_right]).reshape(len(rows), samples)
+    judged = zip(sampled, texts, repeated, strict=True)
+    hits = np.array([_is_right(*one) for one in judged]).reshape(len(rows), samples)
     counts = hits.sum(1)
     mixed = (counts > 0) & (counts < samples)
     steps = np.array([str(row.extra.get("n_steps", "?")) for row in rows])
-    equations = [holds for text, _ in texts_right for holds in equations_true(text)]
     by_steps = sorted(set(steps.tolist()))
+    equations = [holds for text in texts for holds in equations_true(text)]
     return ActorQuality(
         problems=len(rows),
         samples=samples,
@@ -108,8 +107,12 @@ def measure_actor(
         entropy=float(np.mean([output.mean_entropy for output in sampled])),
         length=float(np.mean([len(output.token_ids) for output in sampled])),
         finished=float(np.mean([output.finished for output in sampled])),
-        answered=float(np.mean([stated_answer(text) is not None for text, _ in texts_right])),
+        answered=float(np.mean([stated_answer(text) is not None for text in texts])),
         true_equations=float(np.mean(equations)) if equations else None,
         greedy_by_steps={n: float(right[steps == n].mean()) for n in by_steps},
         mixed_by_steps={n: float(mixed[steps == n].mean()) for n in by_steps},
     )
+
+
+def _is_right(output: Output, text: str, row: PromptRow) -> bool:
+    return output.finished and stated_answer(text) == row.ground_truth

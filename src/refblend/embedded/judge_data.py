@@ -18,7 +18,7 @@ from refblend.data.equations import count_equations
 from refblend.data.schema import read_records
 from refblend.data.tokenizer import encode_chat
 from refblend.embedded.demonstrations import corrupt_steps, rambling_solution
-from refblend.embedded.generation import generate
+from refblend.embedded.generation import Sampling, generate
 from refblend.embedded.judge_format import label_of, stated_answer
 from refblend.embedded.problems import Problem, Split, Step, generate_problems, render_solution
 from refblend.embedded.recipe import EmbeddedConfig
@@ -140,11 +140,12 @@ def _sample(
         outputs = generate(
             model,
             prompts,
-            recipe.judge_data.max_response_tokens,
+            Sampling(
+                recipe.judge_data.max_response_tokens,
+                temperature=1.0,
+                seed=derive_seed(recipe.judge_data.seed, "responses", source, len(prompts)),
+            ),
             tokenizer.eos_token_id,
-            tokenizer.pad_token_id,
-            temperature=1.0,
-            seed=derive_seed(recipe.judge_data.seed, "responses", source, len(prompts)),
             progress=lambda done: show(done, ""),
         )
     texts = [tokenizer.decode(o.token_ids, skip_special_tokens=True) for o in outputs]

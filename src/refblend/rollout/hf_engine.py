@@ -1,4 +1,4 @@
-"""The transformers engine: a plain sampling loop with a key-value cache.
+"""The transformers engine: the plain sampling loop of :mod:`refblend.rollout.sampling`.
 
 It starts at once and shares no code with vLLM. A request draws its noise from a generator of its
 own, so neither the order nor the size of a batch changes a sample (but for two tokens within
@@ -22,6 +22,7 @@ from refblend.rollout.base import (
     resolve_max_model_len,
     stop_token_ids,
 )
+from refblend.rollout.sampling import sample_tokens
 
 
 class HfEngine:
@@ -128,52 +129,20 @@ class _Batch:
         self.alternatives: list[list[dict[int, float]]] = [[] for _ in requests]
         self.stopped = [False] * len(requests)
 
-    @torch.inference_mode()
     def run(self, model: Any, stop_ids: frozenset[int], version: int) -> list[Generation]:
         """Sample until every request has stopped or has no room left."""
-        from transformers import DynamicCache
 
-        ids, mask = self._left_padded()
-        positions = (mask.cumsum(-1) - 1).clamp(min=0)
-        cache = DynamicCache(config=model.config)
-        live = list(range(len(self.requests)))
-        while True:
-            output = model(
-                input_ids=ids,
-                attention_mask=mask,
-                position_ids=positions,
-                past_key_values=cache,
-                use_cache=True,
-                logits_to_keep=1,
-            )
-            chosen = self._sample(output.logits[:, -1].float(), live)
+        def choose(logits: Tensor, live: list[int]) -> tuple[Tensor, list[int]]:
+            chosen = self._sample(logits, live)
             keep = []
             for place, row in enumerate(live):
                 self.stopped[row] = self.tokens[row][-1] in stop_ids
                 if not self.stopped[row] and len(self.tokens[row]) < self.room[row]:
                     keep.append(place)
-            if not keep:
-                break
-            if len(keep) < len(live):
-                index = torch.tensor(keep, device=self.device)
-                cache.batch_select_indices(index)
-                mask, positions, chosen = mask[index], positions[index], chosen[index]
-            live = [live[place] for place in keep]
-            ids = chosen[:, None]
-            mask = torch.cat([mask, torch.ones_like(ids)], dim=1)
-            positions = positions[:, -1:] + 1
-        return [self._generation(row, version) for row in range(len(self.requests))]
+            return chosen, keep
 
-    def _left_padded(self) -> tuple[Tensor, Tensor]:
-        """Token ids and attention mask, both (R, longest prompt)."""
-        width = max(len(r.prompt_ids) for r in self.requests)
-        ids = torch.zeros(len(self.requests), width, dtype=torch.long)
-        mask = torch.zeros_like(ids)
-        for row, request in enumerate(self.requests):
-            start = width - len(request.prompt_ids)
-            ids[row, start:] = torch.as_tensor(request.prompt_ids, dtype=torch.long)
-            mask[row, start:] = 1
-        return ids.to(self.device), mask.to(self.device)
+        sample_tokens(model, [r.prompt_ids for r in self.requests], choose, self.device)
+        return [self._generation(row, version) for row in range(len(self.requests))]
 
     def _sample(self, logits: Tensor, live: list[int]) -> Tensor:
         """One token for each live row (R,) from logits (R, V), recorded with its log-prob.
