@@ -1,0 +1,119 @@
+"""How many seeds a comparison needs, and what a number of seeds can tell apart.
+
+Power of Student's test by the noncentral t distribution, and of two one-sided tests for equivalence
+(Schuirmann, J. Pharmacokinet. Biopharm. 15, 1987) by integration over the sample's deviation. A
+difference is *paired* (seed by seed, deviation of the differences) or between two *independent*
+groups (deviation of one run).
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from scipy import integrate, optimize, stats
+
+LARGEST = 10_000
+"""Seeds beyond which a study is called infeasible."""
+
+
+@dataclass(frozen=True)
+class Design:
+    """How two arms are compared.
+
+    Attributes:
+        deviation: of the paired differences, or of one run's value where arms are independent.
+        paired: whether seeds pair the arms.
+        alpha: two-sided level of the test of a difference; each one-sided test of equivalence has
+            alpha as its level too.
+    """
+
+    deviation: float
+    paired: bool = False
+    alpha: float = 0.05
+
+    def __post_init__(self) -> None:
+        """Refuse what no study can have."""
+        if not (self.deviation > 0 and math.isfinite(self.deviation)):
+            raise ValueError(f"deviation={self.deviation} must be positive and finite")
+        if not 0 < self.alpha < 1:
+            raise ValueError(f"alpha={self.alpha} must lie in (0, 1)")
+
+    def error(self, seeds: int) -> float:
+        """Standard error of the difference with so many seeds per arm."""
+        return self.deviation * math.sqrt((1 if self.paired else 2) / seeds)
+
+    def freedom(self, seeds: int) -> int:
+        """Degrees of freedom of its estimate."""
+        return seeds - 1 if self.paired else 2 * (seeds - 1)
+
+
+def power_of_difference(design: Design, seeds: int, effect: float) -> float:
+    """Chance that a two-sided test finds a true difference of ``effect``; 0 below two seeds."""
+    if seeds < 2:
+        return 0.0
+    freedom, shift = design.freedom(seeds), abs(effect) / design.error(seeds)
+    critical = stats.t.ppf(1 - design.alpha / 2, freedom)
+    above = stats.nct.sf(critical, freedom, shift)
+    below = stats.nct.cdf(-critical, freedom, shift)
+    return float(above + (below if math.isfinite(below) else 0.0))
+
+
+def power_of_equivalence(design: Design, seeds: int, margin: float, effect: float = 0.0) -> float:
+    """Chance that both one-sided tests put a true difference of ``effect`` within ± ``margin``."""
+    if seeds < 2:
+        return 0.0
+    freedom, error = design.freedom(seeds), design.error(seeds)
+    critical = stats.t.ppf(1 - design.alpha, freedom)
+    # Both tests reject while |difference| stays below margin − critical · estimated error.
+    largest = margin / (critical * error)
+
+    def within(ratio: float) -> float:
+        """Given estimated error / true error: the chance, times the ratio's density."""
+        half = margin - critical * ratio * error
+        chance = stats.norm.cdf((half - effect) / error) - stats.norm.cdf((-half - effect) / error)
+        density = stats.chi2.pdf(freedom * ratio**2, freedom) * 2 * freedom * ratio
+        return float(chance * density)
+
+    # Beyond six deviations of the estimated error nothing is left to add.
+    ceiling = min(largest, 1 + 6 / math.sqrt(2 * freedom))
+    return min(1.0, float(integrate.quad(within, 0, ceiling, limit=200)[0]))
+
+
+def seeds_for(power_at: Callable[[int], float], power: float) -> int | None:
+    """The fewest seeds per arm whose power is enough; None beyond :data:`LARGEST`.
+
+    Args:
+        power_at: seeds → power, not falling.
+        power: wanted, in (0, 1).
+    """
+    if power_at(LARGEST) < power:
+        return None
+    low, high = 1, 2
+    while power_at(high) < power:
+        low, high = high, min(2 * high, LARGEST)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if power_at(middle) >= power else (middle, high)
+    return high
+
+
+def least_detectable(design: Design, seeds: int, power: float) -> float:
+    """The smallest true difference that so many seeds find with this power; inf below two."""
+    if seeds < 2:
+        return math.inf
+    top = design.error(seeds)
+    while power_of_difference(design, seeds, top) < power:
+        top *= 2
+    excess = lambda effect: power_of_difference(design, seeds, effect) - power  # noqa: E731
+    return float(optimize.brentq(excess, 0.0, top))
+
+
+def seed_variance(deviation: float, accuracy: float, problems: int) -> float:
+    """What of a run's variance is the seed's: observed − binomial of the test set, at least 0.
+
+    Args:
+        deviation: of the accuracies of several seeds, each on the same number of problems.
+        accuracy: their mean, in [0, 1].
+        problems: size of the test set.
+    """
+    return max(0.0, deviation**2 - accuracy * (1 - accuracy) / problems)

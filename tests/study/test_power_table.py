@@ -1,0 +1,68 @@
+"""From a table of runs to the seeds that a comparison needs."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from refblend.errors import StudyError
+from refblend.study.planning.power import PowerQuestion, power_table, read_spread
+
+
+def runs(seeds: int = 400, deviation: float = 0.03, shared: float = 0.0) -> pd.DataFrame:
+    rng = np.random.default_rng(5)
+    common = rng.normal(0, shared, seeds)
+    rows = [
+        {"arm": arm, "seed": seed, "test_greedy": 0.5 + common[seed] + rng.normal(0, deviation)}
+        for arm in ("off", "linear", "cosine")
+        for seed in range(seeds)
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_spread_is_pooled_over_arms() -> None:
+    spread = read_spread(runs(), "test_greedy", "off")
+    assert spread.accuracy == pytest.approx(0.5, abs=0.005)
+    assert spread.independent == pytest.approx(0.03, rel=0.05)
+    assert spread.paired == pytest.approx(0.03 * 2**0.5, rel=0.06)
+    assert spread.seeds == 400
+
+
+def test_what_seeds_share_leaves_the_pairs() -> None:
+    spread = read_spread(runs(shared=0.05), "test_greedy", "off")
+    assert spread.independent == pytest.approx((0.03**2 + 0.05**2) ** 0.5, rel=0.1)
+    assert spread.paired == pytest.approx(0.03 * 2**0.5, rel=0.06)
+
+
+def test_a_larger_test_set_takes_away_its_own_noise_only() -> None:
+    spread = read_spread(runs(), "test_greedy", "off")
+    question = PowerQuestion(0.02, 0.02, test_sizes=(512, 2048), hours_per_run=0.5)
+    table = power_table(spread, question).set_index(["design", "test_problems"])
+    now, larger = table.loc[("independent", 512)], table.loc[("independent", 2048)]
+    assert now.deviation == pytest.approx(spread.independent)
+    own = spread.independent**2 - 0.25 / 512
+    assert larger.deviation == pytest.approx((own + 0.25 / 2048) ** 0.5, rel=1e-3)
+    assert larger.seeds_difference < now.seeds_difference
+    # Equivalence with a margin takes more seeds than a difference of that size.
+    assert now.seeds_equivalence > 0
+    assert now.hours == 2 * 0.5 * max(now.seeds_difference, now.seeds_equivalence)
+
+
+def test_hopeless_and_unknown_are_not_numbers() -> None:
+    spread = read_spread(runs(seeds=20), "test_greedy", "off")
+    row = power_table(spread, PowerQuestion(1e-6, 0.02)).iloc[0]
+    assert row.seeds_difference is pd.NA
+    assert row.hours is pd.NA
+    assert row.test_problems is pd.NA
+
+
+@pytest.mark.parametrize(
+    ("table", "baseline", "message"),
+    [
+        (pd.DataFrame({"arm": ["off"], "seed": [1]}), "off", "no column test_greedy"),
+        (runs(seeds=1), "off", "fewer than two seeds"),
+        (runs(seeds=3), "none_such", "Name one of cosine, linear, off"),
+    ],
+)
+def test_unusable_tables_are_refused(table: pd.DataFrame, baseline: str, message: str) -> None:
+    with pytest.raises(StudyError, match=message):
+        read_spread(table, "test_greedy", baseline)
