@@ -5,13 +5,14 @@ from typing import Annotated
 
 import typer
 
-from refblend.cli import study_recommend, study_report
+from refblend.cli import study_power, study_recommend, study_report
 
 app = typer.Typer(
     help="Derive the grid, collect runs, write tables, figures and reports.", no_args_is_help=True
 )
 study_report.register(app)
 study_recommend.register(app)
+app.command()(study_power.power)
 
 Folder = Annotated[Path, typer.Option(help="Folder written by `refblend study collect`.")]
 Out = Annotated[Path, typer.Option(help="File or folder to write.")]
