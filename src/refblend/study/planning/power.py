@@ -1,4 +1,4 @@
-"""The seeds that a comparison needs, from the variance of earlier runs (``refblend study power``)."""
+"""``refblend study power``: seeds that a comparison needs, from the variance of earlier runs."""
 
 import math
 from dataclasses import dataclass
