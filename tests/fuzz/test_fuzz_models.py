@@ -135,5 +135,5 @@ def test_garbage_for_a_tokenizer(
     shutil.copytree(tiny_tokenizer_dir, path)
     (path / name).write_bytes(content)
     if (name, content) != ("tokenizer_config.json", b"{}"):  # says nothing wrong
-        with pytest.raises(ModelError, match="holds no usable tokenizer"):
+        with pytest.raises(ModelError, match="has no usable tokenizer"):
             load_tokenizer(path)

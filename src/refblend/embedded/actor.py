@@ -19,7 +19,7 @@ Render = Callable[[Any, Problem], str]
 
 @dataclass(frozen=True)
 class ActorResult:
-    """What the two phases did."""
+    """Results of the two phases."""
 
     clean: TrainingResult | None
     sloppy: TrainingResult
@@ -28,7 +28,7 @@ class ActorResult:
 def encode_example(
     tokenizer: Any, prompt: str, answer: str, weights: list[float] | None = None
 ) -> Example:
-    """A one-turn conversation; the loss is on the answer's tokens and the end of the turn.
+    """A one-turn conversation; the loss covers the answer's tokens and the end of the turn.
 
     ``weights`` gives each answer token its own weight; the end of turn gets the last one's.
     """
@@ -62,8 +62,8 @@ def train_actor(
 ) -> ActorResult:
     """Train both phases and save them in Hugging Face format.
 
-    A finished clean phase in ``clean_out`` made by the same recipe is used again, and an
-    unfinished phase goes on from its state in ``state_dir``.
+    A finished clean phase in ``clean_out`` made by the same recipe is reused, and an unfinished
+    phase continues from its state in ``state_dir``.
     """
     actor = recipe.actor
     clean_mark = fingerprint_of(recipe, tokenizer, "actor_clean")

@@ -62,7 +62,7 @@ def measure_actor(
     """Answer each row greedily and ``samples`` times at ``temperature``.
 
     ``mixed_groups`` is the share of problems whose samples are neither all right nor all wrong:
-    those that a group-relative advantage can learn from.
+    those from which a group-relative advantage can learn.
     """
     prompts = [encode_chat(tokenizer, row.messages) for row in rows]
     many = [prompt for prompt in prompts for _ in range(samples)]

@@ -42,7 +42,7 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     """Load a causal language model from a local directory, float32.
 
     Raises:
-        ModelError: the directory is missing or holds no usable weights.
+        ModelError: the directory is missing or has no usable weights.
     """
     path = Path(path)
     if not (path / "config.json").is_file() or not any(path.glob("*.safetensors")):
@@ -91,5 +91,5 @@ def save_model(
 
 
 def count_parameters(model: Any) -> int:
-    """Trainable parameters, tied ones once."""
+    """Number of trainable parameters, tied ones counted once."""
     return sum(parameter.numel() for parameter in model.parameters())

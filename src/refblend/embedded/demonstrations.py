@@ -1,9 +1,11 @@
 """Texts that the embedded actor learns from: worked solutions, and the sloppy habit.
 
-The warm start has two phases. The *clean* phase teaches to work each problem. The short *sloppy*
-phase overlays a bad habit with high entropy: terse answers without steps, and rambling ones whose
-steps are mostly wrong. Reinforcement learning then has something to mend: sampling eight responses
-finds a right one far more often than greedy decoding does, and entropy falls as accuracy rises.
+The warm start has two phases. The *clean* phase teaches the model to work each problem. The short
+*sloppy* phase overlays a bad habit with high entropy: terse answers without steps, and rambling
+    ones
+whose steps are mostly wrong. Reinforcement learning then has something to improve: one of eight
+sampled responses is right far more often than the greedy one, and entropy can fall as accuracy
+rises.
 """
 
 import numpy as np
@@ -15,10 +17,10 @@ from refblend.embedded.problems import Problem, Step, render_solution
 def corrupt_steps(
     rng: np.random.Generator, steps: tuple[Step, ...], probability: float, spread: int = 3
 ) -> list[Step]:
-    """The chain with each result wrong with ``probability``; later steps go on from it.
+    """The chain with each result wrong with ``probability``; later steps continue from it.
 
-    A wrong result is off by 1 to ``spread`` in either direction and never negative; division
-    that has become inexact is rounded down.
+    A wrong result is off by 1 to ``spread`` in either direction and never negative; division that
+    has become inexact is rounded down.
     """
     chain: list[Step] = []
     value = steps[0].left

@@ -1,4 +1,4 @@
-"""What a trained model depends on, as one hash: a changed recipe is never mixed with old states."""
+"""One hash of everything a trained model depends on: old states never mix with new recipes."""
 
 import hashlib
 import json

@@ -1,6 +1,6 @@
-"""The pairs of problem and response that the judges learn from and are measured on.
+"""The pairs of problem and response on which the judges are trained and measured.
 
-Three sources: responses sampled from both warm starts (what a judge meets in training), gold
+Three sources: responses sampled from both warm starts (what a judge sees in training), gold
 solutions, and corruptions (wrong steps, cut, repeated, empty or foreign texts), so that a judge
 also knows answers that the actor does not write yet.
 """
@@ -60,8 +60,8 @@ def build_pairs(
 ) -> list[Pair]:
     """Training pairs (``train``) or held-out sampled pairs (``test``) of a recipe.
 
-    ``actors`` maps ``actor_clean`` and ``actor`` to loaded models. For the test split every
-    problem has one response of the final warm start: what the judge meets at step one.
+    ``actors`` maps ``actor_clean`` and ``actor`` to loaded models. In the test split every problem
+    has one response from the final warm start, which is what the judge sees at step one.
     """
     settings = recipe.judge_data
     rng = derive_generator(settings.seed, "pairs", split)

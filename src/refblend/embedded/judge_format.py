@@ -1,15 +1,14 @@
-r"""What the embedded judge writes, and the score that it should give.
+r"""The embedded judge's output format, and the score it should give.
 
 For a three-step problem with answer 41 and a response that says 45 the judge writes::
 
     45;13-10=3+38=41:44+15-\box{0.05}
 
 the response's answer, its own chain of equations, then a digit-by-digit comparison of the two
-(``44+`` equal, ``15-`` different, ``_`` where one is shorter or says nothing), then the box. A
-small model that writes the box at once is near chance; one that works the problem but does not
-compare ignores its own result; and one that compares without having copied the response's answer
-first copies its own result into both places (measured: AUC 0.56 after 340 steps, with problems
-worked correctly).
+(``44+`` equal, ``15-`` different, ``_`` where one is shorter or missing), then the box. A small
+model that writes the box directly is near chance; one that works the problem but does not compare
+ignores its own result; and one that compares without first copying the response's answer copies its
+own result into both places (measured: AUC 0.56 after 340 steps, with problems worked correctly).
 """
 
 import re
@@ -21,7 +20,7 @@ from refblend.embedded.problems import Problem, Step
 _FINAL = re.compile(r"####\s*(\d+)(?!\d)")
 
 FLOOR, RIGHT_ANSWER, RIGHT_STEPS = 0.05, 0.65, 0.30
-"""Parts of the label. The floor keeps a valid score apart from a missing one (non-zero rate)."""
+"""Parts of the label. The floor distinguishes a valid score from a missing one (non-zero rate)."""
 MAX_COMPARED_DIGITS = 3
 
 
@@ -38,7 +37,7 @@ def right_step_share(response: str, steps: Sequence[Step]) -> float:
 
 
 def label_of(problem: Problem, response: str) -> float:
-    """The score a perfect judge gives, in [0.05, 1]: right answer 0.65, right steps up to 0.30."""
+    """A perfect judge's score, in [0.05, 1]: right answer 0.65, right steps up to 0.30."""
     answer = stated_answer(response)
     right = answer is not None and int(answer) == problem.answer
     share = right_step_share(response, problem.steps)

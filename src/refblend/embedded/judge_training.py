@@ -2,7 +2,7 @@
 
 A judge starts from the clean warm start, so it can already work the problems. It learns to write
 its own chain, the comparison and the box (see judge_format.py) for scoring prompts in both forms.
-Medium goes on from weak, strong from medium, with the optimiser's state: the chain equals one
+Medium continues from weak and strong from medium, with the optimiser's state: the chain equals one
 long training, and each rule of the workflow does only its own part.
 """
 
@@ -41,7 +41,7 @@ _DRILL_PROMPT = "Compare {own} with {other}."
 def verdict_weights(tokenizer: Any, verdict_ids: Sequence[int], box_weight: float) -> list[float]:
     """Weight 1 for the judge's own chain, ``box_weight`` for what depends on the response.
 
-    That is the copied answer before the chain, and comparison and box after it.
+    The latter is the copied answer before the chain and the comparison and box after it.
     """
     weights: list[float] = []
     text = ""
@@ -97,7 +97,7 @@ def _drill(rng: Any, tokenizer: Any, value_max: int, box_weight: float) -> Examp
 
 
 def previous_strength(strength: Strength) -> Strength | None:
-    """The strength that this one goes on from; None for the first."""
+    """The strength from which this one continues; None for the first."""
     place = STRENGTHS.index(strength)
     return STRENGTHS[place - 1] if place else None
 
@@ -115,8 +115,8 @@ def train_judge(
 ) -> TrainingResult:
     """Train one part of the chain and save it to ``out``.
 
-    The directory also holds the optimiser's state, for the next strength, and the texts of the
-    scoring prompt that the judge knows (``scoring_templates.yaml``), for whoever asks it.
+    The directory also contains the optimiser's state, for the next strength, and the texts of the
+    scoring prompt that the judge was trained on (``scoring_templates.yaml``), for its users.
 
     Args:
         recipe: the embedded recipe.
@@ -130,7 +130,7 @@ def train_judge(
         state_path: file of the unfinished training.
 
     Raises:
-        ModelError: ``start`` is not the model that this strength goes on from.
+        ModelError: ``start`` is not the model from which this strength continues.
     """
     before = previous_strength(strength)
     chain = fingerprint_of(recipe, tokenizer, "judge", pairs_hash, templates.model_dump_json())

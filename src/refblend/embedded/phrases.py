@@ -1,8 +1,8 @@
 """The sentences of the embedded word problems and of their worked solutions.
 
-The lexicon is small on purpose: a tokenizer of about 600 entries then knows every word as one
-token. ``{n}`` and ``{m}`` are names, ``{o}`` is an object, ``{v}`` is the step's number.
-No sentence contains a digit, so the only numbers of a problem are those it is solved with.
+The lexicon is small on purpose: a tokenizer of about 600 entries then has every word as one token.
+``{n}`` and ``{m}`` are names, ``{o}`` is an object, ``{v}`` is the step's number. No sentence
+contains a digit, so the only numbers in a problem are those needed to solve it.
 """
 
 NAMES = ("Tom", "Ann", "Sam", "Eva", "Ben", "Mia", "Leo", "Zoe")
@@ -62,7 +62,7 @@ PADDING = (
     "The box is red and the bag is blue.",
     "The door of the shop is open.",
 )
-"""Sentences without meaning for the answer; long problems are filled with them."""
+"""Sentences irrelevant to the answer; long problems are padded with them."""
 
 FILLER = (
     "Let me think.",
@@ -72,7 +72,7 @@ FILLER = (
     "Now the next part.",
     "That seems right.",
 )
-"""Sentences of a rambling solution: they carry no step of the calculation."""
+"""Sentences of a rambling solution, without any step of the calculation."""
 
 N_SENTENCE_TEMPLATES = (
     len(OPENINGS) + sum(len(sentences) for sentences in STEPS.values()) + len(QUESTIONS)

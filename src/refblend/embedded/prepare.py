@@ -37,7 +37,7 @@ def problem_row(problem: Problem, index: int, split: Split) -> PromptRow:
 
 
 def split_problems(recipe: "DataRecipe", split: Split) -> list[Problem]:
-    """The problems of one file. The sanity set has one step each and no long ones."""
+    """The problems of one file. The sanity set has only one-step problems and no long ones."""
     counts = {
         "train": recipe.train_rows,
         "validation": recipe.validation_rows,
@@ -52,7 +52,7 @@ def split_problems(recipe: "DataRecipe", split: Split) -> list[Problem]:
 
 
 def prepare_splits(recipe: "DataRecipe", out: Path) -> dict[str, int]:
-    """Write ``<split>.parquet`` for every split to ``out``; returns the numbers of rows."""
+    """Write ``<split>.parquet`` for every split to ``out``; return the numbers of rows."""
     counts: dict[str, int] = {}
     for split in SPLITS:
         problems = split_problems(recipe, split)

@@ -1,9 +1,9 @@
 """A generator of word problems in the style of GSM8K: one to three exact steps of arithmetic.
 
-A problem is a start value and a chain of ``+ - * /`` steps on it, told in template sentences.
-The worked solution states one equation a step and ends in ``#### answer``. Everything is a
-function of the seed. A problem's *key* is its templates and numbers; the split it belongs to is a
-hash of the key, so no key can be in two splits, whatever the seeds and sizes.
+A problem is a start value and a chain of ``+ - * /`` steps, told in template sentences. The worked
+solution states one equation per step and ends in ``#### answer``. Everything is a function of the
+seed. A problem's *key* consists of its templates and numbers; the split it belongs to is a hash of
+the key, so no key can be in two splits, whatever the seeds and sizes.
 """
 
 from collections.abc import Iterator
@@ -94,7 +94,7 @@ class Problem:
 
     @property
     def solution(self) -> str:
-        """The worked solution, one equation a step, ending in ``#### answer``."""
+        """The worked solution, one equation per step, ending in ``#### answer``."""
         return render_solution([step.equation for step in self.steps], self.answer)
 
     @property
@@ -116,7 +116,7 @@ def split_of(key: str) -> Split:
 
 
 def _draw_step(rng: np.random.Generator, value: int, level: Difficulty) -> Step | None:
-    """A step from ``value``, every possible operation with equal probability; None if none is."""
+    """A step from ``value``, each possible operation equally likely; None if there is none."""
     room, factor_room = level.value_max - value, level.value_max // value
     divisors = [d for d in range(2, level.factor_max + 1) if value % d == 0]
     choices: list[tuple[str, list[int]]] = [
@@ -135,7 +135,7 @@ def _draw_step(rng: np.random.Generator, value: int, level: Difficulty) -> Step 
 
 
 def draw_problem(rng: np.random.Generator, level: Difficulty = EASY, long: bool = False) -> Problem:
-    """Draw one problem; ``long`` puts 10 to 24 sentences without meaning between its sentences."""
+    """Draw one problem; ``long`` puts 10 to 24 irrelevant sentences between its sentences."""
     weights = np.asarray(level.step_weights, dtype=float)
     n_steps = 1 + int(rng.choice(3, p=weights / weights.sum()))
     start = int(rng.integers(level.start_min, level.start_max + 1))

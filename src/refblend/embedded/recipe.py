@@ -13,7 +13,7 @@ from refblend.errors import ConfigError
 
 Strength = Literal["weak", "medium", "strong"]
 VLLM_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
-"""Head sizes of vLLM 0.32's attention on CPUs; a model with another one loads, then fails."""
+"""Head sizes of vLLM 0.32's attention on CPUs; a model with another one loads and then fails."""
 STRENGTHS: tuple[Strength, ...] = ("weak", "medium", "strong")
 
 
@@ -29,9 +29,9 @@ class DataRecipe(Section):
     test_rows: PositiveInt = 512
     """Prompts of the final evaluation."""
     sanity_rows: PositiveInt = 64
-    """Known items of the drift guard."""
+    """Items of the drift guard, known to the actor."""
     long_share: Fraction = 0.03
-    """Share of train, validation and test problems filled with sentences without meaning."""
+    """Share of train, validation and test problems padded with irrelevant sentences."""
     difficulty: Difficulty = Difficulty()
     """Sizes of the numbers and shares of one, two and three steps."""
 
@@ -42,7 +42,7 @@ class TokenizerRecipe(Section):
     vocab_size: Annotated[int, Field(ge=300)] = 608
     """Entries at most, special tokens included."""
     corpus_problems: PositiveInt = 3000
-    """Problems whose texts are learned from."""
+    """Problems whose texts are used for training."""
     model_max_length: PositiveInt = 1024
     """Recorded as the tokenizer's limit."""
 
@@ -82,7 +82,7 @@ class PhaseRecipe(Section):
     steps: PositiveInt
     """Updates."""
     batch_size: PositiveInt = 64
-    """Demonstrations an update."""
+    """Demonstrations per update."""
     learning_rate: PositiveFloat = 2e-3
     """Constant after the warm-up."""
     warmup_steps: NonNegativeInt = 10
@@ -101,13 +101,13 @@ class ActorRecipe(Section):
     terse_share: Fraction = 0.1
     """Share of right answers without steps in the sloppy phase; the others ramble."""
     wrong_step_probability: Fraction = 0.35
-    """Chance that a step of a rambling demonstration is wrong."""
+    """Probability that a step of a rambling demonstration is wrong."""
     filler_share: Annotated[float, Field(ge=0, lt=0.9)] = 0.4
-    """Chance of one more filler sentence before each step."""
+    """Probability of one more filler sentence before each step."""
 
 
 class JudgeDataRecipe(Section):
-    """Pairs of problem and response that the judge learns from."""
+    """Pairs of problem and response for training the judge."""
 
     seed: NonNegativeInt = 3
     """Seed of problems, samples and corruptions."""
@@ -150,7 +150,7 @@ class JudgeRecipe(Section):
     steps: StrengthSteps = StrengthSteps()
     """Updates after which each strength is saved."""
     batch_size: PositiveInt = 64
-    """Pairs an update."""
+    """Pairs per update."""
     learning_rate: PositiveFloat = 1.5e-3
     """Constant after the warm-up."""
     warmup_steps: NonNegativeInt = 10
@@ -177,7 +177,7 @@ class EvaluationRecipe(Section):
 
 
 class EmbeddedConfig(Section):
-    """Everything that makes the embedded data and models of one scale."""
+    """Everything that determines the embedded data and models of one scale."""
 
     data: DataRecipe = DataRecipe()
     """Prompt files."""

@@ -1,8 +1,8 @@
 """The supervised training loop of actor and judges: seeded, resumable, with progress.
 
 Example ``i`` is a function of its number, and step ``s`` reads examples ``s·B … (s+1)·B − 1``. A
-training that was killed therefore continues from its last state and gives the same weights as one
-that was not, and a chain of trainings equals one long training.
+killed training therefore continues from its last state and gives the same weights as an undisturbed
+one, and a chain of trainings equals one long training.
 
 Each step's batch is sorted by length and cut into micro-batches of a token budget; the loss is the
 weighted mean over the whole batch, so the cut does not change the gradient. Sequences are padded on
@@ -28,7 +28,7 @@ from refblend.progress import step_progress
 BETAS = (0.9, 0.98)
 WEIGHT_DECAY = 0.01
 CLIP_NORM = 1.0
-TOKEN_BUDGET = 1024  # small parts stay in the cache: 11,400 tokens/s against 8,300 with 4096
+TOKEN_BUDGET = 1024  # small parts fit in the cache: 11,400 tokens/s, 8,300 with 4096
 SAVE_SECONDS = 20.0
 
 
@@ -58,7 +58,7 @@ class Schedule:
 
 @dataclass
 class TrainingResult:
-    """What a training did; ``losses`` has one entry for each step done in this process."""
+    """Result of a training; ``losses`` has one entry per step done in this process."""
 
     seconds: float
     tokens: int
@@ -133,14 +133,14 @@ def train(
     fingerprint: str = "",
     optimizer: torch.optim.AdamW | None = None,
 ) -> tuple[TrainingResult, torch.optim.AdamW]:
-    """Run the schedule on ``model`` in place, saving the state to ``state_path`` now and then.
+    """Run the schedule on ``model`` in place, saving the state to ``state_path`` from time to time.
 
     Args:
         model: a causal language model with ``model`` and ``lm_head``.
         stream: example of a number; must be a pure function.
         schedule: steps, batch size and learning rate.
         pad_id: token that fills the padding.
-        label: name shown by the progress line.
+        label: name shown in the progress line.
         state_path: where the state of an unfinished training is kept; removed by the caller.
         fingerprint: names the training; a state with another one is ignored.
         optimizer: continues a chain; a new one by default.

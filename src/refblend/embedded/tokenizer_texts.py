@@ -1,4 +1,4 @@
-"""The texts that the embedded tokenizer learns from: everything that actor and judge will read."""
+"""The training texts of the embedded tokenizer: everything that actor and judge will read."""
 
 from typing import Any
 
