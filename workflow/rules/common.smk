@@ -262,7 +262,7 @@ def tolerated():
     return [f"{kind}={count}" for kind, count in sorted(config["checks"].items())]
 
 
-REPORTS = {name: load_report(name) for name in ("scoring", "m1")}
+REPORTS = {name: load_report(name) for name in ("scoring", "m1", "m3")}
 
 
 @functools.cache

@@ -47,20 +47,21 @@ def guard(
         list[str] | None,
         typer.Option(help="kind=number, e.g. oom=0; judge_invalid is a share of the scores."),
     ] = None,
-    baseline: Annotated[str, typer.Option(help="The arm without blending.")] = "off",
+    params: Params = Path("params"),
 ) -> None:
     """Fail when runs of M3 are missing, have incidents, or fall below the baseline."""
     from refblend.files import write_json
+    from refblend.study.recommend.confirmation import load_confirmation
     from refblend.study.recommend.guards import guard as check
     from refblend.study.recommend.guards import parse_tolerated
     from refblend.study.runs.collect import read_collected
 
-    limits = parse_tolerated(tolerated or [])
-    record = check(read_collected(collected), recommended, limits, baseline)
+    limits, roles = parse_tolerated(tolerated or []), load_confirmation(params)
+    record = check(read_collected(collected), recommended, limits, roles)
     write_json(out, record)
     difference = record["difference"]
     typer.echo(
-        f"{out}: recommended − {baseline}: {difference['estimate']:+.4f} "
+        f"{out}: {roles.recommended} − {roles.baseline}: {difference['estimate']:+.4f} "
         f"[{difference['low']:+.4f}, {difference['high']:+.4f}] ({record['measure']}, "
         f"n = {difference['n']})"
     )

@@ -22,7 +22,7 @@ ROOTS = (Path("runs"), Path("models"), Path("results"), Path("params"))
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``refblend study``."""
-    for command in (tables, figure, report, m2, m3):
+    for command in (tables, figure, report, m2):
         app.command()(command)
 
 
@@ -94,20 +94,4 @@ def m2(
     from refblend.study.report.m2.study import read_m2_study
 
     write_m2(read_m2_study(collected, params, scoring, scale), out)
-    typer.echo(f"{out / 'report.md'}")
-
-
-def m3(
-    collected: Annotated[Path, typer.Option(help="Folder written by `refblend study collect`.")],
-    m2: Annotated[Path, typer.Option(help="Results of M2, e.g. results/cpu/m2.")],
-    scale: Scale,
-    recommended: Annotated[Path, typer.Option(help="File of `refblend study recommend`.")],
-    out: Annotated[Path, typer.Option(help="Folder of the results of M3.")],
-    params: Annotated[Path, typer.Option(help="Root of the parameter files.")] = Path("params"),
-) -> None:
-    """Write tables, figures, report and headline numbers of M3."""
-    from refblend.study.report.m3.report import write_m3_report
-    from refblend.study.runs.collect import read_collected
-
-    write_m3_report(read_collected(collected), m2, scale, params, recommended, out)
     typer.echo(f"{out / 'report.md'}")

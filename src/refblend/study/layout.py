@@ -65,22 +65,6 @@ M2_FIGURES = (
 )
 """Figures of M2, each after its experiments; ``figures/<name>.svg`` and ``figures/<name>.png``."""
 
-M3_TABLES = (
-    "confirmation",
-    "confirmation_main",
-    "per_seed",
-    "candidates",
-    "dropped",
-    "stability",
-    "incidents",
-    "resources",
-    "costs",
-)
-"""Tables of M3; each is written as ``tables/<name>.csv``, ``.md`` and ``.tex``."""
-
-M3_FIGURES = ("confirmation_forest", "learning_curves", "candidates", "weight_entropy")
-"""Figures of M3; each is written as ``figures/<name>.svg`` and ``figures/<name>.png``."""
-
 
 def run_dir(scale: str, arm: str, seed: str | int, root: str | Path = "runs") -> Path:
     """``runs/<scale>/<arm>/seed_<k>``."""

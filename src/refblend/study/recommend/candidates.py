@@ -6,7 +6,7 @@ scores), and another estimator would mix two questions. Arms whose runs were unh
 dropped, with the reason.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,10 @@ from refblend.errors import StudyError
 from refblend.ppo.weights import STRATEGIES
 from refblend.study.design.grid import resolve_arm
 from refblend.study.design.spec import flatten, load_experiment
+from refblend.study.recommend.confirmation import load_confirmation
 from refblend.study.runs.collect import Collected
 from refblend.study.runs.measures import series, validation_frame
 from refblend.study.stats.statistics import entropy_collapse
-
-EXPERIMENTS = ("A", "B", "C", "G")
-"""Experiments of M2 whose arms differ in the blend alone."""
 
 NEVER = ("overlength", "oom", "nonfinite", "judge_error")
 """Incidents that no run of a candidate may have."""
@@ -74,15 +72,22 @@ def read_pool(
     collected: Collected,
     scale: str,
     params: str | Path = "params",
-    experiments: Iterable[str] = EXPERIMENTS,
+    experiments: Sequence[str] | None = None,
 ) -> Pool:
-    """Candidates among the arms of the experiments that were run at this scale.
+    """Candidates among the arms of some experiments at a scale.
+
+    Args:
+        collected: runs of M2.
+        scale: whose configuration is laid under the arms'.
+        params: root of the parameter files.
+        experiments: names; by default those that the confirming experiment chooses from.
 
     Raises:
         StudyError: the experiments have several baselines, or the baseline was not run.
         ConfigError: an arm's configuration is not acceptable.
     """
-    baseline, arms = _declared(scale, params, experiments)
+    names = experiments or load_confirmation(params).sources
+    baseline, arms = _declared(scale, params, names)
     if baseline not in set(collected.runs.arm):
         raise StudyError(
             f"the baseline {baseline} is not among the collected runs", "Collect the runs of M2."
@@ -106,15 +111,14 @@ def read_pool(
 
 
 def _declared(
-    scale: str, params: str | Path, experiments: Iterable[str]
+    scale: str, params: str | Path, experiments: Sequence[str]
 ) -> tuple[str, dict[str, dict[str, Any]]]:
     """The one baseline of several experiments, and the overrides of all their arms."""
-    names = list(experiments)
-    specs = [load_experiment(Path(params) / "study" / f"{name}.yaml") for name in names]
+    specs = [load_experiment(Path(params) / "study" / f"{name}.yaml") for name in experiments]
     baselines = sorted({spec.baseline for spec in specs})
     if len(baselines) != 1:
         raise StudyError(
-            f"experiments {', '.join(names)} have different baselines: {', '.join(baselines)}",
+            f"experiments {', '.join(experiments)} have several baselines: {', '.join(baselines)}",
             "Choose from experiments with the same baseline.",
         )
     arms: dict[str, dict[str, Any]] = {}

@@ -21,6 +21,7 @@ from refblend.config.loading import read_yaml
 from refblend.errors import StudyError
 from refblend.files import sha256_file
 from refblend.study.recommend.candidates import invalid_rate
+from refblend.study.recommend.confirmation import Confirmation, load_confirmation
 from refblend.study.recommend.overlay import read_record, record_path
 from refblend.study.runs.collect import Collected
 from refblend.study.runs.incidents import incident_totals
@@ -38,9 +39,10 @@ TOLERATED: Mapping[str, float] = {
 the share that was usual in M2 when the configuration was chosen, whichever is larger."""
 
 RATES = ("judge_invalid",)
-ARM = "recommended"
-MEASURES = ("test_greedy", "val_final")
-"""What the comparison looks at: the first that a run has."""
+TESTED = "test_greedy"
+"""The measure whose values are shares of the test problems."""
+FALLBACK = "val_final"
+"""The measure of the comparison where no run has the experiment's endpoint."""
 
 
 def parse_tolerated(texts: Iterable[str]) -> dict[str, float]:
@@ -91,15 +93,15 @@ def guard(
     collected: Collected,
     recommended: str | Path,
     tolerated: Mapping[str, float] = TOLERATED,
-    baseline: str = "off",
+    confirmation: Confirmation | None = None,
 ) -> dict[str, Any]:
     """Check the runs of M3.
 
     Args:
-        collected: the runs of M3: baseline, the spec's defaults, recommended.
-        recommended: the overlay that the arm ``recommended`` was trained with.
+        collected: the runs of M3.
+        recommended: the overlay that the recommended arm was trained with.
         tolerated: kind of incident → limit, see :data:`TOLERATED`.
-        baseline: the arm without blending.
+        confirmation: the experiment; by default that of ``params/study``.
 
     Returns:
         The record of the checks, all passed.
@@ -108,14 +110,16 @@ def guard(
         StudyError: a check failed; all failures are named.
         ConfigError: the overlay cannot be read.
     """
+    confirmation = confirmation or load_confirmation()
+    baseline, arm = confirmation.baseline, confirmation.recommended
     blends = read_enable(recommended)
     totals, rates = incident_totals(collected), invalid_rates(collected)
     limits = dict(tolerated)
     limits["judge_invalid"] = max(limits["judge_invalid"], 2 * invalid_when_chosen(recommended))
-    result, problem = compare(collected, baseline)
-    failures = missing_runs(collected, (baseline, ARM)) + beyond(totals, rates, limits)
-    if blends and not any(run.startswith(f"{ARM} ") for run in rates):
-        failures.append(f"no run of {ARM} has a judge's score although its configuration blends")
+    result, problem = compare(collected, confirmation)
+    failures = missing_runs(collected, (baseline, arm)) + beyond(totals, rates, limits)
+    if blends and not any(run.startswith(f"{arm} ") for run in rates):
+        failures.append(f"no run of {arm} has a judge's score although its configuration blends")
     failures += [problem] if problem else []
     if failures:
         raise StudyError(
@@ -205,28 +209,30 @@ def invalid_rates(collected: Collected) -> dict[str, float]:
     }
 
 
-def compare(collected: Collected, baseline: str) -> tuple[BaselineCheck | None, str]:
+def compare(collected: Collected, confirmation: Confirmation) -> tuple[BaselineCheck | None, str]:
     """The comparison, and what speaks against the recommended configuration (empty if nothing)."""
+    baseline, arm = confirmation.baseline, confirmation.recommended
     values = run_measures(collected)
-    measure = next((name for name in MEASURES if (values.measure == name).any()), None)
+    wanted = (confirmation.endpoint, FALLBACK)
+    measure = next((name for name in wanted if (values.measure == name).any()), None)
     if measure is None:
         return None, "no run has a test or validation accuracy"
-    table = wide(values, measure, [baseline, ARM])
+    table = wide(values, measure, [baseline, arm])
     lacking = [
-        f"{arm} seed {seed}"
-        for arm in table.columns
+        f"{name} seed {seed}"
+        for name in table.columns
         for seed in table.index
-        if pd.isna(table.loc[seed, arm])
+        if pd.isna(table.loc[seed, name])
     ]
-    differences = (table[ARM] - table[baseline]).dropna()
+    differences = (table[arm] - table[baseline]).dropna()
     if lacking or len(differences) < 2:
         without = f"; without {measure}: {', '.join(lacking)}" if lacking else ""
-        return None, f"{len(differences)} seeds to compare {ARM} with {baseline}{without}"
+        return None, f"{len(differences)} seeds to compare {arm} with {baseline}{without}"
     problems = collected.metrics.loc[collected.metrics.metric == "test/problems", "value"]
-    smallest = 1 / problems.min() if measure == "test_greedy" and len(problems) else 0.0
+    smallest = 1 / problems.min() if measure == TESTED and len(problems) else 0.0
     result = BaselineCheck(measure, guarded_interval(differences, smallest))
     text = (
-        f"{ARM} is below {baseline}: {measure} {result.difference.estimate:+.4f} "
+        f"{arm} is below {baseline}: {measure} {result.difference.estimate:+.4f} "
         f"[{result.difference.low:+.4f}, {result.difference.high:+.4f}] "
         f"(n = {result.difference.n})"
     )

@@ -1,8 +1,8 @@
-"""What the whole study cost, by experiment, beside the spec's estimate and `refblend plan`'s.
+"""What the whole study cost, by experiment, beside the estimates made before it.
 
-Hours are of run time: a run on the CPU takes one place (one core in training), on GPUs its GPUs.
-Energy and emissions are codecarbon's estimates for the processes of each run. A run that several
-experiments share counts once, for the first of them in the order of M2; M1's runs are among A's.
+Hours are run time, whatever a run runs on. Energy and emissions are codecarbon's estimates for the
+processes of each run. A run that several experiments share counts once, for the first of them in
+the order of M2, which is also where M1's runs are.
 """
 
 from typing import Any
@@ -10,13 +10,15 @@ from typing import Any
 import pandas as pd
 
 from refblend.errors import StudyError
+from refblend.study.design.spec import experiments_of
 from refblend.study.planning.costs import NEEDED, Cost, counted_runs, measured_costs
 from refblend.study.planning.plan import plan_study
-from refblend.study.report.m3.study import M3Study
+from refblend.study.report.m3.study import REPORT, M3Study
+from refblend.study.report.registry import read_experiments
 from refblend.study.runs.collect import Collected
 from refblend.study.runs.incidents import resources
 
-GPU_HOURS_A_RUN = (0.5, 1.5)
+GPU_HOURS_PER_RUN = (0.5, 1.5)
 """The spec, section 10: GPU-hours of one run on 4 A800 or A100."""
 SPEC_RUNS = (12, 20)
 """The spec, section 10: runs of the ablation grid, 6–30 GPU-hours together."""
@@ -25,7 +27,8 @@ COLUMNS = ("what", "runs", "hours", "energy_kwh", "kg_co2e", "note")
 M2_COLUMNS = ("arm", "experiments", "runs", "hours", "energy_kwh", "kg_co2e")
 
 
-def costs_table(study: M3Study) -> pd.DataFrame:
+@REPORT.table("costs", shown=True)
+def costs(study: M3Study) -> pd.DataFrame:
     """Measured costs by experiment and in all, then the estimates.
 
     Returns:
@@ -43,7 +46,7 @@ def costs_table(study: M3Study) -> pd.DataFrame:
 
 
 def m2_costs(study: M3Study) -> list[dict[str, Any]]:
-    """One row an experiment of M2, from its table ``costs_by_arm``; none where M2 wrote none.
+    """One row per experiment of M2, from its table ``costs_by_arm``; none where M2 wrote none.
 
     Raises:
         StudyError: the table lacks a column.
@@ -54,16 +57,24 @@ def m2_costs(study: M3Study) -> list[dict[str, Any]]:
     missing = [name for name in M2_COLUMNS if name not in table.columns]
     if missing:
         raise StudyError(
-            f"{study.m2}/tables/costs_by_arm.csv: no column {', '.join(missing)}",
+            f"{study.inputs.results}/m2/tables/costs_by_arm.csv: no column {', '.join(missing)}",
             "Make M2's tables again.",
         )
+    stability = arms_of_milestone("m1", study)
     first = table["experiments"].fillna("").str.split().str[0].fillna("other")
     rows = []
     for name, part in table.groupby(first, sort=False):
         sums = {key: part[key].sum(min_count=1) for key in ("hours", "energy_kwh", "kg_co2e")}
-        note = "with M1's runs" if name == "A" else ""
+        note = "with M1's runs" if stability & set(part["arm"]) else ""
         rows.append({"what": str(name), "runs": int(part["runs"].sum()), **sums, "note": note})
     return rows
+
+
+def arms_of_milestone(milestone: str, study: M3Study) -> set[str]:
+    """Arms of all experiments of a milestone."""
+    params = study.inputs.params
+    names = tuple(experiments_of(milestone, params))
+    return {arm for spec in read_experiments(names, params).values() for arm in spec.arms}
 
 
 def m3_costs(collected: Collected) -> dict[str, Any]:
@@ -82,7 +93,7 @@ def m3_costs(collected: Collected) -> dict[str, Any]:
 def planned_costs(collected: Collected) -> dict[str, Any]:
     """What `refblend plan` computes for M3's runs from their own measured costs of a step.
 
-    It should be near the measured row; where it is not, a run's steps do not explain its time.
+    It should be close to the measured row; if not, a run's steps do not explain its time.
     """
     row: dict[str, Any] = {"what": "M3, `refblend plan`", "runs": len(collected.runs)}
     known = measured_costs(counted_runs(resources(collected)))
@@ -107,7 +118,7 @@ def planned_costs(collected: Collected) -> dict[str, Any]:
 
 def spec_costs(runs: int) -> list[dict[str, Any]]:
     """The spec's estimate in GPU-hours: its own grid, and a grid of as many runs as ours."""
-    low, high = GPU_HOURS_A_RUN
+    low, high = GPU_HOURS_PER_RUN
     few, many = SPEC_RUNS
     what = "the spec's estimate, section 10"
     return [

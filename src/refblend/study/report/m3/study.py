@@ -11,47 +11,57 @@ import pandas as pd
 from refblend.config.loading import load_config
 from refblend.config.root import RefblendConfig
 from refblend.errors import StudyError
-from refblend.study.design.grid import config_files
-from refblend.study.design.spec import ExperimentSpec, load_experiment
+from refblend.study.design.grid import config_files, resolve_arm
+from refblend.study.design.spec import OVERLAY
 from refblend.study.recommend.candidates import late_accuracy
+from refblend.study.recommend.confirmation import Confirmation, load_confirmation
 from refblend.study.recommend.overlay import read_record
-from refblend.study.runs.collect import Collected
+from refblend.study.report.plotting.style import arm_colours
+from refblend.study.report.registry import Inputs, Report
+from refblend.study.runs.collect import Collected, read_collected
+from refblend.study.runs.origin import origin
 from refblend.study.runs.run_measures import run_measures
 from refblend.study.stats.statistics import Interval, paired_values, student_interval
-
-BASELINE = "off"
-DEFAULTS = "linear"
-RECOMMENDED = "recommended"
-ARMS = (BASELINE, DEFAULTS, RECOMMENDED)
-"""No blending, the spec's defaults, and the configuration chosen from M2."""
-
-M2_SHOWN = ("A_main", "BC_knee_pivot", "G_placement")
-"""Tables of M2 that the report shows again, as far as M2 wrote them."""
 
 
 @dataclass(frozen=True)
 class M3Study:
-    """All that tables, figures and report of M3 are made from."""
+    """What tables, figures and text are made from."""
 
     collected: Collected
-    experiment: ExperimentSpec
+    confirmation: Confirmation
     record: Mapping[str, Any]
     """Of the recommendation, as ``refblend study recommend`` wrote it."""
-    config: RefblendConfig
-    """The recommended configuration on top of the scale's."""
-    m2: Path
-    """``results/<scale>/m2``."""
-    scale: str
+    configs: Mapping[str, RefblendConfig]
+    """Arm → its configuration at the scale; the recommended file included."""
+    overlay: Path
+    """The recommended file."""
+    inputs: Inputs
 
     @cached_property
     def values(self) -> pd.DataFrame:
-        """One number a run and measure."""
+        """One number per run and measure."""
         return run_measures(self.collected)
+
+    @cached_property
+    def metrics(self) -> pd.DataFrame:
+        """Metrics of finished runs."""
+        return self.collected.counted_metrics
+
+    @property
+    def colours(self) -> dict[str, Any]:
+        """Arm → colour."""
+        return arm_colours(self.confirmation.arms, self.confirmation.baseline)
+
+    @property
+    def recommended(self) -> RefblendConfig:
+        """The recommended configuration on top of the scale's."""
+        return self.configs[self.confirmation.recommended]
 
     @property
     def blends(self) -> bool:
         """Whether a blend is recommended."""
-        return self.config.algorithm.ref_quality_score.enable
+        return self.recommended.algorithm.ref_quality_score.enable
 
     @property
     def seeds(self) -> list[int]:
@@ -64,7 +74,7 @@ class M3Study:
         Raises:
             StudyError: it cannot be read.
         """
-        path = self.m2 / "tables" / f"{name}.csv"
+        path = self.inputs.results / "m2" / "tables" / f"{name}.csv"
         if not path.exists():
             return None
         try:
@@ -76,47 +86,40 @@ class M3Study:
                 f"{path}: cannot be read ({error})", "Make M2's tables again."
             ) from None
 
-    def m2_markdown(self) -> dict[str, str]:
-        """Tables of :data:`M2_SHOWN` as Markdown, those that exist."""
-        paths = {name: self.m2 / "tables" / f"{name}.md" for name in M2_SHOWN}
-        return {
-            name: path.read_text(encoding="utf-8").rstrip()
-            for name, path in paths.items()
-            if path.exists()
-        }
-
     def late_difference(self) -> Interval:
-        """Recommended − baseline of the measure that the choice was made by, on fresh seeds."""
+        """Recommended − baseline by the measure that the choice was made by, on fresh seeds."""
         late = late_accuracy(self.collected)
-        table = late.pivot(index="seed", columns="arm", values="value").reindex(columns=list(ARMS))
-        return student_interval(paired_values(table[RECOMMENDED], table[BASELINE]))
+        arms = [self.confirmation.recommended, self.confirmation.baseline]
+        table = late.pivot(index="seed", columns="arm", values="value").reindex(columns=arms)
+        return student_interval(paired_values(table[arms[0]], table[arms[1]]))
 
 
-def read_m3_study(
-    collected: Collected, m2: str | Path, scale: str, params: str | Path, recommended: str | Path
-) -> M3Study:
+def read_study(inputs: Inputs) -> M3Study:
     """Read the experiment, the recommendation with its record, and check that all fit together.
 
     Raises:
-        StudyError: M2's results or the record are missing, or an arm is not declared.
+        StudyError: M2's tables or the record are missing, or the record is another scale's.
         ConfigError: the recommended file does not fit the scale's configuration.
     """
-    if not (Path(m2) / "tables").is_dir():
-        raise StudyError(f"{m2}: no tables of M2", "Make M2 first, or correct --m2.")
-    path = Path(params) / "study" / "M3.yaml"
-    experiment = load_experiment(path)
-    missing = [arm for arm in ARMS if arm not in experiment.arms]
-    if missing or experiment.baseline != BASELINE:
+    m2 = inputs.results / "m2"
+    if not (m2 / "tables").is_dir():
+        raise StudyError(f"{m2}: has no tables", "Make M2 first.")
+    confirmation = load_confirmation(inputs.params)
+    overlay = inputs.results / "m3" / "recommended.yaml"
+    record = read_record(overlay)
+    if record.get("scale") != inputs.scale:
         raise StudyError(
-            f"{path}: M3 compares {', '.join(ARMS)} with {BASELINE}; "
-            f"it lacks {', '.join(missing) or 'this baseline'}",
-            "Declare these arms and this baseline.",
-        )
-    record = read_record(recommended)
-    if record.get("scale") != scale:
-        raise StudyError(
-            f"{recommended}: was chosen at scale {record.get('scale')}, not {scale}",
+            f"{overlay}: was chosen at scale {record.get('scale')}, not {inputs.scale}",
             "Give the recommendation of this scale.",
         )
-    config = load_config([*config_files(scale, params), recommended])
-    return M3Study(collected, experiment, record, config, Path(m2), scale)
+    configs = {
+        arm: load_config([*config_files(inputs.scale, inputs.params), overlay])
+        if OVERLAY in overrides
+        else resolve_arm(overrides, inputs.scale, inputs.params)
+        for arm, overrides in confirmation.experiment.arms_of(inputs.scale).items()
+    }
+    collected = read_collected(inputs.collected)
+    return M3Study(collected, confirmation, record, configs, overlay, inputs)
+
+
+REPORT = Report("m3", "M3 recommendation", read_study, lambda study: origin(study.collected))

@@ -1,14 +1,14 @@
-"""All tables of milestone M3 by name."""
+"""All tables of milestone M3."""
 
 import pandas as pd
 
 from refblend.study.recommend.choose import CANDIDATE_COLUMNS
 from refblend.study.recommend.overlay import candidates_table
-from refblend.study.report.m3.costs import costs_table
-from refblend.study.report.m3.study import ARMS, BASELINE, DEFAULTS, RECOMMENDED, M3Study
+from refblend.study.report.m3.study import REPORT, M3Study
 from refblend.study.report.readable import readable_summary
+from refblend.study.report.registry import Tables
 from refblend.study.report.summary import Family, summarise
-from refblend.study.runs.incidents import in_run_order, incidents_table, resources
+from refblend.study.runs import incidents
 from refblend.study.runs.measures import stability
 from refblend.study.runs.run_measures import MEASURES, wide
 
@@ -23,55 +23,95 @@ MEASURED = (
     "length_end",
     "step_seconds",
 )
-"""What the arms are compared by, the headline first."""
-
-ALIAS = f"{RECOMMENDED} against {DEFAULTS}"
-"""Column of the recommended arm once more, for its comparison with the spec's defaults."""
-
-PAIRS = ((DEFAULTS, BASELINE), (RECOMMENDED, BASELINE), (ALIAS, DEFAULTS))
-"""The comparisons of M3, stated before the runs; those of a measure are one family (Holm)."""
+"""What the arms are compared by."""
 
 
-def m3_tables(study: M3Study) -> dict[str, pd.DataFrame]:
-    """All tables by the names of :data:`refblend.study.layout.M3_TABLES`."""
-    raw = confirmation(study)
-    readable = readable_summary(raw)
-    return {
-        "confirmation": raw.replace({"arm": {ALIAS: RECOMMENDED}}),
-        "confirmation_main": readable.replace({"arm": {ALIAS: RECOMMENDED}}),
-        "per_seed": per_seed(study),
-        "candidates": candidates_table(dict(study.record), CANDIDATE_COLUMNS),
-        "dropped": dropped_table(study),
-        "stability": in_run_order(stability(study.collected.counted_metrics), study.collected.runs),
-        "incidents": incidents_table(study.collected),
-        "resources": resources(study.collected),
-        "costs": costs_table(study),
-    }
-
-
+@REPORT.table("confirmation")
 def confirmation(study: M3Study) -> pd.DataFrame:
     """One row per measure and comparison, see :mod:`refblend.study.report.summary`.
 
-    The arm ``recommended`` has two rows a measure: against the baseline, and (under the name
-    :data:`ALIAS`) against the spec's defaults.
+    The comparisons were stated before the runs; those of a measure are one family (Holm). An arm
+    has a row for the baseline and one for every stated contrast of its own.
     """
-
-    def values_of(measure: str) -> pd.DataFrame:
-        table = wide(study.values, measure, ARMS).reindex(study.seeds)
-        return table.assign(**{ALIAS: table[RECOMMENDED]})
-
-    return summarise(Family("M3", (*ARMS, ALIAS), PAIRS), values_of, MEASURED)
+    return _summary(study).replace({"arm": _aliases(study)})
 
 
+@REPORT.table("confirmation_main", shown=True)
+def confirmation_main(study: M3Study) -> pd.DataFrame:
+    """The main measures, one row per comparison."""
+    return readable_summary(_summary(study)).replace({"arm": _aliases(study)})
+
+
+@REPORT.table("per_seed", shown=True)
 def per_seed(study: M3Study) -> pd.DataFrame:
     """Every run with its measures; runs that did not finish keep their row."""
     columns = [name for name in MEASURES if name in set(study.values.measure)]
     table = study.values.pivot(index=["arm", "seed"], columns="measure", values="value")
     table = table.reindex(columns=columns).reset_index()
     table.columns.name = None
-    return in_run_order(table, study.collected.runs)
+    return incidents.in_run_order(table, study.collected.runs)
 
 
-def dropped_table(study: M3Study) -> pd.DataFrame:
+@REPORT.table("candidates", shown=True)
+def candidates(study: M3Study) -> pd.DataFrame:
+    """What there was to choose from, from the simplest candidate on."""
+    return candidates_table(dict(study.record), CANDIDATE_COLUMNS)
+
+
+@REPORT.table("dropped", shown=True)
+def dropped(study: M3Study) -> pd.DataFrame:
     """Arms that were no candidates, and why."""
     return pd.DataFrame(list(study.record["dropped"].items()), columns=["arm", "reason"])
+
+
+@REPORT.table("stability", shown=True)
+def stability_of_runs(study: M3Study) -> pd.DataFrame:
+    """Spikes, entropy, length and largest fall of the validation accuracy of every run."""
+    return incidents.in_run_order(stability(study.metrics), study.collected.runs)
+
+
+@REPORT.table("incidents", shown=True)
+def incidents_of_runs(study: M3Study) -> pd.DataFrame:
+    """Incidents of every run and their sum."""
+    return incidents.incidents_table(study.collected)
+
+
+@REPORT.table("resources")
+def resources(study: M3Study) -> pd.DataFrame:
+    """Time, pace, memory and energy of every run."""
+    return incidents.resources(study.collected)
+
+
+def comparison_rows(study: M3Study, tables: Tables) -> pd.DataFrame:
+    """Rows of ``confirmation`` by the endpoint, one per comparison, the recommended arm's first."""
+    table = tables["confirmation"]
+    table = table[(table.measure == study.confirmation.endpoint) & table["diff"].notna()]
+    return (
+        table.set_index(["arm", "baseline"])
+        .reindex(pd.MultiIndex.from_tuples(study.confirmation.comparisons))
+        .rename_axis(["arm", "baseline"])
+        .reset_index()
+    )
+
+
+def _summary(study: M3Study) -> pd.DataFrame:
+    """All measures and comparisons; the treated arm of a contrast under an alias of its own."""
+    roles = study.confirmation
+    aliases = {_alias(*pair): pair for pair in roles.contrasts}
+    pairs = [(arm, roles.baseline) for arm in roles.arms if arm != roles.baseline]
+    pairs += [(alias, reference) for alias, (_, reference) in aliases.items()]
+
+    def values_of(measure: str) -> pd.DataFrame:
+        table = wide(study.values, measure, roles.arms).reindex(study.seeds)
+        return table.assign(**{alias: table[arm] for alias, (arm, _) in aliases.items()})
+
+    measures = dict.fromkeys((roles.endpoint, *MEASURED))
+    return summarise(Family(roles.name, (*roles.arms, *aliases), pairs), values_of, list(measures))
+
+
+def _alias(arm: str, reference: str) -> str:
+    return f"{arm} against {reference}"
+
+
+def _aliases(study: M3Study) -> dict[str, str]:
+    return {_alias(*pair): pair[0] for pair in study.confirmation.contrasts}
