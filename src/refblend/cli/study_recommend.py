@@ -57,7 +57,7 @@ def guard(
     from refblend.study.runs.collect import read_collected
 
     limits, roles = parse_tolerated(tolerated or []), load_confirmation(params)
-    record = check(read_collected(collected), recommended, limits, roles)
+    record = check(read_collected(collected), recommended, roles, limits)
     write_json(out, record)
     difference = record["difference"]
     typer.echo(

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from refblend.cli.study import app
 from refblend.errors import RefblendError, StudyError
+from refblend.study.recommend.confirmation import load_confirmation
 from refblend.study.recommend.guards import TOLERATED, guard, guarded_interval, parse_tolerated
 from refblend.study.runs.collect import (
     METRIC_COLUMNS,
@@ -18,6 +19,8 @@ from refblend.study.runs.collect import (
     write_collected,
 )
 
+PARAMS = Path(__file__).parents[3] / "params"
+ROLES = load_confirmation(PARAMS)
 ARMS = ("off", "linear", "recommended")
 INCIDENTS = ("overlength", "oom", "nonfinite", "judge_error", "judge_invalid")
 
@@ -65,7 +68,7 @@ def put(runs: Collected, arm: str, seed: int, metric: str, value: float | None) 
 
 
 def test_healthy_runs_pass(overlay: Path) -> None:
-    record = guard(healthy(), overlay)
+    record = guard(healthy(), overlay, ROLES)
     assert record["runs"] == 6
     assert record["incidents"] == dict.fromkeys(INCIDENTS, 0)
     assert record["judge_invalid_rate"] == pytest.approx(0.01)
@@ -79,19 +82,19 @@ def test_an_incident_fails_unless_it_is_tolerated(kind: str, arm: str, overlay: 
     runs = healthy()
     put(runs, arm, 102, f"incidents/{kind}", 2)
     with pytest.raises(StudyError, match=rf"2 {kind} incidents \(tolerated: 0\)"):
-        guard(runs, overlay)
-    assert guard(runs, overlay, parse_tolerated([f"{kind}=2"]))["incidents"][kind] == 2
+        guard(runs, overlay, ROLES)
+    assert guard(runs, overlay, ROLES, parse_tolerated([f"{kind}=2"]))["incidents"][kind] == 2
     with pytest.raises(StudyError, match=r"tolerated: 1"):
-        guard(runs, overlay, parse_tolerated([f"{kind}=1"]))
+        guard(runs, overlay, ROLES, parse_tolerated([f"{kind}=1"]))
 
 
 def test_too_many_invalid_scores_fail(overlay: Path) -> None:
     runs = healthy()
     put(runs, "linear", 101, "actor/ref_quality/valid_rate", 0.94)
     with pytest.raises(StudyError, match=r"6.0% of the judge's scores of linear seed 101"):
-        guard(runs, overlay)
+        guard(runs, overlay, ROLES)
     limits = parse_tolerated(["judge_invalid=0.1"])
-    assert guard(runs, overlay, limits)["judge_invalid_rate"] == pytest.approx(0.06)
+    assert guard(runs, overlay, ROLES, limits)["judge_invalid_rate"] == pytest.approx(0.06)
 
 
 def test_a_judge_that_was_often_unreadable_when_chosen(overlay: Path) -> None:
@@ -100,10 +103,10 @@ def test_a_judge_that_was_often_unreadable_when_chosen(overlay: Path) -> None:
     overlay.with_suffix(".json").write_text(json.dumps(record))
     runs = healthy()
     put(runs, "linear", 101, "actor/ref_quality/valid_rate", 0.6)
-    assert guard(runs, overlay)["tolerated"]["judge_invalid"] == 0.5
+    assert guard(runs, overlay, ROLES)["tolerated"]["judge_invalid"] == 0.5
     put(runs, "linear", 101, "actor/ref_quality/valid_rate", 0.4)
     with pytest.raises(StudyError, match=r"60.0% .* \(tolerated: 50.0%\)"):
-        guard(runs, overlay)
+        guard(runs, overlay, ROLES)
 
 
 def test_a_blend_that_was_never_scored_fails(overlay: Path) -> None:
@@ -111,9 +114,9 @@ def test_a_blend_that_was_never_scored_fails(overlay: Path) -> None:
     for seed in (101, 102):
         put(runs, "recommended", seed, "actor/ref_quality/valid_rate", None)
     with pytest.raises(StudyError, match="no run of recommended has a judge's score"):
-        guard(runs, overlay)
+        guard(runs, overlay, ROLES)
     overlay.write_text("algorithm: {ref_quality_score: {enable: false}}\n")
-    assert guard(runs, overlay)["recommended"]["blends"] is False
+    assert guard(runs, overlay, ROLES)["recommended"]["blends"] is False
 
 
 @pytest.mark.parametrize("arm", ARMS)
@@ -123,21 +126,21 @@ def test_a_run_that_did_not_finish_fails(arm: str, status: str, overlay: Path) -
     rows = runs.runs.arm.eq(arm) & runs.runs.seed.eq(102)
     runs.runs.loc[rows, ["status", "reason"]] = [status, "no memory left"]
     with pytest.raises(StudyError, match=rf"{arm} seed 102 is {status} \(no memory left\)"):
-        guard(runs, overlay)
+        guard(runs, overlay, ROLES)
 
 
 def test_an_arm_that_was_never_run_fails(overlay: Path) -> None:
     runs = healthy()
     rest = Collected(runs.runs[runs.runs.arm != "recommended"], runs.metrics, runs.responses)
     with pytest.raises(StudyError, match="no run of the arm recommended"):
-        guard(rest, overlay)
+        guard(rest, overlay, ROLES)
 
 
 def test_a_run_without_its_test_result_fails(overlay: Path) -> None:
     runs = healthy()
     put(runs, "recommended", 102, "test/greedy", None)
     with pytest.raises(StudyError, match="without test_greedy: recommended seed 102"):
-        guard(runs, overlay)
+        guard(runs, overlay, ROLES)
 
 
 def test_validation_stands_in_where_nothing_was_tested(overlay: Path) -> None:
@@ -145,7 +148,7 @@ def test_validation_stands_in_where_nothing_was_tested(overlay: Path) -> None:
     for arm in ARMS:
         for seed in (101, 102):
             put(runs, arm, seed, "test/greedy", None)
-    assert guard(runs, overlay)["measure"] == "val_final"
+    assert guard(runs, overlay, ROLES)["measure"] == "val_final"
 
 
 @pytest.mark.parametrize("seeds", [(101, 102), (101, 102, 103, 104, 105)])
@@ -154,13 +157,13 @@ def test_falling_below_the_baseline_fails(seeds: tuple[int, ...], overlay: Path)
     for place, seed in enumerate(seeds):
         put(runs, "recommended", seed, "test/greedy", 0.2 + 0.01 * (place % 2))
     with pytest.raises(StudyError, match="recommended is below off: test_greedy"):
-        guard(runs, overlay)
+        guard(runs, overlay, ROLES)
 
 
 def test_below_the_baseline_within_the_interval_passes(overlay: Path) -> None:
     runs = healthy()
     put(runs, "recommended", 101, "test/greedy", 0.30)
-    difference = guard(runs, overlay)["difference"]
+    difference = guard(runs, overlay, ROLES)["difference"]
     assert difference["estimate"] < 0 < difference["high"]
 
 
@@ -169,7 +172,7 @@ def test_one_problem_less_in_both_seeds_is_no_evidence(overlay: Path) -> None:
     runs = healthy()
     for seed in (101, 102):
         put(runs, "recommended", seed, "test/greedy", 0.5 + (seed % 2) / 64 - 1 / 64)
-    difference = guard(runs, overlay)["difference"]
+    difference = guard(runs, overlay, ROLES)["difference"]
     half = stats.t.ppf(0.975, 1) / 64 / np.sqrt(2)
     assert difference["high"] == pytest.approx(-1 / 64 + half, abs=1e-5)
 
@@ -177,7 +180,7 @@ def test_one_problem_less_in_both_seeds_is_no_evidence(overlay: Path) -> None:
     for seed in (101, 102):
         put(unknown, "recommended", seed, "test/greedy", 0.5 + (seed % 2) / 64 - 1 / 64)
     with pytest.raises(StudyError, match="below off"):
-        guard(unknown, overlay)
+        guard(unknown, overlay, ROLES)
 
 
 def test_a_wide_spread_keeps_students_interval() -> None:
@@ -201,13 +204,23 @@ def test_wrong_limits_are_refused(text: str) -> None:
 def test_a_file_that_recommends_nothing_is_refused(text: str, overlay: Path) -> None:
     overlay.write_text(text)
     with pytest.raises(RefblendError, match=r"recommended\.yaml"):
-        guard(healthy(), overlay)
+        guard(healthy(), overlay, ROLES)
 
 
 def test_command_line_writes_only_what_passed(tmp_path: Path, overlay: Path) -> None:
     folder, out = tmp_path / "frames", tmp_path / "guards.json"
     write_collected(healthy(), folder)
-    common = ["guard", "--collected", folder, "--recommended", overlay, "--out", out]
+    common = [
+        "guard",
+        "--params",
+        PARAMS,
+        "--collected",
+        folder,
+        "--recommended",
+        overlay,
+        "--out",
+        out,
+    ]
     command = [str(part) for part in common]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output or result.exception

@@ -21,7 +21,7 @@ from refblend.config.loading import read_yaml
 from refblend.errors import StudyError
 from refblend.files import sha256_file
 from refblend.study.recommend.candidates import invalid_rate
-from refblend.study.recommend.confirmation import Confirmation, load_confirmation
+from refblend.study.recommend.confirmation import Confirmation
 from refblend.study.recommend.overlay import read_record, record_path
 from refblend.study.runs.collect import Collected
 from refblend.study.runs.incidents import incident_totals
@@ -92,16 +92,16 @@ class BaselineCheck:
 def guard(
     collected: Collected,
     recommended: str | Path,
+    confirmation: Confirmation,
     tolerated: Mapping[str, float] = TOLERATED,
-    confirmation: Confirmation | None = None,
 ) -> dict[str, Any]:
     """Check the runs of M3.
 
     Args:
         collected: the runs of M3.
         recommended: the overlay that the recommended arm was trained with.
+        confirmation: the experiment.
         tolerated: kind of incident → limit, see :data:`TOLERATED`.
-        confirmation: the experiment; by default that of ``params/study``.
 
     Returns:
         The record of the checks, all passed.
@@ -110,7 +110,6 @@ def guard(
         StudyError: a check failed; all failures are named.
         ConfigError: the overlay cannot be read.
     """
-    confirmation = confirmation or load_confirmation()
     baseline, arm = confirmation.baseline, confirmation.recommended
     blends = read_enable(recommended)
     totals, rates = incident_totals(collected), invalid_rates(collected)

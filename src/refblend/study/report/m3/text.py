@@ -140,13 +140,13 @@ def metrics(study: M3Study, tables: Tables) -> dict[str, Any]:
     (row,) = comparison_rows(study, tables).head(1).to_dict("records")
     names = {"diff": "difference", "diff_low": "low", "diff_high": "high"}
     found |= {to: round(float(row[name]), 4) for name, to in names.items() if pd.notna(row[name])}
-    total = tables["costs"].set_index("what").loc["all, measured"]
+    hours = tables["costs"].set_index("what").loc["all, measured", "hours"]
+    found |= {"hours": round(float(hours), 3)} if pd.notna(hours) else {}
     known = facts(study.collected)
     return found | {
         "runs": known["runs"],
         "finished": known["finished"],
         "incidents": sum(known["incidents"].values()),
-        "hours": round(float(total["hours"]), 3),
     }
 
 
