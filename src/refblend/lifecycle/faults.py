@@ -1,7 +1,7 @@
-"""Faults of the machine, told apart from defects of refblend: a full or read-only disk, no memory.
+"""Faults of the machine, as opposed to bugs in refblend: a full or read-only disk, no memory.
 
-Libraries and Ray wrap the operating system's errors into texts of their own, so both the error's
-number and its text are looked at.
+Libraries and Ray wrap the operating system's errors in their own texts, so both the error's number
+and its text are checked.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ DiskFault = Literal["full", "read-only", "forbidden"]
 
 
 def disk_fault(error: BaseException) -> DiskFault | None:
-    """What is wrong with the disk, when that is why ``error`` was raised."""
+    """What is wrong with the disk, if that is why ``error`` was raised."""
     number = error.errno if isinstance(error, OSError) else None
     text = str(error).lower() if isinstance(error, Exception) else ""
     if number in _FULL or any(part in text for part in _FULL_TEXTS):
@@ -38,24 +38,24 @@ def disk_fault(error: BaseException) -> DiskFault | None:
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether memory ran out, of the host or of a GPU; torch need not be loaded to ask."""
+    """Whether the host or a GPU ran out of memory; works without loading torch."""
     if isinstance(error, MemoryError):
         return True
     if any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__):
         return True
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
-    # torch's allocator of the host raises the bare class.
+    # torch's host allocator raises the bare class.
     text = str(error).lower()
     return isinstance(error, RuntimeError) and any(part in text for part in _MEMORY_TEXTS)
 
 
 def explain(error: Exception, directory: Path | None = None) -> RefblendError | None:
-    """The error for the user of a fault of the machine; None for anything else.
+    """The user's error for a fault of the machine; None for anything else.
 
     Args:
         error: what was raised.
-        directory: where was written, for errors that do not know it.
+        directory: where the process was writing, for errors that do not say so.
     """
     if isinstance(error, RefblendError):
         return None
@@ -83,7 +83,7 @@ def explain(error: Exception, directory: Path | None = None) -> RefblendError | 
 
 @contextlib.contextmanager
 def explained(directory: Path) -> Iterator[None]:
-    """In the block, faults of the machine become errors for the user.
+    """Turn faults of the machine within the block into errors for the user.
 
     Args:
         directory: where the block writes.

@@ -1,9 +1,8 @@
 """How jobs end with the workflow that started them, and what a killed workflow leaves behind.
 
-A job of the workflow follows Snakemake: when that is gone, or asked to stop by SIGTERM, the job
-gets SIGTERM, and a training run then saves its present step. A call of Snakemake holds a lock of
-its own as long as it lives, so that the next one can tell the locks of a killed call from those of
-a living one.
+A job of the workflow follows Snakemake: when Snakemake ends, or receives SIGTERM, the job gets
+SIGTERM, and a training run then saves its current step. A Snakemake call holds a lock as long as it
+lives, so that the next one can tell the locks of a killed call from those of a living one.
 """
 
 import contextlib
@@ -23,7 +22,7 @@ from refblend.errors import ResourceError
 SUPERVISOR = "REFBLEND_SUPERVISOR"
 """Environment of every job: process of its Snakemake, colon, folder of the project."""
 PATIENCE_S = 90.0
-"""More than a training run takes to save its step after SIGTERM."""
+"""Longer than a training run takes to save its step after SIGTERM."""
 stopping = threading.Event()
 """In Snakemake: SIGTERM has come."""
 _SHELLS = ("bash", "dash", "sh", "zsh", "fish")
@@ -35,14 +34,14 @@ def supervisor_value(folder: Path) -> str:
 
 
 def follow_supervisor() -> None:
-    """In a job: follow its Snakemake. Elsewhere nothing."""
+    """In a job: follow its Snakemake. Elsewhere: do nothing."""
     pid = os.environ.get(SUPERVISOR, "").partition(":")[0]
     if pid.isdecimal():
         follow(int(pid))
 
 
 def follow_dvc() -> None:
-    """In a stage of DVC: follow ``dvc``, which does not end its command when it is killed."""
+    """In a DVC stage: follow ``dvc``, which does not end its command when it is killed."""
     if "DVC_STAGE" in os.environ:
         for process in psutil.Process().parents():
             if process.name() not in _SHELLS:
@@ -70,7 +69,7 @@ def follow(pid: int) -> None:
 
 
 def pass_on_sigterm() -> None:
-    """In Snakemake: SIGTERM ends the jobs too; Snakemake alone would wait hours for them."""
+    """In Snakemake: SIGTERM also ends the jobs; Snakemake alone would wait hours for them."""
     previous = signal.getsignal(signal.SIGTERM)
 
     def stop(signum: int) -> None:
@@ -78,7 +77,8 @@ def pass_on_sigterm() -> None:
         if callable(previous):
             previous(signum, None)
         told: set[int] = set()
-        # Jobs may still be about to start; each is told once, the second time would cut it short.
+        # Jobs may still be about to start; each is signalled once, as a second signal would cut it
+        # short.
         while True:
             for job in job_processes(psutil.Process()):
                 if job.pid not in told:
@@ -108,10 +108,10 @@ def job_processes(parent: psutil.Process) -> Iterator[psutil.Process]:
 def release_stale_locks(
     folder: Path, say: Callable[[str], None], patience_s: float = PATIENCE_S
 ) -> None:
-    """In Snakemake, before it looks at its locks: remove those that a killed call left.
+    """In Snakemake, before it checks its locks: remove those that a killed call left.
 
-    Whether another call lives is told by a lock that the kernel releases with its process. One that
-    does is named; whether its targets leave room for this call, Snakemake decides.
+    A lock that the kernel releases with its process tells whether another call is alive. If one is,
+    it is named; Snakemake decides whether its targets conflict with this call.
 
     Args:
         folder: of the project.
@@ -124,7 +124,7 @@ def release_stale_locks(
     state = folder / ".snakemake"
     state.mkdir(exist_ok=True)
     in_use = state / "in_use"
-    # Never closed: the lock lasts as long as the process.
+    # Never closed: the lock is held as long as the process lives.
     handle = os.open(in_use, os.O_RDWR | os.O_CREAT)
     locks = list((state / "locks").glob("*.lock"))
     try:
@@ -154,7 +154,7 @@ def _users(path: Path) -> list[int]:
 
 
 def _await_orphans(folder: Path, say: Callable[[str], None], patience_s: float) -> None:
-    """Wait for the jobs of killed calls, which end by themselves."""
+    """Wait for the jobs of killed calls, which end on their own."""
     deadline = time.monotonic() + patience_s
     told = False
     while orphans := _orphans(folder):

@@ -1,11 +1,11 @@
-"""Cutting a batch into micro-batches of bounded tokens, the same number on every rank.
+"""Splitting a batch into micro-batches with a token budget, equally many on every rank.
 
-Pure functions on lengths and prompts, whose result does not depend on the order of rows. FSDP's
+Pure functions of lengths and prompts, whose result does not depend on the order of rows. FSDP's
 collectives need all ranks to do the same number of passes, so a rank with less work gets empty
 micro-batches at the end.
 
-Where the rows of a prompt share its tokens, they stay together on a rank and in a micro-batch, and
-are cut into parts only where they exceed the budget of a micro-batch or a rank's fair share.
+If the rows of a prompt share its tokens, they stay together on a rank and in a micro-batch, and are
+split only if they exceed the budget of a micro-batch or a rank's fair share.
 """
 
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ def pack_by_tokens(
 ) -> list[list[int]]:
     """Group rows so that (rows × longest) stays within ``max_tokens``.
 
-    Rows are sorted by length first, so that little is padded. A row longer than ``max_tokens``
-    stands alone: the budget bounds memory, it never drops data.
+    Rows are sorted by length first, to minimise padding. A row longer than ``max_tokens`` forms its
+    own group: the budget bounds memory, it never drops data.
 
     Args:
         lengths: tokens of every row of the batch.
         rows: the rows to group.
         max_tokens: budget of a group, padding included.
-        max_rows: most rows of a group; None for no bound.
+        max_rows: maximum rows of a group; None for no limit.
     """
     groups: list[list[int]] = []
     for row in sorted(rows, key=lambda r: (-lengths[r], r)):
@@ -43,7 +43,7 @@ def pack_by_tokens(
 
 
 def split_over_ranks(lengths: Sequence[int], rows: Sequence[int], ranks: int) -> list[list[int]]:
-    """Deal rows to ranks in a snake, longest first: token counts differ by about one row."""
+    """Deal rows to ranks in snake order, longest first: token counts differ by about one row."""
     shares: list[list[int]] = [[] for _ in range(ranks)]
     for position, row in enumerate(sorted(rows, key=lambda r: (-lengths[r], r))):
         turn, place = divmod(position, ranks)
@@ -59,16 +59,16 @@ def plan_micro_batches(
     max_rows: int | None = None,
     prompts: Sequence[Sequence[int]] | None = None,
 ) -> list[list[list[int]]]:
-    """For each rank its micro-batches; all ranks get equally many.
+    """The micro-batches of each rank; all ranks get equally many.
 
     Args:
         lengths: tokens of every row of the batch, prompt and response.
         rows: the rows to plan.
         ranks: processes of the group.
-        max_tokens: budget of a micro-batch in tokens that are computed: padding included in the
-            plain layout, a prompt counted once where its rows share it.
-        max_rows: most rows of a micro-batch; None for no bound.
-        prompts: prompt of every row, where rows of one prompt share its tokens
+        max_tokens: budget of a micro-batch in computed tokens: including padding in the plain
+            layout, counting a prompt once if its rows share it.
+        max_rows: maximum rows of a micro-batch; None for no limit.
+        prompts: prompt of every row, if rows of one prompt share its tokens
             (:mod:`refblend.workers.layout`); None for the plain layout.
     """
     if prompts is None:
@@ -78,7 +78,7 @@ def plan_micro_batches(
         ]
     else:
         total = sum(part.tokens for part in group_rows(lengths, rows, prompts, 2**62))
-        # A rank's share, and the prompt that cutting repeats.
+        # A rank's share, plus the prompt that splitting repeats.
         fair = -(-total // ranks) + max(len(prompts[r]) for r in rows)
         parts = group_rows(lengths, rows, prompts, min(max_tokens, fair), max_rows)
         plans = [pack_parts(share, max_tokens, max_rows) for share in deal_parts(parts, ranks)]
@@ -109,7 +109,7 @@ def group_rows(
     max_tokens: int,
     max_rows: int | None = None,
 ) -> list[Part]:
-    """Rows with the same prompt, longest first, cut where a part would exceed a bound.
+    """Rows with the same prompt, longest first, split where a part would exceed a limit.
 
     Each part repeats the prompt. A single row may exceed ``max_tokens``: no data are dropped.
     """
@@ -167,9 +167,9 @@ def pack_parts(
 def halve_micro_batches(
     micro_batches: Sequence[list[int]], lengths: Sequence[int]
 ) -> list[list[int]]:
-    """Each micro-batch cut where its larger part has the fewest tokens; order is kept.
+    """Each micro-batch split where its larger part has the fewest tokens; order is kept.
 
-    A micro-batch of one row stays as it is, an empty one vanishes.
+    A micro-batch of one row stays unchanged, an empty one is dropped.
 
     Args:
         micro_batches: row numbers.

@@ -1,8 +1,8 @@
 """The Ray cluster of a run: a private local one, always shut down, or an existing one.
 
 A private cluster has its own token, its own session folder and no dashboard, so that runs on one
-machine do not meet. Its folder is named after the command's process; folders whose command is gone
-are removed at the next start, which covers commands that were killed.
+machine do not interfere. Its folder is named after the command's process; folders whose command has
+ended are removed at the next start, which covers commands that were killed.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from refblend.lifecycle.guardian import CLUSTER_PREFIX, command_pid
 from refblend.lifecycle.stalls import removed_on_stall, stall_limit
 
 _TOKEN = secrets.token_hex(32)
-"""One for all clusters of this process: Ray reads the token once and keeps it."""
+"""One token for all clusters of this process: Ray reads it once and keeps it."""
 
 
 def _remove_orphans() -> None:
@@ -37,7 +37,7 @@ def _remove_orphans() -> None:
 
 
 def _require_listener(address: str) -> None:
-    """Fail at once where nothing listens; Ray itself tries for minutes.
+    """Fail at once if nothing listens; Ray itself tries for minutes.
 
     Raises:
         OSError: the host is unknown, refuses, or does not answer within seconds.
@@ -48,11 +48,11 @@ def _require_listener(address: str) -> None:
 
 
 def _stay_on_loopback() -> None:
-    """Keep the ports of clusters that start from now on to this machine.
+    """Bind the ports of clusters that start from now on to loopback.
 
-    Ray replaces a loopback address by one that others can reach, and then listens everywhere,
-    except where it thinks of no other machines: the switch is named after the systems that have it
-    by default. The processes that Ray starts read the variable; this one has read it already.
+    Ray replaces a loopback address by one that others can reach, and then listens on all
+    interfaces, except on systems where it expects no other machines: the switch is named after
+    those systems. The processes that Ray starts read the variable; this one has read it already.
     """
     os.environ[ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR] = "0"
     ray_constants.ENABLE_RAY_CLUSTER = False
@@ -62,7 +62,7 @@ def _start_private(config: RayConfig, num_cpus: float, num_gpus: float, folder: 
     """Start a cluster whose session lies in ``folder``.
 
     Raises:
-        ResourceError: Ray did not come up, as on a machine with far too much to do.
+        ResourceError: Ray did not start, for example on an overloaded machine.
     """
     _stay_on_loopback()
     try:
@@ -87,9 +87,9 @@ def _start_private(config: RayConfig, num_cpus: float, num_gpus: float, folder: 
 
 @contextlib.contextmanager
 def _keeping_sigterm() -> Iterator[None]:
-    """A block in which Ray puts its own handler of SIGTERM in place: ours has the last word.
+    """Keep our SIGTERM handler while Ray installs its own within the block.
 
-    Ray's raises ``SystemExit`` with another status, and would stay beyond the block.
+    Ray's handler raises ``SystemExit`` with another status and would stay installed afterwards.
     """
     handler = signal.getsignal(signal.SIGTERM)
     try:
@@ -110,7 +110,7 @@ def _disconnect() -> None:
 
 @contextlib.contextmanager
 def ray_cluster(config: RayConfig, num_cpus: float, num_gpus: float) -> Iterator[None]:
-    """Connect to a cluster for the time of the block.
+    """Connect to a cluster for the duration of the block.
 
     Args:
         config: where the cluster is.
@@ -121,7 +121,7 @@ def ray_cluster(config: RayConfig, num_cpus: float, num_gpus: float) -> Iterator
         ResourceError: no cluster answers at ``ray.address``, or the private one did not start.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # Ray lowers the priority of its workers by default: beside any other load they would starve.
+    # Ray lowers the priority of its workers by default: with any other load they would starve.
     os.environ.setdefault("RAY_worker_niceness", "0")
     if config.address is not None:
         try:

@@ -1,6 +1,6 @@
 """FSDP2 (``fully_shard``): process group, sharding, gathering, saving and restoring.
 
-One process without a process group is the same code with nothing sharded.
+A single process without a process group runs the same code with nothing sharded.
 """
 
 import contextlib
@@ -110,13 +110,13 @@ def save_optimizer(network: LmNetwork, optimizer: torch.optim.Optimizer, path: P
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     state = get_optimizer_state_dict(network, optimizer, options=options)
     if is_main():
-        # Given a path, torch writes with code of its own that does not tell of a full disk.
+        # Given a path, torch uses its own writer, which does not report a full disk.
         with open(path, "wb") as stream:
             torch.save(state, stream)
 
 
 def load_optimizer(network: LmNetwork, optimizer: torch.optim.Optimizer, path: Path) -> None:
-    """Restore what :func:`save_optimizer` wrote, on any number of ranks."""
+    """Restore the state written by :func:`save_optimizer`, on any number of ranks."""
     state = torch.load(path, map_location="cpu", weights_only=True)
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     set_optimizer_state_dict(network, optimizer, state, options=options)

@@ -1,6 +1,6 @@
-"""The workers around a vLLM engine: the one that generates and the judge.
+"""The workers around a vLLM engine: rollout and judge.
 
-Apart from the networks' workers, because their processes need nothing of distributed training.
+Separate from the networks' workers, because their processes need nothing of distributed training.
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ class RolloutWorker:
         )
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
-        """Answer all requests with the present weights."""
+        """Answer all requests with the current weights."""
         return self.engine.generate(requests)
 
     def load_weights(self, weights: dict[str, Tensor], version: int) -> None:
@@ -54,7 +54,7 @@ class RolloutWorker:
 
 
 class JudgeWorker:
-    """The reference model that judges every response (spec, section 2)."""
+    """The reference model that judges every response."""
 
     def __init__(self, config: RefblendConfig) -> None:
         quality = config.algorithm.ref_quality_score
@@ -89,7 +89,7 @@ class JudgeWorker:
         return self.judge.score(questions, responses, seeds)
 
     def begin_run(self) -> None:
-        """Forget the prompts of an earlier run: a run must not depend on what ran before it."""
+        """Forget the prompts of an earlier run: a run must not depend on earlier ones."""
         self.engine.reset_prefix_cache()
 
     def last_call(self) -> CallStats:

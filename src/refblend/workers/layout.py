@@ -1,18 +1,17 @@
-"""How a micro-batch lies in memory, and how sequences that begin alike share their tokens.
+"""The memory layout of a micro-batch, and how sequences with a common prefix share its tokens.
 
-The layout that everyone sees is plain: R rows, one sequence each, padded on the right. Under
-causal attention padding on the right cannot reach a real token, so no mask is needed and
-positions are 0, 1, 2, ….
+From outside the layout is plain: R rows, one sequence each, padded on the right. Under causal
+attention padding on the right cannot reach a real token, so no mask is needed and positions are
+0, 1, 2, ….
 
-A network may compute it in less work. Under causal attention the state at a token depends on the
-tokens up to it alone, so where sequences begin alike, their states are the same: all responses of
-a prompt have the prompt in common, many of them their first words, and a policy that has become
-sure of itself gives the same response more than once. :class:`PrefixTree` keeps each distinct
-beginning once, in one packed row without padding, for all that treats tokens one by one
-(embedding, projections, norms, MLP, head). Only attention mixes tokens: there queries, keys and
-values are put back into plain rows, one for each different sequence, so that the fast causal
-kernel is kept. States and gradients equal those of the plain layout up to rounding: what a shared
-token receives from all its sequences is summed where it was put back.
+A network may compute it with less work. Under causal attention the state at a token depends only on
+the tokens up to it, so sequences with a common prefix have the same states there: all responses to
+a prompt share the prompt, many their first words, and a confident policy repeats whole responses.
+:class:`PrefixTree` keeps each distinct prefix once, in one packed row without padding, for
+everything that treats tokens one by one (embedding, projections, norms, MLP, head). Only attention
+mixes tokens: there queries, keys and values are put back into plain rows, one for each distinct
+sequence, which keeps the fast causal kernel. States and gradients equal those of the plain layout
+up to rounding: a shared token sums the gradients of all its sequences.
 """
 
 from collections.abc import Sequence
@@ -43,13 +42,13 @@ class PaddedBatch:
     positions: Tensor
     """(N,) position of the token *before* each response token: the one that predicts it."""
     columns: Tensor
-    """(N,) place of each response token in its response."""
+    """(N,) index of each response token within its response."""
     labels: Tensor
     """(N,) the response tokens."""
     lengths: Tensor
     """(R,) tokens of each row, prompt and response."""
     order: Tensor
-    """(R,) the rows in lexicographic order, so that those which begin alike are neighbours."""
+    """(R,) the rows in lexicographic order, so that rows with a common prefix are neighbours."""
 
 
 def pad_batch(sequences: Sequences, rows: Sequence[int], device: torch.device) -> PaddedBatch:
@@ -77,15 +76,15 @@ def scatter_tokens(values: Tensor, batch: PaddedBatch, num_rows: int, width: int
 
 
 class PrefixTree:
-    """The K distinct beginnings of a batch's sequences, and where each stands in its rows.
+    """The K distinct prefixes of a batch's sequences, and their positions in its rows.
 
-    A node is a token after the tokens before it. In lexicographic order a row repeats the first
-    nodes of the row before it, as many as both begin with, and adds the others.
+    A node is a token together with the tokens before it. In lexicographic order a row repeats the
+    nodes of its common prefix with the previous row and adds the others.
 
     Attributes:
-        shape: (D, L): the different rows, and the longest.
-        keep: (K,) the place among these D × L where each node was added, in row-major order.
-        source: (R, L) the node at each place of the batch; any at padding, which nothing reads.
+        shape: (D, L): the number of distinct rows, and the longest.
+        keep: (K,) the position among these D × L where each node was added, in row-major order.
+        source: (R, L) the node at each position of the batch; arbitrary at padding, never read.
     """
 
     def __init__(self, batch: PaddedBatch) -> None:
@@ -119,18 +118,18 @@ class PrefixTree:
         }
 
     def to_rows(self, packed: Tensor) -> Tensor:
-        """Heads of the nodes (1, heads, K, E) at all places, (D, heads, L, E)."""
+        """Heads of the nodes (1, heads, K, E) at all positions, (D, heads, L, E)."""
         heads, _, size = packed.shape[1:]
         flat = packed[0].transpose(0, 1).reshape(-1, heads * size)
         return _lookup(flat, self._placed).view(*self.shape, heads, size).transpose(1, 2)
 
     def to_packed(self, placed: Tensor) -> Tensor:
-        """Vectors at all places (D, L, heads, E) for the nodes, (1, K, heads, E)."""
+        """Vectors at all positions (D, L, heads, E) for the nodes, (1, K, heads, E)."""
         return _lookup(placed.flatten(2).flatten(0, 1), self.keep).view(1, -1, *placed.shape[2:])
 
 
 def _lookup(table: Tensor, index: Tensor) -> Tensor:
-    """Rows of a matrix; unlike ``index_select`` its backward is deterministic on GPUs as well."""
+    """Rows of a matrix; unlike ``index_select``, its backward is deterministic on GPUs too."""
     return embedding(index, table)
 
 
@@ -145,12 +144,12 @@ def shared_attention(
     sliding_window: int | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """Causal attention (transformers' signature) on packed tokens: each sees what is before it.
+    """Causal attention (transformers' signature) on packed tokens: each sees its predecessors.
 
     Without ``prefix_tree`` it is plain causal attention.
 
     Raises:
-        ModelError: the model asks for a mask or a window shorter than the sequences.
+        ModelError: the model needs a mask or a window shorter than the sequences.
     """
     width = query.shape[2] if prefix_tree is None else prefix_tree.shape[1]
     if attention_mask is not None or (sliding_window is not None and width > sliding_window):
@@ -173,15 +172,15 @@ class ResponseStates:
     """States of a micro-batch at its M different response tokens; N response tokens in all."""
 
     hidden: Tensor
-    """(K, H) last hidden states of the tokens that were computed."""
+    """(K, H) last hidden states of the computed tokens."""
     own: Tensor
     """(M,) the state at each token."""
     before: Tensor
-    """(M,) the state at the token before it: the one that predicts it."""
+    """(M,) the state at the preceding token, which predicts it."""
     labels: Tensor
     """(M,) the tokens."""
     which: Tensor
-    """(N,) for each response token of the batch, which of the M it is."""
+    """(N,) for each response token of the batch, its index among the M."""
 
     @property
     def predicting(self) -> Tensor:
@@ -197,7 +196,7 @@ class ResponseStates:
 def response_states(lm: Any, batch: PaddedBatch) -> ResponseStates:
     """Run a model's layers over a micro-batch.
 
-    The model's attention implementation, chosen when it was loaded, says which layout it computes.
+    The model's attention implementation, chosen when it was loaded, determines the layout.
 
     Args:
         lm: a Hugging Face model with a head.
@@ -224,7 +223,7 @@ def response_states(lm: Any, batch: PaddedBatch) -> ResponseStates:
         )
     source = tree.source.flatten()
     own, which = source[place + 1].unique(return_inverse=True)
-    # All places of a node agree about it and about the node before it.
+    # All positions of a node agree about it and about the node before it.
     before, labels = torch.empty_like(own), torch.empty_like(own)
     before[which], labels[which] = source[place], batch.labels
     return ResponseStates(packed[0], own, before, labels, which)

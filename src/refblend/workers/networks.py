@@ -1,7 +1,7 @@
 """The networks: token log-probs with entropy, and token values, on Hugging Face causal models.
 
 Both read hidden states through :mod:`refblend.workers.layout`, which decides how the tokens of a
-micro-batch are laid out; what the networks return does not depend on it.
+micro-batch are laid out; the networks' results do not depend on it.
 
 The head is applied to response positions only and in chunks, whose logits are computed again in
 the backward pass: peak memory grows with tokens, not with tokens × vocabulary.
@@ -45,7 +45,7 @@ class PolicyNetwork(LmNetwork):
     def forward(self, batch: PaddedBatch, pooled: bool = False) -> tuple[Tensor, Tensor]:
         """Log-probs (N,) and entropies in nats (N,), both float32, at the rollout temperature.
 
-        With ``pooled``, instead the mean hidden state (R, H) of each row's response tokens and
+        With ``pooled``: instead, the mean hidden state (R, H) of each row's response tokens and
         their number (R,). One method for both, because FSDP gathers parameters around ``forward``.
         """
         found = response_states(self.lm, batch)
@@ -101,13 +101,13 @@ def load_policy(
 
     Args:
         path: a directory in Hugging Face format.
-        temperature: of the rollout.
+        temperature: the rollout temperature.
         checkpointing: recompute activations in the backward pass.
         trust_remote_code: run code that ships with the model.
         shared_prefix: compute a prompt once for all its responses in a micro-batch.
 
     Raises:
-        ModelError: the directory holds no model.
+        ModelError: the directory has no model.
     """
     check_model_dir(path, "model path")
     lm = AutoModelForCausalLM.from_pretrained(
@@ -127,7 +127,7 @@ def load_value(
     trust_remote_code: bool = False,
     shared_prefix: bool = True,
 ) -> ValueNetwork:
-    """Load a model with a scalar head; a head that the checkpoint lacks starts at zero.
+    """Load a model with a scalar head; if the checkpoint has none, the head starts at zero.
 
     A zero head predicts 0 everywhere, a neutral start that needs no seed.
     """
@@ -154,8 +154,8 @@ def _attention(shared_prefix: bool) -> str:
 def _without_dropout(lm: Any, checkpointing: bool) -> Any:
     """The model in eval mode: dropout would make old and new log-probs differ without an update.
 
-    transformers recomputes activations only of layers in training mode, so the layers alone (not
-    the dropout modules inside them) are put back to it when ``checkpointing`` is asked for.
+    transformers recomputes activations only for layers in training mode, so with ``checkpointing``
+    the layers (but not the dropout modules inside them) are set back to it.
     """
     lm.eval()
     if checkpointing:

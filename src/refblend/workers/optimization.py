@@ -17,9 +17,9 @@ OPTIMIZER_FILE = "optimizer.pt"
 
 
 def learning_rate(config: OptimConfig, step: int, total_steps: int) -> float:
-    """Rate of training step ``step`` (from 1): linear warm-up, then constant or cosine to zero.
+    """Learning rate of step ``step`` (from 1): linear warm-up, then constant or cosine to zero.
 
-    It depends on the step alone, so a resumed run needs no scheduler state.
+    It depends only on the step, so a resumed run needs no scheduler state.
     """
     if step <= config.lr_warmup_steps:
         return config.lr * step / config.lr_warmup_steps
@@ -66,7 +66,7 @@ class Trainable:
         Returns:
             The metrics summed over micro-batches and ranks, with ``grad_norm``, ``lr`` and
             ``oom`` (how often memory ran out and the token budget was halved). A non-finite
-            gradient norm skips the update and is reported as it is.
+            gradient norm skips the update and is reported unchanged.
         """
         totals, ooms = self._accumulate(micro_batches, loss_of), 0
         while totals is None:
@@ -111,7 +111,7 @@ class Trainable:
     def save(self, directory: Path) -> None:
         """Write the model in Hugging Face format and the optimiser's state."""
         distributed.save_model(self.network, directory)
-        # An optimiser that never stepped (critic warm-up) has no state to save.
+        # An optimiser that has never stepped (critic warm-up) has no state to save.
         if self.optimizer.state:
             distributed.save_optimizer(self.network, self.optimizer, directory / OPTIMIZER_FILE)
 
@@ -123,7 +123,7 @@ class Trainable:
 
 
 def mean_over_steps(steps: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Mean of each figure over the optimiser steps of one training step; ``oom`` is their sum."""
+    """Mean of each metric over the optimiser steps of one training step; ``oom`` is the sum."""
     if not steps:
         return {}
     totals = {k: sum(s[k] for s in steps) for k in steps[0]}
