@@ -21,7 +21,8 @@ from refblend.trainer.datasets import load_run_data
 from refblend.trainer.ray_trainer import RayPPOTrainer
 from refblend.trainer.tracking import MetricsLog
 from refblend.workers import cluster, worker_set
-from refblend.workers.groups import RestartBudget, WorkerDiedError
+from refblend.workers.restarts import RestartBudget, WorkerDiedError
+from refblend.workers.roles import Role
 
 
 def test_planned_steps(tiny_config: Callable[..., RefblendConfig]) -> None:
@@ -176,8 +177,8 @@ def test_a_worker_that_dies_while_starting_gives_its_resources_back(
             ended.append("pools")
 
     class Group:
-        def __init__(self, role: str, *_: object) -> None:
-            self.role = role
+        def __init__(self, role: Role, *_: object) -> None:
+            self.role = role.name
 
         def ready(self, timeout_s: float) -> None:
             if self.role == "judge":

@@ -2,7 +2,7 @@
 
 from typing import Any, cast
 
-from refblend.workers.groups import RestartBudget, WorkerTimeoutError
+from refblend.workers.restarts import RestartBudget, WorkerTimeoutError
 from refblend.workers.worker_set import WorkerSet
 
 
@@ -18,9 +18,7 @@ def test_past_a_deadline_of_its_own_the_samples_have_no_score(tiny_config) -> No
     config = tiny_config(f"{key}.scoring.timeout_s=1", f"{key}.invalid_score=0.25")
     judge: Any = Late()
     missing = cast("Any", None)
-    workers = WorkerSet(
-        config, missing, missing, missing, None, None, judge, RestartBudget(1), print
-    )
+    workers = WorkerSet(config, missing, RestartBudget(1), print, {"judge": judge})
     results, _ = workers.judge_results(judge, 2)
     assert [(v.score, v.valid, v.path) for v in results] == [(0.25, False, "error")] * 2
     assert "did not answer within 1 s" in results[0].raw

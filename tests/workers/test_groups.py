@@ -8,16 +8,15 @@ from ray.exceptions import ActorDiedError, GetTimeoutError, RayTaskError
 
 from refblend.errors import DataError, WorkerError
 from refblend.workers import groups
-from refblend.workers.groups import (
-    MEMORY_KEYS,
-    Future,
+from refblend.workers.groups import Future, WorkerGroup
+from refblend.workers.restarts import (
     Replacement,
     RestartBudget,
     WorkerDiedError,
-    WorkerGroup,
     WorkerMemoryError,
     WorkerTimeoutError,
 )
+from refblend.workers.roles import ACTOR, ROLES
 
 
 def failed(cause: Exception) -> RayTaskError:
@@ -64,16 +63,16 @@ def test_a_worker_without_memory_counts_as_dead(cause: Exception) -> None:
     budget.spend(caught.value)
     with pytest.raises(WorkerError, match="ran out of memory") as last:
         budget.spend(caught.value)
-    assert MEMORY_KEYS["actor"] in last.value.remedy
+    assert ACTOR.lower in last.value.remedy
     assert (budget.take_shortages(), budget.take_shortages()) == (1, 0)
 
 
 def test_every_role_has_a_key_to_lower(tiny_config) -> None:
     """The keys are real ones: they are written as the configuration spells them."""
     tree = tiny_config().resolved()
-    for role, text in MEMORY_KEYS.items():
-        assert WorkerMemoryError(role, "x").remedy.startswith("Lower ")
-        dotted = [word.strip(",;") for word in text.split() if "." in word]
+    for name, role in ROLES.items():
+        assert WorkerMemoryError(name, "x").remedy.startswith("Lower ")
+        dotted = [word.strip(",;") for word in role.lower.split() if "." in word]
         assert dotted
         for key in dotted:
             value = tree

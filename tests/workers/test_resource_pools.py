@@ -3,20 +3,9 @@
 import pytest
 
 from refblend.errors import ResourceError
-from refblend.workers.memory import (
-    ENGINE_BASE,
-    GIB,
-    TRAINER_BASE,
-    count_parameters,
-    memory_needs,
-)
-from refblend.workers.pools import (
-    GLOBAL_POOL,
-    JUDGE_POOL,
-    check_resources,
-    plan_pools,
-    totals,
-)
+from refblend.workers.memory import ENGINE_BASE, GIB, TRAINER_BASE, count_parameters
+from refblend.workers.pools import check_resources, memory_needs, plan_pools, totals
+from refblend.workers.roles import GLOBAL_POOL, JUDGE_POOL
 
 FSDP = "actor_rollout_ref.actor.fsdp_config"
 JUDGE = "algorithm.ref_quality_score.scoring"
@@ -111,7 +100,7 @@ def test_memory_counts_every_role_and_its_cache(tiny_config, tiny_model_dir) -> 
     from transformers import AutoModelForCausalLM
 
     weights = AutoModelForCausalLM.from_pretrained(tiny_model_dir).num_parameters()
-    assert count_parameters(tiny_model_dir) == weights
+    assert count_parameters(tiny_model_dir, "a.key") == weights
     config = tiny_config(
         "algorithm.adv_estimator=gae",
         "algorithm.use_kl_in_reward=true",

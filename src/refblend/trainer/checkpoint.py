@@ -50,13 +50,8 @@ class CheckpointRef:
 
     @property
     def actor(self) -> Path:
-        """Directory of the actor's files."""
+        """Directory of the actor's files: a model directory."""
         return self.path / "actor"
-
-    @property
-    def critic(self) -> Path:
-        """Directory of the critic's files; absent in runs without a critic."""
-        return self.path / "critic"
 
 
 def write_state(directory: Path, state: dict[str, Any], metric: float | None = None) -> None:

@@ -381,7 +381,7 @@ class RayPPOTrainer:
             self.drift.load_state_dict(state["drift"])
             self.collector.invalid_guard.load_state_dict(state["invalid_window"])
             self.lost_updates.load_state_dict(state["lost_updates"])
-            self.workers.load(start)
+            self.workers.load(start.path)
             self.workers.push_weights(version=self.step)
             self.trackers.message(f"resumed from step {self.step}")
         self.log.truncate_after(self.step if start else -1)

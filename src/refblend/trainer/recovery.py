@@ -16,7 +16,7 @@ from refblend.trainer.datasets import RunData
 from refblend.trainer.ray_trainer import RayPPOTrainer
 from refblend.trainer.tracking import MetricsLog, TrackerContext, Trackers
 from refblend.trainer.worker_pool import WorkerPool
-from refblend.workers.groups import RestartBudget, WorkerDiedError
+from refblend.workers.restarts import RestartBudget, WorkerDiedError
 
 
 def train_with_recovery(

@@ -10,8 +10,8 @@ from types import TracebackType
 
 from refblend.config import RefblendConfig
 from refblend.workers.cluster import ray_cluster
-from refblend.workers.groups import RestartBudget
 from refblend.workers.pools import plan_pools, totals
+from refblend.workers.restarts import RestartBudget
 from refblend.workers.worker_set import WorkerSet
 
 

@@ -5,7 +5,6 @@ import os
 import socket
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import ray
@@ -13,80 +12,20 @@ from ray.actor import ActorHandle
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from refblend import runtime
-from refblend.errors import RefblendError, WorkerError
+from refblend.errors import RefblendError
 from refblend.lifecycle.faults import is_out_of_memory
 from refblend.lifecycle.stalls import stall_limit
 from refblend.workers.pools import ResourcePools
+from refblend.workers.restarts import (
+    Replacement,
+    WorkerDiedError,
+    WorkerMemoryError,
+    WorkerTimeoutError,
+)
+from refblend.workers.roles import Role
 
 DEATH_NOTICE_S = 30.0
 """Within this time after a failure Ray tells of a process that is gone."""
-
-
-class WorkerDiedError(Exception):
-    """A worker process is gone."""
-
-    def __init__(self, role: str, cause: str) -> None:
-        super().__init__(f"the {role} worker died: {cause}")
-        self.role = role
-
-
-MEMORY_KEYS = {
-    "rollout": "actor_rollout_ref.rollout.kv_cache_memory_mb (gpu_memory_utilization on a GPU), "
-    "actor_rollout_ref.rollout.max_model_len or data.train_batch_size",
-    "judge": "algorithm.ref_quality_score.scoring.kv_cache_memory_mb (gpu_memory_utilization on a "
-    "GPU) or algorithm.ref_quality_score.scoring.max_model_len",
-    "actor": "actor_rollout_ref.actor.ppo_max_token_len_per_gpu",
-    "critic": "critic.ppo_max_token_len_per_gpu",
-    "ref": "actor_rollout_ref.ref.max_token_len_per_gpu",
-}
-"""What to lower when the worker of a role runs out of memory."""
-
-
-class WorkerMemoryError(WorkerDiedError):
-    """A worker ran out of memory: like a dead one it is replaced, for what it holds is doubtful."""
-
-    def __init__(self, role: str, cause: str) -> None:
-        super().__init__(role, cause)
-        self.args = (f"the {role} worker ran out of memory: {cause}",)
-        self.remedy = f"Lower {MEMORY_KEYS[role]}; call again to resume."
-
-
-class WorkerTimeoutError(WorkerError):
-    """A worker did not answer before its deadline."""
-
-
-def reason_of(error: Exception) -> str:
-    """Why a worker is replaced, without what the user could do about it."""
-    return error.reason if isinstance(error, RefblendError) else str(error)
-
-
-class RestartBudget:
-    """How often workers may be replaced before a run gives up (``trainer.max_restarts``)."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._shortages = 0
-        self.spent = 0
-
-    def spend(self, error: Exception) -> None:
-        """Account for one replacement.
-
-        Raises:
-            WorkerError: the limit was reached before.
-        """
-        if self.spent >= self._limit:
-            remedy = "Look for the cause; call again to resume, or raise trainer.max_restarts."
-            if isinstance(error, WorkerMemoryError | WorkerTimeoutError):
-                remedy = error.remedy
-            reason = f"{reason_of(error)}; workers were replaced {self.spent} times"
-            raise WorkerError(reason, remedy) from error
-        self.spent += 1
-        self._shortages += isinstance(error, WorkerMemoryError)
-
-    def take_shortages(self) -> int:
-        """How many of the replacements since the last call were because memory ran out."""
-        taken, self._shortages = self._shortages, 0
-        return taken
 
 
 def _wait(role: str, references: Sequence[Any], timeout_s: float, remedy: str) -> list[Any]:
@@ -178,7 +117,7 @@ class Future:
         """Monotonic clock, in seconds."""
         self._generation = group.generation
         self.references = launch()
-        """One object reference a rank."""
+        """One object reference per rank."""
         self.seconds = 0.0
         """From launch to the answer, once it was waited for."""
 
@@ -210,19 +149,6 @@ class Future:
         return self.results()[0]
 
 
-@dataclass(frozen=True)
-class Replacement:
-    """How the dead or hanging processes of a group are replaced."""
-
-    account: Callable[[Exception], None]
-    """Tells the user of a replacement; raises when there were too many."""
-    prepare: Callable[[], None]
-    """Brings fresh processes to where the lost ones were."""
-    start_timeout_s: float
-    repeats_late: bool = True
-    """Whether a call that missed its deadline is made again; otherwise its error is raised."""
-
-
 class WorkerGroup:
     """All ranks of one role, each a Ray actor in its place of a resource pool.
 
@@ -233,8 +159,7 @@ class WorkerGroup:
 
     def __init__(
         self,
-        role: str,
-        worker: str,
+        role: Role,
         pools: ResourcePools,
         num_threads: int,
         timeout_s: float,
@@ -244,24 +169,23 @@ class WorkerGroup:
         """Launch the processes without waiting for them (see :meth:`ready`).
 
         Args:
-            role: name in :class:`ResourcePools` and in messages.
-            worker: the plain class, as ``module:class``.
+            role: what the processes are.
             pools: where its ranks stand.
             num_threads: CPU threads of each process.
             timeout_s: deadline of every call.
             arguments: makes the constructor arguments of each rank, anew for each start.
             replacement: how to go on after a death; None: the state of the group is lost.
         """
-        self.role = role
+        self.role = role.name
         self.generation = 0
         """How often the group was replaced."""
         self._pools = pools
         self._timeout_s = timeout_s
         self._arguments = arguments
         self._replacement = replacement
-        self._start = (worker, num_threads)
+        self._start = (role.worker, num_threads)
         # A class of its own, so that Ray's process titles name the worker.
-        self._remote = ray.remote(type(worker.split(":")[1], (WorkerProcess,), {}))
+        self._remote = ray.remote(type(role.worker.split(":")[1], (WorkerProcess,), {}))
         self._launch()
 
     def _launch(self) -> None:

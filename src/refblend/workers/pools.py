@@ -16,10 +16,8 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from refblend.config import RefblendConfig
 from refblend.errors import ResourceError
 from refblend.lifecycle.stalls import stall_limit
-from refblend.workers.memory import GIB, MemoryNeed
-
-GLOBAL_POOL = "global_pool"
-JUDGE_POOL = "judge_pool"
+from refblend.workers.memory import GIB, MIB, MemoryNeed
+from refblend.workers.roles import GLOBAL_POOL, roles_of
 
 
 @dataclass(frozen=True)
@@ -43,52 +41,25 @@ class PoolSpec:
 
 def plan_pools(config: RefblendConfig) -> dict[str, PoolSpec]:
     """Which worker processes a run needs, and in which pool each stands."""
-    cpus = config.ray.cpus_per_worker
-    actor = config.actor_rollout_ref.actor.fsdp_config
-    rollout = config.actor_rollout_ref.rollout
     pools = {GLOBAL_POOL: PoolSpec(GLOBAL_POOL)}
-
-    def add(pool: str, role: str, count: int, gpus: float, key: str) -> None:
-        bundles = pools.setdefault(pool, PoolSpec(pool)).bundles
-        bundles += [Bundle(role, cpus, gpus, key) for _ in range(count)]
-
-    add(
-        GLOBAL_POOL,
-        "actor",
-        actor.world_size,
-        actor.num_gpus_per_worker,
-        "actor_rollout_ref.actor.fsdp_config.num_gpus_per_worker",
-    )
-    add(
-        GLOBAL_POOL,
-        "rollout",
-        1,
-        rollout.num_gpus * rollout.tensor_model_parallel_size,
-        "actor_rollout_ref.rollout.num_gpus",
-    )
-    if config.use_critic:
-        critic = config.critic.fsdp_config
-        add(
-            GLOBAL_POOL,
-            "critic",
-            critic.world_size,
-            critic.num_gpus_per_worker,
-            "critic.fsdp_config.num_gpus_per_worker",
-        )
-    if config.use_reference:
-        ref = config.actor_rollout_ref.ref.fsdp_config
-        add(
-            GLOBAL_POOL,
-            "ref",
-            ref.world_size,
-            ref.num_gpus_per_worker,
-            "actor_rollout_ref.ref.fsdp_config.num_gpus_per_worker",
-        )
-    if config.use_judge:
-        scoring = config.algorithm.ref_quality_score.scoring
-        key = "algorithm.ref_quality_score.scoring.num_gpus"
-        add(scoring.resource_pool, "judge", 1, scoring.num_gpus, key)
+    for role in roles_of(config):
+        name = role.pool(config)
+        bundle = Bundle(role.name, config.ray.cpus_per_worker, role.gpus(config), role.gpu_key)
+        bundles = pools.setdefault(name, PoolSpec(name)).bundles
+        bundles += [bundle] * role.processes(config)
     return pools
+
+
+def memory_needs(config: RefblendConfig) -> list[MemoryNeed]:
+    """The estimated host memory of each role and of the object store, largest first.
+
+    Raises:
+        ModelError: a file of weights cannot be read.
+    """
+    key = "ray.object_store_memory_mb"
+    needs = [MemoryNeed("object store", config.ray.object_store_memory_mb * MIB, key)]
+    needs += [MemoryNeed(r.name, r.memory(config), r.memory_key) for r in roles_of(config)]
+    return sorted(needs, key=lambda need: -need.size)
 
 
 def totals(pools: Mapping[str, PoolSpec]) -> tuple[float, float]:

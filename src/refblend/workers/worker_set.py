@@ -5,7 +5,7 @@ much as several training steps.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,37 +15,35 @@ from refblend.errors import WorkerError
 from refblend.rollout.base import Generation, GenerationRequest
 from refblend.scoring.judge import CallStats, failed_results
 from refblend.scoring.result import JudgeResult
-from refblend.trainer.checkpoint import CheckpointRef
 from refblend.workers import batching
-from refblend.workers.groups import (
-    Future,
-    Replacement,
-    RestartBudget,
-    WorkerGroup,
-    WorkerTimeoutError,
-    free_address,
-    reason_of,
-    share,
+from refblend.workers.groups import Future, WorkerGroup, free_address, share
+from refblend.workers.pools import ResourcePools, memory_needs, plan_pools
+from refblend.workers.restarts import Replacement, RestartBudget, WorkerTimeoutError, reason_of
+from refblend.workers.roles import (
+    ACTOR,
+    CRITIC,
+    JUDGE,
+    REFERENCE,
+    ROLES,
+    ROLLOUT,
+    EngineRole,
+    Role,
+    TrainingRole,
+    roles_of,
 )
-from refblend.workers.memory import memory_needs
-from refblend.workers.pools import ResourcePools, plan_pools
 from refblend.workers.types import MiniBatch, PolicyTargets, Sequences, ValueTargets
 
 
 @dataclass
 class WorkerSet:
-    """The running workers; optional ones are None when the configuration needs none."""
+    """The running workers, one group for each role that the configuration needs."""
 
     config: RefblendConfig
     pools: ResourcePools
-    actor: WorkerGroup
-    rollout: WorkerGroup
-    critic: WorkerGroup | None
-    reference: WorkerGroup | None
-    judge: WorkerGroup | None
     budget: RestartBudget
     notify: Callable[[str], None]
-
+    groups: dict[str, WorkerGroup] = field(default_factory=dict)
+    """By role, in the order in which they were launched."""
     version: int = 0
     """The step whose weights the rollout engine holds; 0: those it started with."""
 
@@ -69,84 +67,80 @@ class WorkerSet:
             ResourceError: the cluster cannot hold them.
             WorkerDiedError: one died while starting.
         """
-        deadline, timeout = config.ray.start_timeout_s, config.trainer.worker_timeout_s
+        deadline = config.ray.start_timeout_s
         pools = ResourcePools(plan_pools(config), memory_needs(config), deadline)
+        workers = cls(config, pools, budget, notify)
         shared = share(config)
-
-        def ranks(role: str) -> Callable[[], list[tuple[Any, ...]]]:
-            def arguments() -> list[tuple[Any, ...]]:
-                address = free_address()
-                return [(shared, total_steps, i, address) for i in range(len(pools.places(role)))]
-
-            return arguments
-
-        def group(
-            role: str,
-            name: str,
-            threads: int,
-            arguments: Callable[[], list[tuple[Any, ...]]],
-            replacement: Replacement | None = None,
-            timeout_s: float = timeout,
-        ) -> WorkerGroup:
-            worker = f"refblend.workers.{name}"
-            return WorkerGroup(role, worker, pools, threads, timeout_s, arguments, replacement)
-
-        def restore_weights() -> None:
-            if workers.version:
-                workers.push_weights(workers.version)
-
-        models, critic = config.actor_rollout_ref, config.critic
-        scoring = config.algorithm.ref_quality_score.scoring
-        # An engine or a frozen model can be made again; the others hold what was learned.
-        anew = Replacement(lambda error: workers.account(error), lambda: None, deadline)
-        with_weights = replace(anew, prepare=restore_weights)
-        # Engines start slowest, so they are launched first.
-        rollout_group = group(
-            "rollout",
-            "engine_workers:RolloutWorker",
-            models.rollout.num_threads,
-            lambda: [(shared,)],
-            with_weights,
-        )
-        judge_group = critic_group = reference_group = None
-        if config.use_judge:
-            judge_group = group(
-                "judge",
-                "engine_workers:JudgeWorker",
-                scoring.num_threads,
-                lambda: [(shared,)],
-                replace(anew, repeats_late=scoring.timeout_s is None),
-                scoring.timeout_s or timeout,
-            )
-        threads = models.actor.fsdp_config.num_threads
-        actor_group = group("actor", "fsdp_workers:ActorWorker", threads, ranks("actor"))
-        if config.use_critic:
-            threads = critic.fsdp_config.num_threads
-            critic_group = group("critic", "fsdp_workers:CriticWorker", threads, ranks("critic"))
-        if config.use_reference:
-            threads = models.ref.fsdp_config.num_threads
-            reference_group = group(
-                "ref", "fsdp_workers:ReferenceWorker", threads, ranks("ref"), anew
-            )
-        workers = cls(
-            config,
-            pools,
-            actor_group,
-            rollout_group,
-            critic_group,
-            reference_group,
-            judge_group,
-            budget,
-            notify,
-        )
         try:
-            for started in workers.groups():
-                started.ready(deadline)
+            # Engines start slowest, so they are launched first.
+            for role in sorted(roles_of(config), key=lambda r: not isinstance(r, EngineRole)):
+                workers.groups[role.name] = workers._launch(role, shared, total_steps)
+            for group in workers.groups.values():
+                group.ready(deadline)
         except BaseException:
             # Their resources would stay reserved, and the next attempt would wait for them.
             workers.shutdown()
             raise
         return workers
+
+    def _launch(self, role: Role, shared: Any, total_steps: int) -> WorkerGroup:
+        """Launch the processes of a role without waiting for them.
+
+        Args:
+            role: what they are.
+            shared: reference to the configuration.
+            total_steps: last training step.
+        """
+        config = self.config
+
+        def arguments() -> list[tuple[Any, ...]]:
+            if isinstance(role, EngineRole):
+                return [(shared,)]
+            address = free_address()
+            return [(shared, total_steps, rank, address) for rank in range(role.processes(config))]
+
+        own_deadline = role.deadline(config)
+        replacement = None
+        if role.replaceable:
+            replacement = Replacement(
+                account=self.account,
+                prepare=self._restore_weights if role is ROLLOUT else lambda: None,
+                start_timeout_s=config.ray.start_timeout_s,
+                repeats_late=own_deadline is None,
+            )
+        return WorkerGroup(
+            role,
+            self.pools,
+            role.threads(config),
+            own_deadline or config.trainer.worker_timeout_s,
+            arguments,
+            replacement,
+        )
+
+    @property
+    def actor(self) -> WorkerGroup:
+        """The policy that is trained."""
+        return self.groups[ACTOR.name]
+
+    @property
+    def rollout(self) -> WorkerGroup:
+        """The engine that generates."""
+        return self.groups[ROLLOUT.name]
+
+    @property
+    def critic(self) -> WorkerGroup | None:
+        """The value model; None where the configuration needs none."""
+        return self.groups.get(CRITIC.name)
+
+    @property
+    def reference(self) -> WorkerGroup | None:
+        """The frozen starting policy; None where the configuration needs none."""
+        return self.groups.get(REFERENCE.name)
+
+    @property
+    def judge(self) -> WorkerGroup | None:
+        """The reference model that judges; None where the configuration needs none."""
+        return self.groups.get(JUDGE.name)
 
     def begin_run(
         self, config: RefblendConfig, budget: RestartBudget, notify: Callable[[str], None]
@@ -162,9 +156,8 @@ class WorkerSet:
             notify: tells the user of a replacement.
         """
         self.config, self.budget, self.notify = config, budget, notify
-        groups = (self.actor, self.critic, self.judge)
-        for pending in [group.call("begin_run") for group in groups if group is not None]:
-            pending.results()
+        remembering = [group for name, group in self.groups.items() if ROLES[name].remembers]
+        _wait_all([group.call("begin_run") for group in remembering])
         self.push_weights(version=0)
 
     def account(self, error: Exception) -> None:
@@ -176,14 +169,9 @@ class WorkerSet:
         self.budget.spend(error)
         self.notify(f"{reason_of(error)}; it is replaced ({self.budget.spent})")
 
-    def groups(self) -> list[WorkerGroup]:
-        """The groups that run."""
-        groups = (self.rollout, self.judge, self.actor, self.critic, self.reference)
-        return [g for g in groups if g is not None]
-
     def shutdown(self) -> None:
         """End every process and give the resources back."""
-        for group in self.groups():
+        for group in self.groups.values():
             group.kill()
         self.pools.remove()
 
@@ -211,7 +199,7 @@ class WorkerSet:
         return self.judge.call("generate_quality_score", *arguments)
 
     def judge_results(self, pending: Future, count: int) -> tuple[list[JudgeResult], CallStats]:
-        """Wait for the judge: one result a response, and the call's metrics.
+        """Wait for the judge: one result per response, and the call's metrics.
 
         Past a deadline of its own (``scoring.timeout_s``) the judge was replaced and the samples
         are failures, not zeros; without one the new judge was asked again.
@@ -227,17 +215,14 @@ class WorkerSet:
             return failed_results(count, str(error), settings.invalid_score), CallStats()
 
     def forward(self, group: WorkerGroup, method: str, sequences: Sequences) -> Future:
-        """Launch a forward pass over all sequences; resolves to one shard a rank."""
-        budgets = {
-            "actor": self.config.actor_rollout_ref.actor.ppo_max_token_len_per_gpu,
-            "critic": self.config.critic.ppo_max_token_len_per_gpu,
-            "ref": self.config.actor_rollout_ref.ref.max_token_len_per_gpu,
-        }
+        """Launch a forward pass over all sequences; resolves to one shard per rank."""
+        role = ROLES[group.role]
+        assert isinstance(role, TrainingRole), "engines make no forward passes for the trainer"
         plans = batching.plan_micro_batches(
             sequences.lengths,
             range(len(sequences)),
             group.size,
-            budgets[group.role],
+            role.token_budget(self.config),
             prompts=self._shared_prompts(sequences),
         )
         shared = share(sequences)
@@ -302,20 +287,24 @@ class WorkerSet:
         references = self.actor.call("full_weights").references
         self.rollout.call("load_weights", references[0], version).result()
 
-    def save(self, directory: Path) -> None:
-        """Write actor and critic below ``directory``, both at once."""
-        saving = [
-            group.call("save", str(directory / group.role))
-            for group in (self.actor, self.critic)
-            if group is not None
-        ]
-        for pending in saving:
-            pending.results()
+    def _restore_weights(self) -> None:
+        """Bring a fresh rollout engine to where the lost one was."""
+        if self.version:
+            self.push_weights(self.version)
 
-    def load(self, checkpoint: CheckpointRef) -> None:
-        """Continue from a checkpoint."""
-        loading = [self.actor.call("load", str(checkpoint.actor))]
-        if self.critic is not None:
-            loading.append(self.critic.call("load", str(checkpoint.critic)))
-        for pending in loading:
-            pending.results()
+    def save(self, directory: Path) -> None:
+        """Write what the roles that learn have learned to ``directory/<role>``, all at once."""
+        _wait_all([g.call("save", str(directory / g.role)) for g in self._learning()])
+
+    def load(self, directory: Path) -> None:
+        """Continue from what :meth:`save` wrote."""
+        _wait_all([g.call("load", str(directory / g.role)) for g in self._learning()])
+
+    def _learning(self) -> list[WorkerGroup]:
+        """The groups that hold what was learned."""
+        return [group for name, group in self.groups.items() if not ROLES[name].replaceable]
+
+
+def _wait_all(calls: Sequence[Future]) -> None:
+    for call in calls:
+        call.results()

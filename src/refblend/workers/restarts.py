@@ -1,0 +1,75 @@
+"""What becomes of a run whose worker dies, hangs or runs out of memory."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from refblend.errors import RefblendError, WorkerError
+from refblend.workers.roles import ROLES
+
+
+class WorkerDiedError(Exception):
+    """A worker process is gone."""
+
+    def __init__(self, role: str, cause: str) -> None:
+        super().__init__(f"the {role} worker died: {cause}")
+        self.role = role
+
+
+class WorkerMemoryError(WorkerDiedError):
+    """A worker ran out of memory: like a dead one it is replaced, for what it holds is doubtful."""
+
+    def __init__(self, role: str, cause: str) -> None:
+        super().__init__(role, cause)
+        self.args = (f"the {role} worker ran out of memory: {cause}",)
+        self.remedy = f"Lower {ROLES[role].lower}; call again to resume."
+
+
+class WorkerTimeoutError(WorkerError):
+    """A worker did not answer before its deadline."""
+
+
+def reason_of(error: Exception) -> str:
+    """Why a worker is replaced, without what the user could do about it."""
+    return error.reason if isinstance(error, RefblendError) else str(error)
+
+
+class RestartBudget:
+    """How often workers may be replaced before a run gives up (``trainer.max_restarts``)."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._shortages = 0
+        self.spent = 0
+
+    def spend(self, error: Exception) -> None:
+        """Account for one replacement.
+
+        Raises:
+            WorkerError: the limit was reached before.
+        """
+        if self.spent >= self._limit:
+            remedy = "Look for the cause; call again to resume, or raise trainer.max_restarts."
+            if isinstance(error, WorkerMemoryError | WorkerTimeoutError):
+                remedy = error.remedy
+            reason = f"{reason_of(error)}; workers were replaced {self.spent} times"
+            raise WorkerError(reason, remedy) from error
+        self.spent += 1
+        self._shortages += isinstance(error, WorkerMemoryError)
+
+    def take_shortages(self) -> int:
+        """How many of the replacements since the last call were out of memory."""
+        taken, self._shortages = self._shortages, 0
+        return taken
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """How the dead or hanging processes of a group are replaced."""
+
+    account: Callable[[Exception], None]
+    """Tells the user of a replacement; raises when there were too many."""
+    prepare: Callable[[], None]
+    """Brings fresh processes to where the lost ones were."""
+    start_timeout_s: float
+    repeats_late: bool = True
+    """Whether a call that missed its deadline is made again; otherwise its error is raised."""

@@ -1,0 +1,204 @@
+"""The roles of a run's worker processes, one entry each: everything about a role derives from it.
+
+Pools, memory, token budgets, replacement, what is saved and the keys that messages name are read
+from this table and the resolved configuration.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from refblend.config import RefblendConfig
+from refblend.workers.memory import BYTES, ENGINE_BASE, MIB, TRAINER_BASE, count_parameters
+
+GLOBAL_POOL = "global_pool"
+JUDGE_POOL = "judge_pool"
+
+
+@dataclass(frozen=True)
+class _Role:
+    """What the processes of training and of inference have in common."""
+
+    name: str
+    """In messages, in the directories of checkpoints and in resource pools."""
+    worker: str
+    """The plain class, as ``module:class``."""
+    section: str
+    """The configuration section of the role, as a dotted key."""
+    needed: Callable[[RefblendConfig], bool] = lambda config: True
+    """Whether a run has the role."""
+    remembers: bool = False
+    """Whether something of a run stays in the processes, so that the next run must begin anew."""
+
+    def settings(self, config: RefblendConfig) -> Any:
+        """The role's section of the configuration."""
+        return _value(config, self.section)
+
+    def pool(self, config: RefblendConfig) -> str:
+        """The resource pool in which the processes stand."""
+        name: str = getattr(self.settings(config), "resource_pool", GLOBAL_POOL)
+        return name
+
+    def deadline(self, config: RefblendConfig) -> float | None:
+        """Seconds after which a call of this role is given up, not made again; None: no such."""
+        seconds: float | None = getattr(self.settings(config), "timeout_s", None)
+        return seconds
+
+
+@dataclass(frozen=True)
+class TrainingRole(_Role):
+    """A group of ranks with a network of torch: its forward pass, perhaps its update."""
+
+    replaceable: bool = False
+    """Whether fresh ranks can take over; not from those that learn, which checkpoints save."""
+    copies: int = 4
+    """Tensors of the weights' size: the weights; for those that learn also gradients and AdamW's
+    two moments."""
+    budget: str = "ppo_max_token_len_per_gpu"
+    """The setting that bounds the tokens of a micro-batch, and so the memory of a pass."""
+
+    memory_key = "actor_rollout_ref.model.path"
+    """The configuration key that decides the host memory."""
+
+    @property
+    def gpu_key(self) -> str:
+        """The configuration key that asks for GPUs."""
+        return f"{self.section}.fsdp_config.num_gpus_per_worker"
+
+    @property
+    def lower(self) -> str:
+        """What to lower when a worker runs out of memory."""
+        return f"{self.section}.{self.budget}"
+
+    def token_budget(self, config: RefblendConfig) -> int:
+        """Most tokens of a micro-batch of a forward pass."""
+        tokens: int = getattr(self.settings(config), self.budget)
+        return tokens
+
+    def processes(self, config: RefblendConfig) -> int:
+        """Number of ranks."""
+        size: int = self.settings(config).fsdp_config.world_size
+        return size
+
+    def threads(self, config: RefblendConfig) -> int:
+        """CPU threads of each rank."""
+        threads: int = self.settings(config).fsdp_config.num_threads
+        return threads
+
+    def gpus(self, config: RefblendConfig) -> float:
+        """GPUs of each rank."""
+        gpus: float = self.settings(config).fsdp_config.num_gpus_per_worker
+        return gpus
+
+    def memory(self, config: RefblendConfig) -> float:
+        """Bytes of host memory over all ranks; errors as in :func:`count_parameters`."""
+        weights = 0
+        if not self.gpus(config):
+            weights = count_parameters(Path(config.actor_rollout_ref.model.path), self.memory_key)
+        return self.processes(config) * TRAINER_BASE + self.copies * weights * BYTES["float32"]
+
+
+@dataclass(frozen=True)
+class EngineRole(_Role):
+    """One process with an inference engine, which can be made again at any time."""
+
+    model: str = ""
+    """The configuration key of the engine's model."""
+    also_lower: str = ""
+    """What bounds the engine's memory beside its cache."""
+
+    replaceable = True
+
+    @property
+    def gpu_key(self) -> str:
+        """The configuration key that asks for GPUs."""
+        return f"{self.section}.num_gpus"
+
+    @property
+    def memory_key(self) -> str:
+        """The configuration key that decides the host memory."""
+        return f"{self.section}.kv_cache_memory_mb"
+
+    @property
+    def lower(self) -> str:
+        """What to lower when the worker runs out of memory."""
+        return f"{self.memory_key} (gpu_memory_utilization on a GPU){self.also_lower}"
+
+    def processes(self, config: RefblendConfig) -> int:
+        """One: tensor-parallel ranks are the engine's own affair."""
+        return 1
+
+    def threads(self, config: RefblendConfig) -> int:
+        """CPU threads of the process."""
+        threads: int = self.settings(config).num_threads
+        return threads
+
+    def gpus(self, config: RefblendConfig) -> float:
+        """GPUs of the process."""
+        settings = self.settings(config)
+        gpus: float = settings.num_gpus * getattr(settings, "tensor_model_parallel_size", 1)
+        return gpus
+
+    def memory(self, config: RefblendConfig) -> float:
+        """Bytes of host memory; errors as in :func:`count_parameters`."""
+        settings = self.settings(config)
+        if self.gpus(config):
+            return ENGINE_BASE
+        weights = count_parameters(Path(_value(config, self.model)), self.model)
+        return ENGINE_BASE + weights * BYTES[settings.dtype] + settings.kv_cache_memory_mb * MIB
+
+
+Role = TrainingRole | EngineRole
+
+_ROLLOUT, _JUDGE = "actor_rollout_ref.rollout", "algorithm.ref_quality_score.scoring"
+
+ACTOR = TrainingRole(
+    "actor", "refblend.workers.fsdp_workers:ActorWorker", "actor_rollout_ref.actor", remembers=True
+)
+ROLLOUT = EngineRole(
+    "rollout",
+    "refblend.workers.engine_workers:RolloutWorker",
+    _ROLLOUT,
+    model="actor_rollout_ref.model.path",
+    also_lower=f", {_ROLLOUT}.max_model_len or data.train_batch_size",
+)
+CRITIC = TrainingRole(
+    "critic",
+    "refblend.workers.fsdp_workers:CriticWorker",
+    "critic",
+    needed=lambda config: config.use_critic,
+    remembers=True,
+)
+REFERENCE = TrainingRole(
+    "ref",
+    "refblend.workers.fsdp_workers:ReferenceWorker",
+    "actor_rollout_ref.ref",
+    needed=lambda config: config.use_reference,
+    replaceable=True,
+    copies=1,
+    budget="max_token_len_per_gpu",
+)
+JUDGE = EngineRole(
+    "judge",
+    "refblend.workers.engine_workers:JudgeWorker",
+    _JUDGE,
+    needed=lambda config: config.use_judge,
+    remembers=True,
+    model=f"{_JUDGE}.model_path",
+    also_lower=f" or {_JUDGE}.max_model_len",
+)
+
+ROLES: dict[str, Role] = {role.name: role for role in (ACTOR, ROLLOUT, CRITIC, REFERENCE, JUDGE)}
+"""All roles by name, in the order in which they take their places in a pool."""
+
+
+def roles_of(config: RefblendConfig) -> list[Role]:
+    """The roles that a run has, in the order of :data:`ROLES`."""
+    return [role for role in ROLES.values() if role.needed(config)]
+
+
+def _value(config: RefblendConfig, key: str) -> Any:
+    """What a dotted key holds."""
+    return reduce(getattr, key.split("."), config)
