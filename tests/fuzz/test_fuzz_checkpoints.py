@@ -22,6 +22,7 @@ from refblend.trainer.checkpoint import (
     CheckpointManager,
     CheckpointRef,
     find_damage,
+    named_checkpoint,
     write_state,
 )
 
@@ -63,7 +64,7 @@ def check_run(manager: CheckpointManager) -> None:
             state = manager.load_state(found)
             assert state["step"] == step
             break
-    attempt(lambda: manager.resolve("resume_path", manager.path(2)), "global_step_2")
+    attempt(lambda: named_checkpoint(manager.path(2)), "global_step_2")
     best = manager.best()
     assert best is None or best.step in manager.steps()
 

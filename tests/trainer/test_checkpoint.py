@@ -11,7 +11,13 @@ from pathlib import Path
 import pytest
 
 from refblend.errors import CheckpointError, DiskError
-from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef, find_damage, write_state
+from refblend.trainer.checkpoint import (
+    CheckpointManager,
+    CheckpointRef,
+    find_damage,
+    named_checkpoint,
+    write_state,
+)
 
 
 def save(manager: CheckpointManager, step: int, metric: float | None = None) -> Path:
@@ -60,7 +66,6 @@ def test_keep_last_only(tmp_path: Path) -> None:
 def test_no_checkpoint(manager: CheckpointManager) -> None:
     assert manager.latest_valid() is None
     assert manager.best() is None
-    assert manager.resolve("auto") is None
 
 
 def flip_byte(path: Path) -> None:
@@ -176,26 +181,16 @@ def test_later_steps_of_an_abandoned_course_are_removed(manager: CheckpointManag
     assert manager.steps() == [10, 15]
 
 
-def test_resume_modes(manager: CheckpointManager) -> None:
+def test_a_checkpoint_that_the_user_names(manager: CheckpointManager) -> None:
     save(manager, 1)
     save(manager, 2)
-    assert manager.resolve("disable") is None
-    auto = manager.resolve("auto")
-    assert auto is not None
-    assert auto.step == 2
-    chosen = manager.resolve("resume_path", manager.path(1))
-    assert chosen == CheckpointRef(1, manager.path(1))
-    for mode, path in (
-        ("resume_path", None),
-        ("resume_path", manager.root / "global_step_7"),
-        ("resume_path", manager.root),
-        ("sometimes", None),
-    ):
+    assert named_checkpoint(manager.path(1)) == CheckpointRef(1, manager.path(1))
+    for path in (None, manager.root / "global_step_7", manager.root):
         with pytest.raises(CheckpointError):
-            manager.resolve(mode, path)
+            named_checkpoint(path)
     flip_byte(manager.path(1) / "actor" / "model.safetensors")
     with pytest.raises(CheckpointError, match="checksum"):
-        manager.resolve("path", manager.path(1))
+        named_checkpoint(manager.path(1))
 
 
 def test_keep_last_must_be_positive(tmp_path: Path) -> None:

@@ -213,58 +213,6 @@ def test_folders_of_dead_drivers_are_removed_and_of_living_ones_kept(
     assert [f.exists() for f in (dead, alive, other)] == [False, True, True]
 
 
-def test_sigterm_becomes_the_shell_s_status_and_unwinds() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    unwound = []
-
-    def work() -> None:
-        with stopping.terminate_cleanly(30.0):
-            try:
-                os.kill(os.getpid(), signal.SIGTERM)
-                signal.pause()
-            finally:
-                unwound.append(True)
-
-    with pytest.raises(SystemExit) as stop:
-        work()
-    assert stop.value.code == 143
-    assert unwound == [True]
-    assert signal.getsignal(signal.SIGTERM) is before
-
-
-@pytest.mark.parametrize(
-    ("signals", "echo", "grace", "finished"),
-    [(1, 1.0, 30.0, 1), (2, 60.0, 30.0, 1), (2, 0.0, 30.0, 0), (1, 1.0, 0.05, 0)],
-)
-def test_a_protected_step_ends_before_the_stop(
-    monkeypatch: pytest.MonkeyPatch, signals: int, echo: float, grace: float, finished: int
-) -> None:
-    """Unless a second signal comes that is no echo of the first, or the grace is over."""
-    monkeypatch.setattr(stopping, "ECHO_S", echo)
-    done: list[bool] = []
-
-    def step(stop: stopping.StopRequest) -> None:
-        with stop.protected():
-            assert not stop.pending
-            for _ in range(signals):
-                os.kill(os.getpid(), signal.SIGTERM)
-            assert stop.pending
-            if not finished:
-                signal.pause()
-            done.append(True)
-
-    def work() -> None:
-        with stopping.terminate_cleanly(grace) as stop:
-            step(stop)
-            step(stop)
-
-    with pytest.raises(stopping.Terminated) as caught:
-        work()
-    assert caught.value.code == 143
-    assert len(done) == finished
-    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
-
-
 def test_no_cluster_at_the_address() -> None:
     config = RayConfig(address="127.0.0.1:1")
     with (
@@ -347,7 +295,7 @@ def test_a_batch_of_empty_responses_ends_the_run_with_a_remedy(tiny_config, tmp_
 
     config = tiny_config()
     data = load_run_data(config)
-    trainer = RayPPOTrainer(config, data, Workers(), None, None, None, 2, None)
+    trainer = RayPPOTrainer(config, data, Workers(), None, 2, None)
     with pytest.raises(TrainingError, match="step 1: every response is empty") as caught:
         trainer.generate(trainer.next_prompts())
     assert "learning rate" in caught.value.remedy

@@ -22,6 +22,7 @@ from pathlib import Path
 import psutil
 
 from refblend.errors import WorkerError
+from refblend.lifecycle.status import FIXABLE, of_child, of_signal
 
 CLUSTER_PREFIX = "refblend-ray-"
 """Folders of private Ray clusters, in the folder for temporary files: prefix, process, random."""
@@ -30,8 +31,6 @@ _PASSED_ON = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 _SI_KERNEL = 0x80
 """``si_code`` of a signal from the terminal, which the child has received as well."""
 _PR_SET_PDEATHSIG = 1
-_SPOKEN = 2
-"""Status of a child that has said itself why it ends (:mod:`refblend.lifecycle.stalls`)."""
 _PATIENCE_S = 10.0
 
 _command = 0
@@ -67,12 +66,13 @@ def guard() -> None:
     os.close(writer)
     status, passed_on = _wait(child, blocked)
     signal.pthread_sigmask(signal.SIG_SETMASK, previous)
-    spoken = _has_byte(reader) or status == _SPOKEN or -status in passed_on
+    # A child that ends by itself without Python's leave has said why (lifecycle/stalls.py).
+    spoken = _has_byte(reader) or status == FIXABLE or -status in passed_on
     # Who was cut short while it cleaned up has left something, too.
     if not spoken or cluster_folders(parent):
         clean_up(parent)
     if spoken:
-        sys.exit(status if status >= 0 else 128 - status)
+        sys.exit(of_child(status))
     cause = f"signal {signal.Signals(-status).name}" if status < 0 else "Ray, whose raylet is gone,"
     raise WorkerError(
         f"{cause} ended the training process",
@@ -93,7 +93,7 @@ def _die_with(parent: int) -> None:
     """Let the kernel end this process when its parent is gone."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        os._exit(128 + signal.SIGKILL)
+        os._exit(of_signal(signal.SIGKILL))
 
 
 def _wait(child: int, blocked: frozenset[signal.Signals]) -> tuple[int, set[int]]:

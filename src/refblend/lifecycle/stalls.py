@@ -16,11 +16,10 @@ from pathlib import Path
 
 import psutil
 
+from refblend.lifecycle import status
+
 GRACE_S = 60.0
 """What a call that should return at once may take, and others beyond their own deadline."""
-
-EXIT_STATUS = 2
-"""As of every error that a user can fix."""
 
 _folders: set[Path] = set()
 """What an end without ``finally`` blocks has to remove."""
@@ -69,4 +68,4 @@ def _abandon(what: str, seconds: float) -> None:
     for pid in children:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    os._exit(EXIT_STATUS)
+    os._exit(status.FIXABLE)

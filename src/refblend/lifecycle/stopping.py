@@ -1,4 +1,4 @@
-"""Stopping on request: SIGTERM ends a run after its present step, with a checkpoint."""
+"""Stopping on request: SIGTERM or Ctrl-C ends a run after its present step, with a checkpoint."""
 
 import contextlib
 import signal
@@ -6,19 +6,26 @@ import time
 from collections.abc import Iterator
 from types import FrameType
 
-ECHO_S = 1.0
-"""A signal to a group of processes comes twice: once more from the guardian, which passes it on."""
+from refblend.lifecycle.status import of_signal
+
+ECHO_S = {signal.SIGTERM: 1.0, signal.SIGINT: 0.3}
+"""Within so many seconds a signal is an echo of the same one: one to a group of processes comes
+once more from the guardian, which passes it on. Nobody means two Ctrl-C by less."""
 
 
 class Terminated(SystemExit):
     """The process was asked to stop; the exit status is the shell's, 128 + the signal."""
 
     def __init__(self, signum: int) -> None:
-        super().__init__(128 + signum)
+        super().__init__(of_signal(signum))
+
+
+class GraceOverError(Terminated):
+    """The protected block took longer than its grace: what can still be saved should be."""
 
 
 class StopRequest:
-    """Whether SIGTERM has come; see :func:`terminate_cleanly`.
+    """Whether SIGTERM or SIGINT has come; see :func:`terminate_cleanly`.
 
     Args:
         grace_s: seconds that a protected block may still take.
@@ -41,7 +48,9 @@ class StopRequest:
         """A block that is finished before the stop, within the grace and unless asked again.
 
         Raises:
-            Terminated: at the end of the block, when the signal came meanwhile.
+            Terminated: at the end of the block, when the signal came meanwhile; within it, when a
+                second one came.
+            GraceOverError: within the block, when the grace is over.
         """
         self._protected = True
         try:
@@ -53,24 +62,27 @@ class StopRequest:
             raise Terminated(self._signum)
 
     def receive(self, signum: int, frame: FrameType | None) -> None:
-        """The handler of SIGTERM, and of the timer that ends the grace."""
+        """The handler of both signals, and of the timer that ends the grace."""
         del frame
         now = time.monotonic()
-        if signum == self._last and now - self._received < ECHO_S:
+        if signum == self._last and now - self._received < ECHO_S.get(signal.Signals(signum), 0.0):
             return
         self._last, self._received = signum, now
         if self._signum is None and self._protected:
             self._signum = signum
             signal.setitimer(signal.ITIMER_REAL, self._grace_s)
             return
+        if signum == signal.SIGALRM:
+            raise GraceOverError(self._signum or signum)
         raise Terminated(self._signum or signum)
 
 
 @contextlib.contextmanager
 def terminate_cleanly(grace_s: float) -> Iterator[StopRequest]:
-    """Turn SIGTERM into :class:`Terminated`, so that ``finally`` blocks shut the cluster down."""
+    """Turn SIGTERM and SIGINT into :class:`Terminated`, so that ``finally`` blocks are run."""
     request = StopRequest(grace_s)
-    previous = {s: signal.signal(s, request.receive) for s in (signal.SIGTERM, signal.SIGALRM)}
+    handled = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
+    previous = {signum: signal.signal(signum, request.receive) for signum in handled}
     try:
         yield request
     finally:

@@ -37,7 +37,6 @@ logger = logging.getLogger(__name__)
 STATE_NAME = "trainer_state.json"
 MANIFEST_NAME = "manifest.json"
 LATEST_NAME = "latest_checkpointed_iteration.txt"
-RESUME_MODES = ("auto", "disable", "resume_path")
 _PREFIX = "global_step_"
 
 
@@ -132,6 +131,33 @@ def _delete(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def named_checkpoint(path: str | Path | None) -> CheckpointRef:
+    """The checkpoint in exactly the directory ``path``, which may lie outside the run.
+
+    Raises:
+        CheckpointError: ``path`` is missing or damaged.
+    """
+    if path is None:
+        raise CheckpointError(
+            "trainer.resume_mode is resume_path but no path is given",
+            "Set trainer.resume_from_path to a global_step_N directory",
+        )
+    path = Path(path)
+    step = _step_of(path)
+    if step is None or not path.is_dir():
+        raise CheckpointError(
+            f"{path} is not a checkpoint directory",
+            "Set trainer.resume_from_path to an existing global_step_N directory",
+        )
+    damage = find_damage(path)
+    if damage is not None:
+        raise CheckpointError(
+            f"checkpoint {path} is damaged: {damage}",
+            "Choose another one, or use trainer.resume_mode=auto to take the newest whole one",
+        )
+    return CheckpointRef(step, path)
+
+
 class CheckpointManager:
     """Writes, finds and prunes the checkpoints of one run.
 
@@ -210,43 +236,6 @@ class CheckpointManager:
                 return CheckpointRef(step, self.path(step))
             logger.warning("checkpoint %s is ignored: %s", self.path(step), damage)
         return None
-
-    def resolve(self, mode: str = "auto", path: Path | None = None) -> CheckpointRef | None:
-        """The checkpoint to start from, None for a start from step 0.
-
-        ``auto``: the newest valid one, if any. ``disable``: none. ``resume_path`` (or ``path``):
-        exactly the directory ``path``, which may lie outside this run.
-
-        Raises:
-            CheckpointError: unknown mode, or ``path`` is missing or damaged.
-        """
-        if mode == "disable":
-            return None
-        if mode == "auto":
-            return self.latest_valid()
-        if mode not in ("resume_path", "path"):
-            raise CheckpointError(
-                f"trainer.resume_mode is {mode!r}", f"Use one of {', '.join(RESUME_MODES)}"
-            )
-        if path is None:
-            raise CheckpointError(
-                "trainer.resume_mode is resume_path but no path is given",
-                "Set trainer.resume_from_path to a global_step_N directory",
-            )
-        path = Path(path)
-        step = _step_of(path)
-        if step is None or not path.is_dir():
-            raise CheckpointError(
-                f"{path} is not a checkpoint directory",
-                "Set trainer.resume_from_path to an existing global_step_N directory",
-            )
-        damage = find_damage(path)
-        if damage is not None:
-            raise CheckpointError(
-                f"checkpoint {path} is damaged: {damage}",
-                "Choose another one, or use trainer.resume_mode=auto to take the newest whole one",
-            )
-        return CheckpointRef(step, path)
 
     def load_state(self, ref: CheckpointRef) -> dict[str, Any]:
         """The state that was given to :func:`write_state`."""

@@ -31,17 +31,23 @@ class ExperienceCollector:
     Args:
         config: the resolved configuration.
         data: for the gold solutions.
-        workers: who judges.
+        workers: who computes it.
+        invalid_guard: stops the run when too many of the judge's scores are invalid.
     """
 
-    def __init__(self, config: RefblendConfig, data: RunData, workers: WorkerSet) -> None:
+    def __init__(
+        self,
+        config: RefblendConfig,
+        data: RunData,
+        workers: WorkerSet,
+        invalid_guard: InvalidRateGuard,
+    ) -> None:
         self.config = config
         self.data = data
         self.workers = workers
+        self.invalid_guard = invalid_guard
         self.reward = RuleReward.from_config(config.reward)
-        scoring = config.algorithm.ref_quality_score.scoring
-        self.invalid_guard = InvalidRateGuard(scoring.max_invalid_rate, scoring.invalid_window)
-        self._overlap = scoring.overlap
+        self._overlap = config.algorithm.ref_quality_score.scoring.overlap
         self._n = config.actor_rollout_ref.rollout.n
 
     def collect(

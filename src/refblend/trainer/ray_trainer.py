@@ -17,9 +17,7 @@ from pathlib import Path
 from torch import Tensor
 
 from refblend.config import RefblendConfig
-from refblend.data.dataset import PromptSampler
-from refblend.errors import TrainingError
-from refblend.lifecycle.stopping import StopRequest
+from refblend.lifecycle.stopping import GraceOverError, StopRequest
 from refblend.lookup import get_advantage
 from refblend.ppo.blending import (
     blend_rewards,
@@ -28,7 +26,6 @@ from refblend.ppo.blending import (
 )
 from refblend.ppo.correction import importance_weights
 from refblend.ppo.estimators import AdvantageInputs
-from refblend.ppo.kl import make_kl_controller
 from refblend.ppo.weights import (
     StepContext,
     entropy_to_weight_cosine,
@@ -36,14 +33,14 @@ from refblend.ppo.weights import (
     entropy_to_weight_linear,
     entropy_to_weight_piecewise,
 )
-from refblend.rollout.base import Generation, GenerationRequest
-from refblend.seeding import derive_generator, derive_seed
-from refblend.trainer.batch import Advantages, Experience, GreedyResponses, PromptBatch, Rollout
-from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef, write_state
+from refblend.seeding import derive_generator
+from refblend.trainer.batch import Advantages, Experience, PromptBatch, Rollout
+from refblend.trainer.checkpoint import CheckpointRef, write_state
 from refblend.trainer.datasets import RunData
-from refblend.trainer.drift import DriftGuard
 from refblend.trainer.experience import ExperienceCollector
-from refblend.trainer.finite import LostUpdates, require_finite
+from refblend.trainer.finite import require_finite
+from refblend.trainer.generation import as_rollout, rollout_requests
+from refblend.trainer.outputs import RunOutputs
 from refblend.trainer.profiling import write_profile
 from refblend.trainer.rollout_dump import write_rollouts
 from refblend.trainer.shaping import (
@@ -53,6 +50,7 @@ from refblend.trainer.shaping import (
     penalise_kl,
     reward_length_correlation,
 )
+from refblend.trainer.state import RunState, Snapshot
 from refblend.trainer.step_metrics import (
     data_metrics,
     memory_metrics,
@@ -60,9 +58,9 @@ from refblend.trainer.step_metrics import (
     training_devices,
 )
 from refblend.trainer.step_record import StepRecord, update_notices
-from refblend.trainer.tracking import MetricsLog, Trackers, encode_line
+from refblend.trainer.tracking import encode_line
 from refblend.trainer.validation import validation_metrics, validation_requests
-from refblend.workers.types import PolicyTargets, Sequences, ValueTargets, pad_rows, response_mask
+from refblend.workers.types import PolicyTargets, ValueTargets
 from refblend.workers.worker_set import WorkerSet
 
 __all__ = [
@@ -86,9 +84,7 @@ class RayPPOTrainer:
         config: the resolved configuration.
         data: prompts of training and validation, and the tokenizer.
         workers: the running worker groups.
-        checkpoints: where states are written and found.
-        log: the canonical metrics.
-        trackers: views of the metrics.
+        outputs: where checkpoints, metrics and messages go.
         total_steps: last training step.
         stop: asks to end after a step.
     """
@@ -98,33 +94,29 @@ class RayPPOTrainer:
         config: RefblendConfig,
         data: RunData,
         workers: WorkerSet,
-        checkpoints: CheckpointManager,
-        log: MetricsLog,
-        trackers: Trackers,
+        outputs: RunOutputs,
         total_steps: int,
         stop: StopRequest,
     ) -> None:
         self.config = config
         self.data = data
         self.workers = workers
-        self.checkpoints = checkpoints
-        self.log = log
-        self.trackers = trackers
+        self.outputs = outputs
         self.total_steps = total_steps
         self.stop = stop
         self.run_dir = Path(config.trainer.default_local_dir)
         self.seed = config.trainer.seed
-        self.step = 0
-        self.collector = ExperienceCollector(config, data, workers)
+        self.state = RunState.initial(config, len(data.train))
+        self.collector = ExperienceCollector(config, data, workers, self.state.invalid_guard)
         self.estimator = get_advantage(config.algorithm.adv_estimator)
-        kl = config.algorithm.kl_ctrl
-        self.kl_controller = make_kl_controller(kl.type, kl.kl_coef, kl.target_kl, kl.horizon)
-        self.sampler = PromptSampler(
-            len(data.train), config.data.train_batch_size, config.data.shuffle, self.seed
-        )
-        self.drift = DriftGuard(config.trainer.drift_guard)
-        self.lost_updates = LostUpdates()
         self.record = StepRecord()
+        self._updating = False
+        self._started_at = 0
+
+    @property
+    def step(self) -> int:
+        """The last finished step; its weights are those that the rollout engine holds."""
+        return self.state.step
 
     def fit(self, start: CheckpointRef | None = None) -> None:
         """Train from a checkpoint, or from the beginning, to the last step."""
@@ -132,12 +124,17 @@ class RayPPOTrainer:
         if self.step == 0 and self.config.trainer.val_before_train:
             self._write(0, self.validate())
         while self.step < self.total_steps:
+            before = self._snapshot()
             with self.stop.protected():
-                self.train_step()
+                try:
+                    self.train_step()
+                except GraceOverError:
+                    self._save_abandoned(before)
+                    raise
 
     def train_step(self) -> None:
         """One step of section 2.1 of the spec."""
-        self.record = StepRecord()
+        self.record, self._updating = StepRecord(), False
         with self._profiled(), self.record.timed("step"):
             prompts = self.next_prompts()
             rollout = self.generate(prompts)
@@ -151,7 +148,7 @@ class RayPPOTrainer:
             self.update_critic(rollout, experience, advantages)
             self.update_actor(rollout, experience, advantages)
             self.push_weights()
-        self.step += 1
+        self.state.step += 1
         self.finish_step(prompts, rollout, experience, advantages)
 
     # --- the stages of a step, in their order ------------------------------------------------
@@ -159,7 +156,7 @@ class RayPPOTrainer:
     def next_prompts(self) -> PromptBatch:
         """The next prompts, each replicated ``rollout.n`` times."""
         n = self.config.actor_rollout_ref.rollout.n
-        uids = [uid for uid in self.sampler.next_batch() for _ in range(n)]
+        uids = [uid for uid in self.state.sampler.next_batch() for _ in range(n)]
         return PromptBatch(
             rows=[self.data.train.rows[uid] for uid in uids],
             prompt_ids=[self.data.train.prompt_ids[uid] for uid in uids],
@@ -169,44 +166,11 @@ class RayPPOTrainer:
 
     def generate(self, prompts: PromptBatch) -> Rollout:
         """Sample one response a row, and greedy baselines when the estimator wants them."""
-        rollout = self.config.actor_rollout_ref.rollout
-        longest = self.config.data.max_response_length
-        step = self.step + 1
-        requests = [
-            GenerationRequest(
-                ids, longest, rollout.temperature, derive_seed(self.seed, "rollout", step, uid, k)
-            )
-            for ids, uid, k in zip(
-                prompts.prompt_ids, prompts.uids, prompts.sample_index, strict=True
-            )
-        ]
-        if self.estimator.needs_reward_baselines:
-            requests += [
-                GenerationRequest(ids, longest, temperature=0.0, log_probs=False)
-                for ids in prompts.prompt_ids[:: rollout.n]
-            ]
+        step, greedy = self.step + 1, self.estimator.needs_reward_baselines
+        requests = rollout_requests(self.config, prompts, step, greedy)
         with self.record.timed("gen"):
             answers = self.workers.generate(requests, version=self.step)
-        sampled, greedy = answers[: len(prompts.uids)], answers[len(prompts.uids) :]
-        sequences = Sequences(prompts.prompt_ids, [a.token_ids for a in sampled])
-        if not any(sequences.response_lengths):
-            raise TrainingError(
-                f"step {step}: every response is empty: the actor has learned to end at once",
-                "Resume from an earlier checkpoint with a lower learning rate, or fix the reward.",
-            )
-        mask = response_mask(sequences.response_lengths, sequences.response_width)
-        return Rollout(
-            sequences=sequences,
-            texts=[self.data.decode(a.token_ids) for a in sampled],
-            finished=[a.finish_reason == "stop" for a in sampled],
-            response_mask=mask,
-            log_probs=pad_rows([a.log_probs for a in sampled], mask.shape[1]),
-            greedy=GreedyResponses(
-                [self.data.decode(a.token_ids) for a in greedy], [len(a.token_ids) for a in greedy]
-            )
-            if greedy
-            else None,
-        )
+        return as_rollout(prompts, answers, self.data.decode, step)
 
     def score(self, prompts: PromptBatch, rollout: Rollout) -> Experience:
         """Rule reward, judge, old and reference log-probs, values: all at once."""
@@ -227,7 +191,7 @@ class RayPPOTrainer:
     def penalise_kl(self, rewards: Tensor, rollout: Rollout, experience: Experience) -> Tensor:
         """R'' = R' − βKL."""
         rewards, metrics = penalise_kl(
-            self.config, rewards, rollout, experience, self.kl_controller
+            self.config, rewards, rollout, experience, self.state.kl_controller
         )
         self.record.add(metrics)
         return rewards
@@ -276,6 +240,7 @@ class RayPPOTrainer:
         """One round of value updates, when there is a critic."""
         if experience.values is None:
             return
+        self._updating = True
         targets = ValueTargets(rollout.response_mask, experience.values, advantages.returns)
         with self.record.timed("update_critic"):
             metrics = self.workers.update_critic(rollout.sequences, targets, self.step + 1)
@@ -287,6 +252,7 @@ class RayPPOTrainer:
         """One round of policy updates, once the critic is warmed up."""
         if self.step < self.config.trainer.critic_warmup:
             return
+        self._updating = True
         correction = self.config.algorithm.rollout_correction
         old = experience.old.log_probs
         mask = rollout.response_mask
@@ -321,7 +287,7 @@ class RayPPOTrainer:
         record.add(
             {
                 "training/global_step": float(self.step),
-                "training/epoch": float(self.sampler.epoch),
+                "training/epoch": float(self.state.sampler.epoch),
             }
         )
         last = self.step == self.total_steps
@@ -348,54 +314,59 @@ class RayPPOTrainer:
         requests = validation_requests(
             sets, kwargs, self.config.data.max_response_length, self.seed
         )
-        answers: list[Generation] = self.workers.generate(requests, version=self.step)
+        answers = self.workers.generate(requests, version=self.step)
         metrics = validation_metrics(sets, kwargs, answers, self.data.decode, self.collector.reward)
-        warning = self.drift.check(metrics)
+        warning = self.state.drift.check(metrics)
         if warning:
-            self.trackers.message(warning)
+            self.outputs.trackers.message(warning)
         return metrics
 
     def save(self) -> None:
         """Write everything that a resumed run needs, atomically."""
-        with self.checkpoints.staging(self.step) as staged:
-            self.workers.save(staged)
-            self.data.tokenizer.save_pretrained(staged / "actor")
-            state = {
-                "step": self.step,
-                "sampler": self.sampler.state_dict(),
-                "kl_controller": self.kl_controller.state_dict(),
-                "drift": self.drift.state_dict(),
-                "invalid_window": self.collector.invalid_guard.state_dict(),
-                "lost_updates": self.lost_updates.state_dict(),
-                "record": encode_line(self.step, self.record.metrics),
-            }
-            write_state(staged, state, metric=self._headline())
+        self._save(self._snapshot())
 
     def restore(self, start: CheckpointRef | None) -> None:
         """Continue from a checkpoint; None: begin at step 0."""
-        if start is not None:
-            state = self.checkpoints.load_state(start)
-            self.step = int(state["step"])
-            self.sampler.load_state_dict(state["sampler"])
-            self.kl_controller.load_state_dict(state["kl_controller"])
-            self.drift.load_state_dict(state["drift"])
-            self.collector.invalid_guard.load_state_dict(state["invalid_window"])
-            self.lost_updates.load_state_dict(state["lost_updates"])
-            self.workers.load(start.path)
-            self.workers.push_weights(version=self.step)
-            self.trackers.message(f"resumed from step {self.step}")
-        self.log.truncate_after(self.step if start else -1)
-        if start is not None:
-            self.log.complete(self.step, state["record"])
+        outputs = self.outputs
+        if start is None:
+            outputs.log.truncate_after(-1)
+            return
+        state = outputs.checkpoints.load_state(start)
+        self.state.load_state_dict(state)
+        self._started_at = self.step
+        self.workers.load(start.path)
+        self.workers.push_weights(version=self.step)
+        outputs.trackers.message(f"resumed from step {self.step}")
+        outputs.log.truncate_after(self.step)
+        outputs.log.complete(self.step, state["record"])
 
     # --- helpers -----------------------------------------------------------------------------
+
+    def _snapshot(self) -> Snapshot:
+        """The state after the last finished step; the weights are not part of it."""
+        line = encode_line(self.step, self.record.metrics)
+        return Snapshot(self.state.state_dict() | {"record": line}, self._headline())
+
+    def _save(self, snapshot: Snapshot) -> None:
+        """Write a checkpoint of the workers' present weights and of ``snapshot``."""
+        with self.outputs.checkpoints.staging(snapshot.state["step"]) as staged:
+            self.workers.save(staged)
+            self.data.tokenizer.save_pretrained(staged / "actor")
+            write_state(staged, snapshot.state, metric=snapshot.metric)
+
+    def _save_abandoned(self, before: Snapshot) -> None:
+        """Save the step before one that was given up, while the weights are still its own."""
+        step = before.state["step"]
+        saved = step == self._started_at or step in self.outputs.checkpoints.steps()
+        if self.config.trainer.save_freq and not self._updating and not saved:
+            self._save(before)
 
     def _add_update(self, role: str, metrics: dict[str, float]) -> None:
         """Record an update, and tell of what went wrong in it."""
         self.record.add_update(role, metrics)
         for notice in update_notices(role, metrics):
-            self.trackers.message(f"step {self.step + 1}: {notice}")
-        self.lost_updates.update(role, not math.isfinite(metrics["grad_norm"]))
+            self.outputs.trackers.message(f"step {self.step + 1}: {notice}")
+        self.state.lost_updates.update(role, not math.isfinite(metrics["grad_norm"]))
 
     @contextlib.contextmanager
     def _profiled(self) -> Iterator[None]:
@@ -409,13 +380,13 @@ class RayPPOTrainer:
         yield
         operators = self.workers.actor.call("stop_profile", str(folder / "actor.json")).result()
         write_profile(folder, self.record.spans, operators)
-        self.trackers.message(f"profile of step {step}: {folder}")
+        self.outputs.trackers.message(f"profile of step {step}: {folder}")
 
     def _write(self, step: int, metrics: dict[str, float]) -> None:
-        non_finite = self.log.append(step, metrics)
+        non_finite = self.outputs.log.append(step, metrics)
         if non_finite:
             logger.warning("step %d: not finite, recorded as null: %s", step, ", ".join(non_finite))
-        self.trackers.log(step, metrics)
+        self.outputs.trackers.log(step, metrics)
 
     def _headline(self) -> float | None:
         """The metric by which the best checkpoint is kept."""

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from refblend.config import RefblendConfig
 from refblend.lifecycle.stopping import StopRequest
-from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef
+from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef, named_checkpoint
 from refblend.trainer.datasets import RunData
+from refblend.trainer.outputs import RunOutputs
 from refblend.trainer.ray_trainer import RayPPOTrainer
 from refblend.trainer.tracking import MetricsLog, TrackerContext, Trackers
 from refblend.trainer.worker_pool import WorkerPool
@@ -46,9 +47,8 @@ def train_with_recovery(
         with Trackers(config.trainer.logger, context) as trackers:
             try:
                 with pool.workers(config, total_steps, budget, trackers.message) as workers:
-                    RayPPOTrainer(
-                        config, data, workers, checkpoints, log, trackers, total_steps, stop
-                    ).fit(start)
+                    outputs = RunOutputs(checkpoints, log, trackers)
+                    RayPPOTrainer(config, data, workers, outputs, total_steps, stop).fit(start)
                 return
             except WorkerDiedError as error:
                 budget.spend(error)
@@ -67,9 +67,7 @@ def starting_point(config: RefblendConfig, checkpoints: CheckpointManager) -> Ch
         return None
     if config.trainer.resume_mode == "auto":
         return checkpoints.latest_valid()
-    path = config.trainer.resume_from_path
-    named = checkpoints.resolve("resume_path", Path(path) if path else None)
-    assert named is not None, "resolve refuses a missing path"
+    named = named_checkpoint(config.trainer.resume_from_path)
     checkpoints.discard_after(named.step)
     return named
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from refblend.lifecycle import stalls
+from refblend.lifecycle import stalls, status
 
 STUCK = """
 import pathlib, subprocess, sys, time
@@ -28,7 +28,7 @@ def test_a_stuck_call_ends_the_process_and_its_children(tmp_path: Path) -> None:
     folder.mkdir()
     command = [sys.executable, "-c", STUCK, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == stalls.EXIT_STATUS
+    assert done.returncode == status.FIXABLE
     assert done.stderr.startswith("error: waiting for the judge: Ray did not answer within 0.5 s.")
     with contextlib.suppress(psutil.NoSuchProcess):
         psutil.Process(int(done.stdout)).wait(10)
