@@ -25,6 +25,19 @@ class RefblendError(Exception):
         return type(self), (self.reason, self.remedy)
 
 
+class ProblemsError(RefblendError):
+    """Several things are wrong at once, each an error of its own."""
+
+    def __init__(self, problems: list[RefblendError]) -> None:
+        told = " ".join(f"({i}) {problem}" for i, problem in enumerate(problems, start=1))
+        super().__init__(f"{len(problems)} problems", told)
+        self.problems = problems
+
+    def __reduce__(self) -> tuple[type, tuple[list[RefblendError]]]:  # type: ignore[override]
+        """Keep the errors apart when Ray pickles them."""
+        return type(self), (self.problems,)
+
+
 class ConfigError(RefblendError):
     """A configuration file or an override is not acceptable."""
 

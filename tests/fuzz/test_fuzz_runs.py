@@ -17,7 +17,7 @@ from refblend.provenance import finish, read_previous
 from refblend.study.design.grid import write_grid
 from refblend.study.layout import COLLECTED
 from refblend.study.runs.collect import Collected, collect, read_collected, write_collected
-from refblend.trainer.launch import _finished_summary
+from refblend.trainer.summary import finished_summary
 
 SUMMARY = {"status": "finished", "steps": 2, "reason": "", "validation": {}, "incidents": {}}
 SESSION = {"start": "2026-01-01", "end": "2026-01-01", "wall_time_s": 5.5}
@@ -136,7 +136,7 @@ def test_summary_on_resume(tree: Any, torn: bool) -> None:
     content = content[: len(content) // 2] if torn else content
     with folder() as path:
         (path / "summary.json").write_bytes(content)
-        accepted, summary = attempt(lambda: _finished_summary(path))
+        accepted, summary = attempt(lambda: finished_summary(path))
         assert accepted
         finished = not torn and isinstance(tree, dict) and tree.get("status") == "finished"
         assert (summary is not None) == finished

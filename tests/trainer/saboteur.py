@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import ray
 
 
 def reward(
@@ -34,7 +35,7 @@ def reward(
 
 def _strike() -> None:
     target = os.environ.get("SABOTEUR_TARGET")
-    if target is None:
+    if target is None or not ray.is_initialized():  # not in the preflight's trial call
         return
     run = Path(os.environ["SABOTEUR_RUN"])
     after = int(os.environ["SABOTEUR_AFTER"])

@@ -16,7 +16,7 @@ from refblend.config.trainer import RayConfig
 from refblend.errors import DataError, ResourceError, TrainingError, WorkerError
 from refblend.lifecycle import stopping
 from refblend.rollout.base import Generation
-from refblend.trainer import launch, recovery, worker_pool
+from refblend.trainer import launch, preflight, recovery, summary, worker_pool
 from refblend.trainer.datasets import load_run_data
 from refblend.trainer.ray_trainer import RayPPOTrainer
 from refblend.trainer.tracking import MetricsLog
@@ -26,19 +26,19 @@ from refblend.workers.roles import Role
 
 
 def test_planned_steps(tiny_config: Callable[..., RefblendConfig]) -> None:
-    assert launch.planned_steps(tiny_config("trainer.total_training_steps=7"), 3) == 7
+    assert preflight.planned_steps(tiny_config("trainer.total_training_steps=7"), 3) == 7
     epochs = tiny_config("trainer.total_training_steps=null", "trainer.total_epochs=3")
-    assert launch.planned_steps(epochs, 11) == 6, "an incomplete last batch is dropped"
+    assert preflight.planned_steps(epochs, 11) == 6, "an incomplete last batch is dropped"
 
 
 def test_preflight_reads_everything_that_training_needs(
     tiny_config: Callable[..., RefblendConfig],
 ) -> None:
-    data = launch.preflight(tiny_config())
+    data = preflight.preflight(tiny_config())
     assert len(data.train) == 64
     assert [len(s) for s in data.validation_sets] == [8, 8]
     assert data.decode(data.encode("#### 7")) == "#### 7"
-    only = launch.preflight(tiny_config("data.sanity_files=[]"))
+    only = preflight.preflight(tiny_config("data.sanity_files=[]"))
     assert [len(s) for s in only.validation_sets] == [8]
 
 
@@ -84,7 +84,7 @@ def test_summary_by_hand(tmp_path: Path) -> None:
             {acc: 0.5, "incidents/oom": float("nan"), "timing_s/step": 3.0},
         ],
     )
-    assert launch.summarise_run(tmp_path, 3) == {
+    assert summary.summarise_run(tmp_path, 3) == {
         "status": "finished",
         "steps": 3,
         "validation": {acc: {"first": 0.25, "best": 0.75, "last": 0.5}},
@@ -98,7 +98,7 @@ def test_an_unfinished_run_has_no_summary(tmp_path: Path, records: list[dict]) -
     write_log(tmp_path, records)
     (tmp_path / "metrics.jsonl").touch()
     with pytest.raises(ResourceError, match="does not reach step 3"):
-        launch.summarise_run(tmp_path, 3)
+        summary.summarise_run(tmp_path, 3)
 
 
 # --- recovery, without processes -------------------------------------------------------------

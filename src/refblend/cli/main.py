@@ -17,7 +17,7 @@ from refblend.cli.models import app as models_app
 from refblend.cli.plan import plan
 from refblend.cli.scoring import judge_app, score
 from refblend.cli.study import app as study_app
-from refblend.errors import ConfigError, RefblendError, TrainingError
+from refblend.errors import ConfigError, ProblemsError, RefblendError, TrainingError
 from refblend.lifecycle import supervision
 from refblend.lifecycle.faults import explain
 from refblend.lifecycle.guardian import guard
@@ -107,7 +107,7 @@ def check(config: ConfigFiles, overrides: Overrides = None) -> None:
     from refblend.config import load_config
 
     settings = load_config(config, overrides or [])
-    from refblend.trainer.launch import planned_steps, preflight
+    from refblend.trainer.preflight import planned_steps, preflight
     from refblend.workers.pools import plan_pools, totals
 
     data = preflight(settings)
@@ -168,6 +168,7 @@ def _errors_told() -> Iterator[None]:
         known = error if isinstance(error, RefblendError) else explain(error)
         if known is None:
             raise
-        line = " ".join(str(known).split())
-        Console(stderr=True, soft_wrap=True, highlight=False).print(f"error: {line}", markup=False)
+        console = Console(stderr=True, soft_wrap=True, highlight=False)
+        for problem in known.problems if isinstance(known, ProblemsError) else [known]:
+            console.print("error: " + " ".join(str(problem).split()), markup=False)
         sys.exit(known.exit_status)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import ray
+from ray._private.utils import estimate_available_memory
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -72,13 +73,15 @@ def check_resources(
     pools: Mapping[str, PoolSpec],
     needs: Sequence[MemoryNeed],
     available: Mapping[str, float],
+    where: str = "cluster",
 ) -> None:
-    """Compare what a run asks for with what the cluster has.
+    """Compare what a run asks for with what there is.
 
     Args:
         pools: CPU slots and GPUs.
         needs: host memory by role, largest first.
-        available: Ray's ``cluster_resources()``; memory in bytes.
+        available: as Ray's ``cluster_resources()``; memory in bytes.
+        where: who has it, for the message.
 
     Raises:
         ResourceError: it has less; names the largest request and its key.
@@ -95,17 +98,35 @@ def check_resources(
                 else f"Lower {largest.key}, or use a cluster with more GPUs."
             )
             raise ResourceError(
-                f"the run asks for {wanted:g} {name}s ({roles}) and the cluster has {have:g}",
+                f"the run asks for {wanted:g} {name}s ({roles}) and the {where} has {have:g}",
                 remedy,
             )
     memory, have = sum(need.size for need in needs), available.get("memory", math.inf)
     if memory > have:
         shares = ", ".join(f"{need.role} {need.size / GIB:.1f}" for need in needs)
         raise ResourceError(
-            f"the run needs about {memory / GIB:.1f} GiB of memory ({shares}) and the cluster has "
+            f"the run needs about {memory / GIB:.1f} GiB of memory ({shares}) and the {where} has "
             f"{have / GIB:.1f}",
             f"Change {needs[0].key} (a smaller value or model), or use a machine with more memory.",
         )
+
+
+def check_machine(config: RefblendConfig) -> None:
+    """Compare what a run asks for with this machine, where it starts a cluster of its own.
+
+    Ray reserves GPUs as it is told, so those are not compared.
+
+    Raises:
+        ResourceError: the machine has less memory, or ``ray.num_cpus`` is too low.
+    """
+    if config.ray.address is not None:
+        return
+    available = {
+        "CPU": float(config.ray.num_cpus or math.inf),
+        "GPU": math.inf,
+        "memory": float(estimate_available_memory()),
+    }
+    check_resources(plan_pools(config), memory_needs(config), available, "machine")
 
 
 class ResourcePools:

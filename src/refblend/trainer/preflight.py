@@ -1,0 +1,195 @@
+"""Everything that can be checked before a process starts, by ``check`` and by ``train`` alike.
+
+Each check raises its own error; all problems are collected and told at once.
+"""
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from refblend.config import RefblendConfig
+from refblend.data.dataset import PromptDataset, PromptSampler
+from refblend.data.schema import read_rows
+from refblend.errors import (
+    CheckpointError,
+    ConfigError,
+    ModelError,
+    ProblemsError,
+    RefblendError,
+)
+from refblend.lookup import get_advantage
+from refblend.rewards.rule import RuleReward
+from refblend.rollout.base import check_model_dir, positions_of
+from refblend.scoring.templates import load_templates, templates_file
+from refblend.trainer.datasets import RunData, load_run_data
+from refblend.workers.memory import count_parameters
+from refblend.workers.pools import check_machine
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+"""One of these is in every model directory with a tokenizer."""
+
+
+class _Problems:
+    """Collects the errors of blocks that are run one after another."""
+
+    def __init__(self) -> None:
+        self.found: list[RefblendError] = []
+
+    @contextlib.contextmanager
+    def noted(self) -> Iterator[None]:
+        """A block whose error is kept for later."""
+        try:
+            yield
+        except RefblendError as error:
+            if str(error) not in map(str, self.found):
+                self.found.append(error)
+
+    def settle(self) -> None:
+        """Raise what was found: the error itself, or one that holds all of them."""
+        if len(self.found) > 1:
+            raise ProblemsError(self.found)
+        for error in self.found:
+            raise error
+
+
+def preflight(config: RefblendConfig) -> RunData:
+    """Check configuration, directory, models, data, rewards and memory; the data of the run.
+
+    Raises:
+        RefblendError: names the key or file and the remedy.
+        ProblemsError: several things are wrong.
+    """
+    problems = _Problems()
+    with problems.noted():
+        _check_directory(Path(config.trainer.default_local_dir))
+    models_usable = _check_models(config, problems)
+    with problems.noted():
+        get_advantage(config.algorithm.adv_estimator)
+    reward = data = None
+    with problems.noted():
+        reward = RuleReward.from_config(config.reward)
+    if models_usable:
+        with problems.noted():
+            check_machine(config)
+        with problems.noted():
+            data = load_run_data(config)
+    else:  # without a tokenizer the rows can be read, not encoded
+        for path in data_files(config):
+            with problems.noted():
+                read_rows(path)
+    if data is not None:
+        with problems.noted():
+            # Refuses a batch larger than the data.
+            PromptSampler(len(data.train), config.data.train_batch_size, False, config.trainer.seed)
+        for part in (data.train, *(s.dataset for s in data.validation_sets)):
+            with problems.noted():
+                if reward is not None:
+                    _try_reward(reward, part)
+    problems.settle()
+    assert data is not None, "whatever keeps the data from being loaded is a problem"
+    return data
+
+
+def data_files(config: RefblendConfig) -> list[Path]:
+    """The prompt files of a run."""
+    data = config.data
+    return [Path(f) for f in (*data.train_files, *data.val_files, *data.sanity_files)]
+
+
+def inputs_of(config: RefblendConfig) -> tuple[list[Path], list[Path]]:
+    """Files and model directories that determine a run."""
+    scoring = config.algorithm.ref_quality_score.scoring
+    files, models = data_files(config), [Path(config.actor_rollout_ref.model.path)]
+    if config.use_judge:
+        files.append(templates_file(scoring.templates))
+        models.append(Path(scoring.model_path or ""))
+    return files, models
+
+
+def planned_steps(config: RefblendConfig, num_prompts: int) -> int:
+    """Last training step: ``total_training_steps``, or what ``total_epochs`` give."""
+    if config.trainer.total_training_steps is not None:
+        return config.trainer.total_training_steps
+    return config.trainer.total_epochs * (num_prompts // config.data.train_batch_size)
+
+
+def _check_directory(directory: Path) -> None:
+    """The run directory is one, or can be made; nothing is left behind."""
+    nearest = next(p for p in (directory, *directory.absolute().parents) if p.exists())
+    try:
+        with tempfile.TemporaryDirectory(prefix=".refblend-", dir=nearest):
+            pass
+    except OSError as error:
+        where = "" if nearest == directory else f" below {nearest}"
+        raise CheckpointError(
+            f"trainer.default_local_dir={directory} cannot be written{where} "
+            f"({error.strerror or error})",
+            "Make it a writable directory, or choose another one.",
+        ) from None
+
+
+def _check_models(config: RefblendConfig, problems: _Problems) -> bool:
+    """Note what is wrong with the models and the judge's templates; whether nothing is."""
+    before = len(problems.found)
+    models, scoring = config.actor_rollout_ref, config.algorithm.ref_quality_score.scoring
+    with problems.noted():
+        _check_model(
+            ("actor_rollout_ref.model.path", models.model.path),
+            ("actor_rollout_ref.rollout.max_model_len", models.rollout.max_model_len),
+        )
+    if config.use_judge:
+        key = "algorithm.ref_quality_score.scoring"
+        with problems.noted():
+            _check_model(
+                (f"{key}.model_path", scoring.model_path or ""),
+                (f"{key}.max_model_len", scoring.max_model_len),
+            )
+        with problems.noted():
+            load_templates(scoring.templates)
+    return len(problems.found) == before
+
+
+def _check_model(path: tuple[str, str], length: tuple[str, int | None]) -> None:
+    """Weights and tokenizer are there and reach the wanted length; both come with their keys.
+
+    Only the headers of the weights are read: they tell of a truncated file, too.
+    """
+    directory = check_model_dir(path[1], path[0])
+    count_parameters(directory, path[0])
+    # transformers makes an empty tokenizer where these files are missing.
+    if not any((directory / name).is_file() for name in TOKENIZER_FILES):
+        raise ModelError(
+            f"{path[0]}: {directory} holds no tokenizer", "Add the files of the model's tokenizer."
+        )
+    positions = positions_of(directory)
+    key, wanted = length
+    if wanted and positions and wanted > positions:
+        raise ModelError(
+            f"{key}={wanted} is beyond the {positions} positions of {directory}",
+            f"Set it to {positions} or less, or to null for the model's own limit.",
+        )
+
+
+def _try_reward(reward: RuleReward, prompts: PromptDataset) -> None:
+    """Score the gold solution of the first row of each data source.
+
+    Raises:
+        ConfigError: no rule for a data source, or the user's function fails or gives no number.
+        DataError: a gold answer cannot be used.
+    """
+    first = {row.data_source: row for row in reversed(prompts.rows)}
+    for source, row in first.items():
+        text = row.solution or row.ground_truth
+        try:
+            reward(source, text, row.ground_truth, row.extra_info)
+        except RefblendError:
+            raise
+        except Exception as error:  # the user's own code may raise anything
+            if reward.custom is None:
+                raise
+            raise ConfigError(
+                f"reward.custom_reward_function={reward.custom.name!r} failed on the row with "
+                f"index {row.index} of {source}: {type(error).__name__}: {error}",
+                "Correct the function; it is called as verl calls its own.",
+            ) from error
