@@ -223,6 +223,19 @@ def test_config_prints_the_resolved_tree(
 
 def test_version(refblend: Callable[..., Outcome]) -> None:
     assert refblend("version").out == f"{__version__}\n"
+    assert refblend("--version").out == f"{__version__}\n"
+
+
+def test_every_problem_has_a_line_of_its_own(
+    config_file: Path, refblend: Callable[..., Outcome]
+) -> None:
+    wrong = ("trainer.default_local_dir=/proc/x", "ray.object_store_memory_mb=9000000")
+    for command in ("check", "train"):
+        outcome = refblend(command, "--config", config_file, *wrong)
+        assert outcome.status == 2
+        first, second = outcome.err.splitlines()
+        assert first.startswith("error: trainer.default_local_dir=/proc/x cannot be written")
+        assert second.startswith("error: the run needs about")
 
 
 def test_as_a_program(config_file: Path, tmp_path: Path) -> None:

@@ -170,10 +170,8 @@ def test_a_judge_in_trouble_goes_on_until_too_much_is_invalid(
     j = judge(Failing(babble, errors), chat_tokenizer, embedded)
     guard = InvalidRateGuard(max_invalid_rate=0.5, window=3)
     steps = [j.score(["q"] * 2, ["a"] * 2) for _ in range(3)]
-    guard.update(steps[0])
-    guard.update(steps[1])
     with pytest.raises(ScoringError, match=r"100\.0% .* \(default 2, error 4\)"):
-        guard.update(steps[2])
+        guard.update([result for step in steps for result in step])
     assert [r.path for step in steps for r in step] == ["error"] * 4 + ["default"] * 2
     assert {r.score for step in steps for r in step} == {0.5}
 

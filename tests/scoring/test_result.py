@@ -43,23 +43,28 @@ def test_nothing_to_summarise() -> None:
         summarise([])
 
 
-def test_guard_waits_for_a_full_window_and_forgets() -> None:
+def test_guard_acts_from_the_first_step() -> None:
+    with pytest.raises(ScoringError, match=r"100\.0% .* of the last 1 steps"):
+        InvalidRateGuard(max_invalid_rate=0.5, window=3).update([ERROR] * 10)
+
+
+def test_guard_looks_at_the_window_and_forgets() -> None:
     guard = InvalidRateGuard(max_invalid_rate=0.5, window=3)
-    guard.update([ERROR] * 10)
-    guard.update([ERROR] * 10)
     guard.update([GOOD] * 20)
+    guard.update([ERROR] * 10)
+    guard.update([ERROR] * 10)
     assert guard.rate == 0.5
-    guard.update([GOOD] * 10)
+    guard.update([GOOD] * 60)
     assert guard.rate == 0.25
 
 
 def test_guard_stops_the_run_and_says_why() -> None:
     guard = InvalidRateGuard(max_invalid_rate=0.5, window=2)
-    guard.update([ERROR, UNREAD, GOOD])
+    guard.update([ERROR, GOOD, GOOD])
     with pytest.raises(ScoringError) as caught:
-        guard.update([ERROR, LONG, GOOD])
+        guard.update([ERROR, LONG, UNREAD, GOOD])
     message = str(caught.value)
-    for words in ("66.7%", "last 2 steps", "default 1", "overlength 1", "error 2", "50.0%"):
+    for words in ("57.1%", "last 2 steps", "default 1", "overlength 1", "error 2", "50.0%"):
         assert words in message
     assert "scoring.max_invalid_rate" in caught.value.remedy
 
@@ -74,12 +79,13 @@ def test_guard_at_the_limit_goes_on_and_ignores_empty_batches() -> None:
 
 def test_guard_survives_a_checkpoint() -> None:
     guard = InvalidRateGuard(max_invalid_rate=0.4, window=2)
-    guard.update([ERROR, GOOD])
+    guard.update([GOOD] * 4)
     state = json.loads(json.dumps(guard.state_dict()))
     resumed = InvalidRateGuard(max_invalid_rate=0.4, window=2)
     resumed.load_state_dict(state)
+    resumed.update([ERROR, ERROR])
     with pytest.raises(ScoringError):
-        resumed.update([ERROR, GOOD])
+        InvalidRateGuard(max_invalid_rate=0.4, window=2).update([ERROR, ERROR])
 
 
 @pytest.mark.parametrize(("rate", "window"), [(-0.1, 5), (1.1, 5), (float("nan"), 5), (0.5, 0)])

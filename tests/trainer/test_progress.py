@@ -69,7 +69,7 @@ def test_eta_after_resume_and_after_a_slow_start() -> None:
     assert progress.seconds_left(51) == pytest.approx(98)
 
 
-def test_live_line_redraws_and_prints_messages_above() -> None:
+def test_a_terminal_keeps_every_line_above_the_bar() -> None:
     stream = io.StringIO()
     progress = TrainingProgress(3, "run", stream=stream, live=True)
     progress.log(1, METRICS)
@@ -78,6 +78,9 @@ def test_live_line_redraws_and_prints_messages_above() -> None:
     progress.close()
     progress.close()
     text = stream.getvalue()
-    assert "validation is running" in text
-    assert "step 3/3" in text
+    assert "run: validation is running" in text
+    assert all(f"step {step}/3  reward 0.457" in text for step in (1, 3))
+    assert "━" in text
+    assert "3/3" in text
+    assert "ETA 0:00" in text
     assert "\x1b[" in text

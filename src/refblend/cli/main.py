@@ -36,6 +36,23 @@ app.command()(score)
 app.command()(evaluate)
 app.command()(plan)
 
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """PPO with a reference model's quality score blended into the rewards."""
+
+
 ConfigFiles = Annotated[
     list[Path], typer.Option("--config", help="YAML file; may be given several times, later wins.")
 ]
@@ -53,7 +70,7 @@ def train(
         typer.Option(help="Seeds of runs that follow one another on the same workers, e.g. 1,2,3."),
     ] = None,
 ) -> None:
-    """Train one run, or one a seed; the same call again resumes."""
+    """Train one run, or one per seed; the same call again resumes."""
     runtime.configure_process(1)
     from refblend.config import load_config
 
@@ -88,16 +105,17 @@ def parse_seeds(text: str) -> list[int]:
     """
     parts = text.split(",")
     if not all(part.isdecimal() for part in parts) or len(set(parts)) != len(parts):
-        raise ConfigError(f"--seeds {text} is no list of distinct seeds", "Write it as in 1,2,3.")
+        raise ConfigError(
+            f"--seeds {text} is not a list of distinct seeds", "Write it as in 1,2,3."
+        )
     return [int(part) for part in parts]
 
 
 def _show(run_dir: str, summary: dict[str, Any]) -> None:
-    """Accuracy of a finished run before and after."""
-    for name, values in sorted(summary["validation"].items()):
-        if name.endswith("/acc/mean@1"):
-            typer.echo(f"{name}: {values['first']:.3f} -> {values['last']:.3f}")
-    typer.echo(f"run directory: {run_dir}")
+    """What became of a finished run."""
+    from refblend.trainer.closing import show_end
+
+    show_end(Path(run_dir), summary, Console())
 
 
 @app.command()

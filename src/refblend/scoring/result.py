@@ -148,7 +148,7 @@ class InvalidRateGuard:
 
     Args:
         max_invalid_rate: highest share of invalid results, in [0, 1].
-        window: number of latest batches (steps) looked at; nothing happens before it is full.
+        window: number of latest batches (steps) looked at; the first ones count alone.
 
     Raises:
         ScoringError: an argument is out of range (on construction).
@@ -176,18 +176,18 @@ class InvalidRateGuard:
         """Take in one step's results; an empty batch is ignored.
 
         Raises:
-            ScoringError: the window is full and its invalid rate is above the limit.
+            ScoringError: the invalid rate of the window is above the limit.
         """
         batch = Counter("valid" if r.valid else r.path for r in results)
         if batch:
             self._batches.append(dict(batch))
-        if len(self._batches) < self.window or self.rate <= self.max_invalid_rate:
+        if self.rate <= self.max_invalid_rate:
             return
         counts = sum((Counter(b) for b in self._batches), Counter[str]())
         detail = ", ".join(f"{path} {counts[path]}" for path in PATHS if counts[path])
         raise ScoringError(
-            f"{self.rate:.1%} of the judge scores of the last {self.window} steps are invalid "
-            f"({detail}), above scoring.max_invalid_rate {self.max_invalid_rate:.1%}",
+            f"{self.rate:.1%} of the judge scores of the last {len(self._batches)} steps are "
+            f"invalid ({detail}), above scoring.max_invalid_rate {self.max_invalid_rate:.1%}",
             "Check the judge and scoring.max_new_tokens, or raise scoring.max_invalid_rate.",
         )
 

@@ -1,8 +1,8 @@
-"""The progress of a training run for people: a live line, or one plain line a step.
+"""What people see of a training run: its stages, one kept line per step, and the time left.
 
-On a terminal one line is redrawn by rich. Elsewhere (CI, Snakemake, a pipe) each step prints one
-plain line that begins with the run's label, written by a single call, so that the lines of
-several runs that share a log stay whole and can be told apart.
+On a terminal rich draws a bar with the time left below the lines. Elsewhere (CI, Snakemake, a pipe)
+each line begins with the run's label and is written by a single call, so that the lines of several
+runs that share a log stay whole and can be told apart.
 """
 
 import sys
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import TextIO
 
 from rich.console import Console
-from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 # Shown name, metric names in order of preference, format.
@@ -40,7 +40,7 @@ class TrainingProgress:
         label: name of the run, e.g. ``linear seed 1``.
         start_step: the step the run resumed from.
         stream: where to write; standard error by default.
-        live: redraw one line; None: only when the stream is a terminal.
+        live: draw a bar; None: only when the stream is a terminal.
         clock: seconds, monotonic; for tests.
     """
 
@@ -61,37 +61,42 @@ class TrainingProgress:
         # validation long ago does not distort the time left.
         self._seen: deque[tuple[int, float]] = deque([(start_step, clock())], maxlen=_WINDOW + 1)
         self._validation: float | None = None
-        self._live: Live | None = None
+        self._bar: Progress | None = None
         if self._stream.isatty() if live is None else live:
-            console = Console(file=self._stream, force_terminal=True)
-            self._live = Live(Text(f"{label} starting"), console=console, refresh_per_second=4)
-            self._live.start()
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[eta]}"),
+                console=Console(file=self._stream, force_terminal=True, highlight=False),
+                transient=True,
+            )
+            self._task = self._bar.add_task(label, total=total_steps, completed=start_step, eta="")
+            self._bar.start()
 
     def log(self, step: int, metrics: Mapping[str, float | None]) -> None:
         """Show the metrics of a finished step; missing or null ones are left out."""
         if step > self._seen[-1][0]:
             self._seen.append((step, self._clock()))
-        line = self.line(step, metrics)
-        if self._live is not None:
-            self._live.update(Text(line, no_wrap=True, overflow="ellipsis"))
+        remaining = self.seconds_left(step)
+        eta = "" if remaining is None else f"ETA {format_duration(remaining)}"
+        if self._bar is not None:
+            self._print(self.line(step, metrics))
+            self._bar.update(self._task, completed=step, eta=eta)
         else:
-            self._write(line)
+            self._print("  ".join(filter(None, [self.line(step, metrics), eta])))
 
     def message(self, text: str) -> None:
-        """Print a line of its own, above the live line if there is one."""
-        if self._live is not None:
-            self._live.console.print(Text(text))
-        else:
-            self._write(f"{self._label}: {text}" if self._label else text)
+        """Print a line of its own."""
+        self._print(f"{self._label}: {text}" if self._label else text)
 
     def close(self) -> None:
-        """Stop redrawing; the last line stays on the screen. May be called twice."""
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        """Stop drawing; the lines stay on the screen. May be called twice."""
+        if self._bar is not None:
+            self._bar.stop()
 
     def line(self, step: int, metrics: Mapping[str, float | None]) -> str:
-        """The progress line of a step."""
+        """The line of a step."""
         width = len(str(self._total))
         parts = [f"{self._label}:"] if self._label else []
         parts.append(f"step {step:>{width}}/{self._total}")
@@ -104,9 +109,6 @@ class TrainingProgress:
             self._validation = validation
         if self._validation is not None:
             parts.append(f"val {self._validation:.3f}")
-        remaining = self.seconds_left(step)
-        if remaining is not None:
-            parts.append(f"ETA {format_duration(remaining)}")
         return "  ".join(parts)
 
     def seconds_left(self, step: int) -> float | None:
@@ -116,10 +118,13 @@ class TrainingProgress:
             return None
         return max(0, self._total - step) * (ended - begun) / (last - first)
 
-    def _write(self, line: str) -> None:
-        """One write a line, flushed: lines of runs that share a log do not interleave."""
-        self._stream.write(line + "\n")
-        self._stream.flush()
+    def _print(self, line: str) -> None:
+        """One line above the bar; elsewhere one write, so that runs in one log do not mix."""
+        if self._bar is not None:
+            self._bar.console.print(Text(line), soft_wrap=True)
+        else:
+            self._stream.write(line + "\n")
+            self._stream.flush()
 
 
 def _validation_accuracy(metrics: Mapping[str, float | None]) -> float | None:

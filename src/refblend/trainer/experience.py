@@ -18,6 +18,7 @@ from refblend.scoring.result import InvalidRateGuard, JudgeResult
 from refblend.seeding import derive_seed
 from refblend.trainer.batch import Experience, PromptBatch, Rollout
 from refblend.trainer.datasets import RunData
+from refblend.trainer.judge_watch import JudgeWatch
 from refblend.trainer.step_record import Span, StepRecord
 from refblend.workers.groups import Future
 from refblend.workers.shards import as_log_probs, merge_shards
@@ -45,7 +46,7 @@ class ExperienceCollector:
         self.config = config
         self.data = data
         self.workers = workers
-        self.invalid_guard = invalid_guard
+        self._watch = JudgeWatch(invalid_guard, workers.notify)
         self.reward = RuleReward.from_config(config.reward)
         self._overlap = config.algorithm.ref_quality_score.scoring.overlap
         self._n = config.actor_rollout_ref.rollout.n
@@ -70,7 +71,7 @@ class ExperienceCollector:
         greedy_texts = rollout.greedy.texts if rollout.greedy else []
         judging = self._compute_ref_quality_score(prompts, rollout.texts, greedy_texts, step)
         count = rows + len(greedy_texts)
-        judged = None if self._overlap else self._judge_results(judging, count, record)
+        judged = None if self._overlap else self._judge_results(judging, count, step, record)
         old = workers.forward(workers.actor, "compute_log_prob", sequences)
         critic, reference = workers.critic, workers.reference
         values = critic and workers.forward(critic, "compute_values", sequences)
@@ -80,7 +81,7 @@ class ExperienceCollector:
             greedy = self._rule(self._once(prompts.rows), greedy_texts)
         strict = self.reward.method == "strict"
         if self._overlap:
-            judged = self._judge_results(judging, count, record)
+            judged = self._judge_results(judging, count, step, record)
         experience = Experience(
             rule=torch.tensor([r.score for r in results]),
             accuracy=torch.tensor([r.acc_strict if strict else r.acc_flexible for r in results]),
@@ -115,14 +116,14 @@ class ExperienceCollector:
         return self.workers.judge_responses(questions, [*texts, *greedy], seeds)
 
     def _judge_results(
-        self, judging: Future | None, count: int, record: StepRecord
+        self, judging: Future | None, count: int, step: int, record: StepRecord
     ) -> list[JudgeResult] | None:
-        """Wait for the judge, and stop the run when too many scores are invalid."""
+        """Wait for the judge; too many invalid scores are told, and then stop the run."""
         if judging is None:
             return None
         judged, call = self.workers.judge_results(judging, count)
         record.add(call.metrics())
-        self.invalid_guard.update(judged)
+        self._watch.update(step, judged)
         return judged
 
     def _alignment(self, prompts: PromptBatch, rollout: Rollout) -> torch.Tensor | None:

@@ -1,5 +1,6 @@
 """From a configuration to a finished run directory: preflight, cluster, recovery, records."""
 
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -12,8 +13,9 @@ from refblend.errors import ConfigError, RefblendError
 from refblend.files import write_json
 from refblend.identity import InputHashes, hash_inputs, prepare_run_dir, run_identity, run_lock
 from refblend.lifecycle.faults import explained
-from refblend.lifecycle.stopping import StopRequest, terminate_cleanly
+from refblend.lifecycle.stopping import StopRequest, Terminated, terminate_cleanly
 from refblend.provenance import collect_provenance, finish, read_previous
+from refblend.trainer.checkpoint import CheckpointManager
 from refblend.trainer.datasets import RunData
 from refblend.trainer.preflight import inputs_of, planned_steps, preflight
 from refblend.trainer.recovery import train_with_recovery
@@ -48,7 +50,7 @@ def train_seeds(
 
     Args:
         config: ``trainer.default_local_dir`` names the run's directory with ``{seed}``.
-        seeds: one a run.
+        seeds: one per run.
 
     Yields:
         The configuration of each run and the content of its ``summary.json``.
@@ -103,11 +105,21 @@ def _train(
         try:
             with explained(run_dir):
                 return _train_and_record(config, data, inputs, workers, stop)
+        except Terminated:
+            _tell_stop(run_dir)
+            raise
         except RefblendError as error:
             # What stopped the run may be that nothing can be written there.
             with suppress(OSError):
                 write_json(run_dir / "summary.json", failure(error))
             raise
+
+
+def _tell_stop(run_dir: Path) -> None:
+    """Say what a run that was asked to stop leaves, and how it goes on."""
+    steps = CheckpointManager(run_dir / "checkpoints").steps()
+    reached = f"after step {steps[-1]}" if steps else "before a step was saved"
+    print(f"{run_dir}: stopped {reached}; the same command continues", file=sys.stderr, flush=True)
 
 
 def _train_and_record(

@@ -82,9 +82,9 @@ def preflight(config: RefblendConfig) -> RunData:
         with problems.noted():
             # Refuses a batch larger than the data.
             PromptSampler(len(data.train), config.data.train_batch_size, False, config.trainer.seed)
-        for part in (data.train, *(s.dataset for s in data.validation_sets)):
-            with problems.noted():
-                if reward is not None:
+        with problems.noted():
+            if reward is not None:
+                for part in (data.train, *(s.dataset for s in data.validation_sets)):
                     _try_reward(reward, part)
     problems.settle()
     assert data is not None, "whatever keeps the data from being loaded is a problem"

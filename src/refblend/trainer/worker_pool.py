@@ -4,6 +4,7 @@ Starting them takes about as long as ten training steps of scale cpu, so the see
 them. A run that ends with an error leaves none behind: the next one starts afresh.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
@@ -58,8 +59,10 @@ class WorkerPool:
             WorkerDiedError: one died, while starting or in the block.
         """
         if not self._connected:
+            begin = time.monotonic()
             self._cluster.enter_context(ray_cluster(config.ray, *totals(plan_pools(config))))
             self._connected = True
+            notify(f"Ray is up ({time.monotonic() - begin:.1f} s)")
         try:
             if self._workers is None:
                 self._workers = WorkerSet.start(config, total_steps, budget, notify)

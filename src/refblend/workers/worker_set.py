@@ -4,6 +4,7 @@ The processes may serve one run after another (:meth:`WorkerSet.begin_run`): sta
 much as several training steps.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,13 +62,13 @@ class WorkerSet:
             config: the resolved configuration.
             total_steps: last training step, for the learning rate.
             budget: how often workers may be replaced.
-            notify: tells the user of a replacement.
+            notify: tells the user of a worker that is up, and of a replacement.
 
         Raises:
             ResourceError: the cluster cannot hold them.
             WorkerDiedError: one died while starting.
         """
-        deadline = config.ray.start_timeout_s
+        begin, deadline = time.monotonic(), config.ray.start_timeout_s
         pools = ResourcePools(plan_pools(config), memory_needs(config), deadline)
         workers = cls(config, pools, budget, notify)
         shared = share(config)
@@ -77,6 +78,7 @@ class WorkerSet:
                 workers.groups[role.name] = workers._launch(role, shared, total_steps)
             for group in workers.groups.values():
                 group.ready(deadline)
+                notify(f"{group.role} is ready ({time.monotonic() - begin:.1f} s)")
         except BaseException:
             # Their resources would stay reserved, and the next attempt would wait for them.
             workers.shutdown()

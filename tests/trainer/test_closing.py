@@ -1,0 +1,41 @@
+"""What a finished run says at its end."""
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from refblend.trainer.closing import metric_rows, show_end
+from refblend.trainer.tracking import MetricsLog, read_metrics
+
+VALIDATION = "val-core/refblend/arithmetic/acc/mean@1"
+
+
+def write(run_dir: Path) -> None:
+    log = MetricsLog(run_dir / "metrics.jsonl")
+    log.append(0, {VALIDATION: 0.25})
+    log.append(1, {"critic/score/mean": 0.5, "actor/ref_quality/weight": 0.1})
+    log.append(2, {"critic/score/mean": 0.75, VALIDATION: 0.5, "actor/ref_quality/weight": 0.2})
+    log.append(3, {"critic/score/mean": 0.625, VALIDATION: 0.375, "actor/ref_quality/weight": 0.3})
+
+
+def test_first_best_and_last(tmp_path: Path) -> None:
+    write(tmp_path)
+    assert metric_rows(read_metrics(tmp_path / "metrics.jsonl")) == [
+        ("refblend/arithmetic", 0.25, 0.5, 0.375),
+        ("reward", 0.5, 0.75, 0.625),
+        ("weight w", 0.1, None, 0.3),
+    ]
+
+
+def test_it_says_where_everything_lies(tmp_path: Path) -> None:
+    write(tmp_path)
+    (tmp_path / "checkpoints" / "global_step_3").mkdir(parents=True)
+    stream = io.StringIO()
+    summary = {"steps": 3, "incidents": {"oom": 0, "judge_invalid": 7}}
+    show_end(tmp_path, summary, Console(file=stream, width=100))
+    text = stream.getvalue()
+    assert "3 steps" in text
+    assert "incidents: judge_invalid 7\n" in text
+    assert f"model:     {tmp_path}/checkpoints/global_step_3/actor\n" in text
+    assert f"tensorboard --logdir {tmp_path}/tensorboard\n" in text

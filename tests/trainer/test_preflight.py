@@ -1,0 +1,136 @@
+"""What training would refuse later is refused before a process starts (D2, D3), all at once."""
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from refblend.config import RefblendConfig
+from refblend.errors import (
+    CheckpointError,
+    ConfigError,
+    ModelError,
+    ProblemsError,
+    RefblendError,
+    ResourceError,
+)
+from refblend.trainer.preflight import preflight
+
+Make = Callable[..., RefblendConfig]
+JUDGE = "algorithm.ref_quality_score.scoring"
+
+
+def refusal(config: RefblendConfig) -> RefblendError:
+    begin = time.monotonic()
+    with pytest.raises(RefblendError) as caught:
+        preflight(config)
+    assert time.monotonic() - begin < 5
+    return caught.value
+
+
+@pytest.mark.parametrize("where", ["/proc/refblend", "file", "file/below"])
+def test_d2_a_directory_that_cannot_be_written(
+    tiny_config: Make, tmp_path: Path, where: str
+) -> None:
+    (tmp_path / "file").touch()
+    error = refusal(tiny_config(f"trainer.default_local_dir={tmp_path / where}"))
+    assert isinstance(error, CheckpointError)
+    assert f"trainer.default_local_dir={tmp_path / where}" in str(error)
+    assert "cannot be written" in str(error)
+
+
+def test_the_directory_is_not_made(tiny_config: Make, tmp_path: Path) -> None:
+    preflight(tiny_config(f"trainer.default_local_dir={tmp_path / 'runs' / 'new'}"))
+    assert not (tmp_path / "runs").exists()
+    assert not list(tmp_path.glob(".refblend-*"))
+
+
+@pytest.mark.parametrize("key", ["actor_rollout_ref.model.path", f"{JUDGE}.model_path"])
+@pytest.mark.parametrize("kept", [0, 4, 0.5, 0.999])
+def test_d2_truncated_weights(
+    tiny_config: Make, tiny_model_dir: Path, tmp_path: Path, key: str, kept: float
+) -> None:
+    """Whether the header or only the data is cut; the data is not read for it."""
+    model = tmp_path / "model"
+    shutil.copytree(tiny_model_dir, model)
+    weights = model / "model.safetensors"
+    content = weights.read_bytes()
+    weights.write_bytes(content[: kept if kept >= 1 else int(kept * len(content))])
+    error = refusal(tiny_config(f"{key}={model}"))
+    assert isinstance(error, ModelError)
+    assert f"{key}: {weights} cannot be read" in str(error)
+
+
+REWARDS = """
+def two(a, b): return 0.0
+def text(data_source, solution_str, ground_truth, extra_info): return "good"
+def raises(data_source, solution_str, ground_truth, extra_info): return {}["answer"]
+"""
+
+
+@pytest.fixture
+def reward_file(tmp_path: Path) -> Path:
+    path = tmp_path / "rewards.py"
+    path.write_text(REWARDS)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("two", "does not take verl's arguments"),
+        ("text", "gave 'good', which is not a number"),
+        ("raises", "failed on the row with index 0 of refblend/arithmetic: KeyError: 'answer'"),
+    ],
+)
+def test_d2_d3_a_reward_that_cannot_be_called(
+    tiny_config: Make, reward_file: Path, name: str, message: str
+) -> None:
+    function = f"reward.custom_reward_function={{path: {reward_file}, name: {name}}}"
+    error = refusal(tiny_config(function))
+    assert isinstance(error, ConfigError)
+    assert message in str(error)
+
+
+@pytest.mark.parametrize("key", ["train_files", "val_files", "sanity_files"])
+def test_d3_a_data_source_without_a_rule(
+    tiny_config: Make, tiny_data_dir: Path, tmp_path: Path, key: str
+) -> None:
+    """Even where only the last row is of it."""
+    frame = pd.read_parquet(tiny_data_dir / "train.parquet")
+    frame.loc[len(frame) - 1, "data_source"] = "mine/riddles"
+    path = tmp_path / "rows.parquet"
+    frame.to_parquet(path)
+    error = refusal(tiny_config(f"data.{key}=[{path}]"))
+    assert isinstance(error, ConfigError)
+    assert "there is no rule reward for data_source 'mine/riddles'" in str(error)
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["actor_rollout_ref.rollout.kv_cache_memory_mb", "ray.object_store_memory_mb"],
+)
+def test_d3_more_memory_than_the_machine_has(tiny_config: Make, key: str) -> None:
+    error = refusal(tiny_config(f"{key}=9000000"))
+    assert isinstance(error, ResourceError)
+    assert "the machine has" in str(error)
+    assert f"Change {key}" in error.remedy
+    preflight(tiny_config("ray.object_store_memory_mb=9000000", "ray.address=1.2.3.4:5"))
+
+
+def test_all_problems_are_told_at_once(tiny_config: Make, reward_file: Path) -> None:
+    error = refusal(
+        tiny_config(
+            "trainer.default_local_dir=/proc/refblend",
+            f"{JUDGE}.model_path=/none",
+            "data.val_files=[/nothing.parquet]",
+            f"reward.custom_reward_function={{path: {reward_file}, name: two}}",
+        )
+    )
+    assert isinstance(error, ProblemsError)
+    assert len(error.problems) == 4
+    for part in ("4 problems", "/proc/refblend", "/none", "/nothing.parquet", "verl's arguments"):
+        assert part in str(error)
