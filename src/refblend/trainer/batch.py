@@ -1,4 +1,4 @@
-"""The typed values of one training step, in the order in which the stages make them.
+"""The typed values of one training step, in the order in which the stages produce them.
 
 Legend: B sequences (prompts × n, the n of a prompt consecutive), T longest response.
 """
@@ -22,7 +22,7 @@ class PromptBatch:
     prompt_ids: list[list[int]]
     """(B,) token ids."""
     uids: list[int]
-    """(B,) dataset position of the prompt: the group of GRPO and RLOO, and part of the seeds."""
+    """(B,) dataset index of the prompt: the group for GRPO and RLOO, and part of the seeds."""
     sample_index: list[int]
     """(B,) 0 … n − 1 within the group."""
 
@@ -45,7 +45,7 @@ class Rollout:
     texts: list[str]
     """(B,) decoded responses, special tokens removed."""
     finished: list[bool]
-    """(B,) ended by themselves instead of by the length limit."""
+    """(B,) True if the response ended before the length limit."""
     response_mask: Tensor
     """(B, T)"""
     log_probs: Tensor
@@ -56,7 +56,7 @@ class Rollout:
 
 @dataclass(frozen=True)
 class Experience:
-    """What was found out about a rollout, five independent things, before any reward is shaped."""
+    """Five independent results about a rollout, computed before any reward is shaped."""
 
     rule: Tensor
     """(B,) rule-based reward."""
@@ -78,7 +78,7 @@ class Experience:
     """(B,) cosine similarity to the gold solution (alignment bonus)."""
 
     def numbers(self) -> dict[str, Tensor | None]:
-        """What rewards and advantages are made of, by the names for messages."""
+        """The inputs of rewards and advantages, by their names in messages."""
         scores = [result.score for result in self.quality or []]
         return {
             "the actor's log-probs": self.old.log_probs,
@@ -91,7 +91,7 @@ class Experience:
 
 @dataclass(frozen=True)
 class Advantages:
-    """What the updates learn from."""
+    """The input of the updates."""
 
     token_level_rewards: Tensor
     """(B, T) R'', after blending, KL and bonus."""

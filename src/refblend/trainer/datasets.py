@@ -24,7 +24,7 @@ class RunData:
         return text
 
     def encode(self, text: str) -> list[int]:
-        """A response's token ids, special tokens in the text taken as plain text."""
+        """A response's token ids; special tokens in the text are treated as plain text."""
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
         return ids
 
@@ -34,7 +34,7 @@ def load_run_data(config: RefblendConfig) -> RunData:
 
     Raises:
         DataError: a file is missing, corrupt, or leaves no usable prompt.
-        ModelError: the model directory holds no tokenizer.
+        ModelError: the model directory has no tokenizer.
     """
     tokenizer = load_tokenizer(config.actor_rollout_ref.model.path)
     data = config.data

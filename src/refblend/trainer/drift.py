@@ -1,4 +1,4 @@
-"""The drift guard: accuracy on known items must not fall far below its start (spec, section 7)."""
+"""The drift guard: accuracy on known items must not fall far below its initial value."""
 
 from refblend.config.trainer import DriftGuardConfig
 from refblend.errors import DriftError
@@ -17,7 +17,7 @@ class DriftGuard:
         """A warning when the accuracy has fallen too far; None otherwise.
 
         Raises:
-            DriftError: it has, and the configuration says to stop.
+            DriftError: it has, and the configuration asks to stop.
         """
         now = metrics.get(SANITY_KEY)
         if now is None:

@@ -1,6 +1,6 @@
-"""Numbers that training must not go on with: they are named before they reach the weights.
+"""Non-finite numbers end training before they reach the weights.
 
-A gradient that is not finite is another matter: its update is skipped and counted
+A non-finite gradient is handled elsewhere: its update is skipped and counted
 (:class:`refblend.workers.optimization.Trainable`), and only a series of them ends the run.
 """
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from refblend.errors import TrainingError
 
 MAX_LOST_UPDATES = 5
-"""Steps in a row whose update may be skipped before the run stops: it learns nothing more."""
+"""Consecutive steps whose update may be skipped before the run stops."""
 
 
 def require_finite(step: int, matrices: Mapping[str, Tensor | None], mask: Tensor) -> None:
@@ -20,8 +20,8 @@ def require_finite(step: int, matrices: Mapping[str, Tensor | None], mask: Tenso
 
     Args:
         step: for the message.
-        matrices: by what they are; (B, T), or (B,) with one value a response. None: not computed.
-        mask: (B, T), 1 on response tokens; nothing else is looked at.
+        matrices: by description; (B, T), or (B,) with one value per response. None: not computed.
+        mask: (B, T), 1 on response tokens; other positions are ignored.
 
     Raises:
         TrainingError: names the first matrix that has one, and how many.
@@ -40,13 +40,13 @@ def require_finite(step: int, matrices: Mapping[str, Tensor | None], mask: Tenso
 
 
 class LostUpdates:
-    """Counts, for each role, the last steps in a row whose update was skipped."""
+    """Counts the consecutive most recent skipped updates of each role."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
 
     def update(self, role: str, lost: bool) -> None:
-        """Take in one step.
+        """Count one step.
 
         Raises:
             TrainingError: there were too many.

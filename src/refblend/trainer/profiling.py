@@ -1,4 +1,4 @@
-"""The profile of a step: what was done when, and what took the actor's time.
+"""The profile of a step: its stages over time, and the actor's operators.
 
 ``profile/step_N/stages.json`` and ``actor.json`` are Chrome traces (chrome://tracing, Perfetto) of
 the driver's stages and of the actor's operators; ``summary.md`` holds both as tables.
@@ -40,9 +40,9 @@ def write_profile(
     """Write the stages' trace and the tables.
 
     Args:
-        folder: of this step.
-        spans: the stages, ``step`` among them.
-        operators: the actor's, with calls and seconds of their own, longest first.
+        folder: for this step.
+        spans: the stages, including ``step``.
+        operators: the actor's, with calls and own seconds, longest first.
     """
     write_text(folder / "stages.json", json.dumps(chrome_trace(spans)))
     whole = max((span.seconds for span in spans if span.name == "step"), default=0.0)

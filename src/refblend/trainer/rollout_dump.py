@@ -1,4 +1,4 @@
-"""``rollouts/<step>.jsonl``: all responses of a step with their scores, one object a line."""
+"""``rollouts/<step>.jsonl``: all responses of a step with their scores, one object per line."""
 
 import json
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from refblend.trainer.batch import Experience, PromptBatch, Rollout
 def write_rollouts(
     path: Path, step: int, prompts: PromptBatch, rollout: Rollout, experience: Experience
 ) -> None:
-    """Write the file whole or not at all; without a judge its fields are null."""
+    """Write the file atomically; without a judge its fields are null."""
     judged: Sequence[JudgeResult | None] = experience.quality or [None] * len(rollout.texts)
     lines = [
         {

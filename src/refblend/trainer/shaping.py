@@ -1,4 +1,4 @@
-"""From experience to token-level rewards: blend, then KL, then the alignment bonus (spec, 2.1).
+"""From experience to token-level rewards: blend, then KL, then the alignment bonus.
 
 Pure: tensors and configuration in, tensors and metrics out.
 """
@@ -56,9 +56,10 @@ def blend(
     context: StepContext,
     control: np.random.Generator,
 ) -> Blended:
-    """R' = (1 − w)R + wQ with w from the actor's average entropy; R where blending is off.
+    """R' = (1 − w)R + wQ with w from the actor's average entropy; R if blending is off.
 
-    Greedy baselines are blended with the same w, so that ReMax subtracts like from like.
+    Greedy baselines are blended with the same w, so that ReMax's baseline measures the same
+    quantity.
 
     Args:
         config: ``algorithm.ref_quality_score``.
@@ -112,7 +113,7 @@ def _quality(
     weight: float,
     control: np.random.Generator,
 ) -> tuple[Tensor, float | Tensor]:
-    """The scores (B,) to blend, and the weight: one number, or one a row."""
+    """The scores (B,) to blend, and the weight: one number, or one per row."""
     scoring = config.scoring
     if scoring.control == "random" or results is None:
         return random_scores(count, control), weight
@@ -125,7 +126,7 @@ def _quality(
 
 
 def judge_metrics(results: Sequence[JudgeResult], accuracy: Tensor) -> dict[str, float]:
-    """Rates and distribution of the scores, and how well they tell right from wrong answers."""
+    """Rates and distribution of the scores, and how well they separate right from wrong answers."""
     valid = [i for i, r in enumerate(results) if r.valid]
     scores = [results[i].score for i in valid]
     labels = accuracy[valid] if valid else torch.zeros(0)
@@ -143,14 +144,14 @@ def penalise_kl(
     experience: Experience,
     controller: KLController,
 ) -> tuple[Tensor, dict[str, float]]:
-    """R'' = R' − βKL, and the adaptive controller's step; R' where KL is not in the reward."""
+    """R'' = R' − βKL, and the adaptive controller's step; R' if KL is not in the reward."""
     if not config.algorithm.use_kl_in_reward:
         return rewards, {}
     assert experience.reference is not None, "the reference policy runs whenever KL is asked for"
     kl = kl_penalty(experience.old.log_probs, experience.reference, config.algorithm.kl_penalty)
     current = mean_sequence_kl(kl, rollout.response_mask)
     if not math.isfinite(current):
-        # It would stay in the adaptive controller for ever.
+        # It would stay in the adaptive controller forever.
         raise TrainingError(
             f"the KL penalty (algorithm.kl_penalty={config.algorithm.kl_penalty}) is {current}",
             "Lower the learning rate, or choose another estimator, and call again to resume.",
@@ -167,7 +168,7 @@ def penalise_kl(
 def add_alignment_bonus(
     config: ReprAlignConfig, rewards: Tensor, rollout: Rollout, experience: Experience, step: int
 ) -> tuple[Tensor, dict[str, float]]:
-    """R'' plus the entropy-triggered bonus; R'' where no similarity was measured."""
+    """R'' plus the entropy-triggered bonus; R'' if no similarity was measured."""
     if experience.alignment is None:
         return rewards, {}
     weight = alignment_weight(
@@ -185,6 +186,6 @@ def add_alignment_bonus(
 
 
 def reward_length_correlation(rewards: Tensor, response_mask: Tensor) -> dict[str, float]:
-    """corr(Σ_t R''_t, length): what a reward pays for length by itself (peers.md, point 10)."""
+    """corr(Σ_t R''_t, length): how far the reward favours length as such."""
     value = correlation(rewards.sum(-1), response_mask.sum(-1))
     return {} if value is None else {f"{PREFIX}/reward_length_corr": value}

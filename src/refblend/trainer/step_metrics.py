@@ -13,7 +13,7 @@ from refblend.trainer.batch import Advantages, Experience, Rollout
 
 
 def spread(prefix: str, values: Tensor) -> dict[str, float]:
-    """Mean, largest and smallest value; nothing for no values (all responses empty)."""
+    """Mean, largest and smallest value; empty without values (all responses empty)."""
     if values.numel() == 0:
         return {}
     return {
@@ -48,7 +48,7 @@ def data_metrics(
 
 
 def training_devices(config: RefblendConfig) -> int:
-    """GPUs of actor and rollout engine, by which throughput is divided; 1 on the CPU."""
+    """GPUs of actor and rollout engine, the divisor of throughput; 1 on the CPU."""
     models = config.actor_rollout_ref
     fsdp = models.actor.fsdp_config
     return max(1, round(fsdp.world_size * fsdp.num_gpus_per_worker + models.rollout.num_gpus))
@@ -67,7 +67,7 @@ def memory_metrics() -> dict[str, float]:
 def timing_metrics(
     seconds: Mapping[str, float], rollout: Rollout, num_devices: int
 ) -> dict[str, float]:
-    """``timing_s/*`` and ``perf/*``; throughput is tokens a second and device."""
+    """``timing_s/*`` and ``perf/*``; throughput is tokens per second and device."""
     tokens = sum(rollout.sequences.lengths)
     step = seconds["step"]
     return {f"timing_s/{name}": value for name, value in seconds.items()} | {

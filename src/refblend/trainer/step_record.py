@@ -1,4 +1,4 @@
-"""What one training step leaves behind: its metrics, and the seconds of its stages."""
+"""The record of one training step: its metrics, and the seconds of its stages."""
 
 import contextlib
 import math
@@ -11,7 +11,7 @@ INCIDENTS = ("oom", "nonfinite", "overlength")
 
 
 def update_notices(role: str, metrics: Mapping[str, float]) -> list[str]:
-    """What the user is told of an update that did not go smoothly.
+    """The user's messages about an update with problems.
 
     Args:
         role: ``actor`` or ``critic``.
@@ -60,11 +60,11 @@ class StepRecord:
         self.spans.append(Span(name, start, time.monotonic() - start))
 
     def add(self, metrics: Mapping[str, float]) -> None:
-        """Enter metrics under their full names."""
+        """Add metrics under their full names."""
         self.metrics |= metrics
 
     def add_update(self, role: str, metrics: Mapping[str, float]) -> None:
-        """Enter a worker's metrics of its update under its role, incidents under theirs.
+        """Add a worker's metrics of its update under its role, and incidents under theirs.
 
         Args:
             role: ``actor`` or ``critic``.

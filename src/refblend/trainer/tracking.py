@@ -1,6 +1,6 @@
 """Metrics of a run: the canonical ``metrics.jsonl`` and the trackers that show them.
 
-``metrics.jsonl`` holds one JSON object a line: ``step`` first, then the metrics sorted by name,
+``metrics.jsonl`` holds one JSON object per line: ``step`` first, then the metrics sorted by name,
 floats in their shortest exact form. Two runs that compute the same numbers therefore write the
 same bytes, timings aside (:func:`strip_timings`). A value that is not finite is written as
 ``null``, because NaN is not JSON; :meth:`MetricsLog.append` returns the names of such metrics, and
@@ -28,7 +28,7 @@ from refblend.files import atomic_path
 from refblend.trainer.console import TrainingProgress
 
 TIMING_PREFIXES = ("timing_s/", "timing_per_token_ms/", "perf/", "energy/")
-"""Metrics that depend on the machine and the moment, not on the computation."""
+"""Metrics that depend on the machine and the time, not on the computation."""
 
 
 def strip_timings(metrics: Mapping[str, Any]) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def encode_line(step: int, metrics: Mapping[str, float]) -> str:
         value = metrics[name]
         if name == "step":
             raise ValueError("'step' is reserved: a metric cannot have this name")
-        # NumPy and torch scalars become Python's own; integers and truth values stay integers.
+        # NumPy and torch scalars become Python's own; integers and booleans become integers.
         number = int(value) if hasattr(value, "__index__") else float(value)
         record[name] = number if math.isfinite(number) else None
     return json.dumps(record, allow_nan=False)
@@ -57,7 +57,7 @@ def encode_line(step: int, metrics: Mapping[str, float]) -> str:
 class MetricsLog:
     """Appends to ``metrics.jsonl``; every line is on the disk when :meth:`append` returns.
 
-    A torn last line, left by a kill in the middle of a write, is dropped when the log is opened.
+    An incomplete last line, left by a kill during a write, is dropped when the log is opened.
 
     Raises:
         DataError: a line other than the last is not a record.
@@ -81,13 +81,13 @@ class MetricsLog:
         return nonfinite_keys(metrics)
 
     def complete(self, step: int, line: str) -> None:
-        """Write the line of ``step`` if it is the one that is missing.
+        """Write the line of ``step`` if it is missing.
 
-        A run that stopped between a checkpoint and its line would go on with a gap.
+        A run that stopped between a checkpoint and its line would continue with a gap.
 
         Args:
-            step: of the checkpoint from which the run goes on.
-            line: what :func:`encode_line` made of its metrics.
+            step: of the checkpoint from which the run continues.
+            line: its metrics from :func:`encode_line`.
         """
         if (self.last_step or 0) == step - 1:
             self._write(step, line)
@@ -100,7 +100,7 @@ class MetricsLog:
         self.last_step = step
 
     def truncate_after(self, step: int | None) -> int | None:
-        """Drop the lines of later steps (None: only a torn one); returns the last step left.
+        """Drop the lines of later steps (None: only an incomplete one); return the last step left.
 
         The kept lines keep their bytes. The file is replaced atomically, and only if it changes.
         """
@@ -119,9 +119,9 @@ class MetricsLog:
 
 
 def read_metrics(path: Path) -> pd.DataFrame:
-    """Metrics of a run, one row a step, ``step`` first; null and absent values are NaN.
+    """Metrics of a run, one row per step, ``step`` first; null and missing values are NaN.
 
-    A torn last line is left out, so that the metrics of a run in progress can be read.
+    An incomplete last line is left out, so that the metrics of a run in progress can be read.
 
     Raises:
         DataError: the file is missing, or a line other than the last is not a record.
@@ -143,7 +143,7 @@ def _whole_lines(path: Path, content: bytes) -> list[tuple[bytes, dict[str, Any]
     """Raw bytes and record of each line; a last line without a newline is dropped.
 
     Raises:
-        DataError: a line is no record, or its step is not later than the one before.
+        DataError: a line is not a record, or its step is not later than the previous one.
     """
     lines: list[tuple[bytes, dict[str, Any]]] = []
     *whole, _torn = content.split(b"\n")
@@ -162,9 +162,9 @@ def _whole_lines(path: Path, content: bytes) -> list[tuple[bytes, dict[str, Any]
 
 
 def _checked(record: Any) -> dict[str, Any]:
-    """The record, when it is one that :func:`encode_line` can have written."""
+    """The record, checked to be one that :func:`encode_line` can have written."""
     if not isinstance(record, dict) or "step" not in record:
-        raise ValueError("no object with a step")
+        raise ValueError("not an object with a step")
     step = record["step"]
     if type(step) is not int or not 0 <= step < 2**63:
         raise ValueError(f"the step is {show(step)}")
@@ -176,7 +176,7 @@ def _checked(record: Any) -> dict[str, Any]:
 
 
 class Tracker(Protocol):
-    """Shows metrics somewhere. It must not change them."""
+    """Shows metrics somewhere; must not change them."""
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Show the metrics of one step."""
@@ -187,7 +187,7 @@ class Tracker(Protocol):
 
 @dataclass(frozen=True)
 class TrackerContext:
-    """What a tracker may need to know of its run."""
+    """What a tracker may need to know about its run."""
 
     run_dir: Path
     total_steps: int
@@ -234,7 +234,7 @@ class ConsoleTracker:
         self.progress.log(step, metrics)
 
     def close(self) -> None:
-        """Leave the last line on the screen."""
+        """Leave the last line on screen."""
         self.progress.close()
 
 
@@ -268,7 +268,7 @@ class Trackers:
             tracker.log(step, metrics)
 
     def message(self, text: str) -> None:
-        """Tell the user something without breaking the live line; silent without a console."""
+        """Tell the user something without breaking the live line; nothing without a console."""
         for tracker in self._trackers:
             if isinstance(tracker, ConsoleTracker):
                 tracker.progress.message(text)
@@ -282,6 +282,6 @@ class Trackers:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
-        # A tracker that cannot write its last lines must not hide why the run stopped.
+        # A tracker that cannot write its last lines must not hide the reason why the run stopped.
         with suppress(*([OSError] if kind else [])):
             self.close()

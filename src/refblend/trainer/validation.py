@@ -1,7 +1,7 @@
 """Validation: greedy and sampled responses of every validation and sanity prompt.
 
 The seeds do not depend on the training step, so two validations of one run, and of two arms with
-one seed, differ by their weights alone.
+one seed, differ only by their weights.
 """
 
 from collections import defaultdict
@@ -25,7 +25,7 @@ class ValidationSet:
 
     dataset: PromptDataset
     limit: int | None = None
-    """Use only the first so many rows."""
+    """Use only this many rows, from the start."""
 
     def __len__(self) -> int:
         size = len(self.dataset)
