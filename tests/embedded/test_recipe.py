@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from refblend.data.schema import read_rows
-from refblend.embedded.fingerprint import fingerprint_of
+from refblend.embedded.architecture import fingerprint_of
 from refblend.embedded.prepare import prepare_splits
 from refblend.embedded.recipe import EmbeddedConfig, load_recipe
 from refblend.errors import ConfigError

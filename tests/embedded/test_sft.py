@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refblend.embedded import sft
-from refblend.embedded.sft import Example, Schedule, split_by_tokens, train, weighted_loss
+from refblend.embedded.sft import (
+    Example,
+    Schedule,
+    StateFile,
+    split_by_tokens,
+    train,
+    weighted_loss,
+)
 from refblend.errors import ModelError
 from refblend.seeding import derive_generator
 
@@ -120,8 +127,8 @@ def test_killed_training_goes_on_and_gives_the_same_weights(
 
     state = tmp_path / "state.pt"
     with pytest.raises(Killed):
-        train(killed, dies, SCHEDULE, 0, "test", state, "mark")
-    result, _ = train(fresh, stream, SCHEDULE, 0, "test", state, "mark")
+        train(killed, dies, SCHEDULE, 0, "test", StateFile(state, "mark"))
+    result, _ = train(fresh, stream, SCHEDULE, 0, "test", StateFile(state, "mark"))
     assert result.resumed_from == 3
     assert torch.equal(parameters(fresh), parameters(straight))
 
@@ -131,8 +138,8 @@ def test_state_of_another_training_is_ignored(
 ) -> None:
     monkeypatch.setattr(sft, "SAVE_SECONDS", 0.0)
     state = tmp_path / "state.pt"
-    train(copy.deepcopy(model), stream, SCHEDULE, 0, "test", state, "one")
-    result, _ = train(copy.deepcopy(model), stream, SCHEDULE, 0, "test", state, "two")
+    train(copy.deepcopy(model), stream, SCHEDULE, 0, "test", StateFile(state, "one"))
+    result, _ = train(copy.deepcopy(model), stream, SCHEDULE, 0, "test", StateFile(state, "two"))
     assert result.resumed_from == 0
 
 
@@ -140,7 +147,7 @@ def test_broken_state_is_named(model: Any, tmp_path: Path) -> None:
     state = tmp_path / "state.pt"
     state.write_bytes(b"PK no zip")
     with pytest.raises(ModelError, match="cannot be read"):
-        train(model, stream, SCHEDULE, 0, "test", state, "mark")
+        train(model, stream, SCHEDULE, 0, "test", StateFile(state, "mark"))
 
 
 def test_chain_of_two_equals_one_training(model: Any) -> None:

@@ -22,7 +22,7 @@ from refblend.embedded.judge_data import (
     write_pairs,
 )
 from refblend.embedded.judge_format import label_of
-from refblend.embedded.judge_training import pair_stream, train_judge, verdict_weights
+from refblend.embedded.judge_training import JudgeChain, pair_stream, train_judge, verdict_weights
 from refblend.embedded.prepare import prepare_splits
 from refblend.embedded.recipe import EmbeddedConfig
 from refblend.errors import DataError, ModelError
@@ -52,9 +52,8 @@ def chain(
     start = root / "actor_clean"
     for strength in ("weak", "medium", "strong"):
         out = root / f"judge_{strength}"
-        train_judge(
-            recipe, strength, start, pairs, "hash", tokenizer, templates, out, root / "state.pt"
-        )
+        trained = JudgeChain(recipe, tokenizer, templates, pairs, "hash")
+        train_judge(trained, strength, start, out, root / "state.pt")
         start = out
     return Chain(root, pairs)
 
@@ -129,13 +128,9 @@ def test_chain_of_judges_equals_one_training(
     steps = recipe.judge.steps.model_copy(update={"weak": recipe.judge.steps.strong})
     straight = recipe.model_copy(update={"judge": recipe.judge.model_copy(update={"steps": steps})})
     train_judge(
-        straight,
+        JudgeChain(straight, tokenizer, templates, chain.pairs, "hash"),
         "weak",
         chain.root / "actor_clean",
-        chain.pairs,
-        "hash",
-        tokenizer,
-        templates,
         tmp_path / "judge",
         tmp_path / "state.pt",
     )
@@ -154,13 +149,9 @@ def test_judge_from_the_wrong_start_is_refused(
 ) -> None:
     with pytest.raises(ModelError, match="is not the weak judge"):
         train_judge(
-            recipe,
+            JudgeChain(recipe, tokenizer, templates, chain.pairs, pairs_hash),
             "medium",
             chain.root / start,
-            chain.pairs,
-            pairs_hash,
-            tokenizer,
-            templates,
             tmp_path / "judge",
             tmp_path / "state.pt",
         )

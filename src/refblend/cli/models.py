@@ -99,7 +99,7 @@ def judge(
     """Train one strength of the judge; medium goes on from weak, strong from medium."""
     from refblend.data.tokenizer import load_tokenizer
     from refblend.embedded.judge_data import read_pairs
-    from refblend.embedded.judge_training import train_judge
+    from refblend.embedded.judge_training import JudgeChain, train_judge
     from refblend.embedded.recipe import STRENGTHS, load_recipe
     from refblend.errors import ConfigError
     from refblend.files import sha256_file
@@ -110,17 +110,14 @@ def judge(
         raise ConfigError(f"unknown strength {strength!r}", "use weak, medium or strong")
     settings = load_recipe(recipe)
     state_dir = state or out.with_name(f".{out.name}.training")
-    result = train_judge(
+    chain = JudgeChain(
         settings,
-        chosen,
-        start,
-        read_pairs(pairs),
-        sha256_file(pairs),
         load_tokenizer(tokenizer),
         load_templates(settings.scoring_templates),
-        out,
-        state_dir / "state.pt",
+        read_pairs(pairs),
+        sha256_file(pairs),
     )
+    result = train_judge(chain, chosen, start, out, state_dir / "state.pt")
     typer.echo(f"{out}: {result.seconds:.0f} s, {result.tokens / result.seconds:,.0f} tokens/s")
 
 

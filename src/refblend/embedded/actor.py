@@ -6,12 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from refblend.data.tokenizer import encode_chat
-from refblend.embedded.architecture import build_model, count_parameters, load_model, save_model
+from refblend.embedded.architecture import (
+    build_model,
+    count_parameters,
+    fingerprint_of,
+    fingerprint_of_model,
+    load_model,
+    save_model,
+)
 from refblend.embedded.demonstrations import sloppy_solution
-from refblend.embedded.fingerprint import fingerprint_of
 from refblend.embedded.problems import Problem, draw_problem
 from refblend.embedded.recipe import EmbeddedConfig, PhaseRecipe
-from refblend.embedded.sft import Example, Schedule, TrainingResult, discard_state, train
+from refblend.embedded.sft import Example, Schedule, StateFile, TrainingResult, discard_state, train
 from refblend.seeding import derive_generator
 
 Render = Callable[[Any, Problem], str]
@@ -73,8 +79,9 @@ def train_actor(
     else:
         model = build_model(recipe.architecture, tokenizer, actor.seed)
         stream = demonstration_stream(recipe, tokenizer, "clean", lambda _, p: p.solution)
+        state = StateFile(state_dir / "actor_clean.pt", clean_mark)
         clean_result = _run_phase(
-            model, tokenizer, stream, actor.clean, clean_mark, clean_out, state_dir, "actor clean"
+            model, tokenizer, stream, actor.clean, state, clean_out, "actor clean"
         )
 
     def render(rng: Any, problem: Problem) -> str:
@@ -83,27 +90,9 @@ def train_actor(
         )
 
     stream = demonstration_stream(recipe, tokenizer, "sloppy", render)
-    mark = fingerprint_of(recipe, tokenizer, "actor")
-    sloppy_result = _run_phase(
-        model, tokenizer, stream, actor.sloppy, mark, out, state_dir, "actor sloppy"
-    )
+    state = StateFile(state_dir / "actor_sloppy.pt", fingerprint_of(recipe, tokenizer, "actor"))
+    sloppy_result = _run_phase(model, tokenizer, stream, actor.sloppy, state, out, "actor sloppy")
     return ActorResult(clean_result, sloppy_result)
-
-
-def fingerprint_of_model(path: Path) -> str | None:
-    """The fingerprint that a finished model was saved with; None when files of it are missing or
-    its facts are damaged, so that it is trained again.
-
-    Snakemake removes a rule's outputs (the weights) before it runs the rule again, not the facts.
-    """
-    from refblend.files import read_object
-
-    facts = path / "training.json"
-    whole = all((path / name).is_file() for name in ("config.json", "model.safetensors"))
-    try:
-        return read_object(facts).get("fingerprint") if whole and facts.is_file() else None
-    except ValueError:
-        return None
 
 
 def _run_phase(
@@ -111,29 +100,18 @@ def _run_phase(
     tokenizer: Any,
     stream: Callable[[int], Example],
     phase: PhaseRecipe,
-    mark: str,
+    state: StateFile,
     out: Path,
-    state_dir: Path,
     label: str,
 ) -> TrainingResult:
-    state_path = state_dir / f"{label.replace(' ', '_')}.pt"
     schedule = Schedule(phase.steps, phase.batch_size, phase.learning_rate, phase.warmup_steps)
-    result, _ = train(
-        model, stream, schedule, tokenizer.pad_token_id, label, state_path, fingerprint=mark
-    )
+    result, _ = train(model, stream, schedule, tokenizer.pad_token_id, label, state)
     facts = {
-        "fingerprint": mark,
+        "fingerprint": state.fingerprint,
         "parameters": count_parameters(model),
         "steps": phase.steps,
-        "seconds": round(result.seconds, 2),
-        "tokens": result.tokens,
-        "resumed_from": result.resumed_from,
-        "loss_last_10": _mean(result.losses[-10:]),
+        **result.facts(),
     }
     save_model(out, model, tokenizer, facts)
-    discard_state(state_path)
+    discard_state(state.path)
     return result
-
-
-def _mean(values: list[float]) -> float | None:
-    return round(sum(values) / len(values), 5) if values else None

@@ -1,5 +1,10 @@
-"""The network of actor and judge: a small Qwen2, saved and loaded in Hugging Face format."""
+"""The network of actor and judge: a small Qwen2, saved and loaded in Hugging Face format.
 
+A trained model carries a fingerprint of all that it was made from, so that a changed recipe is
+never mixed with an old model or an unfinished training.
+"""
+
+import hashlib
 import json
 import os
 import shutil
@@ -10,8 +15,9 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
-from refblend.embedded.recipe import ArchitectureRecipe
+from refblend.embedded.recipe import ArchitectureRecipe, EmbeddedConfig
 from refblend.errors import ModelError
+from refblend.files import read_object
 from refblend.seeding import derive_seed
 
 
@@ -93,3 +99,45 @@ def save_model(
 def count_parameters(model: Any) -> int:
     """Number of trainable parameters, tied ones counted once."""
     return sum(parameter.numel() for parameter in model.parameters())
+
+
+_PARTS: dict[str, tuple[str, ...]] = {
+    "actor_clean": ("data.difficulty", "data.long_share", "architecture", "actor.clean"),
+    "actor": ("data.difficulty", "data.long_share", "architecture", "actor"),
+    "judge": (
+        "data.difficulty",
+        "data.long_share",
+        "architecture",
+        "actor",
+        "judge_data",
+        "judge",
+    ),
+}
+
+
+def fingerprint_of(recipe: EmbeddedConfig, tokenizer: Any, what: str, *more: str) -> str:
+    """Hash of the tokenizer and of the recipe's parts that ``what`` is made from, and ``more``."""
+    values = recipe.model_dump(mode="json")
+    parts: dict[str, Any] = {"actor.seed": values["actor"]["seed"]}
+    for name in _PARTS[what]:
+        value: Any = values
+        for key in name.split("."):
+            value = value[key]
+        parts[name] = value
+    digest = hashlib.sha256(json.dumps([what, parts, more], sort_keys=True).encode())
+    digest.update(tokenizer.backend_tokenizer.to_str().encode())
+    return digest.hexdigest()[:32]
+
+
+def fingerprint_of_model(path: Path) -> str | None:
+    """The fingerprint that a finished model was saved with.
+
+    None when files of it are missing or its facts are damaged, so that it is trained again:
+    Snakemake removes a rule's outputs (the weights) before it runs the rule again, not the facts.
+    """
+    facts = path / "training.json"
+    whole = all((path / name).is_file() for name in ("config.json", "model.safetensors"))
+    try:
+        return read_object(facts).get("fingerprint") if whole and facts.is_file() else None
+    except ValueError:
+        return None

@@ -7,6 +7,7 @@ long training, and each rule of the workflow does only its own part.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,14 @@ import torch
 import yaml
 
 from refblend.embedded.actor import encode_example
-from refblend.embedded.architecture import count_parameters, load_model, save_model
-from refblend.embedded.fingerprint import fingerprint_of
+from refblend.embedded.architecture import count_parameters, fingerprint_of, load_model, save_model
 from refblend.embedded.judge_data import Pair
 from refblend.embedded.judge_format import copy_answer, render_comparison, render_verdict
 from refblend.embedded.recipe import STRENGTHS, EmbeddedConfig, Strength
 from refblend.embedded.sft import (
     Example,
     Schedule,
+    StateFile,
     TrainingResult,
     discard_state,
     make_optimizer,
@@ -102,16 +103,26 @@ def previous_strength(strength: Strength) -> Strength | None:
     return STRENGTHS[place - 1] if place else None
 
 
+@dataclass(frozen=True)
+class JudgeChain:
+    """What all strengths of one chain are trained on."""
+
+    recipe: EmbeddedConfig
+    tokenizer: Any
+    templates: ScoringTemplates
+    pairs: Sequence[Pair]
+    pairs_hash: str
+    """Hash of the pairs' file."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of everything that determines the chain's weights."""
+        texts = self.templates.model_dump_json()
+        return fingerprint_of(self.recipe, self.tokenizer, "judge", self.pairs_hash, texts)
+
+
 def train_judge(
-    recipe: EmbeddedConfig,
-    strength: Strength,
-    start: Path,
-    pairs: Sequence[Pair],
-    pairs_hash: str,
-    tokenizer: Any,
-    templates: ScoringTemplates,
-    out: Path,
-    state_path: Path,
+    chain: JudgeChain, strength: Strength, start: Path, out: Path, state_path: Path
 ) -> TrainingResult:
     """Train one part of the chain and save it to ``out``.
 
@@ -119,35 +130,24 @@ def train_judge(
     scoring prompt that the judge was trained on (``scoring_templates.yaml``), for its users.
 
     Args:
-        recipe: the embedded recipe.
+        chain: recipe and training data.
         strength: what to train.
         start: the clean warm start for ``weak``, else the judge of the strength before.
-        pairs: training pairs.
-        pairs_hash: hash of their file; part of the chain's fingerprint.
-        tokenizer: the embedded tokenizer.
-        templates: texts of the scoring prompt.
         out: model directory to write.
         state_path: file of the unfinished training.
 
     Raises:
         ModelError: ``start`` is not the model from which this strength continues.
     """
-    before = previous_strength(strength)
-    chain = fingerprint_of(recipe, tokenizer, "judge", pairs_hash, templates.model_dump_json())
+    settings, fingerprint = chain.recipe.judge, chain.fingerprint
     model = load_model(start)
-    optimizer = make_optimizer(model, recipe.judge.learning_rate)
+    optimizer = make_optimizer(model, settings.learning_rate)
+    before = previous_strength(strength)
     first = 0
     if before is not None:
-        first = getattr(recipe.judge.steps, before)
-        facts_path = start / "training.json"
-        facts = model_record(facts_path) if facts_path.is_file() else {}
-        if facts.get("chain") != chain or facts.get("steps") != first:
-            raise ModelError(
-                f"{start} is not the {before} judge of this recipe and these pairs",
-                f"train it first: refblend models judge --strength {before}",
-            )
+        first = getattr(settings.steps, before)
+        _check_start(start, before, {"chain": fingerprint, "steps": first})
         optimizer.load_state_dict(torch.load(start / OPTIMIZER_FILE, weights_only=True))
-    settings = recipe.judge
     schedule = Schedule(
         last_step=getattr(settings.steps, strength),
         batch_size=settings.batch_size,
@@ -155,32 +155,33 @@ def train_judge(
         warmup_steps=settings.warmup_steps,
         first_step=first,
     )
-    result, optimizer = train(
-        model,
-        pair_stream(recipe, tokenizer, templates, pairs),
-        schedule,
-        tokenizer.pad_token_id,
-        f"judge {strength}",
-        state_path,
-        fingerprint=f"{chain} {strength}",
-        optimizer=optimizer,
-    )
-    facts = {
-        "chain": chain,
-        "strength": strength,
-        "steps": schedule.last_step,
-        "parameters": count_parameters(model),
-        "seconds": round(result.seconds, 2),
-        "tokens": result.tokens,
-        "resumed_from": result.resumed_from,
-        "loss_last_10": round(sum(result.losses[-10:]) / max(1, len(result.losses[-10:])), 5),
-    }
+    stream = pair_stream(chain.recipe, chain.tokenizer, chain.templates, chain.pairs)
+    state = StateFile(state_path, f"{fingerprint} {strength}")
+    pad = chain.tokenizer.pad_token_id
+    result, optimizer = train(model, stream, schedule, pad, f"judge {strength}", state, optimizer)
 
     def save_companions(directory: Path) -> None:
         torch.save(optimizer.state_dict(), directory / OPTIMIZER_FILE)
-        texts = yaml.safe_dump(templates.model_dump(mode="json"), sort_keys=False)
+        texts = yaml.safe_dump(chain.templates.model_dump(mode="json"), sort_keys=False)
         write_text(directory / TEMPLATES_IN_JUDGE, texts)
 
-    save_model(out, model, tokenizer, facts, extra=save_companions)
+    facts = {
+        "chain": fingerprint,
+        "strength": strength,
+        "steps": schedule.last_step,
+        "parameters": count_parameters(model),
+        **result.facts(),
+    }
+    save_model(out, model, chain.tokenizer, facts, extra=save_companions)
     discard_state(state_path)
     return result
+
+
+def _check_start(start: Path, before: Strength, expected: dict[str, Any]) -> None:
+    path = start / "training.json"
+    facts = model_record(path) if path.is_file() else {}
+    if any(facts.get(key) != value for key, value in expected.items()):
+        raise ModelError(
+            f"{start} is not the {before} judge of this recipe and these pairs",
+            f"Train it first: refblend models judge --strength {before}",
+        )

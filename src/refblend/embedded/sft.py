@@ -56,6 +56,14 @@ class Schedule:
     first_step: int = 0
 
 
+@dataclass(frozen=True)
+class StateFile:
+    """Where an unfinished training is kept; one with another fingerprint is ignored."""
+
+    path: Path
+    fingerprint: str
+
+
 @dataclass
 class TrainingResult:
     """Result of a training; ``losses`` has one entry per step done in this process."""
@@ -64,6 +72,16 @@ class TrainingResult:
     tokens: int
     resumed_from: int
     losses: list[float] = field(default_factory=list)
+
+    def facts(self) -> dict[str, Any]:
+        """For the model's ``training.json``."""
+        last = self.losses[-10:]
+        return {
+            "seconds": round(self.seconds, 2),
+            "tokens": self.tokens,
+            "resumed_from": self.resumed_from,
+            "loss_last_10": round(sum(last) / len(last), 5) if last else None,
+        }
 
 
 def make_optimizer(model: torch.nn.Module, learning_rate: float) -> torch.optim.AdamW:
@@ -129,11 +147,10 @@ def train(
     schedule: Schedule,
     pad_id: int,
     label: str,
-    state_path: Path | None = None,
-    fingerprint: str = "",
+    state: StateFile | None = None,
     optimizer: torch.optim.AdamW | None = None,
 ) -> tuple[TrainingResult, torch.optim.AdamW]:
-    """Run the schedule on ``model`` in place, saving the state to ``state_path`` from time to time.
+    """Run the schedule on ``model`` in place, saving the state from time to time.
 
     Args:
         model: a causal language model with ``model`` and ``lm_head``.
@@ -141,8 +158,7 @@ def train(
         schedule: steps, batch size and learning rate.
         pad_id: token that fills the padding.
         label: name shown in the progress line.
-        state_path: where the state of an unfinished training is kept; removed by the caller.
-        fingerprint: names the training; a state with another one is ignored.
+        state: where the state of an unfinished training is kept; removed by the caller.
         optimizer: continues a chain; a new one by default.
 
     Raises:
@@ -150,7 +166,7 @@ def train(
     """
     model.train()
     optimizer = optimizer or make_optimizer(model, schedule.learning_rate)
-    step = first = _resume(model, optimizer, state_path, fingerprint, schedule.first_step)
+    step = first = _resume(model, optimizer, state, schedule.first_step)
     result = TrainingResult(0.0, 0, first)
     start = saved = time.monotonic()
     with step_progress(label, first, schedule.last_step) as show:
@@ -169,8 +185,8 @@ def train(
             result.tokens += sum(len(example.token_ids) for example in batch)
             elapsed = time.monotonic() - start
             show(step, f"loss {loss:.3f}  {result.tokens / elapsed:,.0f} tokens/s")
-            if state_path is not None and time.monotonic() - saved > SAVE_SECONDS:
-                _save(model, optimizer, state_path, fingerprint, step)
+            if state is not None and time.monotonic() - saved > SAVE_SECONDS:
+                _save(model, optimizer, state, step)
                 saved = time.monotonic()
     result.seconds = time.monotonic() - start
     model.eval()
@@ -205,33 +221,31 @@ def _update(
     return total
 
 
-def _save(
-    model: Any, optimizer: torch.optim.Optimizer, path: Path, fingerprint: str, step: int
-) -> None:
-    state = {
+def _save(model: Any, optimizer: torch.optim.Optimizer, state: StateFile, step: int) -> None:
+    content = {
         "model": model.state_dict(),
         "optimizer": optimizer.state_dict(),
-        "fingerprint": fingerprint,
+        "fingerprint": state.fingerprint,
         "step": step,
     }
-    with atomic_path(path) as temporary:
-        torch.save(state, temporary)
+    with atomic_path(state.path) as temporary:
+        torch.save(content, temporary)
 
 
 def _resume(
-    model: Any, optimizer: torch.optim.Optimizer, path: Path | None, fingerprint: str, first: int
+    model: Any, optimizer: torch.optim.Optimizer, state: StateFile | None, first: int
 ) -> int:
-    if path is None or not path.is_file():
+    if state is None or not state.path.is_file():
         return first
     try:
-        state = torch.load(path, weights_only=True)
+        content = torch.load(state.path, weights_only=True)
     except (RuntimeError, EOFError, OSError, ValueError, pickle.UnpicklingError) as error:
         raise ModelError(
-            f"training state {path} cannot be read ({str(error).splitlines()[0]})",
+            f"training state {state.path} cannot be read ({str(error).splitlines()[0]})",
             "delete the file to train from the beginning",
         ) from error
-    if state["fingerprint"] != fingerprint:
+    if content["fingerprint"] != state.fingerprint:
         return first
-    model.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-    return int(state["step"])
+    model.load_state_dict(content["model"])
+    optimizer.load_state_dict(content["optimizer"])
+    return int(content["step"])
