@@ -1,8 +1,8 @@
 """Training jobs: a job trains one arm with a block of seeds, one after another in the same workers.
 
-Which seeds stand together depends on the whole study, not on what is asked for, so that a
-milestone never trains again what another one has: M1 and M2 share their blocks. M3 confirms on
-fresh seeds, which make blocks of their own: asking for M2 trains none of them.
+Which seeds form a block depends on the whole study, not on what is requested, so that a milestone
+never retrains what another one has: M1 and M2 share their blocks. M3 confirms on fresh seeds, which
+form separate blocks: requesting M2 trains none of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from refblend.study.design.grid import select
 from refblend.study.design.spec import load_experiment
 
 CONFIRMING = "m3"
-"""The milestone whose seeds stand apart."""
+"""The milestone whose seeds form separate blocks."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def blocks_of(
     Args:
         grid: the grid of all milestones.
         studies: milestone → its experiments.
-        seeds_per_job: longest block; a longer one is cut.
+        seeds_per_job: maximum length of a block; a longer one is split.
 
     Returns:
         The blocks by arm in grid order, M3's fresh seeds last; no run is in two of them.

@@ -1,8 +1,9 @@
 """From experiments to runs: the grid of arms and seeds, derived and never written by hand.
 
 A run is one (arm, seed). Experiments that name the same arm share its runs. Two arms with equal
-resolved configurations would be trained twice under two names, so they are refused, and so is
-one name with two meanings. (Experiments that measure resources may measure one configuration each.)
+resolved configurations would be trained twice under two names, so they are refused, and so is one
+name with two meanings. (Experiments that measure resources may each measure the same
+configuration.)
 """
 
 import contextlib
@@ -28,7 +29,7 @@ GRID_COLUMNS = list(GridRow.model_fields)
 
 
 def config_files(scale: str, params: str | Path = "params") -> list[str]:
-    """The configuration files of a scale, in the order in which they are laid over one another."""
+    """The configuration files of a scale; each overrides the ones before."""
     root = Path(params)
     return [str(root / "ppo.yaml"), str(root / "scale" / f"{scale}.yaml")]
 
@@ -50,7 +51,7 @@ def _yaml_scalar(value: Any) -> str:
         with contextlib.suppress(MalformedError):
             if parse_yaml(value) == value:
                 return value
-    # JSON writes what lies beyond 16 bits as two escapes, YAML reads those as two characters.
+    # JSON writes characters beyond 16 bits as two escapes, which YAML reads as two characters.
     text = json.dumps(value, ensure_ascii=False)
     return "".join(c if " " <= c <= "~" else _yaml_escape(ord(c)) for c in text)
 
@@ -75,7 +76,7 @@ def resolve_arm(
 def configuration_digest(config: RefblendConfig) -> str:
     """Short hash of a resolved configuration; comments and key order do not change it.
 
-    Seed and run directory are left out: all runs of an arm have the same digest.
+    Seed and run directory are excluded: all runs of an arm have the same digest.
     """
     tree = config.resolved()
     for key in ("seed", "default_local_dir"):
@@ -94,7 +95,7 @@ def build_grid(
         params: root of the parameter files.
 
     Returns:
-        A frame of text with the columns of :class:`GridRow`, one row an (experiment, arm, seed).
+        A frame of text with the columns of :class:`GridRow`, one row per (experiment, arm, seed).
 
     Raises:
         StudyError: an arm clashes with another, or the scale has no seeds.
@@ -106,7 +107,7 @@ def build_grid(
     for experiment in experiments:
         if not EXPERIMENT_NAME.fullmatch(experiment):
             raise StudyError(
-                f"{show(experiment)} is no name of an experiment",
+                f"{show(experiment)} is not the name of an experiment",
                 "Name files of params/study without .yaml, such as M1.",
             )
         path = Path(params) / "study" / f"{experiment}.yaml"
@@ -118,7 +119,7 @@ def build_grid(
             if arm not in meanings:
                 meanings[arm] = (text, path)
                 digest = _digest_of_arm(arm, overrides, scale, params, path)
-                # Experiments on resources measure afresh, on a machine of their own.
+                # Experiments on resources measure separately, alone on the machine.
                 known = digests.setdefault((*digest, experiment if spec.exclusive else ""), arm)
                 if known != arm:
                     raise StudyError(
@@ -128,7 +129,7 @@ def build_grid(
             elif meanings[arm][0] != text:
                 raise StudyError(
                     f"{path}: arm {arm} has other overrides than in {meanings[arm][1]}",
-                    "Write the same in both, or give it a name of its own.",
+                    "Write the same in both, or give it another name.",
                 )
             rows += [
                 GridRow(experiment=experiment, arm=arm, seed=str(seed), overrides=text)
@@ -140,7 +141,7 @@ def build_grid(
 def _digest_of_arm(
     arm: str, overrides: Mapping[str, Any], scale: str, params: str | Path, path: Path
 ) -> tuple[str, str]:
-    """What tells arms apart: the digest of the configuration, and the overlay if there is one."""
+    """What distinguishes arms: the digest of the configuration, and the overlay if there is one."""
     try:
         config = resolve_arm(overrides, scale, params)
     except ConfigError as error:
@@ -193,8 +194,8 @@ def check_grid(grid: pd.DataFrame, name: str = "grid") -> pd.DataFrame:
     """Validate every row of a grid and return it.
 
     Raises:
-        StudyError: the columns are others; or the first row that does not fit, stands twice or
-            gives a run other overrides than a row before, by number.
+        StudyError: the columns differ; or the first row (by number) that does not fit, is
+            duplicated or gives a run different overrides than an earlier row.
     """
     remedy = "Derive the grid again with `refblend study grid`."
     if set(grid.columns) != set(GRID_COLUMNS) or len(grid.columns) != len(GRID_COLUMNS):
@@ -213,7 +214,7 @@ def check_grid(grid: pd.DataFrame, name: str = "grid") -> pd.DataFrame:
             ) from None
         identity = (row["experiment"], row["arm"], row["seed"])
         if identity in seen:
-            raise StudyError(f"{name}, row {number}: {' '.join(identity)} stands twice", remedy)
+            raise StudyError(f"{name}, row {number}: {' '.join(identity)} is duplicated", remedy)
         seen.add(identity)
         if meanings.setdefault(row["arm"], row["overrides"]) != row["overrides"]:
             raise StudyError(
@@ -225,7 +226,7 @@ def check_grid(grid: pd.DataFrame, name: str = "grid") -> pd.DataFrame:
 
 
 def local_inputs(config: RefblendConfig, roots: Iterable[str] = ("data/", "models/")) -> list[str]:
-    """Paths in a configuration that the workflow itself makes: data files and model folders."""
+    """Paths in a configuration that the workflow itself produces: data files and model folders."""
     named = [
         *config.data.train_files,
         *config.data.val_files,

@@ -1,7 +1,7 @@
 """What a user writes to declare a study: ``params/study/*.yaml`` and ``params/workflow.yaml``.
 
-These models are the one source of the JSON schemas in ``workflow/schemas``
-(``refblend study schemas`` writes them; a test keeps the two in step).
+These models are the only source of the JSON schemas in ``workflow/schemas`` (``refblend study
+schemas`` writes them; a test keeps the two in sync).
 """
 
 import json
@@ -34,14 +34,14 @@ class ThreadsConfig(Section):
     """Threads that a job of each kind reserves and uses."""
 
     models: PositiveInt = 1
-    """Warm starts and judges; one each, so that the actor and a judge go side by side."""
+    """Warm starts and judges; one each, so that actor and judge can train concurrently."""
     train: PositiveInt = 1
     """PPO runs; with one thread each, two runs on two cores beat one run on two."""
     evaluate: PositiveInt = 1
 
 
 class ChecksConfig(Section):
-    """Incidents that a milestone tolerates; more of them fail the target after the report."""
+    """Incidents that a milestone tolerates; with more the target fails after the report."""
 
     overlength: NonNegativeInt = 0
     oom: NonNegativeInt = 0
@@ -52,13 +52,13 @@ class ScoringSizes(Section):
     """How much is measured at a scale."""
 
     engine: Literal["vllm", "hf"] = "vllm"
-    """What generates: vllm as in training, or hf, which starts faster."""
+    """The engine: vllm as in training, or hf, which starts faster."""
     pairs: PositiveInt = 512
-    """Held-out responses that each judge is measured on, at most."""
+    """Maximum number of held-out responses on which each judge is measured."""
     robustness_problems: PositiveInt = 60
-    """Problems of experiment D's corpus, of every difficulty as many; six responses each."""
+    """Problems of experiment D's corpus, equally many of each difficulty; six responses each."""
     attacked_answers: PositiveInt = 60
-    """Wrong answers that every attack is tried on."""
+    """Wrong answers on which every attack is tried."""
 
 
 class ScoringStudy(Section):
@@ -72,11 +72,11 @@ class ScoringStudy(Section):
             "cpu": ScoringSizes(),
         }
     )
-    """For the scales whose judges we train; other judges are measured by `refblend judge`."""
+    """For the scales whose judges we train; measure other judges with `refblend judge`."""
 
 
 class WorkflowConfig(Section):
-    """``params/workflow.yaml``: what Snakemake itself needs to know."""
+    """``params/workflow.yaml``: the settings of Snakemake itself."""
 
     scale: Scale = "cpu"
     """Which ``params/scale/<scale>.yaml`` the targets build."""
@@ -91,7 +91,7 @@ class WorkflowConfig(Section):
 
 
 class ContrastSpec(Section):
-    """Comparisons between arms that the question asks for and no baseline column answers."""
+    """Comparisons between arms that the question needs beyond those with the baseline."""
 
     name: str
     """What is compared, as tables show it; several entries may share a name."""
@@ -100,7 +100,7 @@ class ContrastSpec(Section):
 
 
 class SweepSpec(Section):
-    """One parameter over several levels, everything else equal."""
+    """One parameter at several levels, everything else equal."""
 
     key: str
     """Dotted key of the configuration; every arm has another number there."""
@@ -125,7 +125,7 @@ class ExperimentSpec(Section):
     leads: bool = False
     """The report's first page names its best arm, and its runs show how the weight behaves."""
     baseline: ArmName
-    """The arm that paired differences are taken against."""
+    """The reference arm of paired differences."""
     baselines: dict[ArmName, ArmName] = Field(default={})
     """Arms with another baseline than ``baseline``."""
     endpoint: str = "test_greedy"
@@ -133,7 +133,7 @@ class ExperimentSpec(Section):
     factors: dict[FactorName, str] = Field(default={})
     """What differs between the arms: name → dotted key, read from each arm's configuration."""
     facet: FactorName | None = None
-    """The factor whose levels are shown, and compared, apart from one another."""
+    """The factor whose levels are shown and compared separately."""
     choice: FactorName | None = None
     """The factor whose best level (under each level of ``facet``) the experiment decides."""
     assumes: ExperimentName | None = None
@@ -151,7 +151,7 @@ class ExperimentSpec(Section):
     seeds: dict[Scale, list[NonNegativeInt]]
     """Seeds of every arm at each scale; the same for all arms, so that arms are paired."""
     arms_at: dict[Scale, list[ArmName]] = Field(default={})
-    """Scales with some of the arms only."""
+    """The arms of scales that run only some."""
     arms: dict[ArmName, dict[str, Any]]
     """Each arm's dotted overrides of ``params/ppo.yaml``. In texts ``{scale}`` is filled in;
     nested mappings mean the same, and what comes later wins. The reserved key ``overlay`` names a
@@ -238,13 +238,13 @@ class ExperimentSpec(Section):
 
     @property
     def kind(self) -> Literal["costs", "sensitivity", "learning"]:
-        """What its section of the report shows."""
+        """Contents of its section of the report."""
         if self.exclusive:
             return "costs"
         return "sensitivity" if self.sweep else "learning"
 
     def baseline_of(self, arm: str) -> str:
-        """The arm that ``arm`` is compared with."""
+        """The arm with which ``arm`` is compared."""
         return self.baselines.get(arm, self.baseline)
 
     def arms_of(self, scale: str) -> dict[str, dict[str, Any]]:
@@ -287,14 +287,14 @@ class GridRow(Section):
 
 
 def check_overrides(overrides: Mapping[str, Any], prefix: str = "") -> None:
-    """Refuse what cannot be handed on as ``key=value`` and read back equal.
+    """Refuse what cannot be passed on as ``key=value`` and read back equal.
 
     Raises:
         ValueError: a key is not dotted names, or a value is not one of JSON's.
     """
     for key, value in overrides.items():
         if not re.fullmatch(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*", str(key)):
-            raise ValueError(f"{prefix}{shorten(str(key))} is no dotted key: correct it")
+            raise ValueError(f"{prefix}{shorten(str(key))} is not a dotted key: correct it")
         try:
             json.dumps(value, allow_nan=False)
         except (TypeError, ValueError):

@@ -1,8 +1,8 @@
-"""What a run of an arm costs: *measured* in finished runs or *given* by the user, never assumed.
+"""The cost of an arm's run: *measured* in finished runs or *given* by the user, never assumed.
 
 A run lasts ``startup_seconds + steps × step_seconds``, where start-up is all of a measured run's
-wall time outside its steps: loading, validation, checkpoints, and shutdown. Measured costs hold
-for the machine, and the number of runs side by side, that they were measured with.
+wall time outside its steps: loading, validation, checkpoints, and shutdown. Measured costs hold for
+the machine and the number of concurrent runs with which they were measured.
 """
 
 import math
@@ -30,11 +30,11 @@ RESOURCE_COLUMNS = (
     "seconds_a_step",
     "peak_memory_gb",
 )
-"""Columns that are read of a report's table ``resources``."""
+"""Columns read from a report's table ``resources``."""
 
 
 class GivenCosts(Section):
-    """Costs that the user states where no run was measured; null: not stated."""
+    """Costs given by the user for arms without a measured run; null: not given."""
 
     step_seconds: PositiveFloat | None = None
     """Seconds of a training step."""
@@ -49,7 +49,7 @@ class GivenCosts(Section):
 
 
 NEEDED = ("step_seconds", "startup_seconds", "memory_gb")
-"""Costs without which there is no plan. Power and carbon intensity may stay unknown: a machine
+"""Costs that a plan needs. Power and carbon intensity may stay unknown: a machine
 whose energy cannot be measured still gets its hours and its memory."""
 
 
@@ -62,7 +62,7 @@ class Cost:
 
 
 def given_costs(**values: float | None) -> GivenCosts:
-    """Check what the user states.
+    """Check the user's costs.
 
     Raises:
         StudyError: a value is negative, zero where that makes no sense, or not finite.
@@ -87,7 +87,7 @@ def option(name: str) -> str:
 
 
 def newest_last(paths: Iterable[str | Path]) -> list[Path]:
-    """Tables by the time at which they were written, as :func:`read_resources` wants them."""
+    """Tables by the time at which they were written, as :func:`read_resources` expects them."""
     return sorted(map(Path, paths), key=lambda path: (path.stat().st_mtime_ns, str(path)))
 
 
@@ -131,7 +131,7 @@ def read_resources(paths: Sequence[str | Path]) -> tuple[pd.DataFrame, list[str]
 
 
 def counted_runs(resources: pd.DataFrame) -> pd.DataFrame:
-    """Runs that finished in one go: those that were resumed started up more than once."""
+    """Runs that finished without a resume: resumed ones started up more than once."""
     return resources[(resources["status"] == "finished") & (resources["resumed"] == 0)]
 
 
@@ -169,14 +169,14 @@ def measured_costs(resources: pd.DataFrame) -> dict[str, tuple[int, dict[str, fl
     for arm, runs in resources.groupby("arm", sort=False):
         startup = runs["wall_time_s"] - runs["steps"] * runs["seconds_a_step"]
         # Seeds of one job share the start-up, so a single run may show almost none, or less than 0
-        # if its first step was faster than its others.
+        # if its first step was faster than the others.
         if startup.mean() < 0:
             raise StudyError(
                 f"arm {arm}: steps × seconds per step exceeds the wall time of its runs",
                 "Collect the runs again, or leave their table out.",
             )
         hours = runs["wall_time_s"].sum() / SECONDS_PER_HOUR
-        # A sum over runs counts only where every run was measured.
+        # A sum over runs counts only if every run was measured.
         energy = runs["energy_kwh"].sum(skipna=False)
         costs = {
             "step_seconds": runs["seconds_a_step"].mean(),
@@ -195,7 +195,7 @@ def arm_costs(
     measured: Mapping[str, tuple[int, Mapping[str, float]]],
     given: GivenCosts,
 ) -> dict[str, dict[str, Cost]]:
-    """Every arm's costs: measured where there are finished runs, given elsewhere.
+    """Every arm's costs: measured if there are finished runs, given otherwise.
 
     Raises:
         StudyError: a needed cost is neither measured nor given (names the options), or one is
@@ -218,7 +218,7 @@ def arm_costs(
         without = ", ".join(dict.fromkeys(arm for names in lacking.values() for arm in names))
         raise StudyError(
             f"no finished run gives {', '.join(lacking)} of arm {without}",
-            f"State what you measured with {', '.join(map(option, lacking))}, or name the "
+            f"Give measured values with {', '.join(map(option, lacking))}, or name the "
             "resources tables of finished runs with --resources.",
         )
     if unused:

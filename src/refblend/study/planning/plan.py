@@ -1,4 +1,4 @@
-"""What a study will cost: run hours, makespan, memory and energy for N runs side by side."""
+"""The cost of a study: run hours, makespan, memory and energy for N concurrent runs."""
 
 import json
 import math
@@ -29,7 +29,7 @@ class ArmPlan:
     runs: int
     steps: int
     measured_runs: int
-    """Finished runs that the measured costs come from."""
+    """Number of finished runs behind the measured costs."""
     costs: dict[str, Cost]
     hours_per_run: float
 
@@ -43,17 +43,17 @@ class StudyPlan:
     gpus_per_run: int | None
     """Null on the CPU."""
     places: int
-    """Runs side by side."""
+    """Concurrent runs."""
     runs: int
     run_hours: float
     gpu_hours: float | None
     makespan_hours: float
     shortest_hours: float
-    """No schedule is shorter: the longest run, or all hours spread evenly."""
+    """Lower bound of any schedule: the longest run, or all hours spread evenly."""
     busy_share: float
-    """Share of the places' time until the end in which they train."""
+    """Share of the slots' time until the end in which they train."""
     peak_memory_gb: float
-    """GiB at the busiest moment."""
+    """GiB at the peak."""
     energy_kwh: float | None
     """Null where the power of an arm is unknown."""
     kg_co2e: float | None
@@ -165,7 +165,7 @@ def _energy(
     seconds: Mapping[str, float],
     costs: Mapping[str, Mapping[str, Cost]],
 ) -> tuple[float | None, float | None]:
-    """kWh and kg CO2e of all runs, of one arm each; null where an arm's costs do not tell."""
+    """kWh and kg CO2e of all runs, per arm; null if an arm's costs are unknown."""
     if any("watts" not in costs[arm] for arm in arms):
         return None, None
     energy = [seconds[arm] / SECONDS_PER_HOUR * costs[arm]["watts"].value / 1000 for arm in arms]

@@ -1,4 +1,4 @@
-"""Runs on equal places, longest first, each on the place that is free first (LPT).
+"""Runs on equal slots, longest first, each on the slot that becomes free first (LPT).
 
 Graham 1969, "Bounds on multiprocessing timing anomalies": at most 4/3 − 1/(3N) times the shortest
 makespan.
@@ -14,7 +14,7 @@ from refblend.errors import StudyError
 
 @dataclass(frozen=True)
 class Placement:
-    """A run on one of the places; seconds from the start of the study."""
+    """A run on one of the slots; seconds from the start of the study."""
 
     run: int
     place: int
@@ -23,7 +23,7 @@ class Placement:
 
 
 def parallel_places(slots: int, gpus_per_run: int | None) -> int:
-    """Runs that fit side by side: one per core, or one on every ``gpus_per_run`` GPUs.
+    """Number of concurrent runs: one per core, or one on every ``gpus_per_run`` GPUs.
 
     Raises:
         StudyError: not even one fits.
@@ -40,11 +40,11 @@ def parallel_places(slots: int, gpus_per_run: int | None) -> int:
 
 
 def schedule_longest_first(seconds: Sequence[float], places: int) -> list[Placement]:
-    """Longest-processing-time schedule of runs on equal places.
+    """Longest-processing-time schedule of runs on equal slots.
 
     Args:
         seconds: duration of every run.
-        places: runs side by side, at least 1.
+        places: concurrent runs, at least 1.
 
     Returns:
         One placement per run, in the order of ``seconds``; equal runs keep that order.

@@ -1,4 +1,4 @@
-"""What makes a milestone fail after its report is written, and how a failed run is recorded."""
+"""The checks that can fail a milestone after its report, and the record of a failed run."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from refblend.study.runs.collect import Collected
 from refblend.study.runs.incidents import incident_totals
 
 SIGNALLED = 128
-"""Exit statuses from here on mean that a signal ended the process."""
+"""Exit statuses from this value on mean that a signal ended the process."""
 
 
 def check_milestone(collected: Collected, tolerated: Mapping[str, int]) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def record_failure(
 
     A run whose summary says finished is left alone. A failed run keeps the reason that the trainer
     wrote in this attempt (the trainer writes no ``exit_status``; we do), every other run gets the
-    log's last line. ``failures.jsonl`` keeps one line an attempt: the workflow sees that the number
+    log's last line. ``failures.jsonl`` has one line per attempt: the workflow sees that the number
     has changed and tries the run again at its next call.
 
     Returns:
@@ -114,7 +114,7 @@ def _summary(run: Path) -> dict[str, Any]:
 
 
 def _last_words(log: Path, limit: int = 300) -> str:
-    """The last line of a log that is not empty, shortened."""
+    """The last non-empty line of a log, shortened."""
     if not log.exists():
         return ""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -2,10 +2,7 @@
 
 Frames:
 
-- ``runs``: one row a run of the grid, with its status, times, energy and origin.
-- ``metrics``: one row a (run, step, metric), from ``metrics.jsonl``; the evaluation on the test
-  set joins as ``test/<measure>`` at the run's last step.
-- ``responses``: one row a dumped training response, without its text.
+- ``runs``: one row per run of the grid, with its status, times, energy and origin.
 """
 
 from dataclasses import dataclass
@@ -145,7 +142,7 @@ def _typed(frame: pd.DataFrame, columns: dict[str, str]) -> pd.DataFrame:
 
 
 def _long(values: pd.DataFrame) -> pd.DataFrame:
-    """Wide metrics (one row a step) → one row a (step, metric); absent values are left out."""
+    """Wide metrics (one row per step) → one row per (step, metric), without missing values."""
     long = values.melt(id_vars="step", var_name="metric", value_name="value")
     return long.dropna(subset="value").sort_values(["step", "metric"], ignore_index=True)
 
@@ -209,7 +206,7 @@ def _number(record: dict[str, Any], key: str) -> Any:
 
 
 def _truth(record: dict[str, Any], key: str) -> bool | None:
-    """A truth value, or None where it is absent or null."""
+    """A boolean, or None if it is absent or null."""
     value = record.get(key)
     if value is None or isinstance(value, bool):
         return value
@@ -217,7 +214,7 @@ def _truth(record: dict[str, Any], key: str) -> bool | None:
 
 
 def _outcome(summary: dict[str, Any]) -> dict[str, Any]:
-    """Status and reason from summary.json; without a status the run came to its end."""
+    """Status and reason from summary.json; without a status the run finished."""
     status = str(summary.get("status", "finished"))
     if status in ("completed", "ok", "done"):
         status = "finished"
@@ -260,10 +257,11 @@ def _with_test(values: pd.DataFrame, report: dict[str, Any]) -> pd.DataFrame:
 
 
 def _read_responses(directory: Path) -> list[dict[str, Any]]:
-    """Rows of ``rollouts/*.jsonl`` without the texts; a torn last line is left out.
+    """Rows of ``rollouts/*.jsonl`` without the texts and without an incomplete last line.
 
     Raises:
-        ValueError: another line is no record, or a value has the wrong type; names file and line.
+        ValueError: another line is not a record, or a value has the wrong type; names file and
+            line.
     """
     rows = []
     for path in sorted(directory.glob("rollouts/*.jsonl")):
@@ -280,7 +278,7 @@ def _read_responses(directory: Path) -> list[dict[str, Any]]:
 def _response(record: Any) -> dict[str, Any]:
     """The wanted part of a response's record, checked."""
     if not isinstance(record, dict):
-        raise ValueError("no JSON object")
+        raise ValueError("not a JSON object")
     if type(record.get("step")) is not int:
         raise ValueError("no step")
     read: dict[str, Any] = {"step": _number(record, "step")}

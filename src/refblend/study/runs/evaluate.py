@@ -9,7 +9,7 @@ from refblend.trainer.checkpoint import CheckpointManager
 
 
 def final_actor(run: Path) -> Path:
-    """Directory of the actor in the run's last whole checkpoint.
+    """Directory of the actor in the run's last complete checkpoint.
 
     Raises:
         StudyError: the run has none.
@@ -25,7 +25,7 @@ def final_actor(run: Path) -> Path:
 def evaluate_run(run: str | Path, recipe: str | Path, data: str | Path) -> dict[str, Any]:
     """Greedy and sampled accuracy, entropy and lengths of a run's final actor.
 
-    A run that did not finish has no numbers: its report holds the status alone.
+    A run that did not finish has no numbers: its report contains only the status.
     """
     run = Path(run)
     status = str(_record(run / "summary.json").get("status", "finished"))

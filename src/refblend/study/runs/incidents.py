@@ -1,4 +1,4 @@
-"""What happened to the runs of a milestone: incidents, and what each run took."""
+"""Incidents of a milestone's runs, and the resources each run used."""
 
 import pandas as pd
 

@@ -1,4 +1,4 @@
-"""What is read from the metrics: validation measures, their start and end, and run stability."""
+"""Measures read from the metrics: validation, its start and end, and run stability."""
 
 import re
 
@@ -34,7 +34,7 @@ INCIDENTS = ("overlength", "oom", "nonfinite", "judge_invalid", "judge_error")
 """Counters ``incidents/<name>``: events of each step."""
 
 LOSS = ("actor/pg_loss", "actor/loss")
-"""Loss of the policy; the first that a run has."""
+"""Policy loss; the first that a run has."""
 
 
 def validation_frame(metrics: pd.DataFrame) -> pd.DataFrame:
@@ -67,8 +67,8 @@ def start_and_end(metrics: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         Columns arm, seed, measure, start, final, gain, best, auc (mean height of the curve),
-        drawdown (largest fall below the best so far). ``start`` is missing where no validation
-        was made before training.
+        drawdown (largest fall below the best so far). ``start`` is missing if there was no
+        validation before training.
     """
     rows = []
     for (arm, seed, measure), part in validation_frame(metrics).groupby(["arm", "seed", "measure"]):
@@ -99,10 +99,10 @@ def results_on_test(metrics: pd.DataFrame, name: str = "greedy") -> pd.DataFrame
 
 
 def series(metrics: pd.DataFrame, *names: str) -> pd.DataFrame:
-    """Rows of the one of ``names`` that most runs have (the first of equals), sorted.
+    """Rows of that one of ``names`` which most runs have (the first of equals), sorted.
 
-    One name for all runs: arms without a judge may lack a metric, and two metrics that are almost
-    the same must not meet in one figure.
+    One name for all runs: arms without a judge may lack a metric, and two almost identical metrics
+    must not be mixed in one figure.
     """
     parts = [metrics[metrics.metric == name] for name in names]
     best = max(parts, key=lambda part: part[["arm", "seed"]].drop_duplicates().shape[0])
@@ -113,7 +113,7 @@ def incident_counts(metrics: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """Incidents of every run that has metrics, summed over its steps; also of failed runs.
 
     Returns:
-        Columns arm, seed, status, then one a kind of incident.
+        Columns arm, seed, status, then one per kind of incident.
     """
     part = metrics[metrics.metric.isin([f"incidents/{kind}" for kind in INCIDENTS])]
     counts = part.groupby(["arm", "seed", "metric"])["value"].sum().unstack("metric")
@@ -149,7 +149,7 @@ def stability(metrics: pd.DataFrame) -> pd.DataFrame:
     Returns:
         Columns arm, seed, loss_spikes and grad_spikes (steps outside median ± 5·1.4826·MAD),
         grad_norm_max, entropy_start, entropy_end, entropy_collapse (the step at which it has
-        collapsed; missing where it never does), length_start, length_end, val_drawdown.
+        collapsed; missing if it never does), length_start, length_end, val_drawdown.
     """
     drawdown = start_and_end(metrics)
     drawdown = drawdown[drawdown.measure == "acc"].set_index(["arm", "seed"])["drawdown"]

@@ -64,7 +64,7 @@ def read_quality(paths: Iterable[str | Path]) -> dict[str, Any]:
 
 
 def actor_table(reports: dict[str, Any]) -> pd.DataFrame:
-    """One row an actor report: accuracies, pass@k, entropy in nats, lengths in tokens."""
+    """One row per actor report: accuracies, pass@k, entropy in nats, lengths in tokens."""
     rows = [
         {"model": model} | {name: report.get(name) for name in ACTOR_COLUMNS}
         for model, report in reports.items()
@@ -74,7 +74,7 @@ def actor_table(reports: dict[str, Any]) -> pd.DataFrame:
 
 
 def judge_table(reports: dict[str, Any]) -> pd.DataFrame:
-    """One row a judge and form of prompt: AUC, calibration, share of valid scores.
+    """One row per judge and form of prompt: AUC, calibration, share of valid scores.
 
     ``valid at N`` is the share of outputs whose box is complete within N new tokens.
     """
@@ -100,7 +100,7 @@ def judge_part(reports: dict[str, Any], part: str, columns: tuple[str, ...]) -> 
 
 
 def reliability_bins(reports: dict[str, Any]) -> pd.DataFrame:
-    """Calibration of the expected scores on held-out responses, a row a bin."""
+    """Calibration of the expected scores on held-out responses, one row per bin."""
     columns = ("kind", "low", "high", "count", "score", "accuracy")
     frame = judge_part(reports, "reliability", columns)
     return frame[frame.kind == "expected"].drop(columns="kind")

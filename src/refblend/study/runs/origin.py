@@ -1,4 +1,4 @@
-"""Where the numbers of a milestone come from: commits, hardware, runs and what they cost."""
+"""The origin of a milestone's numbers: commits, hardware, runs and their cost."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from refblend.study.runs.incidents import incident_totals
 
 
 def commit_text(collected: Collected) -> str:
-    """The commits that trained the runs, shortened; says so when the work tree was not clean."""
+    """The commits that trained the runs, shortened, with a note if the work tree was not clean."""
     known = collected.runs[collected.runs.commit.fillna("") != ""]
     commits = [commit[:10] for commit in dict.fromkeys(known.commit)]
     dirty = bool(known.dirty.fillna(False).any())
@@ -15,7 +15,7 @@ def commit_text(collected: Collected) -> str:
 
 
 def origin(collected: Collected) -> str:
-    """How many runs a figure rests on, and which commit trained them."""
+    """The number of runs behind a figure, and the commit that trained them."""
     counts = collected.finished.groupby("arm", sort=False).size()
     runs = ", ".join(f"{arm} n = {count}" for arm, count in counts.items()) or "none"
     absent = len(collected.runs) - len(collected.finished)
@@ -24,7 +24,7 @@ def origin(collected: Collected) -> str:
 
 
 def facts(collected: Collected) -> dict[str, Any]:
-    """What every report says about its runs, as variables of its template.
+    """What every report says about its runs, as variables for its template.
 
     Returns:
         ``runs`` and ``finished`` (numbers), ``absent`` (rows of runs that did not finish),

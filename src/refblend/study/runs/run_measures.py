@@ -1,4 +1,4 @@
-"""One number a run and measure: what arms are compared by, from the metrics of finished runs."""
+"""One number per run and measure, by which arms are compared, from finished runs' metrics."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from refblend.study.runs.collect import Collected
 from refblend.study.runs.measures import results_on_test, series, stability, start_and_end
 
 RETURN_STEPS = 5
-"""Steps at the end of a run that its final return is averaged over."""
+"""Steps at the end of a run over which its final return is averaged."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """How a measure is called and read."""
+    """How a measure is named and read."""
 
     name: str
     label: str
@@ -85,8 +85,8 @@ def run_measures(collected: Collected) -> pd.DataFrame:
     """Every measure of every finished run.
 
     Returns:
-        Columns arm, seed, measure, value; a measure that a run does not have (a judge's where no
-        judge runs) has no row.
+        Columns arm, seed, measure, value; a measure that a run does not have (a judge's if there is
+        no judge) has no row.
     """
     metrics = collected.counted_metrics
     parts = [*_validation(metrics), *_stability(metrics), *_test(metrics), _final_return(metrics)]
@@ -104,7 +104,7 @@ def run_measures(collected: Collected) -> pd.DataFrame:
 
 
 def wide(values: pd.DataFrame, measure: str, arms: Sequence[str]) -> pd.DataFrame:
-    """One row a seed (the index), one column an arm in the order given; NaN where missing.
+    """One row per seed (the index), one column per arm in the given order; NaN if missing.
 
     Args:
         values: as :func:`run_measures` gives it.
@@ -148,7 +148,7 @@ def _final_return(metrics: pd.DataFrame) -> pd.DataFrame:
 
 
 def _reduced(rows: pd.DataFrame, name: str, how: str) -> pd.DataFrame:
-    """One value a run: ``how`` over its rows."""
+    """One value per run: ``how`` over its rows."""
     if rows.empty:
         return pd.DataFrame(columns=COLUMNS)
     values = rows.groupby(RUN)["value"].agg(how).replace([np.inf, -np.inf], np.nan)
@@ -156,6 +156,6 @@ def _reduced(rows: pd.DataFrame, name: str, how: str) -> pd.DataFrame:
 
 
 def _named(frame: pd.DataFrame, column: str, name: str) -> pd.DataFrame:
-    """A column of a frame with one row a run, as a measure."""
+    """A column of a frame with one row per run, as a measure."""
     part = frame[[*RUN, column]].rename(columns={column: "value"})
     return part.assign(measure=name)

@@ -4,7 +4,7 @@ Runs come as a frame with one row per seed and one column per arm (NaN: the run 
 arms share seeds, data order and initial weights and are compared seed by seed.
 
 Every comparison carries the smallest p that its number of seeds can give, so that a report can
-say which verdicts were out of reach before a run was made.
+say which verdicts were out of reach before any run.
 """
 
 import math
@@ -27,7 +27,7 @@ from refblend.study.stats.statistics import (
 )
 
 ROUNDING = 1e-9
-"""Widths of intervals up to this are rounding of equal differences."""
+"""Interval widths up to this are rounding of equal differences."""
 
 
 def _has_width(interval: Interval) -> bool:
@@ -228,8 +228,8 @@ def best_configuration(
 ) -> Best:
     """The arm with the best mean, with paired bootstrap intervals to all others.
 
-    The first of equal arms wins. The best of several is flattered by the choice: its own mean is
-    too good on average, so confirm it with fresh seeds.
+    The first of equal arms wins. The mean of the best of several arms is biased upwards by the
+    selection, so confirm it on fresh seeds.
 
     Args:
         values: one row per seed, one column per arm; NaN where a run is missing.

@@ -1,4 +1,4 @@
-"""How many seeds a comparison needs, and what a number of seeds can tell apart.
+"""How many seeds a comparison needs, and which difference a number of seeds can detect.
 
 Power of Student's test by the noncentral t distribution, and of two one-sided tests for equivalence
 (Schuirmann, J. Pharmacokinet. Biopharm. 15, 1987) by integration over the sample's deviation. A
@@ -32,7 +32,7 @@ class Design:
     alpha: float = 0.05
 
     def __post_init__(self) -> None:
-        """Refuse what no study can have."""
+        """Refuse impossible values."""
         if not (self.deviation > 0 and math.isfinite(self.deviation)):
             raise ValueError(f"deviation={self.deviation} must be positive and finite")
         if not 0 < self.alpha < 1:
@@ -109,7 +109,7 @@ def least_detectable(design: Design, seeds: int, power: float) -> float:
 
 
 def seed_variance(deviation: float, accuracy: float, problems: int) -> float:
-    """What of a run's variance is the seed's: observed − binomial of the test set, at least 0.
+    """The seed's part of a run's variance: observed − binomial of the test set, at least 0.
 
     Args:
         deviation: of the accuracies of several seeds, each on the same number of problems.

@@ -170,10 +170,10 @@ def count_spikes(series: ArrayLike, k: float = 5.0) -> int:
 
 
 def entropy_collapse(entropy: ArrayLike, share: float = 0.1, patience: int = 5) -> int | None:
-    """Position of the step at which the entropy has collapsed; null where it never does.
+    """Index of the step at which the entropy has collapsed; null if it never does.
 
     Rule: the first of ``patience`` consecutive steps whose entropy is at most ``share`` of the
-    first finite one. A NaN step breaks the run of steps: it is counted as a spike, not here.
+    first finite one. A NaN step breaks the sequence: it is counted as a spike, not here.
 
     Raises:
         ValueError: ``share`` is not in (0, 1), or ``patience`` is below 1.

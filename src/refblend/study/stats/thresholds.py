@@ -1,4 +1,4 @@
-"""Levels found by a stated rule, not by eye: the knee of a sweep and the pivot of a threshold.
+"""Levels found by a fixed rule, not by eye: the knee of a sweep and the pivot of a threshold.
 
 Both take runs as a frame with one row per seed and one column per level (increasing numbers), use
 the seeds that every level has, and say how stable the choice is: the share of paired bootstrap
@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from refblend.study.stats.statistics import complete_seeds, resample_rows
 
 MIN_LEVELS = 3
-"""Levels below which neither a knee nor a pivot is looked for."""
+"""Fewest levels for which a knee or a pivot is sought."""
 
 SLACK = 1 + 1e-9
-"""Where one seed differs, shortfall and its error are equal: rounding must not decide."""
+"""If only one seed differs, shortfall and its error are equal: rounding must not decide."""
 
 
 ROUNDING = 1e-12
