@@ -71,7 +71,7 @@ SNIPPETS = (
 def agrees(written: Any, read: Any) -> bool:
     """Whether a value of the configuration is the one in the file.
 
-    Numbers may be written as text (YAML 1.1 reads ``1e-4`` as text); a truth value is no number.
+    Numbers may be written as text (YAML 1.1 reads ``1e-4`` as text); a boolean is not a number.
     """
     if isinstance(written, dict):
         return all(agrees(value, getattr(read, key)) for key, value in written.items())
@@ -190,11 +190,11 @@ def test_command_line(text: str, key: str, snippet: str) -> None:
 
 REFUSED = {
     "an empty integer": ("!!int ''", "does not fit its tag"),
-    "no truth value": ("!!bool maybe", "does not fit its tag"),
+    "not a boolean": ("!!bool maybe", "does not fit its tag"),
     "no time": ("!!timestamp x", "does not fit its tag"),
     "itself": ("&x {a: *x}", "alias contains itself"),
     "half a surrogate pair": ('"\\ud800"', "half of a surrogate pair"),
-    "a truth value": ("true", "truth value where a number belongs"),
+    "a boolean": ("true", "boolean where a number is expected"),
     "a Python object": ("!!python/object/apply:os.system ['true']", "constructor"),
     "beyond 64 bits": ("1" + "0" * 400, "beyond 64 bits"),
     "a long text": ("x" * 100_000, "valid integer"),

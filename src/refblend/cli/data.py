@@ -33,7 +33,7 @@ def gsm8k(
         str, typer.Option(help="Without --file: a name or folder for `datasets`.")
     ] = "openai/gsm8k",
 ) -> None:
-    """Convert GSM8K, from a local file or through `datasets`."""
+    """Convert GSM8K from a local file or through `datasets`."""
     from refblend.data.gsm8k import load_datasets, load_file
     from refblend.data.schema import write_rows
 
@@ -48,14 +48,14 @@ def reasoning_gym(
     out: Annotated[Path, typer.Option(help="Directory of the four files.")],
     size: Annotated[int, typer.Option(min=1, help="Rows of the train split.")] = 2000,
     held_out: Annotated[
-        int, typer.Option(min=1, help="Rows of validation, of test and of sanity each.")
+        int, typer.Option(min=1, help="Rows each of validation, test and sanity.")
     ] = 256,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the problems.")] = 1,
     config: Annotated[
         list[str] | None, typer.Option(help="Option of the task, key=value; may be repeated.")
     ] = None,
 ) -> None:
-    """Make train, validation, test and sanity files of a reasoning-gym task; all are disjoint.
+    """Write disjoint train, validation, test and sanity files of a reasoning-gym task.
 
     Train on them with
     `reward.custom_reward_function=refblend.rewards.reasoning_gym:compute_score`.

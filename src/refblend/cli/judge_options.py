@@ -50,7 +50,7 @@ class JudgeSetup:
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Tokens that the judge may write.")] = (
         64
     )
-    batch_size: Annotated[int, typer.Option(min=1, help="Samples an engine call.")] = 256
+    batch_size: Annotated[int, typer.Option(min=1, help="Samples per engine call.")] = 256
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 2
 
     @contextmanager

@@ -66,7 +66,7 @@ def judge_data(
     out: Annotated[Path, typer.Option(help="Parquet file of the training pairs.")],
     test_out: Annotated[Path, typer.Option(help="Parquet file of the held-out pairs.")],
 ) -> None:
-    """Sample, take and corrupt the responses that the judges learn from."""
+    """Sample, collect and corrupt responses to train the judges."""
     from refblend.data.tokenizer import load_tokenizer
     from refblend.embedded.architecture import load_model
     from refblend.embedded.judge_data import build_pairs, write_pairs
@@ -96,7 +96,7 @@ def judge(
         Path | None, typer.Option(help="Directory of unfinished training; default beside --out.")
     ] = None,
 ) -> None:
-    """Train one strength of the judge; medium goes on from weak, strong from medium."""
+    """Train one strength of the judge; medium continues from weak, strong from medium."""
     from refblend.data.tokenizer import load_tokenizer
     from refblend.embedded.judge_data import read_pairs
     from refblend.embedded.judge_training import JudgeChain, train_judge

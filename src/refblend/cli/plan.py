@@ -16,7 +16,7 @@ UNITS = {
     "memory_gb": "GiB",
     "watts": "W",
 }
-"""Costs of a run that are shown, and their headings."""
+"""Displayed costs of a run, and their headings."""
 
 
 def plan(
@@ -52,7 +52,7 @@ def plan(
     params: Annotated[Path, typer.Option(help="Root of the parameter files.")] = Path("params"),
     results: Annotated[Path, typer.Option(help="Root of the results.")] = Path("results"),
 ) -> None:
-    """Compute what a study costs: hours, makespan, memory, energy, from measured step costs."""
+    """Estimate the cost of a study: hours, makespan, memory, energy, from measured step costs."""
     from refblend.study.design.grid import build_grid
     from refblend.study.planning import costs
     from refblend.study.planning.plan import check_gpus, plan_study, planned_steps
@@ -106,7 +106,7 @@ def _show(planned: "StudyPlan", sources: list[str], notes: list[str]) -> None:
         "GPU hours": "–" if planned.gpu_hours is None else f"{planned.gpu_hours:.3g}",
         "makespan": f"{planned.makespan_hours:.3g} h; none is below {planned.shortest_hours:.3g} h",
         "places busy": f"{planned.busy_share:.0%}",
-        "memory at the busiest moment": f"{planned.peak_memory_gb:.3g} GiB",
+        "peak memory": f"{planned.peak_memory_gb:.3g} GiB",
         "energy": _known(planned.energy_kwh, "kWh"),
         "emissions": _known(planned.kg_co2e, "kg CO2e"),
         "measured in": ", ".join(sources) or "nothing: all costs are given",

@@ -51,7 +51,7 @@ def fail(
     status: Annotated[int, typer.Option(help="Exit status of the training.")],
     log: Annotated[Path | None, typer.Option(help="Log whose last line is the reason.")] = None,
 ) -> None:
-    """Record a job's unfinished runs as failed; pass on a signal's status, to be resumed."""
+    """Record a job's unfinished runs as failed; pass on a signal's status, so that they resume."""
     from refblend.study.runs.checks import SIGNALLED, record_failure
 
     if status >= SIGNALLED:
@@ -99,7 +99,7 @@ def check(
         list[str] | None, typer.Argument(help="kind=number, e.g. overlength=0.")
     ] = None,
 ) -> None:
-    """Fail when a run did not finish or incidents exceed what is tolerated."""
+    """Fail if a run did not finish or incidents exceed the tolerated number."""
     from refblend.files import write_json
     from refblend.study.runs.checks import check_milestone
     from refblend.study.runs.collect import read_collected

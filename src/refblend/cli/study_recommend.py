@@ -20,14 +20,16 @@ def register(app: typer.Typer) -> None:
 def recommend(
     collected: Folder,
     scale: Scale,
-    out: Annotated[Path, typer.Option(help="recommended.yaml; a record goes beside it as .json.")],
+    out: Annotated[
+        Path, typer.Option(help="recommended.yaml; its record goes next to it as .json.")
+    ],
     params: Params = Path("params"),
     attacks: Annotated[
         Path | None,
         typer.Option(help="attacks.csv of the scoring study; decides scoring.on_failure."),
     ] = None,
 ) -> None:
-    """Choose the recommended configuration from the runs of M2 by a stated rule."""
+    """Choose the recommended configuration from the runs of M2 by a fixed rule."""
     from refblend.study.recommend.choose import recommend as choose
     from refblend.study.recommend.on_failure import read_attacks
     from refblend.study.recommend.overlay import write_recommendation

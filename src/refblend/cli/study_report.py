@@ -1,4 +1,4 @@
-"""``refblend study tables | figure | report``: what a milestone's record is made by."""
+"""``refblend study tables | figure | report``: write a milestone's record."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -45,7 +45,7 @@ def figure(
     roots: Roots = ROOTS,
     experiments: Experiments = None,
 ) -> None:
-    """Draw the figure that the file's name names; the tables must have been written."""
+    """Draw the figure named by the file; the tables must have been written."""
     from refblend.study.report.engine import draw
     from refblend.study.report.registry import load_report
 
@@ -55,7 +55,7 @@ def figure(
 def report(
     milestone: Milestone, scale: Scale, roots: Roots = ROOTS, experiments: Experiments = None
 ) -> None:
-    """Write report, headline numbers and plot data beside the tables and figures."""
+    """Write report, headline numbers and plot data next to the tables and figures."""
     from refblend.study.report.engine import write_report
     from refblend.study.report.registry import load_report
 

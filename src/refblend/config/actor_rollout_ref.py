@@ -28,9 +28,9 @@ class ModelConfig(Section):
     enable_gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third more time."""
     use_shared_prefix: bool = True
-    """Compute what sequences of a micro-batch begin with once for all of them: the prompt of its
-    responses, and words that responses have in common; values and gradients stay the same up to
-    rounding. False: every sequence is computed on its own, padded to the longest, for models whose
+    """Compute common prefixes of a micro-batch's sequences only once: the prompt of its responses,
+    and beginnings that responses share; values and gradients stay the same up to rounding. False:
+    every sequence is computed separately, padded to the longest, for models whose
     attention is not the plain causal one of transformers."""
     trust_remote_code: bool = False
     """Run Python code that ships with the model. Off: a model directory is data."""
@@ -154,7 +154,7 @@ class RolloutConfig(Section):
     dtype: Dtype = "float32"
     """Precision of the engine's weights and of its KV cache."""
     enforce_eager: bool = True
-    """Skip CUDA graphs: a faster start, slower steps; without effect on the CPU."""
+    """Skip CUDA graphs: faster start, slower steps; no effect on the CPU."""
     enable_prefix_caching: bool = True
     """Compute the prompt of several responses once."""
     num_threads: PositiveInt = 1
@@ -162,7 +162,7 @@ class RolloutConfig(Section):
     num_gpus: NonNegativeFloat = 0.0
     """GPUs reserved for the engine process."""
     seed: int | None = None
-    """Null: derived from ``trainer.seed``; each request has a seed of its own."""
+    """Null: derived from ``trainer.seed``; each request has its own seed."""
     val_kwargs: ValKwargs = ValKwargs()
     """Sampling of the validation."""
 
@@ -189,7 +189,7 @@ class ActorRolloutRefConfig(Section):
     """Actor, rollout engine and reference policy."""
 
     model: ModelConfig
-    """The model and how it is computed."""
+    """The model and how to compute it."""
     actor: ActorConfig = ActorConfig()
     """The policy's update."""
     rollout: RolloutConfig = RolloutConfig()

@@ -31,12 +31,12 @@ class Section(BaseModel):
             return value  # it checks its own fields
         leaves = _leaves(value)
         if any(isinstance(leaf, str) and "\x00" in leaf for leaf in leaves):
-            raise ValueError("it holds a NUL character: remove it")
+            raise ValueError("it contains a NUL character: remove it")
         if any(isinstance(leaf, int) and abs(leaf) >= 2**63 for leaf in leaves):
             raise ValueError("it is beyond 64 bits: lower it")
         types = _types(annotation)
         if types & {int, float} and not types & {bool, Any} and bool in map(type, leaves):
-            raise ValueError("it is a truth value where a number belongs: write the number")
+            raise ValueError("it is a boolean where a number is expected: write the number")
         return value
 
 

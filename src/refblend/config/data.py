@@ -13,11 +13,11 @@ class DataConfig(Section):
     val_files: list[str]
     """Files evaluated every ``trainer.test_freq`` steps."""
     sanity_files: list[str] = []
-    """Known items of the drift guard; evaluated with the validation files."""
+    """Items known to the actor, for the drift guard; evaluated with the validation files."""
     max_prompt_length: PositiveInt = 256
     """Tokens; longer prompts are dropped and counted, or truncated (``truncation``)."""
     max_response_length: PositiveInt = 256
-    """Tokens generated at most for one response."""
+    """Maximum number of tokens generated for one response."""
     train_batch_size: PositiveInt = 32
     """Prompts per step, before replication by ``actor_rollout_ref.rollout.n``."""
     shuffle: bool = True
@@ -25,6 +25,6 @@ class DataConfig(Section):
     filter_overlong_prompts: bool = True
     """Drop prompts over ``max_prompt_length`` at start-up, with a count."""
     truncation: Literal["error", "left", "right", "middle"] = "error"
-    """What happens to overlong prompts that are not dropped."""
+    """How to treat overlong prompts that are not dropped."""
     max_val_samples: PositiveInt | None = None
     """Evaluate at most this many validation rows, from the top."""

@@ -68,7 +68,7 @@ def parse_override(text: str) -> tuple[list[str], Any]:
 
 
 def _number(value: Any) -> Any:
-    """YAML 1.1 reads ``1e-4`` as text; people mean a number."""
+    """YAML 1.1 reads ``1e-4`` as text; users mean a number."""
     if isinstance(value, str):
         try:
             return float(value) if "e" in value.lower() else value
@@ -128,7 +128,7 @@ def _explain(
     """Every problem that pydantic found with its remedy, in one line; unknown keys come first.
 
     Args:
-        error: what pydantic says of ``tree``.
+        error: pydantic's error about ``tree``.
         files: names and contents, to name the one that holds the key.
         tree: all files and overrides together.
     """
@@ -177,7 +177,7 @@ _ABSENT = object()
 
 
 def _value_at(tree: Any, location: Sequence[int | str]) -> Any:
-    """What stands at a place, as far down as it exists; ``_ABSENT`` without its first key."""
+    """The value at a location, as far down as it exists; ``_ABSENT`` without its first key."""
     for depth, part in enumerate(location):
         try:
             tree = tree[part]
@@ -187,7 +187,7 @@ def _value_at(tree: Any, location: Sequence[int | str]) -> Any:
 
 
 def _nearest(location: Sequence[str]) -> str:
-    """Name the existing key that looks most like the unknown one."""
+    """Name the existing key most similar to the unknown one."""
     model: Any = RefblendConfig
     for part in location[:-1]:
         field = model.model_fields.get(part)

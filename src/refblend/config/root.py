@@ -13,14 +13,14 @@ from refblend.documents import show
 
 
 class CustomRewardFunctionConfig(Section):
-    """A reward function of the user's own, in verl's spelling or as ``module:function``."""
+    """The user's own reward function, in verl's spelling or as ``module:function``."""
 
     path: str | None = None
     """A Python file, or ``pkg://package.module``; null: the rule of each row's data source."""
     name: str = "compute_score"
     """Name of the function in it."""
     reward_kwargs: dict[str, Any] = {}
-    """Keyword arguments that every call gets beside those of the row."""
+    """Keyword arguments passed to every call in addition to those of the row."""
 
     @model_validator(mode="before")
     @classmethod
@@ -49,7 +49,7 @@ class RewardConfig(Section):
 
 
 class RefblendConfig(Section):
-    """Everything a run depends on; saved as ``config.json`` beside its results."""
+    """Everything a run depends on; saved as ``config.json`` with its results."""
 
     data: DataConfig
     """Prompt files, lengths and batches."""
@@ -69,7 +69,7 @@ class RefblendConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _reward_function_as_in_verl(cls, tree: Any) -> Any:
-        """verl's ``custom_reward_function`` stands at the top level."""
+        """verl has ``custom_reward_function`` at the top level."""
         if not isinstance(tree, dict) or "custom_reward_function" not in tree:
             return tree
         tree = dict(tree)
