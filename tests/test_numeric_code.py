@@ -176,7 +176,7 @@ def test_whatever_python_imports_is_covered(purpose: str, entries: tuple[str, ..
     }
     missing = (loaded & files) - set(Source().modules(purpose))
     unused = interpreted("refblend.config") if purpose != "train" else set()
-    assert {name for name in missing - unused if not numeric_code._without_effect(name)} == set()
+    assert {name for name in missing - unused if not numeric_code.without_effect(name)} == set()
 
 
 def test_every_name_of_the_lists_exists() -> None:

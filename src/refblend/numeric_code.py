@@ -81,7 +81,7 @@ class Source:
         waiting = [module for name in names for module in self._entry_modules(name)]
         while waiting:
             module = waiting.pop()
-            if module not in found and not _without_effect(module):
+            if module not in found and not without_effect(module):
                 found.add(module)
                 waiting += self._imports(module)
         return sorted(found)
@@ -91,7 +91,7 @@ class Source:
         digest = hashlib.sha256()
         for module in self.modules(*names):
             if module not in self._digests:
-                text = syntax(self._tree(module))
+                text = syntax(self.tree(module))
                 self._digests[module] = hashlib.sha256(text.encode()).hexdigest()
             digest.update(f"{module}\0{self._digests[module]}\n".encode())
         return digest.hexdigest()
@@ -111,13 +111,18 @@ class Source:
                     parts = file.relative_to(self.root).with_suffix("").parts
                     yield ".".join(parts).removesuffix(".__init__")
 
+    def has(self, module: str) -> bool:
+        """Whether the package has a module or subpackage of this dotted name."""
+        return self._path(module) is not None
+
     def _path(self, module: str) -> Path | None:
         """File of a module or package; None when there is none."""
         base = self.root.joinpath(*module.split(".")) if module else self.root
         candidates = (base / "__init__.py", base.with_suffix(".py"))
         return next((path for path in candidates if path.is_file()), None)
 
-    def _tree(self, module: str) -> ast.Module:
+    def tree(self, module: str) -> ast.Module:
+        """Syntax tree of a module, by its dotted name below the package."""
         if module not in self._trees:
             path = self._path(module)
             assert path is not None, module
@@ -127,7 +132,7 @@ class Source:
     def _imports(self, module: str) -> set[str]:
         """Modules that a module imports; a package itself when a name is imported from it."""
         wanted: set[str] = set()
-        for base, name in _imported_names(self._tree(module)):
+        for base, name in _imported_names(self.tree(module)):
             submodule = f"{base}.{name}" if base and name else base or name
             wanted.add(submodule if self._path(submodule) else base)
         return wanted
@@ -202,7 +207,8 @@ def _parents(module: str) -> list[str]:
     return [".".join(parts[:end]) for end in range(1, len(parts))]
 
 
-def _without_effect(module: str) -> bool:
+def without_effect(module: str) -> bool:
+    """Whether a module changes no number, see :data:`WITHOUT_EFFECT`."""
     return any(name in WITHOUT_EFFECT for name in (module, *_parents(module)))
 
 

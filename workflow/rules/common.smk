@@ -17,8 +17,6 @@ from refblend.study.design import blocks as study_blocks
 from refblend.study.design import grid as study_grid
 from refblend.study.design import spec as study_spec
 from refblend.study import layout
-from refblend.study.report.engine import PREPARED
-from refblend.study.report.registry import load_report, read_experiments
 
 validate(config, "../schemas/config.schema.json")
 
@@ -260,70 +258,6 @@ def option(name, reports, file=""):
 def tolerated():
     """`kind=number` of every incident that a milestone tolerates."""
     return [f"{kind}={count}" for kind, count in sorted(config["checks"].items())]
-
-
-REPORTS = {name: load_report(name) for name in ("scoring", "m1", "m3")}
-
-
-@functools.cache
-def artifacts(milestone, kind):
-    """Tables, figures or plots of a milestone."""
-    names = tuple(config["studies"].get(milestone, []))
-    experiments = read_experiments(names, Path("params"))
-    return REPORTS[milestone].artifacts(experiments, kind)
-
-
-def artifact_labels(artifact):
-    """Labels in Snakemake's report."""
-    return {
-        "experiment": artifact.experiment or artifact.section or "all",
-        artifact.kind: artifact.name.replace("_", " "),
-    }
-
-
-def figure_labels(wildcards):
-    """Labels of a figure."""
-    figures = artifacts(wildcards.milestone, "figure")
-    return next(artifact_labels(f) for f in figures if f.name == wildcards.figure)
-
-
-def figure_files(milestone):
-    """Every figure of a milestone as SVG, and its previews as PNG."""
-    root = f"results/{{scale}}/{milestone}/figures"
-    figures = artifacts(milestone, "figure")
-    return [f"{root}/{figure.name}.svg" for figure in figures] + [
-        f"{root}/{figure.name}.png" for figure in figures if figure.preview
-    ]
-
-
-def collected_frames(milestone, scale):
-    """The collected frames of a milestone; the scoring study has no runs."""
-    folder = f"runs/{scale}/_collected/{milestone}"
-    return [f"{folder}/{name}" for name in layout.COLLECTED if milestone != "scoring"]
-
-
-def report_inputs(milestone):
-    """Input function: what a milestone's report is made from."""
-    experiments = [f"params/study/{name}.yaml" for name in config["studies"].get(milestone, [])]
-    measured = "results/{scale}/scoring/measurements/{name}.json"
-
-    def more(scale):
-        if milestone == "scoring":
-            judges = [f"models/{scale}/quality/judge_{name}.json" for name in layout.JUDGES]
-            return judges + expand(measured, scale=scale, name=["robustness", "attacks"])
-        if milestone == "m2":
-            return scoring_report(scale)
-        if milestone == "m3":
-            earlier = ["m1/metrics.json", "m2/report.md", "m3/recommended.yaml"]
-            return expand("results/{scale}/{name}", scale=scale, name=earlier)
-        return quality_files(scale)
-
-    return lambda wildcards: [
-        *experiments,
-        *study_grid.config_files(wildcards.scale),
-        *collected_frames(milestone, wildcards.scale),
-        *more(wildcards.scale),
-    ]
 
 
 def experiment_labels(kind, name):

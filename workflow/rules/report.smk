@@ -1,4 +1,6 @@
 # From runs to a milestone's record: grid, collected frames, tables, figures, report, checks.
+include: "report_common.smk"
+include: "report_unported.smk"
 
 
 # All milestones' experiments in one table; each milestone selects its rows.
@@ -15,7 +17,7 @@ rule grid:
     conda:
         "../envs/refblend.yaml"
     params:
-        code=code("reports"),
+        code=code("study.design"),
         names=EXPERIMENTS,
     message:
         "Derive the grid of scale {wildcards.scale}"
@@ -38,7 +40,7 @@ rule collect:
     conda:
         "../envs/refblend.yaml"
     params:
-        code=code("reports"),
+        code=code("study.runs.collect"),
         names=lambda wildcards: config["studies"][wildcards.milestone],
         out=subpath(output[0], parent=True),
     message:
@@ -48,7 +50,8 @@ rule collect:
         " --out {params.out:q} {params.names:q} > {log:q} 2>&1"
 
 
-for _name, _report in REPORTS.items():
+# All tables and plot data of a report, and the tables as later jobs read them.
+for _name in REPORTS:
 
     rule:
         name:
@@ -56,21 +59,7 @@ for _name, _report in REPORTS.items():
         input:
             report_inputs(_name),
         output:
-            *[
-                report(
-                    f"results/{{scale}}/{_name}/tables/{table.name}.csv",
-                    caption="../report/table.rst",
-                    category=_report.title,
-                    subcategory="tables",
-                    labels=artifact_labels(table),
-                )
-                for table in artifacts(_name, "table")
-            ],
-            *[
-                f"results/{{scale}}/{_name}/tables/{table.name}.tex"
-                for table in artifacts(_name, "table")
-                if table.shown
-            ],
+            table_files(_name),
             f"runs/{{scale}}/_collected/{_name}/{PREPARED}",
         log:
             f"logs/{{scale}}/{_name}/tables.log",
@@ -79,78 +68,43 @@ for _name, _report in REPORTS.items():
         conda:
             "../envs/refblend.yaml"
         params:
-            code=code("reports"),
+            code=REPORTS[_name].code("tables"),
             milestone=_name,
-            experiments=config["studies"].get(_name, []),
+            names=config["studies"].get(_name, []),
         message:
             f"Tables of {_name}"
         shell:
             "refblend study tables --milestone {params.milestone} --scale {wildcards.scale:q}"
-            " {params.experiments:q} > {log:q} 2>&1"
-
-    rule:
-        name:
-            f"{_name}_report"
-        input:
-            report_inputs(_name),
-            f"runs/{{scale}}/_collected/{_name}/{PREPARED}",
-            figure_files(_name),
-            template=f"src/refblend/study/report/templates/{_name}.md.j2",
-        output:
-            markdown=report(
-                f"results/{{scale}}/{_name}/report.md",
-                caption="../report/report.rst",
-                category=_report.title,
-                subcategory="report",
-                labels={"experiment": "all", "text": "report"},
-            ),
-            metrics=f"results/{{scale}}/{_name}/metrics.json",
-            plots=[
-                f"results/{{scale}}/{_name}/plots/{plot.name}.csv"
-                for plot in artifacts(_name, "plot")
-            ],
-        log:
-            f"logs/{{scale}}/{_name}/report.log",
-        benchmark:
-            f"logs/{{scale}}/{_name}/report.benchmark.tsv"
-        conda:
-            "../envs/refblend.yaml"
-        params:
-            code=code("reports"),
-            milestone=_name,
-            experiments=config["studies"].get(_name, []),
-        message:
-            f"Report of {_name}: results/{{wildcards.scale}}/{_name}/report.md"
-        shell:
-            "refblend study report --milestone {params.milestone} --scale {wildcards.scale:q}"
-            " {params.experiments:q} > {log:q} 2>&1"
+            " {params.names:q} > {log:q} 2>&1"
 
 
-# One job per figure, which carries its caption.
+# One job per figure, which carries its caption: a changed function redraws its figure alone.
 rule figure:
+    wildcard_constraints:
+        milestone="|".join(REPORTS),
     input:
         f"runs/{{scale}}/_collected/{{milestone}}/{PREPARED}",
-        collected=lambda wildcards: collected_frames(wildcards.milestone, wildcards.scale),
+        collected_frames,
     output:
         report(
             "results/{scale}/{milestone}/figures/{figure}.svg",
             caption="../report/figure.rst",
             category=lambda wildcards: REPORTS[wildcards.milestone].title,
             subcategory="figures",
-            labels=lambda wildcards: figure_labels(wildcards),
+            labels=lambda wildcards: labels(figure_of(wildcards)),
         ),
     log:
         "logs/{scale}/{milestone}/figures/{figure}.svg.log",
     conda:
         "../envs/refblend.yaml"
     params:
-        code=code("reports"),
-        experiments=lambda wildcards: config["studies"].get(wildcards.milestone, []),
+        code=figure_code,
+        names=lambda wildcards: config["studies"].get(wildcards.milestone, []),
     message:
         "Figure {wildcards.figure} of {wildcards.milestone}"
     shell:
         "refblend study figure --milestone {wildcards.milestone} --scale {wildcards.scale:q}"
-        " --out {output:q} {params.experiments:q} > {log:q} 2>&1"
+        " --out {output:q} {params.names:q} > {log:q} 2>&1"
 
 
 # The few figures that README and DVC show.
@@ -161,67 +115,37 @@ use rule figure as preview with:
         "logs/{scale}/{milestone}/figures/{figure}.png.log",
 
 
-# M2: all experiments together; D is the target `scoring`.
-rule m2_report:
+rule report:
+    wildcard_constraints:
+        milestone="|".join(REPORTS),
     input:
-        collected=expand("runs/{{scale}}/_collected/m2/{name}", name=layout.COLLECTED),
-        scoring=lambda wildcards: scoring_report(wildcards.scale),
-        params=lambda wildcards: study_grid.config_files(wildcards.scale),
-        experiments=[f"params/study/{name}.yaml" for name in config["studies"]["m2"]],
-        template="src/refblend/study/report/templates/m2.md.j2",
+        f"runs/{{scale}}/_collected/{{milestone}}/{PREPARED}",
+        collected_frames,
+        figure_files,
+        "src/refblend/study/report/templates/{milestone}.md.j2",
     output:
-        *[
-            report(
-                f"results/{{scale}}/m2/tables/{name}.csv",
-                caption="../report/m2_table.rst",
-                category="M2 ablations",
-                subcategory="tables",
-                labels=experiment_labels("table", name),
-            )
-            for name in layout.M2_TABLES
-        ],
-        expand(
-            "results/{{scale}}/m2/tables/{name}.{kind}",
-            name=layout.M2_TABLES,
-            kind=["md", "tex"],
-        ),
-        *[
-            report(
-                f"results/{{scale}}/m2/figures/{name}.svg",
-                caption=f"../report/{name}.rst",
-                category="M2 ablations",
-                subcategory="figures",
-                labels=experiment_labels("figure", name),
-            )
-            for name in layout.M2_FIGURES
-        ],
-        expand("results/{{scale}}/m2/figures/{name}.png", name=layout.M2_FIGURES),
-        "results/{scale}/m2/figures/captions.json",
-        expand("results/{{scale}}/m2/plots/{name}.csv", name=layout.M2_PLOT_DATA),
-        markdown=report(
-            "results/{scale}/m2/report.md",
-            caption="../report/m2_report.rst",
-            category="M2 ablations",
+        report(
+            "results/{scale}/{milestone}/report.md",
+            caption="../report/report.rst",
+            category=lambda wildcards: REPORTS[wildcards.milestone].title,
             subcategory="report",
             labels={"experiment": "all", "text": "report"},
         ),
-        metrics="results/{scale}/m2/metrics.json",
+        "results/{scale}/{milestone}/metrics.json",
     log:
-        "logs/{scale}/m2/report.log",
+        "logs/{scale}/{milestone}/report.log",
     benchmark:
-        "logs/{scale}/m2/report.benchmark.tsv"
+        "logs/{scale}/{milestone}/report.benchmark.tsv"
     conda:
         "../envs/refblend.yaml"
     params:
-        code=code("reports"),
-        collected=lambda wildcards, input: Path(input.collected[0]).parent,
-        scoring=lambda wildcards, input: option("--scoring", input.scoring),
-        out=subpath(output.markdown, parent=True),
+        code=lambda wildcards: REPORTS[wildcards.milestone].code("report"),
+        names=lambda wildcards: config["studies"].get(wildcards.milestone, []),
     message:
-        "Report of M2: results/{wildcards.scale}/m2/report.md"
+        "Report: results/{wildcards.scale}/{wildcards.milestone}/report.md"
     shell:
-        "refblend study m2 --collected {params.collected:q} --scale {wildcards.scale:q}"
-        " --params params {params.scoring:q} --out {params.out:q} > {log:q} 2>&1"
+        "refblend study report --milestone {wildcards.milestone} --scale {wildcards.scale:q}"
+        " {params.names:q} > {log:q} 2>&1"
 
 
 # What M2's runs recommend, by the rule that its header and its record state.
@@ -247,7 +171,7 @@ rule recommend:
     conda:
         "../envs/refblend.yaml"
     params:
-        code=code("reports"),
+        code=code("study.recommend.choose"),
         collected=lambda wildcards, input: Path(input.collected[0]).parent,
         attacks=lambda wildcards, input: option(
             "--attacks", input.scoring, "tables/attacks.csv"
@@ -274,7 +198,7 @@ rule guards:
     conda:
         "../envs/refblend.yaml"
     params:
-        code=code("reports"),
+        code=code("study.recommend.guards"),
         collected=lambda wildcards, input: Path(input.collected[0]).parent,
         tolerated=lambda wildcards: [
             word for text in tolerated() for word in ("--tolerated", text)
@@ -304,7 +228,7 @@ rule checks:
     conda:
         "../envs/refblend.yaml"
     params:
-        code=code("reports"),
+        code=code("study.runs.checks"),
         collected=lambda wildcards, input: Path(input.collected[0]).parent,
         tolerated=lambda wildcards: tolerated(),
     message:

@@ -20,8 +20,8 @@ modules with decorated functions, of which each takes what its parameters name::
 
 ``REPORT.plot(name)`` registers data of a DVC plot and ``REPORT.metrics`` the flat headline numbers.
 Three steps make a report, each a job of the workflow: :func:`write_tables` (all tables, kept with
-their types for the later steps), :func:`draw` (one figure), :func:`write_report` (text, numbers and
-plot data). A figure carries its caption in its description, where the report finds it.
+their types for the later steps, and plot data), :func:`draw` (one figure), :func:`write_report`
+(text and numbers). A figure carries its caption in its description, where the report finds it.
 
 Templates get the variables of ``text`` and: ``scale``, ``tables`` (name → Markdown, of shown
 tables), ``figures`` (the artifacts), ``figure(name)`` (a figure with its caption) and ``made_by``.
@@ -118,12 +118,16 @@ def make_tables(report: Report, study: Any, inputs: Inputs) -> dict[str, pd.Data
 
 
 def write_tables(report: Report, inputs: Inputs, out: Path) -> None:
-    """Write ``<out>/tables/*.csv``, LaTeX for those that are shown, and :data:`PREPARED`."""
-    tables = make_tables(report, report.read(inputs), inputs)
+    """Write tables (LaTeX too of those that are shown) and plot data, and :data:`PREPARED`."""
+    study = report.read(inputs)
+    tables = make_tables(report, study, inputs)
     for artifact in report.artifacts(inputs.experiments, "table"):
         write_csv(tables[artifact.name], out / "tables" / f"{artifact.name}.csv")
         if artifact.shown:
             write_latex(tables[artifact.name], out / "tables" / f"{artifact.name}.tex")
+    for artifact in report.artifacts(inputs.experiments, "plot"):
+        frame = artifact.make(study=study, tables=tables)
+        write_csv(frame, out / "plots" / f"{artifact.name}.csv")
     with (
         atomic_path(inputs.collected / PREPARED) as temporary,
         zipfile.ZipFile(temporary, "w") as archive,
@@ -152,7 +156,7 @@ def draw(report: Report, inputs: Inputs, out: Path) -> None:
 
 
 def write_report(report: Report, inputs: Inputs, out: Path) -> None:
-    """Write ``report.md``, ``metrics.json`` and ``plots/*.csv`` beside tables and figures.
+    """Write ``report.md`` and ``metrics.json`` beside tables and figures.
 
     Raises:
         StudyError: the tables are not prepared, or a figure is not drawn.
@@ -164,9 +168,6 @@ def write_report(report: Report, inputs: Inputs, out: Path) -> None:
     }
     write_text(out / "report.md", render(report, inputs, study, tables, captions))
     write_json(out / "metrics.json", report.single["metrics"](study, tables))
-    for artifact in report.artifacts(inputs.experiments, "plot"):
-        frame = artifact.make(study=study, tables=tables)
-        write_csv(frame, out / "plots" / f"{artifact.name}.csv")
 
 
 def render(

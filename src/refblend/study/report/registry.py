@@ -10,7 +10,7 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -18,6 +18,7 @@ import pandas as pd
 
 from refblend.config.loading import read_yaml
 from refblend.errors import StudyError
+from refblend.function_code import functions_hash
 from refblend.study.design.spec import (
     ExperimentSpec,
     WorkflowConfig,
@@ -29,6 +30,9 @@ PACKAGE = "refblend.study.report"
 PLACEHOLDER = "{experiment}"
 Function = TypeVar("Function", bound=Callable[..., Any])
 Kind = Literal["table", "figure", "plot"]
+Step = Literal["tables", "figure", "report"]
+STEPS: dict[Step, str] = {"tables": "write_tables", "figure": "draw", "report": "write_report"}
+"""Steps of the workflow and the functions of the engine that take them."""
 Tables = Mapping[str, pd.DataFrame]
 """Tables by name."""
 
@@ -88,7 +92,7 @@ class Artifact:
 
     def place(self) -> tuple[str, int]:
         """Module and line of the function: an order that does not depend on what imports what."""
-        code = inspect.unwrap(self.function).__code__
+        code = _whole(self.function).__code__
         return code.co_filename, code.co_firstlineno
 
     def make(self, **available: Any) -> Any:
@@ -201,6 +205,22 @@ class Report:
             )
         return figures[name]
 
+    def code(self, step: Step, figure: Artifact | None = None) -> str:
+        """Hash of the code that a step of the workflow runs, see :mod:`refblend.function_code`.
+
+        Args:
+            step: ``tables`` and ``report`` stand for all of them, ``figure`` for the one given.
+        """
+        functions: list[Callable[..., Any]] = [self.read]
+        if step == "tables":
+            functions += [entry.function for entry in self.entries if entry.kind != "figure"]
+        elif step == "report":
+            functions += self.single.values()
+        else:
+            assert figure is not None
+            functions += [figure.function] + ([self.origin] if self.origin else [])
+        return functions_hash(f"study.report.engine.{STEPS[step]}", *map(dotted_name, functions))
+
     def _register(
         self, kind: Kind, name: str, each: Callable[[ExperimentSpec], bool] | None, **more: Any
     ) -> Callable[[Function], Function]:
@@ -214,6 +234,19 @@ class Report:
             return function
 
         return decorate
+
+
+def dotted_name(function: Callable[..., Any]) -> str:
+    """Where a function is defined, below ``refblend``."""
+    whole = _whole(function)
+    return f"{whole.__module__}.{whole.__qualname__}".removeprefix("refblend.")
+
+
+def _whole(function: Any) -> Any:
+    """The function behind a partial one or a wrapper."""
+    while isinstance(function, partial):
+        function = function.func
+    return inspect.unwrap(function)
 
 
 def load_report(name: str) -> Report:
@@ -234,3 +267,13 @@ def load_report(name: str) -> Report:
     report = study.REPORT
     assert isinstance(report, Report)
     return report
+
+
+def ported(*names: str) -> dict[str, Report]:
+    """Those reports that use the engine already."""
+    found = {}
+    for name in names:
+        study = importlib.import_module(f"{PACKAGE}.{name}.study")
+        if hasattr(study, "REPORT"):
+            found[name] = load_report(name)
+    return found

@@ -1,6 +1,6 @@
 """The origin of a milestone's numbers: commits, hardware, runs and their cost."""
 
-from typing import Any
+from typing import Any, Protocol
 
 from refblend.study.runs.collect import Collected
 from refblend.study.runs.incidents import incident_totals
@@ -21,6 +21,20 @@ def origin(collected: Collected) -> str:
     absent = len(collected.runs) - len(collected.finished)
     more = f" ({absent} of {len(collected.runs)} runs did not finish)" if absent else ""
     return f"Runs: {runs}{more}. Commit {commit_text(collected)}."
+
+
+class WithRuns(Protocol):
+    """A study that has runs."""
+
+    @property
+    def collected(self) -> Collected:
+        """Its frames."""
+        ...
+
+
+def origin_of(study: WithRuns) -> str:
+    """:func:`origin` of a study's runs; the end of a report's captions."""
+    return origin(study.collected)
 
 
 def facts(collected: Collected) -> dict[str, Any]:

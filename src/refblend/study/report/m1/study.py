@@ -14,7 +14,7 @@ from refblend.study.report.plotting.style import arm_colours
 from refblend.study.report.registry import Inputs, Report
 from refblend.study.runs.collect import Collected, read_collected
 from refblend.study.runs.model_quality import actor_table, read_quality
-from refblend.study.runs.origin import origin
+from refblend.study.runs.origin import origin_of
 from refblend.study.runs.run_measures import run_measures, wide
 
 MODELS = ("actor", *(f"judge_{strength}" for strength in JUDGES))
@@ -97,4 +97,4 @@ def read_study(inputs: Inputs) -> M1Study:
     return M1Study(read_collected(inputs.collected), experiment, quality, inputs.scale)
 
 
-REPORT = Report("m1", "M1 stability", read_study, lambda study: origin(study.collected))
+REPORT = Report("m1", "M1 stability", read_study, origin_of)

@@ -19,7 +19,7 @@ from refblend.study.recommend.overlay import read_record
 from refblend.study.report.plotting.style import arm_colours
 from refblend.study.report.registry import Inputs, Report
 from refblend.study.runs.collect import Collected, read_collected
-from refblend.study.runs.origin import origin
+from refblend.study.runs.origin import origin_of
 from refblend.study.runs.run_measures import run_measures
 from refblend.study.stats.statistics import Interval, paired_values, student_interval
 
@@ -122,4 +122,4 @@ def read_study(inputs: Inputs) -> M3Study:
     return M3Study(collected, confirmation, record, configs, overlay, inputs)
 
 
-REPORT = Report("m3", "M3 recommendation", read_study, lambda study: origin(study.collected))
+REPORT = Report("m3", "M3 recommendation", read_study, origin_of)

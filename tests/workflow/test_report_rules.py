@@ -1,0 +1,101 @@
+"""The reports' rules: what a change of code redraws, shown on the scoring report."""
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from refblend.study.report.registry import load_report
+
+FACTORY = Path(__file__).parents[1] / "study" / "scoring_reports.py"
+PACKAGE = "src/refblend/study/report"
+FIGURES = f"{PACKAGE}/scoring/figures.py"
+RULES = ("scoring_tables", "figure", "preview", "report")
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("snakemake") is None, reason="needs the extra `workflow`"
+)
+
+
+def snakemake(project: Path, *arguments: str) -> str:
+    """Make the scoring report with the project's own copy of the package; returns the output."""
+    run = "from refblend.cli.main import main; main()"
+    function = f"() {{ {sys.executable} -c '{run}' \"$@\"; }}"
+    target = ["results/smoke/scoring/report.md", "--allowed-rules", *RULES, "--cores", "2"]
+    done = subprocess.run(
+        [sys.executable, "-m", "snakemake", *target, *arguments],
+        cwd=project,
+        env=os.environ | {"BASH_FUNC_refblend%%": function, "PYTHONPATH": str(project / "src")},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def planned(project: Path) -> set[str]:
+    """What a dry run would do: names of the figures' files, `tables`, `report`."""
+    shell = r"refblend study (\w+) .*?(?:figures/(\S+) .*)?> "
+    return {figure or step for step, figure in re.findall(shell, snakemake(project, "-n"))}
+
+
+@pytest.fixture
+def made(project: Path) -> Path:
+    """The project with the scoring report of stated measurements."""
+    spec = importlib.util.spec_from_file_location("scoring_reports", FACTORY)
+    assert spec is not None
+    assert spec.loader is not None
+    factory = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(factory)
+    measured = project / "results" / "smoke" / "scoring" / "measurements"
+    quality = project / "models" / "smoke" / "quality"
+    for folder in (measured, quality):
+        folder.mkdir(parents=True)
+    (measured / "robustness.json").write_text(json.dumps(factory.robustness()))
+    (measured / "attacks.json").write_text(json.dumps(factory.attacks()))
+    (quality / "actor.json").write_text("{}")
+    for name in ("judge_weak", "judge_medium", "judge_strong"):
+        (quality / f"{name}.json").write_text(json.dumps(factory.quality(name)))
+    snakemake(project, "--quiet")
+    return project
+
+
+def edit(project: Path, name: str, old: str, new: str) -> None:
+    path = project / name
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+@pytest.mark.slow
+def test_a_changed_figure_is_redrawn_alone(made: Path) -> None:
+    assert planned(made) == set()
+
+    edit(made, FIGURES, '"""Lift of the most', '"""The lift of the most')
+    edit(made, FIGURES, "def attacks(", "# A remark.\ndef attacks(")
+    assert planned(made) == set(), "docstrings and comments draw nothing"
+
+    edit(made, FIGURES, 'xlabel="lift of the mean score"', 'xlabel="lift"')
+    assert planned(made) == {"attacks.svg", "report"}
+
+    edit(made, FIGURES, "SHOWN_ATTACKS = 25", "SHOWN_ATTACKS = 20")
+    assert planned(made) == {"attacks.svg", "report"}, "a constant of the same figure"
+
+    edit(made, FIGURES, 'label="all")', 'label="all lengths")')
+    assert planned(made) == {"attacks.svg", "robustness.svg", "robustness.png", "report"}
+
+
+@pytest.mark.slow
+def test_a_changed_sentence_draws_nothing_and_the_style_everything(made: Path) -> None:
+    edit(made, f"{PACKAGE}/scoring/text.py", "LISTED_ATTACKS = 5", "LISTED_ATTACKS = 3")
+    assert planned(made) == {"report"}
+    edit(made, f"{PACKAGE}/plotting/style.py", "COLUMN = 3.5", "COLUMN = 3.4")
+    drawn = {f"{name}.svg" for name in load_report("scoring").names("figure", {})}
+    assert planned(made) == drawn | {"robustness.png", "report"}

@@ -1,0 +1,101 @@
+# Helpers of the reports' rules: what each report writes and reads.
+from refblend.study.report.engine import PREPARED
+from refblend.study.report.registry import ported, read_experiments
+
+REPORTS = ported("scoring", "m1", "m2", "m3")
+
+
+@functools.cache
+def artifacts(milestone, kind):
+    """Tables, figures or plots of a milestone."""
+    names = tuple(config["studies"].get(milestone, []))
+    experiments = read_experiments(names, Path("params"))
+    return REPORTS[milestone].artifacts(experiments, kind)
+
+
+def labels(artifact):
+    """Labels in Snakemake's report."""
+    section = artifact.experiment or artifact.section or "all"
+    return {"experiment": section, artifact.kind: artifact.name.replace("_", " ")}
+
+
+def table_files(milestone):
+    """Every table as CSV, those that the report shows as LaTeX too, and the plots' data."""
+    root = f"results/{{scale}}/{milestone}"
+    files = [f"{root}/plots/{plot.name}.csv" for plot in artifacts(milestone, "plot")]
+    for table in artifacts(milestone, "table"):
+        files += [f"{root}/tables/{table.name}.tex"] if table.shown else []
+        marks = dict(
+            category=REPORTS[milestone].title,
+            subcategory="tables",
+            labels=labels(table),
+        )
+        name = f"{root}/tables/{table.name}.csv"
+        files += [report(name, caption="../report/table.rst", **marks)]
+    return files
+
+
+def figure_of(wildcards):
+    """The figure that a file's name names."""
+    figures = {
+        figure.name: figure for figure in artifacts(wildcards.milestone, "figure")
+    }
+    if wildcards.figure not in figures:
+        raise WorkflowError(f"{wildcards.milestone} has no figure {wildcards.figure}")
+    return figures[wildcards.figure]
+
+
+def figure_code(wildcards):
+    """Hash of the code that draws a figure: of its function and whatever that uses."""
+    return REPORTS[wildcards.milestone].code("figure", figure_of(wildcards))
+
+
+def figure_files(wildcards):
+    """Every figure of a milestone as SVG, and its previews as PNG."""
+    root = f"results/{wildcards.scale}/{wildcards.milestone}/figures"
+    return [
+        f"{root}/{figure.name}.{kind}"
+        for figure in artifacts(wildcards.milestone, "figure")
+        for kind in (["svg", "png"] if figure.preview else ["svg"])
+    ]
+
+
+def collected_frames(wildcards):
+    """The collected frames of a milestone; the scoring study has no runs."""
+    names = layout.COLLECTED if wildcards.milestone != "scoring" else []
+    return [
+        f"runs/{wildcards.scale}/_collected/{wildcards.milestone}/{name}"
+        for name in names
+    ]
+
+
+def report_inputs(milestone):
+    """Input function: what a milestone's tables are made from."""
+    experiments = [
+        f"params/study/{name}.yaml" for name in config["studies"].get(milestone, [])
+    ]
+    results = {
+        "scoring": [
+            "scoring/measurements/robustness.json",
+            "scoring/measurements/attacks.json",
+        ],
+        "m3": [
+            "m1/metrics.json",
+            "m2/report.md",
+            "m3/recommended.yaml",
+            "m3/recommended.json",
+        ],
+    }
+
+    def files(wildcards):
+        scale = wildcards.scale
+        found = experiments + study_grid.config_files(scale)
+        if milestone != "scoring":
+            folder = f"runs/{scale}/_collected/{milestone}"
+            found += [f"{folder}/{name}" for name in layout.COLLECTED]
+        found += [f"results/{scale}/{name}" for name in results.get(milestone, [])]
+        if milestone in ("scoring", "m1"):
+            found += quality_files(scale)
+        return found + (scoring_report(scale) if milestone == "m2" else [])
+
+    return files
