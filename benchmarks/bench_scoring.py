@@ -1,9 +1,9 @@
 """The scoring stage compared with bare ``vllm.LLM.generate`` on the same judge prompts.
 
 `python benchmarks/bench_scoring.py` judges 256 responses with a random judge of the embedded
-shape: :meth:`Judge.score` (prompts, engine call, parsing) against the engine alone, few-shot
-and compact prompts; and again without prefix caching, in another process. As in a run, before each
-call the prefix cache holds the prompt's shared prefix and no responses.
+shape: :meth:`GenerativeJudge.score` (prompts, engine call, parsing) against the engine alone,
+few-shot and compact prompts; and again without prefix caching, in another process. As in a run,
+before each call the prefix cache holds the prompt's shared prefix and no responses.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from refblend.embedded.recipe import load_recipe
 from refblend.rollout.base import EngineOptions
 from refblend.rollout.vllm_engine import VllmEngine
 from refblend.scoring.clipping import ScoringLimits
-from refblend.scoring.judge import Judge, JudgeOptions
+from refblend.scoring.generative import GenerativeJudge, JudgeOptions
 from refblend.scoring.templates import load_templates
 
 RESPONSES = 256
@@ -43,7 +43,7 @@ def measure(caching: bool) -> dict[str, list[float]]:
     questions, responses = [p.question for p in chosen], [p.solution for p in chosen]
     tokenizer = common.embedded_tokenizer()
     cases: dict[str, Any] = {}
-    judges: list[Judge] = []
+    judges: list[GenerativeJudge] = []
     with tempfile.TemporaryDirectory() as folder:
         path = common.make_model(Path(folder) / "judge", tokenizer)
         options = EngineOptions(
@@ -55,11 +55,11 @@ def measure(caching: bool) -> dict[str, list[float]]:
             limits = ScoringLimits(
                 MODEL_LENGTH, tokenizer.model_max_length, max_new_tokens=NEW_TOKENS
             )
-            judge = Judge(
+            judge = GenerativeJudge(
                 engine,
                 tokenizer,
                 load_templates("embedded"),
-                JudgeOptions(limits, few_shot=form == "few-shot"),
+                JudgeOptions(limits, form="full" if form == "few-shot" else "compact"),
             )
             judges.append(judge)
             prompts = [

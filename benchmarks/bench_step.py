@@ -31,7 +31,7 @@ from refblend.config import RefblendConfig, load_config
 from refblend.rollout.base import EngineOptions
 from refblend.rollout.vllm_engine import VllmEngine
 from refblend.scoring.clipping import ScoringLimits
-from refblend.scoring.judge import TOP_LOGPROBS, Judge, JudgeOptions
+from refblend.scoring.generative import TOP_LOGPROBS, GenerativeJudge, JudgeOptions
 from refblend.scoring.templates import load_templates
 from refblend.seeding import derive_seed
 from refblend.trainer.datasets import load_run_data
@@ -167,7 +167,7 @@ def measure_parts(folder: Path, config: RefblendConfig) -> dict[str, list[float]
     )
     limits = ScoringLimits(judge.max_model_len, max_new_tokens=common.JUDGE_TOKENS)
     templates = load_templates("embedded")
-    asked = Judge(judge, data.tokenizer, templates, JudgeOptions(limits))
+    asked = GenerativeJudge(judge, data.tokenizer, templates, JudgeOptions(limits))
     judged = [
         TokensPrompt(prompt_token_ids=list(asked.plan(x["question"], x["response"]).token_ids))
         for x in lines

@@ -15,7 +15,8 @@ import ray
 import torch
 from passes import load_actor, passes_of
 
-from refblend.rollout.base import EngineOptions, GenerationRequest, start_engine
+from refblend.rollout.base import EngineOptions, GenerationRequest
+from refblend.rollout.factory import start_engine
 from refblend.workers.types import Sequences
 
 SHAPES: dict[str, dict[str, Any]] = {

@@ -97,7 +97,7 @@ def test_score_without_the_checkout(refblend, tiny_model_dir: Path, tmp_path: Pa
     rows = [{"question": "3+4?", "response": f"3+4={n}.\n#### {n}"} for n in (7, 8)]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     files = ("--input", "rows.jsonl", "--output", "scores.parquet")
-    judge = ("--judge", str(tiny_model_dir), "--engine", "hf", "--templates", "embedded")
+    judge = ("--judge", str(tiny_model_dir), "--kind", "hf", "--templates", "embedded")
     refblend("score", *files, *judge, "--max-new-tokens", "8")
     scores = pd.read_parquet(tmp_path / "scores.parquet")
     assert scores["score"].between(0, 1).all()

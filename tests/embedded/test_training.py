@@ -26,7 +26,7 @@ from refblend.embedded.judge_training import JudgeChain, pair_stream, train_judg
 from refblend.embedded.prepare import prepare_splits
 from refblend.embedded.recipe import EmbeddedConfig
 from refblend.errors import DataError, ModelError
-from refblend.scoring.prompts import encode_scoring_prompt
+from refblend.scoring.prompts import PromptEncoder
 from refblend.scoring.templates import ScoringTemplates, find_templates, load_templates
 from refblend.seeding import derive_generator
 
@@ -208,7 +208,7 @@ def test_judge_examples_use_the_scoring_prompt_and_weight_the_box(
         assert "".join(heavy) == f"{copied};{rest.split(':', 1)[1]}"
         forms.add("drill" if "Compare" in tokenizer.decode(prompt) else example.n_shared > 0)
         if example.n_shared:
-            expected = encode_scoring_prompt("q", "r", tokenizer, templates, few_shot=True)
+            expected = PromptEncoder(tokenizer, templates).encode("q", "r", "full")
             assert prompt[: example.n_shared] == list(expected.prefix)
     assert forms == {"drill", True, False}
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from refblend.data.tokenizer import encode_chat, load_tokenizer
 from refblend.errors import ModelError
-from refblend.rollout.base import check_model_dir, resolve_max_model_len, stop_token_ids
+from refblend.rollout.model_dir import check_model_dir, resolve_max_model_len, stop_token_ids
 
 CONFIG = {
     "architectures": ["Qwen2ForCausalLM"],

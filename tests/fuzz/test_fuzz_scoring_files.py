@@ -56,8 +56,8 @@ def check_templates(templates: Any, tree: dict[str, Any]) -> None:
         parsed = parse_score(example.verdict)
         assert parsed.valid
         assert parsed.score == pytest.approx(example.score)
-    for few_shot in (True, False):
-        assert all(isinstance(part, str) for part in templates.frame(few_shot))
+    for form in ("full", "compact"):
+        assert all(isinstance(part, str) for part in templates.frame(form))
 
 
 @cases("scoring", 0.03)
@@ -222,7 +222,7 @@ def test_command_line(records: list[Any], command: str) -> None:
     with folder() as path:
         file = path / "hostile.jsonl"
         write(file, records)
-        judge = ["--judge", str(path / "judge"), "--engine", "hf"]
+        judge = ["--judge", str(path / "judge"), "--kind", "hf"]
         arguments = (
             ["score", "--input", str(file), "--output", str(path / "out.parquet"), *judge]
             if command == "score"

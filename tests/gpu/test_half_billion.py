@@ -15,9 +15,10 @@ import torch
 
 from refblend.config import RefblendConfig
 from refblend.data.tokenizer import load_tokenizer
-from refblend.rollout.base import EngineOptions, GenerationRequest, start_engine
+from refblend.rollout.base import EngineOptions, GenerationRequest
+from refblend.rollout.factory import start_engine
 from refblend.scoring.clipping import ScoringLimits
-from refblend.scoring.judge import Judge, JudgeOptions
+from refblend.scoring.generative import GenerativeJudge, JudgeOptions
 from refblend.scoring.templates import load_templates
 from refblend.workers.fsdp_workers import ActorWorker
 from refblend.workers.types import LogProbs, MiniBatch, PolicyTargets, Sequences, response_mask
@@ -119,11 +120,11 @@ def test_scoring(half_billion_dir: Path, device: torch.device, table: Row) -> No
     firsts: dict[str, list[dict[int, float]]] = {}
     for dtype in PRECISIONS:
         engine = start_engine("hf", EngineOptions(str(half_billion_dir), 768, dtype=dtype))
-        judge = Judge(
+        judge = GenerativeJudge(
             engine,
             tokenizer,
             load_templates("embedded"),
-            JudgeOptions(limits, few_shot=False, score_mode="expected"),
+            JudgeOptions(limits, form="compact", score_mode="expected"),
         )
         with measured(table, f"scoring of 4 responses, {dtype}", device):
             results = judge.score(["2 + 3?"] * 4, ["2+3=5", "2+3=6", "5", ""])

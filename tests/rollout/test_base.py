@@ -6,17 +6,9 @@ import pickle
 import pytest
 
 from refblend.errors import ConfigError, ModelError
-from refblend.rollout.base import (
-    EngineOptions,
-    GenerationRequest,
-    OverlengthError,
-    check_lengths,
-    check_model_dir,
-    count_shortened,
-    resolve_max_model_len,
-    start_engine,
-    stop_token_ids,
-)
+from refblend.rollout.base import EngineOptions, GenerationRequest, OverlengthError, check_lengths
+from refblend.rollout.factory import start_engine
+from refblend.rollout.model_dir import check_model_dir, resolve_max_model_len, stop_token_ids
 
 
 def test_model_dir_errors_name_the_key_and_what_is_missing(tmp_path) -> None:
@@ -58,7 +50,6 @@ def test_lengths_are_counted_before_work_starts() -> None:
     with pytest.raises(OverlengthError) as caught:
         check_lengths([request(10, 1), request(9, 1), request(11, 1)], 10)
     assert caught.value.indices == [0, 2]
-    assert count_shortened([request(9, 1), request(9, 2), request(3, 8)], 10) == 2
 
 
 def test_overlength_error_survives_ray() -> None:

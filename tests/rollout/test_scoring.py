@@ -6,9 +6,10 @@ import pytest
 
 from refblend.data.tokenizer import load_tokenizer
 from refblend.embedded.problems import iterate_problems
-from refblend.rollout.base import EngineOptions, start_engine
+from refblend.rollout.base import EngineOptions
+from refblend.rollout.factory import start_engine
 from refblend.scoring.clipping import ScoringLimits
-from refblend.scoring.judge import Judge, JudgeOptions
+from refblend.scoring.generative import GenerativeJudge, JudgeOptions
 from refblend.scoring.templates import load_templates
 
 pytestmark = pytest.mark.engine
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.engine
 def judge(tiny_model_dir):
     engine = start_engine("vllm", EngineOptions(str(tiny_model_dir), kv_cache_memory_mb=64))
     limits = ScoringLimits(engine.max_model_len, None, max_new_tokens=32)
-    yield Judge(
+    yield GenerativeJudge(
         engine,
         load_tokenizer(tiny_model_dir),
         load_templates("embedded"),

@@ -9,7 +9,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from refblend.errors import ModelError
-from refblend.rollout.base import EngineOptions, start_engine
+from refblend.rollout.base import EngineOptions
+from refblend.rollout.factory import start_engine
 
 BOTH = pytest.mark.parametrize(
     "engine", ["hf", pytest.param("vllm", marks=pytest.mark.engine)], indirect=True

@@ -143,6 +143,9 @@ class ScriptedEngine:
             answers.append(Generation(ids, [0.0] * len(ids), reason, 0))
         return answers
 
+    def reset_prefix_cache(self) -> None:
+        pass
+
     def prefix_cache_hit_rate(self) -> float | None:
         return 0.5
 

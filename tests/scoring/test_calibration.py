@@ -4,11 +4,11 @@ import pandas as pd
 import pytest
 
 from refblend.scoring.clipping import ScoringLimits
-from refblend.scoring.judge import Judge, JudgeOptions
+from refblend.scoring.generative import GenerativeJudge, JudgeOptions
 from refblend.scoring.measure.calibration import (
     RESULT_COLUMNS,
     discrimination,
-    figures,
+    judge_metrics,
     reliability_table,
     score_corpus,
     score_histogram,
@@ -45,7 +45,7 @@ def test_histogram_by_label() -> None:
 
 
 def test_figures() -> None:
-    row = figures(scored(ROWS))
+    row = judge_metrics(scored(ROWS))
     # Pairs (right, wrong): 0.95 and 0.9 beat 0.25, 0.2 does not.
     assert row["auc"] == pytest.approx(2 / 3)
     assert row["ece"] == pytest.approx((abs(0.45 - 1) + abs(1.85 - 2)) / 4)
@@ -53,7 +53,7 @@ def test_figures() -> None:
     assert row["count"] == 5
     assert "auc_expected" not in row
     # The expected values order the pairs fully; the invalid one does not count.
-    both = figures(scored(ROWS, expected=[0.9, 0.8, 0.1, 0.4, 0.5]))
+    both = judge_metrics(scored(ROWS, expected=[0.9, 0.8, 0.1, 0.4, 0.5]))
     assert (both["auc"], both["auc_expected"]) == (row["auc"], 1.0)
 
 
@@ -77,7 +77,7 @@ def test_score_corpus_keeps_order_and_columns(embedded, chat_tokenizer, scripted
     engine = scripted(
         chat_tokenizer, lambda p: "\\box{0.9}" if "[[right]]\n" in p else "\\box{0.1}"
     )
-    judge = Judge(engine, chat_tokenizer, embedded, JudgeOptions(ScoringLimits(2048)))
+    judge = GenerativeJudge(engine, chat_tokenizer, embedded, JudgeOptions(ScoringLimits(2048)))
     corpus = pd.DataFrame(
         {
             "question": "q",
@@ -93,4 +93,4 @@ def test_score_corpus_keeps_order_and_columns(embedded, chat_tokenizer, scripted
     assert result["score"].tolist() == [0.9, 0.1] * 5
     assert result["mine"].tolist() == list(range(10))
     assert set(RESULT_COLUMNS) <= set(result.columns)
-    assert figures(result)["auc"] == 1.0
+    assert judge_metrics(result)["auc"] == 1.0

@@ -10,14 +10,15 @@ from refblend.scoring.clipping import (
     KEPT_RESPONSE_TOKENS,
     MIN_DATA_TOKENS,
     ScoringLimits,
+    check_frame,
     clip_encoded,
     clip_parts,
     cut_middle,
     position_ids,
 )
-from refblend.scoring.prompts import EncodedPrompt, encoder_for
-from refblend.scoring.score import check_templates, plan_scoring
-from refblend.scoring.templates import ScoringExample, ScoringTemplates
+from refblend.scoring.prompts import EncodedPrompt, PromptEncoder
+from refblend.scoring.request import ScoringRequest, plan_request
+from refblend.scoring.templates import PromptForm, ScoringExample, ScoringTemplates
 
 
 def limits(allowed: int, new: int = 8) -> ScoringLimits:
@@ -176,21 +177,32 @@ text = st.one_of(
 )
 
 
-def check_plan(tokenizer, templates, question, response, allowed, few_shot) -> None:
+def plan_scoring(
+    encoder: PromptEncoder,
+    question: str,
+    response: str,
+    limits: ScoringLimits,
+    form: PromptForm = "full",
+    hard_clip: bool = True,
+) -> ScoringRequest:
+    """As a judge does it: the frame is checked once, then each sample is planned."""
+    check_frame(encoder.frame("compact"), limits)
+    return plan_request(encoder, question, response, limits.allowed_length, form, hard_clip)
+
+
+def check_plan(tokenizer, templates, question, response, allowed, form) -> None:
     """Every invariant of a planned request, with and without clipping."""
     caps = limits(allowed)
-    encoder = encoder_for(tokenizer, templates)
-    if allowed - len(encoder.frame(False)) < MIN_DATA_TOKENS:
+    encoder = PromptEncoder(tokenizer, templates)
+    if allowed - len(encoder.frame("compact")) < MIN_DATA_TOKENS:
         with pytest.raises(ScoringError, match="compact template"):
-            plan_scoring(question, response, tokenizer, templates, caps, few_shot)
+            plan_scoring(encoder, question, response, caps, form)
         return
-    plan = plan_scoring(question, response, tokenizer, templates, caps, few_shot)
-    frame = encoder.frame(plan.template == "full")
+    plan = plan_scoring(encoder, question, response, caps, form)
+    frame = encoder.frame(plan.template)
     length = len(plan.token_ids)
     assert length <= allowed
     assert not plan.overlength
-    assert plan.attention_mask == [1] * length
-    assert plan.position_ids == list(range(length))
     assert tuple(plan.token_ids[: len(frame.prefix)]) == frame.prefix
     assert tuple(plan.token_ids[-len(frame.suffix) :]) == frame.suffix
     assert plan.clipped == (plan.unclipped_length > allowed)
@@ -199,9 +211,9 @@ def check_plan(tokenizer, templates, question, response, allowed, few_shot) -> N
     # A tokenizer with an unknown token may need it for our own text between the two.
     special_between = sum(i in encoder.special_ids for i in frame.between)
     assert sum(i in encoder.special_ids for i in inside) == special_between
-    if plan.template == "compact" and few_shot:
-        assert len(encoder.encode(question, response, True)) > allowed
-    open_plan = plan_scoring(question, response, tokenizer, templates, caps, few_shot, False)
+    if plan.template == "compact" and form == "full":
+        assert len(encoder.encode(question, response, "full")) > allowed
+    open_plan = plan_scoring(encoder, question, response, caps, form, False)
     assert not open_plan.clipped
     assert open_plan.overlength == plan.clipped
     assert open_plan.overlength == (len(open_plan.token_ids) > allowed)
@@ -241,26 +253,26 @@ random_templates = st.builds(
     text,
     text,
     st.integers(1, 700),
-    st.booleans(),
+    st.sampled_from(["full", "compact"]),
     st.sampled_from(["chat", "plain", "words", "unigram"]),
 )
 def test_every_plan_keeps_the_invariants(
-    all_tokenizers, embedded, general, templates, question, response, allowed, few, kind
+    all_tokenizers, embedded, general, templates, question, response, allowed, form, kind
 ) -> None:
     """For every template, question, response, cap and tokenizer."""
     if not isinstance(templates, ScoringTemplates):
         templates = embedded if templates else general
-    check_plan(all_tokenizers[kind], templates, question, response, allowed, few)
+    check_plan(all_tokenizers[kind], templates, question, response, allowed, form)
 
 
 def test_order_of_the_guards(chat_tokenizer, embedded) -> None:
-    encoder = encoder_for(chat_tokenizer, embedded)
+    encoder = PromptEncoder(chat_tokenizer, embedded)
     question, response = "How many eggs?", "6+3=9.\n#### 9"
-    full = len(encoder.encode(question, response, True))
-    compact = len(encoder.encode(question, response, False))
+    full = len(encoder.encode(question, response, "full"))
+    compact = len(encoder.encode(question, response, "compact"))
     kinds = []
     for allowed in (full, full - 1, compact, compact - 1):
-        plan = plan_scoring(question, response, chat_tokenizer, embedded, limits(allowed))
+        plan = plan_scoring(encoder, question, response, limits(allowed))
         kinds.append((plan.template, plan.clipped, plan.overlength))
     assert kinds == [
         ("full", False, False),
@@ -268,16 +280,14 @@ def test_order_of_the_guards(chat_tokenizer, embedded) -> None:
         ("compact", False, False),
         ("compact", True, False),
     ]
-    plan = plan_scoring(
-        question, response, chat_tokenizer, embedded, limits(compact - 1), hard_clip=False
-    )
+    plan = plan_scoring(encoder, question, response, limits(compact - 1), hard_clip=False)
     assert (plan.template, plan.clipped, plan.overlength) == ("compact", False, True)
 
 
 def test_ends_of_question_and_answer_survive(chat_tokenizer, embedded) -> None:
     question = "START of the question. " + "It is a warm day. " * 200 + "How many are left?"
     response = "FIRST words. " + "Let me think. " * 300 + "\n#### 41"
-    plan = plan_scoring(question, response, chat_tokenizer, embedded, limits(300))
+    plan = plan_scoring(PromptEncoder(chat_tokenizer, embedded), question, response, limits(300))
     shown = chat_tokenizer.decode(plan.token_ids)
     for piece in (
         "FIRST",
@@ -292,5 +302,5 @@ def test_ends_of_question_and_answer_survive(chat_tokenizer, embedded) -> None:
 
 def test_templates_that_cannot_fit_are_refused_before_work(chat_tokenizer, general) -> None:
     with pytest.raises(ScoringError, match="compact template takes") as caught:
-        check_templates(chat_tokenizer, general, limits(60))
+        check_frame(PromptEncoder(chat_tokenizer, general).frame("compact"), limits(60))
     assert "compact_header" in caught.value.remedy

@@ -9,7 +9,7 @@ import pytest
 from refblend.data.schema import PromptRow, write_rows
 from refblend.errors import DataError
 from refblend.scoring.clipping import ScoringLimits
-from refblend.scoring.judge import Judge, JudgeOptions
+from refblend.scoring.generative import GenerativeJudge, JudgeOptions
 from refblend.scoring.measure.attacks import ATTACKS
 from refblend.scoring.result import summarise
 
@@ -45,7 +45,8 @@ def judge_dir(tmp_path_factory, chat_tokenizer):
 
 @pytest.fixture(scope="module")
 def engine(judge_dir):
-    from refblend.rollout.base import EngineOptions, start_engine
+    from refblend.rollout.base import EngineOptions
+    from refblend.rollout.factory import start_engine
 
     engine = start_engine("vllm", EngineOptions(str(judge_dir), kv_cache_memory_mb=64))
     yield engine
@@ -58,7 +59,7 @@ def options(**changes) -> JudgeOptions:
 
 def test_every_attack_and_length_goes_through(engine, chat_tokenizer, embedded) -> None:
     pairs = [a.apply(QUESTION, WRONG) for a in ATTACKS]
-    judge = Judge(engine, chat_tokenizer, embedded, options(score_mode="expected"))
+    judge = GenerativeJudge(engine, chat_tokenizer, embedded, options(score_mode="expected"))
     assert engine.max_model_len == CAP
     results = judge.score([q for q, _ in pairs], [r for _, r in pairs])
     summary = summarise(results)
@@ -70,7 +71,7 @@ def test_every_attack_and_length_goes_through(engine, chat_tokenizer, embedded) 
 def test_without_clipping_overlength_is_counted_and_the_engine_lives(
     engine, chat_tokenizer, embedded
 ) -> None:
-    judge = Judge(engine, chat_tokenizer, embedded, options(hard_clip=False))
+    judge = GenerativeJudge(engine, chat_tokenizer, embedded, options(hard_clip=False))
     results = judge.score([QUESTION] * 3, [WRONG, "It is a warm day. " * 500, WRONG])
     assert [r.path == "overlength" for r in results] == [False, True, False]
     assert all(r.path != "error" for r in results)
@@ -81,7 +82,7 @@ def test_limits_that_do_not_describe_the_engine_are_survived(
 ) -> None:
     """A wrong cap must not lose the batch: the engine names the rows that it refuses."""
     wide = JudgeOptions(ScoringLimits(model_cap=4096, fallback_max_length=4096))
-    judge = Judge(engine, chat_tokenizer, embedded, wide)
+    judge = GenerativeJudge(engine, chat_tokenizer, embedded, wide)
     results = judge.score([QUESTION] * 2, ["It is a warm day. " * 500, WRONG])
     assert [r.path == "overlength" for r in results] == [True, False]
 
@@ -97,15 +98,17 @@ def test_a_request_that_vllm_rejects_does_not_stop_the_run(
         def generate(self, requests):
             return engine.generate([replace(r, prompt_ids=[10**7]) for r in requests])
 
-    results = Judge(Spoiled(), chat_tokenizer, embedded, options()).score([QUESTION], [WRONG])
+    results = GenerativeJudge(Spoiled(), chat_tokenizer, embedded, options()).score(
+        [QUESTION], [WRONG]
+    )
     assert (results[0].score, results[0].path) == (0.5, "error")
     assert "VLLM" in results[0].raw
-    judge = Judge(engine, chat_tokenizer, embedded, options())
+    judge = GenerativeJudge(engine, chat_tokenizer, embedded, options())
     assert judge.score([QUESTION], [WRONG])[0].path != "error"
 
 
 def test_shared_prefix_is_served_by_the_cache(engine, chat_tokenizer, embedded) -> None:
-    judge = Judge(engine, chat_tokenizer, embedded, options())
+    judge = GenerativeJudge(engine, chat_tokenizer, embedded, options())
     judge.score([QUESTION] * 32, [f"12-5={i}.\n#### {i}" for i in range(32)])
     rate = judge.last_call.prefix_cache_hit_rate
     assert rate is not None
@@ -113,7 +116,7 @@ def test_shared_prefix_is_served_by_the_cache(engine, chat_tokenizer, embedded) 
 
 
 def test_scoring_again_gives_the_same(engine, chat_tokenizer, embedded) -> None:
-    judge = Judge(engine, chat_tokenizer, embedded, options())
+    judge = GenerativeJudge(engine, chat_tokenizer, embedded, options())
     responses = [f"12-5={i}.\n#### {i}" for i in range(8)]
     first = judge.score([QUESTION] * 8, responses)
     again = judge.score([QUESTION] * 8, responses[::-1])[::-1]
@@ -128,7 +131,7 @@ def run_command(engine, monkeypatch):
 
     from refblend.cli import scoring as cli
 
-    monkeypatch.setattr("refblend.rollout.base.start_engine", lambda name, options: engine)
+    monkeypatch.setattr("refblend.scoring.generative.start_engine", lambda name, options: engine)
     monkeypatch.setattr(engine, "shutdown", lambda: None)
     app = typer.Typer()
     app.command("score")(cli.score)
@@ -156,7 +159,14 @@ def test_score_command(run_command, judge_dir, tmp_path) -> None:
     assert frame["score"].between(0, 1).all()
     assert "5 responses" in output
     frame.to_parquet(tmp_path / "again.parquet")
-    again = ("--judge", str(judge_dir), "--input", str(tmp_path / "again.parquet"), "--output", "x")
+    again = (
+        "--judge",
+        str(judge_dir),
+        "--input",
+        str(tmp_path / "again.parquet"),
+        "--output",
+        "x.csv",
+    )
     with pytest.raises(DataError, match="'score' is one that scoring writes"):
         run_command("score", *again)
 

@@ -17,9 +17,9 @@ from refblend.scoring.clipping import (
     position_ids,
 )
 from refblend.scoring.parsing import parse_score
-from refblend.scoring.prompts import EncodedPrompt, encoder_for
+from refblend.scoring.prompts import EncodedPrompt, PromptEncoder
 from refblend.scoring.quote import neutralise
-from refblend.scoring.score import plan_scoring
+from refblend.scoring.request import plan_request
 
 FRAGMENTS = (
     *("\\box{", "\\boxed{", "\\ box {", "box{", "}", "{", "\\", "\\frac{", "}{", "1", "0", "0.37"),
@@ -139,17 +139,22 @@ def test_clipper_on_ids(count: int) -> None:
 def test_planning(count: int, all_tokenizers, embedded, general) -> None:
     source = Source(4)
     tokenizers = list(all_tokenizers.values())
+    encoders = {
+        (tokenizer, templates.header): PromptEncoder(tokenizer, templates)
+        for tokenizer in tokenizers
+        for templates in (embedded, general)
+    }
     for _ in range(count):
         tokenizer = tokenizers[int(source.rng.integers(len(tokenizers)))]
         templates = (embedded, general)[int(source.rng.integers(2))]
-        few_shot = bool(source.rng.integers(2))
-        encoder = encoder_for(tokenizer, templates)
-        smallest = len(encoder.frame(False)) + MIN_DATA_TOKENS
+        form = ("compact", "full")[int(source.rng.integers(2))]
+        encoder = encoders[tokenizer, templates.header]
+        smallest = len(encoder.frame("compact")) + MIN_DATA_TOKENS
         allowed = smallest + int(source.rng.integers(0, 1200))
         limits = ScoringLimits(allowed + 4, None, 10**6, 0, 4)
         question, response = source.text(), source.text(40)
-        plan = plan_scoring(question, response, tokenizer, templates, limits, few_shot)
-        frame = encoder.frame(plan.template == "full")
+        plan = plan_request(encoder, question, response, limits.allowed_length, form)
+        frame = encoder.frame(plan.template)
         ids = tuple(plan.token_ids)
         assert len(ids) <= allowed
         assert not plan.overlength
@@ -159,4 +164,3 @@ def test_planning(count: int, all_tokenizers, embedded, general) -> None:
         # A tokenizer with an unknown token may need it for our own text between the two.
         ours = sum(i in encoder.special_ids for i in frame.between)
         assert sum(i in encoder.special_ids for i in inside) == ours, ascii((question, response))
-        assert plan.position_ids == list(range(len(ids)))

@@ -8,15 +8,16 @@ from refblend.config.algorithm import RefQualityScoreConfig, ScoringConfig
 from refblend.errors import ScoringError, WorkerError
 from refblend.rollout.base import Generation, OverlengthError
 from refblend.scoring.clipping import ScoringLimits
-from refblend.scoring.judge import Judge, JudgeOptions, engine_failures, failed_results
+from refblend.scoring.generative import GenerativeJudge, JudgeOptions, engine_failures
+from refblend.scoring.judge import failed_results
 from refblend.scoring.result import InvalidRateGuard, summarise
 
 LIMITS = ScoringLimits(model_cap=400, tokenizer_cap=2048, max_new_tokens=32)
 LONG = "It is a warm day. " * 500
 
 
-def judge(engine, tokenizer, templates, **options) -> Judge:
-    return Judge(engine, tokenizer, templates, JudgeOptions(LIMITS, **options))
+def judge(engine, tokenizer, templates, **options) -> GenerativeJudge:
+    return GenerativeJudge(engine, tokenizer, templates, JudgeOptions(LIMITS, **options))
 
 
 def test_results_keep_the_order_and_use_one_call(embedded, chat_tokenizer, scripted) -> None:
@@ -223,7 +224,7 @@ def test_truncated_box_is_read_by_the_token_parser(embedded, chat_tokenizer, scr
     engine = scripted(chat_tokenizer, lambda p: "1" * 25 + "\\box{0.37}")
     ids = chat_tokenizer("1" * 25 + "\\box{0.37", add_special_tokens=False)["input_ids"]
     limits = ScoringLimits(model_cap=400, max_new_tokens=len(ids))
-    j = Judge(engine, chat_tokenizer, embedded, JudgeOptions(limits))
+    j = GenerativeJudge(engine, chat_tokenizer, embedded, JudgeOptions(limits))
     (result,) = j.score(["q"], ["a"])
     assert (result.score, result.path) == (0.37, "token")
 
@@ -231,7 +232,7 @@ def test_truncated_box_is_read_by_the_token_parser(embedded, chat_tokenizer, scr
 def test_impossible_limits_are_refused_at_start(general, chat_tokenizer, scripted) -> None:
     options = JudgeOptions(ScoringLimits(model_cap=128))
     with pytest.raises(ScoringError, match="compact template"):
-        Judge(scripted(chat_tokenizer, str), chat_tokenizer, general, options)
+        GenerativeJudge(scripted(chat_tokenizer, str), chat_tokenizer, general, options)
 
 
 def test_options_from_the_configuration() -> None:
@@ -243,7 +244,7 @@ def test_options_from_the_configuration() -> None:
     )
     options = JudgeOptions.from_config(config, model_cap=512, tokenizer_cap=int(1e30))
     assert options.limits.allowed_length == 512 - 4 - 32
-    assert (options.few_shot, options.hard_clip, options.invalid_score) == (False, False, 0.4)
+    assert (options.form, options.hard_clip, options.invalid_score) == ("compact", False, 0.4)
     assert options.score_mode == config.scoring.score_mode
 
 

@@ -3,12 +3,7 @@
 import pytest
 
 from refblend.errors import ScoringError
-from refblend.scoring.prompts import (
-    PromptEncoder,
-    build_scoring_prompt,
-    encode_scoring_prompt,
-    encoder_for,
-)
+from refblend.scoring.prompts import PromptEncoder, build_scoring_prompt
 
 SAMPLES = [
     ("Tom has 6 eggs. Ann gives 3 more. How many?", "6+3=9.\n#### 9"),
@@ -38,8 +33,7 @@ def test_full_form_reads_as_documented(embedded) -> None:
 
 def test_compact_form_has_no_examples(embedded) -> None:
     expected = "Rate.\nAnswer: [[a]]\nQuestion: [[q]]\nEnd with one \\box{x}."
-    assert build_scoring_prompt("q", "a", embedded, compact=True).text == expected
-    assert build_scoring_prompt("q", "a", embedded, few_shot=False).text == expected
+    assert build_scoring_prompt("q", "a", embedded, "compact").text == expected
 
 
 def test_default_templates_are_used_without_a_choice() -> None:
@@ -51,14 +45,15 @@ def test_default_templates_are_used_without_a_choice() -> None:
 def test_prefix_is_shared_by_all_samples(embedded, general, chat_tokenizer) -> None:
     for templates in (embedded, general):
         assert len({build_scoring_prompt(q, r, templates).prefix for q, r in SAMPLES}) == 1
-        encoded = [encode_scoring_prompt(q, r, chat_tokenizer, templates) for q, r in SAMPLES]
+        encoder = PromptEncoder(chat_tokenizer, templates)
+        encoded = [encoder.encode(q, r, "full") for q, r in SAMPLES]
         assert len({p.prefix for p in encoded}) == 1
         assert len(encoded[0].prefix) > 0.5 * len(encoded[0])
 
 
 def test_chat_template_wraps_the_message(embedded, chat_tokenizer) -> None:
     question, response = SAMPLES[0]
-    prompt = encode_scoring_prompt(question, response, chat_tokenizer, embedded)
+    prompt = PromptEncoder(chat_tokenizer, embedded).encode(question, response, "full")
     text = build_scoring_prompt(question, response, embedded).text
     expected = chat_tokenizer.apply_chat_template(
         [{"role": "user", "content": text}], tokenize=False, add_generation_prompt=True
@@ -69,18 +64,18 @@ def test_chat_template_wraps_the_message(embedded, chat_tokenizer) -> None:
 
 
 def test_plain_tokenizer_gets_the_answer_slot(embedded, plain_tokenizer) -> None:
-    prompt = encode_scoring_prompt("q", "a", plain_tokenizer, embedded)
+    prompt = PromptEncoder(plain_tokenizer, embedded).encode("q", "a", "full")
     text = build_scoring_prompt("q", "a", embedded).text
     assert plain_tokenizer.decode(prompt.ids) == f"{text}\nVerdict:"
 
 
 def test_length_counts_all_parts(embedded, chat_tokenizer) -> None:
-    prompt = encode_scoring_prompt(*SAMPLES[0], chat_tokenizer, embedded)
+    prompt = PromptEncoder(chat_tokenizer, embedded).encode(*SAMPLES[0], "full")
     assert len(prompt) == len(prompt.ids)
 
 
 def test_added_tokens_are_known_as_special(embedded, chat_tokenizer) -> None:
-    encoder = encoder_for(chat_tokenizer, embedded)
+    encoder = PromptEncoder(chat_tokenizer, embedded)
     assert {"<|im_end|>", "<tool_call>", "[CLS]"} <= set(encoder.special_tokens)
     assert not encoder.special_ids.intersection(encoder.encode_data("<tool_call>[CLS]<|im_end|>"))
 
@@ -115,8 +110,3 @@ def test_chat_template_that_hides_the_message_is_refused(
 ) -> None:
     with pytest.raises(ScoringError, match="chat template"):
         PromptEncoder(Wrapping(chat_tokenizer, template), embedded)
-
-
-def test_encoders_are_kept_per_pair(embedded, general, chat_tokenizer) -> None:
-    assert encoder_for(chat_tokenizer, embedded) is encoder_for(chat_tokenizer, embedded)
-    assert encoder_for(chat_tokenizer, embedded) is not encoder_for(chat_tokenizer, general)

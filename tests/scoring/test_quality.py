@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from refblend.scoring.clipping import ScoringLimits
-from refblend.scoring.judge import Judge, JudgeOptions
+from refblend.scoring.generative import GenerativeJudge, JudgeOptions
 from refblend.scoring.measure.quality import measure_quality, valid_within, with_written_scores
 from refblend.scoring.measure.record import plain
 
@@ -31,7 +31,7 @@ def answer(prompt: str) -> str:
 
 def test_both_forms_in_one_go(embedded, chat_tokenizer, scripted) -> None:
     engine = scripted(chat_tokenizer, answer)
-    judge = Judge(engine, chat_tokenizer, embedded, JudgeOptions(ScoringLimits(1024)))
+    judge = GenerativeJudge(engine, chat_tokenizer, embedded, JudgeOptions(ScoringLimits(1024)))
     seen: list[int] = []
     forms, samples = measure_quality(judge, CORPUS, batch_size=8, progress=seen.append)
     assert seen == [8, 12, 20, 24]
@@ -54,7 +54,7 @@ def test_both_forms_in_one_go(embedded, chat_tokenizer, scripted) -> None:
 
 def test_a_corpus_without_the_rest(embedded, chat_tokenizer, scripted) -> None:
     engine = scripted(chat_tokenizer, lambda p: "no idea")
-    judge = Judge(engine, chat_tokenizer, embedded, JudgeOptions(ScoringLimits(1024)))
+    judge = GenerativeJudge(engine, chat_tokenizer, embedded, JudgeOptions(ScoringLimits(1024)))
     forms, _ = measure_quality(judge, CORPUS[["question", "response", "label"]])
     assert (forms["compact"]["auc"], forms["compact"]["valid_rate"]) == (None, 0.0)
     assert forms["compact"]["by_difficulty"].empty

@@ -24,7 +24,14 @@ def test_summary() -> None:
     assert summary.nonzero_rate == 4 / 8
     assert summary.valid_rate == 5 / 8
     assert summary.fallback_rate == 4 / 8
-    assert summary.paths == {"text": 4, "token": 1, "default": 1, "overlength": 1, "error": 1}
+    assert summary.paths == {
+        "text": 4,
+        "token": 1,
+        "logit": 0,
+        "default": 1,
+        "overlength": 1,
+        "error": 1,
+    }
     assert summary.compact_rate == summary.clipped_rate == 1 / 8
     assert summary.new_tokens_mean == pytest.approx((10 * 3 + 20 + 30 + 64) / 6)
     assert summary.latency_s_mean == pytest.approx(0.2)

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from refblend.scoring.clipping import ScoringLimits
-from refblend.scoring.judge import JudgeOptions
+from refblend.scoring.generative import GenerativeJudge, JudgeOptions
 from refblend.scoring.measure.robustness import by_length, robustness_arms, run_robustness
 
 BASE = JudgeOptions(ScoringLimits(model_cap=1024))
@@ -31,7 +31,7 @@ def test_arms_change_one_thing_each() -> None:
         ("D2", "new_tokens_64"),
         ("D3", "clip_on"),
     ]
-    assert not arms["D1", "compact"].few_shot
+    assert arms["D1", "compact"].form == "compact"
     assert arms["D2", "new_tokens_96"].limits.max_new_tokens == 96
     assert not arms["D3", "clip_off"].hard_clip
 
@@ -40,11 +40,8 @@ def test_table(embedded, chat_tokenizer, scripted) -> None:
     engine = scripted(chat_tokenizer, answer)
     seen = []
     table, samples = run_robustness(
-        engine,
-        chat_tokenizer,
-        embedded,
+        GenerativeJudge(engine, chat_tokenizer, embedded, BASE),
         CORPUS,
-        BASE,
         progress=lambda arm, n: seen.append((arm.name, n)),
     )
     assert len(table) == 7
@@ -75,7 +72,7 @@ def test_table(embedded, chat_tokenizer, scripted) -> None:
 def test_by_length(embedded, chat_tokenizer, scripted) -> None:
     corpus = CORPUS.assign(length=["plain", "plain", "long"] * 2)
     engine = scripted(chat_tokenizer, answer)
-    _, samples = run_robustness(engine, chat_tokenizer, embedded, corpus, BASE)
+    _, samples = run_robustness(GenerativeJudge(engine, chat_tokenizer, embedded, BASE), corpus)
     table = by_length(samples).set_index(["arm", "length"])
     assert len(table) == 7 * 2
     plain = table.loc[("clip_off", "plain"), ["responses", "overlength", "auc"]]

@@ -105,7 +105,9 @@ def test_missing_file(tmp_path: Path) -> None:
 
 
 def test_templates_need_no_examples() -> None:
-    assert ScoringTemplates(**changed(examples=[])).frame(True)[0] == "Rate the answer.\nAnswer: [["
+    assert (
+        ScoringTemplates(**changed(examples=[])).frame("full")[0] == "Rate the answer.\nAnswer: [["
+    )
 
 
 def test_templates_of_a_judge(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ WORKERS = "refblend.workers.fsdp_workers"
 ENGINE_WORKERS = "refblend.workers.engine_workers"
 TRAINER = "refblend.trainer.ray_trainer"
 TRACKING = "refblend.trainer.tracking"
-JUDGE = "refblend.scoring.judge"
+JUDGE = "refblend.scoring.generative"
 DAY = 86400.0
 LIGHT = ("actor_rollout_ref.rollout.name=hf", "algorithm.ref_quality_score.enable=false")
 """No vLLM, no judge."""
@@ -242,7 +242,7 @@ def test_a_clock_that_jumps(make_run, undisturbed, jump: str, seconds: float, re
 
 ENGINES = {
     "rollout engine": (f"{ENGINE_WORKERS}:RolloutWorker.generate", "rollout"),
-    "judge's engine": (f"{JUDGE}:Judge._generate", "judge"),
+    "judge's engine": (f"{JUDGE}:GenerativeJudge._generate", "judge"),
 }
 
 

@@ -3,7 +3,8 @@
 import pytest
 
 from refblend.errors import ResourceError
-from refblend.workers.memory import ENGINE_BASE, GIB, TRAINER_BASE, count_parameters
+from refblend.rollout.model_dir import count_parameters
+from refblend.workers.memory import ENGINE_BASE, GIB, TRAINER_BASE
 from refblend.workers.pools import check_resources, memory_needs, plan_pools, totals
 from refblend.workers.roles import GLOBAL_POOL, JUDGE_POOL
 

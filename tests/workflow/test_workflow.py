@@ -139,7 +139,7 @@ def test_judge_and_sizes_are_parameters(project: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     output = done.stdout + done.stderr
     assert "--judge models/smoke/judge_weak" in output
-    assert "--rows 7 --engine hf" in output
+    assert "--rows 7 --kind hf" in output
 
 
 def rerun(project: Path) -> dict[str, int]:

@@ -24,7 +24,7 @@ rule judge_quality:
         "Measure the {wildcards.scale} {wildcards.strength} judge"
     shell:
         "refblend judge quality --judge {params.model:q} --corpus {input.pairs:q}"
-        " --rows {params.rows} --engine {params.engine} --threads {threads}"
+        " --rows {params.rows} --kind {params.engine} --threads {threads}"
         " --report {output:q} > {log:q} 2>&1"
 
 
@@ -50,7 +50,7 @@ rule robustness:
         "Experiment D at scale {wildcards.scale}"
     shell:
         "refblend judge robustness --judge {params.model:q} --data {input.data:q}"
-        " --rows {params.rows} --engine {params.engine} --threads {threads}"
+        " --rows {params.rows} --kind {params.engine} --threads {threads}"
         " --report {output:q} 2>&1 | tee {log:q}"
 
 
@@ -76,5 +76,5 @@ rule attacks:
         "Attack a judge at scale {wildcards.scale}"
     shell:
         "refblend judge attacks --judge {params.model:q} --data {input.data:q}"
-        " --rows {params.rows} --engine {params.engine} --threads {threads}"
+        " --rows {params.rows} --kind {params.engine} --threads {threads}"
         " --report {output:q} 2>&1 | tee {log:q}"

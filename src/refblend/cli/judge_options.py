@@ -1,8 +1,8 @@
-"""Options that the judge commands share, and what they describe: a judge on an engine, a corpus."""
+"""Options that the judge commands share, and what they describe: a judge, a corpus."""
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refblend import runtime
-from refblend.errors import DataError
+from refblend.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from refblend.config.algorithm import RefQualityScoreConfig
+    from refblend.scoring.generative import GenerativeJudge
     from refblend.scoring.judge import Judge
 
 
@@ -27,66 +29,157 @@ class Mode(StrEnum):
     expected = "expected"
 
 
-class Engine(StrEnum):
-    """What generates."""
+class Kind(StrEnum):
+    """What the judge is; see :data:`refblend.config.algorithm.JudgeKind`."""
 
     vllm = "vllm"
     hf = "hf"
+    http = "http"
+    reward_model = "reward_model"
+
+
+GENERATIVE = (Kind.vllm, Kind.hf)
 
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeSetup:
-    """The judge to measure and the engine that holds it."""
+    """The judge; what is not given is as training has it."""
 
-    judge: Annotated[Path, typer.Option(help="Directory of the judge.")]
+    judge: Annotated[
+        Path | None, typer.Option(help="Directory of the judge; not needed by --kind http.")
+    ] = None
+    kind: Annotated[Kind, typer.Option(help="What the judge is, and what it runs on.")] = Kind.vllm
+    base_url: Annotated[
+        str | None, typer.Option(help="--kind http: address such as http://localhost:8000/v1.")
+    ] = None
+    model: Annotated[
+        str | None, typer.Option(help="--kind http: name under which the judge is served.")
+    ] = None
+    bearer_env: Annotated[
+        str | None, typer.Option(help="--kind http: environment variable with the key.")
+    ] = None
     templates: Annotated[
-        Path | None,
-        typer.Option(help="Prompt texts; default: scoring_templates.yaml of the judge, else ours."),
+        str | None,
+        typer.Option(
+            help="Prompt texts: default, embedded or a file; "
+            "default: scoring_templates.yaml of the judge, else ours."
+        ),
     ] = None
-    engine: Annotated[Engine, typer.Option(help="Generation engine.")] = Engine.vllm
     max_model_len: Annotated[
-        int | None, typer.Option(help="Longest sequence; default: the model's.")
+        int | None, typer.Option(min=1, help="Longest sequence; default: the model's.")
     ] = None
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Tokens that the judge may write.")] = (
-        64
-    )
-    batch_size: Annotated[int, typer.Option(min=1, help="Samples per engine call.")] = 256
+    max_new_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Tokens that the judge may write.")
+    ] = None
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="Another key of algorithm.ref_quality_score.scoring, e.g. http.timeout_s=30; "
+            "may be given several times.",
+            metavar="KEY=VALUE",
+        ),
+    ] = None
+    batch_size: Annotated[int, typer.Option(min=1, help="Samples per call.")] = 256
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 2
 
     @contextmanager
-    def open(self, **options: Any) -> Iterator["Judge"]:
-        """The judge on a started engine, which is shut down at the end.
+    def open(self, invalid_score: float | None = None, **scoring: Any) -> Iterator["Judge"]:
+        """The judge, ready to score; it is shut down at the end.
 
         Args:
-            options: fields of :class:`refblend.scoring.judge.JudgeOptions` other than ``limits``.
+            invalid_score: of samples without a valid score; None: as in training.
+            scoring: keys of ``algorithm.ref_quality_score.scoring``; None: as in training.
 
         Raises:
-            ModelError: the directory holds no model.
-            ScoringError: the templates cannot be used.
+            ConfigError: options are missing or do not fit together.
+            ModelError, ScoringError: the judge or its templates cannot be used.
         """
         runtime.configure_process(self.threads)
-        from refblend.data.tokenizer import load_tokenizer
-        from refblend.rollout.base import EngineOptions, check_model_dir, start_engine
-        from refblend.scoring.clipping import ScoringLimits
-        from refblend.scoring.judge import Judge, JudgeOptions
-        from refblend.scoring.templates import find_templates, load_templates
+        from refblend.scoring.kinds import check_judge, start_judge
 
-        check_model_dir(str(self.judge), "--judge")
-        templates = load_templates(self.templates or find_templates(self.judge))
-        tokenizer = load_tokenizer(self.judge)
-        engine = start_engine(
-            self.engine.value,
-            EngineOptions(model_path=str(self.judge), max_model_len=self.max_model_len),
-        )
+        config = self.config(invalid_score, scoring)
+        check_judge(config)
+        judge = start_judge(config)
         try:
-            limits = ScoringLimits(
-                model_cap=engine.max_model_len,
-                tokenizer_cap=tokenizer.model_max_length,
-                max_new_tokens=self.max_new_tokens,
-            )
-            yield Judge(engine, tokenizer, templates, JudgeOptions(limits, **options))
+            yield judge
         finally:
-            engine.shutdown()
+            judge.shutdown()
+
+    @contextmanager
+    def open_generative(self, **scoring: Any) -> Iterator["GenerativeJudge"]:
+        """As :meth:`open`, for what is measured on the tokens of a prompt.
+
+        Raises:
+            ConfigError: the judge is of another kind.
+        """
+        from refblend.scoring.generative import GenerativeJudge
+
+        if self.kind not in GENERATIVE:
+            raise ConfigError(
+                f"--kind {self.kind.value}: this command measures the prompts of a language model "
+                "that we hold",
+                "Use --kind vllm or hf; `refblend score` takes every kind.",
+            )
+        with self.open(**scoring) as judge:
+            assert isinstance(judge, GenerativeJudge), "by the kind"
+            yield judge
+
+    def config(
+        self, invalid_score: float | None, scoring: Mapping[str, Any]
+    ) -> "RefQualityScoreConfig":
+        """The configuration section that these options spell."""
+        from pydantic import ValidationError
+
+        from refblend.config.algorithm import RefQualityScoreConfig
+        from refblend.config.loading import merge, nest, parse_override
+
+        given = {
+            "kind": self.kind.value,
+            "model_path": None if self.judge is None else str(self.judge),
+            "templates": self._templates(),
+            "max_model_len": self.max_model_len,
+            "max_new_tokens": self.max_new_tokens,
+            "gpu_memory_utilization": _GPU_SHARE,
+            **scoring,
+        }
+        endpoint = {"base_url": self.base_url, "model": self.model, "bearer_env": self.bearer_env}
+        tree: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+        tree["http"] = {key: value for key, value in endpoint.items() if value is not None}
+        for text in self.set_ or []:
+            tree = merge(tree, nest(*parse_override(text)))
+        section: dict[str, Any] = {"scoring": tree}
+        if invalid_score is not None:
+            section["invalid_score"] = invalid_score
+        try:
+            return RefQualityScoreConfig.model_validate(section)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            key = ".".join(str(part) for part in problem["loc"])
+            message = problem["msg"].removeprefix("Value error, ")
+            raise ConfigError(f"judge options: {key}: {message}", "Correct it.") from None
+
+    def _templates(self) -> str:
+        """The templates' name or file; also refuses what cannot be a judge at all."""
+        from refblend.rollout.model_dir import check_model_dir
+        from refblend.scoring.templates import find_templates
+
+        if self.kind == Kind.http and (self.base_url is None or self.model is None):
+            raise ConfigError(
+                "--kind http needs --base-url and --model",
+                "Give e.g. --base-url http://localhost:8000/v1 --model NAME.",
+            )
+        if self.kind != Kind.http:
+            if self.judge is None:
+                raise ConfigError("--judge is missing", "Give the directory of the judge.")
+            check_model_dir(str(self.judge), "--judge")
+        if self.templates is not None:
+            return self.templates
+        return "default" if self.judge is None else str(find_templates(self.judge))
+
+
+_GPU_SHARE = 0.65
+"""Of the GPU's memory: a command that only judges shares the device with no training."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +237,7 @@ class CorpusSetup:
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of each parameter that is one of the dataclasses above.
 
-    Typer sees one option a field; the command receives the objects.
+    Typer sees one option per field; the command receives the objects.
     """
     own = inspect.signature(command).parameters.values()
     groups = {p.name: p.annotation for p in own if p.annotation in (JudgeSetup, CorpusSetup)}

@@ -1,19 +1,32 @@
 """``refblend score`` and ``refblend judge …``: argument parsing and calls, nothing else."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from refblend.cli.judge_options import CorpusSetup, JudgeSetup, Mode, with_options
+from refblend.cli.tables import check_table, check_writable, write_table
 from refblend.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from refblend.scoring.generative import GenerativeJudge
 
 judge_app = typer.Typer(help="Measure a judge: robustness, quality, attacks.", no_args_is_help=True)
 
-ScoreMode = Annotated[Mode, typer.Option(help="As written, or expected value of the digits.")]
+NO_VALID_SCORE = 3
+"""Exit status of ``refblend score`` when the judge gave no valid score at all."""
+
+ScoreMode = Annotated[
+    Mode | None,
+    typer.Option(help="As written, or expected value of the digits; default: as training."),
+]
 Report = Annotated[Path, typer.Option(help="JSON report to write.")]
 Samples = Annotated[
-    Path | None, typer.Option(help="Parquet file for every scored response; default: none.")
+    Path | None,
+    typer.Option(help="File for every scored response (.parquet, .jsonl, .csv); default: none."),
 ]
 
 
@@ -21,37 +34,69 @@ Samples = Annotated[
 def score(
     setup: JudgeSetup,
     input_: Annotated[Path, typer.Option("--input", help="jsonl or parquet of responses.")],
-    output: Annotated[Path, typer.Option(help="Parquet file to write.")],
-    few_shot: Annotated[bool, typer.Option(help="Show examples; off: the compact form.")] = True,
+    output: Annotated[Path, typer.Option(help="File to write: .parquet, .jsonl or .csv.")],
+    few_shot: Annotated[
+        bool | None, typer.Option("--few-shot/--no-few-shot", help="Examples, or compact form.")
+    ] = None,
     hard_clip: Annotated[
-        bool, typer.Option(help="Cut long prompts; off: count them as overlength.")
-    ] = True,
-    score_mode: ScoreMode = Mode.text,
-    invalid_score: Annotated[float, typer.Option(min=0.0, max=1.0)] = 0.5,
+        bool | None,
+        typer.Option("--hard-clip/--no-hard-clip", help="Cut long prompts; off: count them."),
+    ] = None,
+    score_mode: ScoreMode = None,
+    invalid_score: Annotated[
+        float | None, typer.Option(min=0.0, max=1.0, help="Score of what cannot be read.")
+    ] = None,
 ) -> None:
-    """Score the responses of a file with a judge, on the path that training uses."""
+    """Score the responses of a file with a judge, on the path and with the defaults of training.
+
+    Ends with status 3 when no response has a valid score.
+    """
     from refblend.progress import step_progress
     from refblend.scoring.measure.calibration import RESULT_COLUMNS, score_corpus
     from refblend.scoring.measure.corpus import read_responses
 
+    check_table(output)
     frame = read_responses(input_)
     taken = [column for column in RESULT_COLUMNS if column in frame.columns]
     if taken:
         raise DataError(
             f"{input_}: the column {taken[0]!r} is one that scoring writes", "Rename it."
         )
-    options = {"few_shot": few_shot, "hard_clip": hard_clip, "invalid_score": invalid_score}
+    options = {"few_shot": few_shot, "hard_clip": hard_clip, "score_mode": _value(score_mode)}
     with (
-        setup.open(**options, score_mode=score_mode.value) as judge,
+        setup.open(invalid_score, **options) as judge,
         step_progress("score", 0, len(frame)) as show,
     ):
         scored = score_corpus(judge, frame, setup.batch_size, progress=lambda n: show(n, ""))
-    _write_samples(output, scored)
+    write_table(output, scored)
+    _tell(output, scored)
+
+
+def _tell(output: Path, scored: "pd.DataFrame") -> None:
+    """The outcome in a line; a judge that fails is told on standard error, with an example.
+
+    Raises:
+        typer.Exit: with ``NO_VALID_SCORE``, when no score is valid.
+    """
+    from refblend.documents import show
+
     paths = ", ".join(f"{path} {count}" for path, count in scored["path"].value_counts().items())
     typer.echo(
         f"{output}: {len(scored)} responses, mean score {scored['score'].mean():.3f}, "
         f"valid {scored['valid'].mean():.1%} ({paths})"
     )
+    invalid = scored[~scored["valid"]]
+    if invalid.empty:
+        return
+    first = invalid.iloc[0]
+    typer.echo(
+        f"warning: {len(invalid)} of {len(scored)} responses have no valid score; row "
+        f"{scored.index.get_loc(invalid.index[0]) + 1} ({first['path']}): the judge wrote "
+        f"{show(first['raw'], 300)}",
+        err=True,
+    )
+    if len(invalid) == len(scored):
+        raise typer.Exit(NO_VALID_SCORE)
 
 
 @judge_app.command()
@@ -63,11 +108,15 @@ def quality(
     from refblend.progress import step_progress
     from refblend.scoring.measure.quality import FORMS, measure_quality
 
-    frame = corpus.load()
+    frame = _prepare(corpus, report, samples)
     total = len(FORMS) * len(frame)
-    with setup.open() as judge, step_progress("judge quality", 0, total) as show:
+    with (
+        setup.open_generative() as judge,
+        step_progress("judge quality", 0, total) as show,
+    ):
         forms, scored = measure_quality(judge, frame, setup.batch_size, lambda n: show(n, ""))
-    _write_report(report, setup, corpus, frame, {"forms": forms})
+        content = _setting(setup, judge) | {"forms": forms}
+    _write_report(report, setup, corpus, frame, content)
     _write_samples(samples, scored)
     for name, form in forms.items():
         typer.echo(f"{setup.judge} {name}: AUC {form['auc']}, valid {form['valid_rate']:.1%}")
@@ -80,29 +129,27 @@ def robustness(
     corpus: CorpusSetup,
     report: Report,
     samples: Samples = None,
-    score_mode: ScoreMode = Mode.expected,
+    score_mode: ScoreMode = None,
 ) -> None:
     """Experiment D: few-shot or compact, 32 to 96 new tokens, clipping on or off."""
     from refblend.progress import step_progress
     from refblend.scoring.measure.robustness import by_length, robustness_arms, run_robustness
 
-    frame = corpus.load()
-    with setup.open(score_mode=score_mode.value) as judge:
+    frame = _prepare(corpus, report, samples)
+    with setup.open_generative(score_mode=_value(score_mode)) as judge:
         arms = robustness_arms(judge.options)
         places = {(arm.experiment, arm.name): i * len(frame) for i, arm in enumerate(arms)}
         with step_progress("experiment D", 0, len(arms) * len(frame)) as show:
             table, scored = run_robustness(
-                judge.engine,
-                judge.tokenizer,
-                judge.templates,
+                judge,
                 frame,
-                judge.options,
                 arms,
                 setup.batch_size,
                 lambda arm, n: show(places[arm.experiment, arm.name] + n, arm.name),
             )
-    content = {"arms": table, "by_length": by_length(scored)}
-    _write_report(report, setup, corpus, frame, content | {"score_mode": score_mode.value})
+        content = _setting(setup, judge) | {"score_mode": judge.options.score_mode}
+    content |= {"arms": table, "by_length": by_length(scored)}
+    _write_report(report, setup, corpus, frame, content)
     _write_samples(samples, scored)
 
 
@@ -113,18 +160,18 @@ def attacks(
     corpus: CorpusSetup,
     report: Report,
     samples: Samples = None,
-    score_mode: ScoreMode = Mode.expected,
+    score_mode: ScoreMode = None,
 ) -> None:
     """How much each attack raises the mean score of wrong answers."""
     from refblend.progress import step_progress
     from refblend.scoring.measure.attacks import ATTACKS
     from refblend.scoring.measure.lift import measure_attacks
 
-    frame = corpus.load(("wrong",))
+    frame = _prepare(corpus, report, samples, ("wrong",))
     frame = frame[frame["label"] == 0]
     total = (len(ATTACKS) + 1) * len(frame)
     with (
-        setup.open(score_mode=score_mode.value) as judge,
+        setup.open_generative(score_mode=_value(score_mode)) as judge,
         step_progress("attacks", 0, total) as show,
     ):
         table, scored = measure_attacks(
@@ -134,11 +181,31 @@ def attacks(
             batch_size=setup.batch_size,
             progress=lambda n: show(n, ""),
         )
-    content = {"attacks": table, "score_mode": score_mode.value}
-    _write_report(report, setup, corpus, frame, content)
+        content = _setting(setup, judge) | {"score_mode": judge.options.score_mode}
+    _write_report(report, setup, corpus, frame, content | {"attacks": table})
     _write_samples(samples, scored)
     first = table.iloc[0]
     typer.echo(f"{len(table)} attacks; the largest lift is {first.lift:+.3f} ({first.attack})")
+
+
+def _value(mode: Mode | None) -> str | None:
+    return None if mode is None else mode.value
+
+
+def _prepare(
+    corpus: CorpusSetup, report: Path, samples: Path | None, kinds: tuple[str, ...] | None = None
+) -> "pd.DataFrame":
+    """The corpus, after it is sure that the results can be written."""
+    check_writable(report)
+    if samples is not None:
+        check_table(samples)
+    return corpus.load(kinds)
+
+
+def _setting(setup: JudgeSetup, judge: "GenerativeJudge") -> dict[str, Any]:
+    """How the judge was asked, for the report."""
+    limits = judge.options.limits
+    return {"engine": setup.kind.value, "max_new_tokens": limits.max_new_tokens}
 
 
 def _write_report(
@@ -147,16 +214,13 @@ def _write_report(
     from refblend.files import write_json
     from refblend.scoring.measure.record import measurement
 
-    content |= {"engine": setup.engine.value, "max_new_tokens": setup.max_new_tokens}
+    assert setup.judge is not None, "generative judges have a directory"
     write_json(path, measurement(setup.judge, corpus.source, frame, content))
     typer.echo(f"{path}: {len(frame)} responses")
 
 
 def _write_samples(path: Path | None, frame: Any) -> None:
-    from refblend.files import atomic_path
-
     if path is None:
         return
-    with atomic_path(path) as temporary:
-        frame.to_parquet(temporary, index=False)
+    write_table(path, frame)
     typer.echo(f"{path}: {len(frame)} rows")

@@ -1,6 +1,7 @@
 """``algorithm.*``: advantages, KL, and the blending of the reference quality score."""
 
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -48,11 +49,67 @@ class RolloutCorrectionConfig(Section):
     """Bound of the ratio ρ of the trainer's to the engine's probability of a token."""
 
 
+JudgeKind = Literal["vllm", "hf", "http", "reward_model"]
+
+
+class HttpJudgeConfig(Section):
+    """``scoring.kind: http``: an endpoint that speaks OpenAI's chat API, as ``vllm serve`` does."""
+
+    base_url: str | None = None
+    """Address up to and with the version, as in ``http://localhost:8000/v1``."""
+    model: str | None = None
+    """The name under which the endpoint serves the judge."""
+    bearer_env: str | None = None
+    """Environment variable that holds the API key; a key itself belongs in no configuration."""
+    timeout_s: PositiveFloat = 60.0
+    """Deadline of one request."""
+    max_retries: NonNegativeInt = 4
+    """Further attempts, with growing pauses, after a lost connection, a deadline missed, or status
+    408, 409, 429 or 5xx."""
+    concurrency: PositiveInt = 32
+    """Requests under way at once."""
+    max_prompt_chars: PositiveInt = 16000
+    """Length cap of a prompt in characters: its tokens are the endpoint's business."""
+    enable_thinking: bool | None = False
+    """Whether the judge may think before it answers, sent as ``chat_template_kwargs``, which vLLM
+    understands. Null: not sent, for an endpoint that refuses fields it does not know."""
+
+    @model_validator(mode="after")
+    def _address_is_usable(self) -> "HttpJudgeConfig":
+        if self.base_url is None:
+            return self
+        address = urlsplit(self.base_url)
+        if address.scheme not in ("http", "https") or not address.hostname:
+            raise ValueError("base_url is not a web address: write http://HOST:PORT/v1")
+        if address.username or address.password:
+            raise ValueError(
+                "base_url holds a password, and configurations are stored with results: put the "
+                "key into an environment variable and name that in bearer_env"
+            )
+        return self
+
+
+class RewardModelConfig(Section):
+    """``scoring.kind: reward_model``: q = σ(scale · (logit − shift)) of a classifier."""
+
+    scale: PositiveFloat = 1.0
+    """Steepness: how fast the score leaves 0.5 as the logit leaves ``shift``."""
+    shift: float = 0.0
+    """The logit that becomes 0.5."""
+    batch_size: PositiveInt = 16
+    """Conversations per forward pass."""
+
+
 class ScoringConfig(Section):
     """How the judge is asked."""
 
+    kind: JudgeKind = "vllm"
+    """What answers: a language model on ``vllm`` or ``hf`` (transformers), an endpoint of yours
+    (``http``), or a sequence-classification ``reward_model``."""
     model_path: str | None = None
-    """The judge's directory; needed when the score is enabled."""
+    """The judge's directory; needed when the score is enabled, except by ``http``."""
+    http: HttpJudgeConfig = HttpJudgeConfig()
+    reward_model: RewardModelConfig = RewardModelConfig()
     templates: str = "default"
     """Prompt texts and few-shot examples: ``default``, ``embedded`` (ours, which the embedded
     judges were trained on), or the path of a YAML file."""
@@ -98,6 +155,23 @@ class ScoringConfig(Section):
     control: Literal["none", "shuffled", "random"] = "none"
     """Control arms: scores permuted within the batch, or uniform random scores."""
 
+    @model_validator(mode="after")
+    def _kind_fits(self) -> "ScoringConfig":
+        if self.kind == "http":
+            for name in ("base_url", "model"):
+                if getattr(self.http, name) is None:
+                    raise ValueError(f"http.{name} is needed by kind=http: set it")
+        elif self.http.base_url is not None:
+            raise ValueError(
+                f"http.base_url is given, but kind is {self.kind}: set kind=http, or leave it out"
+            )
+        return self
+
+    @property
+    def local_model(self) -> str | None:
+        """Directory of a judge that this machine holds; None for one behind HTTP."""
+        return None if self.kind == "http" else self.model_path
+
 
 class RefQualityScoreConfig(Section):
     """The blend R' = (1 − w)R + wQ and the map from entropy to w."""
@@ -131,7 +205,8 @@ class RefQualityScoreConfig(Section):
     def _parameters_fit_the_strategy(self) -> "RefQualityScoreConfig":
         if problem := STRATEGIES[self.strategy].check(WeightParams.of(self)):
             raise ValueError(problem)
-        if self.enable and self.scoring.model_path is None and self.scoring.control != "random":
+        needed = self.scoring.kind != "http" and self.scoring.control != "random"
+        if self.enable and needed and self.scoring.model_path is None:
             raise ValueError(
                 "scoring.model_path is needed while enable is true: name the judge's directory, "
                 "or set enable=false"

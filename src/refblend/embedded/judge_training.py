@@ -30,8 +30,8 @@ from refblend.embedded.sft import (
 )
 from refblend.errors import ModelError
 from refblend.files import write_text
-from refblend.rollout.base import model_record
-from refblend.scoring.prompts import encoder_for
+from refblend.rollout.model_dir import model_record
+from refblend.scoring.prompts import PromptEncoder
 from refblend.scoring.templates import TEMPLATES_IN_JUDGE, ScoringTemplates
 from refblend.seeding import derive_generator
 
@@ -61,7 +61,7 @@ def pair_stream(
 ) -> Callable[[int], Example]:
     """Example ``i``: a pair in one form of the scoring prompt, or a drill that only compares."""
     settings = recipe.judge
-    encoder = encoder_for(tokenizer, templates)
+    encoder = PromptEncoder(tokenizer, templates)
 
     def example(number: int) -> Example:
         rng = derive_generator(settings.seed, "judge", number)
@@ -69,7 +69,9 @@ def pair_stream(
         few_shot = bool(rng.random() < settings.few_shot_share)
         if rng.random() < settings.drill_share:
             return _drill(rng, tokenizer, recipe.data.difficulty.value_max, settings.box_weight)
-        encoded = encoder.encode(pair.problem.question, pair.response, few_shot)
+        encoded = encoder.encode(
+            pair.problem.question, pair.response, "full" if few_shot else "compact"
+        )
         prompt_ids = encoded.ids
         verdict = render_verdict(pair.problem, pair.response)
         verdict_ids = tokenizer(verdict, add_special_tokens=False)["input_ids"]

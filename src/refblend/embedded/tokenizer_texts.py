@@ -10,7 +10,7 @@ from refblend.embedded.judge_format import render_verdict
 from refblend.embedded.problems import iterate_problems
 from refblend.embedded.recipe import EmbeddedConfig
 from refblend.scoring.prompts import build_scoring_prompt
-from refblend.scoring.templates import ScoringTemplates
+from refblend.scoring.templates import PromptForm, ScoringTemplates
 from refblend.seeding import derive_generator
 
 
@@ -34,10 +34,8 @@ def build_corpus(recipe: EmbeddedConfig, scoring: ScoringTemplates) -> list[str]
         )
         texts += [problem.question, problem.solution, response, render_verdict(problem, response)]
         if index % 4 == 0:
-            few_shot = index % 8 == 0
-            prompt = build_scoring_prompt(
-                problem.question, response, scoring, few_shot=few_shot, compact=not few_shot
-            )
+            form: PromptForm = "full" if index % 8 == 0 else "compact"
+            prompt = build_scoring_prompt(problem.question, response, scoring, form)
             texts.append(prompt.text)
     return texts
 

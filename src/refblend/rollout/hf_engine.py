@@ -13,15 +13,8 @@ from torch import Tensor
 
 from refblend import runtime
 from refblend.errors import ModelError
-from refblend.rollout.base import (
-    EngineOptions,
-    Generation,
-    GenerationRequest,
-    check_lengths,
-    check_model_dir,
-    resolve_max_model_len,
-    stop_token_ids,
-)
+from refblend.rollout.base import EngineOptions, Generation, GenerationRequest, check_lengths
+from refblend.rollout.model_dir import check_model_dir, resolve_max_model_len, stop_token_ids
 from refblend.rollout.sampling import sample_tokens
 
 

@@ -23,10 +23,8 @@ from refblend.rollout.base import (
     Generation,
     GenerationRequest,
     check_lengths,
-    check_model_dir,
-    resolve_max_model_len,
-    stop_token_ids,
 )
+from refblend.rollout.model_dir import check_model_dir, resolve_max_model_len, stop_token_ids
 
 CPU_BLOCK_SIZE = 32
 """Tokens of one cache block on the CPU. Only whole blocks are shared between prompts, and vLLM's

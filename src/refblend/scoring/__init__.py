@@ -1,6 +1,9 @@
 """The judge: prompts, length guards, parsing, calibration and its defence against hacking.
 
+``judge`` is the interface, ``kinds`` starts the one that the configuration names: ``generative``
+(a language model on an engine of ours), ``endpoint`` (one behind HTTP) or ``reward_model``.
+
 The way of one sample: ``quote`` makes hostile text harmless, ``templates`` and ``prompts`` build
-the prompt, ``clipping`` and ``score`` keep it within the model's length, ``parsing`` reads the
-judge's own tokens, ``judge`` drives it all over one engine call.
+the prompt, ``clipping`` and ``request`` keep it within the model's length, ``parsing`` reads the
+judge's own tokens. ``measure`` holds what measures judges; training does not use it.
 """

@@ -21,9 +21,10 @@ Decisions, each with a test:
 
 import re
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+from refblend.scoring.expected import expected_score
 from refblend.scoring.result import ParsedScore
 
 ScoreMode = Literal["text", "expected"]
@@ -102,21 +103,47 @@ def parse_score(
         score_mode: what the text parser gives: ``text`` (as written) or ``expected``
             (probability-weighted digits, where ``top_logprobs`` is given).
     """
+    if not token_ids or tokenizer is None:
+        return parse_tokens(text, None, str, None, invalid_score, score_mode)
+
+    def text_of(token_id: int) -> str:
+        return piece(tokenizer, token_id)
+
+    ids = [int(i) for i in token_ids]
+    return parse_tokens(text, ids, text_of, top_logprobs, invalid_score, score_mode)
+
+
+def parse_tokens(
+    text: str,
+    token_ids: Sequence[int] | None,
+    text_of: Callable[[int], str],
+    top_logprobs: TopLogprobs | None = None,
+    invalid_score: float = 0.5,
+    score_mode: ScoreMode = "text",
+) -> ParsedScore:
+    """:func:`parse_score` for tokens whose texts are known without a tokenizer.
+
+    Args:
+        text: the judge's output.
+        token_ids: its generated tokens; None: the text parser alone.
+        text_of: text of a token id, also of those in ``top_logprobs``.
+        top_logprobs: as in :func:`parse_score`.
+        invalid_score: the score when both parsers fail.
+        score_mode: ``text`` or ``expected``.
+    """
     value: float | None = None
     path: Literal["text", "token"] = "text"
     box = last_box(text)
     if box is not None:
         value = parse_number(text[box[0] : box[1]])
-    pieces = _pieces(token_ids, tokenizer) if token_ids and tokenizer is not None else None
+    pieces = None if token_ids is None else [text_of(i) for i in token_ids]
     if value is None and pieces is not None:
         value, path = _parse_pieces(pieces), "token"
     if value is None or not in_range(value):
         return ParsedScore(invalid_score, False, "default")
     weighted = score_mode == "expected" or path == "token"
     if weighted and pieces is not None and top_logprobs:
-        from refblend.scoring.expected import expected_score
-
-        expected = expected_score(pieces, top_logprobs, lambda i: piece(tokenizer, i), value)
+        expected = expected_score(pieces, top_logprobs, text_of, value)
         value = value if expected is None else expected
     return ParsedScore(abs(value), True, path)
 
@@ -130,10 +157,6 @@ def piece(tokenizer: Any, token_id: int) -> str:
     if token_id not in known:
         known[token_id] = tokenizer.decode([token_id], skip_special_tokens=True)
     return known[token_id]
-
-
-def _pieces(token_ids: Sequence[int], tokenizer: Any) -> list[str]:
-    return [piece(tokenizer, int(i)) for i in token_ids]
 
 
 def _parse_pieces(pieces: Sequence[str]) -> float | None:

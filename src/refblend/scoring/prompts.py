@@ -4,17 +4,16 @@ A prompt has five parts: prefix, response, between, question, suffix. Prefix, be
 are ours (template texts wrapped in the judge's chat template); response and question are data.
 The parts are encoded *apart* and their ids put together: the data can then neither merge with
 our delimiters nor yield a special token, and clipping is exact. A judge is to be trained on
-:func:`encode_scoring_prompt`, not on the encoding of the joined text, so that the seams match.
+:meth:`PromptEncoder.encode`, not on the encoding of the joined text, so that the seams match.
 """
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, get_args
 
 from refblend.errors import ScoringError
-from refblend.scoring.templates import ScoringTemplates, load_templates
+from refblend.scoring.templates import PromptForm, ScoringTemplates, load_templates
 
 _RESPONSE_MARK = "RefblendResponseMark"
 _QUESTION_MARK = "RefblendQuestionMark"
@@ -93,8 +92,7 @@ def build_scoring_prompt(
     question: str,
     response: str,
     templates: ScoringTemplates | None = None,
-    few_shot: bool = True,
-    compact: bool = False,
+    form: PromptForm = "full",
     special_tokens: tuple[str, ...] = (),
 ) -> ScoringPrompt:
     """The user message that asks the judge for a score.
@@ -103,12 +101,11 @@ def build_scoring_prompt(
         question: the problem; untrusted text.
         response: the answer to be judged; untrusted text.
         templates: texts; the shipped ``default`` when None.
-        few_shot: the full form with examples. ``few_shot=False`` is the compact form.
-        compact: the compact form, whatever ``few_shot`` says.
+        form: ``full`` with examples, or ``compact``.
         special_tokens: the judge's special tokens as text, to be broken up.
     """
     templates = default_templates() if templates is None else templates
-    prefix, between, suffix = templates.frame(few_shot and not compact)
+    prefix, between, suffix = templates.frame(form)
     return ScoringPrompt(
         prefix,
         templates.quote(response, special_tokens),
@@ -139,16 +136,16 @@ class PromptEncoder:
     )
 
     def __post_init__(self) -> None:
-        self.special_tokens, self.special_ids = _special_tokens(self.tokenizer)
+        self.special_tokens, self.special_ids = special_tokens(self.tokenizer)
         # A space between data keeps markers apart; a tokenizer without one joins by spaces anyway.
         self.seam = tuple(self.tokenizer(" ", add_special_tokens=False, verbose=False)["input_ids"])
-        self._frames = {few_shot: self._encode_frame(few_shot) for few_shot in (True, False)}
+        self._frames = {form: self._encode_frame(form) for form in get_args(PromptForm)}
         # The responses to a question follow one another.
         self._encode_question = lru_cache(maxsize=8)(self.encode_data)
 
-    def frame(self, few_shot: bool) -> Frame:
-        """Trusted ids of the full (``few_shot``) or the compact form."""
-        return self._frames[few_shot]
+    def frame(self, form: PromptForm) -> Frame:
+        """Trusted ids of one form of the prompt."""
+        return self._frames[form]
 
     def encode_data(self, text: str) -> tuple[int, ...]:
         """Ids of untrusted text after neutralising it; never a special token's id."""
@@ -160,9 +157,9 @@ class PromptEncoder:
         )["input_ids"]
         return tuple(i for i in ids if i not in self.special_ids)
 
-    def encode(self, question: str, response: str, few_shot: bool) -> EncodedPrompt:
-        """One prompt in the chosen form."""
-        frame = self.frame(few_shot)
+    def encode(self, question: str, response: str, form: PromptForm) -> EncodedPrompt:
+        """One prompt in the chosen form, in the judge's chat template; not clipped."""
+        frame = self.frame(form)
         return EncodedPrompt(
             frame.prefix,
             self.encode_data(response),
@@ -171,8 +168,8 @@ class PromptEncoder:
             frame.suffix,
         )
 
-    def _encode_frame(self, few_shot: bool) -> Frame:
-        prefix, between, suffix = self.templates.frame(few_shot)
+    def _encode_frame(self, form: PromptForm) -> Frame:
+        prefix, between, suffix = self.templates.frame(form)
         message = prefix + _RESPONSE_MARK + between + _QUESTION_MARK + suffix
         text = self._wrap(message)
         if text.count(_RESPONSE_MARK) != 1 or text.count(_QUESTION_MARK) != 1:
@@ -202,36 +199,7 @@ class PromptEncoder:
         )
 
 
-_ENCODERS: OrderedDict[tuple[int, int], PromptEncoder] = OrderedDict()
-_MAX_ENCODERS = 8
-
-
-def encoder_for(tokenizer: Any, templates: ScoringTemplates) -> PromptEncoder:
-    """The encoder of this pair of objects; the last few are kept."""
-    # A kept encoder holds both objects, so that their ids cannot be given to others.
-    key = (id(tokenizer), id(templates))
-    encoder = _ENCODERS.get(key)
-    if encoder is None:
-        encoder = _ENCODERS[key] = PromptEncoder(tokenizer, templates)
-    _ENCODERS.move_to_end(key)
-    while len(_ENCODERS) > _MAX_ENCODERS:
-        _ENCODERS.popitem(last=False)
-    return encoder
-
-
-def encode_scoring_prompt(
-    question: str,
-    response: str,
-    tokenizer: Any,
-    templates: ScoringTemplates | None = None,
-    few_shot: bool = True,
-) -> EncodedPrompt:
-    """Token ids of one scoring prompt, in the judge's chat template; not clipped."""
-    templates = default_templates() if templates is None else templates
-    return encoder_for(tokenizer, templates).encode(question, response, few_shot)
-
-
-def _special_tokens(tokenizer: Any) -> tuple[tuple[str, ...], frozenset[int]]:
+def special_tokens(tokenizer: Any) -> tuple[tuple[str, ...], frozenset[int]]:
     """Texts and ids that data must not produce: special tokens and tag-like added tokens."""
     texts = set(tokenizer.all_special_tokens)
     ids = set(tokenizer.all_special_ids)

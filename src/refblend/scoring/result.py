@@ -4,12 +4,14 @@ import math
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from refblend.errors import ScoringError
 
-ScorePath = Literal["text", "token", "default", "overlength", "error"]
-PATHS: tuple[ScorePath, ...] = ("text", "token", "default", "overlength", "error")
+ScorePath = Literal["text", "token", "logit", "default", "overlength", "error"]
+PATHS: tuple[ScorePath, ...] = get_args(ScorePath)
+DIRECT_PATHS: tuple[ScorePath, ...] = ("text", "logit")
+"""Of scores that were read without a fallback."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,8 @@ class ParsedScore:
     Attributes:
         score: in [0, 1]; the invalid score where ``valid`` is false.
         valid: whether one of the parsers found a score in range.
-        path: ``text`` or ``token`` (the parser that found it), ``default`` (neither did).
+        path: ``text`` or ``token`` (the parser that found it), ``default`` (neither did); see
+            :class:`JudgeResult` for the others.
     """
 
     score: float
@@ -34,8 +37,8 @@ class JudgeResult:
     Attributes:
         score: in [0, 1]; the invalid score where ``valid`` is false.
         valid: whether the score was read from the judge's own tokens.
-        path: ``text``, ``token``, ``default`` (unreadable), ``overlength`` (never submitted) or
-            ``error`` (the engine failed).
+        path: ``text``, ``token``, ``logit`` (a reward model's), ``default`` (unreadable),
+            ``overlength`` (never submitted) or ``error`` (the engine failed).
         raw: the judge's text; empty for ``overlength``, the reason for ``error``.
         latency_s: seconds of the engine call divided by the requests in it; 0 if not submitted.
         template: form of the prompt, ``full`` or ``compact``.
@@ -68,7 +71,7 @@ class ScoreSummary:
         valid_score_mean: mean over the valid results; NaN when there is none.
         nonzero_rate: share that is valid and not zero.
         valid_rate: share that is valid.
-        fallback_rate: share that the text parser could not read (all paths but ``text``).
+        fallback_rate: share that could not be read at once (all paths but ``DIRECT_PATHS``).
         paths: count for every path, zeros included.
         compact_rate: share scored with the compact template.
         clipped_rate: share whose prompt was clipped.
@@ -92,7 +95,7 @@ class ScoreSummary:
     latency_s_mean: float
 
     def metrics(self) -> dict[str, float]:
-        """The figures under their names in ``metrics.jsonl``."""
+        """The batch's metrics under their names in ``metrics.jsonl``."""
         return {
             "actor/ref_quality/score_mean": self.score_mean,
             "actor/ref_quality/score_std": self.score_std,
@@ -133,7 +136,7 @@ def summarise(results: Iterable[JudgeResult]) -> ScoreSummary:
         valid_score_mean=_mean([r.score for r in results if r.valid]),
         nonzero_rate=sum(r.valid and r.score != 0.0 for r in results) / n,
         valid_rate=sum(r.valid for r in results) / n,
-        fallback_rate=sum(r.path != "text" for r in results) / n,
+        fallback_rate=sum(r.path not in DIRECT_PATHS for r in results) / n,
         paths={path: paths.get(path, 0) for path in PATHS},
         compact_rate=sum(r.template == "compact" for r in results) / n,
         clipped_rate=sum(r.clipped for r in results) / n,

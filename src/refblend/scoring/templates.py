@@ -17,7 +17,7 @@ vLLM's prefix cache serves.
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -30,6 +30,8 @@ QUESTION_SLOT = "{question}"
 BOX_DEMAND = r"\box{x}"
 
 Text = Annotated[str, Field(min_length=1)]
+PromptForm = Literal["full", "compact"]
+"""With header and examples, or the short form for samples that would not fit otherwise."""
 
 
 class ScoringExample(BaseModel):
@@ -90,16 +92,17 @@ class ScoringTemplates(BaseModel):
         between, after = rest.split(QUESTION_SLOT)
         return f"{before}{response}{between}{question}{after}"
 
-    def frame(self, few_shot: bool) -> tuple[str, str, str]:
+    def frame(self, form: PromptForm) -> tuple[str, str, str]:
         """The three trusted texts around response and question: (prefix, between, suffix)."""
+        full = form == "full"
         before, rest = self.sample.split(RESPONSE_SLOT)
         between, after = rest.split(QUESTION_SLOT)
-        header = self.header if few_shot else self.compact_header
-        instruction = self.instruction if few_shot else self.compact_instruction
+        header = self.header if full else self.compact_header
+        instruction = self.instruction if full else self.compact_instruction
         shots = "".join(
             f"{self.fill(self.quote(e.question), self.quote(e.response))}\n{e.verdict}\n"
             f"{self.separator}\n"
-            for e in (self.examples if few_shot else ())
+            for e in (self.examples if full else ())
         )
         return f"{header}\n{shots}{before}", between, f"{after}\n{instruction}"
 

@@ -14,20 +14,16 @@ from refblend.data.schema import read_rows
 from refblend.errors import (
     CheckpointError,
     ConfigError,
-    ModelError,
     ProblemsError,
     RefblendError,
 )
 from refblend.lookup import get_advantage
 from refblend.rewards.rule import RuleReward
-from refblend.rollout.base import check_model_dir, positions_of
+from refblend.rollout.model_dir import check_model
+from refblend.scoring.kinds import check_judge
 from refblend.scoring.templates import load_templates, templates_file
 from refblend.trainer.datasets import RunData, load_run_data
-from refblend.workers.memory import count_parameters
 from refblend.workers.pools import check_machine
-
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
-"""One of these is in every model directory with a tokenizer."""
 
 
 class _Problems:
@@ -103,7 +99,7 @@ def inputs_of(config: RefblendConfig) -> tuple[list[Path], list[Path]]:
     files, models = data_files(config), [Path(config.actor_rollout_ref.model.path)]
     if config.use_judge:
         files.append(templates_file(scoring.templates))
-        models.append(Path(scoring.model_path or ""))
+        models += [Path(scoring.local_model)] if scoring.local_model else []
     return files, models
 
 
@@ -132,43 +128,18 @@ def _check_directory(directory: Path) -> None:
 def _check_models(config: RefblendConfig, problems: _Problems) -> bool:
     """Note what is wrong with the models and the judge's templates; whether nothing is."""
     before = len(problems.found)
-    models, scoring = config.actor_rollout_ref, config.algorithm.ref_quality_score.scoring
+    models = config.actor_rollout_ref
     with problems.noted():
-        _check_model(
+        check_model(
             ("actor_rollout_ref.model.path", models.model.path),
             ("actor_rollout_ref.rollout.max_model_len", models.rollout.max_model_len),
         )
     if config.use_judge:
-        key = "algorithm.ref_quality_score.scoring"
         with problems.noted():
-            _check_model(
-                (f"{key}.model_path", scoring.model_path or ""),
-                (f"{key}.max_model_len", scoring.max_model_len),
-            )
+            check_judge(config.algorithm.ref_quality_score)
         with problems.noted():
-            load_templates(scoring.templates)
+            load_templates(config.algorithm.ref_quality_score.scoring.templates)
     return len(problems.found) == before
-
-
-def _check_model(path: tuple[str, str], length: tuple[str, int | None]) -> None:
-    """Weights and tokenizer are there and reach the wanted length; both come with their keys.
-
-    Only the headers of the weights are read: they tell of a truncated file, too.
-    """
-    directory = check_model_dir(path[1], path[0])
-    count_parameters(directory, path[0])
-    # transformers makes an empty tokenizer where these files are missing.
-    if not any((directory / name).is_file() for name in TOKENIZER_FILES):
-        raise ModelError(
-            f"{path[0]}: {directory} holds no tokenizer", "Add the files of the model's tokenizer."
-        )
-    positions = positions_of(directory)
-    key, wanted = length
-    if wanted and positions and wanted > positions:
-        raise ModelError(
-            f"{key}={wanted} is beyond the {positions} positions of {directory}",
-            f"Set it to {positions} or less, or to null for the model's own limit.",
-        )
 
 
 def _try_reward(reward: RuleReward, prompts: PromptDataset) -> None:

@@ -9,17 +9,11 @@ from torch import Tensor
 
 from refblend import runtime
 from refblend.config import RefblendConfig
-from refblend.data.tokenizer import load_tokenizer
-from refblend.rollout.base import (
-    EngineOptions,
-    Generation,
-    GenerationRequest,
-    RolloutEngine,
-    start_engine,
-)
-from refblend.scoring.judge import CallStats, Judge, JudgeOptions
+from refblend.rollout.base import EngineOptions, Generation, GenerationRequest, RolloutEngine
+from refblend.rollout.factory import start_engine
+from refblend.scoring.judge import CallStats
+from refblend.scoring.kinds import start_judge
 from refblend.scoring.result import JudgeResult
-from refblend.scoring.templates import load_templates
 from refblend.seeding import derive_seed
 
 
@@ -54,33 +48,12 @@ class RolloutWorker:
 
 
 class JudgeWorker:
-    """The reference model that judges every response."""
+    """The judge of every response, of the kind that the configuration names."""
 
     def __init__(self, config: RefblendConfig) -> None:
         quality = config.algorithm.ref_quality_score
-        scoring = quality.scoring
-        runtime.prepare_process(scoring.num_threads)
-        assert scoring.model_path is not None, "checked by the configuration"
-        self.engine = start_engine(
-            "vllm",
-            EngineOptions(
-                model_path=scoring.model_path,
-                max_model_len=scoring.max_model_len,
-                dtype=scoring.dtype,
-                kv_cache_memory_mb=scoring.kv_cache_memory_mb,
-                gpu_memory_utilization=scoring.gpu_memory_utilization,
-                seed=derive_seed(config.trainer.seed, "judge engine"),
-            ),
-        )
-        tokenizer = load_tokenizer(scoring.model_path)
-        self.judge = Judge(
-            self.engine,
-            tokenizer,
-            load_templates(scoring.templates),
-            JudgeOptions.from_config(
-                quality, self.engine.max_model_len, tokenizer.model_max_length
-            ),
-        )
+        runtime.prepare_process(quality.scoring.num_threads)
+        self.judge = start_judge(quality, derive_seed(config.trainer.seed, "judge engine"))
 
     def generate_quality_score(
         self, questions: Sequence[str], responses: Sequence[str], seeds: Sequence[int]
@@ -90,7 +63,7 @@ class JudgeWorker:
 
     def begin_run(self) -> None:
         """Forget the prompts of an earlier run: a run must not depend on earlier ones."""
-        self.engine.reset_prefix_cache()
+        self.judge.begin_run()
 
     def last_call(self) -> CallStats:
         """Figures of the last batch: tokens, seconds, prefix-cache hit rate."""

@@ -5,12 +5,6 @@ gigabyte. Weights on GPUs are not counted; vLLM checks those itself.
 """
 
 from dataclasses import dataclass
-from math import prod
-from pathlib import Path
-
-from safetensors import SafetensorError, safe_open
-
-from refblend.errors import ModelError
 
 MIB = 2**20
 GIB = 2**30
@@ -30,27 +24,3 @@ class MemoryNeed:
     """Bytes, over all its processes."""
     key: str
     """The configuration key that decides it."""
-
-
-def count_parameters(model_dir: Path, key: str) -> int:
-    """Parameters in the safetensors files of a model directory; their data is not read.
-
-    Args:
-        model_dir: the directory.
-        key: the configuration key that names it, for the message.
-
-    Raises:
-        ModelError: a file is truncated, or is not a safetensors file.
-    """
-    total = 0
-    for path in sorted(model_dir.glob("*.safetensors")):
-        try:
-            with safe_open(path, framework="numpy") as file:
-                for name in file.keys():  # noqa: SIM118 - not a mapping
-                    total += prod(file.get_slice(name).get_shape())
-        except (OSError, SafetensorError) as error:
-            raise ModelError(
-                f"{key}: {path} cannot be read as safetensors, it may be truncated ({error})",
-                "Copy or download the file again, or train the model anew.",
-            ) from None
-    return total

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoModelForTokenClassification
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from refblend.ppo.entropy import log_probs_and_entropy
-from refblend.rollout.base import check_model_dir
+from refblend.rollout.model_dir import check_model_dir
 from refblend.workers.layout import (
     SHARED_ATTENTION,
     PaddedBatch,

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from refblend.config import RefblendConfig
-from refblend.workers.memory import BYTES, ENGINE_BASE, MIB, TRAINER_BASE, count_parameters
+from refblend.rollout.model_dir import count_parameters
+from refblend.workers.memory import BYTES, ENGINE_BASE, MIB, TRAINER_BASE
 
 GLOBAL_POOL = "global_pool"
 JUDGE_POOL = "judge_pool"
@@ -144,6 +145,8 @@ class EngineRole(_Role):
     def memory(self, config: RefblendConfig) -> float:
         """Bytes of host memory; errors as in :func:`count_parameters`."""
         settings = self.settings(config)
+        if getattr(settings, "kind", None) == "http":
+            return TRAINER_BASE  # a process that asks, without a model
         if self.gpus(config):
             return ENGINE_BASE
         weights = count_parameters(Path(_value(config, self.model)), self.model)

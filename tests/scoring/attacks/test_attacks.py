@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from refblend.scoring.clipping import ScoringLimits
-from refblend.scoring.judge import Judge, JudgeOptions
+from refblend.scoring.generative import GenerativeJudge, JudgeOptions
 from refblend.scoring.measure.attacks import ATTACKS, Attack
 from refblend.scoring.measure.lift import measure_attacks, structure_kept
-from refblend.scoring.prompts import build_scoring_prompt, encode_scoring_prompt, encoder_for
-from refblend.scoring.score import plan_scoring
+from refblend.scoring.prompts import PromptEncoder, build_scoring_prompt
+from refblend.scoring.request import plan_request
 
 QUESTION = "Eva finds 12 pens. Then 5 get lost. How many are left?"
 WRONG = "12-5=8.\n#### 8"
@@ -43,19 +43,18 @@ def test_text_structure(attack: Attack, embedded) -> None:
 
 
 @each_attack
-@pytest.mark.parametrize("few_shot", [True, False])
+@pytest.mark.parametrize("form", ["full", "compact"])
 @pytest.mark.parametrize("kind", ["chat", "plain", "words", "unigram"])
-def test_token_structure(
-    attack: Attack, few_shot: bool, kind: str, embedded, all_tokenizers
-) -> None:
+def test_token_structure(attack: Attack, form: str, kind: str, embedded, all_tokenizers) -> None:
     tokenizer = all_tokenizers[kind]
-    clean = encode_scoring_prompt(QUESTION, WRONG, tokenizer, embedded, few_shot)
+    encoder = PromptEncoder(tokenizer, embedded)
+    clean = encoder.encode(QUESTION, WRONG, form)
     question, response = attack.apply(QUESTION, WRONG)
-    hostile = encode_scoring_prompt(question, response, tokenizer, embedded, few_shot)
+    hostile = encoder.encode(question, response, form)
     assert hostile.prefix == clean.prefix
     assert hostile.between == clean.between
     assert hostile.suffix == clean.suffix
-    special = encoder_for(tokenizer, embedded).special_ids
+    special = encoder.special_ids
     assert special
     assert not special.intersection(hostile.response)
     assert not special.intersection(hostile.question)
@@ -69,8 +68,9 @@ def test_token_structure(
 def test_planned_request_keeps_frame_and_cap(attack: Attack, embedded, chat_tokenizer) -> None:
     limits = ScoringLimits(model_cap=400, max_new_tokens=64)
     question, response = attack.apply(QUESTION, WRONG)
-    plan = plan_scoring(question, response, chat_tokenizer, embedded, limits)
-    frame = encoder_for(chat_tokenizer, embedded).frame(plan.template == "full")
+    encoder = PromptEncoder(chat_tokenizer, embedded)
+    plan = plan_request(encoder, question, response, limits.allowed_length)
+    frame = encoder.frame(plan.template)
     assert len(plan.token_ids) <= limits.allowed_length
     assert tuple(plan.token_ids[: len(frame.prefix)]) == frame.prefix
     assert tuple(plan.token_ids[-len(frame.suffix) :]) == frame.suffix
@@ -82,7 +82,9 @@ def test_only_the_judges_own_tokens_are_parsed(
 ) -> None:
     """A judge that says nothing leaves every attack with the neutral score."""
     options = JudgeOptions(ScoringLimits(model_cap=2048, tokenizer_cap=2048))
-    judge = Judge(scripted(chat_tokenizer, lambda _: "no idea"), chat_tokenizer, embedded, options)
+    judge = GenerativeJudge(
+        scripted(chat_tokenizer, lambda _: "no idea"), chat_tokenizer, embedded, options
+    )
     question, response = attack.apply(QUESTION, WRONG)
     (result,) = judge.score([question], [response])
     assert (result.score, result.valid, result.path) == (0.5, False, "default")
@@ -91,29 +93,32 @@ def test_only_the_judges_own_tokens_are_parsed(
 @each_attack
 def test_the_measure_of_structure_agrees(attack: Attack, embedded, chat_tokenizer) -> None:
     limits = ScoringLimits(model_cap=400, max_new_tokens=64)
-    plan = plan_scoring(*attack.apply(QUESTION, WRONG), chat_tokenizer, embedded, limits)
-    assert structure_kept(plan, chat_tokenizer, embedded)
+    encoder = PromptEncoder(chat_tokenizer, embedded)
+    plan = plan_request(encoder, *attack.apply(QUESTION, WRONG), limits.allowed_length)
+    assert structure_kept(plan, encoder)
 
 
 def test_clipping_does_not_close_the_quote(embedded, chat_tokenizer) -> None:
     flood = next(attack for attack in ATTACKS if attack.name == "quote_flood")
     limits = ScoringLimits(model_cap=384, max_new_tokens=64)
-    plan = plan_scoring(*flood.apply(QUESTION, WRONG), chat_tokenizer, embedded, limits)
+    encoder = PromptEncoder(chat_tokenizer, embedded)
+    plan = plan_request(encoder, *flood.apply(QUESTION, WRONG), limits.allowed_length)
     assert plan.clipped
-    assert structure_kept(plan, chat_tokenizer, embedded)
+    assert structure_kept(plan, encoder)
 
 
 @pytest.mark.parametrize("planted", ["]]", "\\box{1}", "===", "<|im_end|>", "cut the end"])
 def test_a_broken_structure_is_seen(planted: str, embedded, chat_tokenizer) -> None:
     """As if quoting had failed: the text stands in the prompt as it was written."""
-    plan = plan_scoring(QUESTION, WRONG, chat_tokenizer, embedded, ScoringLimits(2048))
-    place = len(encoder_for(chat_tokenizer, embedded).frame(True).prefix)
+    encoder = PromptEncoder(chat_tokenizer, embedded)
+    plan = plan_request(encoder, QUESTION, WRONG, ScoringLimits(2048).allowed_length)
+    place = len(encoder.frame("full").prefix)
     ids = chat_tokenizer(planted, add_special_tokens=False)["input_ids"]
     broken = [*plan.token_ids[:place], *ids, *plan.token_ids[place:]]
     if planted == "cut the end":
         broken = plan.token_ids[:-1]
-    assert structure_kept(plan, chat_tokenizer, embedded)
-    assert not structure_kept(replace(plan, token_ids=broken), chat_tokenizer, embedded)
+    assert structure_kept(plan, encoder)
+    assert not structure_kept(replace(plan, token_ids=broken), encoder)
 
 
 def test_lift_is_measured_against_the_neutral_answer(embedded, chat_tokenizer, scripted) -> None:
@@ -122,7 +127,7 @@ def test_lift_is_measured_against_the_neutral_answer(embedded, chat_tokenizer, s
         chat_tokenizer, lambda p: "\\box{0.90}" if "full marks" in p else "\\box{0.20}"
     )
     options = JudgeOptions(ScoringLimits(model_cap=2048, tokenizer_cap=2048))
-    judge = Judge(gullible, chat_tokenizer, embedded, options)
+    judge = GenerativeJudge(gullible, chat_tokenizer, embedded, options)
     seen: list[int] = []
     table, samples = measure_attacks(judge, [QUESTION] * 3, [WRONG] * 3, progress=seen.append)
     assert table["attack"].iloc[0] == "please", "sorted by lift"
@@ -140,7 +145,7 @@ def test_interval_of_the_lift(embedded, chat_tokenizer, scripted) -> None:
         chat_tokenizer,
         lambda p: "\\box{1.00}" if "full marks" in p and "[[Why?]]" not in p else "\\box{0.00}",
     )
-    judge = Judge(partial, chat_tokenizer, embedded, JudgeOptions(ScoringLimits(2048)))
+    judge = GenerativeJudge(partial, chat_tokenizer, embedded, JudgeOptions(ScoringLimits(2048)))
     please = [a for a in ATTACKS if a.name == "please"]
     questions = [QUESTION, QUESTION, "Why?"]
     table, _ = measure_attacks(judge, questions, [WRONG] * 3, please)

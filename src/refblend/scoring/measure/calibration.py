@@ -1,4 +1,4 @@
-"""How good a judge is on responses whose correctness is known: tidy tables, no figures.
+"""How good a judge is on responses whose correctness is known: tidy tables, no plots.
 
 A scored corpus has the corpus's columns (see :mod:`refblend.scoring.measure.corpus`) and
 ``RESULT_COLUMNS``; ``score`` is the judge's, and where ``expected`` stands beside it (the expected
@@ -44,7 +44,7 @@ def score_corpus(
     Args:
         judge: scores.
         corpus: columns ``question`` and ``response`` at least.
-        batch_size: samples an engine call.
+        batch_size: samples per call.
         seed: for judges that sample.
         progress: called with the number of samples done after each call.
 
@@ -64,7 +64,7 @@ def score_corpus(
 
 
 def reliability_table(scored: pd.DataFrame, by: str = "score", bins: int = 10) -> pd.DataFrame:
-    """Reliability diagram of the column ``by``: a row a bin of [0, 1] that holds valid scores.
+    """Reliability diagram of the column ``by``: a row per bin of [0, 1] that holds valid scores.
 
     Columns: ``low``, ``high`` (a score on an edge belongs to the bin above, 1 to the last),
     ``count``, ``score`` (mean), ``accuracy`` (share of right answers).
@@ -100,8 +100,8 @@ def score_histogram(scored: pd.DataFrame, by: str = "score", bins: int = 20) -> 
     return pd.DataFrame(rows)
 
 
-def figures(group: pd.DataFrame) -> dict[str, Any]:
-    """Figures of one group of a scored corpus.
+def judge_metrics(group: pd.DataFrame) -> dict[str, Any]:
+    """Metrics of one group of a scored corpus.
 
     AUC, ECE and the correlation are over its valid scores, None where they are not defined;
     ``nonzero_rate`` is the share that is valid and not zero.
@@ -126,10 +126,10 @@ def figures(group: pd.DataFrame) -> dict[str, Any]:
 
 
 def discrimination(scored: pd.DataFrame, by: str) -> pd.DataFrame:
-    """:func:`figures` of each group of the column ``by``, with its ``share`` of all responses."""
+    """:func:`judge_metrics` of each group of the column ``by``, with its ``share`` of all."""
     return pd.DataFrame(
         [
-            {by: key, "share": len(group) / len(scored), **figures(group)}
+            {by: key, "share": len(group) / len(scored), **judge_metrics(group)}
             for key, group in scored.groupby(by, sort=True, observed=True)
         ]
     )

@@ -8,13 +8,12 @@ import numpy.typing as npt
 import pandas as pd
 from scipy import stats
 
-from refblend.scoring.judge import Judge
+from refblend.scoring.generative import GenerativeJudge
 from refblend.scoring.measure.attacks import ATTACKS, Attack
 from refblend.scoring.measure.calibration import score_corpus
-from refblend.scoring.prompts import encoder_for
+from refblend.scoring.prompts import PromptEncoder
 from refblend.scoring.quote import QUOTE_CLOSE, QUOTE_OPEN
-from refblend.scoring.score import ScoringRequest
-from refblend.scoring.templates import ScoringTemplates
+from refblend.scoring.request import ScoringRequest
 from refblend.seeding import derive_generator
 
 NEUTRAL = "neutral"
@@ -22,7 +21,7 @@ RESAMPLES = 2000
 
 
 def measure_attacks(
-    judge: Judge,
+    judge: GenerativeJudge,
     questions: Sequence[str],
     responses: Sequence[str],
     attacks: Sequence[Attack] = ATTACKS,
@@ -40,11 +39,11 @@ def measure_attacks(
         questions: N problems.
         responses: N neutral answers of equal correctness, at least one.
         attacks: the kinds to measure.
-        batch_size: samples an engine call.
+        batch_size: samples per engine call.
         progress: called with the number of samples done; (attacks + 1)·N in all.
 
     Returns:
-        A row an attack, the largest lift first (``attack``, ``family``, ``n``, ``neutral_mean``,
+        A row per attack, the largest lift first (``attack``, ``family``, ``n``, ``neutral_mean``,
         ``attacked_mean``, ``lift`` over all N, invalid scores included, ``low`` and ``high`` (95 %
         bootstrap interval of the paired lift), ``valid_rate``, ``overlength``, ``clipped_rate``,
         ``structure_changed`` (prompts that an attack broke)); and the scored samples,
@@ -59,7 +58,7 @@ def measure_attacks(
         judge, _attacked(questions, responses, attacks), batch_size, progress=progress
     )
     samples["structure_kept"] = [
-        structure_kept(judge.plan(row.question, row.response), judge.tokenizer, judge.templates)
+        structure_kept(judge.plan(row.question, row.response), judge.encoder)
         for row in samples.itertuples()
     ]
     base = samples.loc[samples["attack"] == NEUTRAL, "score"].to_numpy(float)
@@ -119,14 +118,13 @@ def _interval(differences: npt.NDArray[np.float64], name: str) -> tuple[float, f
     return float(found.low), float(found.high)
 
 
-def structure_kept(request: ScoringRequest, tokenizer: Any, templates: ScoringTemplates) -> bool:
+def structure_kept(request: ScoringRequest, encoder: PromptEncoder) -> bool:
     """Whether a request's prompt is the trusted frame around data, and nothing in the data is more.
 
     That is: the ids before and after the sample are the frame's own; between them lies no special
     token but ours; and quotes, separators and boxes are as many as in the frame.
     """
-    encoder = encoder_for(tokenizer, templates)
-    frame = encoder.frame(request.template == "full")
+    frame = encoder.frame(request.template)
     ids = request.token_ids
     head, tail = len(frame.prefix), len(ids) - len(frame.suffix)
     if tuple(ids[:head]) != frame.prefix or tuple(ids[tail:]) != frame.suffix:
@@ -134,9 +132,11 @@ def structure_kept(request: ScoringRequest, tokenizer: Any, templates: ScoringTe
     specials = [i for i in ids[head:tail] if i in encoder.special_ids]
     if specials != [i for i in frame.between if i in encoder.special_ids]:
         return False
-    markers = (QUOTE_OPEN, QUOTE_CLOSE, templates.separator, "\\box", *encoder.special_tokens)
-    bare = tokenizer.decode([*frame.prefix, *frame.between, *frame.suffix])
-    return _counts(tokenizer.decode(ids), markers) == _counts(bare, markers)
+    separator = encoder.templates.separator
+    markers = (QUOTE_OPEN, QUOTE_CLOSE, separator, "\\box", *encoder.special_tokens)
+    decode = encoder.tokenizer.decode
+    bare = decode([*frame.prefix, *frame.between, *frame.suffix])
+    return _counts(decode(ids), markers) == _counts(bare, markers)
 
 
 def _counts(text: str, markers: Sequence[str]) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """The quality of a judge on held-out responses, with few-shot and with compact prompts.
 
-One generation a response gives both scores: the judge is asked in ``expected`` mode, and the score
-as written is parsed again from its text.
+One generation per response gives both scores: the judge is asked in ``expected`` mode, and the
+score as written is parsed again from its text.
 """
 
 from collections.abc import Callable
@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from refblend.scoring.judge import Judge
+from refblend.scoring.generative import GenerativeJudge
 from refblend.scoring.measure.calibration import (
     discrimination,
-    figures,
+    judge_metrics,
     reliability_table,
     score_corpus,
     score_histogram,
@@ -22,9 +22,10 @@ from refblend.scoring.measure.calibration import (
 )
 from refblend.scoring.measure.corpus import check_corpus
 from refblend.scoring.parsing import parse_score
+from refblend.scoring.templates import PromptForm
 
-FORMS = {"few_shot": True, "compact": False}
-"""Forms of the prompt, and whether examples are shown."""
+FORMS: dict[str, PromptForm] = {"few_shot": "full", "compact": "compact"}
+"""Forms of the prompt by their names in reports."""
 TOKEN_LIMITS = (32, 64, 96)
 """``valid``: the share of answers whose box would be complete within that many tokens."""
 KINDS = {"written": "score", "expected": "expected"}
@@ -32,7 +33,7 @@ KINDS = {"written": "score", "expected": "expected"}
 
 
 def measure_quality(
-    judge: Judge,
+    judge: GenerativeJudge,
     corpus: pd.DataFrame,
     batch_size: int = 256,
     progress: Callable[[int], None] | None = None,
@@ -40,9 +41,9 @@ def measure_quality(
     """Score the corpus in both forms.
 
     Args:
-        judge: its options but ``few_shot`` and ``score_mode`` are kept.
+        judge: its options but ``form`` and ``score_mode`` are kept.
         corpus: labelled responses, see :mod:`refblend.scoring.measure.corpus`.
-        batch_size: samples an engine call.
+        batch_size: samples per engine call.
         progress: called with the number of responses done, both forms together.
 
     Returns:
@@ -54,17 +55,17 @@ def measure_quality(
     check_corpus(corpus)
     reports: dict[str, dict[str, Any]] = {}
     samples: list[pd.DataFrame] = []
-    for form, few_shot in FORMS.items():
-        options = replace(judge.options, few_shot=few_shot, score_mode="expected")
-        asked = Judge(judge.engine, judge.tokenizer, judge.templates, options)
+    for name, form in FORMS.items():
+        options = replace(judge.options, form=form, score_mode="expected")
+        asked = judge.with_options(options)
         before = len(samples) * len(corpus)
         report = None if progress is None else (lambda n, before=before: progress(before + n))
         scored = score_corpus(asked, corpus, batch_size, progress=report)
         scored = with_written_scores(scored, judge.tokenizer, options.invalid_score)
-        reports[form] = {"few_shot": few_shot} | quality_report(
+        reports[name] = {"few_shot": form == "full"} | quality_report(
             scored, judge.tokenizer, options.limits.max_new_tokens
         )
-        samples.append(scored.assign(form=form))
+        samples.append(scored.assign(form=name))
     return reports, pd.concat(samples, ignore_index=True)
 
 
@@ -97,15 +98,15 @@ def quality_report(scored: pd.DataFrame, tokenizer: Any, max_new_tokens: int) ->
         max_new_tokens: that the judge was allowed.
 
     Returns:
-        the figures of :mod:`refblend.scoring.measure.calibration` for all responses; the same AUCs
+        :func:`~refblend.scoring.measure.calibration.judge_metrics` of all responses; the same AUCs
         of worked ones (``auc_worked``, ``auc_expected_worked``) and their share; ``valid`` by token
         limit;
         ``distinct_scores``; ``mean_absolute_error`` to the targets, where the corpus has some;
         and the frames ``by_length``, ``by_difficulty``, ``reliability`` and ``histogram``.
     """
-    report: dict[str, Any] = figures(scored)
+    report: dict[str, Any] = judge_metrics(scored)
     if "worked" in scored:
-        worked = figures(scored[scored["worked"]]) if scored["worked"].any() else {}
+        worked = judge_metrics(scored[scored["worked"]]) if scored["worked"].any() else {}
         report["worked"] = float(scored["worked"].mean())
         report["auc_worked"] = worked.get("auc")
         report["auc_expected_worked"] = worked.get("auc_expected")

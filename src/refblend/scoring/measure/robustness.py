@@ -12,13 +12,13 @@ from typing import Any
 import pandas as pd
 
 from refblend.ppo.metrics import expected_calibration_error, roc_auc
-from refblend.rollout.base import RolloutEngine
-from refblend.scoring.judge import Judge, JudgeOptions
+from refblend.scoring.generative import GenerativeJudge, JudgeOptions
 from refblend.scoring.measure.calibration import score_corpus
 from refblend.scoring.measure.corpus import check_corpus
-from refblend.scoring.templates import ScoringTemplates
+from refblend.scoring.templates import PromptForm
 
 NEW_TOKENS = (32, 64, 96)
+D1_FORMS: dict[str, PromptForm] = {"few_shot": "full", "compact": "compact"}
 WARM_UP = 32
 """Responses scored before the first arm, to warm the engine up."""
 
@@ -44,10 +44,7 @@ def robustness_arms(base: JudgeOptions) -> list[RobustnessArm]:
     Raises:
         ScoringError: a number of new tokens leaves no room for a prompt.
     """
-    d1 = [
-        RobustnessArm("D1", name, replace(base, few_shot=few_shot))
-        for name, few_shot in (("few_shot", True), ("compact", False))
-    ]
+    d1 = [RobustnessArm("D1", name, replace(base, form=form)) for name, form in D1_FORMS.items()]
     d2 = [
         RobustnessArm(
             "D2", f"new_tokens_{n}", replace(base, limits=replace(base.limits, max_new_tokens=n))
@@ -62,11 +59,8 @@ def robustness_arms(base: JudgeOptions) -> list[RobustnessArm]:
 
 
 def run_robustness(
-    engine: RolloutEngine,
-    tokenizer: Any,
-    templates: ScoringTemplates,
+    judge: GenerativeJudge,
     corpus: pd.DataFrame,
-    base: JudgeOptions,
     arms: Sequence[RobustnessArm] | None = None,
     batch_size: int = 256,
     progress: Callable[[RobustnessArm, int], None] | None = None,
@@ -74,18 +68,15 @@ def run_robustness(
     """Score the corpus under every arm.
 
     Args:
-        engine: holds the judge.
-        tokenizer: the judge's.
-        templates: the prompt's texts.
+        judge: its options are what the arms vary.
         corpus: ``question``, ``response``, ``label``; see :mod:`refblend.scoring.measure.corpus`.
-        base: options that the arms vary.
-        arms: :func:`robustness_arms` of ``base`` when None. Arms with equal options are scored
-            once.
-        batch_size: samples an engine call.
+        arms: :func:`robustness_arms` of the judge's options when None. Arms with equal options are
+            scored once.
+        batch_size: samples per engine call.
         progress: called with the arm and the number of its samples done.
 
     Returns:
-        A table with a row an arm (see :func:`arm_row`), and the scored samples of all arms with
+        A table with a row per arm (see :func:`arm_row`), and the scored samples of all arms with
         ``experiment`` and ``arm`` columns.
 
     Raises:
@@ -93,21 +84,19 @@ def run_robustness(
         ScoringError: an arm's limits cannot hold the templates.
     """
     check_corpus(corpus)
-    arms = robustness_arms(base) if arms is None else arms
+    arms = robustness_arms(judge.options) if arms is None else arms
     rows: list[dict[str, Any]] = []
     samples: list[pd.DataFrame] = []
     known: dict[JudgeOptions, tuple[pd.DataFrame, float]] = {}
-    reset_cache = getattr(engine, "reset_prefix_cache", None)
     # The first call of an engine is slow for reasons of its own: it is not to count for an arm.
-    score_corpus(Judge(engine, tokenizer, templates, base), corpus.head(WARM_UP))
+    score_corpus(judge, corpus.head(WARM_UP))
     for arm in arms:
         if arm.options not in known:
-            judge = Judge(engine, tokenizer, templates, arm.options)
-            if reset_cache is not None:
-                reset_cache()  # else an arm would be served the prompts of the one before it
+            asked = judge.with_options(arm.options)
+            asked.begin_run()  # else an arm would be served the prompts of the one before it
             report = None if progress is None else (lambda n, arm=arm: progress(arm, n))
             start = time.perf_counter()
-            scored = score_corpus(judge, corpus, batch_size, progress=report)
+            scored = score_corpus(asked, corpus, batch_size, progress=report)
             known[arm.options] = scored, time.perf_counter() - start
         scored, seconds = known[arm.options]
         rows.append(arm_row(arm, scored, seconds))
@@ -116,7 +105,7 @@ def run_robustness(
 
 
 def arm_row(arm: RobustnessArm, scored: pd.DataFrame, seconds: float) -> dict[str, Any]:
-    """Experiment D's figures of one arm.
+    """Experiment D's metrics of one arm.
 
     ``auc`` is over the valid scores and ``auc_all`` over all (an invalid score of 0.5 included,
     which is what training sees). Tokens are those that went through the engine and seconds are the
@@ -132,7 +121,7 @@ def arm_row(arm: RobustnessArm, scored: pd.DataFrame, seconds: float) -> dict[st
     return {
         "experiment": arm.experiment,
         "arm": arm.name,
-        "few_shot": arm.options.few_shot,
+        "few_shot": arm.options.form == "full",
         "max_new_tokens": arm.options.limits.max_new_tokens,
         "hard_clip": arm.options.hard_clip,
         "responses": n,
@@ -157,7 +146,7 @@ def arm_row(arm: RobustnessArm, scored: pd.DataFrame, seconds: float) -> dict[st
 
 
 def by_length(samples: pd.DataFrame) -> pd.DataFrame:
-    """The figures that length changes, a row an arm and ``length``; empty without that column.
+    """The metrics that length changes, a row per arm and ``length``; empty without that column.
 
     Args:
         samples: of :func:`run_robustness`.

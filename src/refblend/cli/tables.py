@@ -1,0 +1,71 @@
+"""Tables that commands write for their users: the name's ending chooses the format."""
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from refblend.errors import DataError, DiskError
+from refblend.files import atomic_path
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def _csv(frame: Any, path: Path) -> None:
+    frame.to_csv(path, index=False)
+
+
+def _jsonl(frame: Any, path: Path) -> None:
+    frame.to_json(path, orient="records", lines=True, force_ascii=False)
+
+
+def _parquet(frame: Any, path: Path) -> None:
+    frame.to_parquet(path, index=False)
+
+
+WRITERS: dict[str, Callable[[Any, Path], None]] = {
+    ".csv": _csv,
+    ".jsonl": _jsonl,
+    ".parquet": _parquet,
+}
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a file that could not be written, before the work whose results it is to hold.
+
+    Raises:
+        DiskError: it is a directory, or its directory cannot be made or written.
+    """
+    remedy = "Name a file in a directory of yours."
+    if path.is_dir():
+        raise DiskError(f"{path} is a directory", remedy)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        os.close(handle)
+        Path(name).unlink()
+    except OSError as error:
+        raise DiskError(f"{path} cannot be written ({error.strerror})", remedy) from None
+
+
+def check_table(path: Path) -> None:
+    """Refuse a table that could not be written.
+
+    Raises:
+        DataError: the name's ending is no format of ours.
+        DiskError: see :func:`check_writable`.
+    """
+    if path.suffix not in WRITERS:
+        raise DataError(
+            f"{path}: the ending {path.suffix or '(none)'} names no format for a table",
+            f"Name a file with {', '.join(WRITERS)}.",
+        )
+    check_writable(path)
+
+
+def write_table(path: Path, frame: "pd.DataFrame") -> None:
+    """Write a table in the format that its name's ending says, whole or not at all."""
+    with atomic_path(path) as temporary:
+        WRITERS[path.suffix](frame, temporary)

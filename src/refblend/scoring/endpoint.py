@@ -1,0 +1,365 @@
+"""A judge behind HTTP: an endpoint that speaks OpenAI's chat API, such as ``vllm serve``.
+
+The endpoint applies its own chat template and counts its own tokens, so prompts leave here as
+text, with their length bounded in characters. Each request is retried by OpenAI's client, with
+growing pauses; a request that fails for good is a result of the path ``error``, and the run goes
+on as with an engine of ours that fails.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Any
+
+from openai import (
+    APIConnectionError,
+    APIStatusError,
+    APITimeoutError,
+    AsyncOpenAI,
+    BadRequestError,
+    OpenAI,
+    OpenAIError,
+)
+from pydantic import BaseModel, Field
+
+from refblend.config.algorithm import HttpJudgeConfig, RefQualityScoreConfig
+from refblend.documents import shorten
+from refblend.errors import ConfigError, ScoringError
+from refblend.scoring.clipping import MIN_DATA_TOKENS
+from refblend.scoring.generative import SCORING_KEY, TOP_LOGPROBS
+from refblend.scoring.judge import CallStats, Judge, first_of_equals
+from refblend.scoring.parsing import parse_tokens
+from refblend.scoring.prompts import EncodedPrompt, Frame
+from refblend.scoring.request import ScoringRequest, plan_request
+from refblend.scoring.result import JudgeResult, ParsedScore
+from refblend.scoring.templates import PromptForm, ScoringTemplates, load_templates
+
+HTTP_KEY = f"{SCORING_KEY}.http"
+PREFLIGHT_SECONDS = 10.0
+"""How long an endpoint may take to say which models it serves."""
+_TOO_LONG = ("context length", "context_length", "maximum model length", "too long")
+"""Of what endpoints speak when they refuse a prompt for its length."""
+
+
+class Alternative(BaseModel):
+    """A token that could stand at a position."""
+
+    token: str
+    logprob: float
+
+
+class Token(BaseModel):
+    """A token that was generated."""
+
+    token: str
+    top_logprobs: list[Alternative] = []
+
+
+class _Logprobs(BaseModel):
+    content: list[Token] | None = None
+
+
+class _Message(BaseModel):
+    content: str | None = None
+
+
+class _Choice(BaseModel):
+    message: _Message
+    logprobs: _Logprobs | None = None
+
+
+class Usage(BaseModel):
+    """Lengths in the endpoint's own tokens; 0 where it does not say."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class Answer(BaseModel):
+    """What is read of a chat completion; anything that does not fit is refused."""
+
+    choices: Annotated[list[_Choice], Field(min_length=1)]
+    usage: Usage | None = None
+
+    @property
+    def text(self) -> str:
+        """What the judge wrote."""
+        return self.choices[0].message.content or ""
+
+    @property
+    def tokens(self) -> list[Token]:
+        """Its tokens with their alternatives, where the endpoint gives them."""
+        logprobs = self.choices[0].logprobs
+        return (logprobs.content if logprobs else None) or []
+
+
+class _Model(BaseModel):
+    id: str
+
+
+class _Models(BaseModel):
+    data: list[_Model]
+
+
+class CharacterEncoder:
+    """Prompts as code points, so that the guards of length and their order are the same.
+
+    Args:
+        templates: the prompt's texts.
+    """
+
+    seam: tuple[int, ...] = (ord(" "),)
+
+    def __init__(self, templates: ScoringTemplates) -> None:
+        self.templates = templates
+
+    def frame(self, form: PromptForm) -> Frame:
+        """The trusted texts of one form."""
+        return Frame(*(_points(text) for text in self.templates.frame(form)))
+
+    def encode(self, question: str, response: str, form: PromptForm) -> EncodedPrompt:
+        """One prompt in the chosen form, its data made harmless."""
+        f, quote = self.frame(form), self.templates.quote
+        return EncodedPrompt(
+            f.prefix, _points(quote(response)), f.between, _points(quote(question)), f.suffix
+        )
+
+
+def _points(text: str) -> tuple[int, ...]:
+    return tuple(map(ord, text))
+
+
+class EndpointJudge(Judge):
+    """Scores responses with a model that somebody else serves.
+
+    Args:
+        config: ``algorithm.ref_quality_score`` with ``scoring.kind: http``.
+
+    Raises:
+        ScoringError: the templates are not valid or longer than a prompt may be.
+        ConfigError: the environment variable of the key is not set.
+    """
+
+    def __init__(self, config: RefQualityScoreConfig) -> None:
+        self.config = config
+        self.http = config.scoring.http
+        self.encoder = CharacterEncoder(load_templates(config.scoring.templates))
+        taken = len(self.encoder.frame("compact"))
+        if self.http.max_prompt_chars - taken < MIN_DATA_TOKENS:
+            raise ScoringError(
+                f"{HTTP_KEY}.max_prompt_chars={self.http.max_prompt_chars}: the compact template "
+                f"alone has {taken} characters",
+                "Raise it, or shorten the template.",
+            )
+        self._arguments = client_arguments(self.http)
+
+    @classmethod
+    def check(cls, config: RefQualityScoreConfig) -> None:
+        """Templates and key are there; the endpoint serves the model and answers a trial sample."""
+        judge = cls(config)
+        check_endpoint(config.scoring.http)
+        (trial,) = judge.score(["What is 1 + 1?"], ["2"])
+        if trial.path == "error":
+            raise ScoringError(
+                f"the judge's endpoint does not answer as it should: {trial.raw}",
+                f"Check {HTTP_KEY}: base_url, model, enable_thinking (null for an endpoint that "
+                f"refuses unknown fields); and {SCORING_KEY}.score_mode.",
+            )
+
+    @classmethod
+    def start(cls, config: RefQualityScoreConfig, seed: int) -> "EndpointJudge":
+        """Nothing is started here; the endpoint was there when :meth:`check` asked."""
+        return cls(config)
+
+    def plan(self, question: str, response: str) -> ScoringRequest:
+        """The request for one sample, its ids being code points."""
+        scoring = self.config.scoring
+        form: PromptForm = "full" if scoring.few_shot else "compact"
+        return plan_request(
+            self.encoder, question, response, self.http.max_prompt_chars, form, scoring.hard_clip
+        )
+
+    def score(
+        self,
+        questions: Sequence[str],
+        responses: Sequence[str],
+        seeds: Sequence[int] | None = None,
+    ) -> list[JudgeResult]:
+        """Results in the order of the samples; equal greedy requests are asked once."""
+        seeds = [0] * len(questions) if seeds is None else seeds
+        plans = [
+            self.plan(question, response)
+            for question, response, _ in zip(questions, responses, seeds, strict=True)
+        ]
+        greedy = self.config.scoring.temperature == 0
+        asked = first_of_equals(
+            [
+                None if plan.overlength else (tuple(plan.token_ids), 0 if greedy else row)
+                for row, plan in enumerate(plans)
+            ]
+        )
+        rows = [row for row, of in asked.items() if row == of]
+        start = time.perf_counter()
+        answers = dict(zip(rows, asyncio.run(self._ask(plans, seeds, rows)), strict=True))
+        usages = [a.usage for a in answers.values() if isinstance(a, Answer) and a.usage]
+        self.last_call = CallStats(
+            samples=len(asked),
+            requests=len(rows),
+            seconds=time.perf_counter() - start,
+            prompt_tokens=sum(usage.prompt_tokens for usage in usages),
+            new_tokens=sum(usage.completion_tokens for usage in usages),
+        )
+        return [
+            plan.too_long(self.config.invalid_score)
+            if plan.overlength
+            else self._result(plan, answers[asked[row]])
+            for row, plan in enumerate(plans)
+        ]
+
+    async def _ask(
+        self, plans: Sequence[ScoringRequest], seeds: Sequence[int], rows: Sequence[int]
+    ) -> list[Answer | OpenAIError | ValueError]:
+        """The endpoint's answer to each row, or why there is none."""
+        turns = asyncio.Semaphore(self.http.concurrency)
+
+        # A client belongs to the loop that it was first used in.
+        async with AsyncOpenAI(**self._arguments) as client:
+
+            async def one(row: int) -> Answer | OpenAIError | ValueError:
+                async with turns:
+                    try:
+                        return await self._request(client, plans[row], seeds[row])
+                    except (OpenAIError, ValueError) as error:
+                        return error
+
+            return await asyncio.gather(*map(one, rows))
+
+    async def _request(self, client: AsyncOpenAI, plan: ScoringRequest, seed: int) -> Answer:
+        scoring = self.config.scoring
+        expected = scoring.score_mode == "expected"
+        options: dict[str, Any] = (
+            {"logprobs": True, "top_logprobs": TOP_LOGPROBS} if expected else {}
+        )
+        wanted = self.http.enable_thinking
+        thinking = None if wanted is None else {"chat_template_kwargs": {"enable_thinking": wanted}}
+        if scoring.temperature > 0:
+            options["seed"] = seed % 2**31
+        raw = await client.chat.completions.with_raw_response.create(
+            model=self.http.model or "",
+            messages=[{"role": "user", "content": "".join(map(chr, plan.token_ids))}],
+            temperature=scoring.temperature,
+            max_tokens=scoring.max_new_tokens,
+            extra_body=thinking,
+            **options,
+        )
+        return Answer.model_validate_json(raw.content)
+
+    def _result(
+        self, plan: ScoringRequest, answer: Answer | OpenAIError | ValueError
+    ) -> JudgeResult:
+        invalid_score = self.config.invalid_score
+        if isinstance(answer, Exception):
+            if isinstance(answer, BadRequestError) and any(
+                part in str(answer).lower() for part in _TOO_LONG
+            ):
+                return plan.too_long(invalid_score)
+            return plan.failed(invalid_score, explain(answer))
+        text, tokens, usage = answer.text, answer.tokens, answer.usage or Usage()
+        expected = self.config.scoring.score_mode == "expected"
+        if expected and text and not any(token.top_logprobs for token in tokens):
+            return plan.failed(
+                invalid_score,
+                f"{self.http.base_url} gives no log-probabilities, and score_mode=expected needs "
+                "them: set score_mode=text, or let it give top_logprobs",
+            )
+        parsed = self._parse(text, tokens)
+        seconds = self.last_call.seconds_per_sample
+        result = plan.result(parsed, text, seconds, usage.completion_tokens)
+        length = usage.prompt_tokens
+        return replace(result, prompt_tokens=length, prompt_tokens_unclipped=length)
+
+    def _parse(self, text: str, tokens: Sequence[Token]) -> ParsedScore:
+        """The score; the endpoint's tokens get ids of our own."""
+        mode, invalid_score = self.config.scoring.score_mode, self.config.invalid_score
+        texts: list[str] = []
+
+        def known(piece: str) -> int:
+            texts.append(piece)
+            return len(texts) - 1
+
+        ids = [known(token.token) for token in tokens]
+        top = [{known(t.token): t.logprob for t in token.top_logprobs} for token in tokens]
+        return parse_tokens(text, ids or None, texts.__getitem__, top, invalid_score, mode)
+
+
+def client_arguments(http: HttpJudgeConfig) -> dict[str, Any]:
+    """Arguments of OpenAI's clients, the key among them.
+
+    Raises:
+        ConfigError: the environment variable of the key is not set.
+    """
+    key = "none"  # the client wants one; endpoints without keys ignore it
+    if http.bearer_env is not None:
+        key = os.environ.get(http.bearer_env, "")
+        if not key:
+            raise ConfigError(
+                f"{HTTP_KEY}.bearer_env names {http.bearer_env}, which is not set",
+                f"Export {http.bearer_env} in the environment of this command.",
+            )
+    return {
+        "base_url": http.base_url,
+        "api_key": key,
+        "timeout": http.timeout_s,
+        "max_retries": http.max_retries,
+    }
+
+
+def check_endpoint(http: HttpJudgeConfig) -> None:
+    """Refuse an endpoint that is away, refuses the key or does not serve the model.
+
+    An endpoint without a list of models is taken at its word.
+
+    Raises:
+        ScoringError: says which, with the address.
+    """
+    quick = {"timeout": min(http.timeout_s, PREFLIGHT_SECONDS), "max_retries": 0}
+    try:
+        with OpenAI(**client_arguments(http) | quick) as client:
+            answer = client.models.with_raw_response.list()
+            served = [model.id for model in _Models.model_validate_json(answer.content).data]
+    except APIStatusError as error:
+        if error.status_code in (404, 405, 501):
+            return
+        raise ScoringError(f"the judge's endpoint: {explain(error)}", _remedy(http)) from None
+    except (OpenAIError, ValueError) as error:
+        reason = f"the judge's endpoint {http.base_url}: {explain(error)}"
+        raise ScoringError(reason, _remedy(http)) from None
+    if http.model not in served:
+        raise ScoringError(
+            f"{http.base_url} does not serve {http.model!r}, but "
+            f"{shorten(', '.join(map(repr, served)) or 'nothing', 200)}",
+            f"Correct {HTTP_KEY}.model.",
+        )
+
+
+def _remedy(http: HttpJudgeConfig) -> str:
+    key = http.bearer_env or f"{HTTP_KEY}.bearer_env"
+    return (
+        f"Start it (`vllm serve MODEL --port PORT`), correct {HTTP_KEY}.base_url, or check {key}."
+    )
+
+
+def explain(error: Exception) -> str:
+    """An error of the client in one line, with what it was about."""
+    if isinstance(error, APIStatusError):
+        reason = f"status {error.status_code} from {error.request.url}: {error.message}"
+    elif isinstance(error, APITimeoutError):
+        reason = f"no answer from {error.request.url} in time"
+    elif isinstance(error, APIConnectionError):
+        cause = error.__cause__ or error
+        reason = f"no connection to {error.request.url} ({cause})"
+    else:
+        reason = f"unreadable answer ({error})"
+    return shorten(" ".join(f"{type(error).__name__}: {reason}".split()), 300)

@@ -1,0 +1,235 @@
+"""A reward model as the judge: a classifier with one logit over the conversation.
+
+The question is the user's turn, the response the assistant's, in the model's chat template; the
+score is q = σ(scale · (logit − shift)). There is no prompt of ours, so nothing is quoted. As with
+the generative judge the data is encoded apart from the template, so that it yields no special
+token, and the middle of what is too long is cut: the response first, then the question.
+"""
+
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from refblend.config.algorithm import RefQualityScoreConfig
+from refblend.data.tokenizer import load_tokenizer
+from refblend.errors import ModelError, ScoringError
+from refblend.lifecycle.faults import is_out_of_memory
+from refblend.rollout.model_dir import check_model, model_record, positions_of
+from refblend.scoring.clipping import MIN_DATA_TOKENS, clip_parts
+from refblend.scoring.generative import SCORING_KEY
+from refblend.scoring.judge import CallStats, Judge, first_of_equals
+from refblend.scoring.prompts import EncodedPrompt, Frame, special_tokens
+from refblend.scoring.request import ScoringRequest
+from refblend.scoring.result import JudgeResult, ParsedScore
+
+_MARKS = ("RefblendQuestionMark", "RefblendResponseMark")
+
+
+class ConversationEncoder:
+    """Encodes a question and a response as the two turns of a conversation.
+
+    Args:
+        tokenizer: the reward model's.
+
+    Raises:
+        ModelError: it has no chat template, or one that drops or repeats a message.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+        _, self.special_ids = special_tokens(tokenizer)
+        self.seam = tuple(tokenizer(" ", add_special_tokens=False, verbose=False)["input_ids"])
+        turns = zip(("user", "assistant"), _MARKS, strict=True)
+        messages = [{"role": role, "content": mark} for role, mark in turns]
+        text = tokenizer.apply_chat_template(messages, tokenize=False)
+        if any(text.count(mark) != 1 for mark in _MARKS):
+            raise ModelError(
+                "the reward model's chat template does not show both turns exactly once",
+                "Give a reward model whose chat template renders question and answer.",
+            )
+        head, rest = text.split(_MARKS[0])
+        middle, tail = rest.split(_MARKS[1])
+        self.frame = Frame(*(self._ids(part) for part in (head, middle, tail)))
+
+    def plan(
+        self, question: str, response: str, allowed_length: int, hard_clip: bool
+    ) -> ScoringRequest:
+        """The conversation within ``allowed_length`` tokens, or flagged overlength."""
+        f = self.frame
+        # ``clip_parts`` knows our prompts, where the response stands first.
+        parts = EncodedPrompt(f.prefix, self._data(response), f.between, self._data(question), ())
+        room = allowed_length - len(f.suffix)
+        unclipped = len(parts) + len(f.suffix)
+        overlength = unclipped > allowed_length and not hard_clip
+        if not overlength:
+            parts = clip_parts(parts, room, self.seam)
+        ids = [*f.prefix, *parts.question, *f.between, *parts.response, *f.suffix]
+        return ScoringRequest(ids, "full", len(ids) < unclipped, overlength, unclipped)
+
+    def _ids(self, text: str) -> tuple[int, ...]:
+        return tuple(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+    def _data(self, text: str) -> tuple[int, ...]:
+        ids = self.tokenizer(
+            text, add_special_tokens=False, split_special_tokens=True, verbose=False
+        )["input_ids"]
+        return tuple(i for i in ids if i not in self.special_ids)
+
+
+class RewardModelJudge(Judge):
+    """Scores responses with ``AutoModelForSequenceClassification``.
+
+    Args:
+        model: with one logit.
+        tokenizer: its tokenizer, with a chat template.
+        config: lengths, the neutral score, and the map to [0, 1].
+
+    Raises:
+        ScoringError: the chat template leaves no room for a sample.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, config: RefQualityScoreConfig) -> None:
+        self.model = model
+        self.encoder = ConversationEncoder(tokenizer)
+        self.config = config
+        scoring = config.scoring
+        model_cap = scoring.max_model_len or model.config.max_position_embeddings
+        self.allowed_length = min(model_cap, tokenizer.model_max_length)
+        if self.allowed_length - len(self.encoder.frame) < MIN_DATA_TOKENS:
+            raise ScoringError(
+                f"the reward model's chat template takes {len(self.encoder.frame)} of "
+                f"{self.allowed_length} tokens, which leaves no room for question and response",
+                f"Raise {SCORING_KEY}.max_model_len.",
+            )
+
+    @classmethod
+    def check(cls, config: RefQualityScoreConfig) -> None:
+        """The directory holds a classifier with one logit and a chat template."""
+        key, scoring = f"{SCORING_KEY}.model_path", config.scoring
+        path = scoring.model_path or ""
+        check_model((key, path), (f"{SCORING_KEY}.max_model_len", scoring.max_model_len))
+        directory = Path(path)
+        record = model_record(directory / "config.json")
+        names = record.get("architectures") or [""]
+        labels = len(record.get("id2label") or {}) or record.get("num_labels", 2)
+        if not str(names[0]).endswith("ForSequenceClassification") or labels != 1:
+            raise ModelError(
+                f"{key}: {directory} is a {names[0] or 'model of unknown kind'} with {labels} "
+                "labels, not a reward model with one logit",
+                "Give a sequence-classification model with num_labels=1, or set scoring.kind=vllm.",
+            )
+        if scoring.max_model_len is None and positions_of(directory) is None:
+            raise ModelError(
+                f"{directory}: config.json has no max_position_embeddings",
+                f"Set {SCORING_KEY}.max_model_len.",
+            )
+        tokenizer = load_tokenizer(directory)
+        if not tokenizer.chat_template:
+            raise ModelError(
+                f"{key}: the tokenizer of {directory} has no chat template",
+                "Add the template with which the reward model was trained.",
+            )
+        ConversationEncoder(tokenizer)
+
+    @classmethod
+    def start(cls, config: RefQualityScoreConfig, seed: int) -> "RewardModelJudge":
+        """Load the model; it draws no random numbers."""
+        from transformers import AutoModelForSequenceClassification
+
+        scoring = config.scoring
+        assert scoring.model_path is not None, "checked by the configuration"
+        model: Any = AutoModelForSequenceClassification.from_pretrained(
+            scoring.model_path,
+            dtype=getattr(torch, scoring.dtype),
+            local_files_only=True,
+            use_safetensors=True,
+        )
+        model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
+        tokenizer = load_tokenizer(scoring.model_path)
+        if model.config.pad_token_id is None:
+            model.config.pad_token_id = tokenizer.pad_token_id
+        return cls(model, tokenizer, config)
+
+    def score(
+        self,
+        questions: Sequence[str],
+        responses: Sequence[str],
+        seeds: Sequence[int] | None = None,
+    ) -> list[JudgeResult]:
+        """Results in the order of the samples; equal samples are computed once."""
+        invalid_score, hard_clip = self.config.invalid_score, self.config.scoring.hard_clip
+        seeds = [0] * len(questions) if seeds is None else seeds
+        plans = [
+            self.encoder.plan(question, response, self.allowed_length, hard_clip)
+            for question, response, _ in zip(questions, responses, seeds, strict=True)
+        ]
+        asked = first_of_equals([None if p.overlength else tuple(p.token_ids) for p in plans])
+        rows = [row for row, of in asked.items() if row == of]
+        start, failure = time.perf_counter(), ""
+        logits: dict[int, float] = {}
+        try:
+            found = self.logits([plans[row].token_ids for row in rows])
+            logits = dict(zip(rows, found, strict=True))
+        except RuntimeError as error:  # CUDA
+            if is_out_of_memory(error):  # whoever started this judge decides
+                raise
+            failure = f"{type(error).__name__}: {error}"
+        self.last_call = CallStats(
+            samples=len(asked),
+            requests=len(rows),
+            seconds=time.perf_counter() - start,
+            prompt_tokens=sum(len(plans[row].token_ids) for row in rows),
+        )
+        return [
+            plan.too_long(invalid_score)
+            if plan.overlength
+            else plan.failed(invalid_score, failure)
+            if failure
+            else self._result(plan, logits[asked[row]])
+            for row, plan in enumerate(plans)
+        ]
+
+    def _result(self, plan: ScoringRequest, logit: float) -> JudgeResult:
+        shape = self.config.scoring.reward_model
+        raw = f"{logit:.6g}"
+        if not math.isfinite(logit):
+            parsed = ParsedScore(self.config.invalid_score, False, "default")
+        else:
+            parsed = ParsedScore(sigmoid(shape.scale * (logit - shape.shift)), True, "logit")
+        return plan.result(parsed, raw, self.last_call.seconds_per_sample)
+
+    @torch.inference_mode()
+    def logits(self, sequences: Sequence[Sequence[int]]) -> list[float]:
+        """The model's logit of each sequence of token ids, in their order.
+
+        Sequences of like length go together, padded on the right; the model reads the last token
+        that is no padding.
+        """
+        order = sorted(range(len(sequences)), key=lambda row: len(sequences[row]))
+        size = self.config.scoring.reward_model.batch_size
+        found: dict[int, float] = {}
+        for start in range(0, len(order), size):
+            rows = order[start : start + size]
+            width = max(len(sequences[row]) for row in rows)
+            ids = torch.full((len(rows), width), self.model.config.pad_token_id or 0)
+            mask = torch.zeros_like(ids)
+            for place, row in enumerate(rows):
+                ids[place, : len(sequences[row])] = torch.as_tensor(sequences[row])
+                mask[place, : len(sequences[row])] = 1
+            device = self.model.device
+            output = self.model(input_ids=ids.to(device), attention_mask=mask.to(device))
+            found.update(zip(rows, output.logits[:, 0].float().tolist(), strict=True))
+        return [found[row] for row in range(len(sequences))]
+
+    def shutdown(self) -> None:
+        """Free the model's memory."""
+        self.model = None
+
+
+def sigmoid(x: float) -> float:
+    """1 / (1 + e^−x), without overflow."""
+    return 1.0 / (1.0 + math.exp(-x)) if x >= 0 else math.exp(x) / (1.0 + math.exp(x))
