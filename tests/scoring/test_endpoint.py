@@ -5,10 +5,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
+import typer
+from typer.testing import CliRunner
 
+from refblend.cli.scoring import score
 from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.errors import ConfigError, ScoringError
 from refblend.scoring.endpoint import EndpointJudge
@@ -393,3 +398,21 @@ def test_the_key_comes_from_the_environment(
 def test_configurations_that_do_not_fit(scoring: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         RefQualityScoreConfig.model_validate({"scoring": scoring})
+
+
+def test_score_command(endpoint: Endpoint, tmp_path: Path) -> None:
+    """``refblend score --kind http``, with a key of the section given by ``--set``."""
+    app = typer.Typer()
+    app.command()(score)
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"question": "q", "response": "a"}))
+    files = ["--input", str(tmp_path / "rows.jsonl"), "--output", str(tmp_path / "scores.csv")]
+    served = ["--kind", "http", "--base-url", endpoint.url, "--model", MODEL]
+    settings = ["--templates", "embedded", "--score-mode", "text", "--set", "http.max_retries=0"]
+    result = CliRunner().invoke(app, [*files, *served, *settings], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert pd.read_csv(tmp_path / "scores.csv")["score"].tolist() == [0.75]
+    with pytest.raises(ConfigError, match="--kind http needs --base-url and --model"):
+        CliRunner().invoke(app, [*files, *served[:2]], catch_exceptions=False)
+    endpoint.models = 503, {"error": {"message": "starting"}}
+    with pytest.raises(ScoringError, match="status 503"):
+        CliRunner().invoke(app, [*files, *served, *settings], catch_exceptions=False)

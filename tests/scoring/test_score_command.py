@@ -1,0 +1,220 @@
+"""``refblend score`` as a user calls it, on a tiny random model; D2, D5 and D6 of the findings."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from refblend.cli import scoring as cli
+from refblend.cli.judge_options import JudgeSetup, Kind
+from refblend.config.algorithm import RefQualityScoreConfig, ScoringConfig
+from refblend.errors import ConfigError, DataError, DiskError, ModelError
+from refblend.rollout.base import Generation
+from refblend.scoring.generative import GenerativeJudge
+
+ROWS = [{"question": "3+4?", "response": f"3+4={n}.\n#### {n}", "id": n} for n in range(5)]
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(map(json.dumps, ROWS)))
+    return path
+
+
+class Writing:
+    """Stands for an engine: writes the same text for every prompt."""
+
+    max_model_len = 768
+
+    def __init__(self, tokenizer: Any, texts: list[str]) -> None:
+        self.tokenizer, self.texts = tokenizer, texts
+        self.requests: list[Any] = []
+
+    def generate(self, requests: Any) -> list[Generation]:
+        self.requests += requests
+        answers = []
+        for number in range(len(requests)):
+            text = self.texts[number % len(self.texts)]
+            ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+            answers.append(Generation(ids, [], "stop", 0))
+        return answers
+
+    def prefix_cache_hit_rate(self) -> None:
+        return None
+
+    def shutdown(self) -> None:
+        pass
+
+
+@pytest.fixture
+def write(monkeypatch: pytest.MonkeyPatch, tiny_model_dir: Path):
+    """``write("text", …)``: what the judge's engine answers; gives the engine."""
+    from refblend.data.tokenizer import load_tokenizer
+
+    def set_texts(*texts: str) -> Writing:
+        engine = Writing(load_tokenizer(tiny_model_dir), list(texts))
+        monkeypatch.setattr("refblend.scoring.generative.start_engine", lambda *_: engine)
+        return engine
+
+    return set_texts
+
+
+@pytest.fixture
+def run(rows: Path, tiny_model_dir: Path):
+    app = typer.Typer()
+    app.command("score")(cli.score)
+    app.add_typer(cli.judge_app, name="judge")
+
+    def call(output: Path, *more: str) -> Any:
+        judge = ("--judge", str(tiny_model_dir), "--kind", "hf", "--templates", "embedded")
+        files = ("--input", str(rows), "--output", str(output))
+        arguments = ["score", *files, *judge, *more]
+        return CliRunner().invoke(app, arguments, catch_exceptions=False)
+
+    return call
+
+
+def read(path: Path) -> pd.DataFrame:
+    if path.suffix == ".csv":
+        return pd.read_csv(path)
+    return pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_json(path, lines=True)
+
+
+def test_d5_no_valid_score_ends_with_status_3(run, write, tmp_path: Path) -> None:
+    write("I cannot say.\n" * 3)
+    result = run(tmp_path / "scores.parquet")
+    assert result.exit_code == 3
+    assert "valid 0.0% (default 5)" in result.stdout
+    assert "warning: 5 of 5 responses have no valid score; row 1 (default)" in result.stderr
+    assert "I cannot say." in result.stderr
+    assert len(read(tmp_path / "scores.parquet")) == 5, "the file says what each judgement was"
+
+
+def test_d5_some_invalid_scores_are_told_with_an_example(run, write, tmp_path: Path) -> None:
+    write("\\box{0.50}", "\\box{7}")
+    result = run(tmp_path / "scores.parquet")
+    assert result.exit_code == 0
+    assert "valid 60.0% (text 3, default 2)" in result.stdout
+    assert re.search(r"2 of 5 .* row 2 \(default\): the judge wrote .*box\{7\}", result.stderr)
+
+
+def test_d5_nothing_is_said_of_a_judge_that_works(run, write, tmp_path: Path) -> None:
+    write("\\box{0.50}")
+    result = run(tmp_path / "scores.parquet")
+    assert (result.exit_code, result.stderr.count("warning")) == (0, 0)
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def test_d6_the_ending_chooses_the_format(ending: str, run, write, tmp_path: Path) -> None:
+    write("\\box{0.25}")
+    path = tmp_path / "new" / f"scores.{ending}"
+    assert run(path).exit_code == 0
+    frame = read(path)
+    assert frame["id"].tolist() == list(range(5))
+    assert frame["score"].tolist() == [0.25] * 5
+    assert frame["response"].tolist() == [row["response"] for row in ROWS]
+
+
+@pytest.mark.parametrize("name", ["scores.txt", "scores", "scores.xlsx", "scores.CSV.gz"])
+def test_d6_another_ending_is_refused_before_scoring(name: str, run, write, tmp_path: Path) -> None:
+    engine = write("\\box{0.25}")
+    with pytest.raises(DataError, match=r"no format.*\.csv, \.jsonl, \.parquet"):
+        run(tmp_path / name)
+    assert engine.requests == []
+
+
+def test_d6_the_defaults_are_those_of_training(run, write, tmp_path: Path) -> None:
+    engine = write("\\box{0.25}")
+    run(tmp_path / "scores.csv")
+    training = ScoringConfig(model_path="m")
+    request = engine.requests[0]
+    assert request.max_new_tokens == training.max_new_tokens
+    assert request.temperature == training.temperature
+    assert request.log_probs == (training.score_mode == "expected")
+    assert request.top_logprobs == 20
+    run(tmp_path / "scores.csv", "--score-mode", "text")
+    assert not engine.requests[-1].log_probs
+
+
+def test_d6_every_setting_that_is_not_given_is_the_configurations(tiny_model_dir: Path) -> None:
+    """All but the model, its texts, and the GPU that a command has for itself."""
+    setup = JudgeSetup(judge=tiny_model_dir, kind=Kind.hf, templates="embedded")
+    spelled = setup.config(None, {"few_shot": None, "score_mode": None}).model_dump()
+    default = RefQualityScoreConfig.model_validate(
+        {
+            "scoring": {
+                "kind": "hf",
+                "model_path": str(tiny_model_dir),
+                "templates": "embedded",
+                "gpu_memory_utilization": 0.65,
+            }
+        }
+    )
+    assert spelled == default.model_dump()
+
+
+@pytest.mark.parametrize("kind", ["file as directory", "directory", "proc"])
+def test_d2_an_output_that_cannot_be_written_is_refused_before_scoring(
+    kind: str, run, write, tmp_path: Path
+) -> None:
+    engine = write("\\box{0.25}")
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder.csv").mkdir()
+    path = {
+        "file as directory": tmp_path / "file" / "scores.csv",
+        "directory": tmp_path / "folder.csv",
+        "proc": Path("/proc/scores.csv"),
+    }[kind]
+    with pytest.raises(DiskError, match=re.escape(str(path))):
+        run(path)
+    assert engine.requests == []
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_the_judge_is_checked_before_an_engine_starts(
+    run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise AssertionError("an engine was started")
+
+    monkeypatch.setattr("refblend.scoring.generative.start_engine", refuse)
+    output = tmp_path / "scores.csv"
+    with pytest.raises(ModelError, match="max_model_len=99999 is beyond"):
+        run(output, "--max-model-len", "99999")
+    with pytest.raises(ConfigError, match=r"judge options: scoring\.safety_margin"):
+        run(output, "--set", "safety_margin=-1")
+    with pytest.raises(ConfigError, match=r"judge options: scoring\.no_such_key"):
+        run(output, "--set", "no_such_key=1")
+    with pytest.raises(ModelError, match="--judge: .* is not a directory"):
+        run(output, "--judge", str(tmp_path / "none"))
+
+
+def test_a_measuring_command_refuses_a_judge_without_tokens(tmp_path: Path) -> None:
+    setup = JudgeSetup(judge=tmp_path, kind=Kind.reward_model)
+    with (
+        pytest.raises(ConfigError, match=r"--kind reward_model: .*vllm or hf"),
+        setup.open_generative(),
+    ):
+        pass
+
+
+def test_score_with_a_real_engine(run, tmp_path: Path) -> None:
+    """Nothing in between: the hf engine on random weights, whose scores are mostly invalid."""
+    result = run(tmp_path / "scores.jsonl", "--max-new-tokens", "8")
+    assert result.exit_code in (0, 3)
+    frame = read(tmp_path / "scores.jsonl")
+    assert frame["score"].between(0, 1).all()
+    assert (result.exit_code == 3) == (not frame["valid"].any())
+
+
+def test_the_class_of_a_generative_kind() -> None:
+    from refblend.scoring.kinds import KINDS, judge_class
+
+    assert judge_class("hf") is judge_class("vllm") is GenerativeJudge
+    assert set(KINDS) == {kind.value for kind in Kind}
