@@ -191,16 +191,14 @@ def test_the_judge_is_checked_before_an_engine_starts(
         run(output, "--set", "safety_margin=-1")
     with pytest.raises(ConfigError, match=r"judge options: scoring\.no_such_key"):
         run(output, "--set", "no_such_key=1")
-    with pytest.raises(ModelError, match="--judge: .* is not a directory"):
+    with pytest.raises(ModelError, match=r"--judge: .* is not a directory"):
         run(output, "--judge", str(tmp_path / "none"))
 
 
 def test_a_measuring_command_refuses_a_judge_without_tokens(tmp_path: Path) -> None:
     setup = JudgeSetup(judge=tmp_path, kind=Kind.reward_model)
-    with (
-        pytest.raises(ConfigError, match=r"--kind reward_model: .*vllm or hf"),
-        setup.open_generative(),
-    ):
+    opened = setup.open_generative()
+    with pytest.raises(ConfigError, match=r"--kind reward_model: .*vllm or hf"), opened:
         pass
 
 
