@@ -180,7 +180,7 @@ def test_the_first_page_answers_the_question(project: Path) -> None:
 def test_what_is_decided_and_what_is_not(project: Path) -> None:
     text = made(project).text
     assert "6 of 6 runs finished with 0 incidents; 6 of 7 rules of stability were kept." in text
-    decided, rest = text.split("### What is decided")[1].split("### What is not")
+    decided, rest = text.split("### Decided")[1].split("### Not decided")
     undecided = rest.split("## Runs and incidents")[0]
     assert "terminal − per token (experiment A)" in decided
     assert "+0.200 [+0.150, +0.250] (n = 5)" in decided

@@ -1,4 +1,4 @@
-"""What several reports hold in common: plot data for DVC, and how arms are described."""
+"""Shared by several reports: plot data for DVC, and descriptions of arms."""
 
 import json
 from collections.abc import Mapping

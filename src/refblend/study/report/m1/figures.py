@@ -1,4 +1,4 @@
-"""Figures of milestone M1. Each function draws one figure and says in its caption what it shows."""
+"""Figures of milestone M1. Each function draws one figure and explains it in its caption."""
 
 import matplotlib.pyplot as plt
 import numpy as np

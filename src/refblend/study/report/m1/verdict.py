@@ -1,4 +1,4 @@
-"""M1's answer: is blending as stable as the baseline? By rules that were stated before the runs.
+"""M1's answer: is blending as stable as the baseline? By rules stated before the runs.
 
 An arm is *stable* if all rules hold for it. A rule on a difference (:data:`DIFFERENCES`) is broken
 only if Student's simultaneous 95 % interval of the paired difference lies wholly on the bad side of
@@ -17,7 +17,7 @@ from refblend.study.report.shared import arm_counts
 from refblend.study.runs.measures import incident_counts
 
 INCIDENTS = ("overlength", "oom", "nonfinite")
-"""Incidents that no run may have; scores that a judge could not give are counted elsewhere."""
+"""Incidents that no run may have; invalid scores of the judge are counted elsewhere."""
 
 DIFFERENCES = {
     "loss_spikes": ("spikes of the loss are not more frequent", -1),
@@ -30,7 +30,7 @@ DIFFERENCES = {
 
 @REPORT.table("verdict", shown=True)
 def verdict(study: M1Study, tables: Tables) -> pd.DataFrame:
-    """One row per rule and arm: the numbers that it looks at, and whether it holds."""
+    """One row per rule and arm: the numbers it uses, and whether it holds."""
     rows: list[dict[str, Any]] = []
     for arm in study.treated:
         rows += [_finished(study, arm), _no_incidents(study, arm), _no_collapse(study, arm)]

@@ -1,6 +1,6 @@
-"""What the whole study cost, by experiment, beside the estimates made before it.
+"""The cost of the whole study, by experiment, next to the estimates made before it.
 
-Hours are run time, whatever a run runs on. Energy and emissions are codecarbon's estimates for the
+Hours are run time, on whatever hardware. Energy and emissions are codecarbon's estimates for the
 processes of each run. A run that several experiments share counts once, for the first of them in
 the order of M2, which is also where M1's runs are.
 """
@@ -19,9 +19,9 @@ from refblend.study.runs.collect import Collected
 from refblend.study.runs.incidents import resources
 
 GPU_HOURS_PER_RUN = (0.5, 1.5)
-"""The spec, section 10: GPU-hours of one run on 4 A800 or A100."""
+"""Planned before the study: GPU-hours of one run on 4 A800 or A100."""
 SPEC_RUNS = (12, 20)
-"""The spec, section 10: runs of the ablation grid, 6–30 GPU-hours together."""
+"""Planned before the study: runs of the ablation grid, 6–30 GPU-hours together."""
 
 COLUMNS = ("what", "runs", "hours", "energy_kwh", "kg_co2e", "note")
 M2_COLUMNS = ("arm", "experiments", "runs", "hours", "energy_kwh", "kg_co2e")
@@ -29,7 +29,7 @@ M2_COLUMNS = ("arm", "experiments", "runs", "hours", "energy_kwh", "kg_co2e")
 
 @REPORT.table("costs", shown=True)
 def costs(study: M3Study) -> pd.DataFrame:
-    """Measured costs by experiment and in all, then the estimates.
+    """Measured costs by experiment and in total, then the estimates.
 
     Returns:
         Columns :data:`COLUMNS`; what was not measured or is not estimated is missing.
@@ -91,7 +91,7 @@ def m3_costs(collected: Collected) -> dict[str, Any]:
 
 
 def planned_costs(collected: Collected) -> dict[str, Any]:
-    """What `refblend plan` computes for M3's runs from their own measured costs of a step.
+    """The estimate of `refblend plan` for M3's runs, from their own measured costs of a step.
 
     It should be close to the measured row; if not, a run's steps do not explain its time.
     """
@@ -117,7 +117,7 @@ def planned_costs(collected: Collected) -> dict[str, Any]:
 
 
 def spec_costs(runs: int) -> list[dict[str, Any]]:
-    """The spec's estimate in GPU-hours: its own grid, and a grid of as many runs as ours."""
+    """The estimate made before the study, in GPU-hours: for its own grid, and for ours."""
     low, high = GPU_HOURS_PER_RUN
     few, many = SPEC_RUNS
     what = "the spec's estimate, section 10"

@@ -1,4 +1,4 @@
-"""Figures of milestone M3. Each function draws one figure and says in its caption what it shows."""
+"""Figures of milestone M3. Each function draws one figure and explains it in its caption."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -19,7 +19,7 @@ from refblend.study.runs.measures import series, validation_frame
 from refblend.study.runs.run_measures import MEASURES
 
 BESIDE = ("val_final", "val_auc")
-"""Measures of the forest plot beside the endpoint."""
+"""Measures of the forest plot besides the endpoint."""
 
 
 @REPORT.figure("confirmation_forest", preview=True)

@@ -26,7 +26,7 @@ from refblend.study.stats.statistics import Interval, paired_values, student_int
 
 @dataclass(frozen=True)
 class M3Study:
-    """What tables, figures and text are made from."""
+    """The input of tables, figures and text."""
 
     collected: Collected
     confirmation: Confirmation

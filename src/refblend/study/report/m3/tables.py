@@ -23,7 +23,7 @@ MEASURED = (
     "length_end",
     "step_seconds",
 )
-"""What the arms are compared by."""
+"""The measures by which arms are compared."""
 
 
 @REPORT.table("confirmation")
@@ -54,13 +54,13 @@ def per_seed(study: M3Study) -> pd.DataFrame:
 
 @REPORT.table("candidates", shown=True)
 def candidates(study: M3Study) -> pd.DataFrame:
-    """What there was to choose from, from the simplest candidate on."""
+    """All candidates, from the simplest on."""
     return candidates_table(dict(study.record), CANDIDATE_COLUMNS)
 
 
 @REPORT.table("dropped", shown=True)
 def dropped(study: M3Study) -> pd.DataFrame:
-    """Arms that were no candidates, and why."""
+    """Arms that were not candidates, and why."""
     return pd.DataFrame(list(study.record["dropped"].items()), columns=["arm", "reason"])
 
 

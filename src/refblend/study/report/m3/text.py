@@ -1,4 +1,4 @@
-"""The text of M3's report: its first page answers the question, the rest is the record."""
+"""The text of M3's report: the first page answers the question, the rest is the record."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -101,7 +101,7 @@ def open_questions(study: M3Study, rows: pd.DataFrame) -> list[str]:
 
 
 def _reach(row: Mapping[Any, Any]) -> str:
-    """Says so where no data of this size could have passed the sign-flip test."""
+    """A note if no data of this size could have passed the sign-flip test."""
     if row["smallest_p_holm"] <= 0.05:
         return ""
     return (

@@ -24,12 +24,12 @@ PLACEMENTS = {
     "per_token_mean": "Q_t = q/L on every response token",
 }
 WORDS = {1: "better", -1: "worse", 0: "not distinguishable"}
-"""What a comparison says: decided upwards, decided downwards, not decided."""
+"""The outcomes of a comparison: decided upwards, decided downwards, not decided."""
 
 
 @REPORT.table("verdict", shown=True)
 def verdict(study: M3Study, tables: Tables) -> pd.DataFrame:
-    """One row per comparison by the endpoint: its intervals and what they say."""
+    """One row per comparison by the endpoint: its intervals and the outcome."""
     rows = [
         {
             "arm": row["arm"],
@@ -48,10 +48,10 @@ def verdict(study: M3Study, tables: Tables) -> pd.DataFrame:
 
 
 def decided(row: Mapping[Any, Any]) -> int:
-    """Sign of a difference whose simultaneous interval excludes 0, and 0 where it does not.
+    """Sign of a difference whose simultaneous interval excludes 0, otherwise 0.
 
     Args:
-        row: of M2's or M3's summary; tables that were read from CSV hold text or truth values.
+        row: of M2's or M3's summary; tables read from CSV contain text or booleans.
     """
     flag = row["interval_excludes_0"]
     if pd.isna(flag) or str(flag) != "True":
@@ -116,7 +116,7 @@ def confirmed(study: M3Study, rows: pd.DataFrame) -> str:
 
 
 def certainty(study: M3Study) -> list[str]:
-    """How sure the choice itself was, on the seeds that made it, and what is left on fresh ones."""
+    """The certainty of the choice on the seeds that made it, and what remains on fresh ones."""
     record = study.record
     texts = [str(record["evidence"])]
     if record["stability"] is not None:
@@ -129,7 +129,7 @@ def certainty(study: M3Study) -> list[str]:
 
 
 def shrinkage(study: M3Study) -> str:
-    """How much of M2's advantage by the measure of the choice is left on fresh seeds.
+    """The part of M2's advantage, by the measure of the choice, that remains on fresh seeds.
 
     Empty unless a blend was chosen and its advantage is smaller on fresh seeds.
     """

@@ -1,1 +1,1 @@
-"""What all figures share."""
+"""Shared by all figures."""

@@ -1,4 +1,4 @@
-"""What figures of all milestones share: lines with bands, legends, empty panels, captions."""
+"""Shared by the figures of all milestones: lines with bands, legends, empty panels, captions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from refblend.study.stats.statistics import student_interval
 
 Drawn = tuple[Figure, str]
-"""A figure and the sentence that says what it shows."""
+"""A figure and its caption."""
 
 BAND = STUDENT_BAND = (
     "Lines: mean over seeds; bands: Student's 95 % interval of the mean, cut off at the panel; "

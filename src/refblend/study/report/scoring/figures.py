@@ -1,4 +1,4 @@
-"""Figures of the scoring study. Each function draws one and says in its caption what it shows."""
+"""Figures of the scoring study. Each function draws one and explains it in its caption."""
 
 from typing import Any
 

@@ -48,7 +48,7 @@ def judge_name(judge: str) -> str:
 
 
 def commits(reports: Iterable[dict[str, Any]]) -> str:
-    """The commits that measured, shortened; says so when a work tree was not clean."""
+    """The commits that measured, shortened, with a note if a work tree was not clean."""
     states = [report["provenance"]["git"] for report in reports]
     names = dict.fromkeys((state["commit"] or "unknown")[:10] for state in states)
     dirty = any(state["dirty"] for state in states)

@@ -1,4 +1,4 @@
-"""The text of the scoring report: what the tables show, in sentences made from their numbers."""
+"""The text of the scoring report: the tables' findings, in sentences made from their numbers."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def text(study: ScoringStudy, tables: Tables) -> dict[str, Any]:
 
 
 def attack_findings(attacks: pd.DataFrame) -> dict[str, Any]:
-    """What the report says on the attacks: the best, how many work, what broke the structure."""
+    """The report's findings on the attacks: the best, how many work, what broke the structure."""
     certain = attacks[attacks["low"] > 0]
     broken = attacks[attacks["structure_changed"] > 0]
     return {
