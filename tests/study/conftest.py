@@ -137,7 +137,9 @@ def write_run(
         (directory / "rollouts" / f"{step}.jsonl").write_text(
             "".join(json.dumps(row) + "\n" for row in rows)
         )
-    (directory / "test.json").write_text(json.dumps({"greedy": 0.27 + gain, "sampled": 0.2}))
+    (directory / "identity.json").write_text(json.dumps({"identity": "this run"}))
+    report = {"greedy": 0.27 + gain, "sampled": 0.2, "of": {"identity": "this run", "step": steps}}
+    (directory / "test.json").write_text(json.dumps(report))
     if status != "incomplete":
         (directory / "summary.json").write_text(json.dumps({"status": status, "reason": ""}))
     return directory

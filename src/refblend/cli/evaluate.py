@@ -1,7 +1,7 @@
 """``refblend evaluate``: trained actors on the test set."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -18,12 +18,23 @@ def evaluate(
 
     runtime.configure_process()
     from refblend.study.runs.evaluate import evaluate_run
+    from refblend.study.runs.run_files import TEST_NAME
 
     reports = {}
     for run in runs:
         report = evaluate_run(run, recipe, data)
-        write_json(run / "test.json", report)
-        typer.echo(f"{run / 'test.json'}: {report}")
+        write_json(run / TEST_NAME, report)
+        typer.echo(f"{run / TEST_NAME}: {_summary(report)}")
         reports[run.name.removeprefix("seed_")] = report
     if out:
         write_json(out, reports)
+
+
+def _summary(report: dict[str, Any]) -> str:
+    """A report's main numbers on one line; the status of a run that has none."""
+    if "greedy" not in report:
+        return f"{report['status']}, nothing to measure"
+    return (
+        f"{report['greedy']:.1%} right greedily, {report['sampled']:.1%} sampled, "
+        f"{report['problems']} problems"
+    )

@@ -5,11 +5,12 @@ from typing import Any
 
 from refblend.errors import StudyError
 from refblend.files import read_object
-from refblend.trainer.checkpoint import CheckpointManager
+from refblend.study.runs.run_files import bound_to
+from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef
 
 
-def final_actor(run: Path) -> Path:
-    """Directory of the actor in the run's last complete checkpoint.
+def final_checkpoint(run: Path) -> CheckpointRef:
+    """The run's last complete checkpoint.
 
     Raises:
         StudyError: the run has none.
@@ -19,13 +20,14 @@ def final_actor(run: Path) -> Path:
         raise StudyError(
             f"{run}: no checkpoint to evaluate", "Set trainer.save_freq to -1 or more."
         )
-    return last.actor
+    return last
 
 
 def evaluate_run(run: str | Path, recipe: str | Path, data: str | Path) -> dict[str, Any]:
     """Greedy and sampled accuracy, entropy and lengths of a run's final actor.
 
-    A run that did not finish has no numbers: its report contains only the status.
+    The report says what it measured, see :func:`refblend.study.runs.run_files.bound_to`. A run that
+    failed has no numbers: its report has its status only.
     """
     run = Path(run)
     status = str(_record(run / "summary.json").get("status", "finished"))
@@ -47,15 +49,16 @@ def evaluate_run(run: str | Path, recipe: str | Path, data: str | Path) -> dict[
             f"{run / 'config.json'}: actor_rollout_ref.model.path is missing",
             "Train the run again.",
         ) from error
+    last = final_checkpoint(run)
     quality = measure_actor(
-        load_model(final_actor(run)),
+        load_model(last.actor),
         load_tokenizer(start),
         read_rows(data)[: settings.problems],
         samples=1,
         max_new_tokens=settings.max_new_tokens,
         seed=0,
     )
-    return {"status": status, **quality.as_dict()}
+    return {"status": status, "of": bound_to(run, last.step), **quality.as_dict()}
 
 
 def _record(path: Path) -> dict[str, Any]:

@@ -1,4 +1,3 @@
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -6,8 +5,8 @@ import pandas as pd
 import pytest
 
 from refblend.errors import StudyError
-from refblend.study.runs.checks import check_milestone, record_failure
-from refblend.study.runs.collect import Collected, collect, read_collected, write_collected
+from refblend.study.runs.checks import record_failure
+from refblend.study.runs.collect import collect, read_collected, write_collected
 from refblend.study.runs.measures import (
     incident_counts,
     series,
@@ -128,27 +127,3 @@ def test_stability_reads_start_and_end(tmp_path: Path, make_run: MakeRun) -> Non
     assert (row.entropy_start, row.entropy_end) == (pytest.approx(0.875), pytest.approx(0.4))
     assert row.length_end == 24
     assert row.val_drawdown == 0
-
-
-def checked(tmp_path: Path) -> Collected:
-    return collect(grid_of(("linear", 1)), "cpu", tmp_path)
-
-
-def test_checks_pass_and_fail_as_they_should(tmp_path: Path, make_run: MakeRun) -> None:
-    run = tmp_path / "cpu" / "linear" / "seed_1"
-    make_run(run, 1, incidents={"overlength": 2})
-    record = check_milestone(checked(tmp_path), {"overlength": 2})
-    assert record["incidents"]["overlength"] == 2
-    with pytest.raises(StudyError, match="2 overlength incidents"):
-        check_milestone(checked(tmp_path), {"overlength": 0})
-    log = tmp_path / "train.log"
-    log.write_text("first\n\nerror: no memory left\n\n")
-    with pytest.raises(StudyError, match="no seed had failed: error: no memory left"):
-        record_failure([run], 1, log)
-    (run / "summary.json").unlink()
-    record_failure(run, 1, log)
-    record_failure(run, 1, log)
-    with pytest.raises(StudyError, match=r"linear seed 1 is failed \(error: no memory left\)"):
-        check_milestone(checked(tmp_path), {})
-    attempts = (run / "failures.jsonl").read_text().splitlines()
-    assert [json.loads(line)["exit_status"] for line in attempts] == [1, 1]

@@ -1,0 +1,75 @@
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from refblend.errors import StudyError
+from refblend.study.runs.checks import block_record, check_milestone, record_failure
+from refblend.study.runs.collect import Collected, collect, write_collected
+
+MakeRun = Callable[..., Path]
+PLOTTING = ("matplotlib", "seaborn")
+
+
+def grid_of(*runs: tuple[str, int]) -> pd.DataFrame:
+    rows = [{"experiment": "M1", "arm": a, "seed": str(s), "overrides": "{}"} for a, s in runs]
+    return pd.DataFrame(rows, dtype=str)
+
+
+def checked(tmp_path: Path) -> Collected:
+    return collect(grid_of(("linear", 1)), "cpu", tmp_path)
+
+
+def test_checks_pass_and_fail_as_they_should(tmp_path: Path, make_run: MakeRun) -> None:
+    run = tmp_path / "cpu" / "linear" / "seed_1"
+    make_run(run, 1, incidents={"overlength": 2})
+    record = check_milestone(checked(tmp_path), {"overlength": 2})
+    assert record["incidents"]["overlength"] == 2
+    with pytest.raises(StudyError, match="2 overlength incidents"):
+        check_milestone(checked(tmp_path), {"overlength": 0})
+    log = tmp_path / "train.log"
+    log.write_text("first\n\nerror: no memory left\n\n")
+    with pytest.raises(StudyError, match="no seed had failed: error: no memory left"):
+        record_failure([run], 1, log)
+    (run / "summary.json").unlink()
+    record_failure(run, 1, log)
+    record_failure(run, 1, log)
+    with pytest.raises(StudyError, match=r"linear seed 1 is failed \(error: no memory left\)"):
+        check_milestone(checked(tmp_path), {})
+    attempts = (run / "failures.jsonl").read_text().splitlines()
+    assert [json.loads(line)["exit_status"] for line in attempts] == [1, 1]
+
+
+def test_the_marker_names_status_and_identity_of_every_seed(
+    tmp_path: Path, make_run: MakeRun
+) -> None:
+    runs = [make_run(tmp_path / f"seed_{seed}", seed) for seed in (1, 2)]
+    assert block_record(runs) == {
+        seed: {"status": "finished", "identity": "this run"} for seed in ("1", "2")
+    }
+    (runs[1] / "summary.json").unlink()
+    with pytest.raises(StudyError, match=r"seed_2: no summary\.json"):
+        block_record(runs)
+
+
+def test_the_commands_of_every_job_load_no_plotting(tmp_path: Path, make_run: MakeRun) -> None:
+    run = make_run(tmp_path / "cpu" / "linear" / "seed_1", 1)
+    write_collected(checked(tmp_path), tmp_path / "frames")
+    for command in (
+        ["mark", run, "--out", tmp_path / "marker.json"],
+        ["check", "--collected", tmp_path / "frames", "--out", tmp_path / "checks.json"],
+    ):
+        script = (
+            "import sys; from refblend.cli.study import app; "
+            f"app({list(map(str, command))!r}, standalone_mode=False); "
+            f"print(sorted(set(sys.modules) & set({PLOTTING!r})))"
+        )
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[-1] == "[]"
+    assert (tmp_path / "marker.json").exists()
+    assert (tmp_path / "checks.json").exists()

@@ -1,0 +1,80 @@
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refblend.study.runs.run_files import bound_to, read_run, read_test
+
+MakeRun = Callable[..., Path]
+
+
+@pytest.fixture
+def run(tmp_path: Path, make_run: MakeRun) -> Path:
+    """A finished run of 20 steps with its evaluation."""
+    return make_run(tmp_path / "seed_1", 1, steps=20, gain=0.3)
+
+
+def evaluation_of(run: Path) -> tuple[set[str], str]:
+    """Metrics of the evaluation that count, and what the run's record says."""
+    record, values, _ = read_run(run)
+    assert record["status"] == "finished"
+    assert values is not None
+    return {name for name in values if name.startswith("test/")}, record["reason"]
+
+
+def change(path: Path, **values: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def test_the_evaluation_of_this_run_counts(run: Path) -> None:
+    assert evaluation_of(run) == ({"test/greedy", "test/sampled"}, "")
+    assert bound_to(run, 20) == {"identity": "this run", "step": 20}
+
+
+def test_what_another_run_left_does_not_count(run: Path) -> None:
+    """The directory was trained anew, and nobody evaluated it since."""
+    change(run / "identity.json", identity="another run")
+    assert evaluation_of(run) == (
+        set(),
+        "test.json belongs to another run: run `refblend evaluate` again",
+    )
+
+
+def test_an_evaluation_before_the_run_went_on_does_not_count(run: Path, make_run: MakeRun) -> None:
+    """An extended run keeps its identity."""
+    report = (run / "test.json").read_text()
+    make_run(run, 1, steps=30)
+    (run / "test.json").write_text(report)
+    assert evaluation_of(run) == (
+        set(),
+        "test.json measured step 20 of 30: run `refblend evaluate` again",
+    )
+
+
+@pytest.mark.parametrize(("age", "counts"), [(10, False), (-10, True)])
+def test_without_a_record_of_what_was_measured_the_newer_counts(
+    run: Path, age: int, counts: bool
+) -> None:
+    (run / "test.json").write_text(json.dumps({"greedy": 0.5}))
+    written = (run / "summary.json").stat().st_mtime - age
+    os.utime(run / "test.json", (written, written))
+    report, problem = read_test(run, 20)
+    assert (report, "older than the run" in problem) == (
+        {"greedy": 0.5} if counts else {},
+        not counts,
+    )
+
+
+def test_no_evaluation_is_no_problem(run: Path) -> None:
+    (run / "test.json").unlink()
+    assert evaluation_of(run) == (set(), "")
+
+
+def test_a_damaged_record_of_what_was_measured_fails_the_run(run: Path) -> None:
+    change(run / "test.json", of="yesterday")
+    record, _, _ = read_run(run)
+    assert record["status"] == "failed"
+    assert "of is 'yesterday', not an object" in record["reason"]
