@@ -12,6 +12,7 @@ import yaml
 from scipy import stats
 
 from refblend.errors import StudyError
+from refblend.ppo.weights import STRATEGIES, Strategy
 from refblend.study.recommend.choose import recommend
 from refblend.study.recommend.overlay import write_recommendation
 from refblend.study.report import engine
@@ -285,8 +286,13 @@ def test_inputs_that_do_not_fit_are_refused(project: Path) -> None:
         made(project)
 
 
-def test_arms_and_letters_of_a_users_own(project: Path, make_run: MakeRun, tmp_path: Path) -> None:
-    """Neither the experiments' names nor the arms' are built in."""
+def test_arms_letters_and_a_strategy_of_a_users_own(
+    project: Path, make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names of experiments, arms and strategies are not built in."""
+    monkeypatch.setitem(
+        STRATEGIES, "toy", Strategy("toy", lambda h, p, at: 0.1, ("max_weight",), "w = 0.1")
+    )
     params = tmp_path / "own"
     (params / "study").mkdir(parents=True)
     for name in ("ppo.yaml", "scale", "scoring", "workflow.yaml"):
@@ -297,7 +303,7 @@ def test_arms_and_letters_of_a_users_own(project: Path, make_run: MakeRun, tmp_p
     common = {"question": "Which?", "baseline": "plain"}
     documents = {
         "Q": {"title": "Try", "seeds": {"cpu": [1, 2, 3]}}
-        | {"arms": {"plain": plain, "wave": usual, "flat": {f"{blend}.strategy": "constant"}}},
+        | {"arms": {"plain": plain, "wave": usual, "flat": {f"{blend}.strategy": "toy"}}},
         "Z": {"title": "Check", "milestone": "m3", "seeds": {"cpu": list(FRESH)}}
         | {"arms": {"plain": plain, "wave": usual, "best": {"overlay": "r/{scale}.yaml"}}}
         | {"contrasts": [{"name": "best − wave", "pairs": {"best": "wave"}}]},
@@ -315,7 +321,10 @@ def test_arms_and_letters_of_a_users_own(project: Path, make_run: MakeRun, tmp_p
     frames = collect(grid(("plain", "wave", "best"), FRESH), "cpu", project / "runs")
     write_frames(project, frames)
     result = made(project, params=params)
-    assert "**Recommended: arm `flat` of M2**: strategy `constant`" in result.text
+    assert (
+        "**Recommended: arm `flat` of M2**: strategy `toy`, w = 0.1, with `max_weight` 0.3"
+        in result.text
+    )
     verdict = result.tables["verdict"]
     assert list(zip(verdict.arm, verdict.against, strict=True)) == [
         ("best", "plain"),

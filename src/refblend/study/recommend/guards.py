@@ -13,16 +13,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from pydantic import ValidationError
 from scipy import stats
 
-from refblend.config.algorithm import RefQualityScoreConfig
-from refblend.config.loading import read_yaml
 from refblend.errors import StudyError
 from refblend.files import sha256_file
 from refblend.study.recommend.candidates import invalid_rate
 from refblend.study.recommend.confirmation import Confirmation
-from refblend.study.recommend.overlay import read_record, record_path
+from refblend.study.recommend.overlay import invalid_when_chosen, read_enable
 from refblend.study.runs.collect import Collected
 from refblend.study.runs.incidents import incident_totals
 from refblend.study.runs.run_measures import run_measures, wide
@@ -156,36 +153,6 @@ def beyond(
         for run, rate in rates.items()
         if rate > limits["judge_invalid"]
     ]
-
-
-def read_enable(recommended: str | Path) -> bool:
-    """Whether the overlay blends.
-
-    Raises:
-        StudyError: its ``algorithm.ref_quality_score`` is missing or not acceptable.
-        ConfigError: it is missing or not a YAML mapping.
-    """
-    tree: Any = read_yaml(recommended)
-    for key in ("algorithm", "ref_quality_score"):
-        tree = tree.get(key) if isinstance(tree, dict) else None
-    try:
-        return RefQualityScoreConfig.model_validate(tree).enable
-    except ValidationError:
-        raise StudyError(
-            f"{recommended}: algorithm.ref_quality_score is missing or not acceptable",
-            "Give the file that `refblend study recommend` wrote.",
-        ) from None
-
-
-def invalid_when_chosen(recommended: str | Path) -> float:
-    """The usual share of invalid scores in M2, from the record beside the overlay; 0 without one.
-
-    Raises:
-        StudyError: the record cannot be read.
-    """
-    if not record_path(recommended).exists():
-        return 0.0
-    return float(read_record(recommended)["judge_invalid_rate"])
 
 
 def missing_runs(collected: Collected, arms: Iterable[str]) -> list[str]:

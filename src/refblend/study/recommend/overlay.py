@@ -8,7 +8,10 @@ from typing import Any
 
 import pandas as pd
 import yaml
+from pydantic import ValidationError
 
+from refblend.config.algorithm import RefQualityScoreConfig
+from refblend.config.loading import read_yaml
 from refblend.errors import StudyError
 from refblend.files import read_json, write_json, write_text
 from refblend.study.recommend.choose import MEASURE, RULE, Recommendation
@@ -109,3 +112,33 @@ def read_record(recommended: str | Path) -> dict[str, Any]:
 def candidates_table(document: dict[str, Any], columns: tuple[str, ...]) -> pd.DataFrame:
     """The candidates of a record as a frame, empty where there are none."""
     return pd.DataFrame(document["candidates"], columns=list(columns))
+
+
+def read_enable(recommended: str | Path) -> bool:
+    """Whether the overlay blends.
+
+    Raises:
+        StudyError: its ``algorithm.ref_quality_score`` is missing or not acceptable.
+        ConfigError: it is missing or not a YAML mapping.
+    """
+    tree: Any = read_yaml(recommended)
+    for key in ("algorithm", "ref_quality_score"):
+        tree = tree.get(key) if isinstance(tree, dict) else None
+    try:
+        return RefQualityScoreConfig.model_validate(tree).enable
+    except ValidationError:
+        raise StudyError(
+            f"{recommended}: algorithm.ref_quality_score is missing or not acceptable",
+            "Give the file that `refblend study recommend` wrote.",
+        ) from None
+
+
+def invalid_when_chosen(recommended: str | Path) -> float:
+    """The usual share of invalid scores in M2, from the record beside the overlay; 0 without one.
+
+    Raises:
+        StudyError: the record cannot be read.
+    """
+    if not record_path(recommended).exists():
+        return 0.0
+    return float(read_record(recommended)["judge_invalid_rate"])
