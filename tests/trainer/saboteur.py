@@ -5,10 +5,12 @@ hits a step half done. What to strike is told by the environment::
 
     SABOTEUR_RUN=<run directory>  SABOTEUR_AFTER=<checkpointed step>  SABOTEUR_TARGET=<target>
 
-where the target is ``driver`` (SIGKILL), ``driver-term`` (SIGTERM) or the class of a worker, such
-as ``RolloutWorker`` (SIGKILL). Each strike happens once: a file beside the run remembers it.
+where the target is ``driver`` (SIGKILL), ``driver-term`` (SIGTERM), ``driver-int`` (SIGINT),
+``driver-int-twice`` (again after half a second) or the class of a worker, such as
+``RolloutWorker`` (SIGKILL). Each strike happens once: a file beside the run remembers it.
 ``SABOTEUR_DELAY=<seconds>`` strikes that much later, in whatever stage the run is then, and
-``SABOTEUR_RANKS=<n>`` hits only so many processes of the class.
+``SABOTEUR_RANKS=<n>`` hits only so many processes of the class. ``SABOTEUR_STEPS=<n>`` waits for
+the step after so many recorded ones.
 """
 
 import os
@@ -45,7 +47,7 @@ def _strike() -> None:
     recorded = run / "metrics.jsonl"
     steps = len(recorded.read_text().splitlines()) - 1 if recorded.exists() else -1
     # Only inside a training step: the validation of step 0 comes before its line is written.
-    if done.exists() or reached != after or steps < after:
+    if done.exists() or reached != after or steps < int(os.environ.get("SABOTEUR_STEPS", after)):
         return
     done.touch()
     delay = float(os.environ.get("SABOTEUR_DELAY", "0"))
@@ -61,6 +63,11 @@ def _hit(target: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     elif target == "driver-term":
         os.kill(os.getpid(), signal.SIGTERM)
+    elif target.startswith("driver-int"):
+        os.kill(os.getpid(), signal.SIGINT)
+        if target.endswith("twice"):
+            time.sleep(0.5)
+            os.kill(os.getpid(), signal.SIGINT)
     else:
         ranks = os.environ.get("SABOTEUR_RANKS")
         for process in workers(target)[: int(ranks) if ranks else None]:

@@ -191,3 +191,44 @@ def test_an_existing_cluster_is_used_and_left_running(make_run, undisturbed) -> 
     finally:
         owner.kill()
     assert_same(run, undisturbed)
+
+
+def test_d10_ctrl_c_saves_and_says_how_to_go_on(make_run, undisturbed) -> None:
+    """As SIGTERM does: the step is finished, saved and named; saving is due only at the end."""
+    run = make_run("trainer.save_freq=-1")
+    process = run.start(SABOTEUR_TARGET="driver-int", SABOTEUR_AFTER="0", SABOTEUR_DELAY="0.1")
+    stopped = run.finish(process)
+    assert stopped.status == 128 + signal.SIGINT, stopped.output
+    assert f"{run.directory}: stopped after step 1; the same command continues" in stopped.output
+    ended = run.train()
+    assert ended.status == 0, ended.output
+    assert "resumed from step 1" in ended.output
+    assert run.canonical_lines() == undisturbed.canonical_lines()
+    assert run.weights(LAST) == undisturbed.weights(LAST)
+
+
+def test_d10_a_step_that_is_given_up_loses_only_itself(make_run, undisturbed) -> None:
+    """The grace is over while the step is not: the step before it is saved, weights unharmed."""
+    run = make_run("trainer.save_freq=-1", "trainer.stop_grace_s=0.01")
+    process = run.start(SABOTEUR_TARGET="driver-int", SABOTEUR_AFTER="0", SABOTEUR_STEPS="1")
+    stopped = run.finish(process)
+    assert stopped.status == 128 + signal.SIGINT, stopped.output
+    assert "stopped after step 1; the same command continues" in stopped.output
+    assert [m["step"] for m in run.metrics()] == [0, 1]
+    ended = run.train()
+    assert ended.status == 0, ended.output
+    assert run.canonical_lines() == undisturbed.canonical_lines()
+    assert run.weights(LAST) == undisturbed.weights(LAST)
+
+
+def test_d10_a_second_ctrl_c_ends_at_once_with_the_last_checkpoint(make_run, undisturbed) -> None:
+    run = make_run()
+    process = run.start(SABOTEUR_TARGET="driver-int-twice", SABOTEUR_AFTER="2")
+    stopped = run.finish(process)
+    assert stopped.status == 128 + signal.SIGINT, stopped.output
+    assert "stopped after step 2; the same command continues" in stopped.output
+    assert [m["step"] for m in run.metrics()] == [0, 1, 2]
+    assert find_damage(run.directory / "checkpoints" / "global_step_2") is None
+    ended = run.train()
+    assert ended.status == 0, ended.output
+    assert_same(run, undisturbed)

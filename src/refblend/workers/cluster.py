@@ -25,6 +25,9 @@ from refblend.errors import ResourceError
 from refblend.lifecycle.guardian import CLUSTER_PREFIX, command_pid
 from refblend.lifecycle.stalls import removed_on_stall, stall_limit
 
+RAY_FOLDER = "r"
+"""Name of Ray's own folder below the cluster's; short, because the paths of sockets are bounded."""
+
 _TOKEN = secrets.token_hex(32)
 """One token for all clusters of this process: Ray reads it once and keeps it."""
 
@@ -141,24 +144,51 @@ def ray_cluster(config: RayConfig, num_cpus: float, num_gpus: float) -> Iterator
 
     _remove_orphans()
     folder = Path(tempfile.mkdtemp(prefix=f"{CLUSTER_PREFIX}{command_pid()}-"))
-    token = folder / "token"
-    token.touch(mode=0o600)
-    token.write_text(_TOKEN)
-    previous = {k: os.environ.get(k) for k in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")}
-    # Ray itself turns token authentication on for a new cluster when the mode is unset; setting
-    # the mode here would come too late for its C++ part, which read it when ray was imported.
-    os.environ["RAY_AUTH_TOKEN_PATH"] = str(token)
     try:
-        with removed_on_stall(folder):
+        with removed_on_stall(folder), _private_environment(folder):
             try:
                 with _keeping_sigterm():
-                    _start_private(config, num_cpus, num_gpus, folder)
+                    _start_private(config, num_cpus, num_gpus, folder / RAY_FOLDER)
                 yield
             finally:
                 _disconnect()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        for key, value in previous.items():
-            os.environ.pop(key, None)
+
+
+@contextlib.contextmanager
+def _private_environment(folder: Path) -> Iterator[None]:
+    """The token of a cluster in ``folder``, and the environment that its processes inherit.
+
+    Whatever they write for the time of the run lies below ``folder``, which nobody else may enter:
+    Ray opens its own folder to everybody, so it is one below.
+    """
+    token, temporary = folder / "token", folder / "tmp"
+    token.touch(mode=0o600)
+    token.write_text(_TOKEN)
+    temporary.mkdir()
+    # Ray itself turns token authentication on for a new cluster when the mode is unset; setting
+    # the mode here would come too late for its C++ part, which read it when ray was imported.
+    wanted = {"RAY_AUTH_TOKEN_PATH": str(token), "TMPDIR": str(temporary)}
+    if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
+        # torch would keep compiled code under a name in /tmp that anybody can take first.
+        wanted["TORCHINDUCTOR_CACHE_DIR"] = str(_user_cache() / "torchinductor")
+    names = ("RAY_AUTH_MODE", *wanted)
+    previous = {name: os.environ.get(name) for name in names}
+    previous_tempdir = tempfile.tempdir
+    os.environ.update(wanted)
+    tempfile.tempdir = str(temporary)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = previous_tempdir
+        for name, value in previous.items():
+            os.environ.pop(name, None)
             if value is not None:
-                os.environ[key] = value
+                os.environ[name] = value
+
+
+def _user_cache() -> Path:
+    """refblend's folder in the user's cache, for what outlives a run."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "refblend"
