@@ -78,7 +78,7 @@ def test_each_epoch_gives_each_row_at_most_once(
         return
     sampler = PromptSampler(rows, batch, shuffle, seed)
     for epoch in range(3):
-        seen = [i for _ in range(sampler.batches_per_epoch) for i in sampler.next_batch()]
+        seen = [i for _ in range(rows // batch) for i in sampler.next_batch()]
         assert sampler.epoch == epoch
         assert len(seen) == len(set(seen)) == rows // batch * batch
         assert set(seen) <= set(range(rows))

@@ -6,7 +6,7 @@ from refblend.errors import ResourceError
 from refblend.rollout.model_dir import count_parameters
 from refblend.workers.memory import ENGINE_BASE, GIB, TRAINER_BASE
 from refblend.workers.pools import check_resources, memory_needs, plan_pools, totals
-from refblend.workers.roles import GLOBAL_POOL, JUDGE_POOL
+from refblend.workers.roles import GLOBAL_POOL
 
 FSDP = "actor_rollout_ref.actor.fsdp_config"
 JUDGE = "algorithm.ref_quality_score.scoring"
@@ -40,7 +40,7 @@ def test_every_optional_role(tiny_config) -> None:
 def test_the_judge_can_have_a_pool_of_its_own(tiny_config) -> None:
     pools = plan_pools(tiny_config(f"{JUDGE}.resource_pool=judge_pool"))
     assert roles(pools[GLOBAL_POOL]) == ["actor", "rollout"]
-    assert roles(pools[JUDGE_POOL]) == ["judge"]
+    assert roles(pools["judge_pool"]) == ["judge"]
 
 
 @pytest.mark.parametrize(

@@ -111,11 +111,6 @@ class PromptSampler:
         self.position = 0
         self._order = self._permutation(0)
 
-    @property
-    def batches_per_epoch(self) -> int:
-        """Complete batches in an epoch."""
-        return self.num_rows // self.batch_size
-
     def _permutation(self, epoch: int) -> list[int]:
         if not self.shuffle:
             return list(range(self.num_rows))

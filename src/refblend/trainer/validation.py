@@ -15,7 +15,6 @@ from refblend.rewards.rule import RuleReward
 from refblend.rollout.base import Generation, GenerationRequest
 from refblend.seeding import derive_seed
 
-Generate = Callable[[Sequence[GenerationRequest]], list[Generation]]
 Decode = Callable[[list[int]], str]
 
 

@@ -15,7 +15,6 @@ from refblend.rollout.model_dir import count_parameters
 from refblend.workers.memory import BYTES, ENGINE_BASE, MIB, TRAINER_BASE
 
 GLOBAL_POOL = "global_pool"
-JUDGE_POOL = "judge_pool"
 
 
 @dataclass(frozen=True)
