@@ -63,18 +63,18 @@ def find_damage(path: Path) -> str | None:
     try:
         present = _entries(path)
         if present.get(MANIFEST_NAME, 0) is None:
-            return f"{MANIFEST_NAME} is no plain file"
+            return f"{MANIFEST_NAME} is not a plain file"
         manifest = read_json(path / MANIFEST_NAME)
         files = manifest["files"]
         for name, entry in files.items():
             size = present.pop(name, None)
             if size is None:
-                return f"{shorten(name)} is missing, or no plain file within the checkpoint"
+                return f"{shorten(name)} is missing, or not a plain file within the checkpoint"
             if size != entry["size"]:
                 return f"{name} has {size} bytes, not {show(entry['size'])}"
         present.pop(MANIFEST_NAME, None)
         if present:
-            return f"{min(present)} is not in {MANIFEST_NAME}, or is no plain file"
+            return f"{min(present)} is not in {MANIFEST_NAME}, or is not a plain file"
         step = manifest["step"]
         if type(step) is not int or path.name != f"{_PREFIX}{step}":
             return f"{MANIFEST_NAME} is of step {show(step)}"
@@ -113,7 +113,7 @@ def _read_plain(path: Path) -> dict[str, Any]:
         OSError, ValueError: the file is missing, of another kind, or holds something else.
     """
     if not stat.S_ISREG(path.lstat().st_mode):
-        raise ValueError("it is no plain file")
+        raise ValueError("it is not a plain file")
     return read_object(path)
 
 
@@ -242,7 +242,7 @@ class CheckpointManager:
         try:
             state = _read_plain(ref.path / STATE_NAME)["state"]
             if not isinstance(state, dict):
-                raise ValueError("its state is no object")
+                raise ValueError("its state is not an object")
         except (OSError, ValueError, KeyError) as error:
             raise CheckpointError(
                 f"{ref.path / STATE_NAME} cannot be read ({error})", "Choose another checkpoint"

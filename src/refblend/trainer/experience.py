@@ -147,5 +147,5 @@ class ExperienceCollector:
         ]
 
     def _once(self, values: list[Any]) -> list[Any]:
-        """One value a prompt of a list with one a sample."""
+        """One value per prompt of a list with one per sample."""
         return values[:: self._n]

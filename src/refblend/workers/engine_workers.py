@@ -66,5 +66,5 @@ class JudgeWorker:
         self.judge.begin_run()
 
     def last_call(self) -> CallStats:
-        """Figures of the last batch: tokens, seconds, prefix-cache hit rate."""
+        """Metrics of the last batch: tokens, seconds, prefix-cache hit rate."""
         return self.judge.last_call
