@@ -26,7 +26,7 @@ class RefblendError(Exception):
 
 
 class ProblemsError(RefblendError):
-    """Several things are wrong at once, each an error of its own."""
+    """Several errors at once."""
 
     def __init__(self, problems: list[RefblendError]) -> None:
         told = " ".join(f"({i}) {problem}" for i, problem in enumerate(problems, start=1))

@@ -64,7 +64,7 @@ def with_example(**values: object) -> dict[str, object]:
         (changed(compact_instruction="Go."), "compact_instruction"),
         (changed(sample="[[{response}]]"), "sample: must contain"),
         (changed(sample="{response} [[{question}]]"), "sample: must contain"),
-        (changed(sample="[[{question}]] [[{response}]]"), "response must stand before"),
+        (changed(sample="[[{question}]] [[{response}]]"), "response must come before"),
         (changed(sample="[[{response}]] [[{question}]] [[x"), "no other"),
         (changed(sample="[[{response}]] [[{question}]] {other}"), "sample: must contain"),
         (changed(separator="="), "separator"),

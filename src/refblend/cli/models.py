@@ -43,7 +43,7 @@ def actor(
     out: Annotated[Path, typer.Option(help="Directory of the actor (after both phases).")],
     clean_out: Annotated[Path, typer.Option(help="Directory of the clean warm start.")],
     state: Annotated[
-        Path | None, typer.Option(help="Directory of unfinished training; default beside --out.")
+        Path | None, typer.Option(help="Directory of unfinished training; default: next to --out.")
     ] = None,
 ) -> None:
     """Train the warm start: the clean phase, then the sloppy one."""
@@ -93,7 +93,7 @@ def judge(
     pairs: Annotated[Path, typer.Option(help="Parquet file of `models judge-data`.")],
     out: Out,
     state: Annotated[
-        Path | None, typer.Option(help="Directory of unfinished training; default beside --out.")
+        Path | None, typer.Option(help="Directory of unfinished training; default: next to --out.")
     ] = None,
 ) -> None:
     """Train one strength of the judge; medium continues from weak, strong from medium."""

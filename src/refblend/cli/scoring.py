@@ -73,7 +73,7 @@ def score(
 
 
 def _tell(output: Path, scored: "pd.DataFrame") -> None:
-    """The outcome in a line; a judge that fails is told on standard error, with an example.
+    """The outcome in one line; a failing judge is reported on standard error, with an example.
 
     Raises:
         typer.Exit: with ``NO_VALID_SCORE``, when no score is valid.

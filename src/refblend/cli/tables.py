@@ -66,6 +66,6 @@ def check_table(path: Path) -> None:
 
 
 def write_table(path: Path, frame: "pd.DataFrame") -> None:
-    """Write a table in the format that its name's ending says, whole or not at all."""
+    """Write a table atomically, in the format given by its file suffix."""
     with atomic_path(path) as temporary:
         WRITERS[path.suffix](frame, temporary)

@@ -1,4 +1,4 @@
-"""A limit for calls that have no deadline of their own: Ray's, when one of its processes hangs.
+"""A deadline for calls that have none: Ray's, when one of its processes hangs.
 
 A stopped raylet blocks ``ray.put`` and even ``ray.get`` with a timeout inside C++ code, where
 neither an exception nor a signal handler can reach them. Then the only way on is to end the
@@ -63,7 +63,7 @@ def _abandon(what: str, seconds: float) -> None:
     children = [process.pid for process in psutil.Process().children(recursive=True)]
     for folder in _folders:
         shutil.rmtree(folder, ignore_errors=True)
-    # Ray ends this process with a status of its own as soon as it sees that its raylet is gone, so
+    # Ray ends this process with its own status as soon as it notices that its raylet is gone, so
     # nothing may come between the children's end and ours.
     for pid in children:
         with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Stopping on request: SIGTERM or Ctrl-C ends a run after its present step, with a checkpoint."""
+"""Stopping on request: SIGTERM or Ctrl-C ends a run after its current step, with a checkpoint."""
 
 import contextlib
 import signal
@@ -40,7 +40,7 @@ class StopRequest:
 
     @property
     def pending(self) -> bool:
-        """Whether the run is to stop after its present step."""
+        """Whether the run should stop after its current step."""
         return self._signum is not None
 
     @contextlib.contextmanager

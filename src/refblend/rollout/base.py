@@ -1,6 +1,6 @@
 """The interface of a generation engine and the typed values that cross it.
 
-An engine answers token ids with token ids. Each request has a seed of its own, so neither the
+An engine answers token ids with token ids. Each request has its own seed, so neither the
 order nor the size of a batch changes a sample; each answer names the weight version it came from.
 """
 
@@ -27,7 +27,7 @@ class GenerationRequest:
     log_probs: bool = True
     """Whether the sampled tokens' log-probs are wanted; engines are faster without."""
     top_logprobs: int = 0
-    """How many alternatives to return for each position, beside the sampled token."""
+    """Number of alternatives to return for each position, besides the sampled token."""
 
     def __post_init__(self) -> None:
         if self.top_logprobs and not self.log_probs:
@@ -83,7 +83,7 @@ class RolloutEngine(Protocol):
         ...
 
     def reset_prefix_cache(self) -> None:
-        """Forget every cached prompt, and count hits anew."""
+        """Forget every cached prompt, and reset the hit counters."""
         ...
 
     def prefix_cache_hit_rate(self) -> float | None:
@@ -113,7 +113,7 @@ class OverlengthError(ModelError):
 def check_lengths(requests: Sequence[GenerationRequest], limit: int) -> None:
     """Refuse a batch with prompts of ``limit`` tokens or more, before any work starts.
 
-    vLLM itself fails the whole call for one overlong prompt, so engines check first.
+    vLLM fails the entire call for one overlong prompt, so engines check first.
     """
     overlong = [i for i, r in enumerate(requests) if len(r.prompt_ids) >= limit]
     if overlong:

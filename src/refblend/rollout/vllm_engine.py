@@ -5,7 +5,7 @@ Departures from vLLM's defaults, each for a measured reason:
 * ``processed_logprobs``: the default log-probs ignore the temperature;
 * chunked prefill is off: a prompt whose prefill is split loses its per-request seed on the CPU;
 * after each weight push the tied output head is packed again and the prefix cache is reset:
-  vLLM does neither, and would go on sampling from a mixture of old and new weights.
+  vLLM does neither, and would continue sampling from a mixture of old and new weights.
 """
 
 import gc
@@ -154,7 +154,7 @@ class VllmEngine:
     def _generation(self, completion: Any, request: GenerationRequest) -> Generation:
         log_probs, alternatives = [], None
         if request.log_probs:
-            # The sampled token stands first at each position, the most probable ones follow.
+            # The sampled token comes first at each position, followed by the most probable ones.
             flat = completion.logprobs
             starts, ends = flat.start_indices, flat.end_indices
             log_probs = [flat.logprobs[s] for s in starts]
@@ -178,7 +178,7 @@ class VllmEngine:
         self.weight_version = version
 
     def reset_prefix_cache(self) -> None:
-        """Forget every cached prompt, and count hits anew.
+        """Forget every cached prompt, and reset the hit counters.
 
         Raises:
             ModelError: vLLM refused.

@@ -24,7 +24,7 @@ from refblend.scoring.prompts import EncodedPrompt, Frame
 Ids = TypeVar("Ids", list[int], torch.Tensor)
 _NO_CAP = 10**9
 MIN_DATA_TOKENS = 8
-"""Tokens of response and question that a prompt must have room for; less is no judgement."""
+"""Minimum number of response and question tokens for which a prompt must have room."""
 KEPT_RESPONSE_TOKENS = 32
 """Tokens of a long response that survive however long the question is."""
 
@@ -36,7 +36,7 @@ class ScoringLimits:
     Args:
         model_cap: longest sequence of the judge's engine (prompt + new tokens).
         tokenizer_cap: the tokenizer's ``model_max_length``; None or a huge number: no cap.
-        fallback_max_length: a conservative cap used beside both.
+        fallback_max_length: a conservative cap used in addition to both.
         safety_margin: tokens left free.
         max_new_tokens: tokens that the judge may generate.
 
@@ -120,7 +120,7 @@ def clip_parts(
 ) -> EncodedPrompt:
     """The prompt within ``allowed_length``; prefix, between and suffix whole.
 
-    ``seam``, a white space, stands where a middle was cut out.
+    ``seam``, a white space, replaces a middle that was cut out.
 
     The response gives way first, down to ``KEPT_RESPONSE_TOKENS`` (or half of the room for data,
     if that is less): its opening and its final answer. Only then is the question cut.

@@ -3,7 +3,7 @@
 The endpoint applies its own chat template and counts its own tokens, so prompts leave here as
 text, with their length bounded in characters. Each request is retried by OpenAI's client, with
 growing pauses; a request that fails for good is a result of the path ``error``, and the run goes
-on as with an engine of ours that fails.
+on, as when one of our engines fails.
 """
 
 import asyncio
@@ -38,13 +38,13 @@ from refblend.scoring.templates import PromptForm, ScoringTemplates, load_templa
 
 HTTP_KEY = f"{SCORING_KEY}.http"
 PREFLIGHT_SECONDS = 10.0
-"""How long an endpoint may take to say which models it serves."""
+"""Deadline for an endpoint to list the models it serves."""
 _TOO_LONG = ("context length", "context_length", "maximum model length", "too long")
-"""Of what endpoints speak when they refuse a prompt for its length."""
+"""Phrases with which endpoints refuse a prompt for its length."""
 
 
 class Alternative(BaseModel):
-    """A token that could stand at a position."""
+    """A possible token at a position."""
 
     token: str
     logprob: float

@@ -42,7 +42,7 @@ def expected_score(
     piece: Callable[[int], str],
     value: float,
 ) -> float | None:
-    """Probability-weighted score of the last box, or None where it is no plain decimal.
+    """Probability-weighted score of the last box, or None if it is not a plain decimal.
 
     Args:
         pieces: text of each generated token.

@@ -40,7 +40,7 @@ ENGINE_FAILURES: tuple[type[BaseException], ...] = (
     RuntimeError,  # CUDA
     ValueError,  # a request that the engine refuses
 )
-"""What an engine call may raise without stopping the run, beside the errors of its library."""
+"""What an engine call may raise without stopping the run, besides its library's errors."""
 
 _LIBRARY_FAILURES = (("vllm.exceptions", "VLLMError"), ("ray.exceptions", "RayError"))
 
@@ -60,7 +60,7 @@ def engine_failures() -> tuple[type[BaseException], ...]:
 
 @dataclass(frozen=True)
 class JudgeOptions:
-    """How the judge is asked.
+    """Options of the judge's prompts and answers.
 
     Attributes:
         limits: length caps; ``max_new_tokens`` is among them.

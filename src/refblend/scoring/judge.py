@@ -17,7 +17,7 @@ from refblend.scoring.result import JudgeResult
 
 @dataclass(frozen=True)
 class CallStats:
-    """Figures of the last call.
+    """Statistics of the last call.
 
     Attributes:
         samples: that were to be judged and not too long.
@@ -75,7 +75,7 @@ class Judge(ABC):
 
         Args:
             config: that :meth:`check` accepted.
-            seed: of an engine that has random numbers of its own.
+            seed: of an engine with its own random numbers.
 
         Raises:
             RefblendError: the judge cannot be started.
@@ -100,10 +100,10 @@ class Judge(ABC):
         """
 
     def begin_run(self) -> None:  # noqa: B027 - most kinds keep nothing
-        """Forget what earlier runs left: a run must not depend on what ran before it."""
+        """Forget earlier runs: a run must not depend on what ran before it."""
 
     def shutdown(self) -> None:  # noqa: B027
-        """Free what the judge holds."""
+        """Free the judge's resources."""
 
 
 def first_of_equals(keys: Sequence[Hashable | None]) -> dict[int, int]:

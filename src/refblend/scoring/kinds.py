@@ -15,7 +15,7 @@ KINDS: dict[JudgeKind, str] = {
     "http": "refblend.scoring.endpoint:EndpointJudge",
     "reward_model": "refblend.scoring.reward_model:RewardModelJudge",
 }
-"""Kind → module and class; the libraries of one are imported only when it is wanted."""
+"""Kind → module and class; a kind's libraries are imported only when it is used."""
 
 
 def judge_class(kind: JudgeKind) -> type[Judge]:

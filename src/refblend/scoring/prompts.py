@@ -35,7 +35,7 @@ class ScoringPrompt:
 
     @property
     def text(self) -> str:
-        """The whole user message."""
+        """The complete user message."""
         return self.prefix + self.response + self.between + self.question + self.suffix
 
 

@@ -38,7 +38,7 @@ _LOOK_ALIKES = {
     "\u2029": "\n",
     "\u0085": "\n",
 }
-"""Characters without a compatibility decomposition that look like a character of ours."""
+"""Characters without a compatibility decomposition that look like a marker's character."""
 
 _LETTERS = {
     **dict.fromkeys("вьЬВβΒḃƀɓᏏＢ", "b"),

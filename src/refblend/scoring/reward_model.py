@@ -1,7 +1,7 @@
 """A reward model as the judge: a classifier with one logit over the conversation.
 
 The question is the user's turn, the response the assistant's, in the model's chat template; the
-score is q = σ(scale · (logit − shift)). There is no prompt of ours, so nothing is quoted. As with
+score is q = σ(scale · (logit − shift)). There is no scoring prompt, so nothing is quoted. As with
 the generative judge the data is encoded apart from the template, so that it yields no special
 token, and the middle of what is too long is cut: the response first, then the question.
 """

@@ -65,7 +65,7 @@ class ScoringTemplates(BaseModel):
     compact_instruction: Text
     """Last line of the compact prompt."""
     separator: Annotated[str, Field(min_length=3, pattern=r"^\S+$")] = "==="
-    """A line of its own between examples; broken up wherever an actor writes it."""
+    """A separate line between examples; broken up wherever an actor writes it."""
     plain_answer_slot: Text = "Verdict:"
     """Opens the judge's answer when its tokenizer has no chat template."""
     examples: tuple[ScoringExample, ...] = ()
@@ -116,7 +116,7 @@ def _check_sample(sample: str) -> None:
     if any(sample.count(q) != 1 for q in quoted) or sample.count("{") != 2:
         raise ValueError(f"sample: must contain {quoted[0]} and {quoted[1]} once each")
     if sample.index(quoted[0]) > sample.index(quoted[1]):
-        raise ValueError("sample: the response must stand before the question")
+        raise ValueError("sample: the response must come before the question")
     if sample.count(QUOTE_OPEN) != 2 or sample.count(QUOTE_CLOSE) != 2 or "\\box" in sample:
         raise ValueError(f"sample: no other {QUOTE_OPEN}, {QUOTE_CLOSE} or \\box is allowed")
 

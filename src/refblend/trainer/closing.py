@@ -1,4 +1,4 @@
-"""What a finished run says at its end: main metrics, where everything lies, how to go on."""
+"""The closing message of a run: main metrics, where everything is, how to continue."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,7 +25,7 @@ _ROWS = (
 
 
 def metric_rows(frame: pd.DataFrame) -> list[tuple[str, float, float | None, float]]:
-    """Name, first, best and last value of the main metrics; no best where none is better.
+    """Name, first, best and last value of the main metrics; no best without a better direction.
 
     Args:
         frame: from :func:`refblend.trainer.tracking.read_metrics`.

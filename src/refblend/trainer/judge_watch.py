@@ -1,4 +1,4 @@
-"""A judge that fails is loud: a warning with an example, and the guard that stops the run."""
+"""A failing judge is reported: a warning with an example, and the guard that stops the run."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,11 +6,11 @@ from refblend.documents import show
 from refblend.scoring.result import InvalidRateGuard, JudgeResult
 
 WARN_ABOVE = 0.2
-"""Share of invalid scores in a step above which the user is told."""
+"""Share of invalid scores in a step above which the user is warned."""
 
 
 class JudgeWatch:
-    """Looks at the judge's results of every step.
+    """Checks the judge's results of every step.
 
     Args:
         guard: stops the run when too many of the scores of the last steps are invalid.

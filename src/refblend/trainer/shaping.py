@@ -44,7 +44,7 @@ class Blended:
     rewards: Tensor
     """(B, T) R' of the samples."""
     baselines: Tensor | None
-    """(P,) Σ_t R' of the greedy responses, where there are any."""
+    """(P,) Σ_t R' of the greedy responses, if there are any."""
     metrics: dict[str, float]
     """``actor/ref_quality/*``"""
 

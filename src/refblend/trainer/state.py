@@ -1,4 +1,4 @@
-"""What a step leaves to the next one beside the weights: part of every checkpoint."""
+"""The state that a step passes to the next one besides the weights: part of every checkpoint."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +13,7 @@ from refblend.trainer.finite import LostUpdates
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a checkpoint holds beside the weights, taken after a step."""
+    """The contents of a checkpoint besides the weights, taken after a step."""
 
     state: dict[str, Any]
     """:meth:`RunState.state_dict`, and the step's line of metrics as ``record``."""

@@ -170,11 +170,11 @@ class WorkerGroup:
 
         Args:
             role: what the processes are.
-            pools: where its ranks stand.
+            pools: where its ranks are placed.
             num_threads: CPU threads of each process.
             timeout_s: deadline of every call.
-            arguments: makes the constructor arguments of each rank, anew for each start.
-            replacement: how to go on after a death; None: the state of the group is lost.
+            arguments: makes the constructor arguments of each rank, again for each start.
+            replacement: how to continue after a death; None: the state of the group is lost.
         """
         self.role = role.name
         self.generation = 0
@@ -184,7 +184,7 @@ class WorkerGroup:
         self._arguments = arguments
         self._replacement = replacement
         self._start = (role.worker, num_threads)
-        # A class of its own, so that Ray's process titles name the worker.
+        # A separate class, so that Ray's process titles name the worker.
         self._remote = ray.remote(type(role.worker.split(":")[1], (WorkerProcess,), {}))
         self._launch()
 
@@ -247,7 +247,7 @@ class WorkerGroup:
         return self.call_each(method, [arguments] * self.size)
 
     def call_each(self, method: str, arguments: Sequence[Sequence[Any]]) -> Future:
-        """Call a method with arguments of its own on each rank, without waiting."""
+        """Call a method with each rank's own arguments, without waiting."""
 
         def launch() -> list[Any]:
             with stall_limit(f"calling the {self.role} worker"):

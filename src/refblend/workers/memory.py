@@ -9,7 +9,7 @@ from dataclasses import dataclass
 MIB = 2**20
 GIB = 2**30
 TRAINER_BASE = 0.5 * GIB
-"""Resident memory of a training process beside its tensors (Python, torch, transformers)."""
+"""Resident memory of a training process besides its tensors (Python, torch, transformers)."""
 ENGINE_BASE = 1.0 * GIB
 """The same for a process with vLLM."""
 BYTES = {"float32": 4, "bfloat16": 2}

@@ -41,7 +41,7 @@ class PoolSpec:
 
 
 def plan_pools(config: RefblendConfig) -> dict[str, PoolSpec]:
-    """Which worker processes a run needs, and in which pool each stands."""
+    """The worker processes that a run needs, and the pool of each."""
     pools = {GLOBAL_POOL: PoolSpec(GLOBAL_POOL)}
     for role in roles_of(config):
         name = role.pool(config)
@@ -151,7 +151,7 @@ class ResourcePools:
                 )
 
     def places(self, role: str) -> list[tuple[Bundle, PlacementGroupSchedulingStrategy]]:
-        """Where the processes of a role stand, in rank order."""
+        """The places of a role's processes, in rank order."""
         return [
             (bundle, PlacementGroupSchedulingStrategy(self._groups[name], index))
             for name, spec in self._specs.items()

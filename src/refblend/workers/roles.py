@@ -30,14 +30,14 @@ class _Role:
     needed: Callable[[RefblendConfig], bool] = lambda config: True
     """Whether a run has the role."""
     remembers: bool = False
-    """Whether something of a run stays in the processes, so that the next run must begin anew."""
+    """Whether the processes keep state of a run, so that the next run must reset it."""
 
     def settings(self, config: RefblendConfig) -> Any:
         """The role's section of the configuration."""
         return _value(config, self.section)
 
     def pool(self, config: RefblendConfig) -> str:
-        """The resource pool in which the processes stand."""
+        """The resource pool of the processes."""
         name: str = getattr(self.settings(config), "resource_pool", GLOBAL_POOL)
         return name
 
@@ -107,7 +107,7 @@ class EngineRole(_Role):
     model: str = ""
     """The configuration key of the engine's model."""
     also_lower: str = ""
-    """What bounds the engine's memory beside its cache."""
+    """What limits the engine's memory besides its cache."""
 
     replaceable = True
 

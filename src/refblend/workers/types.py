@@ -86,7 +86,7 @@ class TokenTensors:
 
 @dataclass(frozen=True)
 class PolicyTargets(TokenTensors):
-    """What the policy update needs beside the sequences."""
+    """Inputs of the policy update besides the sequences."""
 
     response_mask: Tensor
     old_log_probs: Tensor
@@ -97,7 +97,7 @@ class PolicyTargets(TokenTensors):
 
 @dataclass(frozen=True)
 class ValueTargets(TokenTensors):
-    """What the value update needs beside the sequences."""
+    """Inputs of the value update besides the sequences."""
 
     response_mask: Tensor
     values: Tensor

@@ -150,7 +150,7 @@ class WorkerSet:
         """Bring all workers to where fresh ones would be, for a run with another seed.
 
         The processes keep the configuration that they were started with: nothing in them depends
-        on the run's seed, because every request brings a seed of its own.
+        on the run's seed, because every request brings its own seed.
 
         Args:
             config: differs from the one before in the seed and the run directory only.
@@ -178,7 +178,7 @@ class WorkerSet:
         self.pools.remove()
 
     def generate(self, requests: Sequence[GenerationRequest], version: int) -> list[Generation]:
-        """Sample with the present weights.
+        """Sample with the current weights.
 
         Raises:
             WorkerError: the engine sampled from other weights than ``version``.

@@ -39,7 +39,7 @@ def score_corpus(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> pd.DataFrame:
-    """The corpus with the judge's results beside it, in the corpus's order.
+    """The corpus joined with the judge's results, in the corpus's order.
 
     Args:
         judge: scores.

@@ -147,7 +147,7 @@ def _of_every_difficulty(rows: Sequence[PromptRow], limit: int | None) -> list[P
 
 
 def check_corpus(corpus: pd.DataFrame, name: str = "corpus") -> None:
-    """Refuse a frame that is no corpus; ``name`` is what the error calls it.
+    """Refuse a frame that is not a corpus; ``name`` is its name in the error.
 
     Raises:
         DataError: a column is missing, a cell is empty, a label is neither 0 nor 1, or a cell of
@@ -199,7 +199,7 @@ def _is_sequence(value: Any) -> bool:
 
 _OPTIONAL: dict[str, tuple[Callable[[Any], bool], str]] = {
     "worked": (_is_truth, "is neither true nor false"),
-    "target": (lambda value: _is_number(value) and 0 <= value <= 1, "is no number from 0 to 1"),
+    "target": (lambda value: _is_number(value) and 0 <= value <= 1, "is not a number from 0 to 1"),
     "difficulty": (_is_group, "is neither a number nor text"),
     "length": (_is_group, "is neither a number nor text"),
 }
@@ -229,13 +229,13 @@ def read_corpus(path: str | Path) -> pd.DataFrame:
     the ``target``, ``right`` the label, and the number of steps the difficulty.
 
     Raises:
-        DataError: the file cannot be read or is no corpus.
+        DataError: the file cannot be read or is not a corpus.
     """
     frame = read_responses(path)
     if {"right", "steps", "label"} <= set(frame.columns):
-        _check_cells(frame, "label", _is_number, "is no number", str(path))
+        _check_cells(frame, "label", _is_number, "is not a number", str(path))
         _check_cells(frame, "right", _is_truth, "is neither true nor false", str(path))
-        _check_cells(frame, "steps", _is_sequence, "is no list", str(path))
+        _check_cells(frame, "steps", _is_sequence, "is not a list", str(path))
         frame = frame.assign(
             target=frame["label"].astype(float),
             label=frame["right"].astype(int),

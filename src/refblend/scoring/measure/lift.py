@@ -68,7 +68,7 @@ def measure_attacks(
         if name != NEUTRAL
     ]
     table = pd.DataFrame(rows).sort_values("lift", ascending=False, kind="stable")
-    # Some attacks are no valid Unicode, which no file can hold: the texts are left out.
+    # Some attacks are not valid Unicode and cannot be written to a file: the texts are left out.
     return table.reset_index(drop=True), samples.drop(columns=["question", "response"])
 
 

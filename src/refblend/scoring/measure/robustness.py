@@ -88,7 +88,7 @@ def run_robustness(
     rows: list[dict[str, Any]] = []
     samples: list[pd.DataFrame] = []
     known: dict[JudgeOptions, tuple[pd.DataFrame, float]] = {}
-    # The first call of an engine is slow for reasons of its own: it is not to count for an arm.
+    # An engine's first call is slow for unrelated reasons: it must not count for an arm.
     score_corpus(judge, corpus.head(WARM_UP))
     for arm in arms:
         if arm.options not in known:
