@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from refblend.study.design.spec import ExperimentSpec, load_experiment
-from refblend.study.report.m2.study import EXPERIMENTS, M2Study
+from refblend.study.design.spec import ExperimentSpec, experiments_of, load_experiment
+from refblend.study.report.engine import NewTables
+from refblend.study.report.m2.study import M2Study, make_study
+from refblend.study.report.registry import load_report
 from refblend.study.runs.collect import METRIC_COLUMNS, RESPONSE_COLUMNS, RUN_COLUMNS, Collected
-from refblend.study.runs.run_measures import run_measures
 
 PARAMS = Path(__file__).parents[2] / "params"
 SOURCE = "refblend/arithmetic"
@@ -21,7 +22,8 @@ COST_STEPS = 4
 
 def specs() -> dict[str, ExperimentSpec]:
     """M2's experiments as declared."""
-    return {name: load_experiment(PARAMS / "study" / f"{name}.yaml") for name in EXPERIMENTS}
+    names = experiments_of("m2", PARAMS)
+    return {name: load_experiment(PARAMS / "study" / f"{name}.yaml") for name in names}
 
 
 def run_lines(
@@ -121,10 +123,11 @@ def study(
         for arm in spec.arms_of(scale)
         for seed in {str(key): seeds for key, seeds in spec.seeds.items()}[scale]
     }
-    costs = {arm for name in ("E", "F") if name in chosen for arm in chosen[name].arms}
-    frames = collected(runs, effects, missing, costs)
-    defaults = {"algorithm": {"ref_quality_score": SCORE_DEFAULTS}}
-    return M2Study(frames, chosen, run_measures(frames), scale, None, defaults)
+    costs = {arm for spec in chosen.values() if spec.exclusive for arm in spec.arms}
+    return make_study(collected(runs, effects, missing, costs), chosen, scale, PARAMS)
 
 
-SCORE_DEFAULTS = {"max_weight": 0.3, "entropy_high_threshold": 1.0, "placement": "per_token"}
+def tables_of(made: M2Study) -> Mapping[str, pd.DataFrame]:
+    """The report's tables, each made when it is asked for."""
+    artifacts = load_report("m2").artifacts(made.experiments, "table")
+    return NewTables({table.name: table for table in artifacts}, made)

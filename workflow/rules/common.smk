@@ -260,14 +260,6 @@ def tolerated():
     return [f"{kind}={count}" for kind, count in sorted(config["checks"].items())]
 
 
-def experiment_labels(kind, name):
-    """Labels in Snakemake's report: names that begin with experiments, e.g. `BC_levels`."""
-    head, _, rest = name.partition("_")
-    if rest and head.isupper():
-        return {"experiment": ", ".join(head), kind: rest.replace("_", " ")}
-    return {"experiment": "all", kind: name.replace("_", " ")}
-
-
 def milestone_targets(milestone, scale):
     """What a milestone's target asks for; the checks come last, after the report is written."""
     root = f"results/{scale}/{milestone}"

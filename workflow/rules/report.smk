@@ -1,6 +1,5 @@
 # From runs to a milestone's record: grid, collected frames, tables, figures, report, checks.
 include: "report_common.smk"
-include: "report_unported.smk"
 
 
 # All milestones' experiments in one table; each milestone selects its rows.

@@ -1,8 +1,8 @@
 # Helpers of the reports' rules: what each report writes and reads.
 from refblend.study.report.engine import PREPARED
-from refblend.study.report.registry import ported, read_experiments
+from refblend.study.report.registry import load_report, read_experiments
 
-REPORTS = ported("scoring", "m1", "m2", "m3")
+REPORTS = {name: load_report(name) for name in ("scoring", "m1", "m2", "m3")}
 
 
 @functools.cache

@@ -22,7 +22,7 @@ ROOTS = (Path("runs"), Path("models"), Path("results"), Path("params"))
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``refblend study``."""
-    for command in (tables, figure, report, m2):
+    for command in (tables, figure, report):
         app.command()(command)
 
 
@@ -78,20 +78,3 @@ def _inputs(
         results=results / scale,
         params=params,
     )
-
-
-def m2(
-    collected: Annotated[Path, typer.Option(help="Folder written by `refblend study collect`.")],
-    scale: Annotated[str, typer.Option(help="smoke, cpu or gpu.")],
-    out: Annotated[Path, typer.Option(help="Folder to write.")],
-    params: Annotated[Path, typer.Option(help="Root of the parameter files.")] = Path("params"),
-    scoring: Annotated[
-        Path | None, typer.Option(help="Folder of the target scoring; without it, no experiment D.")
-    ] = None,
-) -> None:
-    """Write tables, figures and report of M2."""
-    from refblend.study.report.m2.report import write_m2
-    from refblend.study.report.m2.study import read_m2_study
-
-    write_m2(read_m2_study(collected, params, scoring, scale), out)
-    typer.echo(f"{out / 'report.md'}")

@@ -7,6 +7,7 @@ from typing import Any
 
 from refblend.config.root import RefblendConfig
 from refblend.errors import StudyError
+from refblend.ppo.blending import Placement
 from refblend.study.design.grid import resolve_arm
 from refblend.study.design.spec import OVERLAY, ExperimentSpec
 
@@ -44,7 +45,7 @@ class Arm:
         return self.config.algorithm.ref_quality_score.strategy
 
     @property
-    def placement(self) -> str:
+    def placement(self) -> Placement:
         """Where the score is put in the response."""
         return self.config.algorithm.ref_quality_score.placement
 

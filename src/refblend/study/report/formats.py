@@ -71,10 +71,3 @@ def _cell(value: Any) -> str:
         number = float(value)
         return f"{number:.0f}" if abs(number) >= 1000 else f"{number:.4g}"
     return str(value).replace("\n", " ")
-
-
-def write_table(frame: pd.DataFrame, name: str, out: str | Path) -> None:
-    """Write ``<out>/<name>.csv``, ``.md`` and ``.tex``; of reports that have no engine yet."""
-    write_csv(frame, Path(out) / f"{name}.csv")
-    write_text(Path(out) / f"{name}.md", to_markdown(frame) + "\n")
-    write_latex(frame, Path(out) / f"{name}.tex")

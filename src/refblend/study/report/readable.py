@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from refblend.study.report.m2.costs import COSTS, label
+from refblend.study.runs.run_measures import label
 
 SHOWN = {
     "test_greedy": "test acc.",
@@ -34,29 +34,30 @@ def number(value: float, signed: bool = False) -> str:
     return f"{value:+.{digits}f}" if signed else f"{value:.{digits}f}"
 
 
-def readable_summary(summary: pd.DataFrame) -> pd.DataFrame:
-    """One row an arm of an experiment that learns.
+def readable_summary(summary: pd.DataFrame, endpoint: str = HEADLINE) -> pd.DataFrame:
+    """One row per arm of an experiment that learns.
 
-    Columns: arm, n, mean and interval of :data:`SHOWN`, and for the headline measure the paired
+    Columns: arm, n, mean and interval of :data:`SHOWN`, and for the endpoint the paired
     difference, the probability of improvement, Holm's p with the smallest possible one, the
     verdict, and whether the simultaneous interval excludes 0.
     """
     rows: dict[str, dict[str, Any]] = {}
-    for row in summary[summary.measure.isin(SHOWN)].to_dict("records"):
+    shown_measures = SHOWN if endpoint in SHOWN else {endpoint: label(endpoint)} | SHOWN
+    for row in summary[summary.measure.isin(shown_measures)].to_dict("records"):
         cells = rows.setdefault(row["arm"], {"arm": row["arm"]})
-        if row["measure"] == HEADLINE:
+        if row["measure"] == endpoint:
             cells |= _headline(row)
-        cells[SHOWN[row["measure"]]] = interval_text(row["mean"], row["low"], row["high"])
+        cells[shown_measures[row["measure"]]] = interval_text(row["mean"], row["low"], row["high"])
     table = pd.DataFrame(list(rows.values()))
     if table.empty:
         return pd.DataFrame(columns=["arm", "n"])
-    wanted = ["arm", "n", *SHOWN.values()]
+    wanted = ["arm", "n", *shown_measures.values()]
     shown = [name for name in wanted if name in table]
     return table[[*shown, *[name for name in table if name not in shown]]]
 
 
 def _headline(row: dict[str, Any]) -> dict[str, Any]:
-    """What is said about the headline measure of one arm."""
+    """What is said about one arm at the endpoint."""
     cells: dict[str, Any] = {"n": f"{row['n']} of {row['runs']}"}
     if pd.isna(row["baseline"]):
         return (
@@ -73,53 +74,12 @@ def _headline(row: dict[str, Any]) -> dict[str, Any]:
         "difference": interval_text(row["diff"], row["diff_low"], row["diff_high"], signed=True),
         "against": row["baseline"],
         "P(improvement)": interval_text(row["prob_improvement"], row["prob_low"], row["prob_high"]),
-        **_tests(row),
+        **compared_cells(row),
         "note": row["note"],
     }
 
 
-def readable_costs(table: pd.DataFrame, factors: list[str]) -> pd.DataFrame:
-    """One row an arm of E or F: its knobs, and every cost with its interval."""
-    rows: dict[str, dict[str, Any]] = {}
-    for row in table.to_dict("records"):
-        cells = rows.setdefault(
-            row["arm"], {"arm": row["arm"]} | {name: row[name] for name in factors}
-        )
-        cells["n"] = f"{row['n']} of {row['runs']}"
-        cells[label(row["measure"])] = interval_text(row["mean"], row["low"], row["high"])
-        if row["measure"] == "step_seconds" and pd.notna(row["diff"]):
-            cells["step time against the baseline (s)"] = interval_text(
-                row["diff"], row["diff_low"], row["diff_high"], signed=True
-            )
-    wanted = ["arm", *factors, "n", *[label(name) for name in COSTS]]
-    shown = pd.DataFrame(list(rows.values()), columns=None if rows else wanted[:1])
-    return shown.fillna("–")
-
-
-def readable_contrasts(table: pd.DataFrame) -> pd.DataFrame:
-    """The contrasts of the headline measure, one row each, with their intervals in one cell."""
-    part = table[table.measure == HEADLINE]
-    rows = [
-        {
-            "experiment": row["experiment"],
-            "contrast": row["contrast"],
-            "arm": row["arm"],
-            "against": row["against"],
-            "pairs": row["pairs"],
-            "difference": interval_text(row["diff"], row["diff_low"], row["diff_high"], True),
-            "P(improvement)": interval_text(
-                row["prob_improvement"], row["prob_low"], row["prob_high"]
-            ),
-            **_tests(row),
-            "note": row["note"],
-        }
-        for row in part.to_dict("records")
-    ]
-    columns = ["experiment", "contrast", "arm", "against", "pairs", "difference"]
-    return pd.DataFrame(rows, columns=None if rows else columns)
-
-
-def _tests(row: dict[str, Any]) -> dict[str, Any]:
+def compared_cells(row: dict[str, Any]) -> dict[str, Any]:
     """What test, rule and simultaneous interval say of a comparison."""
     excludes = row["interval_excludes_0"]
     return {

@@ -30,6 +30,7 @@ PACKAGE = "refblend.study.report"
 PLACEHOLDER = "{experiment}"
 Function = TypeVar("Function", bound=Callable[..., Any])
 Kind = Literal["table", "figure", "plot"]
+Preview = bool | Callable[[ExperimentSpec], bool]
 Step = Literal["tables", "figure", "report"]
 STEPS: dict[Step, str] = {"tables": "write_tables", "figure": "draw", "report": "write_report"}
 """Steps of the workflow and the functions of the engine that take them."""
@@ -86,8 +87,8 @@ class Artifact:
     """Where the report shows a figure; the experiment, for members of a family."""
     shown: bool = False
     """A table that the report shows: written as LaTeX, too."""
-    preview: bool = False
-    """A figure that DVC and README show: written as PNG, too."""
+    preview: Preview = False
+    """A figure that DVC and README show: written as PNG, too; of a family, which members."""
     each: Callable[[ExperimentSpec], bool] | None = None
 
     def place(self) -> tuple[str, int]:
@@ -110,7 +111,10 @@ class Artifact:
             if self.each(spec):
                 name = self.name.replace(PLACEHOLDER, experiment)
                 section = self.section or experiment
-                yield replace(self, name=name, experiment=experiment, section=section)
+                preview = self.preview(spec) if callable(self.preview) else self.preview
+                yield replace(
+                    self, name=name, experiment=experiment, section=section, preview=preview
+                )
 
 
 @dataclass(frozen=True)
@@ -154,7 +158,7 @@ class Report:
         name: str,
         *,
         section: str = "",
-        preview: bool = False,
+        preview: Preview = False,
         each: Callable[[ExperimentSpec], bool] | None = None,
     ) -> Callable[[Function], Function]:
         """Register ``(study, tables[, experiment]) -> (figure, caption)``, ``figures/<name>.svg``.
@@ -267,13 +271,3 @@ def load_report(name: str) -> Report:
     report = study.REPORT
     assert isinstance(report, Report)
     return report
-
-
-def ported(*names: str) -> dict[str, Report]:
-    """Those reports that use the engine already."""
-    found = {}
-    for name in names:
-        study = importlib.import_module(f"{PACKAGE}.{name}.study")
-        if hasattr(study, "REPORT"):
-            found[name] = load_report(name)
-    return found

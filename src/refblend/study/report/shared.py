@@ -30,11 +30,6 @@ def mean_blend(collected: Collected) -> pd.DataFrame:
     return blend.reindex(columns=[*KEYS, "avg_entropy", "weight"])
 
 
-def plot_data(collected: Collected) -> dict[str, pd.DataFrame]:
-    """Both frames by the names of their plots."""
-    return {"val_accuracy": mean_accuracy(collected), "weight_entropy": mean_blend(collected)}
-
-
 def overrides_text(overrides: Mapping[str, Any]) -> str:
     """``key=value`` of an arm's overrides as code, ``none`` without any."""
     text = ", ".join(

@@ -1,4 +1,4 @@
-"""Summaries of M2's experiments: every arm and measure over its seeds, and against its baseline."""
+"""Every arm and measure over its seeds, and against its baseline, for all reports."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from refblend.seeding import derive_generator
-from refblend.study.report.m2.study import M2Study
 from refblend.study.runs.run_measures import MEASURES
 from refblend.study.stats.comparisons import Comparison, compare_pairs, probability_of_improvement
 from refblend.study.stats.statistics import Interval, bootstrap_interval, iqm, student_interval
@@ -80,33 +79,16 @@ class Family:
     """(arm, baseline) of every comparison."""
 
 
-def family_of(study: M2Study, experiment: str) -> Family:
-    """All arms of an experiment, each against its baseline."""
-    arms = study.arms(experiment)
-    baselines = {arm: study.baseline(experiment, arm) for arm in arms}
-    pairs = [(arm, base) for arm, base in baselines.items() if base != arm and base in arms]
-    return Family(experiment, arms, pairs)
-
-
-def experiment_summary(
-    study: M2Study, experiment: str, measures: Sequence[str] = MAIN_MEASURES
-) -> pd.DataFrame:
-    """One row a measure and arm of an experiment: :data:`SUMMARY_COLUMNS`.
-
-    Arms whose runs failed have rows too, with n = 0; measures that no run of the experiment has
-    are left out.
-    """
-    if experiment not in study.experiments:
-        return empty_summary()
-    return summarise(
-        family_of(study, experiment), lambda name: study.wide(experiment, name), measures
-    )
-
-
 def summarise(
     family: Family, values_of: Callable[[str], pd.DataFrame], measures: Sequence[str]
 ) -> pd.DataFrame:
-    """Rows of several measures; ``values_of`` gives one row a seed and one column an arm."""
+    """One row per measure and arm: :data:`SUMMARY_COLUMNS`.
+
+    Args:
+        family: the arms, and which is compared with which.
+        values_of: measure → one row per seed, one column per arm.
+        measures: what is summarised; measures that no arm has are left out.
+    """
     rows: list[dict[str, Any]] = []
     for measure in measures:
         values = values_of(measure)

@@ -54,6 +54,16 @@ MEASURES: dict[str, Measure] = {
 }
 """Every measure by its name; tables and figures keep this order."""
 
+PHYSICAL = ("s", "GiB", "tokens", "tokens/s", "nats", "steps")
+"""Units that a label shows; shares and rewards are plain numbers."""
+
+
+def label(measure: str) -> str:
+    """Label of a measure, with its unit where a reader needs one."""
+    known = MEASURES[measure]
+    return f"{known.label} ({known.unit})" if known.unit in PHYSICAL else known.label
+
+
 FROM_STABILITY = (
     "loss_spikes",
     "grad_spikes",

@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 
 from refblend.seeding import derive_generator
-from refblend.study.report.m2.study import M2Study
+from refblend.study.report.m2.study import REPORT, SCORING, M2Study
 from refblend.study.runs.run_measures import MEASURES, wide
 from refblend.study.stats.comparisons import best_configuration
 from refblend.study.stats.statistics import student_interval
@@ -26,6 +26,9 @@ BEST_MEASURES = (
     "valid_rate",
 )
 COST_MEASURES = ("step_seconds", "throughput", "memory_gb")
+EVERYWHERE = "all"
+"""Scope of the arms of all experiments that learn."""
+
 BEST_COLUMNS = [
     "scope",
     "measure",
@@ -44,21 +47,26 @@ BEST_COLUMNS = [
 ]
 
 
+@REPORT.table("best_per_metric")
 def best_per_metric(study: M2Study) -> pd.DataFrame:
-    """The best arm for every measure: among A's arms, among all that learn, and for E and F costs.
+    """The best arm for every measure: of each leading experiment, of all that learn, and by costs.
 
-    Only runs that were alone on the machine (E and F) are compared by time and memory.
+    Only runs that were alone on the machine are compared by time and memory; the judge's time,
+    where the experiment varies how it scores.
 
     Returns:
         :data:`BEST_COLUMNS`; ``share_best``: share of resampled seeds in which it is the best,
         ``tied``: other arms with the same mean.
     """
     scopes: list[tuple[str, list[str], tuple[str, ...]]] = [
-        ("A", study.arms("A"), BEST_MEASURES),
-        ("all", study.all_arms(), BEST_MEASURES),
-        ("E", study.arms("E"), COST_MEASURES),
-        ("F", study.arms("F"), (*COST_MEASURES, "judge_seconds")),
+        *((name, study.arms(name), BEST_MEASURES) for name in study.leading),
+        (EVERYWHERE, study.all_arms(), BEST_MEASURES),
     ]
+    for name, spec in study.experiments.items():
+        if spec.exclusive:
+            judge = any(key.startswith(SCORING) for key in spec.factors.values())
+            measures = (*COST_MEASURES, "judge_seconds") if judge else COST_MEASURES
+            scopes.append((name, study.arms(name), measures))
     rows = [
         _best_row(study, scope, arms, measure)
         for scope, arms, measures in scopes

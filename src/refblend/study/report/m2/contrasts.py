@@ -1,15 +1,12 @@
-"""Fixed contrasts between two arms of M2 that no baseline column answers.
-
-They follow from the experiments' questions and are not picked from the results: placement against
-placement (A, G), the judge against its controls (A), and a weight that follows the entropy against
-a constant one (A, and for every judge H).
-"""
+"""Contrasts between two arms that no baseline column answers, as the experiments declare them."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
-from refblend.study.report.m2.study import M2Study
+from refblend.study.report.m2.study import REPORT, M2Study
+from refblend.study.report.readable import compared_cells, interval_text
 from refblend.study.report.summary import Family, empty_summary, summarise
 
 CONTRAST_MEASURES = (
@@ -26,60 +23,34 @@ CONTRAST_MEASURES = (
 class Contrast:
     """``treated`` − ``reference``, seed by seed, within an experiment."""
 
-    experiment: str
     name: str
     treated: str
     reference: str
 
 
-STRATEGIES = ("linear", "cosine", "exp", "piecewise", "constant", "inverse", "schedule")
-CONTROLS = ("shuffled", "random")
-
-CONTRASTS = (
-    *(Contrast("A", "terminal − per token", f"{arm}_terminal", arm) for arm in STRATEGIES),
-    *(Contrast("A", f"judge − {arm} control", "linear", arm) for arm in CONTROLS),
-    *(
-        Contrast("A", f"judge − {arm} control", "linear_terminal", f"{arm}_terminal")
-        for arm in CONTROLS
-    ),
-    Contrast("A", "entropy-aware − constant", "linear", "constant"),
-    Contrast("A", "entropy-aware − constant", "linear_terminal", "constant_terminal"),
-    Contrast("G", "terminal − per token", "linear_terminal", "linear"),
-    Contrast("G", "per-token mean − per token", "linear_mean", "linear"),
-    Contrast("G", "terminal − per token", "gae_linear_terminal", "gae_linear"),
-    Contrast("G", "per-token mean − per token", "gae_linear_mean", "gae_linear"),
-    *(
-        Contrast("H", f"{judge}: entropy-aware − constant", *arms)
-        for judge, arms in {
-            "weak judge": ("weak_linear_terminal", "weak_constant_terminal"),
-            "medium judge": ("linear_terminal", "constant_terminal"),
-            "strong judge": ("strong_linear_terminal", "strong_constant_terminal"),
-        }.items()
-    ),
-)
+def declared(study: M2Study, experiment: str) -> list[Contrast]:
+    """The contrasts of an experiment whose two arms the study has at this scale."""
+    arms = study.arms(experiment)
+    return [
+        Contrast(contrast.name, treated, reference)
+        for contrast in study.experiments[experiment].contrasts
+        for treated, reference in contrast.pairs.items()
+        if treated in arms and reference in arms
+    ]
 
 
+@REPORT.table("contrasts")
 def contrasts(study: M2Study) -> pd.DataFrame:
-    """All contrasts whose two arms the study has at this scale.
+    """All contrasts; those of one experiment and measure are one family.
 
-    The contrasts of one experiment and measure are one family. A treated arm stands for several
-    contrasts, so that each pair is summarised under a name of its own.
+    A treated arm stands in several contrasts, so that each pair is summarised under a name of its
+    own.
 
     Returns:
         Columns experiment, contrast, then those of a summary without the arm's own numbers.
     """
-    parts = []
-    for experiment in ("A", "G", "H"):
-        arms = study.arms(experiment)
-        mine = [
-            contrast
-            for contrast in CONTRASTS
-            if contrast.experiment == experiment
-            and contrast.treated in arms
-            and contrast.reference in arms
-        ]
-        if mine:
-            parts.append(_family(study, experiment, mine))
+    stated = {name: declared(study, name) for name in study.experiments}
+    parts = [_family(study, name, mine) for name, mine in stated.items() if mine]
     table = pd.concat(parts or [empty_summary()], ignore_index=True)
     table = table.reindex(columns=["experiment", "contrast", *empty_summary().columns])
     own = ["iqm", "low", "high", "boot_low", "boot_high", "runs", "n", "mean"]
@@ -108,3 +79,32 @@ def _family(study: M2Study, experiment: str, mine: list[Contrast]) -> pd.DataFra
         arm=[contrast.treated for contrast in found],
         baseline=[contrast.reference for contrast in found],
     )
+
+
+@REPORT.table("contrasts_main", shown=True)
+def contrasts_main(study: M2Study, tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """The contrasts of each experiment's endpoint, one row each, intervals in one cell."""
+    rows: list[dict[str, Any]] = [
+        {
+            "experiment": row["experiment"],
+            "contrast": row["contrast"],
+            "arm": row["arm"],
+            "against": row["against"],
+            "pairs": row["pairs"],
+            "difference": interval_text(row["diff"], row["diff_low"], row["diff_high"], True),
+            "P(improvement)": interval_text(
+                row["prob_improvement"], row["prob_low"], row["prob_high"]
+            ),
+            **compared_cells(row),
+            "note": row["note"],
+        }
+        for row in at_endpoint(study, tables["contrasts"]).to_dict("records")
+    ]
+    columns = ["experiment", "contrast", "arm", "against", "pairs", "difference"]
+    return pd.DataFrame(rows, columns=None if rows else columns)
+
+
+def at_endpoint(study: M2Study, table: pd.DataFrame) -> pd.DataFrame:
+    """Rows of a table of several experiments that hold each one's endpoint."""
+    endpoints = {name: spec.endpoint for name, spec in study.experiments.items()}
+    return table[table.measure == table.experiment.map(endpoints)]

@@ -1,29 +1,23 @@
-"""What M2 measures besides learning: D's scoring path, E's lengths, F's placement of the judge."""
+"""What M2 measures besides learning: the scoring path, costs of arms, and overlapped scoring."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
 from refblend.errors import StudyError
-from refblend.study.report.m2.study import M2Study
-from refblend.study.report.summary import empty_summary, family_of, summarise
-from refblend.study.runs.run_measures import MEASURES
+from refblend.study.report.m2.study import (
+    REPORT,
+    SCORING,
+    M2Study,
+    measures_costs,
+    varies_overlap,
+)
+from refblend.study.report.readable import interval_text
+from refblend.study.report.summary import summarise
+from refblend.study.runs.run_measures import label
 
 COSTS = ("memory_gb", "step_seconds", "throughput", "judge_seconds")
-
-PHYSICAL = ("s", "GiB", "tokens", "tokens/s", "nats", "steps")
-"""Units that a label shows; shares and rewards are plain numbers."""
-
-SCORING = "algorithm.ref_quality_score.scoring"
-FACTORS = {
-    "E": {
-        "length": "data.max_response_length",
-        "max_model_len": "actor_rollout_ref.rollout.max_model_len",
-    },
-    "F": {"pool": f"{SCORING}.resource_pool", "overlap": f"{SCORING}.overlap"},
-}
-"""Knobs that an experiment varies, by the name of their column."""
-
 SCORING_COLUMNS = [
     "experiment",
     "arm",
@@ -38,8 +32,11 @@ SCORING_COLUMNS = [
     "tokens_per_response",
     "seconds_per_response",
 ]
+HIDDEN_COLUMNS = ["pool", "serial", "overlapped", "seed", "step_serial", "step_overlapped"]
+HIDDEN_COLUMNS += ["judge_serial", "hidden"]
 
 
+@REPORT.table("D_scoring", shown=True)
 def scoring_table(study: M2Study) -> pd.DataFrame:
     """Experiment D from the target ``scoring``; without rows where it was not measured.
 
@@ -58,50 +55,61 @@ def scoring_table(study: M2Study) -> pd.DataFrame:
         ) from None
 
 
+@REPORT.table("{experiment}_costs", each=measures_costs)
 def cost_table(study: M2Study, experiment: str) -> pd.DataFrame:
-    """E or F: the knobs of every arm, then a summary as of the other experiments."""
-    names = list(FACTORS[experiment])
-    if not study.arms(experiment):
-        return pd.concat([pd.DataFrame(columns=names), empty_summary()], axis=1)
-    factors = arm_factors(study, experiment)
-    table = summarise(
-        family_of(study, experiment), lambda measure: study.wide(experiment, measure), COSTS
-    )
-    table = table.merge(factors, on="arm", how="left")
+    """The factors of every arm, then a summary as of the other experiments."""
+    names = list(study.experiments[experiment].factors)
+    family = study.family(experiment)
+    table = summarise(family, lambda measure: study.wide(experiment, measure), COSTS)
+    table = table.merge(arm_factors(study, experiment), on="arm", how="left")
     return table[[*names, *[name for name in table if name not in names]]]
 
 
 def arm_factors(study: M2Study, experiment: str) -> pd.DataFrame:
-    """Columns arm and the knobs of :data:`FACTORS`, one row an arm."""
-    rows: list[dict[str, Any]] = [
-        {"arm": arm} | {name: study.setting(arm, key) for name, key in FACTORS[experiment].items()}
+    """Columns arm and the experiment's factors, one row per arm."""
+    factors = study.experiments[experiment].factors
+    rows = [
+        {"arm": arm} | {name: study.resolved[arm].setting(key) for name, key in factors.items()}
         for arm in study.arms(experiment)
     ]
-    return pd.DataFrame(rows, columns=["arm", *FACTORS[experiment]])
+    return pd.DataFrame(rows, columns=["arm", *factors])
 
 
-def hidden_judge_time(study: M2Study) -> pd.DataFrame:
-    """F: how much of the judge's time overlapping takes out of the step, for every pool and seed.
+def readable_costs(table: pd.DataFrame, factors: Sequence[str]) -> pd.DataFrame:
+    """One row per arm: its factors, and every cost with its interval."""
+    rows: dict[str, dict[str, Any]] = {}
+    for row in table.to_dict("records"):
+        cells = rows.setdefault(
+            row["arm"], {"arm": row["arm"]} | {name: row[name] for name in factors}
+        )
+        cells["n"] = f"{row['n']} of {row['runs']}"
+        cells[label(row["measure"])] = interval_text(row["mean"], row["low"], row["high"])
+        if row["measure"] == "step_seconds" and pd.notna(row["diff"]):
+            cells["step time against the baseline (s)"] = interval_text(
+                row["diff"], row["diff_low"], row["diff_high"], signed=True
+            )
+    shown = pd.DataFrame(list(rows.values()), columns=None if rows else ["arm"])
+    return shown.fillna("–")
+
+
+@REPORT.table("{experiment}_hidden", each=varies_overlap)
+def hidden_judge_time(study: M2Study, experiment: str) -> pd.DataFrame:
+    """How much of the judge's time overlapping takes out of the step, for every pool and seed.
 
     The share is (step time serial − step time overlapped) ÷ judge time serial, all medians over
     steps, from two runs of one seed. It is measured, not assumed: noise can carry it below 0, and
     above 1 where overlapping saves more than the judge's own time.
 
     Returns:
-        Columns pool, serial, overlapped (arms), seed, step_serial, step_overlapped, judge_serial
-        (seconds), hidden (share); a seed that one of the two lacks has a row with gaps.
+        :data:`HIDDEN_COLUMNS`: arms, seconds, and the share; a seed that one of the two lacks has
+        a row with gaps.
     """
-    columns = ["pool", "serial", "overlapped", "seed", "step_serial", "step_overlapped"]
-    columns += ["judge_serial", "hidden"]
-    if not study.arms("F"):
-        return pd.DataFrame(columns=columns)
-    step, judge = study.wide("F", "step_seconds"), study.wide("F", "judge_seconds")
+    step, judge = study.wide(experiment, "step_seconds"), study.wide(experiment, "judge_seconds")
     parts = []
-    for pool, arms in arm_factors(study, "F").groupby("pool", sort=False):
-        serial, overlapped = (arms[arms.overlap == flag]["arm"] for flag in (False, True))
-        if len(serial) != 1 or len(overlapped) != 1:
+    for pool, arms in by_pool(study, experiment).items():
+        if set(arms) != {False, True}:
             continue
-        one, other = serial.iloc[0], overlapped.iloc[0]
+        one, other = arms[False], arms[True]
         part = pd.DataFrame(
             {
                 "pool": pool,
@@ -115,10 +123,15 @@ def hidden_judge_time(study: M2Study) -> pd.DataFrame:
         )
         saved = part["step_serial"] - part["step_overlapped"]
         parts.append(part.assign(hidden=saved / part["judge_serial"]))
-    return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
+    empty = pd.DataFrame(columns=HIDDEN_COLUMNS)
+    return pd.concat(parts, ignore_index=True)[HIDDEN_COLUMNS] if parts else empty
 
 
-def label(measure: str) -> str:
-    """Label of a measure, with its unit where a reader needs one."""
-    known = MEASURES[measure]
-    return f"{known.label} ({known.unit})" if known.unit in PHYSICAL else known.label
+def by_pool(study: M2Study, experiment: str) -> dict[str, dict[bool, str]]:
+    """The judge's pool → whether it overlaps → the arm, in the order of the arms."""
+    pools: dict[str, dict[bool, str]] = {}
+    for name in study.arms(experiment):
+        arm = study.resolved[name]
+        pool = str(arm.setting(f"{SCORING}.resource_pool"))
+        pools.setdefault(pool, {})[bool(arm.setting(f"{SCORING}.overlap"))] = name
+    return pools

@@ -1,4 +1,4 @@
-"""M2's figures of cost: E's lengths, F's placement and overlap of the judge."""
+"""M2's figures of cost: time, memory and throughput by two factors, and hidden judge time."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from refblend.study.report.m2.figures_data import M2Data
+from refblend.study.report.m2.labels import in_words, level_name
+from refblend.study.report.m2.study import REPORT, M2Study, measures_costs, varies_overlap
+from refblend.study.report.m2.words import Tables
 from refblend.study.report.plotting.common import (
     Drawn,
     no_data,
@@ -16,15 +18,9 @@ from refblend.study.report.plotting.common import (
     vertical_interval,
 )
 from refblend.study.report.plotting.style import COLUMN, LEVEL_COLOURS
+from refblend.study.runs.run_measures import label
 from refblend.study.stats.statistics import student_interval
 
-LABELS = {
-    "step_seconds": "step time (s)",
-    "memory_gb": "peak memory (GiB)",
-    "throughput": "throughput (tokens/s)",
-    "judge_seconds": "judge time a step (s)",
-}
-POOLS = {"global_pool": "shared pool", "judge_pool": "dedicated pool"}
 HOW = (
     "Marks: mean over seeds of a run's median over its steps after the first (memory: its peak); "
     "bars: Student's 95 % interval, an arrow head where it goes on beyond the panel; dots: seeds. "
@@ -32,55 +28,55 @@ HOW = (
 )
 
 
-def lengths(data: M2Data) -> Drawn:
-    """E: step time, memory and throughput against max_model_len, by length."""
-    measures = ("step_seconds", "memory_gb", "throughput")
-    table = data.tables["E_lengths"]
+@REPORT.figure("{experiment}_costs", each=measures_costs)
+def costs(study: M2Study, tables: Tables, experiment: str) -> Drawn:
+    """Costs by the experiment's factors, and the judge's time that overlapping hides."""
+    spec, table = study.experiments[experiment], tables[f"{experiment}_costs"]
+    hides = varies_overlap(spec)
+    measures = ["step_seconds", "judge_seconds"]
+    measures = measures if hides else ["step_seconds", "memory_gb", "throughput"]
+    first, *others = spec.factors
     figure, axes = plt.subplots(1, 3, figsize=(2 * COLUMN, 0.85 * COLUMN))
-    for axis, measure in zip(axes, measures, strict=True):
+    place = others[0] if others and not hides else first
+    line = first if place != first else (others[0] if others else None)
+    for axis, measure in zip(axes, measures, strict=False):
         part = table[table.measure == measure]
         texts = part.assign(
-            place=part.max_model_len.astype(str), line=part.length.astype(str) + " tokens"
+            place=part[place].map(_level),
+            line=part[line].map(lambda value: f"{in_words(line)} {_level(value)}") if line else "",
         )
-        _by_factors(axis, texts, data.values("E", measure))
-        axis.set(xlabel="max_model_len", ylabel=LABELS[measure])
-    one_legend(figure, axes)
+        _by_factors(axis, texts, study.wide(experiment, measure))
+        axis.set(xlabel=in_words(place), ylabel=label(measure))
+    if hides:
+        _hidden(axes[2], tables[f"{experiment}_hidden"])
+    one_legend(figure, axes[:2] if hides else axes)
+    shown = "time of a training step and of the judge in it" if hides else "cost of a training step"
+    right = (
+        " Right: share of the judge's time that overlapping takes out of the step, (serial − "
+        "overlapped step time) ÷ serial judge time. Beyond 0 and 1 is noise or more than the "
+        "judge's own time."
+    )
     return figure, (
-        "Experiment E: cost of a training step against max_model_len for two limits of prompt and "
-        f"of response length (colour). {HOW} {data.origin('E')}"
+        f"Experiment {experiment}: {shown}, by {in_words(place)}"
+        + (f" and {in_words(line)} (colour). " if line else ". ")
+        + f"{HOW}{right if hides else ''} {study.origin(experiment)}"
     )
 
 
-def placement_of_scorer(data: M2Data) -> Drawn:
-    """F: step time and judge time by pool and overlap, and the judge's time that is hidden."""
-    table = data.tables["F_overlap"]
-    figure, axes = plt.subplots(1, 3, figsize=(2 * COLUMN, 0.85 * COLUMN))
-    for axis, measure in zip(axes, ("step_seconds", "judge_seconds"), strict=False):
-        part = table[table.measure == measure]
-        texts = part.assign(
-            place=part.pool.map(POOLS).fillna(part.pool),
-            line=part.overlap.map({True: "overlapped", False: "serial"}),
-        )
-        _by_factors(axis, texts, data.values("F", measure))
-        axis.set_ylabel(LABELS[measure])
-    _hidden(axes[2], data.tables["F_hidden"])
-    one_legend(figure, axes[:2])
-    return figure, (
-        "Experiment F: time of a training step and of the judge in it, by the pool that the judge "
-        "runs in and by whether it runs beside the log-prob passes (overlapped) or before them "
-        "(serial); right: share of the judge's time that overlapping takes out of the step, "
-        "(serial − overlapped step time) ÷ serial judge time. Beyond 0 and 1 is noise or more than "
-        f"the judge's own time saved. {HOW} {data.origin('F')}"
-    )
+def _level(value: object) -> str:
+    """A factor's level for a tick or the legend."""
+    if isinstance(value, bool | np.bool_):
+        return "on" if value else "off"
+    return level_name(str(value))
 
 
 def _by_factors(axis: Axes, table: pd.DataFrame, values: pd.DataFrame) -> None:
-    """Arms at the place and in the colour of their two knobs.
+    """Arms at the place and in the colour of their two factors.
 
     Args:
         axis: the panel.
         table: columns arm, place, line (texts), mean, low, high.
-        values: one row a seed, one column an arm.
+        values: one row per seed, one column per arm.
     """
     table = table[table["mean"].notna()]
     if table.empty:
@@ -125,7 +121,7 @@ def _hidden(axis: Axes, table: pd.DataFrame) -> None:
         no_data(axis)
         return
     pools = list(dict.fromkeys(table.pool))
-    axis.set_xticks(range(len(pools)), [POOLS.get(pool, pool) for pool in pools])
+    axis.set_xticks(range(len(pools)), [level_name(pool) for pool in pools])
     axis.set_xlim(-0.5, len(pools) - 0.5)
     axis.grid(visible=False, axis="x")
     intervals = {pool: student_interval(table[table.pool == pool]["hidden"]) for pool in pools}

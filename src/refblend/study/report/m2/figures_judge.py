@@ -8,8 +8,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from refblend.study.layout import JUDGES
-from refblend.study.report.m2.figures_data import M2Data, in_words, judge_of, strategy_of
-from refblend.study.report.m2.study import LEARNING
+from refblend.study.report.m2.labels import in_words
+from refblend.study.report.m2.study import REPORT, M2Study, varies_judge
+from refblend.study.report.m2.words import Tables
 from refblend.study.report.plotting.common import (
     BINS,
     MIN_BIN,
@@ -37,23 +38,23 @@ SCORING_NAMES = {
 }
 
 
-def score_coverage(data: M2Data) -> Drawn:
+@REPORT.figure("score_coverage", section="D")
+def score_coverage(study: M2Study, tables: Tables) -> Drawn:
     """Share of valid, and of valid and non-zero scores, for every configuration with a judge."""
-    bases = {base for name in LEARNING for base in data.baselines(name)}
-    arms = [arm for arm in data.study.all_arms() if arm not in bases]
-    places = {arm: data.placement(arm) for arm in arms}
+    bases = {base for name in study.learning for base in study.baselines(name)}
+    arms = [arm for arm in study.all_arms() if arm not in bases]
+    places = {arm: study.resolved[arm].placement for arm in arms}
     panels = {
         "per token, per-token mean": [arm for arm in arms if places[arm] != "terminal"],
         "terminal": [arm for arm in arms if places[arm] == "terminal"],
     }
-    scoring = data.tables["D_scoring"]
+    scoring = tables["D_scoring"]
     longest = max(3, len(scoring), *[len(names) for names in panels.values()])
     figure, axes = plt.subplots(1, 3, figsize=(2 * COLUMN, 0.9 + 0.165 * longest), squeeze=False)
     shown: list[float] = []
     for axis, (title, names) in zip(axes.flat, panels.items(), strict=False):
-        labels = [in_words(strategy_of(arm).replace("_terminal_", "_")) for arm in names]
-        seeds = {rate: [_seeds(data, arm, rate) for arm in names] for rate in RATES}
-        shown += _rates(axis, labels, seeds)
+        seeds = {rate: [_seeds(study, arm, rate) for arm in names] for rate in RATES}
+        shown += _rates(axis, [in_words(arm) for arm in names], seeds)
         axis.set_title(title)
     names = [SCORING_NAMES.get(arm, in_words(arm)) for arm in scoring.arm]
     measured = {rate: [pd.Series([value]) for value in scoring[rate]] for rate in RATES}
@@ -69,15 +70,15 @@ def score_coverage(data: M2Data) -> Drawn:
     judged = int(scoring.responses.max()) if len(scoring) else 0
     return figure, (
         "Share of judged responses whose score is valid, and valid and not zero, against the "
-        "configuration. Left and middle: the arms of experiments A, B, C, G, H that have a judge, "
-        "by placement of its score; marks: mean over seeds of a run's mean over its steps; dots: "
+        "configuration. Left and middle: the arms that train to the end and have a judge, by "
+        "placement of its score; marks: mean over seeds of a run's mean over its steps; dots: "
         f"seeds. Right: the configurations of experiment D on {judged} fixed responses each. The "
-        f"axes do not begin at 0. {data.origin(*LEARNING, arms=arms)}"
+        f"axes do not begin at 0. {study.origin(*study.learning, arms=arms)}"
     )
 
 
-def _seeds(data: M2Data, arm: str, rate: str) -> pd.Series:
-    values = data.study.values
+def _seeds(study: M2Study, arm: str, rate: str) -> pd.Series:
+    values = study.values
     return values[(values.arm == arm) & (values.measure == rate)]["value"]
 
 
@@ -102,20 +103,23 @@ def _rates(axis: Axes, labels: Sequence[str], seeds: dict[str, list[pd.Series]])
     return shown
 
 
-def judges_in_training(data: M2Data) -> Drawn:
-    """H: distribution of the scores by correctness, and their calibration, for every judge."""
-    frame = data.of("H", data.responses)
+@REPORT.figure("{experiment}_judges", each=varies_judge)
+def judges_in_training(study: M2Study, experiment: str) -> Drawn:
+    """Distribution of the scores by correctness, and their calibration, for every judge."""
+    frame = study.of(experiment, study.responses)
     valid = frame[frame.judge_valid.fillna(False).astype(bool)]
-    valid = valid.assign(judge=valid.arm.map(judge_of))
+    judges = judges_of(study, experiment)
+    valid = valid.assign(judge=[study.resolved[arm].judge for arm in valid.arm])
     figure, axes = plt.subplots(
-        2, len(JUDGES), figsize=(2 * COLUMN, 1.3 * COLUMN), sharex=True, sharey="row"
-    )
-    for column, judge in enumerate(JUDGES):
+        2, max(1, len(judges)), figsize=(2 * COLUMN, 1.3 * COLUMN), sharex=True, sharey="row",
+        squeeze=False,
+    )  # fmt: skip
+    for column, judge in enumerate(judges):
         part = valid[valid.judge == judge]
         top, bottom = axes[0, column], axes[1, column]
         top.set_title(f"{judge} judge, {len(part)} scores")
         _distribution(top, part)
-        bottom.set_title(_auc(data, judge), fontsize="small")
+        bottom.set_title(_auc(study, experiment, judge), fontsize="small")
         _reliability(bottom, part)
     axes[0, 0].set_ylabel("share of responses")
     axes[1, 0].set_ylabel("share of right answers")
@@ -123,12 +127,12 @@ def judges_in_training(data: M2Data) -> Drawn:
     one_legend(figure, axes[0])
     invalid = f"{1 - len(valid) / len(frame):.1%}" if len(frame) else "none"
     return figure, (
-        "Experiment H: the judges' valid scores of the kept training responses, all seeds and "
-        "all arms with that judge together. Above: their distribution, right and wrong "
+        f"Experiment {experiment}: the judges' valid scores of the kept training responses, all "
+        "seeds and all arms with that judge together. Above: their distribution, right and wrong "
         "answers apart, as shares of all. Below: share of right answers in ten equal bins of the "
         f"score (bins of fewer than {MIN_BIN} responses are left out; on the dashed line a score "
         "is the chance that the answer is right), and the AUC over all training steps. Without a "
-        f"valid score: {invalid} of {len(frame)} kept responses. {data.origin('H')}"
+        f"valid score: {invalid} of {len(frame)} kept responses. {study.origin(experiment)}"
     )
 
 
@@ -154,10 +158,17 @@ def _reliability(axis: Axes, part: pd.DataFrame) -> None:
     axis.plot(bins.score, bins.accuracy, marker="o", markersize=3.5, color="#333333")
 
 
-def _auc(data: M2Data, judge: str) -> str:
-    """Mean AUC in training of the judge's arms in H."""
-    values = data.values("H", "judge_auc")
-    arms = [arm for arm in data.treated("H") if judge_of(arm) == judge]
+def judges_of(study: M2Study, experiment: str) -> list[str]:
+    """Judges of an experiment's arms: ours from weak to strong, then others as they come."""
+    found = [study.resolved[arm].judge for arm in study.treated(experiment)]
+    known = [judge for judge in JUDGES if judge in found]
+    return list(dict.fromkeys([*known, *found]))
+
+
+def _auc(study: M2Study, experiment: str, judge: str) -> str:
+    """Mean AUC in training of a judge's arms."""
+    values = study.wide(experiment, "judge_auc")
+    arms = [arm for arm in study.treated(experiment) if study.resolved[arm].judge == judge]
     numbers = values[arms].to_numpy().ravel() if arms else np.array([])
     numbers = numbers[np.isfinite(numbers)]
     return f"AUC {numbers.mean():.3f}" if numbers.size else ""

@@ -1,4 +1,4 @@
-"""M2's sweeps: B's largest weight with its knee, C's threshold with its pivot."""
+"""M2's sweeps: every measure against the level, with the knee or the pivot."""
 
 import textwrap
 from typing import Any
@@ -8,8 +8,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from refblend.study.report.m2.figures_data import M2Data
-from refblend.study.report.m2.levels import LEVEL_MEASURES, SWEEPS, Sweep, sweep_values
+from refblend.study.design.spec import SweepSpec
+from refblend.study.report.m2.labels import level_name
+from refblend.study.report.m2.levels import LEVEL_MEASURES, levels_of, sweep_values
+from refblend.study.report.m2.study import REPORT, M2Study, sweeps
+from refblend.study.report.m2.words import Tables
 from refblend.study.report.plotting.common import (
     Drawn,
     no_data,
@@ -30,39 +33,45 @@ SHORT = {
 }
 RULES = {
     "knee": "the knee is the smallest level within one standard error of the best",
-    "pivot": "the pivot is the last level before the improvement over off changes its sign",
+    "pivot": "the pivot is the last level before the difference to the baseline changes its sign",
 }
 
 
-def sensitivity(data: M2Data, experiment: str) -> Drawn:
-    """Every measure of a sweep against its knob."""
-    sweep = next(sweep for sweep in SWEEPS if sweep.experiment == experiment)
+@REPORT.figure("{experiment}_sensitivity", each=sweeps)
+def sensitivity(study: M2Study, tables: Tables, experiment: str) -> Drawn:
+    """Every measure of a sweep against its parameter."""
+    sweep = study.experiments[experiment].sweep
+    assert sweep is not None, "asked of sweeps only"
     figure, axes = plt.subplots(2, 2, figsize=(2 * COLUMN, 1.45 * COLUMN), sharex=True)
     for axis, measure in zip(axes.flat, LEVEL_MEASURES, strict=True):
-        _panel(axis, data, sweep, measure)
+        _panel(axis, study, tables, experiment, measure)
+        _choice(axis, tables["knee_pivot"], experiment, sweep, measure)
+    name = sweep.key.rpartition(".")[2]
     for axis in axes[-1]:
-        axis.set_xlabel(sweep.key.rpartition(".")[2])
+        axis.set_xlabel(name)
     one_legend(figure, axes.flat)
+    places = {study.resolved[arm].placement for arm in levels_of(study, experiment).values()}
+    where = " and ".join(level_name(place) for place in sorted(places)) or "none"
     return figure, (
-        f"Experiment {experiment}: each measure against {sweep.key.rpartition('.')[2]}, placement "
-        "terminal, all else as by default. Bars: Student's 95 % interval, an arrow head where it "
-        "goes on beyond the panel; thin lines: seeds; grey: mean of the baseline off. Vertical "
+        f"Experiment {experiment}: each measure against {name}, placement {where}, all else equal. "
+        "Bars: Student's 95 % interval, an arrow head where it goes on beyond the panel; thin "
+        "lines: seeds; grey: mean of the baseline. Vertical "
         f"line: the {sweep.rule} with the share of resampled seeds that choose it; "
         f"{RULES[sweep.rule]}. Not identifiable where the interval of that choice is the whole "
-        f"range, or too little was run. {data.origin(experiment)}"
+        f"range, or too little was run. {study.origin(experiment)}"
     )
 
 
-def _panel(axis: Axes, data: M2Data, sweep: Sweep, measure: str) -> None:
-    """One measure: seeds, means, baseline, and what the rule chooses."""
+def _panel(axis: Axes, study: M2Study, tables: Tables, experiment: str, measure: str) -> None:
+    """One measure: seeds, means and baseline."""
     axis.set_title(SHORT[measure])
     axis.set_ylabel(MEASURES[measure].unit)
-    if not sweep.levels(data.study):
-        no_data(axis, f"no arms of {sweep.experiment} at this scale")
+    if not levels_of(study, experiment):
+        no_data(axis, f"no arms of {experiment} at this scale")
         return
-    values, base = sweep_values(data.study, sweep, measure)
-    means = data.tables["BC_levels"]
-    means = means[(means.experiment == sweep.experiment) & (means.measure == measure)]
+    values, base = sweep_values(study, experiment, measure)
+    means = tables["levels"]
+    means = means[(means.experiment == experiment) & (means.measure == measure)]
     levels = list(values.columns)
     axis.set_xticks(levels)
     gap = min(np.diff(levels)) if len(levels) > 1 else 1.0
@@ -82,15 +91,16 @@ def _panel(axis: Axes, data: M2Data, sweep: Sweep, measure: str) -> None:
     if base.notna().any():
         axis.axhline(
             base.mean(), color=BASELINE_COLOUR, linestyle="--", linewidth=1, zorder=1,
-            label="baseline off",
+            label="baseline",
         )  # fmt: skip
-    _choice(axis, data.tables["BC_knee_pivot"], sweep, measure)
 
 
-def _choice(axis: Axes, table: pd.DataFrame, sweep: Sweep, measure: str) -> None:
+def _choice(
+    axis: Axes, table: pd.DataFrame, experiment: str, sweep: SweepSpec, measure: str
+) -> None:
     """Mark the chosen level, or say why none is identifiable."""
-    rows = table[(table.experiment == sweep.experiment) & (table.measure == measure)]
-    if rows.empty:
+    rows = table[(table.experiment == experiment) & (table.measure == measure)]
+    if rows.empty or pd.isna(rows.iloc[0]["n"]):
         return
     row: Any = rows.iloc[0]
     if row.identifiable:

@@ -1,4 +1,4 @@
-"""M2's tables of runs: every measure of every run, what failed, stability, correlations."""
+"""M2's tables of runs: every measure of every run, stability, correlations, resources."""
 
 from typing import Any
 
@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from refblend.study.report.m2.study import EXPERIMENTS, LEARNING, M2Study
+from refblend.study.report.m2.study import REPORT, RUN, M2Study
+from refblend.study.runs import incidents
 from refblend.study.runs.measures import INCIDENTS, incident_counts, stability, validation_frame
 from refblend.study.runs.run_measures import MEASURES
 from refblend.study.stats.statistics import student_interval
 
-RUN = ["arm", "seed"]
 WEIGHT = "actor/ref_quality/weight"
 ENTROPY = "actor/ref_quality/avg_entropy"
 ACCURACY = "validation accuracy"
@@ -20,32 +20,17 @@ LEAST_POINTS = 4
 """Steps that a correlation over a run needs."""
 
 
-def used_in(study: M2Study) -> dict[str, str]:
-    """Arm → the experiments that have it, e.g. ``A B C``."""
-    names: dict[str, list[str]] = {}
-    for name in EXPERIMENTS:
-        for arm in study.arms(name):
-            names.setdefault(arm, []).append(name)
-    return {arm: " ".join(found) for arm, found in names.items()}
-
-
+@REPORT.table("per_seed")
 def per_seed(study: M2Study) -> pd.DataFrame:
     """Every run of the grid with all its measures; runs that did not finish keep their row."""
     runs = study.collected.runs[[*RUN, "status", "reason", "steps"]]
-    runs = runs.assign(experiments=runs.arm.map(used_in(study)).fillna(""))
+    runs = runs.assign(experiments=runs.arm.map(study.used_in()).fillna(""))
     measures = study.values.pivot(index=RUN, columns="measure", values="value")
     measures = measures.reindex(columns=list(MEASURES)).astype("float64").reset_index()
     head = [*RUN, "experiments", "status", "reason", "steps"]
     if measures.empty:
         return runs[head].reindex(columns=[*head, *MEASURES])
     return runs[head].merge(measures, on=RUN, how="left")
-
-
-def not_finished(study: M2Study) -> pd.DataFrame:
-    """Runs that did not finish, with their reason; without rows where all did."""
-    table = per_seed(study)
-    table = table[table.status != "finished"]
-    return table[[*RUN, "experiments", "status", "reason", "steps"]].reset_index(drop=True)
 
 
 STABILITY_COLUMNS = [
@@ -65,6 +50,7 @@ STABILITY_COLUMNS = [
 ]
 
 
+@REPORT.table("stability", shown=True)
 def stability_by_arm(study: M2Study) -> pd.DataFrame:
     """Every arm that learns: spikes, collapse of the entropy, drawdown, incidents.
 
@@ -74,12 +60,12 @@ def stability_by_arm(study: M2Study) -> pd.DataFrame:
     """
     collected = study.collected
     frame = stability(collected.counted_metrics)
-    incidents = incident_counts(collected.metrics, collected.runs)
+    counted = incident_counts(collected.metrics, collected.runs)
     rows = []
     for arm in study.all_arms():
         runs = collected.runs[collected.runs.arm == arm]
         part = frame[frame.arm == arm]
-        counts = incidents[incidents.arm == arm][list(INCIDENTS)].sum(min_count=1)
+        counts = counted[counted.arm == arm][list(INCIDENTS)].sum(min_count=1)
         row: dict[str, Any] = {"arm": arm, "runs": len(runs), "finished": len(part)}
         for kind in ("loss", "grad"):
             row[f"{kind}_spikes"] = part[f"{kind}_spikes"].mean()
@@ -96,6 +82,7 @@ def stability_by_arm(study: M2Study) -> pd.DataFrame:
     return table.astype(dict.fromkeys(INCIDENTS, "Int64"))
 
 
+@REPORT.table("correlations_per_seed")
 def run_correlations(study: M2Study) -> pd.DataFrame:
     """Spearman's correlation over the steps of every finished run that learns.
 
@@ -138,17 +125,15 @@ def _spearman(x: pd.Series, y: pd.Series) -> tuple[float, str]:
     return float(stats.spearmanr(x, y).statistic), ""
 
 
-def correlation_summary(study: M2Study, runs: pd.DataFrame) -> pd.DataFrame:
+@REPORT.table("correlations", shown=True)
+def correlation_summary(study: M2Study, tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """Mean correlation of every arm over its seeds with Student's interval, kept within −1 … 1.
-
-    Args:
-        study: for the order of the arms.
-        runs: as :func:`run_correlations` gives it.
 
     Returns:
         Columns arm, x, y, runs, n (runs that have one), mean, low, high, note.
     """
     order = {arm: place for place, arm in enumerate(study.all_arms())}
+    runs = tables["correlations_per_seed"]
     rows = []
     for (arm, x, y), part in runs.groupby(["arm", "x", "y"], sort=False):
         interval = student_interval(part["rho"].dropna())
@@ -164,6 +149,7 @@ def correlation_summary(study: M2Study, runs: pd.DataFrame) -> pd.DataFrame:
     return table.drop(columns="place").reset_index(drop=True)
 
 
+@REPORT.table("costs_by_arm", shown=True)
 def resources_by_arm(study: M2Study) -> pd.DataFrame:
     """Every arm: runs, hours, energy and emissions (estimates), summed over its runs."""
     runs = study.collected.runs
@@ -177,12 +163,18 @@ def resources_by_arm(study: M2Study) -> pd.DataFrame:
     )
     step = study.values[study.values.measure == "step_seconds"].groupby("arm")["value"].mean()
     totals["step_seconds"] = step.reindex(totals.index)
-    totals.insert(0, "experiments", [used_in(study).get(str(arm), "") for arm in totals.index])
+    used_in = study.used_in()
+    totals.insert(0, "experiments", [used_in.get(str(arm), "") for arm in totals.index])
     return totals.reset_index()
 
 
-def learning_runs(study: M2Study) -> tuple[int, int]:
-    """(finished, planned) runs of the experiments that learn."""
-    arms = {arm for name in LEARNING for arm in study.arms(name)}
-    runs = study.collected.runs[study.collected.runs.arm.isin(arms)]
-    return int((runs.status == "finished").sum()), len(runs)
+@REPORT.table("incidents")
+def incidents_of_runs(study: M2Study) -> pd.DataFrame:
+    """Incidents of every run and their sum."""
+    return incidents.incidents_table(study.collected)
+
+
+@REPORT.table("resources")
+def resources(study: M2Study) -> pd.DataFrame:
+    """Time, pace, memory and energy of every run."""
+    return incidents.resources(study.collected)

@@ -1,39 +1,57 @@
-"""Milestone M2's input: the collected runs, the experiments behind them, and one value a run."""
+"""Milestone M2's input: the collected runs, the experiments behind them, and one value per run.
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+What an experiment is about follows from its facts (:class:`..ExperimentSpec`), what an arm is from
+its resolved configuration (:class:`..Arm`): no code here knows a letter or the name of an arm.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from refblend.config.loading import load_config
 from refblend.errors import StudyError
-from refblend.study.design.grid import config_files
-from refblend.study.design.spec import ExperimentSpec, load_experiment
+from refblend.ppo.blending import PLACEMENTS, Placement
+from refblend.study.design.arms import SCORE, Arm, resolve_arms
+from refblend.study.design.spec import ExperimentSpec
+from refblend.study.report.registry import Inputs, Report
+from refblend.study.report.summary import Family
 from refblend.study.runs.collect import Collected, read_collected
-from refblend.study.runs.run_measures import run_measures, wide
+from refblend.study.runs.measures import series, validation_frame
+from refblend.study.runs.origin import commit_text
+from refblend.study.runs.run_measures import MEASURES, run_measures, wide
 
-EXPERIMENTS = ("A", "B", "C", "E", "F", "G", "H")
-"""Experiments of M2 that train; D is measured by the target ``scoring``."""
-
-LEARNING = ("A", "B", "C", "G", "H")
-"""Experiments whose runs train to the end; E and F measure a few steps."""
+RUN = ["arm", "seed"]
+SCORING = f"{SCORE}.scoring"
 
 
 @dataclass(frozen=True)
 class M2Study:
-    """All that tables, figures and report of M2 are made from."""
+    """All that tables, figures and text are made from."""
 
     collected: Collected
-    experiments: dict[str, ExperimentSpec]
-    values: pd.DataFrame
-    """As :func:`refblend.study.runs.run_measures.run_measures` gives it."""
+    experiments: Mapping[str, ExperimentSpec]
+    resolved: Mapping[str, Arm]
+    """Every arm of the experiments at this scale, by name."""
     scale: str
     scoring: Path | None = None
-    """``results/<scale>/scoring``, or null: experiment D was not measured."""
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    """The scale's configuration without any arm, as a nested mapping."""
+    """``results/<scale>/scoring``; null: the scoring path (experiment D) was not measured."""
+
+    @cached_property
+    def values(self) -> pd.DataFrame:
+        """As :func:`refblend.study.runs.run_measures.run_measures` gives it."""
+        return run_measures(self.collected)
+
+    @property
+    def learning(self) -> list[str]:
+        """Experiments whose runs train to the end."""
+        return [name for name, spec in self.experiments.items() if learns(spec)]
+
+    @property
+    def leading(self) -> list[str]:
+        """Experiments that the first page is about."""
+        return [name for name in self.learning if self.experiments[name].leads]
 
     def arms(self, experiment: str) -> list[str]:
         """Arms of an experiment at this scale, in the order of its file; none if it is absent."""
@@ -42,80 +60,214 @@ class M2Study:
 
     def seeds(self, experiment: str) -> list[int]:
         """Seeds of an experiment at this scale."""
-        spec = self.experiments[experiment]
-        return list(spec.seeds.get(self.scale, []))  # type: ignore[call-overload]
+        seeds = {str(scale): seeds for scale, seeds in self.experiments[experiment].seeds.items()}
+        return seeds.get(self.scale, [])
 
     def all_arms(self) -> list[str]:
         """Arms of the experiments that learn, each once."""
-        return list(dict.fromkeys(arm for name in LEARNING for arm in self.arms(name)))
+        return list(dict.fromkeys(arm for name in self.learning for arm in self.arms(name)))
+
+    def used_in(self) -> dict[str, str]:
+        """Arm → the experiments that have it, e.g. ``A B C``."""
+        names: dict[str, list[str]] = {}
+        for name in self.experiments:
+            for arm in self.arms(name):
+                names.setdefault(arm, []).append(name)
+        return {arm: " ".join(found) for arm, found in names.items()}
 
     def wide(self, experiment: str, measure: str) -> pd.DataFrame:
         """Values of an experiment: one row for each of its seeds, one column for each arm."""
-        table = wide(self.values, measure, self.arms(experiment))
-        return table.reindex(self.seeds(experiment))
+        return wide(self.values, measure, self.arms(experiment)).reindex(self.seeds(experiment))
+
+    def endpoint(self, experiment: str) -> pd.DataFrame:
+        """:meth:`wide` of the measure that the experiment is decided by."""
+        return self.wide(experiment, self.experiments[experiment].endpoint)
 
     def baseline(self, experiment: str, arm: str) -> str:
         """The arm that differences of ``arm`` are taken against."""
         return self.experiments[experiment].baseline_of(arm)
 
-    def setting(self, arm: str, key: str) -> Any:
-        """Value of a dotted key in an arm: its override, or the scale's configuration.
+    def family(self, experiment: str) -> Family:
+        """All arms of an experiment, each against its baseline."""
+        arms = self.arms(experiment)
+        baselines = {arm: self.baseline(experiment, arm) for arm in arms}
+        pairs = [(arm, base) for arm, base in baselines.items() if base != arm and base in arms]
+        return Family(experiment, arms, pairs)
 
-        Raises:
-            StudyError: neither has the key.
-        """
-        for spec in self.experiments.values():
-            overrides = spec.arms_of(self.scale).get(arm, {})
-            if key in overrides:
-                return overrides[key]
-        value: Any = self.defaults
-        for part in key.split("."):
-            if not isinstance(value, Mapping) or part not in value:
-                raise StudyError(
-                    f"arm {arm} does not say {key}, nor does the configuration of {self.scale}",
-                    "Declare it in params/study or params/ppo.yaml.",
-                )
-            value = value[part]
-        return value
+    def baselines(self, experiment: str) -> list[str]:
+        """Arms of an experiment that others are compared with."""
+        arms = self.arms(experiment)
+        return list(dict.fromkeys(self.baseline(experiment, arm) for arm in arms))
+
+    def treated(self, experiment: str) -> list[str]:
+        """Arms of an experiment without its baselines."""
+        bases = self.baselines(experiment)
+        return [arm for arm in self.arms(experiment) if arm not in bases]
+
+    def subjects(self, experiment: str) -> list[str]:
+        """Arms that the experiment's sweep and contrasts are about, at this scale."""
+        spec = self.experiments[experiment]
+        named = [*spec.sweep.arms] if spec.sweep else []
+        named += [arm for c in spec.contrasts for arm in (*c.pairs, *c.pairs.values())]
+        return [arm for arm in self.arms(experiment) if arm in named]
+
+    def level(self, experiment: str, factor: str, arm: str) -> str:
+        """An arm's level of one of the experiment's factors."""
+        return str(self.resolved[arm].setting(self.experiments[experiment].factors[factor]))
+
+    def facets(self, experiment: str) -> dict[str, list[str]]:
+        """Level of the experiment's facet → its treated arms; one level ``""`` without a facet."""
+        facet, arms = self.experiments[experiment].facet, self.treated(experiment)
+        if facet is None:
+            return {"": arms}
+        levels: dict[str, list[str]] = {}
+        for arm in arms:
+            levels.setdefault(self.level(experiment, facet, arm), []).append(arm)
+        return levels
+
+    def placements(self, experiment: str) -> list[Placement]:
+        """Placements of the score among an experiment's treated arms."""
+        found = {self.resolved[arm].placement for arm in self.treated(experiment)}
+        return [placement for placement in PLACEMENTS if placement in found]
+
+    @cached_property
+    def metrics(self) -> pd.DataFrame:
+        """Metrics of finished runs."""
+        return self.collected.counted_metrics
+
+    @cached_property
+    def accuracy(self) -> pd.DataFrame:
+        """Greedy validation accuracy: arm, seed, step, value."""
+        frame = validation_frame(self.metrics)
+        return frame[frame.measure == "acc"]
+
+    @cached_property
+    def seconds(self) -> pd.DataFrame:
+        """Training time up to a step, without validation: arm, seed, step, seconds; 0 at step 0."""
+        steps = series(self.metrics, "perf/time_per_step")[[*RUN, "step", "value"]]
+        start = steps[RUN].drop_duplicates().assign(step=0, value=0.0)
+        steps = pd.concat([start, steps]).sort_values([*RUN, "step"], ignore_index=True)
+        return steps.assign(seconds=steps.groupby(RUN)["value"].cumsum()).drop(columns="value")
+
+    @cached_property
+    def responses(self) -> pd.DataFrame:
+        """Judged responses of finished runs."""
+        frame = self.collected.responses.merge(self.collected.finished[RUN], on=RUN)
+        return frame[frame.judge_score.notna()]
+
+    def of(self, experiment: str, frame: pd.DataFrame) -> pd.DataFrame:
+        """Rows of a frame that belong to the arms and seeds of an experiment."""
+        arms, seeds = self.arms(experiment), self.seeds(experiment)
+        return frame[frame.arm.isin(arms) & frame.seed.isin(seeds)]
+
+    def metric(self, experiment: str, *names: str) -> pd.DataFrame:
+        """A metric over the steps, as :func:`refblend.study.runs.measures.series` gives it."""
+        return series(self.of(experiment, self.metrics), *names)
+
+    def origin(self, *experiments: str, arms: Sequence[str] | None = None) -> str:
+        """How many runs a figure of some experiments rests on, and which commit trained them."""
+        counts: dict[str, int] = {}
+        planned: dict[str, int] = {}
+        for name in experiments:
+            runs = self.of(name, self.collected.finished)
+            for arm in self.arms(name):
+                if arms is None or arm in arms:
+                    planned[arm] = max(planned.get(arm, 0), len(self.seeds(name)))
+                    counts[arm] = max(counts.get(arm, 0), int((runs.arm == arm).sum()))
+        return f"{_counts(counts, planned)} Commit {commit_text(self.collected)}."
 
 
-def read_m2_study(
-    collected_dir: str | Path, params: str | Path, scoring: str | Path | None, scale: str
+def _counts(counts: dict[str, int], planned: dict[str, int]) -> str:
+    """``n = 5 seeds per arm.``, and the arms that have fewer than planned."""
+    if not counts:
+        return "No arms at this scale."
+    text = "n = " + " or ".join(map(str, sorted(set(planned.values())))) + " seeds per arm"
+    absent = [
+        f"{arm} {count} of {planned[arm]}" for arm, count in counts.items() if count < planned[arm]
+    ]
+    return f"{text}; finished: {', '.join(absent)}, all of the others." if absent else f"{text}."
+
+
+def learns(spec: ExperimentSpec) -> bool:
+    """Whether its runs train to the end."""
+    return not spec.exclusive
+
+
+def trains(spec: ExperimentSpec) -> bool:
+    """Every experiment that is declared in a file."""
+    return True
+
+
+def measures_costs(spec: ExperimentSpec) -> bool:
+    """Whether its runs measure resources."""
+    return spec.exclusive
+
+
+def leads(spec: ExperimentSpec) -> bool:
+    """Whether the first page is about it."""
+    return spec.leads
+
+
+def sweeps(spec: ExperimentSpec) -> bool:
+    """Whether it varies one number."""
+    return spec.sweep is not None
+
+
+def chooses(spec: ExperimentSpec) -> bool:
+    """Whether it decides which level of a factor is better."""
+    return spec.choice is not None
+
+
+def varies_judge(spec: ExperimentSpec) -> bool:
+    """Whether its arms have different judges."""
+    return f"{SCORING}.model_path" in spec.factors.values()
+
+
+def varies_overlap(spec: ExperimentSpec) -> bool:
+    """Whether its arms score beside the log-prob passes, or before them."""
+    return f"{SCORING}.overlap" in spec.factors.values()
+
+
+def make_study(
+    collected: Collected,
+    experiments: Mapping[str, ExperimentSpec],
+    scale: str,
+    params: str | Path = "params",
+    scoring: Path | None = None,
 ) -> M2Study:
-    """Read the collected runs and the experiments.
-
-    Args:
-        collected_dir: written by ``refblend study collect``.
-        params: root of the parameter files.
-        scoring: folder of the target ``scoring``; null: without experiment D.
-        scale: smoke, cpu or gpu.
+    """A study of some experiments.
 
     Raises:
-        StudyError: frames, experiment files or the folder ``scoring`` cannot be read.
+        StudyError: there is none, or a file's facts do not fit the configuration or one another.
     """
-    if scoring is not None and not (Path(scoring) / "tables").is_dir():
-        raise StudyError(
-            f"{scoring}: no tables of the scoring study",
-            f"Make them by `snakemake scoring --config scale={scale}`, or leave --scoring out.",
-        )
-    collected = read_collected(collected_dir)
     folder = Path(params) / "study"
-    experiments = {
-        name: load_experiment(folder / f"{name}.yaml")
-        for name in EXPERIMENTS
-        if (folder / f"{name}.yaml").exists()
-    }
-    experiments = {name: spec for name, spec in experiments.items() if scale in spec.seeds}
     if not experiments:
-        raise StudyError(
-            f"{folder}: none of the experiments {', '.join(EXPERIMENTS)} has seeds for {scale}",
-            "Give the right --params and --scale.",
-        )
+        raise StudyError(f"{folder}: no experiment of m2", "Give the right --params.")
+    for name, spec in experiments.items():
+        if spec.endpoint not in MEASURES:
+            raise StudyError(
+                f"{folder / name}.yaml: endpoint: {spec.endpoint} is not a measure",
+                f"Choose one of {', '.join(MEASURES)}.",
+            )
     return M2Study(
-        collected=collected,
-        experiments=experiments,
-        values=run_measures(collected),
-        scale=scale,
-        scoring=Path(scoring) if scoring is not None else None,
-        defaults=load_config(config_files(scale, params)).resolved(),
+        collected, dict(experiments), resolve_arms(experiments, scale, params), scale, scoring
     )
+
+
+def read_study(inputs: Inputs) -> M2Study:
+    """Read the collected runs and what the target ``scoring`` left, if it did.
+
+    Raises:
+        StudyError: frames or experiment files cannot be used.
+    """
+    scoring = inputs.results / "scoring"
+    return make_study(
+        read_collected(inputs.collected),
+        inputs.experiments,
+        inputs.scale,
+        inputs.params,
+        scoring if (scoring / "tables").is_dir() else None,
+    )
+
+
+REPORT = Report("m2", "M2 ablations", read_study)

@@ -2,14 +2,18 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import permutations
 
-import numpy as np
 import pandas as pd
 
-from refblend.study.report.m2.levels import SCORE
-from refblend.study.report.m2.study import LEARNING, M2Study
-from refblend.study.report.m2.text import difference, headline_rows, names
-from refblend.study.report.readable import HEADLINE, interval_text
+from refblend.ppo.weights import STRATEGIES
+from refblend.study.design.arms import SCORE, Arm
+from refblend.study.layout import JUDGES
+from refblend.study.report.m2.contrasts import at_endpoint
+from refblend.study.report.m2.study import SCORING, M2Study, varies_overlap
+from refblend.study.report.m2.summaries import endpoint_rows, summary_rows
+from refblend.study.report.m2.words import Row, difference, names
+from refblend.study.report.readable import number
 
 Tables = Mapping[str, pd.DataFrame]
 SMALL_WEIGHT = 0.1
@@ -30,87 +34,114 @@ def surprises(study: M2Study, tables: Tables) -> list[Surprise]:
 
 
 def _controls(study: M2Study, tables: Tables) -> list[str]:
-    return _contrasts_not_above(tables, "control")
+    return _contrasts_not_above(
+        study, tables, lambda judged, other: judged.control == "none" != other.control
+    )
 
 
 def _constant(study: M2Study, tables: Tables) -> list[str]:
-    return _contrasts_not_above(tables, "entropy-aware")
+    return _contrasts_not_above(
+        study,
+        tables,
+        lambda aware, other: (
+            STRATEGIES[aware.strategy].reads_entropy
+            and aware.strategy != "constant" == other.strategy
+        ),
+    )
 
 
-def _contrasts_not_above(tables: Tables, word: str) -> list[str]:
-    """Contrasts of the headline measure whose mean difference is not above 0."""
-    table = tables["contrasts"]
-    part = table[(table.measure == HEADLINE) & table.contrast.str.contains(word)]
+def _contrasts_not_above(
+    study: M2Study, tables: Tables, asked: Callable[[Arm, Arm], bool]
+) -> list[str]:
+    """Contrasts of two kinds of arms whose mean difference at the endpoint is not above 0."""
     return [
         f"`{row['arm']}` − `{row['against']}` ({row['experiment']}): {difference(row)}"
-        for row in part.to_dict("records")
-        if row["diff"] <= 0
+        for row in at_endpoint(study, tables["contrasts"]).to_dict("records")
+        if row["diff"] <= 0 and asked(study.resolved[row["arm"]], study.resolved[row["against"]])
     ]
+
+
+def _pairs(
+    study: M2Study, tables: Tables, key: str, asked: Callable[[Arm, Arm], bool]
+) -> list[tuple[Row, Row]]:
+    """Endpoint rows of arms of one experiment that differ in one key only, of two kinds."""
+    found: dict[tuple[str, ...], tuple[Row, Row]] = {}
+    for name in study.learning:
+        rows = {row["arm"]: row for row in endpoint_rows(study, tables, name)}
+        for pair in permutations(rows, 2):
+            one, other = (study.resolved[arm] for arm in pair)
+            if asked(one, other) and one.differs_only_in(other, key):
+                found.setdefault(pair, (rows[pair[0]], rows[pair[1]]))
+    return list(found.values())
 
 
 def _inverse(study: M2Study, tables: Tables) -> list[str]:
     """The opposite map, more judge where the actor is unsure, against the spec's."""
-    means = {row["arm"]: row for row in headline_rows(tables, "A")}
-    found = []
-    for arm, opposite in (("linear", "inverse"), ("linear_terminal", "inverse_terminal")):
-        if arm in means and opposite in means and means[opposite]["mean"] >= means[arm]["mean"]:
-            found.append(
-                f"`{opposite}` has {means[opposite]['mean']:.3f}, `{arm}` {means[arm]['mean']:.3f}"
-            )
-    return found
+    pairs = _pairs(
+        study,
+        tables,
+        f"{SCORE}.strategy",
+        lambda one, other: (one.strategy, other.strategy) == ("inverse", "linear"),
+    )
+    return [
+        f"`{one['arm']}` has {one['mean']:.3f}, `{other['arm']}` {other['mean']:.3f}"
+        for one, other in pairs
+        if one["mean"] >= other["mean"]
+    ]
+
+
+def _judges(study: M2Study, tables: Tables) -> list[str]:
+    """The strongest judge's arm that is not above the weakest one's."""
+    pairs = _pairs(
+        study,
+        tables,
+        f"{SCORING}.model_path",
+        lambda one, other: (one.judge, other.judge) == (JUDGES[-1], JUDGES[0]),
+    )
+    return [
+        f"`{strong['arm']}` {strong['mean']:.3f}, `{weak['arm']}` {weak['mean']:.3f}"
+        for strong, weak in pairs
+        if strong["mean"] <= weak["mean"]
+    ]
 
 
 def _below(study: M2Study, tables: Tables) -> list[str]:
     found: dict[str, str] = {}
-    for experiment in LEARNING:
-        for row in headline_rows(tables, experiment):
+    for name in study.learning:
+        for row in endpoint_rows(study, tables, name):
             if row["diff"] < 0 and row["diff_high"] < 0:
-                found.setdefault(row["arm"], f"`{row['arm']}` ({experiment}): {difference(row)}")
+                found.setdefault(row["arm"], f"`{row['arm']}` ({name}): {difference(row)}")
     return list(found.values())
 
 
 def _longer(study: M2Study, tables: Tables) -> list[str]:
     found: dict[str, str] = {}
-    for experiment in LEARNING:
-        for row in headline_rows(tables, experiment, "length_end"):
+    for name in study.learning:
+        for row in summary_rows(tables, name, "length_end"):
             if row["diff_low"] > 0:
-                found.setdefault(
-                    row["arm"],
-                    f"`{row['arm']}` ({experiment}): {difference(row)} tokens at the last step",
-                )
+                text = f"`{row['arm']}` ({name}): {difference(row)} tokens at the last step"
+                found.setdefault(row["arm"], text)
     return list(found.values())
 
 
 def _small_weight(study: M2Study, tables: Tables) -> list[str]:
     found: dict[str, str] = {}
-    for experiment in LEARNING:
-        for row in headline_rows(tables, experiment, "weight_mean"):
-            largest = float(study.setting(row["arm"], f"{SCORE}.max_weight"))
+    for name in study.learning:
+        for row in summary_rows(tables, name, "weight_mean"):
+            largest = float(study.resolved[row["arm"]].setting(f"{SCORE}.max_weight"))
             if row["mean"] < SMALL_WEIGHT * largest:
-                found.setdefault(
-                    row["arm"], f"`{row['arm']}`: mean weight {row['mean']:.4f} of {largest:g}"
-                )
+                text = f"`{row['arm']}`: mean weight {row['mean']:.4f} of {largest:g}"
+                found.setdefault(row["arm"], text)
     return list(found.values())
-
-
-def _judges(study: M2Study, tables: Tables) -> list[str]:
-    """A stronger judge whose arm is not above the weak one's."""
-    means = {row["arm"]: row["mean"] for row in headline_rows(tables, "H")}
-    found = []
-    for strategy in ("linear", "constant"):
-        weak, strong = f"weak_{strategy}_terminal", f"strong_{strategy}_terminal"
-        if weak in means and strong in means and means[strong] <= means[weak]:
-            found.append(f"`{strong}` {means[strong]:.3f}, `{weak}` {means[weak]:.3f}")
-    return found
 
 
 def _validation(study: M2Study, tables: Tables) -> list[str]:
     best = tables["best_per_metric"]
     found = []
-    for scope in ("A", "all"):
-        part = best[best.scope == scope].set_index("measure")["best"]
-        if {HEADLINE, "val_best"} <= set(part.index) and part[HEADLINE] != part["val_best"]:
-            found.append(f"{scope}: test `{part[HEADLINE]}`, validation `{part['val_best']}`")
+    for scope, part in best.groupby("scope", sort=False):
+        arms = part.set_index("measure")["best"]
+        if {"test_greedy", "val_best"} <= set(arms.index) and arms.test_greedy != arms.val_best:
+            found.append(f"{scope}: test `{arms.test_greedy}`, validation `{arms.val_best}`")
     return found
 
 
@@ -123,22 +154,30 @@ def _collapse(study: M2Study, tables: Tables) -> list[str]:
 
 
 def _spikes(study: M2Study, tables: Tables) -> list[str]:
-    table = tables["stability"]
-    arms = table[(table.loss_spike_runs > 0) | (table.grad_spike_runs > 0)]["arm"].tolist()
-    base = table[table.arm == "off"]
-    if not arms or base.empty or pd.isna(base.iloc[0].loss_spikes):
-        return []
-    limit = float(base.iloc[0].loss_spikes + base.iloc[0].grad_spikes)
+    """Arms with more spikes than the baseline that most experiments share with them."""
+    table = tables["stability"].set_index("arm")
     total = table.loss_spikes + table.grad_spikes
-    more = table[total > limit + 1]["arm"].tolist()
-    return [f"{names(more)}; `off` has {limit:.2f}"] if more else []
+    more: dict[str, list[str]] = {}
+    for name in study.learning:
+        for arm in study.treated(name):
+            base = study.baseline(name, arm)
+            if base in total.index and total[arm] > total[base] + 1:
+                more.setdefault(base, []).append(arm)
+    return [
+        f"{names(list(dict.fromkeys(arms)))}; `{base}` has {total[base]:.2f}"
+        for base, arms in more.items()
+    ]
 
 
 def _overlap(study: M2Study, tables: Tables) -> list[str]:
-    hidden = tables["F_hidden"].groupby("pool", sort=False)["hidden"].mean()
     return [
-        f"`{pool}`: {interval_text(share, np.nan, np.nan, signed=True)} of the judge's time"
-        for pool, share in hidden.items()
+        f"`{pool}`: {number(share, signed=True)} of the judge's time"
+        for name, spec in study.experiments.items()
+        if varies_overlap(spec)
+        for pool, share in tables[f"{name}_hidden"]
+        .groupby("pool", sort=False)["hidden"]
+        .mean()
+        .items()
         if share <= 0
     ]
 
@@ -157,6 +196,6 @@ RULES: dict[str, Callable[[M2Study, Tables], list[str]]] = {
     "The strong judge's arm has at most the mean test accuracy of the weak judge's": _judges,
     "The best arm by validation is not the best on the test set": _validation,
     "The entropy collapsed": _collapse,
-    "An arm has over one spike a run (loss and gradient) more than the baseline": _spikes,
+    "An arm has over one spike per run (loss and gradient) more than its baseline": _spikes,
     "Scoring beside the log-prob pass does not shorten the step": _overlap,
 }

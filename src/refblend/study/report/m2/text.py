@@ -1,255 +1,211 @@
-"""Sentences of M2's report, made from the numbers of its tables."""
+"""The text of M2's report: one page that answers its question, then a section per experiment."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
 
-from refblend.study.report.m2.costs import label
-from refblend.study.report.m2.levels import LEVEL_MEASURES
-from refblend.study.report.m2.study import LEARNING, M2Study
-from refblend.study.report.readable import HEADLINE, interval_text
-from refblend.study.stats.statistics import student_interval
+from refblend.study.design.arms import SCORE
+from refblend.study.report.formats import to_markdown
+from refblend.study.report.m2.answers import (
+    answer,
+    chosen_level,
+    first_page,
+    learning_paragraph,
+    level_paragraph,
+)
+from refblend.study.report.m2.best import EVERYWHERE
+from refblend.study.report.m2.contrasts import at_endpoint
+from refblend.study.report.m2.study import REPORT, M2Study
+from refblend.study.report.m2.summaries import endpoint_rows
+from refblend.study.report.m2.surprises import surprises
+from refblend.study.report.m2.words import own
+from refblend.study.report.shared import arm_counts, mean_accuracy, mean_blend, overrides_text
+from refblend.study.runs.collect import Collected
+from refblend.study.runs.origin import facts
+from refblend.study.runs.run_measures import label
+from refblend.study.stats.significance import smallest_p
 
 Tables = Mapping[str, pd.DataFrame]
-Row = dict[str, Any]
-
-NO_DATA = "No run of this experiment has finished, so there is nothing to report."
-DETERMINED = 0.05
 
 
-def headline_rows(tables: Tables, experiment: str, measure: str = HEADLINE) -> list[Row]:
-    """Rows of a summary that have values of a measure, in the order of the arms."""
-    table = tables[f"{experiment}_summary"]
-    return table[(table.measure == measure) & (table.n > 0)].to_dict("records")
+@dataclass(frozen=True)
+class Section:
+    """One experiment of the report."""
+
+    name: str
+    title: str
+    question: str
+    answer: str
+    setup: str
+    """Arms, seeds, baseline and what differs; empty where nothing was trained."""
+    paragraphs: tuple[str, ...]
+    tables: tuple[str, ...]
+    """Names of the tables that are shown."""
+    contrasts: str
+    """Its contrasts as Markdown; empty without any."""
 
 
-def own(row: Row) -> str:
-    """The arm's mean with its interval and n."""
-    return f"{interval_text(row['mean'], row['low'], row['high'])} (n = {row['n']})"
-
-
-def difference(row: Row) -> str:
-    """The paired difference with its interval and n; says so where there is none."""
-    if pd.isna(row["diff"]):
-        return "no pair"
-    text = interval_text(row["diff"], row["diff_low"], row["diff_high"], signed=True)
-    return f"{text} ({row['pairs']} pair{'s' if row['pairs'] != 1 else ''})"
-
-
-def names(arms: Sequence[str]) -> str:
-    """Arms as code, separated by commas; "none" for none."""
-    return ", ".join(f"`{arm}`" for arm in arms) or "none"
-
-
-def learning_paragraph(tables: Tables, experiment: str) -> str:
-    """What came out of an experiment against its baseline, by the headline measure."""
-    rows = headline_rows(tables, experiment)
-    if not rows:
-        return NO_DATA
-    compared = [row for row in rows if pd.notna(row["diff"])]
-    text = ["Greedy accuracy on the test set, seed by seed against the baseline:"]
-    if not compared:
-        return f"{text[0]} no arm has a seed in common with its baseline."
-    compared.sort(key=lambda row: -row["diff"])
-    above = sum(row["diff"] > 0 for row in compared)
-    below = sum(row["diff"] < 0 for row in compared)
-    text.append(f"{above} of {len(compared)} arms have a higher mean, {below} a lower one.")
-    best, worst = compared[0], compared[-1]
-    text.append(f"The largest is `{best['arm']}` with {difference(best)} against")
-    text[-1] += f" `{best['baseline']}`, probability of improvement {probability(best)}"
-    text[-1] += (
-        f"; the smallest is `{worst['arm']}` with {difference(worst)}."
-        if len(compared) > 1
-        else "."
-    )
-    if (default := next((r for r in compared if r["arm"] == "linear"), None)) is not None:
-        text.append(f"The spec's default `linear`: {difference(default)}.")
-    return " ".join([*text, verdicts(compared)])
-
-
-def probability(row: Row) -> str:
-    """Probability of improvement with its interval."""
-    return interval_text(row["prob_improvement"], row["prob_low"], row["prob_high"])
-
-
-def verdicts(compared: Sequence[Row]) -> str:
-    """How many comparisons the stated rule decides, and which intervals exclude 0."""
-    decided = {
-        verdict: [row["arm"] for row in compared if row["verdict"] == verdict]
-        for verdict in ("higher", "lower")
+@REPORT.text
+def text(study: M2Study, tables: Tables) -> dict[str, Any]:
+    """The variables of the template."""
+    counts = sorted({len(study.seeds(name)) for name in study.experiments})
+    learning = learning_only(study)
+    rules = surprises(study, tables)
+    return facts(study.collected) | {
+        "questions": [study.experiments[name].question.strip() for name in study.leading],
+        "answers": first_page(study, tables),
+        "learning": (len(learning.finished), len(learning.runs)),
+        "reachable": [(count, f"{smallest_p(count):.4g}") for count in counts],
+        "sections": sections(study, tables),
+        "best": best_rows(tables),
+        "found": [rule for rule in rules if rule.found],
+        "silent": [rule.rule for rule in rules if not rule.found],
+        "arms": arm_rows(study),
     }
-    reachable = min(row["smallest_p_holm"] for row in compared)
-    text = "By the rule (bootstrap interval and Holm-adjusted exact test): higher "
-    text += f"{names(decided['higher'])}; lower {names(decided['lower'])}."
-    if reachable > DETERMINED:
-        text += f" The smallest adjusted p that these seeds can give is {reachable:.3g}, so the "
-        text += "test could not have reached 0.05 whatever the effect; read the intervals."
-    beyond = [row["arm"] for row in compared if row["interval_excludes_0"] is True]
-    undecided = sum(pd.isna(row["interval_excludes_0"]) for row in compared)
-    text += f" Student's simultaneous interval (Bonferroni over {len(compared)} comparisons)"
-    text += f" excludes 0 for: {names(beyond)}."
-    if undecided:
-        text += f" {undecided} of them {'have' if undecided > 1 else 'has'} no such interval"
-        text += " (one pair, or equal differences)."
-    return text
 
 
-def level_paragraph(tables: Tables, experiment: str) -> str:
-    """The knee or the pivot of every measure, or why it is not identifiable."""
-    table = tables["BC_knee_pivot"]
-    rows = table[table.experiment == experiment].to_dict("records")
-    if not rows:
-        return ""
-    rule = rows[0]["rule"]
-    order = {name: place for place, name in enumerate(LEVEL_MEASURES)}
-    rows.sort(key=lambda row: order[row["measure"]])
-    parts = [f"{label(row['measure'])}: {level_text(row)}" for row in rows]
-    return f"The {rule} by the stated rule (`docs/statistics.md`). " + "; ".join(parts) + "."
+def sections(study: M2Study, tables: Tables) -> list[Section]:
+    """The experiments of the study, and D, which the target ``scoring`` measures, by name."""
+    made = [section(study, tables, name) for name in study.experiments]
+    return sorted([*made, scoring_section(tables)], key=lambda part: part.name)
 
 
-def level_text(row: Row) -> str:
-    """A chosen level with its interval over seeds, or that it is not identifiable, and why."""
-    if not row["identifiable"]:
-        chosen = "" if pd.isna(row["chosen"]) else f" (the rule alone gives {row['chosen']:g})"
-        return f"not identifiable, {row['why_not']}{chosen}"
-    return (
-        f"{row['chosen']:g}, 95 % interval over resampled seeds {row['low']:g} to {row['high']:g},"
-        f" chosen in {row['stability']:.0%} of the resamples, n = {row['n']}"
+def section(study: M2Study, tables: Tables, name: str) -> Section:
+    """One experiment that trains."""
+    spec, factors = study.experiments[name], ", ".join(study.experiments[name].factors)
+    contrasts = tables["contrasts_main"]
+    mine = contrasts[contrasts.experiment == name].drop(columns="experiment")
+    shown = [f"{name}_main"] + ([f"{name}_choice"] if spec.choice else [])
+    learns = [] if spec.exclusive else [learning_paragraph(study, tables, name)]
+    seeds = ", ".join(map(str, study.seeds(name)))
+    setup = f"{len(study.arms(name))} arms, seeds {seeds}; baseline `{spec.baseline}`."
+    return Section(
+        name,
+        spec.title,
+        spec.question.strip(),
+        answer(study, tables, name),
+        f"{setup} The arms differ in {factors.replace('_', ' ') or 'what is listed below'}.",
+        tuple(part for part in (*learns, level_paragraph(tables, name)) if part),
+        tuple(shown),
+        to_markdown(mine) if len(mine) else "",
     )
 
 
-def placement_paragraph(tables: Tables) -> str:
-    """Which placement is better by the stated rule, and whether B, C and H ran under it."""
-    table = tables["G_placement"]
-    if table.empty:
-        return NO_DATA
-    parts = [
-        "Rule: under each estimator the better placement has the best mean test accuracy over the"
-        " seeds that all its arms have; it is shown to be better than another where both intervals"
-        " of best − other exclude 0."
-    ]
-    for estimator, rows in table.groupby("estimator", sort=False):
-        best = rows[rows.best].to_dict("records")
-        if not best:
-            parts.append(f"{str(estimator).upper()}: no seed that all placements have.")
-            continue
-        top = best[0]
-        others = rows[~rows.best]
-        shown = others[others.distinguishable.fillna(False)]["placement"].tolist()
-        open_ = [name for name in others["placement"] if name not in shown]
-        text = f"{str(estimator).upper()}: `{top['placement']}` (`{top['arm']}`), {own(top)}"
-        text += f"; shown to be better than {names(shown)}; not distinguishable from"
-        parts.append(f"{text} {names(open_)}.")
-    return " ".join([*parts, swept_sentence(table)])
-
-
-def swept_sentence(table: pd.DataFrame) -> str:
-    """Whether B, C and H ran under the placement that is better under the study's estimator."""
-    swept = sorted(set(table[table.swept]["placement"]))
-    best = table[(table.estimator == "grpo") & table.best]["placement"].tolist()
-    if not swept or not best:
-        return "Whether B, C and H ran under it cannot be said."
-    if swept == best:
-        return f"B, C and H ran under `{best[0]}`, the better one under GRPO."
-    return (
-        f"B, C and H ran under {names(swept)}, which is NOT the better one under GRPO"
-        f" (`{best[0]}`): read them as results under that placement."
-    )
-
-
-def contrast_paragraph(tables: Tables, experiment: str) -> str:
-    """The stated contrasts of an experiment on the headline measure."""
-    table = tables["contrasts"]
-    part = table[(table.experiment == experiment) & (table.measure == HEADLINE)]
-    rows = [row for row in part.to_dict("records") if pd.notna(row["diff"])]
-    if not rows:
-        return ""
-    found = [
-        f"`{row['arm']}` − `{row['against']}` {difference(row)}"
-        for row in rows
-        if row["interval_excludes_0"] is True
-    ]
-    above = sum(row["diff"] > 0 for row in rows)
-    return (
-        f"Fixed contrasts (test accuracy, one family): {above} of {len(rows)} means are"
-        f" above 0. Simultaneous intervals that exclude 0: {'; '.join(found) or 'none'}."
-    )
-
-
-def scoring_paragraph(tables: Tables) -> str:
+def scoring_section(tables: Tables) -> Section:
     """Experiment D: coverage, overlength and AUC of each pair of options."""
-    table = tables["D_scoring"]
-    if table.empty:
-        return "Experiment D was not measured for this report (no folder of the target `scoring`)."
     parts = []
-    for row in table.drop_duplicates("arm").to_dict("records"):
+    for row in tables["D_scoring"].drop_duplicates("arm").to_dict("records"):
         auc = "no AUC" if pd.isna(row["auc"]) else f"AUC {row['auc']:.3f}"
         parts.append(
             f"`{row['arm']}`: {row['nonzero_rate']:.1%} valid, non-zero scores, {auc},"
             f" {row['overlength']} overlength of {row['responses']}"
         )
-    return "; ".join(parts) + "."
+    absent = "Experiment D was not measured for this report (no folder of the target `scoring`)."
+    return Section(
+        "D",
+        "Robustness of prompt and scoring",
+        "Few-shot or compact prompt, how many new tokens, with or without hard clipping: what"
+        " happens to coverage, overlength and the judge's AUC?",
+        "; ".join(parts) + "." if parts else absent,
+        "",
+        (),
+        ("D_scoring",),
+        "",
+    )
 
 
-def costs_paragraph(tables: Tables, name: str = "E_lengths") -> str:
-    """Experiment E or F: the arms with the smallest and the largest mean of each cost."""
-    table = tables[name]
-    parts = []
-    for measure in ("memory_gb", "step_seconds", "throughput"):
-        rows = table[(table.measure == measure) & (table.n > 0)].sort_values("mean")
-        if len(rows) < 2:
-            continue
-        low, high = rows.iloc[0].to_dict(), rows.iloc[-1].to_dict()
-        parts.append(
-            f"{label(measure)} from {own(low)} with `{low['arm']}` to {own(high)}"
-            f" with `{high['arm']}`"
+def best_rows(tables: Tables) -> list[dict[str, Any]]:
+    """The best arm of every scope and measure, as texts."""
+    return [
+        {
+            "scope": "all arms that learn" if row["scope"] == EVERYWHERE else row["scope"],
+            "measure": f"{label(row['measure'])}, {row['direction']}",
+            "best": row["best"],
+            "value": own(row),
+            "share": "–" if pd.isna(row["share_best"]) else f"{row['share_best']:.0%}",
+            "open": open_text(row),
+        }
+        for row in tables["best_per_metric"].to_dict("records")
+    ]
+
+
+def open_text(row: dict[str, Any]) -> str:
+    """The arms that the best cannot be told from: named where they are few, else counted."""
+    count, others = row["n_not_distinguishable"], row["arms"] - 1
+    if count == 0:
+        return "none"
+    if count == others:
+        return f"all {others} others" + (f" ({row['tied']} equal)" if row["tied"] else "")
+    if count <= 4:
+        return str(row["not_distinguishable_from"])
+    return f"{count} of {others} others"
+
+
+def arm_rows(study: M2Study) -> list[dict[str, str]]:
+    """Every arm with its experiments, overrides and finished runs."""
+    rows = []
+    for arm, experiments in study.used_in().items():
+        spec = study.experiments[experiments.split()[0]]
+        overrides = {
+            key.removeprefix(f"{SCORE}."): value
+            for key, value in spec.arms_of(study.scale)[arm].items()
+            if key not in spec.common
+        }
+        rows.append(
+            {
+                "name": arm,
+                "experiments": experiments,
+                "overrides": overrides_text(overrides),
+                "finished": arm_counts(study.collected, arm),
+            }
         )
-    return "; ".join(parts) + "." if parts else NO_DATA
+    return rows
 
 
-def overlap_paragraph(tables: Tables) -> str:
-    """Experiment F: how much of the judge's time overlapping hides in each pool."""
-    table = tables["F_hidden"]
-    parts = []
-    for pool, rows in table.groupby("pool", sort=False):
-        hidden = student_interval(rows["hidden"].dropna())
-        saved = student_interval((rows["step_serial"] - rows["step_overlapped"]).dropna())
-        if hidden.n == 0:
-            parts.append(f"`{pool}`: no seed with both runs")
-            continue
-        parts.append(
-            f"`{pool}`: overlapping saves"
-            f" {interval_text(saved.estimate, saved.low, saved.high, signed=True)} s a step,"
-            f" {interval_text(hidden.estimate, hidden.low, hidden.high)} of the judge's time"
-            f" (n = {hidden.n})"
-        )
-    return "; ".join(parts) + "." if parts else NO_DATA
+@REPORT.metrics
+def metrics(study: M2Study, tables: Tables) -> dict[str, Any]:
+    """Headline numbers for ``dvc metrics``: runs, incidents, and what each experiment found."""
+    found: dict[str, Any] = {
+        "runs": len(study.collected.runs),
+        "finished": len(study.collected.finished),
+        "incidents": sum(facts(study.collected)["incidents"].values()),
+    }
+    for name in study.leading:
+        for row in endpoint_rows(study, tables, name):
+            found[f"{name}_{row['arm']}"] = round(float(row["mean"]), 4)
+    for name, spec in study.experiments.items():
+        level = chosen_level(study, tables, name)
+        if spec.sweep and level:
+            chosen = float(level["chosen"]) if level["identifiable"] else None
+            found[f"{name}_{spec.sweep.rule}"] = chosen
+    return found
 
 
-def abstract(study: M2Study, tables: Tables) -> str:
-    """The headline numbers of all experiments."""
-    finished, planned = len(study.collected.finished), len(study.collected.runs)
-    parts = [f"{finished} of {planned} runs finished."]
-    best = tables["best_per_metric"]
-    for scope, where in (("A", "Among the arms of A"), ("all", "Among all arms that learn")):
-        rows = best[(best.scope == scope) & (best.measure == HEADLINE)].to_dict("records")
-        for row in rows:
-            parts.append(
-                f"{where} `{row['best']}` has the best mean test accuracy, {own(row)},"
-                f" not distinguishable from {row['n_not_distinguishable']} of the"
-                f" {row['arms'] - 1} others."
-            )
-    for row in headline_rows(tables, "A"):
-        if row["arm"] in ("linear", "linear_terminal") and pd.notna(row["diff"]):
-            parts.append(f"`{row['arm']}` against `{row['baseline']}`: {difference(row)}.")
-    for experiment, rule in (("B", "knee of max_weight"), ("C", "pivot of the entropy threshold")):
-        table = tables["BC_knee_pivot"]
-        rows = table[(table.experiment == experiment) & (table.measure == HEADLINE)]
-        parts += [f"The {rule}: {level_text(row)}." for row in rows.to_dict("records")]
-    placement = tables["G_placement"]
-    better = placement[(placement.estimator == "grpo") & placement.best].to_dict("records")
-    parts += [f"The better placement under GRPO is `{row['placement']}`." for row in better]
-    if not any(headline_rows(tables, name) for name in LEARNING):
-        parts.append("No run has a test accuracy.")
-    return " ".join(parts)
+def learning_only(study: M2Study) -> Collected:
+    """The runs of the experiments that learn."""
+    arms, frames = study.all_arms(), study.collected
+    return replace(
+        frames,
+        runs=frames.runs[frames.runs.arm.isin(arms)],
+        metrics=frames.metrics[frames.metrics.arm.isin(arms)],
+    )
+
+
+@REPORT.plot("val_accuracy")
+def val_accuracy(study: M2Study) -> pd.DataFrame:
+    """Validation accuracy of every arm that learns."""
+    return mean_accuracy(learning_only(study))
+
+
+@REPORT.plot("weight_entropy")
+def weight_entropy(study: M2Study) -> pd.DataFrame:
+    """Weight against entropy of every arm that learns."""
+    return mean_blend(learning_only(study))
+
+
+@REPORT.plot("levels")
+def levels(study: M2Study, tables: Tables) -> pd.DataFrame:
+    """The sweeps' levels at each experiment's endpoint."""
+    return at_endpoint(study, tables["levels"])

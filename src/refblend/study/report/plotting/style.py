@@ -115,14 +115,6 @@ def arm_colours(arms: Iterable[str], baseline: str) -> dict[str, Any]:
     return {baseline: BASELINE_COLOUR} | dict(zip(others, cycle(PALETTE), strict=False))
 
 
-def save_figure(figure: Figure, stem: str | Path) -> None:
-    """Write ``<stem>.svg`` and ``<stem>.png`` without dates, then close the figure."""
-    for suffix, metadata in (("svg", {"Date": None}), ("png", {"Software": None})):
-        with atomic_path(f"{stem}.{suffix}") as temporary:
-            figure.savefig(temporary, format=suffix, dpi=200, metadata=metadata)
-    plt.close(figure)
-
-
 def write_figure(figure: Figure, path: str | Path, caption: str) -> None:
     """Write SVG or PNG by the path's suffix, then close the figure.
 

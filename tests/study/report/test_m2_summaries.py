@@ -10,7 +10,7 @@ from scipy import stats
 
 from refblend.study.report.m2.contrasts import contrasts
 from refblend.study.report.m2.study import M2Study
-from refblend.study.report.summary import SUMMARY_COLUMNS, experiment_summary
+from refblend.study.report.m2.summaries import experiment_summary
 
 MISSING = {("cosine", 1), ("linear_terminal_w02", 1), ("gae_linear_mean", 1)}
 MISSING |= {("gae_linear_mean", 2), ("gae_linear_mean", 3)}
@@ -122,9 +122,3 @@ def test_contrasts_pair_the_two_arms(study: M2Study) -> None:
     assert row["diff"] == pytest.approx(difference.mean())
     family = stats.ttest_1samp(difference, 0).confidence_interval(1 - 0.05 / 4)
     assert (row.diff_family_low, row.diff_family_high) == pytest.approx((family.low, family.high))
-
-
-def test_absent_experiment_has_an_empty_summary(study: M2Study) -> None:
-    table = experiment_summary(study, "H")
-    assert table.empty
-    assert list(table) == list(SUMMARY_COLUMNS)

@@ -10,19 +10,12 @@ import pytest
 from scipy import stats
 
 from refblend.errors import StudyError
-from refblend.study.layout import M2_TABLES
 from refblend.study.report.m2.best import best_per_metric
 from refblend.study.report.m2.costs import cost_table, hidden_judge_time, scoring_table
-from refblend.study.report.m2.levels import knee_and_pivot, level_means, placement_rule
-from refblend.study.report.m2.runs import (
-    correlation_summary,
-    per_seed,
-    run_correlations,
-    stability_by_arm,
-)
+from refblend.study.report.m2.levels import choice_table, knee_and_pivot, level_means
+from refblend.study.report.m2.runs import per_seed, stability_by_arm
 from refblend.study.report.m2.study import M2Study
-from refblend.study.report.m2.tables import m2_tables
-from refblend.study.runs.run_measures import MEASURES, run_measures
+from refblend.study.runs.run_measures import MEASURES
 from refblend.study.stats.comparisons import best_configuration
 from refblend.study.stats.thresholds import Knee, Pivot, find_knee, find_pivot, not_identifiable
 
@@ -34,8 +27,7 @@ def part_of(names: str, scale: str = "cpu", **options: object) -> M2Study:
 
 
 def with_metrics(study: M2Study, metrics: pd.DataFrame) -> M2Study:
-    collected = replace(study.collected, metrics=metrics)
-    return replace(study, collected=collected, values=run_measures(collected))
+    return replace(study, collected=replace(study.collected, metrics=metrics))
 
 
 def greedy(study: M2Study, arm: str) -> pd.Series:
@@ -47,20 +39,19 @@ def greedy(study: M2Study, arm: str) -> pd.Series:
 
 def test_smoke_has_every_table_with_the_runs_that_failed() -> None:
     study = m2_frames.study("smoke", {"linear": -0.1}, {("cosine", 1)})
-    tables = m2_tables(study)
-    assert tuple(sorted(tables)) == tuple(sorted(M2_TABLES))
+    tables = dict(m2_frames.tables_of(study))
+    assert len(tables) > 25
     whole = tables["per_seed"]
     assert len(whole) == len(study.collected.runs)
     assert set(MEASURES) <= set(whole)
     failed = whole[(whole.arm == "cosine") & (whole.seed == 1)].iloc[0]
     assert (failed.status, failed.reason, failed.experiments) == ("failed", "worker died", "A")
     assert pd.isna(failed.test_greedy)
-    assert tables["not_finished"][["arm", "seed"]].to_numpy().tolist() == [["cosine", 1]]
     shown = tables["A_main"].set_index("arm")
     assert shown.loc["cosine", "n"] == "1 of 2"
     assert "one pair: no interval of the difference" in shown.loc["cosine", "note"]
     assert set(tables["A_summary"].arm) == set(study.arms("A"))  # arms_at leaves the others out
-    levels = tables["BC_knee_pivot"]
+    levels = tables["knee_pivot"]
     assert not levels.identifiable.any()
     assert set(levels.why_not) == {"2 levels with runs; 3 are needed"}
     for name, frame in tables.items():
@@ -71,10 +62,11 @@ def test_smoke_has_every_table_with_the_runs_that_failed() -> None:
 def test_nothing_ran() -> None:
     names = m2_frames.specs()
     runs = {(arm, seed) for spec in names.values() for arm in spec.arms for seed in range(1, 6)}
-    tables = m2_tables(m2_frames.study("smoke", missing=runs))
+    tables = m2_frames.tables_of(m2_frames.study("smoke", missing=runs))
     assert tables["A_summary"].empty
-    assert len(tables["per_seed"]) == len(tables["not_finished"]) > 0
+    assert set(tables["per_seed"].status) == {"failed"}
     assert tables["best_per_metric"].empty
+    assert set(tables["answers"]["best arm"]) == {"–"}
 
 
 def test_knee_and_pivot_of_stated_effects() -> None:
@@ -122,7 +114,8 @@ def test_interval_of_a_choice_and_when_it_is_not_identifiable() -> None:
 
 
 def test_placement_rule_says_under_which_placement_the_others_ran() -> None:
-    table = placement_rule(part_of("BG", effects={"linear_terminal": 0.3, "gae_linear_mean": 0.3}))
+    effects = {"linear_terminal": 0.3, "gae_linear_mean": 0.3}
+    table = choice_table(part_of("BG", effects=effects), "G")
     grpo = table[table.estimator == "grpo"].set_index("placement")
     assert grpo.index[grpo.best].tolist() == ["terminal"]
     assert grpo.swept.to_dict() == {"per_token": False, "terminal": True, "per_token_mean": False}
@@ -153,7 +146,7 @@ def test_hidden_judge_time_by_hand() -> None:
     faster = (metrics.arm == "shared_overlapped") & (metrics.metric == "perf/time_per_step")
     metrics.loc[faster, "value"] -= 1.0
     study = with_metrics(study, metrics)
-    table = hidden_judge_time(study).set_index(["pool", "seed"])
+    table = hidden_judge_time(study, "F").set_index(["pool", "seed"])
     for seed in (1, 2, 3):
         judge = 2.0 + 0.01 * seed
         assert table.loc[("global_pool", seed), "hidden"] == pytest.approx(1.0 / judge)
@@ -182,14 +175,15 @@ def test_correlations_against_scipy() -> None:
     flat = (metrics.arm == "linear_terminal") & (metrics.metric == name)
     metrics.loc[flat, "value"] = 0.3
     study = with_metrics(study, metrics)
-    runs = run_correlations(study)
+    tables = m2_frames.tables_of(study)
+    runs = tables["correlations_per_seed"]
     row = runs[(runs.arm == "linear") & (runs.seed == 2) & (runs.y == "avg_entropy")].iloc[0]
     mine = metrics[(metrics.arm == "linear") & (metrics.seed == 2)]
     by_step = mine.pivot(index="step", columns="metric", values="value").dropna(subset=name)
     expected = stats.spearmanr(by_step[name], by_step["actor/ref_quality/avg_entropy"]).statistic
     assert (row.points, row.rho) == (20, pytest.approx(expected))
 
-    table = correlation_summary(study, runs).set_index(["arm", "x", "y"])
+    table = tables["correlations"].set_index(["arm", "x", "y"])
     rhos = runs[(runs.arm == "linear") & (runs.x == "weight") & (runs.y == "avg_entropy")].rho
     found = table.loc[("linear", "weight", "avg_entropy")]
     interval = stats.ttest_1samp(rhos, 0).confidence_interval()

@@ -1,7 +1,5 @@
 """Figures of M2 from synthetic studies with noise, responses and gaps; nothing is trained."""
 
-import json
-import re
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,29 +13,19 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from refblend.config.loading import load_config
 from refblend.ppo.blending import entropy_to_weight_cosine, weight_for
-from refblend.study.design.grid import config_files
 from refblend.study.design.spec import ExperimentSpec
-from refblend.study.layout import M2_FIGURES
-from refblend.study.report.m2.costs import (
-    SCORING_COLUMNS,
-    cost_table,
-    hidden_judge_time,
-    scoring_table,
-)
-from refblend.study.report.m2.figures import FIGURES, write_m2_figures
-from refblend.study.report.m2.figures_blend import ENTROPIES, function_values, weight_params
-from refblend.study.report.m2.figures_data import M2Data
-from refblend.study.report.m2.levels import knee_and_pivot, level_means
-from refblend.study.report.m2.runs import correlation_summary, run_correlations
-from refblend.study.report.m2.study import LEARNING, M2Study
-from refblend.study.report.plotting.common import horizontal_interval, value_limits
-from refblend.study.report.plotting.style import apply_style, save_figure
-from refblend.study.report.summary import experiment_summary
+from refblend.study.report.m2.costs import SCORING_COLUMNS
+from refblend.study.report.m2.figures_weights import ENTROPIES, function_values, weight_params
+from refblend.study.report.m2.study import M2Study, make_study
+from refblend.study.report.m2.words import Tables
+from refblend.study.report.plotting.common import Drawn, horizontal_interval, value_limits
+from refblend.study.report.plotting.style import apply_style, write_figure
+from refblend.study.report.registry import load_report
 from refblend.study.runs.collect import RESPONSE_COLUMNS, Collected
-from refblend.study.runs.run_measures import run_measures
 
+REPORT = load_report("m2")
+NAMES = REPORT.names("figure", m2_frames.specs())
 JUDGE_SKILL = {"weak": 0.25, "medium": 0.55, "strong": 0.8}
 EFFECTS = {
     "linear": 0.02,
@@ -145,24 +133,13 @@ def figure_study(
     frames = m2_frames.collected(runs, EFFECTS, missing, costs)
     frames = replace(frames, metrics=noisy(frames.metrics))
     frames = replace(frames, responses=responses(frames))
-    defaults = load_config(config_files(scale, m2_frames.PARAMS)).resolved()
-    return M2Study(frames, chosen, run_measures(frames), scale, scoring, defaults)
+    return make_study(frames, chosen, scale, m2_frames.PARAMS, scoring)
 
 
-def drawn_tables(study: M2Study) -> dict[str, pd.DataFrame]:
-    """The tables that figures are drawn from; of the summaries, the headline measure only."""
-    tables = {
-        f"{name}_summary": experiment_summary(study, name, ("test_greedy",)) for name in LEARNING
-    }
-    return tables | {
-        "BC_levels": level_means(study),
-        "BC_knee_pivot": knee_and_pivot(study),
-        "D_scoring": scoring_table(study),
-        "E_lengths": cost_table(study, "E"),
-        "F_overlap": cost_table(study, "F"),
-        "F_hidden": hidden_judge_time(study),
-        "correlations": correlation_summary(study, run_correlations(study)),
-    }
+def drawn(name: str, study: M2Study, tables: Tables) -> Drawn:
+    """A figure and its caption."""
+    made: Drawn = REPORT.find(name, study.experiments).make(study=study, tables=tables)
+    return made
 
 
 def shown_texts(figure: Figure) -> list[tuple[str, Bbox]]:
@@ -226,19 +203,15 @@ def scoring(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(scoring: Path) -> M2Data:
+def whole(scoring: Path) -> M2Study:
     """Every arm and seed of scale cpu but those of MISSING."""
-    made = figure_study(scoring, missing=MISSING)
-    return M2Data(made, drawn_tables(made))
+    return figure_study(scoring, missing=MISSING)
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[M2Data, Path]:
-    """The figures of scale smoke, two seeds an arm, without experiment D."""
-    made = figure_study(scale="smoke")
-    data, out = M2Data(made, drawn_tables(made)), tmp_path_factory.mktemp("figures")
-    write_m2_figures(made, data.tables, out)
-    return data, out
+def tables(whole: M2Study) -> Tables:
+    """Its tables."""
+    return m2_frames.tables_of(whole)
 
 
 @pytest.fixture(autouse=True)
@@ -248,16 +221,9 @@ def _style() -> Iterator[None]:
     plt.close("all")
 
 
-def test_names_agree() -> None:
-    assert tuple(FIGURES) == M2_FIGURES
-    captions = m2_frames.PARAMS.parent / "workflow" / "report"
-    for name in M2_FIGURES:
-        assert (captions / f"{name}.rst").read_text().strip()
-
-
-@pytest.mark.parametrize("name", M2_FIGURES)
-def test_texts_are_whole_and_apart(name: str, whole: M2Data) -> None:
-    figure, caption = FIGURES[name](whole)
+@pytest.mark.parametrize("name", NAMES)
+def test_texts_are_whole_and_apart(name: str, whole: M2Study, tables: Tables) -> None:
+    figure, caption = drawn(name, whole, tables)
     figure.canvas.draw()
     texts = shown_texts(figure)
 
@@ -266,62 +232,45 @@ def test_texts_are_whole_and_apart(name: str, whole: M2Data) -> None:
     assert caption.endswith("Commit 0123456789.")
     assert "n = " in caption
     words = {text for text, _ in texts}
-    gaps = {"no finished run"} if name == "A_learning_terminal" else set()
-    gaps |= {"no finished run"} if name == "A_time_terminal" else set()
+    gaps = {"no finished run"} if name in ("A_learning", "A_time") else set()
     gaps |= {"no pair of runs"} if name == "A_forest" else set()
     assert {word for word in words if word.startswith("no ")} - {"no judge"} == gaps
     if gaps:
         assert "random_terminal 0 of 5" in caption
 
 
-def test_figures_are_written_with_captions(written: tuple[M2Data, Path]) -> None:
-    _, out = written
-    captions = json.loads((out / "captions.json").read_text())
-    assert set(captions) == set(M2_FIGURES)
-    for name in M2_FIGURES:
-        svg = (out / f"{name}.svg").read_text()
-        assert "<dc:date>" not in svg
-        assert len(re.findall("<path", svg)) > 20
-        assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-        assert "Commit 0123456789." in captions[name]
-        assert "n = 2 seeds" in captions[name]
-
-
-@pytest.mark.parametrize(
-    "name", ["A_forest", "A_learning_per_token", "A_weight_entropy", "B_sensitivity", "H_judges"]
-)
+@pytest.mark.parametrize("name", ["A_forest", "A_weight_entropy", "B_sensitivity", "H_judges"])
 def test_reruns_are_equal_to_the_byte(
-    name: str, written: tuple[M2Data, Path], tmp_path: Path
+    name: str, whole: M2Study, tables: Tables, tmp_path: Path
 ) -> None:
-    data, out = written
-    save_figure(FIGURES[name](data)[0], tmp_path / name)
     for suffix in ("svg", "png"):
-        again = (tmp_path / f"{name}.{suffix}").read_bytes()
-        assert again == (out / f"{name}.{suffix}").read_bytes()
+        for number in (1, 2):
+            write_figure(*_swapped(drawn(name, whole, tables), tmp_path / f"{number}.{suffix}"))
+        one, two = (tmp_path / f"{number}.{suffix}" for number in (1, 2))
+        assert one.read_bytes() == two.read_bytes()
 
 
-def test_absent_experiments_and_runs_are_said_in_the_panel() -> None:
-    only_a = {"A": m2_frames.specs()["A"]}
+def _swapped(made: Drawn, path: Path) -> tuple[Figure, Path, str]:
+    return made[0], path, made[1]
+
+
+def test_absent_runs_are_said_in_the_panel() -> None:
     gone = [("linear", 1), ("linear", 2), ("off", 2)]
-    made = figure_study(scale="smoke", experiments=only_a, missing=gone)
-    data = M2Data(made, drawn_tables(made))
+    made = figure_study(scale="smoke", experiments={"A": m2_frames.specs()["A"]}, missing=gone)
     said = {}
-    for name, draw in FIGURES.items():
-        figure, caption = draw(data)
-        texts = {text.get_text() for text in figure.findobj(Text)}
-        said[name] = {text for text in texts if text.startswith("no ")}
+    for figure in REPORT.artifacts(made.experiments, "figure"):
+        shown, caption = figure.make(study=made, tables=m2_frames.tables_of(made))
+        texts = {text.get_text() for text in shown.findobj(Text)}
+        said[figure.name] = {text for text in texts if text.startswith("no ")}
         assert "Commit 0123456789." in caption
-        plt.close(figure)
-    assert said["E_lengths"] == said["F_placement"] == {"no data"}
-    assert said["B_sensitivity"] == {"no arms of B at this scale"}
-    assert said["H_learning"] == {"no arms of H at this scale"}
-    assert said["H_judges"] == {"no scores"}
-    assert said["A_learning_per_token"] == {"no finished run"}
+        plt.close(shown)
+    assert said["A_learning"] == {"no finished run"}
     assert "no pair of runs" in said["A_forest"]
+    assert not {name for name in said if name[:2] in ("B_", "E_", "H_")}
 
 
-def test_forest_shows_the_mean_paired_differences(whole: M2Data) -> None:
-    figure, _ = FIGURES["A_forest"](whole)
+def test_forest_shows_the_mean_paired_differences(whole: M2Study, tables: Tables) -> None:
+    figure, _ = drawn("A_forest", whole, tables)
     left, axis = figure.axes  # per token, terminal
     labels = [label.get_text() for label in left.get_yticklabels()]
     marks = {
@@ -329,7 +278,7 @@ def test_forest_shows_the_mean_paired_differences(whole: M2Data) -> None:
         for line in axis.lines
         if line.get_marker() == "o"
     }
-    metrics = whole.study.collected.metrics
+    metrics = whole.collected.metrics
     test = metrics[metrics.metric == "test/greedy"].set_index(["arm", "seed"])["value"]
     expected = [test["linear_terminal", seed] - test["off", seed] for seed in range(1, 6)]
     assert marks["linear"] == pytest.approx(np.mean(expected))
@@ -338,8 +287,8 @@ def test_forest_shows_the_mean_paired_differences(whole: M2Data) -> None:
     assert "random" not in marks
 
 
-def test_training_time_adds_up_the_steps(whole: M2Data) -> None:
-    metrics = whole.study.collected.metrics
+def test_training_time_adds_up_the_steps(whole: M2Study) -> None:
+    metrics = whole.collected.metrics
     own = metrics[(metrics.arm == "linear") & (metrics.seed == 3)]
     times = own[own.metric == "perf/time_per_step"].sort_values("step")["value"].to_numpy()
     found = whole.seconds
@@ -349,7 +298,7 @@ def test_training_time_adds_up_the_steps(whole: M2Data) -> None:
     assert found.seconds.iloc[4] == pytest.approx(times[0] + times[1] + times[2] + times[3])
 
 
-def test_weight_functions_are_the_blend_s(whole: M2Data) -> None:
+def test_weight_functions_are_the_blend_s(whole: M2Study) -> None:
     params = weight_params(whole, "linear_terminal_w04")
     assert params.max_weight == 0.4
     shown = function_values("cosine", params)

@@ -1,0 +1,173 @@
+"""M2's report: whole at the smallest scale with a run missing, and its sentences."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import m2_frames
+import pandas as pd
+import pytest
+
+from refblend.study.report.engine import draw, read_caption, write_report, write_tables
+from refblend.study.report.m2.answers import assumed_sentence, verdicts
+from refblend.study.report.m2.surprises import surprises
+from refblend.study.report.m2.words import level_text
+from refblend.study.report.registry import Inputs, load_report
+from refblend.study.runs.collect import write_collected
+
+COLUMNS = "experiment,arm,responses,overlength,nonzero_rate,valid_rate,fallback_rate,auc,"
+COLUMNS += "auc_all,ece,tokens_per_response,seconds_per_response\n"
+ROWS = "D1,few_shot,360,0,0.98,0.98,0.02,0.7,0.7,0.2,437,0.02\n"
+ROWS += "D3,clip_off,360,120,0.65,0.65,0.3,,0.7,0.2,437,0.02\n"
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of scale smoke with experiment D; one run failed."""
+    folder = tmp_path_factory.mktemp("m2")
+    study = m2_frames.study("smoke", {"linear": -0.1, "linear_terminal": 0.1}, {("cosine", 1)})
+    inputs = Inputs(
+        scale="smoke",
+        study=tuple(study.experiments),
+        collected=folder / "frames",
+        models=folder / "models",
+        results=folder / "results",
+        params=m2_frames.PARAMS,
+    )
+    write_collected(study.collected, inputs.collected)
+    scoring = inputs.results / "scoring" / "tables"
+    scoring.mkdir(parents=True)
+    (scoring / "robustness.csv").write_text(COLUMNS + ROWS)
+    report, out = load_report("m2"), inputs.results / "m2"
+    write_tables(report, inputs, out)
+    for figure in report.names("figure", inputs.experiments):
+        draw(report, inputs, out / "figures" / f"{figure}.svg")
+    write_report(report, inputs, out)
+    return out
+
+
+def test_report_is_whole(written: Path) -> None:
+    text = (written / "report.md").read_text()
+    assert not re.search(r"\bnan\b|<NA>|\bNone\b|\binf\b", text)
+    places = [text.index(f"\n## {name}. ") for name in "ABCDEFGH"]
+    assert places == sorted(places)
+    specs = m2_frames.specs()
+    for figure in load_report("m2").artifacts(specs, "figure"):
+        svg = written / "figures" / f"{figure.name}.svg"
+        assert text.count(f"(figures/{figure.name}.svg)") == 1
+        assert f"*{read_caption(svg)}*" in text
+    assert "cannot give a p below 0.5 with 2 seeds" in text
+    assert "so *not distinguishable* is its only possible answer" in text
+    assert "| cosine" in text
+    assert "- `cosine`, seed 1: **failed**, worker died" in text
+    assert "not identifiable, 2 levels with runs" in text
+    assert "B, C and H ran under `terminal`, the better one under GRPO." in text
+    assert "65.0% valid, non-zero scores, no AUC, 120 overlength of 360" in text
+
+
+def test_the_first_page_answers_the_question(written: Path) -> None:
+    page = (written / "report.md").read_text().split("\n## ", maxsplit=1)[0]
+    assert "Which map from the actor's entropy" in page
+    assert "Among the arms of A `linear_terminal` has the best mean test accuracy" in page
+    assert "B, knee of max_weight: not identifiable" in page
+    assert page.count("(figures/") == 1
+    assert len(re.findall(r"^\| [A-H] ", page, flags=re.MULTILINE)) == 7
+
+
+def test_each_section_begins_with_its_answer(written: Path) -> None:
+    text = (written / "report.md").read_text()
+    for name, spec in m2_frames.specs().items():
+        section = text.split(f"\n## {name}. ")[1].split("\n## ")[0]
+        _, question, answer, *_ = section.split("\n\n")
+        assert question == f"*{spec.question.strip()}*"
+        assert "`" in answer
+        assert section.index(answer) < section.index("\n|")
+
+
+def test_every_table_as_csv_and_those_shown_as_latex(written: Path) -> None:
+    for table in load_report("m2").artifacts(m2_frames.specs(), "table"):
+        assert list(pd.read_csv(written / "tables" / f"{table.name}.csv"))
+        tex = written / "tables" / f"{table.name}.tex"
+        assert tex.exists() == table.shown
+        if table.shown:
+            assert tex.read_text().count(r"\toprule") == 1
+
+
+def test_numbers_for_dvc(written: Path) -> None:
+    metrics = json.loads((written / "metrics.json").read_text())
+    runs = len(pd.read_csv(written / "tables" / "per_seed.csv"))
+    assert (metrics["runs"], metrics["finished"]) == (runs, runs - 1)
+    summary = pd.read_csv(written / "tables" / "A_summary.csv")
+    row = summary[(summary.arm == "linear") & (summary.measure == "test_greedy")].iloc[0]
+    assert metrics["A_linear"] == pytest.approx(row["mean"], abs=1e-4)
+    assert metrics["B_knee"] is metrics["C_pivot"] is None
+    curve = pd.read_csv(written / "plots" / "val_accuracy.csv")
+    assert not {"len256_ctx1024", "shared_serial"} & set(curve.arm)
+    assert len(pd.read_csv(written / "plots" / "levels.csv")) == 4
+
+
+def found_by(study: m2_frames.M2Study) -> Callable[[str], tuple[str, ...]]:
+    """What the surprise finds whose rule begins with these words."""
+    found = {s.rule: s.found for s in surprises(study, m2_frames.tables_of(study))}
+    return lambda words: next(hits for rule, hits in found.items() if rule.startswith(words))
+
+
+def test_surprises_find_what_was_put_in() -> None:
+    chosen = {"A": m2_frames.specs()["A"]}
+    effects = {"linear": -0.2, "linear_terminal": 0.2, "shuffled": 0.1}
+    study = m2_frames.study("smoke", effects, experiments=chosen)
+    found = found_by(study)
+    assert [text.split("`")[1] for text in found("An arm lies below")] in (["linear"], [])
+    longer = {text.split("`")[1] for text in found("Responses at the end")}
+    assert longer == set(study.arms("A")) - {"off"}
+    assert found("A control") == ()  # shuffled_terminal is far below the judge
+
+
+def test_surprises_read_judges_and_strategies_from_the_configuration() -> None:
+    chosen = {name: spec for name, spec in m2_frames.specs().items() if name in "AH"}
+    effects = {"inverse": 0.3, "weak_constant_terminal": 0.3, "strong_linear_terminal": 0.3}
+    effects |= {"constant": 0.2, "random_terminal": 0.4}
+    found = found_by(m2_frames.study("cpu", effects, experiments=chosen))
+    (opposite,) = (text for text in found("The opposite map") if "`inverse`" in text)
+    assert "`linear` " in opposite
+    judges = found("The strong judge's arm")
+    assert [text.split("`")[1] for text in judges] == ["strong_constant_terminal"]
+    assert any("`linear` − `constant`" in text for text in found("A weight that follows"))
+    assert any("`random_terminal`" in text for text in found("A control"))
+
+
+def test_text_of_levels_and_assumed_placements() -> None:
+    row = {"identifiable": True, "chosen": 0.3, "low": 0.2, "high": 0.3, "stability": 0.7, "n": 3}
+    assert level_text(row).startswith("0.3, 95 % interval over resampled seeds 0.2 to 0.3")
+    assert "70%" in level_text(row)
+    chosen = {name: spec for name, spec in m2_frames.specs().items() if name in "BG"}
+    study = m2_frames.study("smoke", experiments=chosen)
+    table = pd.DataFrame(
+        {
+            "estimator": ["grpo", "grpo"],
+            "placement": ["per_token", "terminal"],
+            "best": [True, False],
+            "swept": [False, True],
+        }
+    )
+    sentence = assumed_sentence(study, table, "G")
+    assert sentence.startswith("B ran under `terminal`, which is NOT the better one under GRPO")
+    assert "(`per_token`)" in sentence
+
+
+def test_verdicts_name_the_arms_and_what_was_out_of_reach() -> None:
+    common = {"verdict": "not distinguishable", "smallest_p_holm": 0.5}
+    rows = [
+        {"arm": "a", "interval_excludes_0": True, **common},
+        {"arm": "b", "interval_excludes_0": False, **common},
+        {"arm": "c", "interval_excludes_0": None, **common},
+    ]
+    text = verdicts(rows)
+    assert "higher none; lower none" in text
+    assert "can give is 0.5" in text
+    assert "excludes 0 for: `a`." in text
+    assert "1 of them has no such interval" in text
+    reachable = verdicts([{**rows[0], "verdict": "higher", "smallest_p_holm": 0.01}])
+    assert "higher `a`" in reachable
+    assert "could not have reached" not in reachable
