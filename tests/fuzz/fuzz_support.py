@@ -1,7 +1,7 @@
 """What all fuzz tests share: number of cases, the property, the tally, the real command line.
 
 The property: a hostile input is either accepted, and then what was read is what was written, or
-refused with an error of ours that names the file, says how to mend it and leaves nothing behind.
+refused with one of our errors that names the file, says how to fix it and leaves nothing behind.
 Any other exception fails the test.
 """
 

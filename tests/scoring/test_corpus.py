@@ -109,7 +109,7 @@ def test_what_is_no_corpus(frame: pd.DataFrame, words: str) -> None:
 def test_errors() -> None:
     with pytest.raises(DataError, match="worked solution"):
         corpus_from_rows([row(1, solution="")])
-    with pytest.raises(DataError, match="unknown file suffix"):
+    with pytest.raises(DataError, match="unknown kind"):
         corpus_from_rows([row(1)], kinds=("odd",))
 
 

@@ -1,4 +1,4 @@
-"""From experience to rewards, with the numbers of the spec's section 2.2 worked by hand."""
+"""From experience to rewards, with numbers worked by hand."""
 
 import math
 from dataclasses import replace

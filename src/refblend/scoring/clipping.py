@@ -1,6 +1,6 @@
 """Length guards: how long a scoring prompt may be, and how to cut one that is longer.
 
-The cap is the spec's: min(model cap, tokenizer cap, fallback 768) − safety margin −
+The cap is min(model cap, tokenizer cap, fallback 768) − safety margin −
 max_new_tokens. Two ways of cutting:
 
 - :func:`clip_parts` knows the parts of a prompt: the middle of the response goes first, then the

@@ -1,6 +1,6 @@
 """From one question and response to a request within the cap, and from its end to a result.
 
-The order of the guards is the spec's: full few-shot prompt → compact template when the full
+The order of the guards: full few-shot prompt → compact template when the full
 prompt would not fit → hard clip, or the request is flagged ``overlength`` and never submitted.
 """
 
