@@ -124,7 +124,7 @@ def test_yaml_truth_values_as_arm_names_are_explained(tmp_path: Path) -> None:
     # A bare off is a text, as DVC writes it.
     assert list(load_experiment(path).arms) == ["off", "linear"]
     path.write_text(path.read_text().replace("linear:", "true:"))
-    with pytest.raises(StudyError, match="put it in quotes"):
+    with pytest.raises(StudyError, match="Put it in quotes"):
         load_experiment(path)
 
 

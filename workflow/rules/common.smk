@@ -18,7 +18,11 @@ from refblend.study.design import grid as study_grid
 from refblend.study.design import spec as study_spec
 from refblend.study import layout
 
-validate(config, "../schemas/config.schema.json")
+try:
+    # One line per mistake; Snakemake's own check against ../schemas would print the whole schema.
+    config.update(study_spec.workflow_config(config))
+except RefblendError as error:
+    raise WorkflowError(str(error)) from None
 
 SCALES = ("smoke", "cpu", "gpu")
 # Data and models that the workflow makes itself; the gpu scale takes models that exist already.

@@ -4,20 +4,16 @@ Later files and overrides win. Nothing is guessed: a key that the tree does not 
 that names it, with the nearest key that exists.
 """
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import ValidationError
 
+from refblend.config.problems import explain
 from refblend.config.root import RefblendConfig
 from refblend.documents import MalformedError, parse_yaml, shorten, show
 from refblend.errors import ConfigError
-
-MAX_LISTED = 20
-"""Problems of a configuration that one error lists."""
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
@@ -119,46 +115,9 @@ def load_config(
     try:
         return RefblendConfig.model_validate(tree)
     except ValidationError as error:
-        raise _explain(error, files, tree) from None
-
-
-def _explain(
-    error: ValidationError, files: Sequence[tuple[str, Any]], tree: Mapping[str, Any]
-) -> ConfigError:
-    """Every problem that pydantic found with its remedy, in one line; unknown keys come first.
-
-    Args:
-        error: pydantic's error about ``tree``.
-        files: names and contents, to name the one that holds the key.
-        tree: all files and overrides together.
-    """
-    problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
-    found = [
-        _explain_one(problem, _origin(problem["loc"], files, tree))
-        for problem in problems[:MAX_LISTED]
-    ]
-    if len(problems) == 1:
-        return found[0]
-    listed = " ".join(f"({number}) {one}" for number, one in enumerate(found, start=1))
-    more = f" … and {len(problems) - len(found)} more" if len(problems) > len(found) else ""
-    return ConfigError(f"{len(problems)} problems: {listed}{more}", "Correct all of them.")
-
-
-def _explain_one(problem: ErrorDetails, origin: str) -> ConfigError:
-    """One problem; ``origin`` is `` in <file>`` or empty."""
-    location = [shorten(str(part), 60) for part in problem["loc"]]
-    key = shorten(".".join(location), 200) or "configuration"
-    if problem["type"] == "extra_forbidden":
-        return ConfigError(f"unknown key {key}{origin}", _nearest(location))
-    if problem["type"] == "missing":
-        return ConfigError(f"{key} is missing{origin}", f"Set {key} in a file or as an override.")
-    message = shorten(problem["msg"].removeprefix("Value error, "), 600)
-    if problem["type"] == "value_error":
-        reason, _, remedy = message.rpartition(": ")
-        return ConfigError(f"{key}: {reason}{origin}", remedy[:1].upper() + remedy[1:] + ".")
-    return ConfigError(
-        f"{key}={show(problem['input'])} is not acceptable{origin}", f"{message.rstrip('.')}."
-    )
+        raise explain(
+            error, RefblendConfig, origin=lambda location: _origin(location, files, tree)
+        ) from None
 
 
 def _origin(
@@ -184,18 +143,3 @@ def _value_at(tree: Any, location: Sequence[int | str]) -> Any:
         except (LookupError, TypeError):
             return tree if depth else _ABSENT
     return tree
-
-
-def _nearest(location: Sequence[str]) -> str:
-    """Name the existing key most similar to the unknown one."""
-    model: Any = RefblendConfig
-    for part in location[:-1]:
-        field = model.model_fields.get(part)
-        model = field.annotation if field else None
-        if not (isinstance(model, type) and issubclass(model, BaseModel)):
-            return "Remove it."
-    names = list(model.model_fields)
-    close = difflib.get_close_matches(location[-1], names, n=1)
-    if close:
-        return f"Did you mean {'.'.join([*location[:-1], close[0]])}?"
-    return f"Remove it, or use one of: {', '.join(names)}."

@@ -1,15 +1,14 @@
 """The recipe of the embedded data and models: ``params/embedded/<scale>.yaml``, key by key."""
 
-import os
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
 from refblend.config.base import Fraction, NonNegativeInt, PositiveFloat, PositiveInt, Section
-from refblend.documents import MalformedError, parse_yaml, shorten
+from refblend.config.loading import read_yaml
+from refblend.config.problems import explain
 from refblend.embedded.problems import Difficulty
-from refblend.errors import ConfigError
 
 Strength = Literal["weak", "medium", "strong"]
 VLLM_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
@@ -197,30 +196,14 @@ class EmbeddedConfig(Section):
     """Measurements."""
 
 
-def load_recipe(path: str | os.PathLike[str]) -> EmbeddedConfig:
+def load_recipe(path: str | Path) -> EmbeddedConfig:
     """Read and check a recipe.
 
     Raises:
         ConfigError: naming file, key and remedy.
     """
-    path = Path(path)
-    try:
-        values = parse_yaml(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, MalformedError) as error:
-        raise ConfigError(
-            f"recipe {path} cannot be read ({error})",
-            "give a file such as params/embedded/cpu.yaml",
-        ) from error
-    if not isinstance(values, dict):
-        raise ConfigError(
-            f"recipe {path} is not a mapping", "give a file such as params/embedded/cpu.yaml"
-        )
+    values = read_yaml(path)
     try:
         return EmbeddedConfig.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(shorten(str(part), 60) for part in first["loc"])
-        if first["type"] == "extra_forbidden":
-            raise ConfigError(f"recipe {path}: unknown key {key}", "remove or rename it") from error
-        message = shorten(first["msg"].removeprefix("Value error, "), 600)
-        raise ConfigError(f"recipe {path}: {key}: {message}", "change that value") from error
+        raise explain(error, EmbeddedConfig, f"recipe {path}: ") from None

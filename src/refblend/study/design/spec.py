@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from refblend.config.base import NonNegativeInt, PositiveInt, Section
 from refblend.config.loading import read_yaml
+from refblend.config.problems import explain
 from refblend.documents import parse_json, shorten, show
 from refblend.errors import StudyError
 
@@ -329,10 +330,21 @@ def load_experiment(path: str | Path) -> ExperimentSpec:
     try:
         return ExperimentSpec.model_validate(read_yaml(path))
     except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(shorten(str(part), 60) for part in problem["loc"])
-        message = shorten(problem["msg"].removeprefix("Value error, "), 600)
-        raise StudyError(f"{path}: {where or 'file'}: {message}", "Correct the file.") from None
+        found = explain(error, ExperimentSpec, f"{path}: ")
+        raise StudyError(found.reason, found.remedy) from None
+
+
+def workflow_config(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The workflow's configuration with its defaults filled in.
+
+    Raises:
+        ConfigError: lists every key and value that is not acceptable.
+    """
+    try:
+        config = WorkflowConfig.model_validate(values)
+    except ValidationError as error:
+        raise explain(error, WorkflowConfig, "params/workflow.yaml or --config: ") from None
+    return config.model_dump(mode="json")
 
 
 def experiments_of(
