@@ -79,8 +79,6 @@ for _name in REPORTS:
 
 # One job per figure, which carries its caption: a changed function redraws its figure alone.
 rule figure:
-    wildcard_constraints:
-        milestone="|".join(REPORTS),
     input:
         f"runs/{{scale}}/_collected/{{milestone}}/{PREPARED}",
         collected_frames,
@@ -94,6 +92,8 @@ rule figure:
         ),
     log:
         "logs/{scale}/{milestone}/figures/{figure}.svg.log",
+    wildcard_constraints:
+        milestone="|".join(REPORTS),
     conda:
         "../envs/refblend.yaml"
     params:
@@ -115,8 +115,6 @@ use rule figure as preview with:
 
 
 rule report:
-    wildcard_constraints:
-        milestone="|".join(REPORTS),
     input:
         f"runs/{{scale}}/_collected/{{milestone}}/{PREPARED}",
         collected_frames,
@@ -135,6 +133,8 @@ rule report:
         "logs/{scale}/{milestone}/report.log",
     benchmark:
         "logs/{scale}/{milestone}/report.benchmark.tsv"
+    wildcard_constraints:
+        milestone="|".join(REPORTS),
     conda:
         "../envs/refblend.yaml"
     params:
