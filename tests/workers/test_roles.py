@@ -1,0 +1,67 @@
+"""The table of roles: what it names exists, and what derives from it holds together."""
+
+import importlib
+
+import pytest
+
+from refblend.workers.roles import JUDGE, ROLES, EngineRole, Role, roles_of
+
+SCORING = "algorithm.ref_quality_score.scoring"
+
+
+@pytest.mark.parametrize("role", ROLES.values(), ids=ROLES)
+def test_the_worker_and_the_keys_of_a_role_exist(role: Role, tiny_config) -> None:
+    module, name = role.worker.split(":")
+    worker = getattr(importlib.import_module(module), name)
+    assert callable(worker)
+    tree = tiny_config().resolved()
+    for key in (role.section, role.gpu_key, role.memory_key):
+        value = tree
+        for part in key.split("."):
+            value = value[part]
+    if not role.replaceable:
+        assert all(hasattr(worker, method) for method in ("save", "load"))
+    if role.remembers:
+        assert hasattr(worker, "begin_run")
+
+
+def test_only_what_learns_is_saved_and_cannot_be_replaced() -> None:
+    assert {name for name, role in ROLES.items() if not role.replaceable} == {"actor", "critic"}
+
+
+def test_the_roles_of_a_run_follow_the_configuration(tiny_config) -> None:
+    def names(*overrides: str) -> list[str]:
+        return [role.name for role in roles_of(tiny_config(*overrides))]
+
+    assert names() == ["actor", "rollout", "judge"]
+    assert names("algorithm.ref_quality_score.enable=false") == ["actor", "rollout"]
+    assert names("algorithm.adv_estimator=gae", "algorithm.use_kl_in_reward=true") == [
+        "actor",
+        "rollout",
+        "critic",
+        "ref",
+        "judge",
+    ]
+
+
+def test_the_judge_alone_can_have_a_deadline_of_its_own(tiny_config) -> None:
+    config = tiny_config(f"{SCORING}.timeout_s=7")
+    assert {name: role.deadline(config) for name, role in ROLES.items()} == {
+        "actor": None,
+        "rollout": None,
+        "critic": None,
+        "ref": None,
+        "judge": 7,
+    }
+    assert JUDGE.deadline(tiny_config()) is None
+
+
+def test_engines_are_one_process_and_training_roles_as_many_as_asked_for(tiny_config) -> None:
+    config = tiny_config(
+        "actor_rollout_ref.actor.fsdp_config.world_size=3",
+        "actor_rollout_ref.ref.fsdp_config.world_size=2",
+    )
+    sizes = {name: role.processes(config) for name, role in ROLES.items()}
+    assert sizes == {"actor": 3, "rollout": 1, "critic": 1, "ref": 2, "judge": 1}
+    engines = [name for name, role in ROLES.items() if isinstance(role, EngineRole)]
+    assert engines == ["rollout", "judge"]
