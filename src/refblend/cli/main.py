@@ -88,7 +88,7 @@ def train(
         if summary["status"] == "finished":
             _show(run.trainer.default_local_dir, summary)
         else:
-            typer.echo(f"seed {run.trainer.seed} failed: {summary['reason']}", err=True)
+            _tell_error(f"seed {run.trainer.seed}: {summary['reason']}")
             failed.append(run.trainer.seed)
     if failed:
         raise TrainingError(
@@ -170,6 +170,7 @@ def run() -> None:
 
 def main() -> None:
     """Entry point: as :func:`run`, with training in a child process that is looked after."""
+    logging.addLevelName(logging.WARNING, "warning")  # as errors are told
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     with _errors_told():
         if sys.argv[1:2] == ["train"]:
@@ -186,7 +187,12 @@ def _errors_told() -> Iterator[None]:
         known = error if isinstance(error, RefblendError) else explain(error)
         if known is None:
             raise
-        console = Console(stderr=True, soft_wrap=True, highlight=False)
         for problem in known.problems if isinstance(known, ProblemsError) else [known]:
-            console.print("error: " + " ".join(str(problem).split()), markup=False)
+            _tell_error(str(problem))
         sys.exit(known.exit_status)
+
+
+def _tell_error(text: str) -> None:
+    """One line on standard error, however the text is broken."""
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    console.print("error: " + " ".join(text.split()), markup=False)
