@@ -1,125 +1,171 @@
-"""What makes two runs the same, and the directory that belongs to one."""
+"""What the record of a run holds, and the three kinds of difference between two records."""
 
-import logging
-import shutil
-import subprocess
-import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from refblend import identity
-from refblend.errors import CheckpointError, DataError, ModelError
-from refblend.files import sha256_file
+from refblend.config import RefblendConfig, load_config
+from refblend.files import read_json, write_json
 from refblend.identity import (
-    hash_inputs,
-    prepare_run_dir,
-    run_identity,
-    run_lock,
+    BY_CONTENT,
+    IDENTITY_NAME,
+    OBSERVING,
+    RunIdentity,
+    _leaves,
+    read_identity,
+    reads_total_steps,
 )
+from refblend.inputs import InputHashes
+
+ROOT = Path(__file__).parents[1]
+INPUTS = InputHashes({"data/train.parquet": "aa", "data/val.parquet": "bb"}, {"models/actor": "cc"})
 
 
-@pytest.fixture
-def inputs(tmp_path: Path) -> tuple[dict, list[Path], list[Path]]:
-    data = tmp_path / "train.parquet"
-    data.write_bytes(b"rows")
-    model = tmp_path / "model"
-    model.mkdir()
-    (model / "config.json").write_text("{}")
-    return {"seed": 1, "data": {"train_files": Path("x")}}, [data], [model]
+def config_of(*overrides: str) -> RefblendConfig:
+    given = ["actor_rollout_ref.model.path=models/actor", "trainer.total_training_steps=10"]
+    given += ["data.train_files=[data/train.parquet]", "data.val_files=[data/val.parquet]"]
+    given += ["algorithm.ref_quality_score.scoring.model_path=models/judge"]
+    return load_config([ROOT / "params" / "ppo.yaml"], [*given, *overrides])
 
 
-def identity_of(config: dict[str, Any], data: list[Path], models: list[Path]) -> str:
-    return run_identity(config, hash_inputs(data, models))
+def identity_of(*overrides: str, inputs: InputHashes = INPUTS) -> RunIdentity:
+    config = config_of(*overrides)
+    return RunIdentity.of(config, inputs, config.trainer.total_training_steps or 1)
 
 
-def test_inputs_are_hashed_by_path(inputs) -> None:
-    _, data, models = inputs
-    hashes = hash_inputs(data, models)
-    assert hashes.data == {str(data[0]): sha256_file(data[0])}
-    assert list(hashes.models) == [str(models[0])]
+BASE = identity_of()
 
 
-def test_missing_inputs_are_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no\.parquet"):
-        hash_inputs([tmp_path / "no.parquet"], [])
-    with pytest.raises(ModelError, match="no_model"):
-        hash_inputs([], [tmp_path / "no_model"])
+def changes(wanted: RunIdentity, base: RunIdentity = BASE) -> list[tuple[str, str]]:
+    return [(difference.kind, str(difference)) for difference in base.differences(wanted)]
 
 
-def test_identity_follows_what_matters(inputs, tmp_path: Path) -> None:
-    config, data, models = inputs
-    base = identity_of(config, data, models)
-    assert base == identity_of(dict(reversed(config.items())), data, models)
-    copy = tmp_path / "elsewhere.parquet"
-    shutil.copy(data[0], copy)
-    assert base == identity_of(config, [copy], models)
-    assert base != identity_of(config | {"seed": 2}, data, models)
-    data[0].write_bytes(b"other rows")
-    changed = identity_of(config, data, models)
-    assert changed != base
-    (models[0] / "config.json").write_text("{ }")
-    assert identity_of(config, data, models) not in (base, changed)
+def test_the_same_run_has_no_difference() -> None:
+    again = identity_of()
+    assert again.digest == BASE.digest
+    assert changes(again) == []
+    assert RunIdentity.from_record(BASE.record()) == BASE
 
 
-def fill(run: Path) -> None:
-    (run / "checkpoints" / "global_step_1").mkdir(parents=True)
-    (run / "metrics.jsonl").write_text("{}\n")
-    (run / "my_notes.txt").write_text("keep me")
+def test_every_key_of_the_lists_exists() -> None:
+    tree = config_of().resolved()
+    keys = set(_leaves(tree))
+    for name in (*OBSERVING, *BY_CONTENT):
+        assert name in keys or any(key.startswith(f"{name}.") for key in keys), name
 
 
-def test_run_dir_fresh_then_resume_then_other(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    run = tmp_path / "runs" / "linear" / "seed_1"
-    assert prepare_run_dir(run, "aaa") == "fresh"
-    fill(run)
-    assert prepare_run_dir(run, "aaa") == "resume"
-    assert (run / "metrics.jsonl").exists()
-    assert caplog.text == ""
-    with caplog.at_level(logging.WARNING):
-        assert prepare_run_dir(run, "bbb") == "fresh"
-    assert "another configuration" in caplog.text
-    assert sorted(p.name for p in run.iterdir()) == ["identity.json", "my_notes.txt"]
-    assert prepare_run_dir(run, "bbb") == "resume"
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("trainer.test_freq=2", "trainer.test_freq: 5 → 2"),
+        ("trainer.save_freq=3", "trainer.save_freq: 10 → 3"),
+        ("trainer.rollout_dump_freq=0", "trainer.rollout_dump_freq: 5 → 0"),
+        ("trainer.worker_timeout_s=60", "trainer.worker_timeout_s: 600.0 → 60.0"),
+        ("trainer.drift_guard.stop=true", "trainer.drift_guard.stop: False → True"),
+        ("trainer.total_training_steps=20", "trainer.total_training_steps: 10 → 20"),
+        ("actor_rollout_ref.rollout.num_threads=4", "actor_rollout_ref.rollout.num_threads: 1 → 4"),
+        ("ray.num_cpus=8", "ray.num_cpus: None → 8"),
+    ],
+)
+def test_what_extends_or_observes_a_run_leaves_its_identity(override: str, told: str) -> None:
+    wanted = identity_of(override)
+    assert changes(wanted) == [("observing", told)]
+    assert wanted.digest == BASE.digest
 
 
-def test_unmarked_directory_is_not_touched(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text("a model's")
-    with pytest.raises(CheckpointError, match="not marked"):
-        prepare_run_dir(tmp_path, "aaa")
-    assert (tmp_path / "config.json").read_text() == "a model's"
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("trainer.seed=2", "trainer.seed: 1 → 2"),
+        ("algorithm.gamma=0.9", "algorithm.gamma: 1.0 → 0.9"),
+        (
+            "algorithm.ref_quality_score.max_weight=0.5",
+            "algorithm.ref_quality_score.max_weight: 0.3 → 0.5",
+        ),
+        (
+            "actor_rollout_ref.actor.fsdp_config.world_size=2",
+            "actor_rollout_ref.actor.fsdp_config.world_size: 1 → 2",
+        ),
+        (
+            "actor_rollout_ref.actor.optim.lr_warmup_steps=5",
+            "actor_rollout_ref.actor.optim.lr_warmup_steps: 0 → 5",
+        ),
+        (
+            "actor_rollout_ref.rollout.val_kwargs.n=1",
+            "actor_rollout_ref.rollout.val_kwargs.n: 4 → 1",
+        ),
+    ],
+)
+def test_what_determines_numbers_makes_another_run(override: str, told: str) -> None:
+    wanted = identity_of(override)
+    assert changes(wanted) == [("determining", told)]
+    assert wanted.digest != BASE.digest
 
 
-def test_kill_during_the_removal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare_run_dir(tmp_path, "aaa")
-    fill(tmp_path)
-
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(identity.shutil, "rmtree", killed)
-        with pytest.raises(KeyboardInterrupt):
-            prepare_run_dir(tmp_path, "bbb")
-    # Neither the old run nor the new one may take the remains for its own.
-    assert prepare_run_dir(tmp_path, "aaa") == "fresh"
-    assert not (tmp_path / "checkpoints").exists()
-
-
-def test_run_dir_in_place_of_a_file(tmp_path: Path) -> None:
-    (tmp_path / "run").write_text("")
-    with pytest.raises(CheckpointError, match="cannot be prepared"):
-        prepare_run_dir(tmp_path / "run", "aaa")
+@pytest.mark.parametrize(
+    ("override", "fixed"),
+    [
+        ("trainer.seed=2", False),
+        ("actor_rollout_ref.actor.optim.lr_warmup_steps=5", False),
+        ("actor_rollout_ref.actor.optim.lr_scheduler_type=cosine", True),
+        ("critic.optim.lr_scheduler_type=cosine", False),  # no critic under GRPO
+        ("algorithm.ref_quality_score.strategy=schedule", True),
+        ("algorithm.ref_quality_score.strategy=cosine", False),
+    ],
+)
+def test_the_number_of_steps_is_free_where_nothing_reads_it(override: str, fixed: bool) -> None:
+    assert reads_total_steps(config_of(override)) == fixed
+    first = identity_of(override)
+    second = identity_of(override, "trainer.total_training_steps=20")
+    kind = "determining" if fixed else "observing"
+    assert changes(second, first) == [(kind, "trainer.total_training_steps: 10 → 20")]
+    assert (first.digest == second.digest) != fixed
 
 
-def test_run_lock(tmp_path: Path) -> None:
-    code = (
-        "import sys; from pathlib import Path; from refblend.identity import run_lock\n"
-        f"with run_lock(Path({str(tmp_path)!r})): pass"
-    )
-    with run_lock(tmp_path):
-        other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "another process is training" in other.stderr
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+def test_files_count_by_what_they_hold_and_not_by_their_place() -> None:
+    moved = InputHashes({"/elsewhere/a.parquet": "aa", "/elsewhere/b.parquet": "bb"}, INPUTS.models)
+    wanted = identity_of("data.train_files=[/elsewhere/a.parquet]", inputs=moved)
+    assert changes(wanted) == []
+    assert wanted.digest == BASE.digest
+    other = InputHashes(INPUTS.data | {"data/train.parquet": "dd"}, {"models/actor": "ee"})
+    wanted = identity_of(inputs=other)
+    assert changes(wanted) == [
+        ("determining", "content of data/train.parquet: sha256 aa → dd"),
+        ("determining", "content of models/actor: sha256 cc → ee"),
+    ]
+    assert wanted.digest != BASE.digest
+
+
+def test_changed_code_names_both_commits() -> None:
+    wanted = replace(BASE, code="f" * 64, commit="0123456789")
+    (kind, told), *rest = changes(wanted, replace(BASE, commit="abcdefghij with changes"))
+    assert (kind, rest) == ("code", [])
+    before = f"code: {BASE.code[:12]} (commit abcdefghij with changes)"
+    assert told == f"{before} → ffffffffffff (commit 0123456789)"
+    assert wanted.digest != BASE.digest
+
+
+def test_a_key_that_an_older_version_did_not_know_has_its_default() -> None:
+    def without(name: str) -> RunIdentity:
+        trainer = {key: value for key, value in BASE.config["trainer"].items() if key != name}
+        algorithm = {key: value for key, value in BASE.config["algorithm"].items() if key != name}
+        return replace(BASE, config=BASE.config | {"trainer": trainer, "algorithm": algorithm})
+
+    assert changes(BASE, without("gamma")) == []
+    told = changes(identity_of("algorithm.gamma=0.9"), without("gamma"))
+    assert told == [("determining", "algorithm.gamma: 1.0 → 0.9")]
+
+
+@pytest.mark.parametrize("record", [None, [], {}, {"identity": "abc"}, {"config": 1}])
+def test_records_of_another_kind_are_refused(record: Any) -> None:
+    with pytest.raises(ValueError, match="missing or of another type"):
+        RunIdentity.from_record(record)
+
+
+def test_the_digest_is_read_from_the_directory(tmp_path: Path) -> None:
+    assert read_identity(tmp_path) is None
+    write_json(tmp_path / IDENTITY_NAME, BASE.record())
+    assert read_identity(tmp_path) == BASE.digest
+    assert RunIdentity.from_record(read_json(tmp_path / IDENTITY_NAME)).differences(BASE) == []

@@ -1,141 +1,196 @@
-"""What a run is, and the directory that belongs to it.
+"""What a run is: configuration, data, models and code, and how two of these records differ.
 
-The *identity* of a run is one hash over what determines its numbers: resolved configuration, data,
-models and the training code. A run directory is resumed only by a run of the same identity.
+A directory's record is compared key by key with what is asked for. There are three kinds of
+difference: what only extends or observes a run, what determines its numbers, and the code.
 """
 
-import contextlib
-import fcntl
 import hashlib
 import json
-import logging
-import shutil
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from refblend.errors import CheckpointError, DataError, ModelError
-from refblend.files import read_json, sha256_file, sha256_tree, write_json
-from refblend.numeric_code import code_hash
+from pydantic import BaseModel
 
-logger = logging.getLogger(__name__)
+from refblend.config import RefblendConfig
+from refblend.documents import show
+from refblend.files import read_json
+from refblend.inputs import InputHashes
+from refblend.numeric_code import PACKAGE, code_hash
+from refblend.ppo.weights import STRATEGIES
+from refblend.provenance import git_state
 
 IDENTITY_NAME = "identity.json"
-LOCK_NAME = ".lock"
-RUN_ENTRIES = (
-    "config.json",
-    "metrics.jsonl",
-    "summary.json",
-    "provenance.json",
-    "checkpoints",
-    "rollouts",
-    "tensorboard",
+
+OBSERVING = (
+    "actor_rollout_ref.actor.fsdp_config.num_gpus_per_worker",
+    "actor_rollout_ref.actor.fsdp_config.num_threads",
+    "actor_rollout_ref.ref.fsdp_config.num_gpus_per_worker",
+    "actor_rollout_ref.ref.fsdp_config.num_threads",
+    "actor_rollout_ref.rollout.gpu_memory_utilization",
+    "actor_rollout_ref.rollout.kv_cache_memory_mb",
+    "actor_rollout_ref.rollout.num_gpus",
+    "actor_rollout_ref.rollout.num_threads",
+    "algorithm.ref_quality_score.scoring.gpu_memory_utilization",
+    "algorithm.ref_quality_score.scoring.kv_cache_memory_mb",
+    "algorithm.ref_quality_score.scoring.num_gpus",
+    "algorithm.ref_quality_score.scoring.num_threads",
+    "critic.fsdp_config.num_gpus_per_worker",
+    "critic.fsdp_config.num_threads",
+    "ray",
+    "trainer.country_iso_code",
+    "trainer.default_local_dir",
+    "trainer.drift_guard",
+    "trainer.energy",
+    "trainer.keep_best",
+    "trainer.logger",
+    "trainer.max_ckpt_to_keep",
+    "trainer.max_restarts",
+    "trainer.profile_steps",
+    "trainer.resume_from_path",
+    "trainer.resume_mode",
+    "trainer.rollout_dump_freq",
+    "trainer.save_freq",
+    "trainer.stop_grace_s",
+    "trainer.strict_code",
+    "trainer.test_freq",
+    "trainer.total_epochs",
+    "trainer.total_training_steps",
+    "trainer.val_before_train",
+    "trainer.worker_timeout_s",
 )
-"""What a run writes into its directory beside the identity; nothing else is ever removed."""
+"""Keys, and sections, that leave the course of a run as it is up to rounding: how long it goes on,
+what it records, and how much of the machine each process gets. The number of steps is compared on
+its own (:attr:`RunIdentity.total_steps`)."""
+
+BY_CONTENT = (
+    "actor_rollout_ref.model.path",
+    "algorithm.ref_quality_score.scoring.model_path",
+    "algorithm.ref_quality_score.scoring.templates",
+    "data.sanity_files",
+    "data.train_files",
+    "data.val_files",
+)
+"""Keys that name files: what these hold is compared, not where they lie."""
+
+TOTAL_STEPS = "trainer.total_training_steps"
 
 
 @dataclass(frozen=True)
-class InputHashes:
-    """SHA-256 of every file and model directory that a run reads, by path, in the run's order."""
+class Difference:
+    """One key that a directory's record and the wanted run have different values of."""
 
+    key: str
+    old: Any
+    new: Any
+    kind: Literal["observing", "determining", "code"]
+
+    def __str__(self) -> str:
+        return f"{self.key}: {_shown(self.old)} → {_shown(self.new)}"
+
+
+@dataclass(frozen=True)
+class RunIdentity:
+    """The record of a run: everything that its numbers depend on."""
+
+    config: dict[str, Any]
+    """The resolved configuration as JSON values."""
     data: dict[str, str]
     models: dict[str, str]
+    code: str
+    """Hash of the code of training (:mod:`refblend.numeric_code`)."""
+    commit: str | None
+    total_steps: int
+    fixed_length: bool
+    """Whether numbers depend on the number of steps, which can then not be changed."""
 
+    @classmethod
+    def of(cls, config: RefblendConfig, inputs: InputHashes, total_steps: int) -> "RunIdentity":
+        """The identity of the run that this configuration asks for."""
+        return cls(
+            config=config.resolved(),
+            data=inputs.data,
+            models=inputs.models,
+            code=code_hash("train"),
+            commit=_commit(),
+            total_steps=total_steps,
+            fixed_length=reads_total_steps(config),
+        )
 
-def hash_inputs(data_files: Iterable[Path], model_dirs: Iterable[Path]) -> InputHashes:
-    """Read all inputs of a run once: those of a large model take minutes.
+    @classmethod
+    def from_record(cls, record: Any) -> "RunIdentity":
+        """The identity in an ``identity.json``.
 
-    Raises:
-        DataError, ModelError: a file or directory is missing.
-    """
-    return InputHashes(
-        {str(path): _data_hash(Path(path)) for path in data_files},
-        {str(path): _model_hash(Path(path)) for path in model_dirs},
-    )
-
-
-def run_identity(config: Mapping[str, Any], inputs: InputHashes) -> str:
-    """Hash over configuration, data, models and training code.
-
-    Paths count only as the configuration spells them: the same files elsewhere give the same hash.
-    Take out of ``config`` what may change between the parts of one run (where logs go, say).
-    """
-    parts = {
-        "config": json.loads(json.dumps(config, sort_keys=True, default=str)),
-        "data": list(inputs.data.values()),
-        "models": list(inputs.models.values()),
-        "code": code_hash("train"),
-    }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
-def prepare_run_dir(path: Path, identity: str) -> Literal["fresh", "resume"]:
-    """Make ``path`` ready for the run with this identity; say how the run starts.
-
-    The directory of another identity (changed configuration, data, models or code) is emptied of
-    what a run writes (:data:`RUN_ENTRIES`); other files stay. The message goes to the log.
-
-    Raises:
-        CheckpointError: the directory cannot be written, or holds files that no run marked as its
-            own (it could be a model's directory).
-    """
-    path = Path(path)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        marked = (path / IDENTITY_NAME).exists()
-        if marked and read_identity(path) == identity:
-            return "resume"
-        present = [path / name for name in RUN_ENTRIES if (path / name).exists()]
-        if present and not marked:
-            raise CheckpointError(
-                f"{path} holds {present[0].name} but is not marked as a run directory of refblend",
-                "Choose an empty directory for trainer.default_local_dir",
-            )
-        if present:
-            logger.warning(
-                "%s holds a run with another configuration, data, models or code: it is removed "
-                "and the run starts afresh",
-                path,
-            )
-            # A kill during the removal must leave neither run's identity on a mixture.
-            write_json(path / IDENTITY_NAME, {"identity": None})
-            for target in present:
-                if target.is_dir() and not target.is_symlink():
-                    shutil.rmtree(target)
-                else:
-                    target.unlink()
-        write_json(path / IDENTITY_NAME, {"identity": identity})
-    except OSError as error:
-        raise CheckpointError(
-            f"the run directory {path} cannot be prepared ({error.strerror or error})",
-            "Make it writable, or set trainer.default_local_dir to another directory",
-        ) from error
-    return "fresh"
-
-
-@contextlib.contextmanager
-def run_lock(path: Path) -> Iterator[None]:
-    """Hold a run directory for this process; released also when the process is killed.
-
-    Raises:
-        CheckpointError: another process trains in the directory.
-    """
-    path = Path(path)
-    path.mkdir(parents=True, exist_ok=True)
-    with open(path / LOCK_NAME, "a", encoding="utf-8") as stream:
+        Raises:
+            ValueError: the record is not one of ours.
+        """
         try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise CheckpointError(
-                f"another process is training in {path}",
-                "Wait for it to end, or set trainer.default_local_dir to another directory",
-            ) from error
-        yield
+            identity = cls(**{field.name: record[field.name] for field in fields(cls)})
+            if not all(isinstance(part, dict) for part in (identity.config, identity.data)):
+                raise ValueError("its parts are not objects")
+            if type(identity.total_steps) is not int or not isinstance(identity.models, dict):
+                raise ValueError("its parts have other types")
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{error} is missing or of another type") from None
+        return identity
+
+    def record(self) -> dict[str, Any]:
+        """The content of ``identity.json``."""
+        return {"identity": self.digest, **asdict(self)}
+
+    @property
+    def digest(self) -> str:
+        """One hash over what determines the run's numbers; paths and times do not count."""
+        parts = {
+            "config": self._determining(),
+            "data": list(self.data.values()),
+            "models": list(self.models.values()),
+            "code": self.code,
+        }
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+    def differences(self, wanted: "RunIdentity") -> list[Difference]:
+        """What is another in the wanted run; a key that only one of them knows has its default."""
+        found = [
+            Difference(key, old, new, "observing" if _is_observing(key) else "determining")
+            for key, old, new in _changed_leaves(self.config, wanted.config)
+            if key not in BY_CONTENT and key != TOTAL_STEPS
+        ]
+        for old, new in ((self.data, wanted.data), (self.models, wanted.models)):
+            if list(old.values()) != list(new.values()):
+                found += _changed_files(old, new)
+        if self.total_steps != wanted.total_steps:
+            fixed = self.fixed_length or wanted.fixed_length
+            kind: Literal["observing", "determining"] = "determining" if fixed else "observing"
+            found.append(Difference(TOTAL_STEPS, self.total_steps, wanted.total_steps, kind))
+        if self.code != wanted.code:
+            old_code, new_code = (f"{r.code[:12]} (commit {r.commit})" for r in (self, wanted))
+            found.append(Difference("code", old_code, new_code, "code"))
+        return found
+
+    def _determining(self) -> dict[str, Any]:
+        leaves = {
+            key: value
+            for key, value in _leaves(self.config).items()
+            if not _is_observing(key) and key not in BY_CONTENT
+        }
+        return leaves | ({TOTAL_STEPS: self.total_steps} if self.fixed_length else {})
+
+
+def reads_total_steps(config: RefblendConfig) -> bool:
+    """Whether a step's numbers depend on how many steps the run has: a decaying learning rate, or a
+    blending strategy that follows the schedule."""
+    optimizers = [config.actor_rollout_ref.actor.optim]
+    if config.use_critic:
+        optimizers.append(config.critic.optim)
+    quality = config.algorithm.ref_quality_score
+    follows = quality.enable and STRATEGIES[quality.strategy].reads_total_steps
+    return follows or any(optim.lr_scheduler_type != "constant" for optim in optimizers)
 
 
 def read_identity(path: Path) -> str | None:
-    """Identity recorded in a run directory; None when it is absent, unreadable or being removed."""
+    """Digest recorded in a run directory; None when it is absent or unreadable."""
     try:
         recorded = read_json(path / IDENTITY_NAME)["identity"]
     except (FileNotFoundError, ValueError, KeyError, TypeError):
@@ -143,17 +198,68 @@ def read_identity(path: Path) -> str | None:
     return recorded if isinstance(recorded, str) else None
 
 
-def _data_hash(path: Path) -> str:
-    """Hash of a data file."""
-    if not path.is_file():
-        raise DataError(f"data file {path} is missing", "Prepare the data, or correct the path")
-    return sha256_file(path)
+def _commit() -> str | None:
+    """The commit of the source, and whether it has changes since; None without git."""
+    state = git_state(PACKAGE)
+    return state["commit"] and f"{state['commit'][:10]}{' with changes' if state['dirty'] else ''}"
 
 
-def _model_hash(path: Path) -> str:
-    """Hash of a model directory."""
-    if not path.is_dir():
-        raise ModelError(
-            f"model directory {path} is missing", "Train or copy the model, or correct the path"
-        )
-    return sha256_tree(path)
+def _is_observing(key: str) -> bool:
+    return any(key == name or key.startswith(f"{name}.") for name in OBSERVING)
+
+
+def _leaves(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted keys and values of a tree; lists are values."""
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            found |= _leaves(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def _changed_leaves(
+    old: Mapping[str, Any], new: Mapping[str, Any]
+) -> Iterable[tuple[str, Any, Any]]:
+    before, after = _leaves(old), _leaves(new)
+    for key in sorted(before.keys() | after.keys()):
+        # Another version of refblend may know more keys, or fewer.
+        first, second = (leaves.get(key, _default(key)) for leaves in (before, after))
+        if first != second:
+            yield key, first, second
+
+
+def _default(key: str) -> Any:
+    """The configuration's default of a dotted key as a JSON value; None for an unknown one."""
+    model: Any = RefblendConfig
+    field = None
+    for part in key.split("."):
+        fields_of = model.model_fields if _is_section(model) else {}
+        field = fields_of.get(part)
+        model = field.annotation if field else None
+    if field is None or field.is_required():
+        return None
+    value = field.get_default(call_default_factory=True)
+    if isinstance(value, BaseModel):
+        return None
+    return json.loads(json.dumps(value, default=str))
+
+
+def _is_section(model: Any) -> bool:
+    return isinstance(model, type) and issubclass(model, BaseModel)
+
+
+def _changed_files(old: Mapping[str, str], new: Mapping[str, str]) -> list[Difference]:
+    """Inputs whose content, name or number is another one."""
+    if list(old) != list(new):
+        return [Difference("inputs", ", ".join(old), ", ".join(new), "determining")]
+    return [
+        Difference(f"content of {path}", f"sha256 {old[path][:12]}", new[path][:12], "determining")
+        for path in old
+        if old[path] != new[path]
+    ]
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else show(value)

@@ -48,13 +48,19 @@ WITHOUT_EFFECT = (
     "errors",
     "files",
     "identity",
+    "inputs",
     "lifecycle",
     "numeric_code",
     "progress",
     "provenance",
+    "trainer.closing",
     "trainer.console",
     "trainer.launch",
+    "trainer.preflight",
     "trainer.profiling",
+    "trainer.run_directory",
+    "trainer.run_listing",
+    "trainer.summary",
 )
 """Modules, and packages with all that they hold, that read, write, report or look after processes:
 they change no number, and what only they import does not count either."""

@@ -9,7 +9,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from refblend.documents import shorten
 from refblend.errors import DataError
 from refblend.files import read_object, sha256_file
-from refblend.identity import InputHashes
+from refblend.inputs import InputHashes
 from refblend.numeric_code import PACKAGE, code_hash
 
 logger = logging.getLogger(__name__)
@@ -45,6 +45,7 @@ def collect_provenance(
     inputs: InputHashes,
     seed: int,
     previous: Mapping[str, Any] | None = None,
+    changes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The record of a run that starts now.
 
@@ -54,14 +55,24 @@ def collect_provenance(
         seed: the run's seed.
         previous: record of the part of the run before a resume; its sessions are kept, so that
             times and energy add up. A session that was killed has no end.
+        changes: what is different from the session before, "key: old → new".
     """
     text = json.dumps(config, sort_keys=True, default=str)
-    session = {"start": _now(), "end": None, "wall_time_s": None, "energy": None}
+    git, code = git_state(PACKAGE), code_hash("train")
+    session = {
+        "start": _now(),
+        "end": None,
+        "wall_time_s": None,
+        "energy": None,
+        "commit": git["commit"],
+        "code_sha256": code,
+        "changes": list(changes),
+    }
     return {
         "seed": seed,
         "config_sha256": hashlib.sha256(text.encode()).hexdigest(),
-        "git": git_state(PACKAGE),
-        "code_sha256": code_hash("train"),
+        "git": git,
+        "code_sha256": code,
         "lock": lock_hashes(PACKAGE),
         "data": inputs.data,
         "models": inputs.models,

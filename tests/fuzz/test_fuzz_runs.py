@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refblend.errors import DataError, StudyError
-from refblend.identity import IDENTITY_NAME, prepare_run_dir
+from refblend.identity import IDENTITY_NAME, RunIdentity
 from refblend.provenance import finish, read_previous
 from refblend.study.design.grid import write_grid
 from refblend.study.layout import COLLECTED
 from refblend.study.runs.collect import Collected, collect, read_collected, write_collected
+from refblend.trainer.run_directory import StartOptions, check_run_dir
 from refblend.trainer.summary import finished_summary
 
 SUMMARY = {"status": "finished", "steps": 2, "reason": "", "validation": {}, "incidents": {}}
@@ -136,9 +137,10 @@ def test_summary_on_resume(tree: Any, torn: bool) -> None:
     content = content[: len(content) // 2] if torn else content
     with folder() as path:
         (path / "summary.json").write_bytes(content)
-        accepted, summary = attempt(lambda: finished_summary(path))
+        accepted, summary = attempt(lambda: finished_summary(path, 2))
         assert accepted
         finished = not torn and isinstance(tree, dict) and tree.get("status") == "finished"
+        finished = finished and tree.get("steps", 2) == 2
         assert (summary is not None) == finished
 
 
@@ -158,21 +160,35 @@ def test_provenance_on_resume(tree: Any) -> None:
             json.dumps(total, allow_nan=False)
 
 
+IDENTITY = RunIdentity(
+    config={"trainer": {"seed": 1}},
+    data={"train.parquet": "aa"},
+    models={"actor": "bb"},
+    code="1",
+    commit=None,
+    total_steps=2,
+    fixed_length=False,
+)
+
+
 @cases("runs", 0.01)
-@given(mutated_bytes(b'{"identity": "abc"}') | st.sampled_from((b"[]", b"[" * 3000, b"null", b"")))
+@given(
+    mutated_bytes(json.dumps(IDENTITY.record()).encode())
+    | st.sampled_from((b"[]", b"[" * 3000, b"null", b""))
+)
 def test_identity(content: bytes) -> None:
-    """A damaged identity makes the directory another run's: it starts afresh, or is refused."""
+    """Whatever stands in the record: the run is resumed or refused, and left as it is."""
     with folder() as path:
         place(path / "run")
         (path / "run" / IDENTITY_NAME).write_bytes(content)
-        accepted, how = attempt(lambda: prepare_run_dir(path / "run", "abc"))
-        assert accepted
-        try:
-            same = json.loads(content)["identity"] == "abc"
-        except (ValueError, LookupError, TypeError, RecursionError):
-            same = False
-        assert how == ("resume" if same else "fresh")
-        assert (path / "run" / "metrics.jsonl").exists() == same
+        run = path / "run"
+        accepted, prepared = attempt(
+            lambda: check_run_dir(run, IDENTITY, StartOptions()), str(run), where=path
+        )
+        if accepted:
+            assert prepared is not None
+            assert prepared.start == "resume"
+            assert not [d for d in prepared.changes if d.kind == "determining"]
 
 
 @cases("runs", 0.01)

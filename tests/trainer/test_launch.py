@@ -52,18 +52,6 @@ def test_a_batch_above_the_data_is_refused_before_any_process_starts(
     assert not Path(config.trainer.default_local_dir).exists()
 
 
-@pytest.mark.parametrize(
-    "left", ["trainer.energy=true", "trainer.max_restarts=9", "ray.num_cpus=8"]
-)
-def test_what_cannot_change_a_number_is_not_part_of_the_identity(
-    tiny_config: Callable[..., RefblendConfig], left: str
-) -> None:
-    base = launch._identifying(tiny_config())
-    assert launch._identifying(tiny_config(left)) == base
-    for changed in ("trainer.seed=2", "trainer.total_training_steps=9", "algorithm.gamma=0.9"):
-        assert launch._identifying(tiny_config(changed)) != base
-
-
 # --- the summary -----------------------------------------------------------------------------
 
 

@@ -1,7 +1,8 @@
 # One job: an arm with a block of seeds, which the trainer takes one after another, reusing its
 # workers. The marker is the only output, so that checkpoints and metrics survive a kill and the
-# next call resumes; finished seeds are skipped, and changed inputs make the trainer start afresh
-# (a run's identity covers configuration, data, models and code). A seed that ends with an error is
+# next call resumes; finished seeds are skipped. The workflow owns runs/<scale>: a run whose
+# configuration, data, models or code (strict_code) has changed is moved aside, and trained afresh;
+# `refblend runs prune` frees the space. A seed that ends with an error is
 # recorded as failed and reported; the next call tries it again. A job killed by a signal leaves no
 # marker, and is resumed.
 
@@ -39,6 +40,6 @@ rule train:
         "PPO: {wildcards.scale} {wildcards.arm}, seeds {wildcards.seeds}, on {threads} cores"
     shell:
         "{{ refblend train {params.files:q} {params.overrides:q} --seeds {params.seeds}"
-        " trainer.default_local_dir={params.pattern:q} 2>&1 | tee {log:q}"
+        " trainer.default_local_dir={params.pattern:q} trainer.strict_code=true --overwrite 2>&1 | tee {log:q}"
         " || refblend study fail {params.run_dirs:q} --status $? --log {log:q}; }}"
         " && refblend study mark {params.run_dirs:q} --out {output:q}"

@@ -15,6 +15,7 @@ from refblend.cli.data import app as data_app
 from refblend.cli.evaluate import evaluate
 from refblend.cli.models import app as models_app
 from refblend.cli.plan import plan
+from refblend.cli.runs import app as runs_app
 from refblend.cli.scoring import judge_app, score
 from refblend.cli.study import app as study_app
 from refblend.errors import ConfigError, ProblemsError, RefblendError, TrainingError
@@ -32,6 +33,7 @@ app.add_typer(data_app, name="data")
 app.add_typer(models_app, name="models")
 app.add_typer(study_app, name="study")
 app.add_typer(judge_app, name="judge")
+app.add_typer(runs_app, name="runs")
 app.command()(score)
 app.command()(evaluate)
 app.command()(plan)
@@ -69,6 +71,9 @@ def train(
         str | None,
         typer.Option(help="Seeds of runs that follow one another on the same workers, e.g. 1,2,3."),
     ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Move another run in the directory aside.")
+    ] = False,
 ) -> None:
     """Train one run, or one per seed; the same call again resumes."""
     runtime.configure_process(1)
@@ -81,10 +86,10 @@ def train(
         from refblend.trainer import launch
 
     if numbers is None:
-        _show(settings.trainer.default_local_dir, launch.train(settings))
+        _show(settings.trainer.default_local_dir, launch.train(settings, overwrite))
         return
     failed = []
-    for run, summary in launch.train_seeds(settings, numbers):
+    for run, summary in launch.train_seeds(settings, numbers, overwrite):
         if summary["status"] == "finished":
             _show(run.trainer.default_local_dir, summary)
         else:
@@ -125,10 +130,12 @@ def check(config: ConfigFiles, overrides: Overrides = None) -> None:
     from refblend.config import load_config
 
     settings = load_config(config, overrides or [])
+    from refblend.trainer.launch import check_directory
     from refblend.trainer.preflight import planned_steps, preflight
     from refblend.workers.pools import plan_pools, totals
 
     data = preflight(settings)
+    check_directory(settings, data)
     cpus, gpus = totals(plan_pools(settings))
     steps = planned_steps(settings, len(data.train))
     typer.echo(

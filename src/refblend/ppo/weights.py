@@ -216,6 +216,9 @@ class Strategy:
     """For readers, as in ``docs/algorithms.md``."""
     reads_entropy: bool = True
     """Whether the weight is a function of the entropy that a figure can draw."""
+    reads_total_steps: bool = False
+    """Whether the weight of a step depends on the number of steps, so that a run cannot be
+    extended."""
     check: Callable[[WeightParams], str] = lambda params: ""
     """Why the parameters do not fit together; empty where they do."""
 
@@ -311,6 +314,7 @@ register(
         ("max_weight", "schedule", "schedule_warmup_share"),
         "w = w_max·f(p), a ramp f over the share p of the training steps",
         reads_entropy=False,
+        reads_total_steps=True,
     )
 )
 

@@ -117,7 +117,7 @@ def _read_plain(path: Path) -> dict[str, Any]:
     return read_object(path)
 
 
-def _step_of(path: Path) -> int | None:
+def step_of(path: Path) -> int | None:
     """The step of a checkpoint's directory by its name; another spelling, such as 007, has none."""
     found = re.fullmatch(_PREFIX + r"(0|[1-9][0-9]{0,17})", path.name)
     return int(found[1]) if found else None
@@ -143,7 +143,7 @@ def named_checkpoint(path: str | Path | None) -> CheckpointRef:
             "Set trainer.resume_from_path to a global_step_N directory",
         )
     path = Path(path)
-    step = _step_of(path)
+    step = step_of(path)
     if step is None or not path.is_dir():
         raise CheckpointError(
             f"{path} is not a checkpoint directory",
@@ -183,7 +183,7 @@ class CheckpointManager:
         """Steps that have a checkpoint directory, whole or not, ascending."""
         if not self.root.is_dir():
             return []
-        found = (_step_of(p) for p in self.root.glob(f"{_PREFIX}*") if p.is_dir())
+        found = (step_of(p) for p in self.root.glob(f"{_PREFIX}*") if p.is_dir())
         return sorted(step for step in found if step is not None)
 
     def path(self, step: int) -> Path:

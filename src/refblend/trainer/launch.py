@@ -11,7 +11,8 @@ from refblend.config import RefblendConfig
 from refblend.energy import EnergyMeter
 from refblend.errors import ConfigError, RefblendError
 from refblend.files import write_json
-from refblend.identity import InputHashes, hash_inputs, prepare_run_dir, run_identity, run_lock
+from refblend.identity import RunIdentity
+from refblend.inputs import InputHashes, hash_inputs
 from refblend.lifecycle.faults import explained
 from refblend.lifecycle.stopping import StopRequest, Terminated, terminate_cleanly
 from refblend.provenance import collect_provenance, finish, read_previous
@@ -19,13 +20,24 @@ from refblend.trainer.checkpoint import CheckpointManager
 from refblend.trainer.datasets import RunData
 from refblend.trainer.preflight import inputs_of, planned_steps, preflight
 from refblend.trainer.recovery import train_with_recovery
+from refblend.trainer.run_directory import (
+    Prepared,
+    StartOptions,
+    check_run_dir,
+    open_run,
+    record_start,
+)
 from refblend.trainer.summary import failure, finished_summary, summarise_run
 from refblend.trainer.tracking import MetricsLog
 from refblend.trainer.worker_pool import WorkerPool
 
 
-def train(config: RefblendConfig) -> dict[str, Any]:
+def train(config: RefblendConfig, overwrite: bool = False) -> dict[str, Any]:
     """Train one run to its end, resuming what an earlier call of the same run left.
+
+    Args:
+        config: ``trainer.default_local_dir`` is the run's directory.
+        overwrite: move another run that lies there aside.
 
     Returns:
         The content of ``summary.json``.
@@ -37,11 +49,11 @@ def train(config: RefblendConfig) -> dict[str, Any]:
     """
     data, inputs = preflight(config), hash_inputs(*inputs_of(config))
     with WorkerPool() as workers, terminate_cleanly(config.trainer.stop_grace_s) as stop:
-        return _train(config, data, inputs, workers, stop)
+        return _train(config, data, inputs, workers, stop, overwrite)
 
 
 def train_seeds(
-    config: RefblendConfig, seeds: Sequence[int]
+    config: RefblendConfig, seeds: Sequence[int], overwrite: bool = False
 ) -> Iterator[tuple[RefblendConfig, dict[str, Any]]]:
     """Train one run after another, each with a seed of its own, on the same processes.
 
@@ -51,20 +63,25 @@ def train_seeds(
     Args:
         config: ``trainer.default_local_dir`` names the run's directory with ``{seed}``.
         seeds: one per run.
+        overwrite: move other runs that lie there aside.
 
     Yields:
         The configuration of each run and the content of its ``summary.json``.
 
     Raises:
         ConfigError: the directory does not name the seed.
+        CheckpointError: a directory holds another run.
         RefblendError: data or models cannot be used; no run was begun.
     """
     configs = [of_seed(config, seed) for seed in seeds]
     data, inputs = preflight(configs[0]), hash_inputs(*inputs_of(configs[0]))
+    if not overwrite:
+        for run in configs:
+            check_directory(run, data, inputs)
     with WorkerPool() as workers, terminate_cleanly(config.trainer.stop_grace_s) as stop:
         for run in configs:
             try:
-                summary = _train(run, data, inputs, workers, stop)
+                summary = _train(run, data, inputs, workers, stop, overwrite)
             except RefblendError as error:
                 summary = failure(error)
             yield run, summary
@@ -93,18 +110,20 @@ def _train(
     inputs: InputHashes,
     workers: WorkerPool,
     stop: StopRequest,
+    overwrite: bool,
 ) -> dict[str, Any]:
     """One run on the pool's workers; a run that is finished already is left as it is."""
     run_dir = Path(config.trainer.default_local_dir)
-    with explained(run_dir), run_lock(run_dir):
-        prepared = prepare_run_dir(run_dir, run_identity(_identifying(config), inputs))
-        if prepared == "resume" and config.trainer.resume_mode == "auto":
-            finished = finished_summary(run_dir)
+    wanted, options = _wanted(config, data, inputs, overwrite)
+    with explained(run_dir), open_run(run_dir, wanted, options) as prepared:
+        if prepared.start == "resume" and config.trainer.resume_mode == "auto":
+            finished = finished_summary(run_dir, wanted.total_steps)
             if finished is not None:
                 return finished
+        record_start(run_dir, wanted, prepared)
         try:
             with explained(run_dir):
-                return _train_and_record(config, data, inputs, workers, stop)
+                return _train_and_record(config, data, inputs, prepared, workers, stop)
         except Terminated:
             _tell_stop(run_dir)
             raise
@@ -126,13 +145,14 @@ def _train_and_record(
     config: RefblendConfig,
     data: RunData,
     inputs: InputHashes,
+    prepared: Prepared,
     workers: WorkerPool,
     stop: StopRequest,
 ) -> dict[str, Any]:
     run_dir = Path(config.trainer.default_local_dir)
     total_steps = planned_steps(config, len(data.train))
     write_json(run_dir / "config.json", config.resolved())
-    record = _open_record(config, run_dir, inputs)
+    record = _open_record(config, run_dir, inputs, prepared)
     start = time.monotonic()
     with _energy(config, run_dir) as meter:
         log = MetricsLog(run_dir / "metrics.jsonl")
@@ -153,29 +173,38 @@ def _energy(config: RefblendConfig, run_dir: Path) -> Iterator[EnergyMeter | Non
         yield meter
 
 
-def _identifying(config: RefblendConfig) -> dict[str, Any]:
-    """The configuration without what cannot change a number."""
-    tree = config.resolved()
-    for key in (
-        "default_local_dir",
-        "logger",
-        "resume_mode",
-        "resume_from_path",
-        "max_restarts",
-        "profile_steps",
-        "stop_grace_s",
-        "worker_timeout_s",
-        "energy",
-        "country_iso_code",
-    ):
-        del tree["trainer"][key]
-    del tree["ray"]
-    return tree
+def check_directory(
+    config: RefblendConfig, data: RunData, inputs: InputHashes | None = None
+) -> None:
+    """Check that the run's directory is free, or holds this run.
+
+    Args:
+        config: the configuration of the run.
+        data: its prompts.
+        inputs: hashes of what it reads; null: computed when the directory is there.
+
+    Raises:
+        CheckpointError: the directory holds another run.
+    """
+    run_dir = Path(config.trainer.default_local_dir)
+    if run_dir.is_dir():
+        found = inputs or hash_inputs(*inputs_of(config))
+        check_run_dir(run_dir, *_wanted(config, data, found, overwrite=False))
 
 
-def _open_record(config: RefblendConfig, run_dir: Path, inputs: InputHashes) -> dict[str, Any]:
+def _wanted(
+    config: RefblendConfig, data: RunData, inputs: InputHashes, overwrite: bool
+) -> tuple[RunIdentity, StartOptions]:
+    identity = RunIdentity.of(config, inputs, planned_steps(config, len(data.train)))
+    return identity, StartOptions.of(config.trainer, overwrite)
+
+
+def _open_record(
+    config: RefblendConfig, run_dir: Path, inputs: InputHashes, prepared: Prepared
+) -> dict[str, Any]:
     path = run_dir / "provenance.json"
     previous = read_previous(path) if path.exists() else None
-    record = collect_provenance(config.resolved(), inputs, config.trainer.seed, previous)
+    changes = list(map(str, prepared.changes))
+    record = collect_provenance(config.resolved(), inputs, config.trainer.seed, previous, changes)
     write_json(path, record)
     return record

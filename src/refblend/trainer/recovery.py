@@ -6,7 +6,6 @@ workers again from there. A step depends on nothing but the checkpoint and the s
 repeated gives the same numbers as an undisturbed run.
 """
 
-import shutil
 from pathlib import Path
 
 from refblend.config import RefblendConfig
@@ -63,8 +62,7 @@ def starting_point(config: RefblendConfig, checkpoints: CheckpointManager) -> Ch
         CheckpointError: the checkpoint that was named cannot be used.
     """
     if config.trainer.resume_mode == "disable":
-        shutil.rmtree(checkpoints.root, ignore_errors=True)
-        return None
+        return None  # the directory is empty: a run that was there has been moved aside
     if config.trainer.resume_mode == "auto":
         return checkpoints.latest_valid()
     named = named_checkpoint(config.trainer.resume_from_path)

@@ -17,15 +17,16 @@ def failure(error: RefblendError) -> dict[str, Any]:
     return {"status": "failed", "reason": str(error)}
 
 
-def finished_summary(run_dir: Path) -> dict[str, Any] | None:
-    """The summary of a run that came to its end; a damaged one is warned of and made again."""
+def finished_summary(run_dir: Path, total_steps: int) -> dict[str, Any] | None:
+    """The summary of a run that came to this end; a damaged one is warned of and made again."""
     path = run_dir / "summary.json"
     try:
         summary = read_object(path) if path.exists() else {}
     except ValueError as error:
         logger.warning("%s is damaged (%s): the run goes on from its checkpoint", path, error)
         return None
-    return summary if summary.get("status") == "finished" else None
+    reached = summary.get("steps", total_steps) == total_steps
+    return summary if summary.get("status") == "finished" and reached else None
 
 
 def summarise_run(run_dir: Path, total_steps: int) -> dict[str, Any]:

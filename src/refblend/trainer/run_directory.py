@@ -1,0 +1,281 @@
+"""The directory of a run: whether it can be resumed, and how a run gives way without being lost.
+
+No command deletes or empties a run. A directory that holds another run is refused, or that run is
+moved aside to ``<directory>.<time>`` with one rename, so that a kill leaves it whole in one of the
+two places.
+"""
+
+import contextlib
+import fcntl
+import logging
+import os
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from refblend.config.trainer import TrainerConfig
+from refblend.errors import CheckpointError, RefblendError
+from refblend.files import read_object, write_json
+from refblend.identity import IDENTITY_NAME, Difference, RunIdentity
+from refblend.trainer.checkpoint import CheckpointManager, step_of
+from refblend.trainer.tracking import read_metrics
+
+logger = logging.getLogger(__name__)
+
+LOCK_NAME = ".lock"
+RUN_ENTRIES = (
+    "config.json",
+    "metrics.jsonl",
+    "summary.json",
+    "provenance.json",
+    "checkpoints",
+    "rollouts",
+    "tensorboard",
+)
+"""What a run writes into its directory beside the identity."""
+
+_ASIDE = re.compile(r".+\.\d{8}T\d{6}Z(-\d+)?")
+_WAYS_OUT = (
+    "Set trainer.default_local_dir to another directory, or give --overwrite, which moves the run "
+    "that is there aside and deletes nothing"
+)
+
+
+@dataclass(frozen=True)
+class StartOptions:
+    """What the user wants done with a run that is there already."""
+
+    overwrite: bool = False
+    """Move a run of another identity aside instead of refusing."""
+    strict_code: bool = False
+    """Whether other numeric code makes another run."""
+    resume_mode: str = "auto"
+    resume_path: str | None = None
+    """Checkpoint from which ``resume_mode=resume_path`` goes on."""
+
+    @classmethod
+    def of(cls, trainer: TrainerConfig, overwrite: bool) -> "StartOptions":
+        """The options of a configuration."""
+        return cls(overwrite, trainer.strict_code, trainer.resume_mode, trainer.resume_from_path)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """How a run starts, and what is different from when it was last there."""
+
+    start: Literal["fresh", "resume"]
+    changes: Sequence[Difference] = ()
+
+
+def check_run_dir(path: Path, wanted: RunIdentity, options: StartOptions) -> Prepared:
+    """What :func:`open_run` would do with the directory; nothing is changed.
+
+    Raises:
+        CheckpointError: the directory holds something else, or a run that cannot be continued as
+            the one that is wanted; names every key with its old and new value.
+    """
+    path = Path(path)
+    recorded = _recorded(path)
+    if recorded is None:
+        return Prepared("fresh")
+    changes = recorded.differences(wanted)
+    refused = [d for d in changes if d.kind == "determining" or _is_refused_code(d, options)]
+    if refused:
+        listed = "; ".join(map(str, refused))
+        raise CheckpointError(f"{path} holds another run ({listed})", _WAYS_OUT)
+    if options.resume_mode == "auto":
+        _check_length(path, recorded, wanted)
+    return Prepared("resume", tuple(changes))
+
+
+@contextlib.contextmanager
+def open_run(path: Path, wanted: RunIdentity, options: StartOptions) -> Iterator[Prepared]:
+    """Hold a run's directory for this process; another run in it gives way or is refused.
+
+    Raises:
+        CheckpointError: see :func:`check_run_dir`; another process trains in the directory; or it
+            cannot be written.
+    """
+    path = Path(path)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(run_lock(path))
+        with _writable(path):
+            try:
+                prepared = check_run_dir(path, wanted, options)
+            except CheckpointError as error:
+                if not options.overwrite or not (path / IDENTITY_NAME).exists():
+                    raise
+                prepared = _make_way(path, error.reason)
+            if prepared.start == "resume" and options.resume_mode == "disable":
+                prepared = _make_way(path, f"{path} holds this run, and resume_mode is disable")
+            if not path.exists():  # moved, with the lock in it
+                stack.enter_context(run_lock(path))
+            if options.resume_mode == "resume_path" and prepared.start == "resume":
+                _keep_later_steps(path, options.resume_path)
+        yield prepared
+
+
+def record_start(path: Path, wanted: RunIdentity, prepared: Prepared) -> None:
+    """Record the run that begins or goes on in a directory, and warn of changed code."""
+    if prepared.start == "fresh" or prepared.changes:
+        write_json(path / IDENTITY_NAME, wanted.record())
+    for change in prepared.changes:
+        if change.kind == "code":
+            logger.warning(
+                "the code that determines the numbers of %s has changed, %s: the run goes on with "
+                "the new code, and provenance.json says from which session on",
+                path,
+                change,
+            )
+
+
+@contextlib.contextmanager
+def run_lock(path: Path) -> Iterator[None]:
+    """Hold a run directory for this process; released also when the process is killed.
+
+    Raises:
+        CheckpointError: another process trains in the directory, or it cannot be made.
+    """
+    path = Path(path)
+    with contextlib.ExitStack() as stack:
+        with _writable(path):
+            path.mkdir(parents=True, exist_ok=True)
+            stream = stack.enter_context(open(path / LOCK_NAME, "a", encoding="utf-8"))
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise CheckpointError(
+                f"another process is training in {path}",
+                "Wait for it to end, or set trainer.default_local_dir to another directory",
+            ) from error
+        yield
+
+
+def is_aside(path: Path) -> bool:
+    """Whether a directory is that of a run which was moved aside."""
+    return _ASIDE.fullmatch(path.name) is not None and (path / IDENTITY_NAME).is_file()
+
+
+def move_aside(path: Path) -> Path:
+    """Rename a run's directory to ``<path>.<time>``, in one step; returns the new name."""
+    target = _aside_name(path)
+    path.rename(target)
+    return target
+
+
+def _aside_name(path: Path) -> Path:
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    names = (f"{path.name}.{stamp}", *(f"{path.name}.{stamp}-{n}" for n in range(2, 1000)))
+    return next(p for p in map(path.with_name, names) if not p.exists())
+
+
+def _make_way(path: Path, reason: str) -> Prepared:
+    target = move_aside(path)
+    logger.warning(
+        "%s: it is moved to %s, and the run starts afresh; `refblend runs prune` frees the space "
+        "of runs that were moved aside",
+        reason,
+        target,
+    )
+    return Prepared("fresh")
+
+
+def _recorded(path: Path) -> RunIdentity | None:
+    """The identity of the run in a directory; None when it holds no run.
+
+    Raises:
+        CheckpointError: it holds files that no run marked as its own (it could be a model's
+            directory), or the record of its run cannot be read.
+    """
+    present = [name for name in RUN_ENTRIES if (path / name).exists()]
+    if not (path / IDENTITY_NAME).exists():
+        if present:
+            raise CheckpointError(
+                f"{path} holds {present[0]} but is not marked as a run directory of refblend",
+                "Choose an empty directory for trainer.default_local_dir",
+            )
+        return None
+    try:
+        return RunIdentity.from_record(read_object(path / IDENTITY_NAME))
+    except ValueError as error:
+        raise CheckpointError(
+            f"{path / IDENTITY_NAME} is damaged or of another version of refblend ({error}), so "
+            "that the run cannot be compared with the wanted one",
+            _WAYS_OUT,
+        ) from None
+
+
+def _check_length(path: Path, recorded: RunIdentity, wanted: RunIdentity) -> None:
+    """Refuse to shorten a run to less than it has, and to extend one that left no checkpoint."""
+    if wanted.total_steps == recorded.total_steps:
+        return
+    done = _last_step(path)
+    if done > wanted.total_steps:
+        raise CheckpointError(
+            f"{path} holds {done} steps of this run already, more than "
+            f"trainer.total_training_steps={wanted.total_steps}",
+            f"Ask for {done} steps or more, or: {_WAYS_OUT[0].lower()}{_WAYS_OUT[1:]}",
+        )
+    finished = done == recorded.total_steps
+    if finished and CheckpointManager(path / "checkpoints").latest_valid() is None:
+        raise CheckpointError(
+            f"{path} holds the finished run of {done} steps without a whole checkpoint, so that it "
+            f"cannot go on to step {wanted.total_steps}",
+            _WAYS_OUT,
+        )
+
+
+def _keep_later_steps(path: Path, checkpoint: str | None) -> None:
+    """Copy a run aside before it goes back to an earlier checkpoint; checkpoints are linked.
+
+    Args:
+        path: the run's directory.
+        checkpoint: its ``global_step_N``, or that of another run; whoever reads it checks it.
+    """
+    step = step_of(Path(checkpoint or ""))
+    if step is None or not Path(checkpoint or "").is_dir() or _last_step(path) <= step:
+        return
+    target = _aside_name(path)
+    staged = target.with_name(f".{target.name}.tmp")
+
+    def copy(source: str, destination: str) -> None:
+        if "checkpoints" in Path(source).relative_to(path).parts:
+            with contextlib.suppress(OSError):
+                os.link(source, destination)
+                return
+        shutil.copy2(source, destination)
+
+    shutil.copytree(
+        path, staged, copy_function=copy, ignore=shutil.ignore_patterns(LOCK_NAME), symlinks=True
+    )
+    staged.rename(target)
+    logger.warning("%s goes back to step %s; what it had is kept in %s", path, step, target)
+
+
+def _last_step(path: Path) -> int:
+    """The last step with metrics; -1 without any, or where they are damaged: who resumes tells."""
+    try:
+        steps = read_metrics(path / "metrics.jsonl")["step"]
+    except RefblendError:
+        return -1
+    return int(steps.max()) if len(steps) else -1
+
+
+def _is_refused_code(difference: Difference, options: StartOptions) -> bool:
+    return difference.kind == "code" and options.strict_code
+
+
+@contextlib.contextmanager
+def _writable(path: Path) -> Iterator[None]:
+    """An operating system's refusal as one of ours."""
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(
+            f"the run directory {path} cannot be prepared ({error.strerror or error})",
+            "Make it writable, or set trainer.default_local_dir to another directory",
+        ) from error

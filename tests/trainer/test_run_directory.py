@@ -1,0 +1,328 @@
+"""The directory of a run: resumed, refused, moved aside; nothing of it is ever lost (D1)."""
+
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from refblend.cli.main import app
+from refblend.errors import CheckpointError
+from refblend.files import write_json
+from refblend.identity import IDENTITY_NAME, RunIdentity
+from refblend.trainer import run_directory
+from refblend.trainer.checkpoint import CheckpointManager, write_state
+from refblend.trainer.run_directory import (
+    Prepared,
+    StartOptions,
+    check_run_dir,
+    open_run,
+    record_start,
+    run_lock,
+)
+from refblend.trainer.run_listing import find_runs, remove_aside
+from refblend.trainer.tracking import MetricsLog
+
+BASE = RunIdentity(
+    config={"algorithm": {"gamma": 1.0}, "trainer": {"test_freq": 5}},
+    data={"train.parquet": "aa"},
+    models={"actor": "bb"},
+    code="1" * 64,
+    commit="0123456789",
+    total_steps=3,
+    fixed_length=False,
+)
+OTHER = replace(BASE, config={"algorithm": {"gamma": 0.9}, "trainer": {"test_freq": 5}})
+LONGER = replace(BASE, total_steps=5)
+OTHER_CODE = replace(BASE, code="2" * 64, commit="fedcba9876")
+OVERWRITE = StartOptions(overwrite=True)
+
+
+def start(path: Path, wanted: RunIdentity, options: StartOptions = StartOptions()) -> Prepared:  # noqa: B008
+    with open_run(path, wanted, options) as prepared:
+        record_start(path, wanted, prepared)
+    return prepared
+
+
+def train(path: Path, steps: int = 3) -> dict[str, bytes]:
+    """A run of this many steps with a checkpoint at its end; the content of all its files."""
+    assert start(path, BASE).start == "fresh"
+    log = MetricsLog(path / "metrics.jsonl")
+    for step in range(steps + 1):
+        log.append(step, {"loss": 1.0})
+    with CheckpointManager(path / "checkpoints").staging(steps) as staged:
+        (staged / "actor").mkdir()
+        (staged / "actor" / "model.safetensors").write_bytes(b"weights")
+        write_state(staged, {"step": steps})
+    write_json(path / "summary.json", {"status": "finished", "steps": steps})
+    write_json(path / "test.json", {"greedy": 0.5})
+    (path / "my_notes.txt").write_text("keep me")
+    return content(path)
+
+
+def content(path: Path) -> dict[str, bytes]:
+    return {
+        file.relative_to(path).as_posix(): file.read_bytes()
+        for file in sorted(path.rglob("*"))
+        if file.is_file() and file.name != run_directory.LOCK_NAME
+    }
+
+
+def aside(path: Path) -> list[Path]:
+    return sorted(path.parent.glob(f"{path.name}.*Z*"))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return tmp_path / "runs" / "linear" / "seed_1"
+
+
+def test_d1_a_changed_key_does_not_delete_the_run(run: Path) -> None:
+    held = train(run)
+    with pytest.raises(
+        CheckpointError, match=r"another run \(algorithm\.gamma: 1\.0 → 0\.9\)"
+    ) as e:
+        start(run, OTHER)
+    assert e.value.exit_status == 2
+    assert "--overwrite" in e.value.remedy
+    assert content(run) == held
+    assert aside(run) == []
+
+
+def test_d1_overwrite_moves_the_run_aside_whole(
+    run: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    held = train(run)
+    assert start(run, OTHER, OVERWRITE).start == "fresh"
+    (kept,) = aside(run)
+    assert content(kept) == held, "test.json and what users put there go with their run"
+    assert list(content(run)) == [IDENTITY_NAME]
+    assert "refblend runs prune" in caplog.text
+    assert start(run, OTHER, OVERWRITE).start == "resume", "the same call again continues"
+    assert aside(run) == [kept]
+
+
+def test_d1_more_steps_resume_the_run(run: Path) -> None:
+    held = train(run)
+    prepared = start(run, LONGER)
+    assert prepared.start == "resume"
+    assert list(map(str, prepared.changes)) == ["trainer.total_training_steps: 3 → 5"]
+    assert {k: v for k, v in content(run).items() if k != IDENTITY_NAME} == {
+        k: v for k, v in held.items() if k != IDENTITY_NAME
+    }
+    assert start(run, LONGER).changes == (), "it is recorded"
+
+
+def test_d1_test_and_save_settings_resume_the_run(run: Path) -> None:
+    train(run)
+    observed = replace(BASE, config={"algorithm": {"gamma": 1.0}, "trainer": {"test_freq": 2}})
+    assert list(map(str, start(run, observed).changes)) == ["trainer.test_freq: 5 → 2"]
+
+
+def test_d1_changed_code_resumes_with_a_warning_or_is_refused(
+    run: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    held = train(run)
+    strict = StartOptions(strict_code=True)
+    with pytest.raises(CheckpointError, match=r"commit 0123456789.*commit fedcba9876"):
+        start(run, OTHER_CODE, strict)
+    assert content(run) == held
+    with caplog.at_level(logging.WARNING):
+        assert start(run, OTHER_CODE).start == "resume"
+    assert "commit 0123456789" in caplog.text
+    assert "commit fedcba9876" in caplog.text
+    caplog.clear()
+    assert start(run, OTHER_CODE).changes == ()
+    assert caplog.text == ""
+
+
+def test_the_workflow_moves_a_run_of_other_code_aside(run: Path) -> None:
+    held = train(run)
+    options = StartOptions(overwrite=True, strict_code=True)
+    assert start(run, OTHER_CODE, options).start == "fresh"
+    assert [content(path) for path in aside(run)] == [held]
+
+
+def test_a_run_is_not_cut_short(run: Path) -> None:
+    held = train(run)
+    with pytest.raises(CheckpointError, match="3 steps of this run already"):
+        start(run, replace(BASE, total_steps=2))
+    assert content(run) == held
+
+
+def test_a_finished_run_without_a_checkpoint_is_not_extended(run: Path) -> None:
+    train(run)
+    (run / "checkpoints" / "global_step_3" / "actor" / "model.safetensors").write_bytes(b"cut")
+    with pytest.raises(CheckpointError, match="without a whole checkpoint"):
+        start(run, LONGER)
+    assert (run / "metrics.jsonl").exists()
+
+
+def test_resume_mode_disable_moves_the_run_aside(run: Path) -> None:
+    held = train(run)
+    assert start(run, BASE, StartOptions(resume_mode="disable")).start == "fresh"
+    assert [content(path) for path in aside(run)] == [held]
+
+
+def test_an_earlier_checkpoint_keeps_what_came_after_it(run: Path) -> None:
+    held = train(run)
+    earlier = run / "checkpoints" / "global_step_1"
+    earlier.mkdir()
+    options = StartOptions(resume_mode="resume_path", resume_path=str(earlier))
+    assert start(run, BASE, options).start == "resume"
+    (kept,) = aside(run)
+    assert content(kept) == held
+    MetricsLog(run / "metrics.jsonl").append(4, {"loss": 0.5})
+    assert content(kept) == held, "nothing that is written on is shared"
+
+
+def test_a_kill_while_a_run_is_moved_aside_loses_nothing(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = train(run)
+    for moment in ("rename", "mkdir"):  # before the move, and right after it
+
+        def killed(*_: object, **__: object) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            if moment == "rename":
+                patch.setattr(Path, "rename", killed)
+            else:
+                patch.setattr(run_directory, "_make_way", lambda path, _: move_and_die(path))
+            with pytest.raises(KeyboardInterrupt):
+                start(run, OTHER, OVERWRITE)
+        where = run if moment == "rename" else aside(run)[0]
+        assert content(where) == held
+    assert start(run, OTHER).start == "fresh"
+
+
+def move_and_die(path: Path) -> Prepared:
+    run_directory.move_aside(path)
+    raise KeyboardInterrupt
+
+
+def test_two_moves_in_one_second_do_not_meet(run: Path) -> None:
+    train(run)
+    for gamma in (0.9, 0.8, 0.7):
+        other = replace(BASE, config={"algorithm": {"gamma": gamma}})
+        assert start(run, other, OVERWRITE).start == "fresh"
+    assert len(aside(run)) == 3
+
+
+def test_unmarked_directory_is_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("a model's")
+    for options in (StartOptions(), OVERWRITE):
+        with pytest.raises(CheckpointError, match="not marked"):
+            start(tmp_path, BASE, options)
+    assert (tmp_path / "config.json").read_text() == "a model's"
+
+
+@pytest.mark.parametrize("text", ['{"identity": "abc"}', "{", ""])
+def test_a_damaged_record_is_refused_or_moved_aside(run: Path, text: str) -> None:
+    train(run)
+    (run / IDENTITY_NAME).write_text(text)
+    with pytest.raises(CheckpointError, match="damaged or of another version"):
+        start(run, BASE)
+    assert start(run, BASE, OVERWRITE).start == "fresh"
+    assert (aside(run)[0] / "metrics.jsonl").exists()
+
+
+@pytest.mark.parametrize("place", ["run", "run/below"])
+def test_run_dir_in_place_of_a_file(tmp_path: Path, place: str) -> None:
+    (tmp_path / "run").write_text("")
+    with pytest.raises(CheckpointError, match="cannot be prepared"):
+        start(tmp_path / place, BASE)
+
+
+def test_run_lock(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from refblend.trainer.run_directory import run_lock\n"
+        f"with run_lock(Path({str(tmp_path)!r})): pass"
+    )
+    with run_lock(tmp_path):
+        other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "another process is training" in other.stderr
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_the_lock_holds_the_new_directory_after_a_move(run: Path) -> None:
+    train(run)
+    with (
+        open_run(run, OTHER, OVERWRITE),
+        pytest.raises(CheckpointError, match="another process"),
+        run_lock(run),
+    ):
+        pass
+
+
+def test_runs_are_listed_and_only_those_aside_are_pruned(run: Path) -> None:
+    train(run)
+    start(run, OTHER, OVERWRITE)
+    root = run.parents[1]
+    cli = CliRunner()
+    shown = cli.invoke(app, ["runs", "list", str(root)]).output
+    assert shown.count("seed_1") == 2
+    assert "2 runs" in shown
+    assert "moved aside: 1" in shown
+    assert "would delete" in cli.invoke(app, ["runs", "prune", str(root)]).output
+    assert len(aside(run)) == 1
+    assert "deleted" in cli.invoke(app, ["runs", "prune", str(root), "--yes"]).output
+    assert aside(run) == []
+    (left,) = find_runs(root)
+    assert (left.path, left.aside) == (run, False)
+    with pytest.raises(CheckpointError, match="not moved aside"):
+        remove_aside(left)
+    assert run.is_dir()
+
+
+def test_check_run_dir_changes_nothing(run: Path) -> None:
+    assert check_run_dir(run, BASE, StartOptions()).start == "fresh"
+    assert not run.exists()
+
+
+def test_d3_check_refuses_a_directory_of_another_run(make_run: Callable[..., Any]) -> None:
+    made = make_run()
+    directory = f"trainer.default_local_dir={made.directory}"
+    given = [directory, "reward.custom_reward_function=null"]
+    arguments = ["check", "--config", str(made.config_file), *given]
+    from refblend.config import load_config
+    from refblend.inputs import hash_inputs
+    from refblend.trainer.preflight import inputs_of
+
+    config = load_config([made.config_file], given)
+    inputs = hash_inputs(*inputs_of(config))
+    start(Path(config.trainer.default_local_dir), RunIdentity.of(config, inputs, 4))
+    cli = CliRunner()
+    assert cli.invoke(app, arguments).exit_code == 0
+    refused = cli.invoke(app, [*arguments, "algorithm.gamma=0.9"])
+    assert isinstance(refused.exception, CheckpointError)
+    assert "algorithm.gamma: 1.0 → 0.9" in str(refused.exception)
+
+
+@pytest.mark.engine
+def test_d1_an_extended_run_is_the_longer_run(
+    make_run: Callable[..., Any], undisturbed: Any
+) -> None:
+    """Two steps and then two more give what four steps give; a changed key leaves all of it."""
+    run = make_run()
+    assert run.train("trainer.total_training_steps=2").status == 0
+    ended = run.train()
+    assert ended.status == 0, ended.output
+    lines = run.canonical_lines()
+    assert lines == undisturbed.canonical_lines()
+    directory: Path = run.directory
+    held = content(directory)
+    sessions = json.loads(held["provenance.json"])["sessions"]
+    assert sessions[1]["changes"] == ["trainer.total_training_steps: 2 → 4"]
+    refused = run.train("algorithm.gamma=0.9")
+    assert refused.status == 2
+    assert "algorithm.gamma: 1.0 → 0.9" in refused.output
+    assert content(directory) == held
