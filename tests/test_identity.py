@@ -20,12 +20,14 @@ from refblend.identity import (
 from refblend.inputs import InputHashes
 
 ROOT = Path(__file__).parents[1]
-INPUTS = InputHashes({"data/train.parquet": "aa", "data/val.parquet": "bb"}, {"models/actor": "cc"})
+INPUTS = InputHashes(
+    {"data/train.parquet": "aa", "data/sanity.parquet": "bb"}, {"models/actor": "cc"}
+)
 
 
 def config_of(*overrides: str) -> RefblendConfig:
     given = ["actor_rollout_ref.model.path=models/actor", "trainer.total_training_steps=10"]
-    given += ["data.train_files=[data/train.parquet]", "data.val_files=[data/val.parquet]"]
+    given += ["data.train_files=[data/train.parquet]", "data.val_files=[data/sanity.parquet]"]
     given += ["algorithm.ref_quality_score.scoring.model_path=models/judge"]
     return load_config([ROOT / "params" / "ppo.yaml"], [*given, *overrides])
 
@@ -46,6 +48,7 @@ def test_the_same_run_has_no_difference() -> None:
     again = identity_of()
     assert again.digest == BASE.digest
     assert changes(again) == []
+    assert list(BASE.data) != sorted(BASE.data), "their order must survive the file"
     assert RunIdentity.from_record(BASE.record()) == BASE
 
 

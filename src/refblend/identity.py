@@ -126,18 +126,20 @@ class RunIdentity:
             ValueError: the record is not one of ours.
         """
         try:
-            identity = cls(**{field.name: record[field.name] for field in fields(cls)})
-            if not all(isinstance(part, dict) for part in (identity.config, identity.data)):
-                raise ValueError("its parts are not objects")
-            if type(identity.total_steps) is not int or not isinstance(identity.models, dict):
-                raise ValueError("its parts have other types")
-        except (KeyError, TypeError) as error:
+            values = {field.name: record[field.name] for field in fields(cls)}
+            values |= {name: dict(map(_pair, values[name])) for name in ("data", "models")}
+        except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{error} is missing or of another type") from None
-        return identity
+        wanted = {"config": dict, "code": str, "total_steps": int, "fixed_length": bool}
+        for name, kind in wanted.items():
+            if type(values[name]) is not kind:
+                raise ValueError(f"{name} is missing or of another type")
+        return cls(**values)
 
     def record(self) -> dict[str, Any]:
-        """The content of ``identity.json``."""
-        return {"identity": self.digest, **asdict(self)}
+        """The content of ``identity.json``; files are pairs of path and hash, in order."""
+        files = {"data": list(self.data.items()), "models": list(self.models.items())}
+        return {"identity": self.digest, **asdict(self), **files}
 
     @property
     def digest(self) -> str:
@@ -196,6 +198,13 @@ def read_identity(path: Path) -> str | None:
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
     return recorded if isinstance(recorded, str) else None
+
+
+def _pair(value: Any) -> tuple[str, str]:
+    path, digest = value
+    if not isinstance(path, str) or not isinstance(digest, str):
+        raise TypeError("a file")
+    return path, digest
 
 
 def _commit() -> str | None:
