@@ -15,7 +15,7 @@ from refblend.study.report.m2.costs import cost_table, hidden_judge_time, scorin
 from refblend.study.report.m2.levels import choice_table, knee_and_pivot, level_means
 from refblend.study.report.m2.runs import per_seed, stability_by_arm
 from refblend.study.report.m2.study import M2Study
-from refblend.study.runs.run_measures import MEASURES
+from refblend.study.runs.measures import MEASURES
 from refblend.study.stats.comparisons import best_configuration
 from refblend.study.stats.thresholds import Knee, Pivot, find_knee, find_pivot, not_identifiable
 

@@ -7,13 +7,8 @@ import pytest
 from refblend.errors import StudyError
 from refblend.study.runs.checks import record_failure
 from refblend.study.runs.collect import collect, read_collected, write_collected
-from refblend.study.runs.measures import (
-    incident_counts,
-    series,
-    stability,
-    start_and_end,
-    validation_frame,
-)
+from refblend.study.runs.series import series
+from refblend.study.runs.validation import start_and_end
 
 MakeRun = Callable[..., Path]
 
@@ -71,25 +66,6 @@ def test_numbers_come_through_unchanged(tmp_path: Path, make_run: MakeRun) -> No
     assert set(collected.responses.step) == {5, 20}
 
 
-def test_several_validation_sources_are_averaged() -> None:
-    names = {"val-core/a/b/acc/mean@1": 0.2, "val-core/c/acc/mean@1": 0.6}
-    rows = [
-        {"arm": "off", "seed": 1, "step": 0, "metric": name, "value": value}
-        for name, value in names.items()
-    ]
-    frame = validation_frame(pd.DataFrame(rows))
-    assert frame.value.tolist() == [pytest.approx(0.4)]
-
-
-def test_a_series_is_one_metric_for_all_runs(tmp_path: Path, make_run: MakeRun) -> None:
-    make_run(tmp_path / "cpu" / "off" / "seed_1", 1, blended=False)
-    make_run(tmp_path / "cpu" / "linear" / "seed_1", 1)
-    metrics = collect(grid_of(("off", 1), ("linear", 1)), "cpu", tmp_path).metrics
-    chosen = series(metrics, "actor/ref_quality/avg_entropy", "actor/entropy")
-    assert set(chosen.metric) == {"actor/entropy"}
-    assert series(metrics, "absent").empty
-
-
 def test_frames_survive_the_files(tmp_path: Path, make_run: MakeRun) -> None:
     make_run(tmp_path / "cpu" / "linear" / "seed_1", 1)
     collected = collect(grid_of(("linear", 1), ("off", 1)), "cpu", tmp_path)
@@ -109,21 +85,3 @@ def test_no_run_at_all_gives_empty_frames(tmp_path: Path) -> None:
     assert collected.responses.empty
     write_collected(collected, tmp_path / "out")
     assert read_collected(tmp_path / "out").metrics.empty
-
-
-def test_incidents_are_summed_and_absent_runs_stay_unknown(
-    tmp_path: Path, make_run: MakeRun
-) -> None:
-    make_run(tmp_path / "cpu" / "linear" / "seed_1", 1, incidents={"overlength": 3, "oom": 1})
-    collected = collect(grid_of(("linear", 1), ("linear", 2)), "cpu", tmp_path)
-    counts = incident_counts(collected.metrics, collected.runs)
-    assert counts.loc[0, ["overlength", "oom", "judge_error"]].tolist() == [3, 1, 0]
-    assert counts.loc[1, "overlength"] is pd.NA
-
-
-def test_stability_reads_start_and_end(tmp_path: Path, make_run: MakeRun) -> None:
-    make_run(tmp_path / "cpu" / "linear" / "seed_1", 1, steps=20)
-    row = stability(collect(grid_of(("linear", 1)), "cpu", tmp_path).metrics).iloc[0]
-    assert (row.entropy_start, row.entropy_end) == (pytest.approx(0.875), pytest.approx(0.4))
-    assert row.length_end == 24
-    assert row.val_drawdown == 0

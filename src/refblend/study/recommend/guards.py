@@ -22,7 +22,7 @@ from refblend.study.recommend.confirmation import Confirmation
 from refblend.study.recommend.overlay import invalid_when_chosen, read_enable
 from refblend.study.runs.collect import Collected
 from refblend.study.runs.incidents import incident_totals
-from refblend.study.runs.run_measures import run_measures, wide
+from refblend.study.runs.measures import run_measures, wide
 from refblend.study.stats.statistics import Interval, student_interval
 
 TOLERATED: Mapping[str, float] = {

@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from refblend.study.runs.run_measures import label
+from refblend.study.runs.measures import label
 
 SHOWN = {
     "test_greedy": "test acc.",

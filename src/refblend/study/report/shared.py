@@ -7,7 +7,8 @@ from typing import Any
 import pandas as pd
 
 from refblend.study.runs.collect import Collected
-from refblend.study.runs.measures import series, validation_frame
+from refblend.study.runs.series import series
+from refblend.study.runs.validation import validation_frame
 
 KEYS = ["arm", "step"]
 

@@ -3,7 +3,10 @@
 import pandas as pd
 
 from refblend.study.runs.collect import Collected
-from refblend.study.runs.measures import INCIDENTS, incident_counts, series
+from refblend.study.runs.series import series
+
+INCIDENTS = ("overlength", "oom", "nonfinite", "judge_invalid", "judge_error")
+"""Counters ``incidents/<name>``: events of each step."""
 
 RESOURCE_MEASURES = {
     "perf/time_per_step": "seconds_a_step",
@@ -24,6 +27,24 @@ def incident_text(collected: Collected) -> str:
     """``overlength 0, oom 0, …`` over all runs."""
     totals = incident_totals(collected)
     return ", ".join(f"{name.replace('_', '-')} {count}" for name, count in totals.items())
+
+
+def incident_counts(metrics: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """Incidents of every run that has metrics, summed over its steps; also of failed runs.
+
+    Returns:
+        Columns arm, seed, status, then one per kind of incident.
+    """
+    part = metrics[metrics.metric.isin([f"incidents/{kind}" for kind in INCIDENTS])]
+    counts = part.groupby(["arm", "seed", "metric"])["value"].sum().unstack("metric")
+    counts = counts.reindex(columns=[f"incidents/{kind}" for kind in INCIDENTS])
+    counts.columns = pd.Index(INCIDENTS)
+    merged = runs[["arm", "seed", "status"]].merge(
+        counts.reset_index(), on=["arm", "seed"], how="left"
+    )
+    ran = ~merged.status.eq("missing")
+    merged.loc[ran, list(INCIDENTS)] = merged.loc[ran, list(INCIDENTS)].fillna(0)
+    return merged.astype(dict.fromkeys(INCIDENTS, "Int64"))
 
 
 def incidents_table(collected: Collected) -> pd.DataFrame:

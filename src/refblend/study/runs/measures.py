@@ -1,179 +1,173 @@
-"""Measures read from the metrics: validation, its start and end, and run stability."""
+"""One number per run and measure, by which arms are compared, from finished runs' metrics."""
 
-import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from refblend.study.stats.statistics import (
-    area_under_curve,
-    count_spikes,
-    entropy_collapse,
-    largest_drawdown,
-)
+from refblend.study.runs.collect import Collected
+from refblend.study.runs.series import series
+from refblend.study.runs.stability import stability
+from refblend.study.runs.validation import results_on_test, start_and_end
 
-VALIDATION = {
-    "acc": re.compile(r"^val-core/(?P<source>.+)/acc/mean@1$"),
-    "reward": re.compile(r"^val-core/(?P<source>.+)/reward/mean@1$"),
-    "acc_strict": re.compile(r"^val-aux/(?P<source>.+)/acc_strict/mean@1$"),
-    "sampled": re.compile(r"^val-aux/(?P<source>.+)/acc/mean@(?!1$)\d+$"),
-    "pass_n": re.compile(r"^val-aux/(?P<source>.+)/acc/best@\d+$"),
-}
-"""Measure → metric name; ``source`` is the data source."""
-
-MEASURE_LABELS = {
-    "acc": "accuracy (greedy)",
-    "acc_strict": "accuracy (greedy, strict)",
-    "reward": "reward (greedy)",
-    "sampled": "accuracy (sampled)",
-    "pass_n": "pass@N (sampled)",
-    "sanity": "accuracy (sanity set)",
-}
-
-INCIDENTS = ("overlength", "oom", "nonfinite", "judge_invalid", "judge_error")
-"""Counters ``incidents/<name>``: events of each step."""
-
-LOSS = ("actor/pg_loss", "actor/loss")
-"""Policy loss; the first that a run has."""
+RETURN_STEPS = 5
+"""Steps at the end of a run over which its final return is averaged."""
 
 
-def validation_frame(metrics: pd.DataFrame) -> pd.DataFrame:
-    """Tidy validation results.
+@dataclass(frozen=True)
+class Measure:
+    """How a measure is named and read."""
 
-    Returns:
-        Columns arm, seed, step, measure, value; several data sources are averaged, and the sanity
-        set is a measure of its own.
-    """
-    parts = []
-    names = metrics["metric"].drop_duplicates()
-    for measure, pattern in VALIDATION.items():
-        for name in names:
-            match = pattern.match(name)
-            if not match:
-                continue
-            sanity = "sanity" in match["source"]
-            if sanity and measure != "acc":
-                continue
-            part = metrics[metrics.metric == name]
-            parts.append(part.assign(measure="sanity" if sanity else measure))
-    if not parts:
-        return pd.DataFrame(columns=["arm", "seed", "step", "measure", "value"])
-    keys = ["arm", "seed", "step", "measure"]
-    return pd.concat(parts).groupby(keys, as_index=False)["value"].mean()
+    name: str
+    label: str
+    unit: str
+    """Empty for counts and shares without a unit."""
+    higher_is_better: bool | None
+    """Null: neither direction is better in itself."""
 
 
-def start_and_end(metrics: pd.DataFrame) -> pd.DataFrame:
-    """First, last and best validation result of every run.
-
-    Returns:
-        Columns arm, seed, measure, start, final, gain, best, auc (mean height of the curve),
-        drawdown (largest fall below the best so far). ``start`` is missing if there was no
-        validation before training.
-    """
-    rows = []
-    for (arm, seed, measure), part in validation_frame(metrics).groupby(["arm", "seed", "measure"]):
-        part = part.sort_values("step")
-        values = part["value"].to_numpy()
-        start = float(values[0]) if part["step"].iloc[0] == 0 else np.nan
-        rows.append(
-            {
-                "arm": arm,
-                "seed": seed,
-                "measure": measure,
-                "start": start,
-                "final": float(values[-1]),
-                "gain": float(values[-1]) - start,
-                "best": float(values.max()),
-                "auc": area_under_curve(part["step"], values),
-                "drawdown": largest_drawdown(values),
-            }
-        )
-    columns = ["arm", "seed", "measure", "start", "final", "gain", "best", "auc", "drawdown"]
-    return pd.DataFrame(rows, columns=columns)
-
-
-def results_on_test(metrics: pd.DataFrame, name: str = "greedy") -> pd.DataFrame:
-    """Result of every run on the test set: columns arm, seed, value."""
-    part = metrics[metrics.metric == f"test/{name}"]
-    return part[["arm", "seed", "value"]].reset_index(drop=True)
-
-
-def series(metrics: pd.DataFrame, *names: str) -> pd.DataFrame:
-    """Rows of that one of ``names`` which most runs have (the first of equals), sorted.
-
-    One name for all runs: arms without a judge may lack a metric, and two almost identical metrics
-    must not be mixed in one figure.
-    """
-    parts = [metrics[metrics.metric == name] for name in names]
-    best = max(parts, key=lambda part: part[["arm", "seed"]].drop_duplicates().shape[0])
-    return best.sort_values(["arm", "seed", "step"], ignore_index=True)
-
-
-def incident_counts(metrics: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Incidents of every run that has metrics, summed over its steps; also of failed runs.
-
-    Returns:
-        Columns arm, seed, status, then one per kind of incident.
-    """
-    part = metrics[metrics.metric.isin([f"incidents/{kind}" for kind in INCIDENTS])]
-    counts = part.groupby(["arm", "seed", "metric"])["value"].sum().unstack("metric")
-    counts = counts.reindex(columns=[f"incidents/{kind}" for kind in INCIDENTS])
-    counts.columns = pd.Index(INCIDENTS)
-    merged = runs[["arm", "seed", "status"]].merge(
-        counts.reset_index(), on=["arm", "seed"], how="left"
+MEASURES: dict[str, Measure] = {
+    measure.name: measure
+    for measure in (
+        Measure("test_greedy", "test accuracy (greedy)", "share", True),
+        Measure("test_sampled", "test accuracy (sampled)", "share", True),
+        Measure("val_final", "validation accuracy, final", "share", True),
+        Measure("val_best", "validation accuracy, best", "share", True),
+        Measure("val_gain", "validation accuracy, final − start", "share", True),
+        Measure("val_auc", "validation accuracy, mean height of the curve", "share", True),
+        Measure("val_drawdown", "validation accuracy, largest fall", "share", False),
+        Measure("final_return", "training return (rule reward), last 5 steps", "reward", True),
+        Measure("loss_spikes", "loss spikes", "steps", False),
+        Measure("grad_spikes", "gradient spikes", "steps", False),
+        Measure("entropy_start", "entropy, first step", "nats", None),
+        Measure("entropy_end", "entropy, last step", "nats", None),
+        Measure("entropy_collapse", "entropy collapsed", "share of runs", False),
+        Measure("length_end", "response length, last step", "tokens", None),
+        Measure("weight_mean", "blending weight, mean", "", None),
+        Measure("judge_auc", "judge AUC in training", "", True),
+        Measure("nonzero_rate", "valid, non-zero judge scores", "share", True),
+        Measure("valid_rate", "valid judge scores", "share", True),
+        Measure("step_seconds", "step time, median", "s", False),
+        Measure("throughput", "throughput, median", "tokens/s", True),
+        Measure("memory_gb", "memory, peak", "GiB", False),
+        Measure("judge_seconds", "judge time a step, median", "s", False),
     )
-    ran = ~merged.status.eq("missing")
-    merged.loc[ran, list(INCIDENTS)] = merged.loc[ran, list(INCIDENTS)].fillna(0)
-    return merged.astype(dict.fromkeys(INCIDENTS, "Int64"))
-
-
-STABILITY = {
-    "arm": "str",
-    "seed": "int64",
-    "loss_spikes": "int64",
-    "grad_spikes": "int64",
-    "grad_norm_max": "float64",
-    "entropy_start": "float64",
-    "entropy_end": "float64",
-    "entropy_collapse": "Int64",
-    "length_start": "float64",
-    "length_end": "float64",
-    "val_drawdown": "float64",
 }
-"""Columns of :func:`stability` and their types."""
+"""Every measure by its name; tables and figures keep this order."""
+
+PHYSICAL = ("s", "GiB", "tokens", "tokens/s", "nats", "steps")
+"""Units that a label shows; shares and rewards are plain numbers."""
 
 
-def stability(metrics: pd.DataFrame) -> pd.DataFrame:
-    """Stability of every run.
+def label(measure: str) -> str:
+    """Label of a measure, with its unit where a reader needs one."""
+    known = MEASURES[measure]
+    return f"{known.label} ({known.unit})" if known.unit in PHYSICAL else known.label
+
+
+FROM_STABILITY = (
+    "loss_spikes",
+    "grad_spikes",
+    "entropy_start",
+    "entropy_end",
+    "length_end",
+    "val_drawdown",
+)
+MEANS = {
+    "weight_mean": "actor/ref_quality/weight",
+    "judge_auc": "actor/ref_quality/auc",
+    "nonzero_rate": "actor/ref_quality/nonzero_rate",
+    "valid_rate": "actor/ref_quality/valid_rate",
+}
+"""Averaged over the steps of a run."""
+
+MEDIANS = {
+    "step_seconds": "perf/time_per_step",
+    "throughput": "perf/throughput",
+    "judge_seconds": "timing_s/ref_quality_score",
+}
+"""Median over the steps after a run's first, which pays for what is set up once."""
+
+COLUMNS = ["arm", "seed", "measure", "value"]
+RUN = ["arm", "seed"]
+
+
+def run_measures(collected: Collected) -> pd.DataFrame:
+    """Every measure of every finished run.
 
     Returns:
-        Columns arm, seed, loss_spikes and grad_spikes (steps outside median ± 5·1.4826·MAD),
-        grad_norm_max, entropy_start, entropy_end, entropy_collapse (the step at which it has
-        collapsed; missing if it never does), length_start, length_end, val_drawdown.
+        Columns arm, seed, measure, value; a measure that a run does not have (a judge's if there is
+        no judge) has no row.
     """
-    drawdown = start_and_end(metrics)
-    drawdown = drawdown[drawdown.measure == "acc"].set_index(["arm", "seed"])["drawdown"]
-    rows = []
-    for (arm, seed), part in metrics.groupby(["arm", "seed"]):
-        loss = series(part, *LOSS)["value"]
-        norm = series(part, "actor/grad_norm")["value"]
-        entropies = series(part, "actor/ref_quality/avg_entropy", "actor/entropy")
-        entropy, collapsed = entropies["value"], entropy_collapse(entropies["value"])
-        length = series(part, "response_length/mean")["value"]
-        rows.append(
-            {
-                "arm": arm,
-                "seed": seed,
-                "loss_spikes": count_spikes(loss),
-                "grad_spikes": count_spikes(norm),
-                "grad_norm_max": norm.max(),
-                "entropy_start": entropy.iloc[0] if len(entropy) else np.nan,
-                "entropy_end": entropy.iloc[-1] if len(entropy) else np.nan,
-                "entropy_collapse": pd.NA if collapsed is None else entropies["step"][collapsed],
-                "length_start": length.iloc[0] if len(length) else np.nan,
-                "length_end": length.iloc[-1] if len(length) else np.nan,
-                "val_drawdown": drawdown.get((arm, seed), np.nan),
-            }
-        )
-    frame = pd.DataFrame(rows, columns=list(STABILITY))
-    return frame.astype(STABILITY)
+    metrics = collected.counted_metrics
+    parts = [*_validation(metrics), *_stability(metrics), *_test(metrics), _final_return(metrics)]
+    parts += [_reduced(series(metrics, name), to, "mean") for to, name in MEANS.items()]
+    steps = metrics[metrics.step > 0]
+    later = steps[steps.step > steps.groupby(RUN).step.transform("min")]
+    parts += [_reduced(series(later, name), to, "median") for to, name in MEDIANS.items()]
+    memory = metrics[metrics.metric.str.match(r"^perf/.*mem.*gb$")]
+    parts.append(_reduced(memory, "memory_gb", "max"))
+    values = pd.concat([part for part in parts if len(part)] or [pd.DataFrame(columns=COLUMNS)])
+    values = values.dropna(subset="value")[COLUMNS].astype({"value": "float64", "seed": "int64"})
+    order = {name: place for place, name in enumerate(MEASURES)}
+    places = values["measure"].map(order)
+    return values.assign(place=places).sort_values(["place", *RUN], ignore_index=True)[COLUMNS]
+
+
+def wide(values: pd.DataFrame, measure: str, arms: Sequence[str]) -> pd.DataFrame:
+    """One row per seed (the index), one column per arm in the given order; NaN if missing.
+
+    Args:
+        values: as :func:`run_measures` gives it.
+        measure: a name of :data:`MEASURES`.
+        arms: the columns.
+    """
+    part = values[(values.measure == measure) & values.arm.isin(list(arms))]
+    table = part.pivot(index="seed", columns="arm", values="value")
+    table = table.reindex(columns=list(arms)).astype("float64")
+    table.columns.name = None
+    return table.sort_index()
+
+
+def _validation(metrics: pd.DataFrame) -> list[pd.DataFrame]:
+    ends = start_and_end(metrics)
+    ends = ends[ends.measure == "acc"]
+    names = {"val_final": "final", "val_best": "best", "val_gain": "gain", "val_auc": "auc"}
+    return [_named(ends, column, name) for name, column in names.items()]
+
+
+def _stability(metrics: pd.DataFrame) -> list[pd.DataFrame]:
+    frame = stability(metrics)
+    if frame.empty:
+        return []
+    collapsed = frame["entropy_collapse"].notna().where(frame["entropy_start"].notna())
+    frame = frame.assign(entropy_collapse=collapsed.astype("float64"))
+    return [_named(frame, name, name) for name in (*FROM_STABILITY, "entropy_collapse")]
+
+
+def _test(metrics: pd.DataFrame) -> list[pd.DataFrame]:
+    return [
+        _named(results_on_test(metrics, name), "value", f"test_{name}")
+        for name in ("greedy", "sampled")
+    ]
+
+
+def _final_return(metrics: pd.DataFrame) -> pd.DataFrame:
+    """Mean rule reward of the training responses over the last steps."""
+    score = series(metrics, "critic/score/mean")
+    return _reduced(score.groupby(RUN).tail(RETURN_STEPS), "final_return", "mean")
+
+
+def _reduced(rows: pd.DataFrame, name: str, how: str) -> pd.DataFrame:
+    """One value per run: ``how`` over its rows."""
+    if rows.empty:
+        return pd.DataFrame(columns=COLUMNS)
+    values = rows.groupby(RUN)["value"].agg(how).replace([np.inf, -np.inf], np.nan)
+    return values.reset_index().assign(measure=name)
+
+
+def _named(frame: pd.DataFrame, column: str, name: str) -> pd.DataFrame:
+    """A column of a frame with one row per run, as a measure."""
+    part = frame[[*RUN, column]].rename(columns={column: "value"})
+    return part.assign(measure=name)

@@ -17,8 +17,10 @@ from refblend.study.report.plotting.common import (
 )
 from refblend.study.report.plotting.panels import weight_and_entropy
 from refblend.study.report.plotting.style import COLUMN, RIGHT_COLOUR, WRONG_COLOUR
-from refblend.study.runs.measures import LOSS, MEASURE_LABELS, series, validation_frame
 from refblend.study.runs.model_quality import reliability_bins
+from refblend.study.runs.series import series
+from refblend.study.runs.stability import LOSS
+from refblend.study.runs.validation import MEASURE_LABELS, validation_frame
 
 
 @REPORT.figure("training_curves", preview=True)

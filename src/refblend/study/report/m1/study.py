@@ -13,9 +13,9 @@ from refblend.study.layout import JUDGES
 from refblend.study.report.plotting.style import arm_colours
 from refblend.study.report.registry import Inputs, Report
 from refblend.study.runs.collect import Collected, read_collected
+from refblend.study.runs.measures import run_measures, wide
 from refblend.study.runs.model_quality import actor_table, read_quality
 from refblend.study.runs.origin import origin_of
-from refblend.study.runs.run_measures import run_measures, wide
 
 MODELS = ("actor", *(f"judge_{strength}" for strength in JUDGES))
 

@@ -8,8 +8,9 @@ from refblend.study.report.readable import readable_summary
 from refblend.study.report.registry import Tables
 from refblend.study.report.summary import MAIN_MEASURES, Family, summarise
 from refblend.study.runs import incidents
-from refblend.study.runs.measures import results_on_test, stability, start_and_end
 from refblend.study.runs.model_quality import actor_table, judge_table
+from refblend.study.runs.stability import stability
+from refblend.study.runs.validation import results_on_test, start_and_end
 
 JUDGE_MEASURES = (
     "weight",

@@ -14,7 +14,7 @@ from refblend.study.report.m1.study import REPORT, M1Study
 from refblend.study.report.readable import interval_text, number
 from refblend.study.report.registry import Tables
 from refblend.study.report.shared import arm_counts
-from refblend.study.runs.measures import incident_counts
+from refblend.study.runs.incidents import incident_counts
 
 INCIDENTS = ("overlength", "oom", "nonfinite")
 """Incidents that no run may have; invalid scores of the judge are counted elsewhere."""

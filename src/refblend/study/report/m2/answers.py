@@ -22,7 +22,7 @@ from refblend.study.report.m2.words import (
     probability,
 )
 from refblend.study.report.readable import interval_text
-from refblend.study.runs.run_measures import MEASURES, label
+from refblend.study.runs.measures import MEASURES, label
 from refblend.study.stats.statistics import student_interval
 
 

@@ -6,7 +6,7 @@ import pandas as pd
 
 from refblend.seeding import derive_generator
 from refblend.study.report.m2.study import REPORT, SCORING, M2Study
-from refblend.study.runs.run_measures import MEASURES, wide
+from refblend.study.runs.measures import MEASURES, wide
 from refblend.study.stats.comparisons import best_configuration
 from refblend.study.stats.statistics import student_interval
 

@@ -15,7 +15,7 @@ from refblend.study.report.m2.study import (
 )
 from refblend.study.report.readable import interval_text
 from refblend.study.report.summary import summarise
-from refblend.study.runs.run_measures import label
+from refblend.study.runs.measures import label
 
 COSTS = ("memory_gb", "step_seconds", "throughput", "judge_seconds")
 SCORING_COLUMNS = [

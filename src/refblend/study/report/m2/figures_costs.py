@@ -18,7 +18,7 @@ from refblend.study.report.plotting.common import (
     vertical_interval,
 )
 from refblend.study.report.plotting.style import COLUMN, LEVEL_COLOURS
-from refblend.study.runs.run_measures import label
+from refblend.study.runs.measures import label
 from refblend.study.stats.statistics import student_interval
 
 HOW = (

@@ -21,7 +21,7 @@ from refblend.study.report.plotting.common import (
     value_limits,
 )
 from refblend.study.report.plotting.style import BASELINE_COLOUR, COLUMN
-from refblend.study.runs.run_measures import label
+from refblend.study.runs.measures import label
 
 AXIS = "difference to the baseline"
 INTERVALS = (

@@ -17,7 +17,7 @@ from refblend.study.report.plotting.common import (
     vertical_interval,
 )
 from refblend.study.report.plotting.style import BASELINE_COLOUR, COLUMN
-from refblend.study.runs.run_measures import label
+from refblend.study.runs.measures import label
 from refblend.study.stats.statistics import Interval, student_interval
 
 Point = tuple[str, pd.DataFrame, Interval]

@@ -21,7 +21,7 @@ from refblend.study.report.plotting.common import (
     vertical_interval,
 )
 from refblend.study.report.plotting.style import BASELINE_COLOUR, COLUMN
-from refblend.study.runs.run_measures import MEASURES
+from refblend.study.runs.measures import MEASURES
 
 COLOUR = "#0173b2"
 CHOSEN_COLOUR = "#d55e00"

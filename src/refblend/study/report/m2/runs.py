@@ -8,8 +8,10 @@ from scipy import stats
 
 from refblend.study.report.m2.study import REPORT, RUN, M2Study
 from refblend.study.runs import incidents
-from refblend.study.runs.measures import INCIDENTS, incident_counts, stability, validation_frame
-from refblend.study.runs.run_measures import MEASURES
+from refblend.study.runs.incidents import INCIDENTS, incident_counts
+from refblend.study.runs.measures import MEASURES
+from refblend.study.runs.stability import stability
+from refblend.study.runs.validation import validation_frame
 from refblend.study.stats.statistics import student_interval
 
 WEIGHT = "actor/ref_quality/weight"

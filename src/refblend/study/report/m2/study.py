@@ -18,9 +18,10 @@ from refblend.study.design.spec import ExperimentSpec
 from refblend.study.report.registry import Inputs, Report
 from refblend.study.report.summary import Family
 from refblend.study.runs.collect import Collected, read_collected
-from refblend.study.runs.measures import series, validation_frame
+from refblend.study.runs.measures import MEASURES, run_measures, wide
 from refblend.study.runs.origin import commit_text
-from refblend.study.runs.run_measures import MEASURES, run_measures, wide
+from refblend.study.runs.series import series
+from refblend.study.runs.validation import validation_frame
 
 RUN = ["arm", "seed"]
 SCORING = f"{SCORE}.scoring"
@@ -40,7 +41,7 @@ class M2Study:
 
     @cached_property
     def values(self) -> pd.DataFrame:
-        """As :func:`refblend.study.runs.run_measures.run_measures` gives it."""
+        """As :func:`refblend.study.runs.measures.run_measures` gives it."""
         return run_measures(self.collected)
 
     @property

@@ -23,8 +23,8 @@ from refblend.study.report.m2.surprises import surprises
 from refblend.study.report.m2.words import own
 from refblend.study.report.shared import arm_counts, mean_accuracy, mean_blend, overrides_text
 from refblend.study.runs.collect import Collected
+from refblend.study.runs.measures import label
 from refblend.study.runs.origin import facts
-from refblend.study.runs.run_measures import label
 from refblend.study.stats.significance import smallest_p
 
 Tables = Mapping[str, pd.DataFrame]

@@ -15,8 +15,9 @@ from refblend.study.report.plotting.style import (
     WRONG_COLOUR,
 )
 from refblend.study.report.registry import Tables
-from refblend.study.runs.measures import series, validation_frame
-from refblend.study.runs.run_measures import MEASURES
+from refblend.study.runs.measures import MEASURES
+from refblend.study.runs.series import series
+from refblend.study.runs.validation import validation_frame
 
 BESIDE = ("val_final", "val_auc")
 """Measures of the forest plot besides the endpoint."""

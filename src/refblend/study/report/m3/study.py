@@ -19,8 +19,8 @@ from refblend.study.recommend.overlay import read_record
 from refblend.study.report.plotting.style import arm_colours
 from refblend.study.report.registry import Inputs, Report
 from refblend.study.runs.collect import Collected, read_collected
+from refblend.study.runs.measures import run_measures
 from refblend.study.runs.origin import origin_of
-from refblend.study.runs.run_measures import run_measures
 from refblend.study.stats.statistics import Interval, paired_values, student_interval
 
 

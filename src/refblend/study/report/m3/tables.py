@@ -9,8 +9,8 @@ from refblend.study.report.readable import readable_summary
 from refblend.study.report.registry import Tables
 from refblend.study.report.summary import Family, summarise
 from refblend.study.runs import incidents
-from refblend.study.runs.measures import stability
-from refblend.study.runs.run_measures import MEASURES, wide
+from refblend.study.runs.measures import MEASURES, wide
+from refblend.study.runs.stability import stability
 
 MEASURED = (
     "test_greedy",

@@ -8,7 +8,7 @@ import pandas as pd
 
 from refblend.study.report.plotting.common import BAND, Drawn, curves, no_data, one_legend
 from refblend.study.report.plotting.style import COLUMN
-from refblend.study.runs.measures import series
+from refblend.study.runs.series import series
 
 
 def weight_and_entropy(metrics: pd.DataFrame, colours: Mapping[str, Any]) -> Drawn:

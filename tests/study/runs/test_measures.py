@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from refblend.study.runs.collect import METRIC_COLUMNS, RESPONSE_COLUMNS, RUN_COLUMNS, Collected
-from refblend.study.runs.run_measures import MEASURES, run_measures, wide
+from refblend.study.runs.measures import MEASURES, run_measures, wide
 
 STEPS = 8
 VALIDATION = {0: 0.1, 4: 0.5, 8: 0.3}
