@@ -1,4 +1,4 @@
-"""What each experiment answers: a sentence, and one row of the first page's table."""
+"""The answer of each experiment: a sentence, and one row of the first page's table."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The best arm for every measure, and which others it cannot be told from."""
+"""The best arm for every measure, and the arms not distinguishable from it."""
 
 from typing import Any
 

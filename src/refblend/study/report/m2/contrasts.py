@@ -43,8 +43,7 @@ def declared(study: M2Study, experiment: str) -> list[Contrast]:
 def contrasts(study: M2Study) -> pd.DataFrame:
     """All contrasts; those of one experiment and measure are one family.
 
-    A treated arm stands in several contrasts, so that each pair is summarised under a name of its
-    own.
+    A treated arm may appear in several contrasts, so each pair is summarised under its own name.
 
     Returns:
         Columns experiment, contrast, then those of a summary without the arm's own numbers.

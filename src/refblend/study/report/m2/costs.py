@@ -97,7 +97,7 @@ def hidden_judge_time(study: M2Study, experiment: str) -> pd.DataFrame:
     """How much of the judge's time overlapping takes out of the step, for every pool and seed.
 
     The share is (step time serial − step time overlapped) ÷ judge time serial, all medians over
-    steps, from two runs of one seed. It is measured, not assumed: noise can carry it below 0, and
+    steps, from two runs of one seed. It is measured, not assumed: noise can push it below 0, and
     above 1 where overlapping saves more than the judge's own time.
 
     Returns:

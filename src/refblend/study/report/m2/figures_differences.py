@@ -115,7 +115,7 @@ def _explain(figure: Figure) -> None:
 
 @REPORT.figure("{experiment}_forest", each=learns, preview=leads)
 def forest(study: M2Study, tables: Tables, experiment: str) -> Drawn:
-    """Every arm against its baseline, the levels of a facet beside each other."""
+    """Every arm against its baseline, the levels of a facet side by side."""
     labels, facets = arm_labels(study, experiment), study.facets(experiment)
     rows = {level: forest_rows(study, tables, experiment, arms) for level, arms in facets.items()}
     shared = len(set(labels.values())) < len(labels)  # one label for an arm of each facet

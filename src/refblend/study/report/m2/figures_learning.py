@@ -1,4 +1,4 @@
-"""M2's learning curves: every arm in a panel of its own against its baseline."""
+"""M2's learning curves: every arm in its own panel, with its baseline."""
 
 import math
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ X_LABELS = {"step": "step", "seconds": "training time (s)"}
 BASELINE_LINE: dict[str, Any] = {"linestyle": (0, (4, 1.5))}
 TIMED = (
     "Training time is the sum of the steps' times, without validation and start-up, on a machine "
-    "that trains another run beside; a mean is drawn at the seeds' mean time. The axis ends at "
+    "that trains another run as well; a mean is drawn at the seeds' mean time. The axis ends at "
     "twice the median run's time: what was disturbed for longer goes on beyond it."
 )
 

@@ -1,4 +1,4 @@
-"""How arms and levels are called and coloured in M2's figures, from what they are."""
+"""Names and colours of arms and levels in M2's figures, from what they are."""
 
 from refblend.study.report.m2.study import M2Study
 from refblend.study.report.plotting.style import BASELINE_COLOUR, strategy_colours
@@ -12,7 +12,7 @@ LEVEL_NAMES = {
     "global_pool": "shared pool",
     "judge_pool": "dedicated pool",
 }
-"""Levels that have a name of their own."""
+"""Levels with a name of their own."""
 
 
 def level_name(level: str) -> str:

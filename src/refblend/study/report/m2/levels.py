@@ -1,4 +1,4 @@
-"""What M2 decides by a stated rule: a sweep's knee or pivot, and the better level of a factor."""
+"""Decisions by fixed rules: a sweep's knee or pivot, and the better level of a factor."""
 
 from typing import Any
 

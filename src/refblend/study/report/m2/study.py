@@ -29,7 +29,7 @@ SCORING = f"{SCORE}.scoring"
 
 @dataclass(frozen=True)
 class M2Study:
-    """All that tables, figures and text are made from."""
+    """The input of tables, figures and text."""
 
     collected: Collected
     experiments: Mapping[str, ExperimentSpec]

@@ -1,4 +1,4 @@
-"""What surprised in M2: fixed rules that look for what the method's reasons would not predict."""
+"""Surprises in M2: fixed rules that look for what the method's rationale would not predict."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -76,7 +76,7 @@ def _pairs(
 
 
 def _inverse(study: M2Study, tables: Tables) -> list[str]:
-    """The opposite map, more judge where the actor is unsure, against the spec's."""
+    """The opposite map, more judge where the actor is unsure, against the default."""
     pairs = _pairs(
         study,
         tables,
@@ -187,7 +187,7 @@ RULES: dict[str, Callable[[M2Study, Tables], list[str]]] = {
     " accuracy of the judge": _controls,
     "A weight that follows the entropy has at most the mean test accuracy of a constant"
     " one": _constant,
-    "The opposite map (`inverse`) has at least the mean test accuracy of the spec's": _inverse,
+    "The opposite map (`inverse`) has at least the mean test accuracy of the default": _inverse,
     "An arm lies below its baseline with its whole 95 % Student interval (test accuracy,"
     " unadjusted)": _below,
     "Responses at the end are longer than the baseline's with the whole 95 % Student interval"
