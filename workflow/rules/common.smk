@@ -58,10 +58,15 @@ def code(*names):
     return code_hash(*names)
 
 
-config["studies"] = {
-    milestone: study_spec.experiments_of(milestone, studies=config.get("studies"))
-    for milestone in ("m1", "m2", "m3")
-}
+# Experiments of each milestone: files of params/study, or a list under `studies` in the
+# configuration. D is the target `scoring`; M3's fresh seeds are trained in separate jobs.
+try:
+    config["studies"] = {
+        milestone: study_spec.experiments_of(milestone, studies=config.get("studies"))
+        for milestone in ("m1", "m2", "m3")
+    }
+except RefblendError as error:
+    raise WorkflowError(str(error)) from None
 EXPERIMENTS = [name for names in config["studies"].values() for name in names]
 
 

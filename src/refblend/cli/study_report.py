@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 Milestone = Annotated[str, typer.Option(help="m1, m2, m3 or scoring.")]
 Scale = Annotated[str, typer.Option(help="smoke, cpu or gpu.")]
 Experiments = Annotated[
-    list[str] | None, typer.Argument(help="Names; none: those of params/workflow.yaml.")
+    list[str] | None, typer.Argument(help="Names; none: those of the milestone in params/study.")
 ]
 Roots = Annotated[
     tuple[Path, Path, Path, Path],

@@ -159,7 +159,7 @@ def select(grid: pd.DataFrame, experiments: Sequence[str]) -> pd.DataFrame:
     if absent:
         raise StudyError(
             f"the grid has no experiment {', '.join(absent)}",
-            "Name it in params/workflow.yaml (studies) and derive the grid again.",
+            "Add its file to params/study and derive the grid again.",
         )
     return grid[grid.experiment.isin(experiments)].reset_index(drop=True)
 

@@ -55,7 +55,7 @@ class Inputs:
 
     @cached_property
     def experiments(self) -> dict[str, ExperimentSpec]:
-        """The milestone's experiments by name, in the order of ``params/workflow.yaml``."""
+        """The milestone's experiments by name, in the order of their names."""
         return read_experiments(self.study, self.params)
 
 

@@ -89,7 +89,7 @@ def read_study(inputs: Inputs) -> M1Study:
     if len(inputs.experiments) != 1:
         raise StudyError(
             f"m1 answers one question but has {len(inputs.experiments)} experiments",
-            "Name one experiment under studies.m1 in params/workflow.yaml.",
+            "Give one file of params/study `milestone: m1`, the others another.",
         )
     (experiment,) = inputs.experiments.values()
     files = [inputs.models / "quality" / f"{name}.json" for name in MODELS]
