@@ -73,7 +73,3 @@ FILLER = (
     "That seems right.",
 )
 """Sentences of a rambling solution, without any step of the calculation."""
-
-N_SENTENCE_TEMPLATES = (
-    len(OPENINGS) + sum(len(sentences) for sentences in STEPS.values()) + len(QUESTIONS)
-)

@@ -59,8 +59,6 @@ class Difficulty(Section):
 
 
 EASY = Difficulty()
-HARD = Difficulty(start_max=50, value_max=99, addend_max=40)
-PRESETS = {"easy": EASY, "hard": HARD}
 
 
 @dataclass(frozen=True)

@@ -171,8 +171,6 @@ class EvaluationRecipe(Section):
     """Responses sampled for each problem (pass@k)."""
     max_new_tokens: PositiveInt = 60
     """Length limit of the actor's responses."""
-    judge_max_new_tokens: PositiveInt = 64
-    """Length limit of the judge's output."""
 
 
 class EmbeddedConfig(Section):
