@@ -41,10 +41,10 @@ class TrainerConfig(Section):
     """``auto``: from the newest checkpoint of the run's directory, if there is one; ``disable``:
     from the start; ``resume_path``: from ``resume_from_path``."""
     resume_from_path: str | None = None
-    strict_code: bool = False
-    """Refuse to resume a run when the code that determines its numbers has changed since; off: warn
-    and record it."""
     """A directory ``global_step_N`` to resume from with ``resume_mode: resume_path``."""
+    strict_code: bool = False
+    """Refuse to resume a run if the code that determines its numbers has changed; off: warn and
+    record it."""
     max_ckpt_to_keep: PositiveInt = 2
     """Newest checkpoints that are kept."""
     keep_best: bool = False
