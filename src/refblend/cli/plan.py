@@ -18,6 +18,14 @@ UNITS = {
 }
 """Displayed costs of a run, and their headings."""
 
+Resources = Annotated[
+    list[Path] | None,
+    typer.Option(
+        help="Table of finished runs, may be given several times; where they differ, the last one "
+        "counts. Default: all of results/<scale>, where the newest counts."
+    ),
+]
+
 
 def plan(
     experiments: Annotated[list[str], typer.Argument(help="Names, e.g. M1.")],
@@ -40,13 +48,7 @@ def plan(
     kg_co2e_per_kwh: Annotated[
         float | None, typer.Option(help="Carbon intensity; without it, no emissions.")
     ] = None,
-    resources: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="Table of finished runs, may be given several times; where they differ, the last "
-            "one counts. Default: all of results/<scale>, where the newest counts."
-        ),
-    ] = None,
+    resources: Resources = None,
     measured: Annotated[bool, typer.Option(help="Use the tables of finished runs.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
     params: Annotated[Path, typer.Option(help="Root of the parameter files.")] = Path("params"),
