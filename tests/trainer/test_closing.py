@@ -35,7 +35,7 @@ def test_it_says_where_everything_lies(tmp_path: Path) -> None:
     summary = {"steps": 3, "incidents": {"oom": 0, "judge_invalid": 7}}
     show_end(tmp_path, summary, Console(file=stream, width=100))
     text = stream.getvalue()
-    assert "3 steps" in text
+    assert text.startswith(f"{tmp_path}: finished after 3 steps\n")
     assert "incidents: judge_invalid 7\n" in text
     assert f"model:     {tmp_path}/checkpoints/global_step_3/actor\n" in text
     assert f"tensorboard --logdir {tmp_path}/tensorboard\n" in text

@@ -52,7 +52,12 @@ def show_end(run_dir: Path, summary: Mapping[str, Any], console: Console) -> Non
     Raises:
         DataError: the run's metrics cannot be read.
     """
-    table = Table(box=box.SIMPLE_HEAD, title=f"{run_dir}: {summary['steps']} steps")
+
+    def tell(line: str) -> None:
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
+
+    tell(f"{run_dir}: finished after {summary['steps']} steps")
+    table = Table(box=box.SIMPLE_HEAD)
     table.add_column("")
     for heading in ("first", "best", "last"):
         table.add_column(heading, justify="right")
@@ -68,5 +73,8 @@ def show_end(run_dir: Path, summary: Mapping[str, Any], console: Console) -> Non
     steps = CheckpointManager(run_dir / "checkpoints").steps()
     if steps:
         places["model"] = run_dir / "checkpoints" / f"global_step_{steps[-1]}" / "actor"
+    places["go on"] = (
+        "the same command with a higher trainer.total_training_steps, if no schedule needs it"
+    )
     for name, place in places.items():
-        console.print(f"{name + ':':<11}{place}", soft_wrap=True, markup=False, highlight=False)
+        tell(f"{name + ':':<11}{place}")

@@ -47,7 +47,7 @@ def train(config: RefblendConfig, overwrite: bool = False) -> dict[str, Any]:
         RefblendError: something that the user can fix; the run directory holds the last valid
             checkpoint and all metrics up to it.
     """
-    data, inputs = preflight(config), hash_inputs(*inputs_of(config))
+    data, inputs = _checked(config)
     with WorkerPool() as workers, terminate_cleanly(config.trainer.stop_grace_s) as stop:
         return _train(config, data, inputs, workers, stop, overwrite)
 
@@ -74,7 +74,7 @@ def train_seeds(
         RefblendError: data or models cannot be used; no run was begun.
     """
     configs = [of_seed(config, seed) for seed in seeds]
-    data, inputs = preflight(configs[0]), hash_inputs(*inputs_of(configs[0]))
+    data, inputs = _checked(configs[0])
     if not overwrite:
         for run in configs:
             check_directory(run, data, inputs)
@@ -85,6 +85,16 @@ def train_seeds(
             except RefblendError as error:
                 summary = failure(error)
             yield run, summary
+
+
+def _checked(config: RefblendConfig) -> tuple[RunData, InputHashes]:
+    """The first stage of a call: what a run reads, after :func:`preflight`."""
+    begin = time.monotonic()
+    data, inputs = preflight(config), hash_inputs(*inputs_of(config))
+    if "console" in config.trainer.logger:
+        told = f"data and models are checked ({time.monotonic() - begin:.1f} s)"
+        print(told, file=sys.stderr, flush=True)
+    return data, inputs
 
 
 def of_seed(config: RefblendConfig, seed: int) -> RefblendConfig:
