@@ -69,9 +69,9 @@ def test_report_tables_and_figures_are_whole(written: Path) -> None:
     assert incidents.iloc[-1].status == "3 of 4"
 
     metrics = json.loads((written / "metrics.json").read_text())
-    assert (metrics["runs"], metrics["finished"]) == (4, 3)
-    assert metrics["accuracy_off"] == pytest.approx(0.47)
-    assert len(metrics) <= 8
+    assert (metrics["runs"], metrics["missing"]) == (4, 1)
+    assert metrics["accuracy"] == pytest.approx(0.57)
+    assert metrics["diff"] == pytest.approx(0.1)
 
 
 def test_everything_is_written_when_nothing_ran(tmp_path: Path, render: Render) -> None:

@@ -73,8 +73,11 @@ def project(tmp_path: Path, make_run: MakeRun) -> Path:
     (tables / "contrasts.csv").write_text(CONTRASTS)
     (tables / "costs_by_arm.csv").write_text(RESOURCES)
     (tmp_path / "results" / "cpu" / "m1").mkdir()
-    numbers = {"runs": 6, "finished": 6, "incidents": 0, "rules_kept": 6, "rules": 7}
+    numbers = {"runs": 6, "missing": 0, "incidents": 0}
     (tmp_path / "results" / "cpu" / "m1" / "metrics.json").write_text(json.dumps(numbers))
+    (tmp_path / "results" / "cpu" / "m1" / "tables").mkdir()
+    rules = "rule,holds\n" + "".join(f"r{i},{'yes' if i else 'no'}\n" for i in range(7))
+    (tmp_path / "results" / "cpu" / "m1" / "tables" / "verdict.csv").write_text(rules)
     return tmp_path
 
 
@@ -125,7 +128,7 @@ def test_everything_registered_is_written_the_same_every_time(
         assert "<dc:date>" not in svg.read_text()
         assert "0123456789" in read_caption(svg)
         assert f"(figures/{figure.name}.svg)" in text
-    assert set(json.loads((out / "metrics.json").read_text())) >= {"difference", "finished"}
+    assert set(json.loads((out / "metrics.json").read_text())) >= {"diff", "missing"}
     first = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     render(project, "m3")
     assert {path: path.read_bytes() for path in first} == first, "the same input, the same bytes"
@@ -173,9 +176,9 @@ def test_the_first_page_answers_the_question(project: Path) -> None:
         ("recommended", "linear", "better"),
         ("linear", "off", "not distinguishable"),
     ]
-    assert result.metrics["accuracy_recommended"] == pytest.approx(0.58, abs=0.02)
-    assert result.metrics["difference"] == pytest.approx(0.1, abs=0.01)
-    assert (result.metrics["runs"], result.metrics["finished"]) == (9, 9)
+    assert result.metrics["accuracy"] == pytest.approx(0.58, abs=0.02)
+    assert result.metrics["diff"] == pytest.approx(0.1, abs=0.01)
+    assert (result.metrics["runs"], result.metrics["missing"]) == (9, 0)
 
 
 def test_what_is_decided_and_what_is_not(project: Path) -> None:
@@ -258,7 +261,7 @@ def test_nothing_ran_and_m2_wrote_nothing(project: Path, render: Render) -> None
     assert "could not be compared" in text
     assert "no measured costs" in text
     assert "M1 has no record here." in text
-    assert "difference" not in json.loads((out / "metrics.json").read_text())
+    assert "diff" not in json.loads((out / "metrics.json").read_text())
 
 
 def test_no_blend_is_recommended(project: Path, make_run: MakeRun) -> None:
@@ -331,4 +334,4 @@ def test_arms_letters_and_a_strategy_of_a_users_own(
         ("best", "wave"),
         ("wave", "plain"),
     ]
-    assert {"accuracy_best", "accuracy_plain"} <= set(result.metrics)
+    assert {"accuracy", "diff", "low", "high"} <= set(result.metrics)

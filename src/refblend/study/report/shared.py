@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from refblend.study.runs.collect import Collected
+from refblend.study.runs.incidents import incident_totals
 from refblend.study.runs.series import series
 from refblend.study.runs.validation import validation_frame
 
@@ -29,6 +30,26 @@ def mean_blend(collected: Collected) -> pd.DataFrame:
     ]
     blend = pd.concat(parts, axis=1, join="inner").reset_index()
     return blend.reindex(columns=[*KEYS, "avg_entropy", "weight"])
+
+
+def headline(collected: Collected, row: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Numbers for ``dvc metrics``, under the same few names in all reports: one row each.
+
+    Args:
+        collected: the runs.
+        row: of a summary, the comparison that answers the report's question; null without one.
+
+    Returns:
+        ``runs`` planned, ``missing`` of these, ``incidents`` over all; where it was measured also
+        the arm's ``accuracy``, its paired ``diff`` to the baseline, and ``low`` and ``high`` of it.
+    """
+    names = {"mean": "accuracy", "diff": "diff", "diff_low": "low", "diff_high": "high"}
+    measured = {to: row[name] for name, to in names.items()} if row else {}
+    return {name: round(float(v), 4) for name, v in measured.items() if pd.notna(v)} | {
+        "runs": len(collected.runs),
+        "missing": len(collected.runs) - len(collected.finished),
+        "incidents": sum(incident_totals(collected).values()),
+    }
 
 
 def overrides_text(overrides: Mapping[str, Any]) -> str:

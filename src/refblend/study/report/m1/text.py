@@ -8,7 +8,13 @@ from refblend.study.report.m1.study import REPORT, M1Study
 from refblend.study.report.m1.verdict import answers
 from refblend.study.report.readable import HEADLINE, interval_text
 from refblend.study.report.registry import Tables
-from refblend.study.report.shared import arm_counts, mean_accuracy, mean_blend, overrides_text
+from refblend.study.report.shared import (
+    arm_counts,
+    headline,
+    mean_accuracy,
+    mean_blend,
+    overrides_text,
+)
 from refblend.study.runs.incidents import incident_text
 from refblend.study.runs.origin import facts
 
@@ -46,21 +52,10 @@ def numbers(study: M1Study, summary: pd.DataFrame) -> str:
 
 @REPORT.metrics
 def metrics(study: M1Study, tables: Tables) -> dict[str, Any]:
-    """Headline numbers for ``dvc metrics``."""
-    accuracy = tables["arm_summary"].query("measure == @HEADLINE").set_index("arm")
-    kept = {
-        f"accuracy_{arm}": round(float(accuracy.loc[arm, "mean"]), 4)
-        for arm in study.arms
-        if arm in accuracy.index and pd.notna(accuracy.loc[arm, "mean"])
-    }
-    rules = tables["verdict"].holds
-    return kept | {
-        "runs": len(study.collected.runs),
-        "finished": len(study.collected.finished),
-        "incidents": sum(facts(study.collected)["incidents"].values()),
-        "rules_kept": int((rules == "yes").sum()),
-        "rules": len(rules),
-    }
+    """Headline numbers for ``dvc metrics``: the first arm against the baseline."""
+    rows = tables["arm_summary"].query("measure == @HEADLINE and baseline == @study.baseline")
+    records = rows.to_dict("records")
+    return headline(study.collected, records[0] if records else None)
 
 
 @REPORT.plot("val_accuracy")

@@ -19,7 +19,13 @@ from refblend.study.report.m3.verdict import (
     recommendation,
 )
 from refblend.study.report.registry import Tables
-from refblend.study.report.shared import arm_counts, mean_accuracy, mean_blend, overrides_text
+from refblend.study.report.shared import (
+    arm_counts,
+    headline,
+    mean_accuracy,
+    mean_blend,
+    overrides_text,
+)
 from refblend.study.runs.incidents import incident_text
 from refblend.study.runs.origin import facts
 
@@ -62,10 +68,10 @@ def m1_text(folder: Path) -> str:
     if not path.exists():
         return "M1 has no record here."
     numbers = read_json(path)
-    return (
-        f"{numbers['finished']} of {numbers['runs']} runs finished with {numbers['incidents']} "
-        f"incidents; {numbers['rules_kept']} of {numbers['rules']} rules of stability were kept."
-    )
+    finished = numbers["runs"] - numbers["missing"]
+    text = f"{finished} of {numbers['runs']} runs finished with {numbers['incidents']} incidents"
+    rules = pd.read_csv(folder / "tables" / "verdict.csv").holds
+    return f"{text}; {int((rules == 'yes').sum())} of {len(rules)} rules of stability were kept."
 
 
 def results(study: M3Study, rows: pd.DataFrame) -> list[str]:
@@ -130,24 +136,8 @@ def contrast_text(row: Mapping[Any, Any]) -> str:
 @REPORT.metrics
 def metrics(study: M3Study, tables: Tables) -> dict[str, Any]:
     """Headline numbers for ``dvc metrics``."""
-    means = tables["confirmation"]
-    means = means[means.measure == study.confirmation.endpoint].drop_duplicates("arm")
-    found: dict[str, Any] = {
-        f"accuracy_{row['arm']}": round(float(row["mean"]), 4)
-        for row in means.to_dict("records")
-        if pd.notna(row["mean"])
-    }
     (row,) = comparison_rows(study, tables).head(1).to_dict("records")
-    names = {"diff": "difference", "diff_low": "low", "diff_high": "high"}
-    found |= {to: round(float(row[name]), 4) for name, to in names.items() if pd.notna(row[name])}
-    hours = tables["costs"].set_index("what").loc["all, measured", "hours"]
-    found |= {"hours": round(float(hours), 3)} if pd.notna(hours) else {}
-    known = facts(study.collected)
-    return found | {
-        "runs": known["runs"],
-        "finished": known["finished"],
-        "incidents": sum(known["incidents"].values()),
-    }
+    return headline(study.collected, {str(name): value for name, value in row.items()})
 
 
 @REPORT.plot("val_accuracy")

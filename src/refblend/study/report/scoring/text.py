@@ -52,19 +52,12 @@ def attack_findings(attacks: pd.DataFrame) -> dict[str, Any]:
 
 @REPORT.metrics
 def metrics(study: ScoringStudy, tables: Tables) -> dict[str, Any]:
-    """Headline numbers for ``dvc metrics``: the judges with few-shot prompts, and the attacks."""
-    judges = tables["judge_quality"].query("form == 'few_shot'")
-    attacks = tables["attacks"]
-    base = tables["robustness"].set_index("arm").loc["few_shot"]
+    """Headline numbers for ``dvc metrics``: the studied judge's AUC by its expected
+    score with few-shot prompts, and the lift of the most effective attack."""
+    judges = tables["judge_quality"].query("form == 'few_shot'").set_index("model")
     return {
-        **{
-            f"auc_{judge_name(row['model'])}": rounded(row["auc_expected"])
-            for row in judges.to_dict("records")
-        },
-        "nonzero_rate": rounded(base["nonzero_rate"]),
-        "largest_lift": rounded(attacks["lift"].max()),
-        "mean_lift": rounded(attacks["lift"].mean()),
-        "structure_changed": int(attacks["structure_changed"].sum()),
+        "auc": rounded(judges["auc_expected"].get(study.robustness["judge"])),
+        "lift": rounded(tables["attacks"]["lift"].max()),
     }
 
 
