@@ -1,10 +1,10 @@
-"""The code behind single functions: a hash over them and all of the package that they use.
+"""The code behind single functions: a hash over them and everything in the package that they use.
 
-:mod:`refblend.numeric_code` knows modules, which is right for training. Figures need a finer
-measure: many share a module, and a change of one must not redraw the others. Here a function
-stands for itself and for every function, class and constant of the package that it names, directly
-or not, read from the source without importing anything. Docstrings and comments do not count, nor
-do decorators that only register (``@REPORT.figure(...)``).
+:mod:`refblend.numeric_code` works on modules, which is right for training. Figures need a finer
+resolution: many share a module, and a change of one must not redraw the others. Here a function
+represents itself and every function, class and constant of the package that it names, directly or
+indirectly, as read from the source without importing anything. Docstrings and comments do not
+count, nor do decorators that only register (``@REPORT.figure(...)``).
 """
 
 import ast
@@ -22,7 +22,7 @@ REGISTRY = "REPORT"
 
 @dataclass(frozen=True)
 class Module:
-    """What a module's top level defines and imports."""
+    """Definitions and imports at a module's top level."""
 
     definitions: dict[str, list[ast.stmt]] = field(default_factory=dict)
     imports: dict[str, tuple[str, str]] = field(default_factory=dict)

@@ -1,6 +1,6 @@
-"""What a run is: configuration, data, models and code, and how two of these records differ.
+"""The identity of a run: configuration, data, models and code, and how two identities differ.
 
-A directory's record is compared key by key with what is asked for. There are three kinds of
+A directory's record is compared key by key with the requested run. There are three kinds of
 difference: what only extends or observes a run, what determines its numbers, and the code.
 """
 
@@ -79,7 +79,7 @@ TOTAL_STEPS = "trainer.total_training_steps"
 
 @dataclass(frozen=True)
 class Difference:
-    """One key that a directory's record and the wanted run have different values of."""
+    """One key whose values differ between a directory's record and the requested run."""
 
     key: str
     old: Any
@@ -153,7 +153,7 @@ class RunIdentity:
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     def differences(self, wanted: "RunIdentity") -> list[Difference]:
-        """What is another in the wanted run; a key that only one of them knows has its default."""
+        """The differences of the requested run; a key of only one takes its default."""
         found = [
             Difference(key, old, new, "observing" if _is_observing(key) else "determining")
             for key, old, new in _changed_leaves(self.config, wanted.config)
@@ -260,7 +260,7 @@ def _is_section(model: Any) -> bool:
 
 
 def _changed_files(old: Mapping[str, str], new: Mapping[str, str]) -> list[Difference]:
-    """Inputs whose content, name or number is another one."""
+    """Inputs whose content, name or number differs."""
     if list(old) != list(new):
         return [Difference("inputs", ", ".join(old), ", ".join(new), "determining")]
     return [

@@ -1,11 +1,10 @@
 """The code that determines numbers: one hash per purpose, for run identity, Snakemake and DVC.
 
-A purpose (``train``, ``judge``, ``measure_judges``, …) names packages or modules. What counts is
-all that these import, directly or not, read from the source without importing anything; imports
-inside functions count, those for type checkers do not. A package's ``__init__`` counts where a name
-is imported from it. A module is hashed as its syntax tree without
-docstrings and comments, so rewording or reformatting changes nothing, and neither does a module
-that nothing of the purpose imports.
+A purpose (``train``, ``judge``, ``measure_judges``, …) names packages or modules. Everything that
+they import counts, directly or indirectly, as read from the source without importing anything;
+imports inside functions count, those for type checkers do not. A package's ``__init__`` counts if a
+name is imported from it. A module is hashed as its syntax tree without docstrings and comments, so
+rewording or reformatting changes nothing, and neither does a module that the purpose never imports.
 
 ``python -m refblend.numeric_code FILE`` writes the hashes of all purposes as JSON.
 """

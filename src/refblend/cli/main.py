@@ -117,7 +117,7 @@ def parse_seeds(text: str) -> list[int]:
 
 
 def _show(run_dir: str, summary: dict[str, Any]) -> None:
-    """What became of a finished run."""
+    """The outcome of a finished run."""
     from refblend.trainer.closing import show_end
 
     show_end(Path(run_dir), summary, Console())
@@ -170,13 +170,13 @@ def version() -> None:
 
 
 def run() -> None:
-    """Run the command line, errors of ours turned into one line on standard error."""
+    """Run the command line; our errors become one line on standard error."""
     with _errors_told():
         app()
 
 
 def main() -> None:
-    """Entry point: as :func:`run`, with training in a child process that is looked after."""
+    """Entry point: as :func:`run`, with training in a supervised child process."""
     logging.addLevelName(logging.WARNING, "warning")  # as errors are told
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     with _errors_told():

@@ -12,7 +12,7 @@ Root = Annotated[Path, typer.Argument(help="Folder of the runs.")]
 
 @app.command("list")
 def list_runs(root: Root = Path("runs")) -> None:
-    """Every run with its status and size; `aside` are those that gave way to another run."""
+    """Every run with its status and size; `aside` marks those moved aside for another run."""
     from refblend.trainer.run_listing import find_runs
 
     found = list(find_runs(root))
@@ -29,7 +29,9 @@ def list_runs(root: Root = Path("runs")) -> None:
 @app.command()
 def prune(
     root: Root = Path("runs"),
-    yes: Annotated[bool, typer.Option("--yes", help="Delete; without it only say what.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Delete them; otherwise only list them.")
+    ] = False,
 ) -> None:
     """Delete the runs that were moved aside."""
     from refblend.trainer.run_listing import find_runs, remove_aside
@@ -40,6 +42,6 @@ def prune(
             remove_aside(run)
         typer.echo(f"{'deleted' if yes else 'would delete'} {run.path} ({run.size / 1e6:.1f} MB)")
     if aside and not yes:
-        typer.echo("Nothing is deleted yet: call it again with --yes.")
+        typer.echo("Nothing was deleted: call it again with --yes.")
     elif not aside:
         typer.echo(f"{root}: no run was moved aside")

@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or absent.
+"""Checkpoints that are either complete or absent.
 
 Layout below ``<run>/checkpoints`` (verl's names)::
 
@@ -9,7 +9,7 @@ Layout below ``<run>/checkpoints`` (verl's names)::
     latest_checkpointed_iteration.txt "10", written last
 
 A checkpoint is staged under a temporary name on the same file system, every file and directory is
-fsynced, and one rename makes it visible. A kill at any moment therefore leaves either the whole
+fsynced, and one rename makes it visible. A kill at any time therefore leaves either the complete
 checkpoint or a stray temporary directory, which the next start removes. The directories are the
 truth; the text file exists for people and for verl's tools, and may lag one step after a kill.
 """
@@ -59,7 +59,7 @@ def write_state(directory: Path, state: dict[str, Any], metric: float | None = N
 
 
 def find_damage(path: Path) -> str | None:
-    """What is wrong with a checkpoint directory, in one phrase; None when it is whole."""
+    """What is wrong with a checkpoint directory, in one phrase; None if it is complete."""
     try:
         present = _entries(path)
         if present.get(MANIFEST_NAME, 0) is None:
@@ -93,7 +93,7 @@ def find_damage(path: Path) -> str | None:
 def _entries(root: Path) -> dict[str, int | None]:
     """Relative names of what lies below a checkpoint, with the size of each plain file.
 
-    Directories are left out; links, pipes and the like have no size: a checkpoint holds none.
+    Directories are left out; links, pipes and the like have no size: a checkpoint has none.
     """
     found: dict[str, int | None] = {}
     for folder, directories, names in os.walk(root):
@@ -118,13 +118,13 @@ def _read_plain(path: Path) -> dict[str, Any]:
 
 
 def step_of(path: Path) -> int | None:
-    """The step of a checkpoint's directory by its name; another spelling, such as 007, has none."""
+    """The step in a checkpoint directory's name; None for other spellings, such as 007."""
     found = re.fullmatch(_PREFIX + r"(0|[1-9][0-9]{0,17})", path.name)
     return int(found[1]) if found else None
 
 
 def _delete(path: Path) -> None:
-    """Remove a directory with all it holds, a file, or a link but not what it leads to."""
+    """Remove a directory with its contents, a file, or a link but not its target."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -163,7 +163,7 @@ class CheckpointManager:
 
     Args:
         root: the ``checkpoints`` directory of the run; created on the first save.
-        keep_last: how many of the newest checkpoints stay; at least 1.
+        keep_last: number of newest checkpoints to keep; at least 1.
         keep_best: keep also the checkpoint with the highest metric (see :func:`write_state`);
             of equal ones the earliest.
 
@@ -180,7 +180,7 @@ class CheckpointManager:
         self.keep_best = keep_best
 
     def steps(self) -> list[int]:
-        """Steps that have a checkpoint directory, whole or not, ascending."""
+        """Steps that have a checkpoint directory, complete or not, ascending."""
         if not self.root.is_dir():
             return []
         found = (step_of(p) for p in self.root.glob(f"{_PREFIX}*") if p.is_dir())
@@ -228,7 +228,7 @@ class CheckpointManager:
             raise fault from error
 
     def latest_valid(self) -> CheckpointRef | None:
-        """The newest checkpoint whose files all match its manifest; damaged ones are warned of."""
+        """The newest checkpoint whose files all match its manifest; damaged ones give a warning."""
         self.clean()
         for step in reversed(self.steps()):
             damage = find_damage(self.path(step))
@@ -259,7 +259,7 @@ class CheckpointManager:
         return CheckpointRef(step, self.path(step))
 
     def discard_after(self, step: int) -> None:
-        """Remove the checkpoints of later steps: they belong to a course since abandoned."""
+        """Remove the checkpoints of later steps: they belong to an abandoned branch of the run."""
         for later in self.steps():
             if later > step:
                 self._remove(later)
@@ -296,7 +296,7 @@ class CheckpointManager:
                 self._remove(step)
 
     def _remove(self, step: int) -> None:
-        """Remove a checkpoint; renamed first, so that a kill leaves no half one under its name."""
+        """Remove a checkpoint; renamed first, so that a kill leaves no partial one."""
         doomed = self.root / f".{_PREFIX}{step}.{uuid.uuid4().hex}.old.tmp"
         self.path(step).rename(doomed)
         shutil.rmtree(doomed, ignore_errors=True)
@@ -310,7 +310,7 @@ class CheckpointManager:
         return metric if math.isfinite(metric) else None
 
     def _require_space(self) -> None:
-        """Refuse before the workers start writing when the last save would not fit again."""
+        """Refuse, before the workers start writing, if the last save would not fit again."""
         steps = self.steps()
         if not steps:
             return
@@ -324,7 +324,7 @@ class CheckpointManager:
             )
 
     def _is_misplaced(self, error: BaseException) -> bool:
-        """Whether a file lies where a directory belongs, or the directory was taken away."""
+        """Whether a file is where a directory belongs, or the directory was removed."""
         gone = isinstance(error, FileNotFoundError) and not self.root.exists()
         return gone or isinstance(error, NotADirectoryError | IsADirectoryError | FileExistsError)
 

@@ -1,8 +1,8 @@
-"""What people see of a training run: its stages, one kept line per step, and the time left.
+"""The console view of a training run: its stages, one line per step, and the remaining time.
 
 On a terminal rich draws a bar with the time left below the lines. Elsewhere (CI, Snakemake, a pipe)
-each line begins with the run's label and is written by a single call, so that the lines of several
-runs that share a log stay whole and can be told apart.
+each line begins with the run's label and is written in a single call, so that the lines of several
+runs sharing a log stay intact and distinguishable.
 """
 
 import sys
@@ -57,8 +57,8 @@ class TrainingProgress:
         self._label = label
         self._stream = stream if stream is not None else sys.stderr
         self._clock = clock
-        # Step and time of the last few updates: the pace is theirs alone, so a slow start or a
-        # validation long ago does not distort the time left.
+        # Step and time of the last few updates only, so that a slow start or an earlier validation
+        # does not distort the remaining time.
         self._seen: deque[tuple[int, float]] = deque([(start_step, clock())], maxlen=_WINDOW + 1)
         self._validation: float | None = None
         self._bar: Progress | None = None
@@ -87,7 +87,7 @@ class TrainingProgress:
             self._print("  ".join(filter(None, [self.line(step, metrics), eta])))
 
     def message(self, text: str) -> None:
-        """Print a line of its own."""
+        """Print a separate line."""
         self._print(f"{self._label}: {text}" if self._label else text)
 
     def close(self) -> None:

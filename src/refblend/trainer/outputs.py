@@ -1,4 +1,4 @@
-"""Where a run leaves its traces: checkpoints, metrics, and what people see."""
+"""The outputs of a run: checkpoints, metrics, and messages."""
 
 from dataclasses import dataclass
 

@@ -1,6 +1,6 @@
 """Everything that can be checked before a process starts, by ``check`` and by ``train`` alike.
 
-Each check raises its own error; all problems are collected and told at once.
+Each check raises its own error; all problems are collected and reported at once.
 """
 
 import contextlib
@@ -111,7 +111,7 @@ def planned_steps(config: RefblendConfig, num_prompts: int) -> int:
 
 
 def _check_directory(directory: Path) -> None:
-    """The run directory is one, or can be made; nothing is left behind."""
+    """Check that the run directory exists or can be created; nothing is left behind."""
     nearest = next(p for p in (directory, *directory.absolute().parents) if p.exists())
     try:
         with tempfile.TemporaryDirectory(prefix=".refblend-", dir=nearest):
@@ -126,7 +126,7 @@ def _check_directory(directory: Path) -> None:
 
 
 def _check_models(config: RefblendConfig, problems: _Problems) -> bool:
-    """Note what is wrong with the models and the judge's templates; whether nothing is."""
+    """Note problems with the models and the judge's templates; return whether there are none."""
     before = len(problems.found)
     models = config.actor_rollout_ref
     with problems.noted():

@@ -1,4 +1,4 @@
-"""Training through the death of workers: where a run starts, and how it goes on.
+"""Training through the death of workers: where a run starts, and how it continues.
 
 Judge, rollout engine and reference policy are replaced alone (:mod:`refblend.workers.groups`).
 The actor and the critic hold what was learned since the last checkpoint, so their death starts all
@@ -27,7 +27,7 @@ def train_with_recovery(
     stop: StopRequest,
     pool: WorkerPool,
 ) -> None:
-    """Train to the last step, from the checkpoint that ``trainer.resume_mode`` says.
+    """Train to the last step, from the checkpoint selected by ``trainer.resume_mode``.
 
     Raises:
         WorkerError: workers died more often than ``trainer.max_restarts`` allows; the last
@@ -56,7 +56,7 @@ def train_with_recovery(
 
 
 def starting_point(config: RefblendConfig, checkpoints: CheckpointManager) -> CheckpointRef | None:
-    """The checkpoint to start from; later ones of an abandoned course are removed.
+    """The checkpoint to start from; later ones of an abandoned branch are removed.
 
     Raises:
         CheckpointError: the checkpoint that was named cannot be used.

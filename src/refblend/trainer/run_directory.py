@@ -1,7 +1,7 @@
-"""The directory of a run: whether it can be resumed, and how a run gives way without being lost.
+"""The directory of a run: whether it can be resumed, and how a run is moved aside without loss.
 
 No command deletes or empties a run. A directory that holds another run is refused, or that run is
-moved aside to ``<directory>.<time>`` with one rename, so that a kill leaves it whole in one of the
+moved aside to ``<directory>.<time>`` with one rename, so that a kill leaves it intact in one of the
 two places.
 """
 
@@ -36,7 +36,7 @@ RUN_ENTRIES = (
     "rollouts",
     "tensorboard",
 )
-"""What a run writes into its directory beside the identity."""
+"""What a run writes into its directory besides the identity."""
 
 _ASIDE = re.compile(r".+\.\d{8}T\d{6}Z(-\d+)?")
 _WAYS_OUT = (
@@ -47,12 +47,12 @@ _WAYS_OUT = (
 
 @dataclass(frozen=True)
 class StartOptions:
-    """What the user wants done with a run that is there already."""
+    """What to do with an existing run."""
 
     overwrite: bool = False
     """Move a run of another identity aside instead of refusing."""
     strict_code: bool = False
-    """Whether other numeric code makes another run."""
+    """Whether changed numeric code counts as another run."""
     resume_mode: str = "auto"
     resume_path: str | None = None
     """Checkpoint from which ``resume_mode=resume_path`` goes on."""
@@ -65,7 +65,7 @@ class StartOptions:
 
 @dataclass(frozen=True)
 class Prepared:
-    """How a run starts, and what is different from when it was last there."""
+    """How a run starts, and what has changed since it last ran."""
 
     start: Literal["fresh", "resume"]
     changes: Sequence[Difference] = ()
@@ -120,7 +120,7 @@ def open_run(path: Path, wanted: RunIdentity, options: StartOptions) -> Iterator
 
 
 def record_start(path: Path, wanted: RunIdentity, prepared: Prepared) -> None:
-    """Record the run that begins or goes on in a directory, and warn of changed code."""
+    """Record the run that starts or continues in a directory, and warn about changed code."""
     if prepared.start == "fresh" or prepared.changes:
         write_json(path / IDENTITY_NAME, wanted.record())
     for change in prepared.changes:
@@ -156,7 +156,7 @@ def run_lock(path: Path) -> Iterator[None]:
 
 
 def is_aside(path: Path) -> bool:
-    """Whether a directory is that of a run which was moved aside."""
+    """Whether a directory is a run that was moved aside."""
     return _ASIDE.fullmatch(path.name) is not None and (path / IDENTITY_NAME).is_file()
 
 
@@ -210,7 +210,7 @@ def _recorded(path: Path) -> RunIdentity | None:
 
 
 def _check_length(path: Path, recorded: RunIdentity, wanted: RunIdentity) -> None:
-    """Refuse to shorten a run to less than it has, and to extend one that left no checkpoint."""
+    """Refuse to shorten a run below its current length, and to extend one without a checkpoint."""
     if wanted.total_steps == recorded.total_steps:
         return
     done = _last_step(path)
@@ -257,7 +257,7 @@ def _keep_later_steps(path: Path, checkpoint: str | None) -> None:
 
 
 def _last_step(path: Path) -> int:
-    """The last step with metrics; -1 without any, or where they are damaged: who resumes tells."""
+    """The last step with metrics; -1 without any, or if they are damaged (reported on resume)."""
     try:
         steps = read_metrics(path / "metrics.jsonl")["step"]
     except RefblendError:

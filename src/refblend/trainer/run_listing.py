@@ -41,7 +41,7 @@ def remove_aside(run: FoundRun) -> None:
     if not run.aside:
         raise CheckpointError(f"{run.path} was not moved aside", "Delete it by hand if you want to")
     with run_lock(run.path):
-        # Renamed first: a kill leaves no half of a run under its name.
+        # Renamed first, so that a kill leaves no partial run under its name.
         doomed = run.path.with_name(f".{run.path.name}.tmp")
         run.path.rename(doomed)
         shutil.rmtree(doomed)

@@ -18,7 +18,7 @@ def failure(error: RefblendError) -> dict[str, Any]:
 
 
 def finished_summary(run_dir: Path, total_steps: int) -> dict[str, Any] | None:
-    """The summary of a run that came to this end; a damaged one is warned of and made again."""
+    """The summary of a finished run; a damaged one gives a warning and is made again."""
     path = run_dir / "summary.json"
     try:
         summary = read_object(path) if path.exists() else {}

@@ -1,4 +1,4 @@
-"""What becomes of a run whose worker dies, hangs or runs out of memory."""
+"""Handling of workers that die, hang or run out of memory."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from refblend.workers.roles import ROLES
 
 
 class WorkerDiedError(Exception):
-    """A worker process is gone."""
+    """A worker process has died."""
 
     def __init__(self, role: str, cause: str) -> None:
         super().__init__(f"the {role} worker died: {cause}")
@@ -16,7 +16,7 @@ class WorkerDiedError(Exception):
 
 
 class WorkerMemoryError(WorkerDiedError):
-    """A worker ran out of memory: like a dead one it is replaced, for what it holds is doubtful."""
+    """A worker ran out of memory: like a dead one it is replaced, since its state is unreliable."""
 
     def __init__(self, role: str, cause: str) -> None:
         super().__init__(role, cause)
