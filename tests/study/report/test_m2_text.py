@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 from refblend.study.report.engine import draw, read_caption, write_report, write_tables
-from refblend.study.report.m2.answers import assumed_sentence, verdicts
+from refblend.study.report.m2.answers import assumed_sentence
+from refblend.study.report.m2.paragraphs import verdicts
 from refblend.study.report.m2.surprises import surprises
 from refblend.study.report.m2.words import level_text
 from refblend.study.report.registry import Inputs, load_report

@@ -12,11 +12,10 @@ from refblend.study.report.m2.answers import (
     answer,
     chosen_level,
     first_page,
-    learning_paragraph,
-    level_paragraph,
 )
 from refblend.study.report.m2.best import EVERYWHERE
 from refblend.study.report.m2.contrasts import at_endpoint
+from refblend.study.report.m2.paragraphs import learning_paragraph, level_paragraph
 from refblend.study.report.m2.study import REPORT, M2Study
 from refblend.study.report.m2.summaries import endpoint_rows
 from refblend.study.report.m2.surprises import surprises
