@@ -14,6 +14,7 @@ import typer
 from typer.testing import CliRunner
 
 from refblend.cli.scoring import score
+from refblend.config import RefblendConfig
 from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.errors import ConfigError, ScoringError
 from refblend.scoring.endpoint import EndpointJudge
@@ -21,6 +22,9 @@ from refblend.scoring.expected import expected_score
 from refblend.scoring.kinds import check_judge, start_judge
 from refblend.scoring.prompts import build_scoring_prompt
 from refblend.scoring.result import summarise
+from refblend.trainer.preflight import inputs_of, preflight
+from refblend.workers.engine_workers import JudgeWorker
+from refblend.workers.roles import JUDGE
 
 MODEL = "tiny-judge"
 Answer = Callable[[dict[str, Any]], tuple[int, Any]]
@@ -416,3 +420,38 @@ def test_score_command(endpoint: Endpoint, tmp_path: Path) -> None:
     endpoint.models = 503, {"error": {"message": "starting"}}
     with pytest.raises(ScoringError, match="status 503"):
         CliRunner().invoke(app, [*files, *served, *settings], catch_exceptions=False)
+
+
+def test_training_needs_no_model_of_a_judge_behind_http(
+    endpoint: Endpoint, tiny_config: Callable[..., RefblendConfig]
+) -> None:
+    """Preflight asks the endpoint; neither memory nor the run's identity counts a model."""
+    scoring = {
+        "kind": "http",
+        "model_path": None,
+        "score_mode": "text",
+        "http": {"base_url": endpoint.url, "model": MODEL, "max_retries": 0},
+    }
+    tree = {"algorithm": {"ref_quality_score": {"scoring": scoring}}}
+    settings, local = tiny_config(tree), tiny_config()
+    preflight(settings)
+    assert len(endpoint.bodies) == 1
+    assert JUDGE.memory(settings) < JUDGE.memory(local)
+    files, models = inputs_of(settings)
+    assert models == [Path(settings.actor_rollout_ref.model.path)]
+    assert files == inputs_of(local)[0]
+    endpoint.models = 503, {"error": {"message": "starting"}}
+    with pytest.raises(ScoringError, match="status 503"):
+        preflight(settings)
+
+
+def test_the_worker_of_training_asks_the_endpoint(
+    endpoint: Endpoint, tiny_config: Callable[..., RefblendConfig]
+) -> None:
+    http = {"base_url": endpoint.url, "model": MODEL}
+    scoring = {"kind": "http", "score_mode": "text", "http": http}
+    worker = JudgeWorker(tiny_config({"algorithm": {"ref_quality_score": {"scoring": scoring}}}))
+    worker.begin_run()
+    results = worker.generate_quality_score(["q", "q"], ["a", "b"], [1, 2])
+    assert [(r.score, r.path) for r in results] == [(0.75, "text")] * 2
+    assert worker.last_call().requests == 2
