@@ -189,7 +189,7 @@ def test_the_judge_is_checked_before_an_engine_starts(
         run(output, "--max-model-len", "99999")
     with pytest.raises(ConfigError, match=r"judge options: scoring\.safety_margin"):
         run(output, "--set", "safety_margin=-1")
-    with pytest.raises(ConfigError, match=r"judge options: scoring\.no_such_key"):
+    with pytest.raises(ConfigError, match=r"judge options: unknown key scoring\.no_such_key"):
         run(output, "--set", "no_such_key=1")
     with pytest.raises(ModelError, match=r"--judge: .* is not a directory"):
         run(output, "--judge", str(tmp_path / "none"))

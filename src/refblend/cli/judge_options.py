@@ -1,8 +1,6 @@
 """Options that the judge commands share, and what they describe: a judge, a corpus."""
 
-import functools
-import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -133,6 +131,7 @@ class JudgeSetup:
 
         from refblend.config.algorithm import RefQualityScoreConfig
         from refblend.config.loading import merge, nest, parse_override
+        from refblend.config.problems import explain
 
         given = {
             "kind": self.kind.value,
@@ -154,10 +153,7 @@ class JudgeSetup:
         try:
             return RefQualityScoreConfig.model_validate(section)
         except ValidationError as error:
-            problem = error.errors()[0]
-            key = ".".join(str(part) for part in problem["loc"])
-            message = problem["msg"].removeprefix("Value error, ")
-            raise ConfigError(f"judge options: {key}: {message}", "Correct it.") from None
+            raise explain(error, RefQualityScoreConfig, "judge options: ") from None
 
     def _templates(self) -> str:
         """The templates' name or file; also refuses what cannot be a judge at all."""
@@ -232,30 +228,3 @@ class CorpusSetup:
             return corpus_from_rows(read_rows(source), self.seed, kinds or KINDS, self.rows)
         frame = read_corpus(source)
         return frame.iloc[spread(len(frame), self.rows)].reset_index(drop=True)
-
-
-def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of each parameter that is one of the dataclasses above.
-
-    Typer sees one option per field; the command receives the objects.
-    """
-    own = inspect.signature(command).parameters.values()
-    groups = {p.name: p.annotation for p in own if p.annotation in (JudgeSetup, CorpusSetup)}
-    fields = {name: inspect.signature(group).parameters for name, group in groups.items()}
-
-    @functools.wraps(command)
-    def run(**values: Any) -> None:
-        objects = {
-            name: group(**{field: values.pop(field) for field in fields[name]})
-            for name, group in groups.items()
-        }
-        command(**objects, **values)
-
-    shown = [
-        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for p in own
-        for parameter in (fields[p.name].values() if p.name in fields else [p])
-    ]
-    run.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
-    return run

@@ -1,11 +1,13 @@
 """``refblend plan``: what a study will cost, from measured costs of runs."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from refblend.cli.options import with_options
 
 if TYPE_CHECKING:
     from refblend.study.planning.plan import StudyPlan
@@ -18,73 +20,96 @@ UNITS = {
 }
 """Displayed costs of a run, and their headings."""
 
-Resources = Annotated[
-    list[Path] | None,
-    typer.Option(
-        help="Table of finished runs, may be given several times; where they differ, the last one "
-        "counts. Default: all of results/<scale>, where the newest counts."
-    ),
-]
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Where the study would run."""
+
+    slots: Annotated[int, typer.Option(help="Cores, one per run, or GPUs.")]
+    gpus_per_run: Annotated[
+        int | None, typer.Option(help="GPUs that a run needs; scale gpu only.")
+    ] = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class GivenCosts:
+    """Costs that are given instead of measured; None: as measured."""
+
+    step_seconds: Annotated[float | None, typer.Option(help="Seconds of a training step.")] = None
+    startup_seconds: Annotated[
+        float | None, typer.Option(help="Seconds of a run outside its training steps.")
+    ] = None
+    memory_gb: Annotated[float | None, typer.Option(help="Peak memory of a run in GiB.")] = None
+    watts: Annotated[
+        float | None, typer.Option(help="Mean power of a run; without it, no energy.")
+    ] = None
+    kg_co2e_per_kwh: Annotated[
+        float | None, typer.Option(help="Carbon intensity; without it, no emissions.")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sources:
+    """Where parameters and measured costs are read."""
+
+    resources: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Table of finished runs, may be given several times; where they differ, the last "
+            "one counts. Default: all of results/<scale>, where the newest counts."
+        ),
+    ] = None
+    measured: Annotated[bool, typer.Option(help="Use the tables of finished runs.")] = True
+    params: Annotated[Path, typer.Option(help="Root of the parameter files.")] = Path("params")
+    results: Annotated[Path, typer.Option(help="Root of the results.")] = Path("results")
+
+    def tables(self, scale: str) -> list[Path]:
+        """Tables of finished runs, the one that counts last."""
+        from refblend.study.planning.costs import newest_last
+
+        if not self.measured:
+            return []
+        return self.resources or newest_last(self.results.glob(f"{scale}/*/tables/resources.csv"))
+
+
+@with_options
 def plan(
     experiments: Annotated[list[str], typer.Argument(help="Names, e.g. M1.")],
     scale: Annotated[str, typer.Option(help="smoke, cpu or gpu.")],
-    slots: Annotated[int, typer.Option(help="Cores, one per run, or GPUs.")],
-    gpus_per_run: Annotated[
-        int | None, typer.Option(help="GPUs that a run needs; scale gpu only.")
-    ] = None,
+    machine: Machine,
+    given: GivenCosts,
+    sources: Sources,
     steps: Annotated[
         int | None, typer.Option(min=1, help="Training steps instead of the configuration's.")
     ] = None,
-    step_seconds: Annotated[float | None, typer.Option(help="Seconds of a training step.")] = None,
-    startup_seconds: Annotated[
-        float | None, typer.Option(help="Seconds of a run outside its training steps.")
-    ] = None,
-    memory_gb: Annotated[float | None, typer.Option(help="Peak memory of a run in GiB.")] = None,
-    watts: Annotated[
-        float | None, typer.Option(help="Mean power of a run; without it, no energy.")
-    ] = None,
-    kg_co2e_per_kwh: Annotated[
-        float | None, typer.Option(help="Carbon intensity; without it, no emissions.")
-    ] = None,
-    resources: Resources = None,
-    measured: Annotated[bool, typer.Option(help="Use the tables of finished runs.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
-    params: Annotated[Path, typer.Option(help="Root of the parameter files.")] = Path("params"),
-    results: Annotated[Path, typer.Option(help="Root of the results.")] = Path("results"),
 ) -> None:
     """Estimate the cost of a study: hours, makespan, memory, energy, from measured step costs."""
     from refblend.study.design.grid import build_grid
     from refblend.study.planning import costs
     from refblend.study.planning.plan import check_gpus, plan_study, planned_steps
 
-    check_gpus(scale, gpus_per_run)
-    tables = resources or costs.newest_last(results.glob(f"{scale}/*/tables/resources.csv"))
-    runs, notes = costs.read_resources(tables if measured else [])
+    check_gpus(scale, machine.gpus_per_run)
+    tables = sources.tables(scale)
+    runs, notes = costs.read_resources(tables)
     known = costs.measured_costs(runs)
-    given = costs.given_costs(
-        step_seconds=step_seconds,
-        startup_seconds=startup_seconds,
-        memory_gb=memory_gb,
-        watts=watts,
-        kg_co2e_per_kwh=kg_co2e_per_kwh,
-    )
-    grid = build_grid(experiments, scale, params)
+    grid = build_grid(experiments, scale, sources.params)
     planned = plan_study(
         grid,
-        planned_steps(grid, scale, params, steps),
-        costs.arm_costs(list(dict.fromkeys(grid["arm"])), known, given),
-        slots,
-        gpus_per_run,
+        planned_steps(grid, scale, sources.params, steps),
+        costs.arm_costs(
+            list(dict.fromkeys(grid["arm"])), known, costs.given_costs(**asdict(given))
+        ),
+        machine.slots,
+        machine.gpus_per_run,
         {arm: count for arm, (count, _) in known.items()},
     )
-    sources = [str(path) for path in tables] if measured else []
+    read = [str(path) for path in tables]
     if as_json:
-        document = {"scale": scale, "resources": sources, "notes": notes} | asdict(planned)
+        document = {"scale": scale, "resources": read, "notes": notes} | asdict(planned)
         typer.echo(json.dumps(document, indent=2))
     else:
-        _show(planned, sources, notes)
+        _show(planned, read, notes)
 
 
 def _show(planned: "StudyPlan", sources: list[str], notes: list[str]) -> None:

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refblend.cli.judge_options import CorpusSetup, JudgeSetup, Mode, with_options
+from refblend.cli.judge_options import CorpusSetup, JudgeSetup, Mode
+from refblend.cli.options import with_options
 from refblend.cli.tables import check_table, check_writable, write_table
 from refblend.errors import DataError
 
