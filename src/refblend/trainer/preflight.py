@@ -17,6 +17,7 @@ from refblend.errors import (
     ProblemsError,
     RefblendError,
 )
+from refblend.lifecycle.faults import disk_fault
 from refblend.lookup import get_advantage
 from refblend.rewards.rule import RuleReward
 from refblend.rollout.model_dir import check_model
@@ -118,10 +119,11 @@ def _check_directory(directory: Path) -> None:
             pass
     except OSError as error:
         where = "" if nearest == directory else f" below {nearest}"
+        read_only = disk_fault(error) == "read-only"
+        why = "the file system is read-only" if read_only else error.strerror or error
         raise CheckpointError(
-            f"trainer.default_local_dir={directory} cannot be written{where} "
-            f"({error.strerror or error})",
-            "Make it a writable directory, or choose another one.",
+            f"trainer.default_local_dir={directory} cannot be written{where} ({why})",
+            "Make it writable, or choose another directory.",
         ) from None
 
 
