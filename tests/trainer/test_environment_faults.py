@@ -399,7 +399,8 @@ def test_a_judgement_that_is_not_finite_stops_the_run(make_run, undisturbed, rec
 def test_a_reward_that_is_not_finite(make_light, record) -> None:
     """Already in the validation before training: nothing is recorded, nothing is left."""
     run = make_light()
-    ended = run.train(**sabotage(run, "saboteur:reward", "nan_reward", "1"))
+    # The preflight tries one row of each of the three files first.
+    ended = run.train(**sabotage(run, "saboteur:reward", "nan_reward", "4"))
     assert_stopped(run, ended, "reward.custom_reward_function", "not finite")
     assert not (run.directory / "metrics.jsonl").exists()
     record("reward", "NaN", "validation", "stopped with our error", ended.status)
