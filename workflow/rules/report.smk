@@ -11,15 +11,11 @@ rule grid:
         "results/{scale}/grid.tsv",
     log:
         "logs/{scale}/grid.log",
-    benchmark:
-        "logs/{scale}/grid.benchmark.tsv"
     conda:
         "../envs/refblend.yaml"
     params:
         code=code("study.design"),
         names=EXPERIMENTS,
-    message:
-        "Derive the grid of scale {wildcards.scale}"
     shell:
         "refblend study grid {params.names:q} --scale {wildcards.scale:q} --out {output:q}"
         " > {log:q} 2>&1"
@@ -34,16 +30,12 @@ rule collect:
         expand("runs/{{scale}}/_collected/{{milestone}}/{name}", name=layout.COLLECTED),
     log:
         "logs/{scale}/{milestone}/collect.log",
-    benchmark:
-        "logs/{scale}/{milestone}/collect.benchmark.tsv"
     conda:
         "../envs/refblend.yaml"
     params:
         code=code("study.runs.collect"),
         names=lambda wildcards: config["studies"][wildcards.milestone],
         out=subpath(output[0], parent=True),
-    message:
-        "Collect the runs of {wildcards.milestone}"
     shell:
         "refblend study collect --grid {input.grid:q} --scale {wildcards.scale:q}"
         " --out {params.out:q} {params.names:q} > {log:q} 2>&1"
@@ -62,16 +54,12 @@ for _name in REPORTS:
             f"runs/{{scale}}/_collected/{_name}/{PREPARED}",
         log:
             f"logs/{{scale}}/{_name}/tables.log",
-        benchmark:
-            f"logs/{{scale}}/{_name}/tables.benchmark.tsv"
         conda:
             "../envs/refblend.yaml"
         params:
             code=REPORTS[_name].code("tables"),
             milestone=_name,
             names=config["studies"].get(_name, []),
-        message:
-            f"Tables of {_name}"
         shell:
             "refblend study tables --milestone {params.milestone} --scale {wildcards.scale:q}"
             " {params.names:q} > {log:q} 2>&1"
@@ -86,14 +74,11 @@ rule figure:
         report(
             "results/{scale}/{milestone}/figures/{figure}.svg",
             caption="../report/figure.rst",
-            category=lambda wildcards: REPORTS[wildcards.milestone].title,
-            subcategory="figures",
             labels=lambda wildcards: labels(figure_of(wildcards)),
+            **marks("figures"),
         ),
     log:
         "logs/{scale}/{milestone}/figures/{figure}.svg.log",
-    wildcard_constraints:
-        milestone="|".join(REPORTS),
     conda:
         "../envs/refblend.yaml"
     params:
@@ -124,90 +109,20 @@ rule report:
         report(
             "results/{scale}/{milestone}/report.md",
             caption="../report/report.rst",
-            category=lambda wildcards: REPORTS[wildcards.milestone].title,
-            subcategory="report",
             labels={"experiment": "all", "text": "report"},
+            **marks("report"),
         ),
         "results/{scale}/{milestone}/metrics.json",
     log:
         "logs/{scale}/{milestone}/report.log",
-    benchmark:
-        "logs/{scale}/{milestone}/report.benchmark.tsv"
-    wildcard_constraints:
-        milestone="|".join(REPORTS),
     conda:
         "../envs/refblend.yaml"
     params:
         code=lambda wildcards: REPORTS[wildcards.milestone].code("report"),
         names=lambda wildcards: config["studies"].get(wildcards.milestone, []),
-    message:
-        "Report: results/{wildcards.scale}/{wildcards.milestone}/report.md"
     shell:
         "refblend study report --milestone {wildcards.milestone} --scale {wildcards.scale:q}"
         " {params.names:q} > {log:q} 2>&1"
-
-
-# What M2's runs recommend, by the rule that its header and its record state.
-rule recommend:
-    input:
-        collected=expand("runs/{{scale}}/_collected/m2/{name}", name=layout.COLLECTED),
-        scoring=lambda wildcards: scoring_report(wildcards.scale),
-        params=lambda wildcards: study_grid.config_files(wildcards.scale),
-        experiments=[f"params/study/{name}.yaml" for name in config["studies"]["m2"]],
-    output:
-        overlay=report(
-            "results/{scale}/m3/recommended.yaml",
-            caption="../report/recommended.rst",
-            category="M3 recommendation",
-            subcategory="configuration",
-            labels={"experiment": "M3", "file": "recommended configuration"},
-        ),
-        record="results/{scale}/m3/recommended.json",
-    log:
-        "logs/{scale}/m3/recommend.log",
-    benchmark:
-        "logs/{scale}/m3/recommend.benchmark.tsv"
-    conda:
-        "../envs/refblend.yaml"
-    params:
-        code=code("study.recommend.choose"),
-        collected=lambda wildcards, input: Path(input.collected[0]).parent,
-        attacks=lambda wildcards, input: option(
-            "--attacks", input.scoring, "tables/attacks.csv"
-        ),
-    message:
-        "Recommend a configuration: {output.overlay}"
-    shell:
-        "refblend study recommend --collected {params.collected:q} --scale {wildcards.scale:q}"
-        " --params params {params.attacks:q} --out {output.overlay:q} > {log:q} 2>&1"
-
-
-# Last, as `checks`: fails when the recommended configuration is no longer safe to use.
-rule guards:
-    input:
-        collected=expand("runs/{{scale}}/_collected/m3/{name}", name=layout.COLLECTED),
-        recommended="results/{scale}/m3/recommended.yaml",
-        report="results/{scale}/m3/report.md",
-    output:
-        "results/{scale}/m3/guards.json",
-    log:
-        "logs/{scale}/m3/guards.log",
-    benchmark:
-        "logs/{scale}/m3/guards.benchmark.tsv"
-    conda:
-        "../envs/refblend.yaml"
-    params:
-        code=code("study.recommend.guards"),
-        collected=lambda wildcards, input: Path(input.collected[0]).parent,
-        tolerated=lambda wildcards: [
-            word for text in tolerated() for word in ("--tolerated", text)
-        ],
-    message:
-        "Guards of M3"
-    shell:
-        "refblend study guard --collected {params.collected:q}"
-        " --recommended {input.recommended:q} --out {output:q} {params.tolerated:q}"
-        " 2>&1 | tee {log:q}"
 
 
 # Last and after the report: the target fails when a run failed or incidents exceed what
@@ -222,16 +137,12 @@ rule checks:
         "results/{scale}/{milestone}/checks.json",
     log:
         "logs/{scale}/{milestone}/checks.log",
-    benchmark:
-        "logs/{scale}/{milestone}/checks.benchmark.tsv"
     conda:
         "../envs/refblend.yaml"
     params:
         code=code("study.runs.checks"),
         collected=lambda wildcards, input: Path(input.collected[0]).parent,
         tolerated=lambda wildcards: tolerated(),
-    message:
-        "Check runs and incidents of {wildcards.milestone}"
     shell:
         "refblend study check --collected {params.collected:q} --out {output:q}"
         " {params.tolerated:q} 2>&1 | tee {log:q}"

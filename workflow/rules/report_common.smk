@@ -19,6 +19,12 @@ def labels(artifact):
     return {"experiment": section, artifact.kind: artifact.name.replace("_", " ")}
 
 
+def marks(kind):
+    """Where Snakemake's report shows a result: its milestone's title, and its kind."""
+    title = lambda wildcards: REPORTS[wildcards.milestone].title
+    return {"category": title, "subcategory": kind}
+
+
 def table_files(milestone):
     """Every table as CSV, those that the report shows as LaTeX too, and the plots' data."""
     root = f"results/{{scale}}/{milestone}"

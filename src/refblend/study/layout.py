@@ -1,4 +1,4 @@
-"""Names of everything that a milestone writes; the workflow, the reports and DVC agree on them."""
+"""Names that the workflow and the package agree on; what a report writes, its registry says."""
 
 from pathlib import Path
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
-from refblend.study.report.registry import load_report
+from refblend.study.report.registry import load_report, milestone_experiments, read_experiments
 
 ROOT = Path(__file__).parents[3]
 
@@ -22,12 +22,14 @@ def test_every_plot_has_its_template_and_data() -> None:
             frame = pd.read_csv(ROOT / name.replace("${scale}", "cpu"))
             assert {colour, spec["x"], column} <= set(frame.columns)
             milestone, stem = name.split("/")[2], Path(name).stem
-            assert milestone == "m2" or stem in load_report(milestone).names("plot", {})
+            assert stem in load_report(milestone).names("plot", {})
 
 
 def test_the_shown_figures_are_previews() -> None:
     plots = yaml.safe_load((ROOT / "dvc.yaml").read_text())["plots"]
     for name in (Path(entry) for entry in plots if isinstance(entry, str)):
-        if (milestone := name.parts[2]) != "m2":
-            figures = load_report(milestone).artifacts({}, "figure")
-            assert [figure.name for figure in figures if figure.preview] == [name.stem]
+        experiments = read_experiments(
+            tuple(milestone_experiments(name.parts[2], ROOT / "params")), ROOT / "params"
+        )
+        figures = load_report(name.parts[2]).artifacts(experiments, "figure")
+        assert [figure.name for figure in figures if figure.preview] == [name.stem]

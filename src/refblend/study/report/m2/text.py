@@ -10,7 +10,6 @@ from refblend.study.design.arms import SCORE
 from refblend.study.report.formats import to_markdown
 from refblend.study.report.m2.answers import (
     answer,
-    chosen_level,
     first_page,
 )
 from refblend.study.report.m2.best import EVERYWHERE
@@ -20,7 +19,13 @@ from refblend.study.report.m2.study import REPORT, M2Study
 from refblend.study.report.m2.summaries import endpoint_rows
 from refblend.study.report.m2.surprises import surprises
 from refblend.study.report.m2.words import own
-from refblend.study.report.shared import arm_counts, mean_accuracy, mean_blend, overrides_text
+from refblend.study.report.shared import (
+    arm_counts,
+    headline,
+    mean_accuracy,
+    mean_blend,
+    overrides_text,
+)
 from refblend.study.runs.collect import Collected
 from refblend.study.runs.measures import label
 from refblend.study.runs.origin import facts
@@ -165,21 +170,11 @@ def arm_rows(study: M2Study) -> list[dict[str, str]]:
 
 @REPORT.metrics
 def metrics(study: M2Study, tables: Tables) -> dict[str, Any]:
-    """Headline numbers for ``dvc metrics``: runs, incidents, and what each experiment found."""
-    found: dict[str, Any] = {
-        "runs": len(study.collected.runs),
-        "finished": len(study.collected.finished),
-        "incidents": sum(facts(study.collected)["incidents"].values()),
-    }
-    for name in study.leading:
-        for row in endpoint_rows(study, tables, name):
-            found[f"{name}_{row['arm']}"] = round(float(row["mean"]), 4)
-    for name, spec in study.experiments.items():
-        level = chosen_level(study, tables, name)
-        if spec.sweep and level:
-            chosen = float(level["chosen"]) if level["identifiable"] else None
-            found[f"{name}_{spec.sweep.rule}"] = chosen
-    return found
+    """Headline numbers for ``dvc metrics``: the best treated arm of what M2 leads with."""
+    rows = [row for name in study.leading for row in endpoint_rows(study, tables, name)]
+    compared = [row for row in rows if pd.notna(row["diff"])]
+    best = max(compared, key=lambda row: float(row["mean"]), default=None)
+    return headline(study.collected, best)
 
 
 def learning_only(study: M2Study) -> Collected:

@@ -1,0 +1,64 @@
+# What M2 recommends, and whether it is safe to use.
+
+
+# What M2's runs recommend, by the rule that its header and its record state.
+rule recommend:
+    input:
+        collected=expand("runs/{{scale}}/_collected/m2/{name}", name=layout.COLLECTED),
+        scoring=lambda wildcards: scoring_report(wildcards.scale),
+        params=lambda wildcards: study_grid.config_files(wildcards.scale),
+        experiments=[f"params/study/{name}.yaml" for name in config["studies"]["m2"]],
+    output:
+        overlay=report(
+            "results/{scale}/m3/recommended.yaml",
+            caption="../report/recommended.rst",
+            category="M3 recommendation",
+            subcategory="configuration",
+            labels={"experiment": "M3", "file": "recommended configuration"},
+        ),
+        record="results/{scale}/m3/recommended.json",
+    log:
+        "logs/{scale}/m3/recommend.log",
+    benchmark:
+        "logs/{scale}/m3/recommend.benchmark.tsv"
+    conda:
+        "../envs/refblend.yaml"
+    params:
+        code=code("study.recommend.choose"),
+        collected=lambda wildcards, input: Path(input.collected[0]).parent,
+        attacks=lambda wildcards, input: option(
+            "--attacks", input.scoring, "tables/attacks.csv"
+        ),
+    message:
+        "Recommend a configuration: {output.overlay}"
+    shell:
+        "refblend study recommend --collected {params.collected:q} --scale {wildcards.scale:q}"
+        " --params params {params.attacks:q} --out {output.overlay:q} > {log:q} 2>&1"
+
+
+# Last, as `checks`: fails when the recommended configuration is no longer safe to use.
+rule guards:
+    input:
+        collected=expand("runs/{{scale}}/_collected/m3/{name}", name=layout.COLLECTED),
+        recommended="results/{scale}/m3/recommended.yaml",
+        report="results/{scale}/m3/report.md",
+    output:
+        "results/{scale}/m3/guards.json",
+    log:
+        "logs/{scale}/m3/guards.log",
+    benchmark:
+        "logs/{scale}/m3/guards.benchmark.tsv"
+    conda:
+        "../envs/refblend.yaml"
+    params:
+        code=code("study.recommend.guards"),
+        collected=lambda wildcards, input: Path(input.collected[0]).parent,
+        tolerated=lambda wildcards: [
+            word for text in tolerated() for word in ("--tolerated", text)
+        ],
+    message:
+        "Guards of M3"
+    shell:
+        "refblend study guard --collected {params.collected:q}"
+        " --recommended {input.recommended:q} --out {output:q} {params.tolerated:q}"
+        " 2>&1 | tee {log:q}"
