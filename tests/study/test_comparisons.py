@@ -15,7 +15,7 @@ from refblend.study.stats.comparisons import (
     compare_pairs,
     probability_of_improvement,
 )
-from refblend.study.stats.statistics import bootstrap_interval, paired_difference
+from refblend.study.stats.statistics import bootstrap_interval, paired_values
 
 QUARTERS = st.lists(st.integers(0, 4).map(lambda i: i / 4), min_size=1, max_size=8)
 
@@ -159,11 +159,12 @@ def test_an_arm_more_changes_no_other_interval() -> None:
     assert few["same"].p == all_arms["same"].p
 
 
-def test_differences_are_those_of_paired_difference() -> None:
+def test_differences_are_bootstrapped_from_the_paired_values() -> None:
     values = ten_seeds()
     comparison = by_arm(values)["better"]
     stream = int(rng().integers(2**63))
-    expected = paired_difference(values["better"], values["off"], np.random.default_rng(stream))
+    paired = paired_values(values["better"], values["off"])
+    expected = bootstrap_interval(paired, np.random.default_rng(stream), resamples=5000)
     assert comparison.difference == expected
 
 

@@ -151,13 +151,6 @@ def paired_values(treated: pd.Series, baseline: pd.Series) -> NDArray[np.float64
     return (both.iloc[:, 0] - both.iloc[:, 1]).to_numpy(dtype=np.float64)
 
 
-def paired_difference(
-    treated: pd.Series, baseline: pd.Series, rng: np.random.Generator, resamples: int = 5000
-) -> Interval:
-    """Mean of treated − baseline over the seeds (the index) that both have."""
-    return bootstrap_interval(paired_values(treated, baseline), rng, resamples=resamples)
-
-
 def count_spikes(series: ArrayLike, k: float = 5.0) -> int:
     """Steps whose value leaves median ± k·1.4826·MAD; NaN steps count, they are worse."""
     data = np.asarray(series, dtype=np.float64)

@@ -42,7 +42,7 @@ CONTROL_COLOURS = {"shuffled": "#332288", "random": "#999933"}
 
 PLACEMENT_COLOURS = {"per_token": "#0173b2", "terminal": "#de8f05", "per_token_mean": "#029e73"}
 LEVEL_COLOURS = ("#0173b2", "#d55e00", "#029e73")
-"""Colours of a knob's few levels."""
+"""Colours of a parameter's few levels."""
 
 
 def strategy_colours() -> dict[str, str]:
