@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from refblend.config.base import PositiveInt, Section
 from refblend.config.problems import explain
 from refblend.errors import ConfigError
-from refblend.study.design.spec import workflow_config
+from refblend.study.design.workflow import workflow_config
 
 
 class Inner(Section):

@@ -16,11 +16,12 @@ from refblend.scoring.templates import templates_file
 from refblend.study.design import blocks as study_blocks
 from refblend.study.design import grid as study_grid
 from refblend.study.design import spec as study_spec
+from refblend.study.design import workflow as study_workflow
 from refblend.study import layout
 
 try:
     # One line per mistake; Snakemake's own check against ../schemas would print the whole schema.
-    config.update(study_spec.workflow_config(config))
+    config.update(study_workflow.workflow_config(config))
 except RefblendError as error:
     raise WorkflowError(str(error)) from None
 

@@ -38,7 +38,7 @@ def grid(
 def schemas(out: Out = Path("workflow/schemas")) -> None:
     """Write the JSON schemas that the workflow validates against."""
     from refblend.files import write_json
-    from refblend.study.design.spec import json_schemas
+    from refblend.study.design.workflow import json_schemas
 
     for name, schema in json_schemas().items():
         write_json(out / name, schema)

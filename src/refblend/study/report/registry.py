@@ -21,10 +21,10 @@ from refblend.errors import StudyError
 from refblend.function_code import functions_hash
 from refblend.study.design.spec import (
     ExperimentSpec,
-    WorkflowConfig,
     experiments_of,
     load_experiment,
 )
+from refblend.study.design.workflow import WorkflowConfig
 
 PACKAGE = "refblend.study.report"
 PLACEHOLDER = "{experiment}"

@@ -1,0 +1,102 @@
+"""What the workflow itself is told: ``params/workflow.yaml``, and the schemas of what users write.
+
+The models are the one source of the JSON schemas in ``workflow/schemas``
+(``refblend study schemas`` writes them; a test keeps the two in step).
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from refblend.config.base import NonNegativeInt, PositiveInt, Section
+from refblend.config.problems import explain
+from refblend.study.design.spec import ExperimentName, ExperimentSpec, GridRow, Milestone, Scale
+
+JSON_SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+class ThreadsConfig(Section):
+    """Threads that a job of each kind reserves and uses."""
+
+    models: PositiveInt = 1
+    """Warm starts and judges; one each, so that actor and judge can train concurrently."""
+    train: PositiveInt = 1
+    """PPO runs; with one thread each, two runs on two cores beat one run on two."""
+    evaluate: PositiveInt = 1
+
+
+class ChecksConfig(Section):
+    """Incidents that a milestone tolerates; with more the target fails after the report."""
+
+    overlength: NonNegativeInt = 0
+    oom: NonNegativeInt = 0
+    nonfinite: NonNegativeInt = 0
+
+
+class ScoringSizes(Section):
+    """How much is measured at a scale."""
+
+    engine: Literal["vllm", "hf"] = "vllm"
+    """The engine: vllm as in training, or hf, which starts faster."""
+    pairs: PositiveInt = 512
+    """Maximum number of held-out responses on which each judge is measured."""
+    robustness_problems: PositiveInt = 60
+    """Problems of experiment D's corpus, equally many of each difficulty; six responses each."""
+    attacked_answers: PositiveInt = 60
+    """Wrong answers on which every attack is tried."""
+
+
+class ScoringStudy(Section):
+    """The target `scoring`: the judges and the scoring path."""
+
+    judge: Literal["weak", "medium", "strong"] = "medium"
+    """The judge of experiment D and of the attacks."""
+    sizes: dict[Literal["smoke", "cpu"], ScoringSizes] = Field(
+        default={
+            "smoke": ScoringSizes(engine="hf", pairs=64, robustness_problems=4, attacked_answers=4),
+            "cpu": ScoringSizes(),
+        }
+    )
+    """For the scales whose judges we train; measure other judges with `refblend judge`."""
+
+
+class WorkflowConfig(Section):
+    """``params/workflow.yaml``: the settings of Snakemake itself."""
+
+    scale: Scale = "cpu"
+    """Which ``params/scale/<scale>.yaml`` the targets build."""
+    studies: dict[Milestone, list[ExperimentName]] = Field(default={})
+    """The experiments of each milestone, in this order; those that are not named here have the
+    files of ``params/study`` whose ``milestone`` they are, by name."""
+    seeds_per_job: PositiveInt = 5
+    """Seeds of an arm that one job trains, one after another in the same workers."""
+    threads: ThreadsConfig = ThreadsConfig()
+    checks: ChecksConfig = ChecksConfig()
+    scoring: ScoringStudy = ScoringStudy()
+
+
+def workflow_config(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The workflow's configuration with its defaults filled in.
+
+    Raises:
+        ConfigError: lists every key and value that is not acceptable.
+    """
+    try:
+        config = WorkflowConfig.model_validate(values)
+    except ValidationError as error:
+        raise explain(error, WorkflowConfig, "params/workflow.yaml or --config: ") from None
+    return config.model_dump(mode="json")
+
+
+def json_schemas() -> dict[str, dict[str, Any]]:
+    """File name → JSON schema, as stored in ``workflow/schemas``."""
+    models: dict[str, type[Section]] = {
+        "config": WorkflowConfig,
+        "grid": GridRow,
+        "experiment": ExperimentSpec,
+    }
+    return {
+        f"{name}.schema.json": {"$schema": JSON_SCHEMA_DIALECT, **model.model_json_schema()}
+        for name, model in models.items()
+    }
