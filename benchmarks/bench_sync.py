@@ -96,7 +96,7 @@ def main() -> None:
         figures["memcpys"] = common.ratio(times["push"], times["memcpy"])
         keys = ("responses", "share_of_step", "share_of_whole_step", "memcpys")
         rows.append([name, *(figures[key] for key in keys)])
-    columns = ["parameters", "responses a step", "share of the step"]
+    columns = ["parameters", "responses per step", "share of the step"]
     columns += [f"at {whole_batch} responses", "× memcpy"]
     common.show("weight push", columns, rows)
     common.record(

@@ -10,7 +10,7 @@ out. Pins keep their versions. ``gpu.lock`` cannot be installed everywhere, so i
 names that leave ``cpu.lock``.
 
 Run it in an environment installed from the full lock, after a requirement was dropped or after
-the lock was resolved anew. Exit status 1: a needed package is not installed or not pinned.
+the lock was resolved again. Exit status 1: a needed package is not installed or not pinned.
 """
 
 import argparse

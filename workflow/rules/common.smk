@@ -239,7 +239,7 @@ def scoring_targets(scale):
     """What the target `scoring` asks for; users' judges are measured by hand."""
     if scale not in EMBEDDED:
         raise WorkflowError(
-            f"scoring: scale {scale} has no judges of ours; measure yours with"
+            f"scoring: scale {scale} has no embedded judges; measure yours with"
             " `refblend judge quality`, `robustness` and `attacks` (docs/scoring.md)"
         )
     return [f"results/{scale}/scoring/report.md"]

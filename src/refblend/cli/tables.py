@@ -54,7 +54,7 @@ def check_table(path: Path) -> None:
     """Refuse a table that could not be written.
 
     Raises:
-        DataError: the name's ending is no format of ours.
+        DataError: the file suffix is not a supported format.
         DiskError: see :func:`check_writable`.
     """
     if path.suffix not in WRITERS:

@@ -1,4 +1,4 @@
-"""What pydantic finds wrong with a document, as one error of ours that lists everything."""
+"""All problems that pydantic finds in a document, as one of our errors."""
 
 import difflib
 from collections.abc import Callable, Sequence

@@ -92,7 +92,7 @@ def count_parameters(model_dir: Path, key: str) -> int:
         except (OSError, SafetensorError) as error:
             raise ModelError(
                 f"{key}: {path} cannot be read as safetensors, it may be truncated ({error})",
-                "Copy or download the file again, or train the model anew.",
+                "Copy or download the file again, or train the model again.",
             ) from None
     return total
 

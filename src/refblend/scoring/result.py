@@ -77,7 +77,7 @@ class ScoreSummary:
         clipped_rate: share whose prompt was clipped.
         prompt_tokens_mean: mean prompt length.
         new_tokens_mean: mean generated length over the submitted ones.
-        latency_s_mean: mean seconds a response over the submitted ones.
+        latency_s_mean: mean seconds per submitted response.
     """
 
     count: int

@@ -207,7 +207,7 @@ class RewardModelJudge(Judge):
         """The model's logit of each sequence of token ids, in their order.
 
         Sequences of like length go together, padded on the right; the model reads the last token
-        that is no padding.
+        that is not padding.
         """
         order = sorted(range(len(sequences)), key=lambda row: len(sequences[row]))
         size = self.config.scoring.reward_model.batch_size

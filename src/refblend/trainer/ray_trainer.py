@@ -165,7 +165,7 @@ class RayPPOTrainer:
         )
 
     def generate(self, prompts: PromptBatch) -> Rollout:
-        """Sample one response a row, and greedy baselines when the estimator wants them."""
+        """Sample one response per row, and greedy baselines when the estimator wants them."""
         step, greedy = self.step + 1, self.estimator.needs_reward_baselines
         requests = rollout_requests(self.config, prompts, step, greedy)
         with self.record.timed("gen"):

@@ -1,4 +1,4 @@
-"""One number a run and measure, against numbers made by hand."""
+"""One number per run and measure, compared with numbers worked by hand."""
 
 from dataclasses import replace
 

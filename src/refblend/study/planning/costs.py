@@ -95,7 +95,7 @@ def read_resources(paths: Sequence[str | Path]) -> tuple[pd.DataFrame, list[str]
     """Runs that count, of the resources tables of finished studies; a later table wins.
 
     A run that several tables agree on counts once. Where tables differ about a run of an arm, as
-    after a milestone was trained anew on another machine, this arm's runs are taken from the last
+    after a milestone was trained again on another machine, this arm's runs are taken from the last
     table that has any, and from it alone.
 
     Args:

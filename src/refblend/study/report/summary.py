@@ -94,7 +94,7 @@ def summarise(
         values = values_of(measure)
         if not values.notna().to_numpy().any():
             continue
-        # A baseline that cannot have the measure (a judge's, without a judge) is no comparison.
+        # A baseline that cannot have the measure (a judge's, without a judge) gives no comparison.
         pairs = [pair for pair in family.pairs if values[pair[1]].notna().any()]
         comparisons = compare_pairs(
             values, pairs, derive_generator("m2", family.name, measure, "difference")

@@ -146,7 +146,7 @@ def weight_correlation(study: M2Study, tables: Tables, experiment: str) -> Drawn
         "the blending weight and of the batch-average entropy with the greedy validation accuracy. "
         "Marks: mean "
         "over seeds; bars: Student's 95 % interval, cut off at ±1. Both follow the steps: a "
-        f"correlation is no cause. {study.origin(experiment)}"
+        f"correlation is not causation. {study.origin(experiment)}"
     )
 
 
