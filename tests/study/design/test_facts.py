@@ -8,7 +8,7 @@ import yaml
 
 from refblend.errors import StudyError
 from refblend.study.design.arms import Arm, resolve_arms
-from refblend.study.design.spec import ExperimentSpec, experiments_of, load_experiment
+from refblend.study.design.spec import experiments_of, load_experiment
 
 PARAMS = Path(__file__).parents[3] / "params"
 SCORE = "algorithm.ref_quality_score"
@@ -73,6 +73,7 @@ def test_arms_that_differ_in_one_key_only(tmp_path: Path) -> None:
         ({"sweep": {"key": "a", "rule": "peak", "arms": ["plain"]}}, "sweep.rule"),
         ({"facet": "placement"}, "facet is placement"),
         ({"choice": "size"}, "choice is size"),
+        ({"assumes": "Q"}, "assumes: there is no experiment Q"),
         (
             {"factors": {"size": f"{SCORE}.max_wieght"}},
             f"factors.size: .* no key {SCORE}.max_wieght",
@@ -98,16 +99,6 @@ def test_a_wrong_fact_names_file_and_key(tmp_path: Path, more: dict[str, Any], s
     with pytest.raises(StudyError, match=says) as caught:
         arms_of(path)
     assert str(path) in str(caught.value)
-
-
-def test_the_kind_of_a_section_follows_from_the_facts() -> None:
-    def kind(**more: Any) -> str:
-        return ExperimentSpec.model_validate(FACTS | more).kind
-
-    sweep = {"key": f"{SCORE}.max_weight", "rule": "knee", "arms": ["mixed_up", "gae_terminal"]}
-    assert kind() == "learning"
-    assert kind(sweep=sweep) == "sensitivity"
-    assert kind(exclusive=True) == "costs"
 
 
 def test_experiments_belong_to_the_milestone_that_they_name(tmp_path: Path) -> None:

@@ -116,12 +116,26 @@ def resolve_arms(
                         "Name a dotted key of params/ppo.yaml.",
                     ) from None
         _check_levels(spec, arms, path)
-        if spec.assumes and spec.assumes in experiments and not experiments[spec.assumes].choice:
-            raise StudyError(
-                f"{path}: assumes: experiment {spec.assumes} chooses nothing",
-                f"Give {spec.assumes}.yaml a choice, or leave assumes out.",
-            )
+        _check_assumed(spec, experiments, path)
     return arms
+
+
+def _check_assumed(
+    spec: ExperimentSpec, experiments: Mapping[str, ExperimentSpec], path: Path
+) -> None:
+    """The experiment whose choice is assumed exists and chooses something."""
+    name = spec.assumes
+    if name is None:
+        return
+    if not (path.parent / f"{name}.yaml").exists():
+        raise StudyError(
+            f"{path}: assumes: there is no experiment {name}", f"Add {name}.yaml or correct it."
+        )
+    if name in experiments and not experiments[name].choice:
+        raise StudyError(
+            f"{path}: assumes: experiment {name} chooses nothing",
+            f"Give {name}.yaml a choice, or leave assumes out.",
+        )
 
 
 def _check_levels(spec: ExperimentSpec, arms: Mapping[str, Arm], path: Path) -> None:

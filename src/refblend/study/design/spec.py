@@ -171,13 +171,6 @@ class ExperimentSpec(Section):
                 raise ValueError(f"{key} is {factor}, which is not among the factors: add it there")
         return self
 
-    @property
-    def kind(self) -> Literal["costs", "sensitivity", "learning"]:
-        """Contents of its section of the report."""
-        if self.exclusive:
-            return "costs"
-        return "sensitivity" if self.sweep else "learning"
-
     def baseline_of(self, arm: str) -> str:
         """The arm with which ``arm`` is compared."""
         return self.baselines.get(arm, self.baseline)
