@@ -113,7 +113,7 @@ def test_check_counts_epochs_and_workers(
             "actor_rollout_ref.rollout.max_model_len=171",
             ["actor_rollout_ref.rollout.max_model_len=171", "172", "shorten"],
         ),
-        ("data.train_batch_size=65", ["data.train_batch_size is 65", "64 prompts", "lower it"]),
+        ("data.train_batch_size=65", ["data.train_batch_size is 65", "64 prompts", "Lower it"]),
         ("data.train_files=[]", ["data.train_files"]),
         ("data.val_files=[]", ["data.val_files"]),
         ("data.max_prompt_length=4", ["data.max_prompt_length"]),

@@ -141,6 +141,6 @@ def carbon_intensity(country: str) -> float:
     if country not in mix or mix[country].get("carbon_intensity") is None:
         raise ConfigError(
             f"the energy country {country!r} is not known",
-            f"Use an ISO 3166 alpha-3 code such as CHE or USA, or {WORLD} for the average",
+            f"Use an ISO 3166 alpha-3 code such as CHE or USA, or {WORLD} for the average.",
         )
     return float(mix[country]["carbon_intensity"])

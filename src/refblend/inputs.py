@@ -31,7 +31,7 @@ def hash_inputs(data_files: Iterable[Path], model_dirs: Iterable[Path]) -> Input
 def _data_hash(path: Path) -> str:
     """Hash of a data file."""
     if not path.is_file():
-        raise DataError(f"data file {path} is missing", "Prepare the data first, or fix the path")
+        raise DataError(f"data file {path} is missing", "Prepare the data first, or fix the path.")
     return sha256_file(path)
 
 
@@ -39,6 +39,6 @@ def _model_hash(path: Path) -> str:
     """Hash of a model directory."""
     if not path.is_dir():
         raise ModelError(
-            f"model directory {path} is missing", "Train or copy the model first, or fix the path"
+            f"model directory {path} is missing", "Train or copy the model first, or fix the path."
         )
     return sha256_tree(path)

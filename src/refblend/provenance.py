@@ -101,7 +101,7 @@ def read_previous(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{path} is not the record of a run ({type(error).__name__}: {shorten(str(error))})",
-            "Remove it to go on: times and energy of the run's earlier sessions are then lost",
+            "Remove it to go on: times and energy of the run's earlier sessions are then lost.",
         ) from None
     return record
 

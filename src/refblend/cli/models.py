@@ -107,7 +107,7 @@ def judge(
 
     chosen = next((name for name in STRENGTHS if name == strength), None)
     if chosen is None:
-        raise ConfigError(f"unknown strength {strength!r}", "use weak, medium or strong")
+        raise ConfigError(f"unknown strength {strength!r}", "Use weak, medium or strong.")
     settings = load_recipe(recipe)
     state_dir = state or out.with_name(f".{out.name}.training")
     chain = JudgeChain(

@@ -62,7 +62,7 @@ def load_prompt_dataset(
                     raise DataError(
                         f"{path} row with index {row.index} has {len(ids)} prompt tokens, "
                         f"data.max_prompt_length is {max_prompt_length}",
-                        "raise it, set data.filter_overlong_prompts=true or choose data.truncation",
+                        "Raise it, set data.filter_overlong_prompts=true or data.truncation.",
                     )
                 truncated += 1
                 ids = truncate_ids(ids, max_prompt_length, truncation)
@@ -71,7 +71,7 @@ def load_prompt_dataset(
     if not rows:
         raise DataError(
             f"all {dropped} prompts of {', '.join(map(str, files)) or 'no files'} were dropped",
-            f"raise data.max_prompt_length (it is {max_prompt_length}) or give other files",
+            f"Raise data.max_prompt_length (it is {max_prompt_length}) or give other files.",
         )
     return PromptDataset(rows, prompt_ids, dropped, truncated)
 
@@ -101,7 +101,7 @@ class PromptSampler:
         if batch_size > num_rows:
             raise DataError(
                 f"data.train_batch_size is {batch_size} but only {num_rows} prompts are left",
-                "lower it, or provide more rows (data.max_prompt_length drops long ones)",
+                "Lower it, or provide more rows (data.max_prompt_length drops long ones).",
             )
         self.num_rows = num_rows
         self.batch_size = batch_size
@@ -148,7 +148,7 @@ class PromptSampler:
                 raise CheckpointError(
                     f"the saved data order has {name}={state.get(name)}, "
                     f"this run has {getattr(self, name)}",
-                    "resume with the same data and batch settings, or use resume_mode=disable",
+                    "Resume with the same data and batch settings, or use resume_mode=disable.",
                 )
         self.epoch, self.position = int(state["epoch"]), int(state["position"])
         self._order = self._permutation(self.epoch)

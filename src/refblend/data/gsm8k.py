@@ -16,7 +16,7 @@ DATA_SOURCE = "openai/gsm8k"
 INSTRUCTION = 'Let\'s think step by step and output the final answer after "####".'
 _ANSWER = re.compile(r"####\s*(-?[0-9.,]+)\s*$")
 _NUMBER = re.compile(r"-?([0-9]+(\.[0-9]+)?|\.[0-9]+)")
-_REMEDY = "give a GSM8K file with the columns question and answer"
+_REMEDY = "Give a GSM8K file with the columns question and answer."
 
 
 def extract_answer(solution: str) -> str | None:
@@ -84,6 +84,6 @@ def load_datasets(
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(
             f"datasets cannot load split {split} of {name} ({reason})",
-            "download the file elsewhere and give its path with --file",
+            "Download the file elsewhere and give its path with --file.",
         ) from error
     return convert_records(list(table), split, f"{name}[{split}]")

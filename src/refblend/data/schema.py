@@ -26,7 +26,7 @@ PARQUET_ERRORS = (pa.ArrowException, ValueError, OverflowError, LookupError, Mem
 """Exceptions from reading a damaged parquet file, besides OSError."""
 MAX_INDEX = 2**63 - 1
 ROLES = ("system", "user", "assistant", "tool")
-_PREPARE = "write the file again with `refblend data prepare` or `refblend data gsm8k`"
+_PREPARE = "Write the file again with `refblend data prepare` or `refblend data gsm8k`."
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def write_rows(path: str | os.PathLike[str], rows: Iterable[PromptRow]) -> None:
     """
     records = [row.to_record() for row in rows]
     if not records:
-        raise DataError(f"no rows to write to {path}", "ask for at least one row")
+        raise DataError(f"no rows to write to {path}", "Ask for at least one row.")
     suffix = _suffix(Path(path))
     with atomic_path(path) as temporary:
         if suffix == ".jsonl":
@@ -98,7 +98,7 @@ def read_rows(path: str | os.PathLike[str]) -> list[PromptRow]:
         found = shorten(", ".join(sorted(columns)), 300) or "none"
         raise DataError(
             f"{path} lacks the column(s) {', '.join(missing)} (it has: {found})",
-            f"rename the columns, or {_PREPARE}",
+            f"Rename the columns, or w{_PREPARE[1:]}",
         )
     return [_parse_record(path, number, record) for number, record in enumerate(records)]
 
@@ -112,15 +112,15 @@ def read_records(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     path = Path(path)
     if not path.is_file():
         kind = "is a directory" if path.is_dir() else "does not exist"
-        raise DataError(f"data file {path} {kind}", f"check the path, or {_PREPARE}")
+        raise DataError(f"data file {path} {kind}", f"Check the path, or w{_PREPARE[1:]}")
     try:
         records = _read_jsonl(path) if _suffix(path) == ".jsonl" else _read_parquet(path)
     except OSError as error:
         raise DataError(
-            f"{path} cannot be read: {error}", "check the file's permissions"
+            f"{path} cannot be read: {error}", "Check the file's permissions."
         ) from error
     if not records:
-        raise DataError(f"{path} has no rows", _PREPARE.capitalize())
+        raise DataError(f"{path} has no rows", _PREPARE)
     return records
 
 
@@ -128,7 +128,7 @@ def _suffix(path: Path) -> str:
     if path.suffix not in (".parquet", ".jsonl"):
         raise DataError(
             f"{path} has an unknown file suffix",
-            "use a name that ends in .parquet or .jsonl",
+            "Use a name that ends in .parquet or .jsonl.",
         )
     return path.suffix
 
@@ -167,11 +167,11 @@ def _read_jsonl(path: Path) -> list[dict[str, Any]]:
             record = parse_json(line)
         except MalformedError as error:
             raise DataError(
-                f"{path} line {number} is not JSON ({error})", "fix or remove the line"
+                f"{path} line {number} is not JSON ({error})", "Fix or remove the line."
             ) from error
         if not isinstance(record, dict):
             raise DataError(
-                f"{path} line {number} is not a JSON object", "write one object per line"
+                f"{path} line {number} is not a JSON object", "Write one object per line."
             )
         records.append(record)
     return records
@@ -179,7 +179,7 @@ def _read_jsonl(path: Path) -> list[dict[str, Any]]:
 
 def _parse_record(path: Path, number: int, record: dict[str, Any]) -> PromptRow:
     def fail(column: str, what: str) -> DataError:
-        return DataError(f"{path} row {number} column {column} {what}", "fix or remove the row")
+        return DataError(f"{path} row {number} column {column} {what}", "Fix or remove the row.")
 
     def text(container: dict[str, Any], key: str, column: str) -> str:
         value = container.get(key)

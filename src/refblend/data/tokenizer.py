@@ -70,7 +70,7 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Any:
     if not path.is_dir():
         raise ModelError(
             f"tokenizer directory {path} does not exist",
-            "build it with `refblend models tokenizer`, or give the directory of a model",
+            "Build it with `refblend models tokenizer`, or give the directory of a model.",
         )
     try:
         if _is_plain(path):
@@ -84,7 +84,7 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Any:
         reason = shorten(" ".join(str(error).split()), 300) or type(error).__name__
         raise ModelError(
             f"{path} has no usable tokenizer ({reason})",
-            "give a directory with tokenizer.json and tokenizer_config.json",
+            "Give a directory with tokenizer.json and tokenizer_config.json.",
         ) from error
 
 
@@ -117,7 +117,7 @@ def encode_chat(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
             reason = shorten(" ".join(str(error).split()), 300) or type(error).__name__
             raise ModelError(
                 f"the chat template of {tokenizer.name_or_path} refuses the messages ({reason})",
-                "use roles and an order that it knows, or fix the tokenizer's chat_template",
+                "Use roles and an order that it knows, or fix the tokenizer's chat_template.",
             ) from error
         return list(encoded["input_ids"])
     return list(tokenizer("\n".join(message["content"] for message in messages))["input_ids"])

@@ -54,7 +54,7 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     if not (path / "config.json").is_file() or not any(path.glob("*.safetensors")):
         raise ModelError(
             f"{path} is not a model directory (config.json and *.safetensors)",
-            "train it with `refblend models actor` or `refblend models judge`, or give another",
+            "Train it with `refblend models actor` or `refblend models judge`, or give another.",
         )
     try:
         return AutoModelForCausalLM.from_pretrained(
@@ -63,7 +63,7 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     except (OSError, ValueError, RuntimeError) as error:
         raise ModelError(
             f"{path} cannot be loaded ({str(error).splitlines()[0]})",
-            "give a complete model directory in Hugging Face format",
+            "Give a complete model directory in Hugging Face format.",
         ) from error
 
 

@@ -186,6 +186,6 @@ def read_pairs(path: str | os.PathLike[str]) -> list[Pair]:
         except (KeyError, TypeError) as error:
             raise DataError(
                 f"{path} row {number} is not a judge pair ({error})",
-                "write the file again with `refblend models judge-data`",
+                "Write the file again with `refblend models judge-data`.",
             ) from error
     return pairs

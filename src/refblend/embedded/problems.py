@@ -164,7 +164,7 @@ def draw_problem(rng: np.random.Generator, level: Difficulty = EASY, long: bool 
     if not steps:  # nothing can follow the start value under these limits
         raise DataError(
             f"no step is possible from {start} with value_max={level.value_max}",
-            "raise value_max or addend_max",
+            "Raise value_max or addend_max.",
         )
     return Problem(" ".join(sentences), tuple(steps), "|".join(ids), long)
 
@@ -199,5 +199,5 @@ def generate_problems(
             break
     raise DataError(
         f"only {len(problems)} different {split} problems were found, {count} were asked for",
-        "ask for fewer rows or widen the difficulty (start_max, value_max, addend_max)",
+        "Ask for fewer rows or widen the difficulty (start_max, value_max, addend_max).",
     )

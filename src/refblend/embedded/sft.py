@@ -178,7 +178,7 @@ def train(
             loss = _update(model, optimizer, batch, pad_id)
             if loss != loss or loss == float("inf"):
                 raise ModelError(
-                    f"{label}: the loss is {loss} at step {step}", "lower learning_rate"
+                    f"{label}: the loss is {loss} at step {step}", "Lower learning_rate."
                 )
             step += 1
             result.losses.append(loss)
@@ -242,7 +242,7 @@ def _resume(
     except (RuntimeError, EOFError, OSError, ValueError, pickle.UnpicklingError) as error:
         raise ModelError(
             f"training state {state.path} cannot be read ({str(error).splitlines()[0]})",
-            "delete the file to train from the beginning",
+            "Delete the file to train from the beginning.",
         ) from error
     if content["fingerprint"] != state.fingerprint:
         return first
