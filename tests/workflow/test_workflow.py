@@ -128,7 +128,7 @@ def test_scoring_measures_every_judge_and_trains_no_actor(project: Path) -> None
     assert "train" not in counts
     refused = snakemake(project, "scoring", "-n", "--config", "scale=gpu")
     assert refused.returncode != 0
-    assert "scale gpu has no judges of ours" in refused.stdout + refused.stderr
+    assert "scale gpu has no embedded judges" in refused.stdout + refused.stderr
 
 
 def test_judge_and_sizes_are_parameters(project: Path) -> None:
