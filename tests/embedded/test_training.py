@@ -26,6 +26,7 @@ from refblend.embedded.judge_training import JudgeChain, pair_stream, train_judg
 from refblend.embedded.prepare import prepare_splits
 from refblend.embedded.recipe import EmbeddedConfig
 from refblend.errors import DataError, ModelError
+from refblend.files import sha256_tree
 from refblend.scoring.prompts import PromptEncoder
 from refblend.scoring.templates import ScoringTemplates, find_templates, load_templates
 from refblend.seeding import derive_generator
@@ -72,6 +73,21 @@ def test_models_are_complete_and_leave_no_state(chain: Chain) -> None:
     assert not list(chain.root.rglob("*.tmp"))
     assert not (chain.root / "state.pt").exists()
     assert not (chain.root / "state").exists()
+
+
+def test_d9_training_again_gives_the_same_directories(
+    chain: Chain,
+    recipe: EmbeddedConfig,
+    tokenizer: Any,
+    templates: ScoringTemplates,
+    tmp_path: Path,
+) -> None:
+    """What is hashed holds no times and no paths: elsewhere, at another speed, the same bytes."""
+    train_actor(recipe, tokenizer, tmp_path / "clean", tmp_path / "actor", tmp_path / "state")
+    trained = JudgeChain(recipe, tokenizer, templates, chain.pairs, "hash")
+    train_judge(trained, "weak", tmp_path / "clean", tmp_path / "judge", tmp_path / "s.pt")
+    for name, again in (("actor_clean", "clean"), ("actor", "actor"), ("judge_weak", "judge")):
+        assert sha256_tree(chain.root / name) == sha256_tree(tmp_path / again), name
 
 
 def test_models_are_asked_with_the_tokenizer_that_they_learned_with(

@@ -110,7 +110,6 @@ def _run_phase(
         "fingerprint": state.fingerprint,
         "parameters": count_parameters(model),
         "steps": phase.steps,
-        **result.facts(),
     }
     save_model(out, model, tokenizer, facts)
     discard_state(state.path)

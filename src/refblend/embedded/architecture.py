@@ -76,6 +76,8 @@ def save_model(
 ) -> None:
     """Write weights, tokenizer and ``training.json`` to ``path``, replacing it in one rename.
 
+    The directory is hashed: ``facts`` holds neither times nor paths, nor what a resume changes.
+
     ``extra`` may write more files to the directory before it is renamed.
     """
     path = Path(path)

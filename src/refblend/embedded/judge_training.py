@@ -172,7 +172,6 @@ def train_judge(
         "strength": strength,
         "steps": schedule.last_step,
         "parameters": count_parameters(model),
-        **result.facts(),
     }
     save_model(out, model, chain.tokenizer, facts, extra=save_companions)
     discard_state(state_path)

@@ -73,16 +73,6 @@ class TrainingResult:
     resumed_from: int
     losses: list[float] = field(default_factory=list)
 
-    def facts(self) -> dict[str, Any]:
-        """For the model's ``training.json``."""
-        last = self.losses[-10:]
-        return {
-            "seconds": round(self.seconds, 2),
-            "tokens": self.tokens,
-            "resumed_from": self.resumed_from,
-            "loss_last_10": round(sum(last) / len(last), 5) if last else None,
-        }
-
 
 def make_optimizer(model: torch.nn.Module, learning_rate: float) -> torch.optim.AdamW:
     """AdamW without weight decay on vectors (norms and biases)."""
