@@ -72,6 +72,20 @@ def load_function_of_file(path: str, name: str, key: str) -> Callable[..., Any]:
     return _function_of(sys.modules[module_name], name, key)
 
 
+def source_file(path: str, key: str) -> Path | None:
+    """The file that a user's function comes from, for hashes; None where its module has none.
+
+    Args:
+        path: a Python file, ``pkg://module``, or ``module:function``.
+        key: the configuration key that names it.
+    """
+    if not path.startswith("pkg://") and ":" not in path:
+        return Path(path)
+    name = path.removeprefix("pkg://").partition(":")[0]
+    file = import_module(name, f"{key}={path!r}").__file__
+    return Path(file) if file else None
+
+
 def import_module(name: str, setting: str) -> ModuleType:
     """Import a user's module; ``setting`` is the ``key=value`` that names it.
 

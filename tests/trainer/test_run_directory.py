@@ -307,6 +307,23 @@ def test_d3_check_refuses_a_directory_of_another_run(make_run: Callable[..., Any
     assert "algorithm.gamma: 1.0 → 0.9" in str(refused.exception)
 
 
+def test_a_function_of_the_users_own_is_part_of_the_run(
+    make_run: Callable[..., Any], tmp_path: Path
+) -> None:
+    from refblend.config import load_config
+    from refblend.trainer.preflight import inputs_of
+
+    made = make_run()
+    file = tmp_path / "rewards.py"
+    file.write_text("def compute_score(**_): return 1.0\n")
+    own = load_config([made.config_file], [f"reward.custom_reward_function={{path: {file}}}"])
+    assert file in inputs_of(own)[0]
+    named = load_config(
+        [made.config_file], ["reward.custom_reward_function=json.decoder:scanstring"]
+    )
+    assert any(path.name == "decoder.py" for path in inputs_of(named)[0])
+
+
 @pytest.mark.engine
 def test_d1_an_extended_run_is_the_longer_run(
     make_run: Callable[..., Any], undisturbed: Any

@@ -18,7 +18,7 @@ from refblend.errors import (
     RefblendError,
 )
 from refblend.lifecycle.faults import disk_fault
-from refblend.lookup import get_advantage
+from refblend.lookup import get_advantage, source_file
 from refblend.rewards.rule import RuleReward
 from refblend.rollout.model_dir import check_model
 from refblend.scoring.kinds import check_judge
@@ -101,7 +101,11 @@ def inputs_of(config: RefblendConfig) -> tuple[list[Path], list[Path]]:
     if config.use_judge:
         files.append(templates_file(scoring.templates))
         models += [Path(scoring.local_model)] if scoring.local_model else []
-    return files, models
+    reward, estimator = config.reward.custom_reward_function.path, config.algorithm.adv_estimator
+    users = [source_file(reward, "reward.custom_reward_function.path")] if reward else []
+    if ":" in estimator:
+        users.append(source_file(estimator, "algorithm.adv_estimator"))
+    return [*files, *(file for file in users if file)], models
 
 
 def planned_steps(config: RefblendConfig, num_prompts: int) -> int:
