@@ -42,6 +42,8 @@ for its own modules, imported or not; those of its subpackages count when someth
 WITHOUT_EFFECT = (
     "",  # the package's public names
     "cli",
+    "config.loading",
+    "config.problems",
     "documents",
     "energy",
     "errors",
