@@ -61,7 +61,7 @@ for _name in REPORTS:
             milestone=_name,
             names=config["studies"].get(_name, []),
         shell:
-            "refblend study tables --milestone {params.milestone} --scale {wildcards.scale:q}"
+            "refblend study tables --milestone {params.milestone:q} --scale {wildcards.scale:q}"
             " {params.names:q} > {log:q} 2>&1"
 
 
