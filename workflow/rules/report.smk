@@ -87,7 +87,7 @@ rule figure:
     message:
         "Figure {wildcards.figure} of {wildcards.milestone}"
     shell:
-        "refblend study figure --milestone {wildcards.milestone} --scale {wildcards.scale:q}"
+        "refblend study figure --milestone {wildcards.milestone:q} --scale {wildcards.scale:q}"
         " --out {output:q} {params.names:q} > {log:q} 2>&1"
 
 
@@ -121,7 +121,7 @@ rule report:
         code=lambda wildcards: REPORTS[wildcards.milestone].code("report"),
         names=lambda wildcards: config["studies"].get(wildcards.milestone, []),
     shell:
-        "refblend study report --milestone {wildcards.milestone} --scale {wildcards.scale:q}"
+        "refblend study report --milestone {wildcards.milestone:q} --scale {wildcards.scale:q}"
         " {params.names:q} > {log:q} 2>&1"
 
 
