@@ -70,6 +70,7 @@ def convert_gguf(
     model = AutoModelForCausalLM.from_pretrained(
         path.parent,
         gguf_file=path.name,
+        use_safetensors=True,  # and never a pickle
         dtype=getattr(torch, dtype),
         # Without it transformers keeps packed weights, which it cannot save.
         quantization_config=GgufConfig(dequantize=True),
