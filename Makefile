@@ -36,7 +36,7 @@ smoke: env ## the same workflow on a tiny grid, about ten minutes
 	$(BIN)/snakemake smoke --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=smoke
 
 test: env ## the fast tests, including those with real engines
-	$(BIN)/pytest -m "not slow and not gpu"
+	$(BIN)/pytest -m "not slow and not gpu" --durations=20 --durations-min=10
 
 test-slow: env ## the tests that take minutes
 	$(BIN)/pytest -m "slow and not gpu"

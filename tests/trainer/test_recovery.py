@@ -207,6 +207,7 @@ def test_d10_ctrl_c_saves_and_says_how_to_go_on(make_run, undisturbed) -> None:
     assert run.weights(LAST) == undisturbed.weights(LAST)
 
 
+@pytest.mark.slow
 def test_d10_a_step_that_is_given_up_loses_only_itself(make_run, undisturbed) -> None:
     """The grace is over while the step is not: the step before it is saved, weights unharmed."""
     run = make_run("trainer.save_freq=-1", "trainer.stop_grace_s=0.01")
@@ -221,6 +222,7 @@ def test_d10_a_step_that_is_given_up_loses_only_itself(make_run, undisturbed) ->
     assert run.weights(LAST) == undisturbed.weights(LAST)
 
 
+@pytest.mark.slow
 def test_d10_a_second_ctrl_c_ends_at_once_with_the_last_checkpoint(make_run, undisturbed) -> None:
     run = make_run()
     process = run.start(SABOTEUR_TARGET="driver-int-twice", SABOTEUR_AFTER="2")
