@@ -49,7 +49,9 @@ eval "$settings"
 count=$(grep -c '^[A-Za-z0-9]' "$lock")
 echo "Installing $count packages from $lock with $("$uv" --version) (half a minute to 5, 3.5 GB)"
 rm -f "$stamp"
-install=("$uv" pip install -q --python "$venv/bin/python" --no-deps)
+# Without bytecode every process of a run would compile torch and vLLM again where Python may not
+# write it (PYTHONDONTWRITEBYTECODE, a read-only environment).
+install=("$uv" pip install -q --python "$venv/bin/python" --no-deps --compile-bytecode)
 if ! "${install[@]}" -r "$lock"; then
     # PyPI has no CPU build of torch; uv knows the index that has it.
     echo "Trying again with PyTorch's own index of CPU builds" >&2
