@@ -10,7 +10,9 @@ from refblend.lifecycle import status
 
 def test_they_are_those_that_a_shell_reports() -> None:
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL):
-        code = f"import os; os.kill(os.getpid(), {int(signum)})"
+        # Started in the background, a process inherits that SIGINT is ignored.
+        default = "" if signum == signal.SIGKILL else f"signal.signal({int(signum)}, 0); "
+        code = f"import os, signal; {default}os.kill(os.getpid(), {int(signum)})"
         shell = subprocess.run(
             ["bash", "-c", '"$0" -c "$1"; exit $?', sys.executable, code], capture_output=True
         )
