@@ -170,9 +170,11 @@ def _private_environment(folder: Path) -> Iterator[None]:
     # Ray itself turns token authentication on for a new cluster when the mode is unset; setting
     # the mode here would come too late for its C++ part, which read it when ray was imported.
     wanted = {"RAY_AUTH_TOKEN_PATH": str(token), "TMPDIR": str(temporary)}
-    if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
-        # torch would keep compiled code under a name in /tmp that anybody can take first.
-        wanted["TORCHINDUCTOR_CACHE_DIR"] = str(_user_cache() / "torchinductor")
+    # torch would keep compiled code under a name in /tmp that anybody can take first.
+    compiled = {"TORCHINDUCTOR_CACHE_DIR": str(_user_cache() / "torchinductor")}
+    # Precompiled headers ignore that folder: every run would make them again, some 10 s each.
+    compiled["TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"] = "0"
+    wanted |= {name: value for name, value in compiled.items() if name not in os.environ}
     names = ("RAY_AUTH_MODE", *wanted)
     previous = {name: os.environ.get(name) for name in names}
     previous_tempdir = tempfile.tempdir
