@@ -47,7 +47,7 @@ settings=$("$venv/bin/python" scripts/uv_settings.py)
 eval "$settings"
 
 count=$(grep -c '^[A-Za-z0-9]' "$lock")
-echo "Installing $count packages from $lock with $("$uv" --version) (half a minute to 5, 3.5 GB)"
+echo "Installing $count packages from $lock with $("$uv" --version) (one to five minutes, 4 GB)"
 rm -f "$stamp"
 # Without bytecode every process of a run would compile torch and vLLM again where Python may not
 # write it (PYTHONDONTWRITEBYTECODE, a read-only environment).
