@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from refblend.data import reasoning_gym_server
-from refblend.data.gsm8k import INSTRUCTION
 from refblend.data.schema import PromptRow
 from refblend.errors import DataError
 
@@ -25,6 +24,7 @@ SOURCE_PREFIX = "reasoning_gym/"
 """A row's ``data_source`` is this prefix and the task's name."""
 PYTHON_VARIABLE = "REFBLEND_REASONING_GYM_PYTHON"
 DEFAULT_PYTHON = Path(".tools/reasoning-gym/bin/python")
+INSTRUCTION = 'Let\'s think step by step and output the final answer after "####".'
 SPLITS = ("train", "validation", "test", "sanity")
 _SPARE = 4
 """Entries are drawn in rounds until there are enough different questions, at most this many."""
