@@ -1,4 +1,4 @@
-"""Copy the tables of the long runs into docs/reliability.md.
+"""Copy the tables of the long runs into docs/explanation/reliability.md.
 
 `python benchmarks/reliability.py` reads what `make chaos`, `make fuzz` and `make soak` wrote to
 ``benchmarks/results`` and replaces the text between ``<!-- name -->`` and ``<!-- /name -->``.
@@ -16,7 +16,7 @@ from refblend.files import write_text
 
 ROOT = Path(__file__).resolve().parents[1]
 
-PAGE = ROOT / "docs" / "reliability.md"
+PAGE = ROOT / "docs" / "explanation" / "reliability.md"
 RESULTS = ROOT / "benchmarks" / "results"
 
 

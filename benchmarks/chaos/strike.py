@@ -29,7 +29,7 @@ def strike(case: Injection, directory: Path, expected: Result) -> dict[str, Any]
         late" (there was nothing left to hit), with ``status`` of the first call and ``message``.
 
     Raises:
-        AssertionError: a promise of docs/reliability.md is broken.
+        AssertionError: a promise of docs/explanation/reliability.md is broken.
     """
     if case.target == "Snakemake":
         delay_s = case.delay_s + case.after_lines

@@ -1,4 +1,4 @@
-"""docs/algorithms.md defines every metric once, and every metric that the sources name."""
+"""The page on algorithms defines every metric once, and every metric that the sources name."""
 
 import re
 from collections import Counter
@@ -10,7 +10,7 @@ from refblend.ppo.correction import mismatch_metrics
 from refblend.ppo.weights import STRATEGIES
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "explanation" / "algorithms.md").read_text(encoding="utf-8")
 TABLE = TEXT[TEXT.index("## Metrics") :]
 GROUPS = (
     "actor|critic|incidents|perf|prompt_length|response_length|timing_s|training|val-core|val-aux"

@@ -1,4 +1,4 @@
-"""docs/reliability.md shows what the committed long runs gave."""
+"""docs/explanation/reliability.md shows what the committed long runs gave."""
 
 import pytest
 from reliability import PAGE, filled

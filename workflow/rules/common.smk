@@ -240,7 +240,7 @@ def scoring_targets(scale):
     if scale not in EMBEDDED:
         raise WorkflowError(
             f"scoring: scale {scale} has no embedded judges; measure yours with"
-            " `refblend judge quality`, `robustness` and `attacks` (docs/scoring.md)"
+            " `refblend judge quality`, `robustness` and `attacks` (docs/explanation/scoring.md)"
         )
     return [f"results/{scale}/scoring/report.md"]
 

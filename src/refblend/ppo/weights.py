@@ -1,8 +1,8 @@
 """The blending weight w: maps from the average entropy, ramps over the steps, and the strategies.
 
 ê = clip(H/τ, 0, 1) with H the average entropy and τ ``entropy_high_threshold``, both in nats.
-The formulas are listed in docs/algorithms.md. All functions return plain numbers; an entropy may be
-anything that ``float()`` accepts, so this module needs no torch.
+The formulas are listed in docs/explanation/algorithms.md. All functions return plain numbers; an
+entropy may be anything that ``float()`` accepts, so this module needs no torch.
 
 A strategy is one record (:class:`Strategy`). Whatever lists strategies (the configuration, the
 recommendation, reports and figures) reads :data:`STRATEGIES`, so a new one is added by
@@ -213,7 +213,7 @@ class Strategy:
     parameters: tuple[str, ...]
     """Fields of :class:`WeightParams` that the weight depends on."""
     formula: str
-    """For readers, as in ``docs/algorithms.md``."""
+    """For readers, as in ``docs/explanation/algorithms.md``."""
     reads_entropy: bool = True
     """Whether the weight is a function of the entropy that a figure can draw."""
     reads_total_steps: bool = False

@@ -1,4 +1,7 @@
-"""The metrics of a step that are computed from its tensors; every name is in docs/algorithms.md."""
+"""The metrics of a step that are computed from its tensors.
+
+Every name is defined in docs/explanation/algorithms.md.
+"""
 
 import contextlib
 from collections.abc import Mapping

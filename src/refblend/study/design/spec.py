@@ -40,7 +40,7 @@ class SweepSpec(Section):
     key: str
     """Dotted key of the configuration; every arm has another number there."""
     rule: Literal["knee", "pivot"]
-    """How a level is chosen (docs/statistics.md)."""
+    """How a level is chosen (docs/explanation/statistics.md)."""
     arms: list[ArmName]
 
 

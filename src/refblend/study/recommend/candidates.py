@@ -147,7 +147,7 @@ def unhealthy(collected: Collected, arm: str, max_invalid: float = MAX_INVALID) 
     """What speaks against an arm in its runs, or that it has none; empty if nothing does.
 
     That is a run that did not finish, an incident of :data:`NEVER`, more than ``max_invalid`` of
-    the judge's scores invalid, or a collapse of the entropy (docs/statistics.md).
+    the judge's scores invalid, or a collapse of the entropy (docs/explanation/statistics.md).
     """
     runs = collected.runs[collected.runs.arm == arm]
     if runs.empty:

@@ -7,8 +7,8 @@
    judge and gains nothing. If none is left, no blending is recommended.
 3. Among the rest, the *simplest* one whose paired shortfall to the best mean is at most one
    standard error of that shortfall is recommended (Breiman et al. 1984, as for the knee in
-   docs/statistics.md). Simpler means fewer keys that depart from ``params/ppo.yaml``, then fewer
-   numbers in the strategy's formula, then earlier in ``params/study``.
+   docs/explanation/statistics.md). Simpler means fewer keys that depart from ``params/ppo.yaml``,
+   then fewer numbers in the strategy's formula, then earlier in ``params/study``.
 
 The best mean of many arms with few seeds is mostly luck, and nearly everything is "not
 distinguishable from the best" with so few. One standard error is between the two and keeps the

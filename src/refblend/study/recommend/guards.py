@@ -120,7 +120,7 @@ def guard(
     if failures:
         raise StudyError(
             "; ".join(failures),
-            "See the report of M3 and docs/runbooks/stability.md; fix the cause, or choose again "
+            "See the report of M3 and docs/how-to/stability.md; fix the cause, or choose again "
             "with `refblend study recommend`.",
         )
     assert result is not None

@@ -42,7 +42,7 @@ def check_milestone(collected: Collected, tolerated: Mapping[str, int]) -> dict[
     if failures:
         raise StudyError(
             "; ".join(failures),
-            "See the report and docs/runbooks/stability.md; the next call tries failed runs again.",
+            "See the report and docs/how-to/stability.md; the next call tries failed runs again.",
         )
     return {"runs": len(collected.runs), "incidents": totals, "tolerated": dict(tolerated)}
 

@@ -106,7 +106,7 @@ class Comparison:
     arm: str
     baseline: str
     difference: Interval
-    """Percentile bootstrap; too narrow with few seeds (docs/statistics.md)."""
+    """Percentile bootstrap; too narrow with few seeds (docs/explanation/statistics.md)."""
     student: Interval
     """Student's t of the same differences, for few seeds."""
     simultaneous: Interval
@@ -210,7 +210,7 @@ class Best:
         """Arms with one of the two intervals to the best containing 0, without bounds or width.
 
         The bootstrap alone would separate equal arms far too often: four equal arms and three
-        seeds, in 64 of 100 studies (docs/statistics.md).
+        seeds, in 64 of 100 studies (docs/explanation/statistics.md).
         """
         return tuple(
             arm

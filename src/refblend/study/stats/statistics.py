@@ -2,7 +2,7 @@
 
 With few seeds an interval says little; every result carries its n, and one seed gives no interval
 instead of a narrow one. IQM and stratified bootstrap follow Agarwal et al., arXiv
-2108.13264. Formulas and rules in words: docs/statistics.md.
+2108.13264. Formulas and rules in words: docs/explanation/statistics.md.
 """
 
 from collections.abc import Callable

@@ -64,5 +64,6 @@ def level_paragraph(tables: Tables, experiment: str) -> str:
     if not rows:
         return ""
     parts = [f"{label(row['measure'])}: {level_text(row)}" for row in rows]
-    rule = f"The {rows[0]['rule']} of every measure by the stated rule (`docs/statistics.md`). "
+    rule = f"The {rows[0]['rule']} of every measure by the stated rule"
+    rule += " (`docs/explanation/statistics.md`). "
     return rule + "; ".join(parts) + "."
