@@ -1,4 +1,4 @@
-"""The page on algorithms defines every metric once, and every metric that the sources name."""
+"""The page of metrics defines each one once, and all that the sources name."""
 
 import re
 from collections import Counter
@@ -11,7 +11,7 @@ from refblend.ppo.weights import STRATEGIES
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "explanation" / "algorithms.md").read_text(encoding="utf-8")
-TABLE = TEXT[TEXT.index("## Metrics") :]
+TABLE = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
 GROUPS = (
     "actor|critic|incidents|perf|prompt_length|response_length|timing_s|training|val-core|val-aux"
 )

@@ -1,6 +1,6 @@
 """The metrics of a step that are computed from its tensors.
 
-Every name is defined in docs/explanation/algorithms.md.
+Every name is defined in docs/reference/metrics.md.
 """
 
 import contextlib
