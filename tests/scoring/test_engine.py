@@ -194,8 +194,12 @@ def test_measuring_commands(run_command, judge_dir, tmp_path) -> None:
         reports[name] = json.loads(report.read_text())
         assert samples.is_file()
         assert reports[name]["judge"] == judge_dir.name
-        assert reports[name]["provenance"]["git"]
+        beside = json.loads((tmp_path / f"{name}.provenance.json").read_text())
+        assert beside["git"]
+        assert not {"git", "hardware", "provenance"} & set(reports[name])
     arms = pd.DataFrame(reports["robustness"]["arms"]).set_index("arm")
+    assert "seconds_per_response" not in arms
+    assert json.loads((tmp_path / "robustness.provenance.json").read_text())["seconds_per_response"]
     assert arms.loc["clip_on", "overlength"] == 0
     assert arms.loc["clip_off", "overlength"] > 0
     assert arms["judge_error"].eq(0).all()

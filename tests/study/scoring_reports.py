@@ -27,10 +27,15 @@ def about(judge: str, responses: int) -> dict[str, Any]:
             "length": dict.fromkeys(LENGTHS, responses // 3),
             "difficulty": {"1": responses // 2, "2": responses // 2},
         },
-        "provenance": {
-            "git": {"commit": "0123456789abcdef", "dirty": False},
-            "hardware": {"cpu": "Test CPU"},
-        },
+    }
+
+
+def circumstances() -> dict[str, Any]:
+    """Where the measurements were made, and how long they took."""
+    return {
+        "git": {"commit": "0123456789abcdef", "dirty": False},
+        "hardware": {"cpu": "Test CPU"},
+        "seconds_per_response": dict.fromkeys(ARMS, 0.01),
     }
 
 
@@ -44,7 +49,7 @@ def robustness() -> dict[str, Any]:
             row
             | {"responses": 36, "fallback_rate": 0.02, "auc_all": 0.74, "ece": 0.1}
             | {"tokens_per_response": 300.0, "new_tokens_per_response": 24.0}
-            | {"seconds_per_response": 0.01, "token_path_rate": 0.0, "judge_error": 0}
+            | {"token_path_rate": 0.0, "judge_error": 0}
             | {"score_mean": 0.4, "score_std": 0.3}
         )
         by_length += [row | {"length": length, "responses": 12} for length in LENGTHS]

@@ -1,4 +1,5 @@
 # The scoring path measured: quality of every judge, experiment D and the attacks on one, report.
+# Commit, machine and times of a measurement lie beside, outside of what DVC hashes.
 
 
 rule judge_quality:
@@ -17,6 +18,7 @@ rule judge_quality:
     threads: config["threads"]["evaluate"]
     params:
         code=code("measure_judges"),
+        beside="runs/{scale}/_collected/scoring/circumstances/judge_{strength}.json",
         model=subpath(input.model, parent=True),
         engine=scoring_size("engine"),
         rows=scoring_size("pairs"),
@@ -25,7 +27,7 @@ rule judge_quality:
     shell:
         "refblend judge quality --judge {params.model:q} --corpus {input.pairs:q}"
         " --rows {params.rows} --kind {params.engine} --threads {threads}"
-        " --report {output:q} > {log:q} 2>&1"
+        " --report {output:q} --provenance {params.beside:q} > {log:q} 2>&1"
 
 
 rule robustness:
@@ -43,6 +45,7 @@ rule robustness:
     threads: config["threads"]["evaluate"]
     params:
         code=code("measure_judges"),
+        beside="runs/{scale}/_collected/scoring/circumstances/robustness.json",
         model=subpath(input.model, parent=True),
         engine=scoring_size("engine"),
         rows=scoring_size("robustness_problems"),
@@ -51,7 +54,7 @@ rule robustness:
     shell:
         "refblend judge robustness --judge {params.model:q} --data {input.data:q}"
         " --rows {params.rows} --kind {params.engine} --threads {threads}"
-        " --report {output:q} 2>&1 | tee {log:q}"
+        " --report {output:q} --provenance {params.beside:q} 2>&1 | tee {log:q}"
 
 
 rule attacks:
@@ -69,6 +72,7 @@ rule attacks:
     threads: config["threads"]["evaluate"]
     params:
         code=code("measure_judges"),
+        beside="runs/{scale}/_collected/scoring/circumstances/attacks.json",
         model=subpath(input.model, parent=True),
         engine=scoring_size("engine"),
         rows=scoring_size("attacked_answers"),
@@ -77,4 +81,4 @@ rule attacks:
     shell:
         "refblend judge attacks --judge {params.model:q} --data {input.data:q}"
         " --rows {params.rows} --kind {params.engine} --threads {threads}"
-        " --report {output:q} 2>&1 | tee {log:q}"
+        " --report {output:q} --provenance {params.beside:q} 2>&1 | tee {log:q}"

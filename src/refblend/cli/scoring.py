@@ -25,6 +25,10 @@ ScoreMode = Annotated[
     typer.Option(help="As written, or expected value of the digits; default: as training."),
 ]
 Report = Annotated[Path, typer.Option(help="JSON report to write.")]
+Provenance = Annotated[
+    Path | None,
+    typer.Option(help="File for commit, machine and times; default: REPORT.provenance.json."),
+]
 Samples = Annotated[
     Path | None,
     typer.Option(help="File for every scored response (.parquet, .jsonl, .csv); default: none."),
@@ -103,7 +107,11 @@ def _tell(output: Path, scored: "pd.DataFrame") -> None:
 @judge_app.command()
 @with_options
 def quality(
-    setup: JudgeSetup, corpus: CorpusSetup, report: Report, samples: Samples = None
+    setup: JudgeSetup,
+    corpus: CorpusSetup,
+    report: Report,
+    samples: Samples = None,
+    provenance: Provenance = None,
 ) -> None:
     """Calibration and discrimination on held-out responses, few-shot and compact."""
     from refblend.progress import step_progress
@@ -118,6 +126,7 @@ def quality(
         forms, scored = measure_quality(judge, frame, setup.batch_size, lambda n: show(n, ""))
         content = _setting(setup, judge) | {"forms": forms}
     _write_report(report, setup, corpus, frame, content)
+    _write_circumstances(report, provenance)
     _write_samples(samples, scored)
     for name, form in forms.items():
         typer.echo(f"{setup.judge} {name}: AUC {form['auc']}, valid {form['valid_rate']:.1%}")
@@ -131,6 +140,7 @@ def robustness(
     report: Report,
     samples: Samples = None,
     score_mode: ScoreMode = None,
+    provenance: Provenance = None,
 ) -> None:
     """Experiment D: few-shot or compact, 32 to 96 new tokens, clipping on or off."""
     from refblend.progress import step_progress
@@ -149,8 +159,10 @@ def robustness(
                 lambda arm, n: show(places[arm.experiment, arm.name] + n, arm.name),
             )
         content = _setting(setup, judge) | {"score_mode": judge.options.score_mode}
-    content |= {"arms": table, "by_length": by_length(scored)}
+    times = table.set_index("arm").pop("seconds_per_response")
+    content |= {"arms": table.drop(columns=times.name), "by_length": by_length(scored)}
     _write_report(report, setup, corpus, frame, content)
+    _write_circumstances(report, provenance, times)
     _write_samples(samples, scored)
 
 
@@ -162,6 +174,7 @@ def attacks(
     report: Report,
     samples: Samples = None,
     score_mode: ScoreMode = None,
+    provenance: Provenance = None,
 ) -> None:
     """How much each attack raises the mean score of wrong answers."""
     from refblend.progress import step_progress
@@ -184,6 +197,7 @@ def attacks(
         )
         content = _setting(setup, judge) | {"score_mode": judge.options.score_mode}
     _write_report(report, setup, corpus, frame, content | {"attacks": table})
+    _write_circumstances(report, provenance)
     _write_samples(samples, scored)
     first = table.iloc[0]
     typer.echo(f"{len(table)} attacks; the largest lift is {first.lift:+.3f} ({first.attack})")
@@ -218,6 +232,14 @@ def _write_report(
     assert setup.judge is not None, "generative judges have a directory"
     write_json(path, measurement(setup.judge, corpus.source, frame, content))
     typer.echo(f"{path}: {len(frame)} responses")
+
+
+def _write_circumstances(report: Path, path: Path | None, times: Any = None) -> None:
+    """What differs between two equal measurements, apart from the report."""
+    from refblend.files import write_json
+    from refblend.scoring.measure.record import circumstances, circumstances_file
+
+    write_json(path or circumstances_file(report), circumstances(times))
 
 
 def _write_samples(path: Path | None, frame: Any) -> None:

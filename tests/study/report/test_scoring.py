@@ -35,6 +35,8 @@ def root(tmp_path: Path, measured: Path, scoring_reports: ModuleType) -> Path:
     write(measured, robustness=scoring_reports.robustness(), attacks=scoring_reports.attacks())
     judges = {name: scoring_reports.quality(name, auc) for name, auc in JUDGES.items()}
     write(tmp_path / "models" / "cpu" / "quality", **judges)
+    made = tmp_path / "runs" / "cpu" / "_collected" / "scoring" / "circumstances"
+    write(made, robustness=scoring_reports.circumstances())
     return tmp_path
 
 

@@ -1,4 +1,8 @@
-"""The JSON record of a measurement of a judge: the numbers, and what, on what and where."""
+"""The JSON records of a measurement of a judge: the numbers, and apart from them where and when.
+
+The numbers are hashed with the models and results that they belong to, so that they hold neither
+times nor commits nor anything of the machine: measuring again gives the same file.
+"""
 
 import math
 from collections.abc import Mapping
@@ -16,7 +20,7 @@ from refblend.provenance import git_state, hardware, library_versions
 def measurement(
     judge: Path, corpus_file: Path, corpus: pd.DataFrame, content: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The record; tables of ``content`` become lists of rows.
+    """The numbers, with what they were measured on; tables of ``content`` become lists of rows.
 
     Args:
         judge: the judge's directory.
@@ -24,19 +28,35 @@ def measurement(
         corpus: the responses that were judged.
         content: the numbers, and the options they were measured with.
     """
-    facts = {
+    return {
+        "judge": judge.name,
+        "judge_sha256": sha256_tree(judge),
+        "corpus": {
+            "file": corpus_file.name,
+            "sha256": sha256_file(corpus_file),
+            **composition(corpus),
+        },
+        **{key: plain(value) for key, value in content.items()},
+    }
+
+
+def circumstances(times: Mapping[str, float] | None = None) -> dict[str, Any]:
+    """Commit, machine and library versions of a measurement, and the times that it took.
+
+    Args:
+        times: seconds per response by arm, where arms are timed.
+    """
+    return {
         "git": git_state(PACKAGE),
         "hardware": hardware(),
         "versions": library_versions(),
-        "judge_sha256": sha256_tree(judge),
-        "corpus_sha256": sha256_file(corpus_file),
+        "seconds_per_response": dict(times or {}),
     }
-    return {
-        "judge": judge.name,
-        "corpus": {"file": corpus_file.name, **composition(corpus)},
-        "provenance": facts,
-        **{key: plain(value) for key, value in content.items()},
-    }
+
+
+def circumstances_file(report: Path) -> Path:
+    """Where :func:`circumstances` are written unless asked otherwise: beside the report."""
+    return report.with_name(f"{report.stem}.provenance.json")
 
 
 def composition(corpus: pd.DataFrame) -> dict[str, Any]:

@@ -58,7 +58,8 @@ def robustness(study: ScoringStudy, tables: Tables) -> Drawn:
         "Experiment D: share of responses whose score is valid and not zero against the "
         "configuration of the judge. Bars: all responses; markers: responses by length. Each panel "
         "changes one thing of the base (few-shot prompt, 64 new tokens, clipping on). Responses "
-        f"not submitted because they are too long: {lacking or 'none'}. {origin(study.robustness)}"
+        f"not submitted because they are too long: {lacking or 'none'}. "
+        f"{origin(study, study.robustness)}"
     )
 
 
@@ -81,7 +82,7 @@ def attacks(study: ScoringStudy, tables: Tables) -> Drawn:
         "under attack less that of the same answers as they were "
         f"({_number(table.neutral_mean.iloc[0])}). Bars: 95 % bootstrap interval over "
         f"n = {table.n.iloc[0]} answers, not corrected for the number of attacks; an unreadable "
-        f"verdict counts as the invalid score. {origin(study.attacks)}"
+        f"verdict counts as the invalid score. {origin(study, study.attacks)}"
     )
 
 
@@ -169,18 +170,16 @@ def judge_groups(study: ScoringStudy, tables: Tables) -> Drawn:
     )
 
 
-def origin(report: dict[str, Any]) -> str:
+def origin(study: ScoringStudy, report: dict[str, Any]) -> str:
     """Judge, number of responses and commit of one measurement."""
     count = report["corpus"]["responses"]
-    return (
-        f"Judge {judge_name(report['judge'])}, n = {count} responses. Commit {commits([report])}."
-    )
+    return f"Judge {judge_name(report['judge'])}, n = {count} responses. Commit {commits(study)}."
 
 
 def _quality_origin(study: ScoringStudy) -> str:
     reports = study.quality.values()
     counts = ", ".join(f"{judge_name(r['judge'])} n = {r['corpus']['responses']}" for r in reports)
-    return f"Judges: {counts}. Commit {commits(reports)}."
+    return f"Judges: {counts}. Commit {commits(study)}."
 
 
 def _panels(study: ScoringStudy) -> tuple[Any, list[Axes]]:

@@ -1,6 +1,5 @@
 """The scoring study's input: what `refblend judge robustness`, `attacks` and `quality` measured."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +16,8 @@ class ScoringStudy:
     robustness: dict[str, Any]
     attacks: dict[str, Any]
     quality: dict[str, Any]
-
-    @property
-    def reports(self) -> list[dict[str, Any]]:
-        """All measurements."""
-        return [self.robustness, self.attacks, *self.quality.values()]
+    circumstances: dict[str, dict[str, Any]]
+    """Commit, machine and times of the measurements that were made here, by name."""
 
 
 def read_study(inputs: Inputs) -> ScoringStudy:
@@ -37,9 +33,10 @@ def read_study(inputs: Inputs) -> ScoringStudy:
         inputs.models / "quality" / f"judge_{strength}.json" for strength in JUDGES
     )
     for path, key, report in zip(files, ("arms", "attacks"), (first, second), strict=True):
-        if key not in report or "provenance" not in report:
+        if key not in report:
             raise StudyError(f"{path}: has no {key!r}", "Give a report of `refblend judge`.")
-    return ScoringStudy(first, second, quality)
+    made = sorted((inputs.collected / "circumstances").glob("*.json"))
+    return ScoringStudy(first, second, quality, read_quality(made))
 
 
 def judge_name(judge: str) -> str:
@@ -47,9 +44,9 @@ def judge_name(judge: str) -> str:
     return judge.removeprefix("judge_")
 
 
-def commits(reports: Iterable[dict[str, Any]]) -> str:
+def commits(study: ScoringStudy) -> str:
     """The commits that measured, shortened, with a note if a work tree was not clean."""
-    states = [report["provenance"]["git"] for report in reports]
+    states = [entry["git"] for entry in study.circumstances.values()]
     names = dict.fromkeys((state["commit"] or "unknown")[:10] for state in states)
     dirty = any(state["dirty"] for state in states)
     return (", ".join(names) or "unknown") + (" with uncommitted changes" if dirty else "")

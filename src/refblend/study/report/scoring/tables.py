@@ -70,8 +70,12 @@ GROUP_COLUMNS = (
 
 @REPORT.table("robustness", shown=True)
 def robustness(study: ScoringStudy) -> pd.DataFrame:
-    """Experiment D: every configuration of the judge."""
-    return _frame(study.robustness["arms"], ROBUSTNESS_COLUMNS)
+    """Experiment D: every configuration of the judge; times are those of the last measurement."""
+    times = study.circumstances.get("robustness", {}).get("seconds_per_response", {})
+    rows = [
+        row | {"seconds_per_response": times.get(row["arm"])} for row in study.robustness["arms"]
+    ]
+    return _frame(rows, ROBUSTNESS_COLUMNS)
 
 
 @REPORT.table("robustness_by_length", shown=True)

@@ -13,7 +13,8 @@ LISTED_ATTACKS = 5
 @REPORT.text
 def text(study: ScoringStudy, tables: Tables) -> dict[str, Any]:
     """The variables of the template."""
-    hardware = [report["provenance"]["hardware"] for report in study.reports]
+    made = study.circumstances.values()
+    machines = sorted({str(entry["hardware"]["cpu"]) for entry in made})
     lengths = tables["robustness_by_length"].to_dict("records")
     return {
         "judge": judge_name(study.robustness["judge"]),
@@ -28,8 +29,8 @@ def text(study: ScoringStudy, tables: Tables) -> dict[str, Any]:
             for row in tables["judge_quality"].to_dict("records")
         ],
         "held_out": [report["corpus"] for report in study.quality.values()],
-        "commit": commits(study.reports),
-        "hardware": "; ".join(sorted({str(entry["cpu"]) for entry in hardware})),
+        "commit": commits(study),
+        "hardware": "; ".join(machines) or "a machine of which nothing is recorded here",
     }
 
 
