@@ -19,7 +19,7 @@ from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.errors import ConfigError, ScoringError
 from refblend.scoring.endpoint import EndpointJudge
 from refblend.scoring.expected import expected_score
-from refblend.scoring.kinds import check_judge, start_judge
+from refblend.scoring.judge import check_judge, start_judge
 from refblend.scoring.prompts import build_scoring_prompt
 from refblend.scoring.result import summarise
 from refblend.trainer.preflight import inputs_of, preflight
@@ -394,7 +394,7 @@ def test_the_key_comes_from_the_environment(
         ({"kind": "http", "http": {"base_url": "localhost:8000", "model": "m"}}, "web address"),
         ({"kind": "http", "http": {"base_url": "http://u:p@a/v1", "model": "m"}}, "password"),
         ({"model_path": "m", "http": {"base_url": "http://a/v1"}}, "kind is vllm"),
-        ({"model_path": "m", "kind": "sglang"}, "Input should be 'vllm', 'hf'"),
+        ({"model_path": "m", "kind": "sglang"}, "use one of 'vllm', 'hf'"),
         ({"model_path": "m", "http": {"url": "x"}}, "Extra inputs"),
         ({"kind": "reward_model"}, "model_path is needed"),
     ],

@@ -10,7 +10,7 @@ from transformers import Qwen2Config, Qwen2ForSequenceClassification
 
 from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.errors import ModelError, ScoringError
-from refblend.scoring.kinds import check_judge, start_judge
+from refblend.scoring.judge import check_judge, start_judge
 from refblend.scoring.reward_model import RewardModelJudge, sigmoid
 
 QUESTION = "Tom has 6 eggs. Ann gives 3 more. How many eggs are there now?"

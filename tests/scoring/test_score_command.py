@@ -11,11 +11,12 @@ import typer
 from typer.testing import CliRunner
 
 from refblend.cli import scoring as cli
-from refblend.cli.judge_options import JudgeSetup, Kind
-from refblend.config.algorithm import RefQualityScoreConfig, ScoringConfig
+from refblend.cli.judge_options import JudgeSetup
+from refblend.config.algorithm import JUDGES, RefQualityScoreConfig, ScoringConfig
 from refblend.errors import ConfigError, DataError, DiskError, ModelError
 from refblend.rollout.base import Generation
 from refblend.scoring.generative import GenerativeJudge
+from refblend.scoring.judge import Judge, check_judge, judge_class
 
 ROWS = [{"question": "3+4?", "response": f"3+4={n}.\n#### {n}", "id": n} for n in range(5)]
 
@@ -144,7 +145,7 @@ def test_d6_the_defaults_are_those_of_training(run, write, tmp_path: Path) -> No
 
 def test_d6_every_setting_that_is_not_given_is_the_configurations(tiny_model_dir: Path) -> None:
     """All but the model, its texts, and the GPU that a command has for itself."""
-    setup = JudgeSetup(judge=tiny_model_dir, kind=Kind.hf, templates="embedded")
+    setup = JudgeSetup(judge=tiny_model_dir, kind="hf", templates="embedded")
     spelled = setup.config(None, {"few_shot": None, "score_mode": None}).model_dump()
     default = RefQualityScoreConfig.model_validate(
         {
@@ -196,7 +197,7 @@ def test_the_judge_is_checked_before_an_engine_starts(
 
 
 def test_a_measuring_command_refuses_a_judge_without_tokens(tmp_path: Path) -> None:
-    setup = JudgeSetup(judge=tmp_path, kind=Kind.reward_model)
+    setup = JudgeSetup(judge=tmp_path, kind="reward_model")
     opened = setup.open_generative()
     with pytest.raises(ConfigError, match=r"--kind reward_model: .*vllm or hf"), opened:
         pass
@@ -211,8 +212,73 @@ def test_score_with_a_real_engine(run, tmp_path: Path) -> None:
     assert (result.exit_code == 3) == (not frame["valid"].any())
 
 
-def test_the_class_of_a_generative_kind() -> None:
-    from refblend.scoring.kinds import KINDS, judge_class
+TOY = """
+from refblend.errors import ConfigError
+from refblend.scoring.judge import Judge
+from refblend.scoring.result import JudgeResult
 
+class LengthJudge(Judge):
+    @classmethod
+    def check(cls, config):
+        if config.invalid_score == 0:
+            raise ConfigError("invalid_score is 0", "Raise it.")
+
+    @classmethod
+    def start(cls, config, seed):
+        return cls()
+
+    def score(self, questions, responses, seeds=None):
+        return [JudgeResult(min(1.0, len(r) / 100), True, "text") for r in responses]
+"""
+
+
+def test_a_kind_of_judge_is_one_class_and_a_configuration_value(
+    rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Training's configuration, preflight, worker and identity, and ``refblend score``."""
+    from refblend.config.root import RefblendConfig
+    from refblend.trainer.preflight import inputs_of
+    from refblend.workers.engine_workers import JudgeWorker
+
+    (tmp_path / "my_judges.py").write_text(TOY)
+    monkeypatch.syspath_prepend(tmp_path)
+    app = typer.Typer()
+    app.command()(cli.score)
+    output = tmp_path / "scores.csv"
+    arguments = ["--input", str(rows), "--output", str(output), "--kind", "my_judges:LengthJudge"]
+    assert CliRunner().invoke(app, arguments, catch_exceptions=False).exit_code == 0
+    assert read(output)["score"].tolist() == [len(row["response"]) / 100 for row in ROWS]
+    with pytest.raises(ConfigError, match=r"invalid_score is 0"):
+        CliRunner().invoke(app, [*arguments, "--invalid-score", "0"], catch_exceptions=False)
+
+    quality = {"enable": True, "scoring": {"kind": "my_judges:LengthJudge"}}
+    config = RefblendConfig.model_validate(
+        {
+            "algorithm": {"ref_quality_score": quality},
+            "actor_rollout_ref": {"model": {"path": "m"}},
+            "data": {"train_files": ["a.parquet"], "val_files": ["b.parquet"]},
+        }
+    )
+    results = JudgeWorker(config).generate_quality_score(["q"], ["a" * 50], [1])
+    assert [r.score for r in results] == [0.5]
+    assert tmp_path / "my_judges.py" in inputs_of(config)[0], "its code determines the run"
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("no_such_module:Judge", "no_such_module"),
+        ("refblend.errors:NoJudge", "no function NoJudge"),
+        ("refblend.errors:ConfigError", "is not a kind of judge"),
+    ],
+)
+def test_a_class_that_is_not_there_or_no_judge_is_refused(kind: str, words: str) -> None:
+    config = RefQualityScoreConfig.model_validate({"scoring": {"kind": kind}})
+    with pytest.raises(ConfigError, match=rf"scoring\.kind.*{words}"):
+        check_judge(config)
+
+
+def test_the_kinds_of_the_package_are_classes_of_judges() -> None:
     assert judge_class("hf") is judge_class("vllm") is GenerativeJudge
-    assert set(KINDS) == {kind.value for kind in Kind}
+    for kind in JUDGES:
+        assert issubclass(judge_class(kind), Judge)

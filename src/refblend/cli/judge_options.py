@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,25 +19,6 @@ if TYPE_CHECKING:
     from refblend.scoring.judge import Judge
 
 
-class Mode(StrEnum):
-    """How a score is read."""
-
-    text = "text"
-    expected = "expected"
-
-
-class Kind(StrEnum):
-    """What the judge is; see :data:`refblend.config.algorithm.JudgeKind`."""
-
-    vllm = "vllm"
-    hf = "hf"
-    http = "http"
-    reward_model = "reward_model"
-
-
-GENERATIVE = (Kind.vllm, Kind.hf)
-
-
 @dataclass(frozen=True, kw_only=True)
 class JudgeSetup:
     """The judge; what is not given is as training has it."""
@@ -46,7 +26,9 @@ class JudgeSetup:
     judge: Annotated[
         Path | None, typer.Option(help="Directory of the judge; not needed by --kind http.")
     ] = None
-    kind: Annotated[Kind, typer.Option(help="What the judge is, and what it runs on.")] = Kind.vllm
+    kind: Annotated[
+        str, typer.Option(help="vllm, hf, http, reward_model, or module:Class of your own.")
+    ] = "vllm"
     base_url: Annotated[
         str | None, typer.Option(help="--kind http: address such as http://localhost:8000/v1.")
     ] = None
@@ -94,7 +76,7 @@ class JudgeSetup:
             ModelError, ScoringError: the judge or its templates cannot be used.
         """
         runtime.configure_process(self.threads)
-        from refblend.scoring.kinds import check_judge, start_judge
+        from refblend.scoring.judge import check_judge, start_judge
 
         config = self.config(invalid_score, scoring)
         check_judge(config)
@@ -112,15 +94,16 @@ class JudgeSetup:
             ConfigError: the judge is of another kind.
         """
         from refblend.scoring.generative import GenerativeJudge
+        from refblend.scoring.judge import judge_class
 
-        if self.kind not in GENERATIVE:
+        if not issubclass(judge_class(self.kind), GenerativeJudge):
             raise ConfigError(
-                f"--kind {self.kind.value}: this command measures the prompts of a language model "
+                f"--kind {self.kind}: this command measures the prompts of a language model "
                 "that we hold",
                 "Use --kind vllm or hf; `refblend score` takes every kind.",
             )
         with self.open(**scoring) as judge:
-            assert isinstance(judge, GenerativeJudge), "by the kind"
+            assert isinstance(judge, GenerativeJudge), "by its class"
             yield judge
 
     def config(
@@ -134,7 +117,7 @@ class JudgeSetup:
         from refblend.config.problems import explain
 
         given = {
-            "kind": self.kind.value,
+            "kind": self.kind,
             "model_path": None if self.judge is None else str(self.judge),
             "templates": self._templates(),
             "max_model_len": self.max_model_len,
@@ -157,18 +140,19 @@ class JudgeSetup:
 
     def _templates(self) -> str:
         """The templates' name or file; also refuses what cannot be a judge at all."""
+        from refblend.config.algorithm import JUDGES
         from refblend.rollout.model_dir import check_model_dir
         from refblend.scoring.templates import find_templates
 
-        if self.kind == Kind.http and (self.base_url is None or self.model is None):
+        if self.kind == "http" and (self.base_url is None or self.model is None):
             raise ConfigError(
                 "--kind http needs --base-url and --model",
                 "Give e.g. --base-url http://localhost:8000/v1 --model NAME.",
             )
-        if self.kind != Kind.http:
-            if self.judge is None:
-                raise ConfigError("--judge is missing", "Give the directory of the judge.")
+        if self.judge is not None and self.kind != "http":
             check_model_dir(str(self.judge), "--judge")
+        elif self.kind in JUDGES.keys() - {"http"}:
+            raise ConfigError("--judge is missing", "Give the directory of the judge.")
         if self.templates is not None:
             return self.templates
         return "default" if self.judge is None else str(find_templates(self.judge))

@@ -1,11 +1,11 @@
 """``refblend score`` and ``refblend judge …``: argument parsing and calls, nothing else."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from refblend.cli.judge_options import CorpusSetup, JudgeSetup, Mode
+from refblend.cli.judge_options import CorpusSetup, JudgeSetup
 from refblend.cli.options import with_options
 from refblend.cli.tables import check_table, check_writable, write_table
 from refblend.errors import DataError
@@ -21,7 +21,7 @@ NO_VALID_SCORE = 3
 """Exit status of ``refblend score`` when the judge gave no valid score at all."""
 
 ScoreMode = Annotated[
-    Mode | None,
+    Literal["text", "expected"] | None,
     typer.Option(help="As written, or expected value of the digits; default: as training."),
 ]
 Report = Annotated[Path, typer.Option(help="JSON report to write.")]
@@ -67,7 +67,7 @@ def score(
         raise DataError(
             f"{input_}: the column {taken[0]!r} is one that scoring writes", "Rename it."
         )
-    options = {"few_shot": few_shot, "hard_clip": hard_clip, "score_mode": _value(score_mode)}
+    options = {"few_shot": few_shot, "hard_clip": hard_clip, "score_mode": score_mode}
     with (
         setup.open(invalid_score, **options) as judge,
         step_progress("score", 0, len(frame)) as show,
@@ -147,7 +147,7 @@ def robustness(
     from refblend.scoring.measure.robustness import by_length, robustness_arms, run_robustness
 
     frame = _prepare(corpus, report, samples)
-    with setup.open_generative(score_mode=_value(score_mode)) as judge:
+    with setup.open_generative(score_mode=score_mode) as judge:
         arms = robustness_arms(judge.options)
         places = {(arm.experiment, arm.name): i * len(frame) for i, arm in enumerate(arms)}
         with step_progress("experiment D", 0, len(arms) * len(frame)) as show:
@@ -185,7 +185,7 @@ def attacks(
     frame = frame[frame["label"] == 0]
     total = (len(ATTACKS) + 1) * len(frame)
     with (
-        setup.open_generative(score_mode=_value(score_mode)) as judge,
+        setup.open_generative(score_mode=score_mode) as judge,
         step_progress("attacks", 0, total) as show,
     ):
         table, scored = measure_attacks(
@@ -203,10 +203,6 @@ def attacks(
     typer.echo(f"{len(table)} attacks; the largest lift is {first.lift:+.3f} ({first.attack})")
 
 
-def _value(mode: Mode | None) -> str | None:
-    return None if mode is None else mode.value
-
-
 def _prepare(
     corpus: CorpusSetup, report: Path, samples: Path | None, kinds: tuple[str, ...] | None = None
 ) -> "pd.DataFrame":
@@ -220,7 +216,7 @@ def _prepare(
 def _setting(setup: JudgeSetup, judge: "GenerativeJudge") -> dict[str, Any]:
     """How the judge was asked, for the report."""
     limits = judge.options.limits
-    return {"engine": setup.kind.value, "max_new_tokens": limits.max_new_tokens}
+    return {"engine": setup.kind, "max_new_tokens": limits.max_new_tokens}
 
 
 def _write_report(

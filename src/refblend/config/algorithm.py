@@ -49,7 +49,24 @@ class RolloutCorrectionConfig(Section):
     """Bound of the ratio ρ of the trainer's to the engine's probability of a token."""
 
 
-JudgeKind = Literal["vllm", "hf", "http", "reward_model"]
+SCORING_KEY = "algorithm.ref_quality_score.scoring"
+JUDGES = {
+    "vllm": "refblend.scoring.generative:GenerativeJudge",
+    "hf": "refblend.scoring.generative:GenerativeJudge",
+    "http": "refblend.scoring.endpoint:EndpointJudge",
+    "reward_model": "refblend.scoring.reward_model:RewardModelJudge",
+}
+"""Short names of the judges that come with the package; any other is named ``module:Class``."""
+
+
+def _is_a_judge(kind: str) -> str:
+    if kind not in JUDGES and ":" not in kind:
+        raise ValueError(f"use one of {', '.join(map(repr, JUDGES))}, or module:Class of your own")
+    return kind
+
+
+JudgeKind = Annotated[str, AfterValidator(_is_a_judge)]
+"""A name of :data:`JUDGES`, or ``module:Class`` of a :class:`refblend.scoring.judge.Judge`."""
 
 
 class HttpJudgeConfig(Section):
@@ -105,9 +122,9 @@ class ScoringConfig(Section):
 
     kind: JudgeKind = "vllm"
     """What answers: a language model on ``vllm`` or ``hf`` (transformers), an endpoint of yours
-    (``http``), or a sequence-classification ``reward_model``."""
+    (``http``), a sequence-classification ``reward_model``, or your own ``module:Class``."""
     model_path: str | None = None
-    """The judge's directory; needed when the score is enabled, except by ``http``."""
+    """The judge's directory; ``vllm``, ``hf`` and ``reward_model`` need one."""
     http: HttpJudgeConfig = HttpJudgeConfig()
     reward_model: RewardModelConfig = RewardModelConfig()
     templates: str = "default"
@@ -205,7 +222,8 @@ class RefQualityScoreConfig(Section):
     def _parameters_fit_the_strategy(self) -> "RefQualityScoreConfig":
         if problem := STRATEGIES[self.strategy].check(WeightParams.of(self)):
             raise ValueError(problem)
-        needed = self.scoring.kind != "http" and self.scoring.control != "random"
+        held = JUDGES.keys() - {"http"}
+        needed = self.scoring.kind in held and self.scoring.control != "random"
         if self.enable and needed and self.scoring.model_path is None:
             raise ValueError(
                 "scoring.model_path is needed while enable is true: name the judge's directory, "

@@ -7,14 +7,12 @@ on, as when one of our engines fails.
 """
 
 import asyncio
-import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from openai import AsyncOpenAI, BadRequestError, OpenAIError
 
-from refblend.config.algorithm import RefQualityScoreConfig
+from refblend.config.algorithm import SCORING_KEY, RefQualityScoreConfig
 from refblend.errors import ScoringError
 from refblend.scoring.chat_api import (
     HTTP_KEY,
@@ -26,12 +24,12 @@ from refblend.scoring.chat_api import (
     explain,
 )
 from refblend.scoring.clipping import MIN_DATA_TOKENS
-from refblend.scoring.generative import SCORING_KEY, TOP_LOGPROBS
-from refblend.scoring.judge import CallStats, Judge, first_of_equals
+from refblend.scoring.generative import TOP_LOGPROBS
+from refblend.scoring.judge import Reply, RequestJudge
 from refblend.scoring.parsing import parse_tokens
 from refblend.scoring.prompts import EncodedPrompt, Frame
 from refblend.scoring.request import ScoringRequest, plan_request
-from refblend.scoring.result import JudgeResult, ParsedScore
+from refblend.scoring.result import ParsedScore
 from refblend.scoring.templates import PromptForm, ScoringTemplates, load_templates
 
 _TOO_LONG = ("context length", "context_length", "maximum model length", "too long")
@@ -66,7 +64,7 @@ def _points(text: str) -> tuple[int, ...]:
     return tuple(map(ord, text))
 
 
-class EndpointJudge(Judge):
+class EndpointJudge(RequestJudge):
     """Scores responses with a model that somebody else serves.
 
     Args:
@@ -79,6 +77,8 @@ class EndpointJudge(Judge):
 
     def __init__(self, config: RefQualityScoreConfig) -> None:
         self.config = config
+        self.invalid_score = config.invalid_score
+        self.greedy = config.scoring.temperature == 0
         self.http = config.scoring.http
         self.encoder = CharacterEncoder(load_templates(config.scoring.templates))
         taken = len(self.encoder.frame("compact"))
@@ -116,60 +116,27 @@ class EndpointJudge(Judge):
             self.encoder, question, response, self.http.max_prompt_chars, form, scoring.hard_clip
         )
 
-    def score(
-        self,
-        questions: Sequence[str],
-        responses: Sequence[str],
-        seeds: Sequence[int] | None = None,
-    ) -> list[JudgeResult]:
-        """Results in the order of the samples; equal greedy requests are asked once."""
-        seeds = [0] * len(questions) if seeds is None else seeds
-        plans = [
-            self.plan(question, response)
-            for question, response, _ in zip(questions, responses, seeds, strict=True)
-        ]
-        greedy = self.config.scoring.temperature == 0
-        asked = first_of_equals(
-            [
-                None if plan.overlength else (tuple(plan.token_ids), 0 if greedy else row)
-                for row, plan in enumerate(plans)
-            ]
-        )
-        rows = [row for row, of in asked.items() if row == of]
-        start = time.perf_counter()
-        answers = dict(zip(rows, asyncio.run(self._ask(plans, seeds, rows)), strict=True))
-        usages = [a.usage for a in answers.values() if isinstance(a, Answer) and a.usage]
-        self.last_call = CallStats(
-            samples=len(asked),
-            requests=len(rows),
-            seconds=time.perf_counter() - start,
-            prompt_tokens=sum(usage.prompt_tokens for usage in usages),
-            new_tokens=sum(usage.completion_tokens for usage in usages),
-        )
-        return [
-            plan.too_long(self.config.invalid_score)
-            if plan.overlength
-            else self._result(plan, answers[asked[row]])
-            for row, plan in enumerate(plans)
-        ]
+    def answer(self, requests: Sequence[ScoringRequest], seeds: Sequence[int]) -> list[Reply]:
+        """The endpoint's answers; what fails for good is the reply to that request alone."""
+        return list(map(self._reply, asyncio.run(self._ask(requests, seeds))))
 
     async def _ask(
-        self, plans: Sequence[ScoringRequest], seeds: Sequence[int], rows: Sequence[int]
+        self, requests: Sequence[ScoringRequest], seeds: Sequence[int]
     ) -> list[Answer | OpenAIError | ValueError]:
-        """The endpoint's answer to each row, or why there is none."""
+        """The endpoint's answer to each request, or why there is none."""
         turns = asyncio.Semaphore(self.http.concurrency)
 
         # A client belongs to the loop that it was first used in.
         async with AsyncOpenAI(**self._arguments) as client:
 
-            async def one(row: int) -> Answer | OpenAIError | ValueError:
+            async def one(request: ScoringRequest, seed: int) -> Answer | OpenAIError | ValueError:
                 async with turns:
                     try:
-                        return await self._request(client, plans[row], seeds[row])
+                        return await self._request(client, request, seed)
                     except (OpenAIError, ValueError) as error:
                         return error
 
-            return await asyncio.gather(*map(one, rows))
+            return await asyncio.gather(*map(one, requests, seeds))
 
     async def _request(self, client: AsyncOpenAI, plan: ScoringRequest, seed: int) -> Answer:
         scoring = self.config.scoring
@@ -191,33 +158,25 @@ class EndpointJudge(Judge):
         )
         return Answer.model_validate_json(raw.content)
 
-    def _result(
-        self, plan: ScoringRequest, answer: Answer | OpenAIError | ValueError
-    ) -> JudgeResult:
-        invalid_score = self.config.invalid_score
+    def _reply(self, answer: Answer | OpenAIError | ValueError) -> Reply:
         if isinstance(answer, Exception):
-            if isinstance(answer, BadRequestError) and any(
+            refused = isinstance(answer, BadRequestError) and any(
                 part in str(answer).lower() for part in _TOO_LONG
-            ):
-                return plan.too_long(invalid_score)
-            return plan.failed(invalid_score, explain(answer))
+            )
+            return self.too_long() if refused else self.failed(explain(answer), prompt_tokens=0)
         text, tokens, usage = answer.text, answer.tokens, answer.usage or Usage()
         expected = self.config.scoring.score_mode == "expected"
         if expected and text and not any(token.top_logprobs for token in tokens):
-            return plan.failed(
-                invalid_score,
+            return self.failed(
                 f"{self.http.base_url} gives no log-probabilities, and score_mode=expected needs "
                 "them: set score_mode=text, or let it give top_logprobs",
+                usage.prompt_tokens,
             )
-        parsed = self._parse(text, tokens)
-        seconds = self.last_call.seconds_per_sample
-        result = plan.result(parsed, text, seconds, usage.completion_tokens)
-        length = usage.prompt_tokens
-        return replace(result, prompt_tokens=length, prompt_tokens_unclipped=length)
+        return Reply(self._parse(text, tokens), text, usage.prompt_tokens, usage.completion_tokens)
 
     def _parse(self, text: str, tokens: Sequence[Token]) -> ParsedScore:
         """The score; the endpoint's tokens get ids of our own."""
-        mode, invalid_score = self.config.scoring.score_mode, self.config.invalid_score
+        mode = self.config.scoring.score_mode
         texts: list[str] = []
 
         def known(piece: str) -> int:
@@ -226,4 +185,4 @@ class EndpointJudge(Judge):
 
         ids = [known(token.token) for token in tokens]
         top = [{known(t.token): t.logprob for t in token.top_logprobs} for token in tokens]
-        return parse_tokens(text, ids or None, texts.__getitem__, top, invalid_score, mode)
+        return parse_tokens(text, ids or None, texts.__getitem__, top, self.invalid_score, mode)

@@ -4,13 +4,12 @@ All samples of a batch are one engine call; each gets one typed result.
 """
 
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from refblend.config.algorithm import RefQualityScoreConfig
+from refblend.config.algorithm import SCORING_KEY, RefQualityScoreConfig
 from refblend.data.tokenizer import load_tokenizer
 from refblend.errors import RefblendError
 from refblend.lifecycle.faults import is_out_of_memory
@@ -24,14 +23,11 @@ from refblend.rollout.base import (
 from refblend.rollout.factory import start_engine
 from refblend.rollout.model_dir import check_model
 from refblend.scoring.clipping import ScoringLimits, check_frame
-from refblend.scoring.judge import CallStats, Judge, first_of_equals
-from refblend.scoring.parsing import ScoreMode, TopLogprobs, parse_score
+from refblend.scoring.judge import Reply, RequestJudge
+from refblend.scoring.parsing import ScoreMode, parse_score
 from refblend.scoring.prompts import PromptEncoder
 from refblend.scoring.request import ScoringRequest, plan_request
-from refblend.scoring.result import JudgeResult
 from refblend.scoring.templates import PromptForm, ScoringTemplates, load_templates
-
-SCORING_KEY = "algorithm.ref_quality_score.scoring"
 
 ENGINE_FAILURES: tuple[type[BaseException], ...] = (
     RefblendError,
@@ -60,19 +56,11 @@ def engine_failures() -> tuple[type[BaseException], ...]:
 
 @dataclass(frozen=True)
 class JudgeOptions:
-    """Options of the judge's prompts and answers.
-
-    Attributes:
-        limits: length caps; ``max_new_tokens`` is among them.
-        form: ``full``: with examples where they fit; ``compact``: that form only.
-        hard_clip: cut what is too long; otherwise such a sample is not submitted.
-        temperature: 0 is greedy.
-        invalid_score: score of a sample that has no valid one.
-        score_mode: ``text`` or ``expected`` (needs log-probabilities of the engine).
-    """
+    """How the judge is asked; the fields mean what ``ref_quality_score`` says of them."""
 
     limits: ScoringLimits
     form: PromptForm = "full"
+    """``full``: with examples where they fit; ``compact``: that form only."""
     hard_clip: bool = True
     temperature: float = 0.0
     invalid_score: float = 0.5
@@ -101,14 +89,8 @@ class JudgeOptions:
         )
 
 
-class GenerativeJudge(Judge):
+class GenerativeJudge(RequestJudge):
     """Scores responses with an engine that holds the reference model.
-
-    Args:
-        engine: generates; see :class:`refblend.rollout.base.RolloutEngine`.
-        tokenizer: the reference model's.
-        templates: the prompt's texts.
-        options: lengths and modes.
 
     Raises:
         ScoringError: the templates cannot fit within the limits.
@@ -125,6 +107,7 @@ class GenerativeJudge(Judge):
         self.tokenizer = tokenizer
         self.encoder = PromptEncoder(tokenizer, templates)
         self.options = options
+        self.invalid_score, self.greedy = options.invalid_score, options.temperature == 0
         check_frame(self.encoder.frame("compact"), options.limits)
 
     @classmethod
@@ -176,113 +159,55 @@ class GenerativeJudge(Judge):
         allowed = o.limits.allowed_length
         return plan_request(self.encoder, question, response, allowed, o.form, o.hard_clip)
 
-    def score(
-        self,
-        questions: Sequence[str],
-        responses: Sequence[str],
-        seeds: Sequence[int] | None = None,
-    ) -> list[JudgeResult]:
-        """Results in the order of the samples; all requests go out in one engine call.
+    def prefix_cache_hit_rate(self) -> float | None:
+        """Of the engine, where it has such a cache."""
+        rate = getattr(self.engine, "prefix_cache_hit_rate", None)
+        return None if rate is None else rate()
 
-        A greedy answer follows from the prompt alone, so samples with the same prompt are one
-        request then, and a policy that repeats itself costs less to judge.
-        """
-        seeds = [0] * len(questions) if seeds is None else seeds
-        plans = [
-            self.plan(question, response)
-            for question, response, _ in zip(questions, responses, seeds, strict=True)
-        ]
-        asked = self._asked_rows(plans)
-        answers, refused, failure = self._ask(plans, seeds, asked)
-        seconds, invalid_score = self.last_call.seconds_per_sample, self.options.invalid_score
-        results = []
-        for row, plan in enumerate(plans):
-            if plan.overlength or asked[row] in refused:
-                results.append(plan.too_long(invalid_score))
-            elif asked[row] in answers:
-                answer = answers[asked[row]]
-                results.append(interpret(answer, self.tokenizer, self.options, plan, seconds))
-            else:
-                results.append(plan.failed(invalid_score, failure))
-        return results
-
-    def _asked_rows(self, plans: Sequence[ScoringRequest]) -> dict[int, int]:
-        """For each row that is not too long, the row whose request answers it."""
-        if self.options.temperature > 0:
-            return {row: row for row, plan in enumerate(plans) if not plan.overlength}
-        return first_of_equals([None if p.overlength else tuple(p.token_ids) for p in plans])
-
-    def _ask(
-        self, plans: Sequence[ScoringRequest], seeds: Sequence[int], asked: dict[int, int]
-    ) -> tuple[dict[int, Generation], set[int], str]:
-        """Answers by row, the rows that the engine refused as too long, and why it failed."""
-        rows = [row for row, of in asked.items() if row == of]
-        refused: set[int] = set()
-        start = time.perf_counter()
-        answers: dict[int, Generation] = {}
-        failure = "the engine gave no answer"
+    def answer(self, requests: Sequence[ScoringRequest], seeds: Sequence[int]) -> list[Reply]:
+        """All requests in one engine call; its failure becomes their replies."""
+        kept = list(range(len(requests)))
         try:
             try:
-                answers = self._generate(plans, seeds, rows)
+                found = self._generate(requests, seeds)
             except OverlengthError as error:
-                # Only if the limits do not describe this engine: its refusal names the rows.
-                refused = {rows[i] for i in error.indices}
-                rows = [row for row in rows if row not in refused]
-                answers = self._generate(plans, seeds, rows)
+                # Only if the limits do not describe this engine: its refusal names the requests.
+                kept = [i for i in kept if i not in error.indices]
+                found = self._generate([requests[i] for i in kept], [seeds[i] for i in kept])
+            replies = dict(zip(kept, map(self.read, found), strict=True))
         except engine_failures() as error:
             # Another engine may have the memory: whoever started this one decides.
             if is_out_of_memory(error):
                 raise
-            failure = f"{type(error).__name__}: {error}"
-        rate = getattr(self.engine, "prefix_cache_hit_rate", None)
-        self.last_call = CallStats(
-            samples=len(asked),
-            requests=len(rows),
-            seconds=time.perf_counter() - start,
-            prompt_tokens=sum(len(plans[row].token_ids) for row in rows),
-            new_tokens=sum(len(answer.token_ids) for answer in answers.values()),
-            prefix_cache_hit_rate=rate() if answers and rate is not None else None,
-        )
-        return answers, refused, failure
+            reason = f"{type(error).__name__}: {error}"
+            return [self.failed(reason) for _ in requests]
+        return [replies.get(i, self.too_long()) for i in range(len(requests))]
 
     def _generate(
-        self, plans: Sequence[ScoringRequest], seeds: Sequence[int], rows: Sequence[int]
-    ) -> dict[int, Generation]:
-        if not rows:
-            return {}
+        self, requests: Sequence[ScoringRequest], seeds: Sequence[int]
+    ) -> list[Generation]:
+        if not requests:
+            return []
         expected = self.options.score_mode == "expected"
-        requests = [
-            GenerationRequest(
-                prompt_ids=plans[row].token_ids,
-                max_new_tokens=self.options.limits.max_new_tokens,
-                temperature=self.options.temperature,
-                seed=seeds[row],
-                log_probs=expected,
-                top_logprobs=TOP_LOGPROBS if expected else 0,
-            )
-            for row in rows
-        ]
-        return dict(zip(rows, self.engine.generate(requests), strict=True))
+        return self.engine.generate(
+            [
+                GenerationRequest(
+                    prompt_ids=request.token_ids,
+                    max_new_tokens=self.options.limits.max_new_tokens,
+                    temperature=self.options.temperature,
+                    seed=seed,
+                    log_probs=expected,
+                    top_logprobs=TOP_LOGPROBS if expected else 0,
+                )
+                for request, seed in zip(requests, seeds, strict=True)
+            ]
+        )
 
-
-def interpret(
-    answer: Generation,
-    tokenizer: Any,
-    options: JudgeOptions,
-    request: ScoringRequest,
-    latency_s: float = 0.0,
-) -> JudgeResult:
-    """Result of one generation; only the judge's own tokens are looked at.
-
-    Args:
-        answer: what the judge generated, without the prompt.
-        tokenizer: the judge's.
-        options: how scores are read, and the score where nothing can be read.
-        request: the request that it answers.
-        latency_s: seconds of the generation.
-    """
-    ids = answer.token_ids
-    text = tokenizer.decode(list(ids), skip_special_tokens=True)
-    top: TopLogprobs | None = answer.top_logprobs
-    parsed = parse_score(text, ids, tokenizer, top, options.invalid_score, options.score_mode)
-    return request.result(parsed, text, latency_s, len(ids))
+    def read(self, answer: Generation) -> Reply:
+        """The score in one generation; only the judge's own tokens are looked at."""
+        o, ids = self.options, answer.token_ids
+        text = self.tokenizer.decode(list(ids), skip_special_tokens=True)
+        parsed = parse_score(
+            text, ids, self.tokenizer, answer.top_logprobs, o.invalid_score, o.score_mode
+        )
+        return Reply(parsed, text, new_tokens=len(ids))

@@ -1,40 +1,37 @@
 """The interface of a judge: many samples in, one typed result each.
 
-Each kind of judge is one subclass of :class:`Judge`, chosen by ``scoring.kind`` (see
-:mod:`refblend.scoring.kinds`). Nothing that a sample contains, and no failure of what answers,
-makes :meth:`Judge.score` raise or return a silent 0: such a sample gets ``invalid_score`` with the
-path that says why. Whether too many did is the business of
-:class:`refblend.scoring.result.InvalidRateGuard`.
+A kind of judge is one subclass of :class:`Judge`, and ``scoring.kind`` names it: by the short name
+of one of ours (:data:`refblend.config.algorithm.JUDGES`) or as ``module:Class``. Nothing that a
+sample contains, and no failure of what answers, makes :meth:`Judge.score` raise or return a silent
+0: such a sample gets ``invalid_score`` with the path that says why. Whether too many did is the
+business of :class:`refblend.scoring.result.InvalidRateGuard`.
 """
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from refblend.config.algorithm import RefQualityScoreConfig
-from refblend.scoring.result import JudgeResult
+from refblend.config.algorithm import JUDGES, SCORING_KEY, RefQualityScoreConfig
+from refblend.errors import ConfigError
+from refblend.lookup import load_function
+from refblend.scoring.request import ScoringRequest
+from refblend.scoring.result import JudgeResult, ParsedScore
 
 
 @dataclass(frozen=True)
 class CallStats:
-    """Statistics of the last call.
-
-    Attributes:
-        samples: that were to be judged and not too long.
-        requests: submitted; fewer where samples were the same.
-        seconds: wall time of the call.
-        prompt_tokens: submitted.
-        new_tokens: generated.
-        prefix_cache_hit_rate: share of prompt tokens served by the cache since its last
-            reset; None when it is not known.
-    """
+    """Statistics of the last call."""
 
     samples: int = 0
+    """Samples that were to be judged and not too long."""
     requests: int = 0
+    """Requests submitted; fewer where samples were the same."""
     seconds: float = 0.0
     prompt_tokens: int = 0
     new_tokens: int = 0
     prefix_cache_hit_rate: float | None = None
+    """Share of prompt tokens served by the cache since its last reset, where it is known."""
 
     @property
     def seconds_per_sample(self) -> float:
@@ -71,11 +68,7 @@ class Judge(ABC):
     @classmethod
     @abstractmethod
     def start(cls, config: RefQualityScoreConfig, seed: int) -> "Judge":
-        """A judge that is ready to score.
-
-        Args:
-            config: that :meth:`check` accepted.
-            seed: of an engine with its own random numbers.
+        """A judge that is ready to score; ``seed`` is for an engine with random numbers of its own.
 
         Raises:
             RefblendError: the judge cannot be started.
@@ -88,12 +81,9 @@ class Judge(ABC):
         responses: Sequence[str],
         seeds: Sequence[int] | None = None,
     ) -> list[JudgeResult]:
-        """Results in the order of the samples.
+        """B results for B questions and responses, in their order.
 
-        Args:
-            questions: B problems.
-            responses: B answers to judge.
-            seeds: B seeds, for judges that sample; zeros when None.
+        ``seeds`` are for judges that sample; zeros when None.
 
         Raises:
             ValueError: the three differ in length.
@@ -106,10 +96,129 @@ class Judge(ABC):
         """Free the judge's resources."""
 
 
-def first_of_equals(keys: Sequence[Hashable | None]) -> dict[int, int]:
-    """For each row with a key, the first row with the same key: whose answer it shares."""
-    first: dict[Hashable, int] = {}
-    return {row: first.setdefault(key, row) for row, key in enumerate(keys) if key is not None}
+@dataclass(frozen=True)
+class Reply:
+    """What came of one request: a score with its text, or the reason why there is none."""
+
+    parsed: ParsedScore
+    raw: str = ""
+    prompt_tokens: int | None = None
+    """As what answered counts them; None: the request's own ids."""
+    new_tokens: int = 0
+
+    def length(self, token_ids: Sequence[int]) -> int:
+        """Tokens of the prompt whose ids these are."""
+        return len(token_ids) if self.prompt_tokens is None else self.prompt_tokens
+
+
+class RequestJudge(Judge):
+    """A judge that makes a request of every sample and answers equal ones once.
+
+    A subclass sets ``invalid_score`` and ``greedy`` (the answer follows from the prompt alone) and
+    implements :meth:`plan` and :meth:`answer`.
+    """
+
+    invalid_score: float
+    greedy: bool = True
+
+    @abstractmethod
+    def plan(self, question: str, response: str) -> ScoringRequest:
+        """The request for one sample, within the length limit or flagged overlength."""
+
+    @abstractmethod
+    def answer(self, requests: Sequence[ScoringRequest], seeds: Sequence[int]) -> list[Reply]:
+        """A reply to every request, in their order; only the machine's failures may raise."""
+
+    def prefix_cache_hit_rate(self) -> float | None:
+        """Share of prompt tokens served by a cache since its last reset, where it is known."""
+        return None
+
+    def score(
+        self,
+        questions: Sequence[str],
+        responses: Sequence[str],
+        seeds: Sequence[int] | None = None,
+    ) -> list[JudgeResult]:
+        """As :meth:`Judge.score`; all requests go out together.
+
+        Where the judge is greedy, samples with the same prompt are one request, so a policy that
+        repeats itself costs less to judge.
+        """
+        seeds = [0] * len(questions) if seeds is None else seeds
+        samples = zip(questions, responses, seeds, strict=True)
+        plans = [self.plan(question, response) for question, response, _ in samples]
+        first: dict[Hashable, int] = {}
+        asked = {  # row → the row whose request answers it
+            row: first.setdefault(tuple(plan.token_ids) if self.greedy else row, row)
+            for row, plan in enumerate(plans)
+            if not plan.overlength
+        }
+        rows = [row for row, of in asked.items() if row == of]
+        start = time.perf_counter()
+        answers = self.answer([plans[row] for row in rows], [seeds[row] for row in rows])
+        replies = dict(zip(rows, answers, strict=True))
+        submitted = {row: r for row, r in replies.items() if r.parsed.path != "overlength"}
+        answered = any(reply.parsed.path != "error" for reply in submitted.values())
+        self.last_call = CallStats(
+            samples=len(asked),
+            requests=len(submitted),
+            seconds=time.perf_counter() - start,
+            prompt_tokens=sum(r.length(plans[row].token_ids) for row, r in submitted.items()),
+            new_tokens=sum(reply.new_tokens for reply in answers),
+            prefix_cache_hit_rate=self.prefix_cache_hit_rate() if answered else None,
+        )
+        too_long = self.too_long()
+        return [
+            self._result(plan, replies[asked[row]] if row in asked else too_long)
+            for row, plan in enumerate(plans)
+        ]
+
+    def _result(self, plan: ScoringRequest, reply: Reply) -> JudgeResult:
+        own_count = reply.prompt_tokens is None
+        answered = reply.parsed.path not in ("overlength", "error")
+        return JudgeResult(
+            **vars(reply.parsed),
+            raw=reply.raw,
+            latency_s=self.last_call.seconds_per_sample if answered else 0.0,
+            template=plan.template,
+            clipped=plan.clipped,
+            prompt_tokens=reply.length(plan.token_ids),
+            new_tokens=reply.new_tokens,
+            prompt_tokens_unclipped=plan.unclipped_length if own_count else reply.length(()),
+        )
+
+    def too_long(self) -> Reply:
+        """The reply to a request that is not submitted because it is too long."""
+        return Reply(ParsedScore(self.invalid_score, False, "overlength"))
+
+    def failed(self, reason: str, prompt_tokens: int | None = None) -> Reply:
+        """The reply to a request whose call failed."""
+        return Reply(ParsedScore(self.invalid_score, False, "error"), reason, prompt_tokens)
+
+
+def judge_class(kind: str) -> type[Judge]:
+    """The class that ``scoring.kind`` names; its libraries are imported now.
+
+    Raises:
+        ConfigError: there is no such module or class, or it is not a judge.
+    """
+    found = load_function(JUDGES.get(kind, kind), f"{SCORING_KEY}.kind")
+    if not (isinstance(found, type) and issubclass(found, Judge)):
+        raise ConfigError(
+            f"{SCORING_KEY}.kind={kind} is not a kind of judge",
+            "Name a subclass of refblend.scoring.judge.Judge.",
+        )
+    return found
+
+
+def check_judge(config: RefQualityScoreConfig) -> None:
+    """Refuse a judge that could not be started, before any process is; see :meth:`Judge.check`."""
+    judge_class(config.scoring.kind).check(config)
+
+
+def start_judge(config: RefQualityScoreConfig, seed: int = 0) -> Judge:
+    """The judge of a configuration, ready to score; see :meth:`Judge.start`."""
+    return judge_class(config.scoring.kind).start(config, seed)
 
 
 def failed_results(count: int, reason: str, invalid_score: float = 0.5) -> list[JudgeResult]:

@@ -1,4 +1,4 @@
-"""From one question and response to a request within the cap, and from its end to a result.
+"""From one question and response to a request within the cap.
 
 The order of the guards: full few-shot prompt → compact template when the full
 prompt would not fit → hard clip, or the request is flagged ``overlength`` and never submitted.
@@ -9,7 +9,6 @@ from typing import Protocol
 
 from refblend.scoring.clipping import clip_parts
 from refblend.scoring.prompts import EncodedPrompt, Frame
-from refblend.scoring.result import JudgeResult, ParsedScore
 from refblend.scoring.templates import PromptForm
 
 
@@ -29,53 +28,16 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True)
 class ScoringRequest:
-    """A prompt ready for the judge.
-
-    Attributes:
-        token_ids: the prompt, L tokens, no padding.
-        template: the form used.
-        clipped: whether response or question was cut.
-        overlength: too long and not clipped: must not be submitted.
-        unclipped_length: tokens before clipping.
-    """
+    """A prompt ready for the judge."""
 
     token_ids: list[int]
+    """L tokens, no padding."""
     template: PromptForm
     clipped: bool
+    """Whether response or question was cut."""
     overlength: bool
+    """Too long and not clipped: must not be submitted."""
     unclipped_length: int
-
-    def result(
-        self, parsed: ParsedScore, raw: str, latency_s: float = 0.0, new_tokens: int = 0
-    ) -> JudgeResult:
-        """The result of this request.
-
-        Args:
-            parsed: what was made of the judge's answer.
-            raw: that answer, or the reason why there is none.
-            latency_s: seconds that it took.
-            new_tokens: tokens that the judge generated.
-        """
-        return JudgeResult(
-            score=parsed.score,
-            valid=parsed.valid,
-            path=parsed.path,
-            raw=raw,
-            latency_s=latency_s,
-            template=self.template,
-            clipped=self.clipped,
-            prompt_tokens=len(self.token_ids),
-            new_tokens=new_tokens,
-            prompt_tokens_unclipped=self.unclipped_length,
-        )
-
-    def too_long(self, invalid_score: float) -> JudgeResult:
-        """Result of a request that was not submitted because it is too long."""
-        return self.result(ParsedScore(invalid_score, False, "overlength"), "")
-
-    def failed(self, invalid_score: float, reason: str) -> JudgeResult:
-        """Result of a request whose call failed."""
-        return self.result(ParsedScore(invalid_score, False, "error"), reason)
 
 
 def plan_request(
@@ -86,16 +48,10 @@ def plan_request(
     form: PromptForm = "full",
     hard_clip: bool = True,
 ) -> ScoringRequest:
-    """Choose the template, encode, and keep the prompt within ``allowed_length``.
+    """Choose the template, encode, and keep the prompt within ``allowed_length`` tokens.
 
-    Args:
-        encoder: the judge's.
-        question: the problem; untrusted.
-        response: the answer to judge; untrusted.
-        allowed_length: longest prompt in tokens; the compact frame fits into it
-            (:func:`refblend.scoring.clipping.check_frame`).
-        form: ``full``: try that first, then the compact form; ``compact``: that one only.
-        hard_clip: cut what is still too long; otherwise flag it ``overlength``.
+    The compact frame fits into it (:func:`refblend.scoring.clipping.check_frame`). ``full`` falls
+    back to the compact form. What is still too long is cut, or flagged without ``hard_clip``.
     """
     prompt = encoder.encode(question, response, form)
     if form == "full" and len(prompt) > allowed_length:

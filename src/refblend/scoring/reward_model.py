@@ -7,24 +7,22 @@ token, and the middle of what is too long is cut: the response first, then the q
 """
 
 import math
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from refblend.config.algorithm import RefQualityScoreConfig
+from refblend.config.algorithm import SCORING_KEY, RefQualityScoreConfig
 from refblend.data.tokenizer import load_tokenizer
 from refblend.errors import ModelError, ScoringError
 from refblend.lifecycle.faults import is_out_of_memory
 from refblend.rollout.model_dir import check_model, model_record, positions_of
 from refblend.scoring.clipping import MIN_DATA_TOKENS, clip_parts
-from refblend.scoring.generative import SCORING_KEY
-from refblend.scoring.judge import CallStats, Judge, first_of_equals
+from refblend.scoring.judge import Reply, RequestJudge
 from refblend.scoring.prompts import EncodedPrompt, Frame, special_tokens
 from refblend.scoring.request import ScoringRequest
-from refblend.scoring.result import JudgeResult, ParsedScore
+from refblend.scoring.result import ParsedScore
 
 _MARKS = ("RefblendQuestionMark", "RefblendResponseMark")
 
@@ -32,11 +30,8 @@ _MARKS = ("RefblendQuestionMark", "RefblendResponseMark")
 class ConversationEncoder:
     """Encodes a question and a response as the two turns of a conversation.
 
-    Args:
-        tokenizer: the reward model's.
-
     Raises:
-        ModelError: it has no chat template, or one that drops or repeats a message.
+        ModelError: the tokenizer has no chat template, or one that drops or repeats a message.
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -80,13 +75,8 @@ class ConversationEncoder:
         return tuple(i for i in ids if i not in self.special_ids)
 
 
-class RewardModelJudge(Judge):
-    """Scores responses with ``AutoModelForSequenceClassification``.
-
-    Args:
-        model: with one logit.
-        tokenizer: its tokenizer, with a chat template.
-        config: lengths, the neutral score, and the map to [0, 1].
+class RewardModelJudge(RequestJudge):
+    """Scores responses with an ``AutoModelForSequenceClassification`` of one logit.
 
     Raises:
         ScoringError: the chat template leaves no room for a sample.
@@ -96,6 +86,7 @@ class RewardModelJudge(Judge):
         self.model = model
         self.encoder = ConversationEncoder(tokenizer)
         self.config = config
+        self.invalid_score = config.invalid_score
         scoring = config.scoring
         model_cap = scoring.max_model_len or model.config.max_position_embeddings
         self.allowed_length = min(model_cap, tokenizer.model_max_length)
@@ -154,53 +145,26 @@ class RewardModelJudge(Judge):
             model.config.pad_token_id = tokenizer.pad_token_id
         return cls(model, tokenizer, config)
 
-    def score(
-        self,
-        questions: Sequence[str],
-        responses: Sequence[str],
-        seeds: Sequence[int] | None = None,
-    ) -> list[JudgeResult]:
-        """Results in the order of the samples; equal samples are computed once."""
-        invalid_score, hard_clip = self.config.invalid_score, self.config.scoring.hard_clip
-        seeds = [0] * len(questions) if seeds is None else seeds
-        plans = [
-            self.encoder.plan(question, response, self.allowed_length, hard_clip)
-            for question, response, _ in zip(questions, responses, seeds, strict=True)
-        ]
-        asked = first_of_equals([None if p.overlength else tuple(p.token_ids) for p in plans])
-        rows = [row for row, of in asked.items() if row == of]
-        start, failure = time.perf_counter(), ""
-        logits: dict[int, float] = {}
+    def plan(self, question: str, response: str) -> ScoringRequest:
+        """The conversation of one sample."""
+        hard_clip = self.config.scoring.hard_clip
+        return self.encoder.plan(question, response, self.allowed_length, hard_clip)
+
+    def answer(self, requests: Sequence[ScoringRequest], seeds: Sequence[int]) -> list[Reply]:
+        """The map of every logit to a score; the model's failure becomes their replies."""
         try:
-            found = self.logits([plans[row].token_ids for row in rows])
-            logits = dict(zip(rows, found, strict=True))
+            logits = self.logits([request.token_ids for request in requests])
         except RuntimeError as error:  # CUDA
             if is_out_of_memory(error):  # whoever started this judge decides
                 raise
-            failure = f"{type(error).__name__}: {error}"
-        self.last_call = CallStats(
-            samples=len(asked),
-            requests=len(rows),
-            seconds=time.perf_counter() - start,
-            prompt_tokens=sum(len(plans[row].token_ids) for row in rows),
-        )
-        return [
-            plan.too_long(invalid_score)
-            if plan.overlength
-            else plan.failed(invalid_score, failure)
-            if failure
-            else self._result(plan, logits[asked[row]])
-            for row, plan in enumerate(plans)
-        ]
+            return [self.failed(f"{type(error).__name__}: {error}") for _ in requests]
+        return [Reply(self._score(logit), f"{logit:.6g}") for logit in logits]
 
-    def _result(self, plan: ScoringRequest, logit: float) -> JudgeResult:
-        shape = self.config.scoring.reward_model
-        raw = f"{logit:.6g}"
+    def _score(self, logit: float) -> ParsedScore:
         if not math.isfinite(logit):
-            parsed = ParsedScore(self.config.invalid_score, False, "default")
-        else:
-            parsed = ParsedScore(sigmoid(shape.scale * (logit - shape.shift)), True, "logit")
-        return plan.result(parsed, raw, self.last_call.seconds_per_sample)
+            return ParsedScore(self.invalid_score, False, "default")
+        shape = self.config.scoring.reward_model
+        return ParsedScore(sigmoid(shape.scale * (logit - shape.shift)), True, "logit")
 
     @torch.inference_mode()
     def logits(self, sequences: Sequence[Sequence[int]]) -> list[float]:

@@ -21,7 +21,7 @@ from refblend.lifecycle.faults import disk_fault
 from refblend.lookup import get_advantage, source_file
 from refblend.rewards.rule import RuleReward
 from refblend.rollout.model_dir import check_model
-from refblend.scoring.kinds import check_judge
+from refblend.scoring.judge import check_judge
 from refblend.scoring.templates import load_templates, templates_file
 from refblend.trainer.datasets import RunData, load_run_data
 from refblend.workers.pools import check_machine
@@ -105,6 +105,8 @@ def inputs_of(config: RefblendConfig) -> tuple[list[Path], list[Path]]:
     users = [source_file(reward, "reward.custom_reward_function.path")] if reward else []
     if ":" in estimator:
         users.append(source_file(estimator, "algorithm.adv_estimator"))
+    if config.use_judge and ":" in scoring.kind:
+        users.append(source_file(scoring.kind, "algorithm.ref_quality_score.scoring.kind"))
     return [*files, *(file for file in users if file)], models
 
 

@@ -11,8 +11,7 @@ from refblend import runtime
 from refblend.config import RefblendConfig
 from refblend.rollout.base import EngineOptions, Generation, GenerationRequest, RolloutEngine
 from refblend.rollout.factory import start_engine
-from refblend.scoring.judge import CallStats
-from refblend.scoring.kinds import start_judge
+from refblend.scoring.judge import CallStats, start_judge
 from refblend.scoring.result import JudgeResult
 from refblend.seeding import derive_seed
 
