@@ -16,7 +16,7 @@ STEPS ?= 2000
 # Waiting OpenMP threads must sleep, or busy processes starve one another.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: help env study report smoke test test-slow fuzz lint bench prepare chaos chaos-short soak pretrained reasoning-gym sbom audit clean
+.PHONY: help env study report smoke test test-slow fuzz lint docs rules bench prepare chaos chaos-short soak pretrained reasoning-gym sbom audit clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -54,6 +54,20 @@ lint: env ## ruff, mypy, the import contracts, snakefmt and snakemake's own lint
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/snakemake --lint
+
+docs: env .tools/docs ## the documentation's site, build/site, strictly: a dead link or anchor is an error
+	$(BIN)/python scripts/docs_reference.py build/docs
+	NO_MKDOCS_2_WARNING=1 .tools/docs/bin/mkdocs build --strict
+	@echo "Open build/site/index.html, or call .tools/docs/bin/mkdocs serve"
+
+.tools/docs: requirements/docs.lock
+	$(PYTHON) -m venv $@
+	$@/bin/pip install --disable-pip-version-check -q --no-deps -r $<
+	touch $@
+
+rules: env ## the workflow's rules as docs/assets/rules.svg; needs Graphviz's dot
+	$(BIN)/snakemake all --rulegraph --quiet --workflow-profile workflow/profiles/default --config scale=cpu > build/rules.dot
+	dot -Tsvg build/rules.dot > docs/assets/rules.svg
 
 bench: env ## measure the trainer's stages on this machine
 	@shopt -s nullglob; found=(benchmarks/bench_*.py); \

@@ -1,0 +1,28 @@
+"""MkDocs' hook: pages that are made, not written.
+
+``make docs`` runs ``scripts/docs_reference.py`` in the project's environment, which leaves its
+pages in ``build/docs``; the site is built in another environment. The pages of the repository's
+root (changelog and so on) are shown where they stand, not copied.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[1]
+GENERATED = ROOT / "build" / "docs"
+OF_THE_ROOT = {
+    "about/changelog.md": "CHANGELOG.md",
+    "about/contributing.md": "CONTRIBUTING.md",
+    "about/security.md": "SECURITY.md",
+}
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add them to the files of ``docs/``."""
+    made = {path.relative_to(GENERATED).as_posix(): path for path in GENERATED.rglob("*.md")}
+    shown = {place: ROOT / name for place, name in OF_THE_ROOT.items()}
+    for place, path in (made | shown).items():
+        files.append(File.generated(config, place, abs_src_path=str(path)))
+    return files
