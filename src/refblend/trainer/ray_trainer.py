@@ -149,7 +149,7 @@ class RayPPOTrainer:
             self.update_actor(rollout, experience, advantages)
             self.push_weights()
         self.state.step += 1
-        self.finish_step(prompts, rollout, experience, advantages)
+        self.finish_step(prompts, rollout, experience, blended, advantages)
 
     # --- the stages of a step, in their order ------------------------------------------------
 
@@ -277,7 +277,12 @@ class RayPPOTrainer:
     # --- after the step ----------------------------------------------------------------------
 
     def finish_step(
-        self, prompts: PromptBatch, rollout: Rollout, experience: Experience, advantages: Advantages
+        self,
+        prompts: PromptBatch,
+        rollout: Rollout,
+        experience: Experience,
+        blended: Blended,
+        advantages: Advantages,
     ) -> None:
         """Validate, save and record, each by its schedule."""
         trainer, record = self.config.trainer, self.record
@@ -296,7 +301,7 @@ class RayPPOTrainer:
                 record.add(self.validate())
         if trainer.rollout_dump_freq and (last or _due(self.step, trainer.rollout_dump_freq)):
             path = self.run_dir / "rollouts" / f"{self.step}.jsonl"
-            write_rollouts(path, self.step, prompts, rollout, experience)
+            write_rollouts(path, self.step, prompts, rollout, experience, blended)
         record.metrics["incidents/oom"] += self.workers.budget.take_shortages()
         record.add(timing_metrics(record.seconds, rollout, training_devices(self.config)))
         record.add(memory_metrics())

@@ -1,4 +1,7 @@
-"""``rollouts/<step>.jsonl``: all responses of a step with their scores, one object per line."""
+"""``rollouts/<step>.jsonl``: all responses of a step with their scores, one object per line.
+
+The keys are described in docs/reference/files.md.
+"""
 
 import json
 from collections.abc import Sequence
@@ -7,12 +10,18 @@ from pathlib import Path
 from refblend.files import atomic_path
 from refblend.scoring.result import JudgeResult
 from refblend.trainer.batch import Experience, PromptBatch, Rollout
+from refblend.trainer.shaping import Blended
 
 
 def write_rollouts(
-    path: Path, step: int, prompts: PromptBatch, rollout: Rollout, experience: Experience
+    path: Path,
+    step: int,
+    prompts: PromptBatch,
+    rollout: Rollout,
+    experience: Experience,
+    blended: Blended,
 ) -> None:
-    """Write the file atomically; without a judge its fields are null."""
+    """Write the file atomically; without a judge or a blend its fields are null."""
     judged: Sequence[JudgeResult | None] = experience.quality or [None] * len(rollout.texts)
     lines = [
         {
@@ -20,6 +29,7 @@ def write_rollouts(
             "uid": prompts.uids[i],
             "sample": prompts.sample_index[i],
             "question": prompts.rows[i].question,
+            "ground_truth": prompts.rows[i].ground_truth,
             "response": rollout.texts[i],
             "reward": float(experience.rule[i]),
             "acc": float(experience.accuracy[i]),
@@ -28,6 +38,9 @@ def write_rollouts(
             "judge_valid": result.valid if result else None,
             "judge_path": result.path if result else None,
             "judge_raw": result.raw if result else None,
+            "quality": None if blended.quality is None else float(blended.quality[i]),
+            "weight": None if blended.weights is None else float(blended.weights[i]),
+            "blended": float(blended.rewards[i].sum()),
         }
         for i, result in enumerate(judged)
     ]

@@ -47,6 +47,10 @@ class Blended:
     """(P,) Σ_t R' of the greedy responses, if there are any."""
     metrics: dict[str, float]
     """``actor/ref_quality/*``"""
+    quality: Tensor | None = None
+    """(B,) the scores that were blended, the judge's or a control's; None if blending is off."""
+    weights: Tensor | None = None
+    """(B,) w of each response; None if blending is off."""
 
 
 def blend(
@@ -90,20 +94,24 @@ def blend(
             judge_metrics(experience.quality, experience.accuracy) if experience.quality else {}
         )
 
-    def blended(rule: Tensor, quality: list[JudgeResult] | None, mask: Tensor) -> Tensor:
+    def blended(
+        rule: Tensor, judged: list[JudgeResult] | None, mask: Tensor
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         rewards = rule_matrix(rule, mask)
         if not config.enable:
-            return rewards
-        values, weights = _quality(config, quality, len(rule), weight, control)
-        return blend_rewards(rewards, expand_quality(values, mask, config.placement), mask, weights)
+            return rewards, None, None
+        quality, weights = _quality(config, judged, len(rule), weight, control)
+        placed = expand_quality(quality, mask, config.placement)
+        rewards = blend_rewards(rewards, placed, mask, weights)
+        return rewards, quality, torch.as_tensor(weights).expand(len(rule))
 
-    rewards = blended(experience.rule, experience.quality, rollout.response_mask)
+    rewards, quality, weights = blended(experience.rule, experience.quality, rollout.response_mask)
     baselines = None
     if rollout.greedy is not None:
         assert experience.greedy_rule is not None, "scored with the samples"
         mask = response_mask(rollout.greedy.lengths)
-        baselines = blended(experience.greedy_rule, experience.greedy_quality, mask).sum(-1)
-    return Blended(rewards, baselines, metrics)
+        baselines = blended(experience.greedy_rule, experience.greedy_quality, mask)[0].sum(-1)
+    return Blended(rewards, baselines, metrics, quality, weights)
 
 
 def _quality(
