@@ -24,7 +24,7 @@ PACKAGE = Path(__file__).resolve().parent
 
 PURPOSES: dict[str, tuple[str, ...]] = {
     "data": ("embedded.prepare", "embedded.recipe"),
-    "gsm8k": ("data.gsm8k",),
+    "gsm8k": ("data.gsm8k", "data.splits"),
     "tokenizer": ("embedded.tokenizer_texts",),
     "actor": ("embedded.actor",),
     "judge_pairs": ("embedded.judge_data",),

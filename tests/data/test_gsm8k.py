@@ -3,8 +3,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
-from refblend.data.gsm8k import DATA_SOURCE, extract_answer, load_datasets, load_file
+from refblend.cli.data import app
+from refblend.data.gsm8k import DATA_SOURCE, extract_answer, load_file, load_split
 from refblend.data.schema import read_rows, write_rows
 from refblend.errors import DataError
 
@@ -46,21 +48,42 @@ def test_local_file_to_verl_rows(tmp_path: Path, name: str) -> None:
     assert read_rows(out) == rows
 
 
-def test_through_datasets_from_a_local_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    folder = tmp_path / "gsm8k"
-    folder.mkdir()
-    write(folder / "train.jsonl", RECORDS)
-    rows = load_datasets("train", str(folder))
-    assert [row.ground_truth for row in rows] == ["36", "1200", "-5"]
+def test_the_command_writes_four_disjoint_files(tmp_path: Path) -> None:
+    made = [
+        {"question": f"What is {a} + {b}?", "answer": f"{a}+{b}={a + b}\n#### {a + b}"}
+        for a in range(6)
+        for b in range(6)
+    ]
+    write(tmp_path / "train.jsonl", made + RECORDS)
+    write(tmp_path / "test.parquet", RECORDS)
+    sizes = ["--validation", "8", "--sanity", "4"]
+    done = CliRunner().invoke(
+        app, ["gsm8k", "--source", str(tmp_path), "--out", str(tmp_path / "gpu"), *sizes]
+    )
+    assert done.exit_code == 0, done.output
+    splits = {
+        name: read_rows(tmp_path / "gpu" / f"{name}.parquet")
+        for name in ("train", "validation", "test", "sanity")
+    }
+    assert [len(rows) for rows in splits.values()] == [24, 8, 3, 4]
+    assert len({row.question for rows in splits.values() for row in rows}) == 39
+    assert splits["test"] == load_file(tmp_path / "test.parquet", "test")
 
 
-def test_datasets_cannot_provide(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="datasets cannot load split train"):
-        load_datasets("train", str(tmp_path / "empty"))
+def test_a_source_without_a_split(tmp_path: Path) -> None:
+    write(tmp_path / "train.jsonl", RECORDS)
+    assert len(load_split(str(tmp_path), "train")) == 3
+    with pytest.raises(DataError, match=r"neither test\.jsonl nor test\.parquet"):
+        load_split(str(tmp_path), "test")
+
+
+def test_the_hub_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    def offline(*_: object, **__: object) -> None:
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr("datasets.load_dataset", offline)
+    with pytest.raises(DataError, match="datasets cannot load split train of openai/gsm8k"):
+        load_split("openai/gsm8k", "train")
 
 
 def test_missing_column_and_missing_answer(tmp_path: Path) -> None:

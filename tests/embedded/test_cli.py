@@ -8,7 +8,6 @@ from typer.testing import CliRunner
 
 from refblend.cli.data import app as data_app
 from refblend.cli.models import app as models_app
-from refblend.data.schema import read_rows
 from refblend.embedded.architecture import save_model
 from refblend.embedded.recipe import EmbeddedConfig
 from refblend.errors import ConfigError, ModelError
@@ -34,14 +33,6 @@ def test_prepare_and_tokenizer(tmp_path: Path, recipe_file: Path) -> None:
     )
     run(models_app, "tokenizer", "--recipe", recipe_file, "--out", tmp_path / "tokenizer")
     assert (tmp_path / "tokenizer" / "tokenizer.json").is_file()
-
-
-def test_gsm8k_file(tmp_path: Path) -> None:
-    source = tmp_path / "raw.jsonl"
-    source.write_text(json.dumps({"question": "How many?", "answer": "2*2=4\n#### 4"}))
-    out = tmp_path / "out.parquet"
-    run(data_app, "gsm8k", "--split", "test", "--file", source, "--out", out)
-    assert read_rows(out)[0].ground_truth == "4"
 
 
 def test_evaluate_actor_writes_a_report(

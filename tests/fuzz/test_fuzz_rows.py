@@ -223,17 +223,19 @@ def test_encoded(tokenizer: Any, records: list[Any], longest: int, cut: bool) ->
 
 
 @cases("rows", 0.01)
-@given(
-    mutated_bytes(dumped(GSM8K, False), JSON_PIECES), st.sampled_from(("parquet", "jsonl", "txt"))
-)
-def test_command_line(content: bytes, suffix: str) -> None:
+@given(mutated_bytes(dumped(GSM8K, False), JSON_PIECES))
+def test_command_line(content: bytes) -> None:
     with folder() as path:
-        file, out = path / "hostile.jsonl", path / f"rows.{suffix}"
+        file, out = path / "test.jsonl", path / "out"
         file.write_bytes(content)
-        arguments = ["data", "gsm8k", "--split", "train", "--file", str(file), "--out", str(out)]
-        status, _ = check_cli(*arguments, where=path)
+        train = [{"question": f"train {i}", "answer": f"#### {i}"} for i in range(3)]
+        (path / "train.jsonl").write_bytes(dumped(train, True))
+        sizes = ["--validation", "1", "--sanity", "1"]
+        status, _ = check_cli(
+            "data", "gsm8k", "--source", str(path), "--out", str(out), *sizes, where=path
+        )
         if status == 0:
-            assert read_rows(out) == load_file(file, "train")
+            assert read_rows(out / "test.parquet") == load_file(file, "test")
 
 
 LONG = "x" * 10_000_000

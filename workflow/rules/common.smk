@@ -9,6 +9,7 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 from snakemake.utils import Paramspace, validate
 
+from refblend.data.splits import SPLITS
 from refblend.errors import RefblendError
 from refblend.lifecycle.supervision import SUPERVISOR, supervisor_value
 from refblend.numeric_code import code_hash
@@ -247,12 +248,7 @@ def scoring_targets(scale):
 
 def prepare_targets(scale):
     """Data and models of a scale, with their quality."""
-    names = (
-        ("train", "validation", "test", "sanity")
-        if scale in EMBEDDED
-        else ("train", "test")
-    )
-    return [f"data/{scale}/{name}.parquet" for name in names] + quality_files(scale)
+    return [f"data/{scale}/{name}.parquet" for name in SPLITS] + quality_files(scale)
 
 
 def scoring_report(scale):

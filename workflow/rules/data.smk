@@ -5,10 +5,7 @@ rule data:
     input:
         recipe="params/embedded/{scale}.yaml",
     output:
-        expand(
-            "data/{{scale}}/{name}.parquet",
-            name=["train", "validation", "test", "sanity"],
-        ),
+        expand("data/{{scale}}/{name}.parquet", name=SPLITS),
     log:
         "logs/{scale}/data.log",
     benchmark:
@@ -26,20 +23,21 @@ rule data:
         "refblend data prepare --recipe {input.recipe:q} --out {params.out:q} > {log:q} 2>&1"
 
 
+# The source is a folder or a name of the hub: config["gsm8k"].
 rule gsm8k:
     output:
-        "data/gpu/{split}.parquet",
+        expand("data/gpu/{name}.parquet", name=SPLITS),
     log:
-        "logs/gpu/gsm8k_{split}.log",
+        "logs/gpu/gsm8k.log",
     benchmark:
-        "logs/gpu/gsm8k_{split}.benchmark.tsv"
-    wildcard_constraints:
-        split="train|test",
+        "logs/gpu/gsm8k.benchmark.tsv"
     conda:
         "../envs/refblend.yaml"
     params:
         code=code("gsm8k"),
+        source=config["gsm8k"],
+        out=subpath(output[0], parent=True),
     message:
-        "Convert GSM8K {wildcards.split}"
+        "Convert GSM8K"
     shell:
-        "refblend data gsm8k --split {wildcards.split:q} --out {output:q} > {log:q} 2>&1"
+        "refblend data gsm8k --source {params.source:q} --out {params.out:q} > {log:q} 2>&1"

@@ -1,9 +1,13 @@
 """``refblend data …``: write prompt files."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from refblend.data.schema import PromptRow
 
 app = typer.Typer(help="Prepare prompt files in verl's schema.", no_args_is_help=True)
 
@@ -22,24 +26,54 @@ def prepare(
     typer.echo(", ".join(f"{name}: {count} rows" for name, count in counts.items()))
 
 
+Out = Annotated[Path, typer.Option(help="Directory of the four files.")]
+Validation = Annotated[int, typer.Option(min=1, help="Validation rows, drawn from train.")]
+Sanity = Annotated[int, typer.Option(min=1, help="Sanity rows, drawn from train.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the draw.")]
+
+
 @app.command()
 def gsm8k(
-    split: Annotated[str, typer.Option(help="Name of the split, e.g. train or test.")],
-    out: Annotated[Path, typer.Option(help="File to write, .parquet or .jsonl.")],
-    file: Annotated[
-        Path | None, typer.Option(help="Local parquet or jsonl with question and answer.")
-    ] = None,
-    dataset: Annotated[
-        str, typer.Option(help="Without --file: a name or folder for `datasets`.")
+    out: Out,
+    source: Annotated[
+        str, typer.Option(help="Folder with train and test (.jsonl or .parquet), or a hub name.")
     ] = "openai/gsm8k",
+    validation: Validation = 512,
+    sanity: Sanity = 64,
+    seed: Seed = 1,
 ) -> None:
-    """Convert GSM8K from a local file or through `datasets`."""
-    from refblend.data.gsm8k import load_datasets, load_file
+    """Write disjoint train, validation, test and sanity files of GSM8K."""
+    from refblend.data.gsm8k import load_split
+    from refblend.data.splits import hold_out
+
+    train, test = load_split(source, "train"), load_split(source, "test")
+    _write_splits(out, hold_out(train, test, validation, sanity, seed))
+
+
+@app.command()
+def math(
+    source: Annotated[
+        Path, typer.Option(help="Folder with train and test: .jsonl, .parquet or folders of JSON.")
+    ],
+    out: Out,
+    validation: Validation = 512,
+    sanity: Sanity = 64,
+    seed: Seed = 1,
+) -> None:
+    """Write disjoint train, validation, test and sanity files of MATH (Hendrycks et al., 2021)."""
+    from refblend.data.math import load_split
+    from refblend.data.splits import hold_out
+
+    train, test = load_split(source, "train"), load_split(source, "test")
+    _write_splits(out, hold_out(train, test, validation, sanity, seed))
+
+
+def _write_splits(out: Path, splits: Mapping[str, list["PromptRow"]]) -> None:
     from refblend.data.schema import write_rows
 
-    rows = load_file(file, split) if file is not None else load_datasets(split, dataset)
-    write_rows(out, rows)
-    typer.echo(f"{out}: {len(rows)} rows")
+    for name, rows in splits.items():
+        write_rows(out / f"{name}.parquet", rows)
+    typer.echo(", ".join(f"{name}: {len(rows)} rows" for name, rows in splits.items()))
 
 
 @app.command("reasoning-gym")
@@ -62,11 +96,8 @@ def reasoning_gym(
     """
     from refblend.data.reasoning_gym import TaskRequest, make_splits, parse_options
     from refblend.data.reasoning_gym import reasoning_gym as start
-    from refblend.data.schema import write_rows
 
     request = TaskRequest(task, size, held_out, seed, parse_options(config or []))
     with start() as gym:
         splits = make_splits(gym, request)
-    for name, rows in splits.items():
-        write_rows(out / f"{name}.parquet", rows)
-    typer.echo(", ".join(f"{name}: {len(rows)} rows" for name, rows in splits.items()))
+    _write_splits(out, splits)

@@ -1,4 +1,4 @@
-"""The real GSM8K, from a local file or a local ``datasets`` cache, in verl's schema.
+"""The real GSM8K, from a local folder or through ``datasets``, in verl's schema.
 
 Source of the format: https://github.com/openai/grade-school-math (``question``, ``answer`` whose
 last line is ``#### <number>``); the instruction appended to each question is taken from verl.
@@ -65,25 +65,37 @@ def load_file(path: str | os.PathLike[str], split: str) -> list[PromptRow]:
     return convert_records(read_records(path), split, str(path))
 
 
-def load_datasets(
-    split: str, name: str = "openai/gsm8k", config: str | None = "main"
-) -> list[PromptRow]:
-    """Load a split through ``datasets``: a hub name, or a local folder of data files.
+def load_split(source: str, split: str) -> list[PromptRow]:
+    """The train or test split of a local folder, or of a data set of the hub.
+
+    Args:
+        source: a folder with ``<split>.jsonl`` or ``<split>.parquet``, or a name for ``datasets``.
+        split: ``train`` or ``test``.
 
     Raises:
-        DataError: ``datasets`` cannot provide the split (no network, unknown name).
+        DataError: there is no such split, or it is not GSM8K.
     """
+    if not Path(source).is_dir():
+        return _load_from_hub(source, split)
+    for suffix in ("jsonl", "parquet"):
+        if (path := Path(source) / f"{split}.{suffix}").is_file():
+            return load_file(path, split)
+    raise DataError(
+        f"{source} has neither {split}.jsonl nor {split}.parquet",
+        "Name a folder that holds both splits of GSM8K.",
+    )
+
+
+def _load_from_hub(name: str, split: str) -> list[PromptRow]:
     import datasets  # slow to import, and needed only here
 
     try:
-        if Path(name).is_dir():
-            table = datasets.load_dataset(name, split=split)
-        else:
-            table = datasets.load_dataset(name, config, split=split)
+        table = datasets.load_dataset(name, "main", split=split)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(
             f"datasets cannot load split {split} of {name} ({reason})",
-            "Download the file elsewhere and give its path with --file.",
+            "Download GSM8K elsewhere and name its folder with --source (gsm8k in "
+            "params/workflow.yaml).",
         ) from error
     return convert_records(list(table), split, f"{name}[{split}]")

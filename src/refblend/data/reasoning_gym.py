@@ -18,6 +18,7 @@ from typing import Any
 
 from refblend.data import reasoning_gym_server
 from refblend.data.schema import PromptRow
+from refblend.data.splits import SPLITS
 from refblend.errors import DataError
 
 SOURCE_PREFIX = "reasoning_gym/"
@@ -25,7 +26,6 @@ SOURCE_PREFIX = "reasoning_gym/"
 PYTHON_VARIABLE = "REFBLEND_REASONING_GYM_PYTHON"
 DEFAULT_PYTHON = Path(".tools/reasoning-gym/bin/python")
 INSTRUCTION = 'Let\'s think step by step and output the final answer after "####".'
-SPLITS = ("train", "validation", "test", "sanity")
 _SPARE = 4
 """Entries are drawn in rounds until there are enough different questions, at most this many."""
 

@@ -35,6 +35,14 @@ def numeric_answer(solution_str: str, ground_truth: str, method: Method) -> Rewa
     return RewardResult(strict if method == "strict" else flexible, strict, flexible)
 
 
+@register_reward("DigitalLearningGmbH/MATH-lighteval", "lighteval/MATH", "HuggingFaceH4/MATH-500")
+def mathematical_answer(solution_str: str, ground_truth: str, method: Method) -> RewardResult:
+    """1 for an answer equal as mathematics and 0 otherwise, see :mod:`refblend.rewards.math`."""
+    from refblend.rewards.math import answer_score
+
+    return answer_score(solution_str, ground_truth, method)
+
+
 class RuleReward:
     """The rule reward of a run.
 

@@ -71,6 +71,9 @@ class WorkflowConfig(Section):
     files of ``params/study`` whose ``milestone`` they are, by name."""
     seeds_per_job: PositiveInt = 5
     """Seeds of an arm that one job trains, one after another in the same workers."""
+    gsm8k: str = "openai/gsm8k"
+    """Where scale gpu's problems come from: a folder with GSM8K's train and test (.jsonl or
+    .parquet), or a name for ``datasets``."""
     threads: ThreadsConfig = ThreadsConfig()
     checks: ChecksConfig = ChecksConfig()
     scoring: ScoringStudy = ScoringStudy()

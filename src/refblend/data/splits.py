@@ -1,0 +1,52 @@
+"""Train, validation, sanity and test rows of a data set that comes with train and test only."""
+
+from collections.abc import Sequence
+
+from refblend.data.schema import PromptRow
+from refblend.errors import DataError
+from refblend.seeding import derive_generator
+
+SPLITS = ("train", "validation", "test", "sanity")
+
+
+def hold_out(
+    train: Sequence[PromptRow],
+    test: Sequence[PromptRow],
+    validation: int,
+    sanity: int,
+    seed: int,
+) -> dict[str, list[PromptRow]]:
+    """Draw the validation and sanity rows from the train split; no question is in two splits.
+
+    Test rows stay as they are. Of the train rows, repeated questions and those of the test split
+    are left out. The sanity rows are drawn last, so their number changes no validation row.
+
+    Args:
+        train: rows of the published train split.
+        test: rows of the published test split.
+        validation: number of validation rows.
+        sanity: number of sanity rows.
+        seed: of the draw.
+
+    Raises:
+        DataError: the train split is too small.
+    """
+    taken = {row.question for row in test}
+    kept = []
+    for row in train:
+        if row.question not in taken:
+            taken.add(row.question)
+            kept.append(row)
+    if validation + sanity >= len(kept):
+        raise DataError(
+            f"{validation} validation and {sanity} sanity rows leave nothing of {len(kept)} train "
+            "rows",
+            "Lower --validation or --sanity.",
+        )
+    order = derive_generator(seed, "held out").permutation(len(kept)).tolist()
+    places = {"validation": order[:validation], "sanity": order[validation : validation + sanity]}
+    held_out = {place for chosen in places.values() for place in chosen}
+    rest = [row for place, row in enumerate(kept) if place not in held_out]
+    drawn = {name: [kept[place] for place in sorted(chosen)] for name, chosen in places.items()}
+    found = {"train": rest, "test": list(test), **drawn}
+    return {name: found[name] for name in SPLITS}

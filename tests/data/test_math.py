@@ -1,0 +1,89 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from refblend.data.math import DATA_SOURCE, extract_boxed, load_split
+from refblend.errors import DataError
+from refblend.rewards.math import compute_score
+
+# Written for this test in the format of Hendrycks et al.
+RECORDS = [
+    {
+        "problem": r"What is $\frac{1}{4} + \frac{1}{4}$?",
+        "level": "Level 1",
+        "type": "Prealgebra",
+        "solution": r"Adding, $\frac{1}{4} + \frac{1}{4} = \frac{2}{4} = \boxed{\frac{1}{2}}$.",
+    },
+    {
+        "problem": "Solve $x - 3 > 1$. Write the answer as an interval.",
+        "level": "Level 2",
+        "type": "Algebra",
+        "solution": r"$x > 4$, which is $x \in \boxed{(4, \infty)}$.",
+    },
+    {
+        "problem": "How many edges has a cube?",
+        "level": "Level 1",
+        "type": "Geometry",
+        "solution": r"Four at the top, four at the bottom, four between: $\boxed 12$ edges.",
+    },
+]
+
+
+def check(folder: Path) -> None:
+    rows = load_split(folder, "train")
+    assert sorted(row.ground_truth for row in rows) == ["(4, \\infty)", "12", "\\frac{1}{2}"]
+    for row in rows:
+        assert row.data_source == DATA_SOURCE
+        assert row.messages[0]["content"].startswith(row.question)
+        assert r"\boxed{}" in row.messages[0]["content"]
+        assert compute_score(row.solution, row.ground_truth, "flexible") == 1
+    half = next(row for row in rows if "frac" in row.question)
+    assert half.extra == {"split": "train", "level": "Level 1", "subject": "Prealgebra"}
+
+
+def test_one_file_per_problem(tmp_path: Path) -> None:
+    for number, record in enumerate(RECORDS):
+        path = tmp_path / "train" / str(record["type"]).lower() / f"{number}.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(record))
+    check(tmp_path)
+
+
+def test_one_line_per_problem(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, RECORDS)))
+    check(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"\boxed{a} then \boxed{b}", "b"),
+        (r"\boxed{\left\{1,2\right\}}", r"\left\{1,2\right\}"),
+        (r"\boxed{f(x)=\frac{a}{b^{2}}}", r"f(x)=\frac{a}{b^{2}}"),
+        (r"\fbox{7}", "7"),
+        (r"$\boxed 7$ is it", "7"),
+        (r"\boxed{1", None),
+        (r"\boxed{}", None),
+        ("7", None),
+        (r"\boxed", None),
+    ],
+)
+def test_the_last_box_is_the_answer(text: str, answer: str | None) -> None:
+    assert extract_boxed(text) == answer
+
+
+def test_mistakes_name_the_file(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"neither train\.jsonl nor train\.parquet nor JSON files"):
+        load_split(tmp_path, "train")
+    path = tmp_path / "train" / "algebra" / "1.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(RECORDS[0] | {"solution": "one half"}))
+    with pytest.raises(DataError, match=r"algebra/1\.json has no final \\boxed answer"):
+        load_split(tmp_path, "train")
+    path.write_text("{")
+    with pytest.raises(DataError, match=r"1\.json is not a readable JSON object"):
+        load_split(tmp_path, "train")
+    (tmp_path / "test.jsonl").write_text(json.dumps({"question": "?"}))
+    with pytest.raises(DataError, match=r"test\.jsonl row 0 has no text in problem"):
+        load_split(tmp_path, "test")

@@ -1,0 +1,58 @@
+import signal
+import time
+
+import pytest
+
+from refblend.errors import DataError
+from refblend.rewards.math import compute_score
+from refblend.rewards.rule import RuleReward
+
+
+@pytest.mark.parametrize(
+    ("response", "gold", "strict", "flexible"),
+    [
+        (r"so \boxed{\frac12}", "0.5", 1, 1),
+        (r"The answer is $\frac{1}{2}$.", r"\frac{1}{2}", 0, 1),
+        (r"\boxed{x^2+1}", "1+x^2", 1, 1),
+        (r"\boxed{(3,4]}", "(3,4]", 1, 1),
+        (r"\boxed{(3,4)}", "(3,4]", 0, 0),
+        (r"\boxed{\text{Evelyn}}", r"\text{Evelyn}", 1, 1),
+        (r"first \boxed{8}, then \boxed{7}", "8", 0, 0),
+        (r"\boxed{10,\!000}", "10000", 1, 1),
+        (r"\boxed{2\pi r}", r"2r\pi", 1, 1),
+        ("7", "7", 0, 1),
+        (r"\boxed{7", "7", 0, 0),
+        ("", "7", 0, 0),
+    ],
+)
+def test_answers_are_compared_as_mathematics(
+    response: str, gold: str, strict: int, flexible: int
+) -> None:
+    for source in ("DigitalLearningGmbH/MATH-lighteval", "HuggingFaceH4/MATH-500"):
+        result = RuleReward("strict")(source, response, gold)
+        assert (result.score, result.acc_strict, result.acc_flexible) == (strict, strict, flexible)
+
+
+def test_an_unreadable_gold_answer_is_an_error() -> None:
+    with pytest.raises(DataError, match="cannot be read as mathematics"):
+        compute_score("7", " ")
+
+
+def test_an_endless_computation_is_wrong_and_leaves_the_alarm_of_a_stopping_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("refblend.rewards.math._SECONDS", 1)
+    fired = []
+    previous = signal.signal(signal.SIGALRM, lambda *_: fired.append(time.monotonic()))
+    try:
+        begin = time.monotonic()
+        signal.setitimer(signal.ITIMER_REAL, 3)
+        assert compute_score(r"\boxed{9^{9^{9^9}}}", "3") == 0
+        assert not fired
+        while not fired and time.monotonic() < begin + 10:
+            time.sleep(0.05)
+        assert len(fired) == 1
+        assert fired[0] - begin < 5
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
