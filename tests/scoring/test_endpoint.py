@@ -19,6 +19,7 @@ from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.errors import ConfigError, ScoringError
 from refblend.scoring.endpoint import EndpointJudge
 from refblend.scoring.expected import expected_score
+from refblend.scoring.guided import guided_regex
 from refblend.scoring.judge import check_judge, start_judge
 from refblend.scoring.prompts import build_scoring_prompt
 from refblend.scoring.result import summarise
@@ -353,6 +354,17 @@ def test_check_asks_for_the_model_and_a_trial(endpoint: Endpoint) -> None:
     endpoint.models = 200, {"object": "list", "data": [{"id": "another"}]}
     with pytest.raises(ScoringError, match=r"does not serve 'tiny-judge', but 'another'"):
         check_judge(config(endpoint.url))
+
+
+def test_guided_answers_are_asked_for_and_checked(endpoint: Endpoint) -> None:
+    check_judge(config(endpoint.url, decoding="guided"))
+    assert endpoint.bodies[0]["structured_outputs"] == {"regex": guided_regex(64)}
+    assert endpoint.bodies[0]["chat_template_kwargs"] == {"enable_thinking": False}
+    endpoint.answer = lambda _: (200, completion("I give it \\box{0.7}, surely."))
+    with pytest.raises(ScoringError, match=r"does not guide its answers.*decoding=free"):
+        check_judge(config(endpoint.url, decoding="guided"))
+    check_judge(config(endpoint.url, decoding="free"))
+    assert "structured_outputs" not in endpoint.bodies[-1]
 
 
 def test_check_of_an_endpoint_without_a_list_of_models(endpoint: Endpoint) -> None:

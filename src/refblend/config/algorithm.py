@@ -117,6 +117,10 @@ class RewardModelConfig(Section):
     """Conversations per forward pass."""
 
 
+GUIDED_MIN_TOKENS = len(r"\box{0.00}")
+"""A box has that many characters, and so that many tokens at most."""
+
+
 class ScoringConfig(Section):
     """How the judge is asked."""
 
@@ -142,6 +146,8 @@ class ScoringConfig(Section):
     """Tokens left free below the cap."""
     temperature: NonNegativeFloat = 0.0
     """0: the judge answers greedily."""
+    decoding: Literal["free", "guided"] = "free"
+    """``guided``: every answer is a line of working and one box, whatever the judge prefers."""
     score_mode: Literal["text", "expected"] = "expected"
     """``expected``: probability-weighted value of the score's digits; ``text``: as written."""
     on_failure: Literal["invalid_score", "rule_reward"] = "invalid_score"
@@ -181,6 +187,17 @@ class ScoringConfig(Section):
         elif self.http.base_url is not None:
             raise ValueError(
                 f"http.base_url is given, but kind is {self.kind}: set kind=http, or leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _guidance_fits(self) -> "ScoringConfig":
+        if self.decoding == "guided" and self.kind == "reward_model":
+            raise ValueError("a reward_model writes no text to guide: set decoding=free")
+        if self.decoding == "guided" and self.max_new_tokens < GUIDED_MIN_TOKENS:
+            raise ValueError(
+                f"max_new_tokens is {self.max_new_tokens}, but the box of decoding=guided takes "
+                f"up to {GUIDED_MIN_TOKENS}: raise it"
             )
         return self
 

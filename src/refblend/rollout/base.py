@@ -28,6 +28,8 @@ class GenerationRequest:
     """Whether the sampled tokens' log-probs are wanted; engines are faster without."""
     top_logprobs: int = 0
     """Number of alternatives to return for each position, besides the sampled token."""
+    regex: str | None = None
+    """The answer matches it as a whole; log-probs are those of the restricted distribution."""
 
     def __post_init__(self) -> None:
         if self.top_logprobs and not self.log_probs:

@@ -6,14 +6,17 @@ rounding error of each other).
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from refblend import runtime
+from refblend.data.tokenizer import load_tokenizer
 from refblend.errors import ModelError
 from refblend.rollout.base import EngineOptions, Generation, GenerationRequest, check_lengths
+from refblend.rollout.guided import Guide, GuideFactory
 from refblend.rollout.model_dir import check_model_dir, resolve_max_model_len, stop_token_ids
 from refblend.rollout.sampling import sample_tokens
 
@@ -36,6 +39,7 @@ class HfEngine:
             use_safetensors=True,
         )
         self._model.eval().to(self.device)
+        self._directory = directory
         self._stop_ids = stop_token_ids(directory)
         self._max_rows = options.max_num_seqs
         self._max_tokens = options.kv_cache_memory_mb * 2**20 // self._cache_bytes_per_token()
@@ -53,10 +57,19 @@ class HfEngine:
         check_lengths(requests, self.max_model_len)
         answers: dict[int, Generation] = {}
         for rows in self._batches(requests):
-            batch = _Batch([requests[i] for i in rows], self.max_model_len, self.device)
+            guides = [self._guide(requests[i].regex) for i in rows]
+            batch = _Batch([requests[i] for i in rows], guides, self.max_model_len, self.device)
             generations = batch.run(self._model, self._stop_ids, self.weight_version)
             answers.update(zip(rows, generations, strict=True))
         return [answers[i] for i in range(len(requests))]
+
+    def _guide(self, regex: str | None) -> Guide | None:
+        return None if regex is None else self._guides.guide(regex)
+
+    @cached_property
+    def _guides(self) -> GuideFactory:
+        tokenizer = load_tokenizer(self._directory)
+        return GuideFactory(tokenizer, self._model.config.vocab_size, sorted(self._stop_ids))
 
     def _batches(self, requests: Sequence[GenerationRequest]) -> list[list[int]]:
         """Requests of like length together, each batch within the cache's memory.
@@ -103,9 +116,14 @@ class _Batch:
     """Requests sampled together: left-padded prompts, one generator and one answer each."""
 
     def __init__(
-        self, requests: Sequence[GenerationRequest], limit: int, device: torch.device
+        self,
+        requests: Sequence[GenerationRequest],
+        guides: Sequence[Guide | None],
+        limit: int,
+        device: torch.device,
     ) -> None:
         self.requests = requests
+        self.guides = guides
         self.device = device
         self.room = [min(r.max_new_tokens, limit - len(r.prompt_ids)) for r in requests]
         # Greedy log-probs are those of softmax(logits), as vLLM's are.
@@ -143,6 +161,9 @@ class _Batch:
         argmax(log p − log E) with E ~ Exp(1) draws from p (the Gumbel-max trick), and takes a
         fixed number of draws from a row's generator whatever the other rows do.
         """
+        for place, row in enumerate(live):
+            if (guide := self.guides[row]) is not None:
+                guide.restrict(logits[place])
         log_p = torch.log_softmax(logits / self.temperatures[live, None], dim=-1)
         keys = log_p.clone()
         for place, row in enumerate(live):
@@ -155,6 +176,8 @@ class _Batch:
         top_values, top_ids = (t.tolist() for t in log_p.topk(min(self.top, log_p.shape[1])))
         for place, (row, token) in enumerate(zip(live, chosen.tolist(), strict=True)):
             self.tokens[row].append(token)
+            if (guide := self.guides[row]) is not None:
+                guide.accept(token)
             self.log_probs[row].append(picked[place])
             count = self.requests[row].top_logprobs
             found = zip(top_ids[place][:count], top_values[place][:count], strict=True)

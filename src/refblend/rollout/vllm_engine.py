@@ -124,7 +124,7 @@ class VllmEngine:
         """Answer all requests, in their order; see :class:`RolloutEngine`."""
         from vllm import SamplingParams
         from vllm.inputs import TokensPrompt
-        from vllm.sampling_params import RequestOutputKind
+        from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
         check_lengths(requests, self.max_model_len)
         if not requests:
@@ -140,6 +140,7 @@ class VllmEngine:
                 stop_token_ids=self._stop_ids,
                 detokenize=False,
                 output_kind=RequestOutputKind.FINAL_ONLY,
+                structured_outputs=StructuredOutputsParams(regex=r.regex) if r.regex else None,
             )
             for r in requests
         ]

@@ -7,6 +7,7 @@ on, as when one of our engines fails.
 """
 
 import asyncio
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from refblend.scoring.chat_api import (
 )
 from refblend.scoring.clipping import MIN_DATA_TOKENS
 from refblend.scoring.generative import TOP_LOGPROBS
+from refblend.scoring.guided import answer_regex
 from refblend.scoring.judge import Reply, RequestJudge
 from refblend.scoring.parsing import parse_tokens
 from refblend.scoring.prompts import EncodedPrompt, Frame
@@ -89,6 +91,7 @@ class EndpointJudge(RequestJudge):
                 "Raise it, or shorten the template.",
             )
         self._arguments = client_arguments(self.http)
+        self._regex = answer_regex(config.scoring)
 
     @classmethod
     def check(cls, config: RefQualityScoreConfig) -> None:
@@ -101,6 +104,11 @@ class EndpointJudge(RequestJudge):
                 f"the judge's endpoint does not answer as it should: {trial.raw}",
                 f"Check {HTTP_KEY}: base_url, model, enable_thinking (null for an endpoint that "
                 f"refuses unknown fields); and {SCORING_KEY}.score_mode.",
+            )
+        if judge._regex is not None and not re.fullmatch(judge._regex, trial.raw):
+            raise ScoringError(
+                f"the judge's endpoint does not guide its answers: it wrote {trial.raw[:200]!r}",
+                f"Serve it with vLLM (structured_outputs), or set {SCORING_KEY}.decoding=free.",
             )
 
     @classmethod
@@ -145,7 +153,11 @@ class EndpointJudge(RequestJudge):
             {"logprobs": True, "top_logprobs": TOP_LOGPROBS} if expected else {}
         )
         wanted = self.http.enable_thinking
-        thinking = None if wanted is None else {"chat_template_kwargs": {"enable_thinking": wanted}}
+        extra: dict[str, Any] = {}  # vLLM's extensions of the API
+        if wanted is not None:
+            extra["chat_template_kwargs"] = {"enable_thinking": wanted}
+        if self._regex is not None:
+            extra["structured_outputs"] = {"regex": self._regex}
         if scoring.temperature > 0:
             options["seed"] = seed % 2**31
         raw = await client.chat.completions.with_raw_response.create(
@@ -153,7 +165,7 @@ class EndpointJudge(RequestJudge):
             messages=[{"role": "user", "content": "".join(map(chr, plan.token_ids))}],
             temperature=scoring.temperature,
             max_tokens=scoring.max_new_tokens,
-            extra_body=thinking,
+            extra_body=extra or None,
             **options,
         )
         return Answer.model_validate_json(raw.content)

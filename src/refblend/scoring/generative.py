@@ -23,6 +23,7 @@ from refblend.rollout.base import (
 from refblend.rollout.factory import start_engine
 from refblend.rollout.model_dir import check_model
 from refblend.scoring.clipping import ScoringLimits, check_frame
+from refblend.scoring.guided import answer_regex
 from refblend.scoring.judge import Reply, RequestJudge
 from refblend.scoring.parsing import ScoreMode, parse_score
 from refblend.scoring.prompts import PromptEncoder
@@ -65,6 +66,8 @@ class JudgeOptions:
     temperature: float = 0.0
     invalid_score: float = 0.5
     score_mode: ScoreMode = "text"
+    regex: str | None = None
+    """Every answer matches it as a whole; None: the judge writes freely."""
 
     @classmethod
     def from_config(
@@ -86,6 +89,7 @@ class JudgeOptions:
             temperature=scoring.temperature,
             invalid_score=config.invalid_score,
             score_mode=scoring.score_mode,
+            regex=answer_regex(scoring),
         )
 
 
@@ -198,6 +202,7 @@ class GenerativeJudge(RequestJudge):
                     seed=seed,
                     log_probs=expected,
                     top_logprobs=TOP_LOGPROBS if expected else 0,
+                    regex=self.options.regex,
                 )
                 for request, seed in zip(requests, seeds, strict=True)
             ]

@@ -1,0 +1,83 @@
+"""Guided against free decoding of one judge: seconds, tokens and valid scores.
+
+`python benchmarks/bench_guided.py` judges 128 worked answers with SmolLM2-135M-Instruct as it comes
+(`make pretrained`) and the general few-shot prompt; another judge by `--judge`. The two ways are
+timed in turn on one engine, with the prompt's shared prefix in the cache.
+"""
+
+import argparse
+from pathlib import Path
+
+import common
+
+from refblend.data.tokenizer import load_tokenizer
+from refblend.embedded.problems import iterate_problems
+from refblend.rollout.base import EngineOptions
+from refblend.rollout.vllm_engine import VllmEngine
+from refblend.scoring.clipping import ScoringLimits
+from refblend.scoring.generative import GenerativeJudge, JudgeOptions
+from refblend.scoring.guided import guided_regex
+from refblend.scoring.result import summarise
+from refblend.scoring.templates import load_templates
+
+RESPONSES = 128
+NEW_TOKENS = 32
+REPEATS = 3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--judge", type=Path, default=common.ROOT / "models/smollm/base")
+    parser.add_argument("--templates", default="default")
+    given = parser.parse_args()
+    if not (given.judge / "config.json").is_file():
+        print(f"{given.judge} is not there: `make pretrained` makes the default judge")
+        return
+    engine = VllmEngine(EngineOptions(str(given.judge), 1024, kv_cache_memory_mb=512))
+    tokenizer = load_tokenizer(given.judge)
+    limits = ScoringLimits(engine.max_model_len, max_new_tokens=NEW_TOKENS)
+    ways = {"free": None, "guided": guided_regex(NEW_TOKENS)}
+    judges = {
+        way: GenerativeJudge(
+            engine,
+            tokenizer,
+            load_templates(given.templates),
+            JudgeOptions(limits, score_mode="expected", regex=regex),
+        )
+        for way, regex in ways.items()
+    }
+    problems = [p for _, p in zip(range(RESPONSES + 1), iterate_problems("train", 7), strict=False)]
+    other = problems.pop()
+    questions, responses = [p.question for p in problems], [p.solution for p in problems]
+    facts = {}
+
+    def score(way: str) -> None:
+        results = judges[way].score(questions, responses)
+        call, valid_rate = judges[way].last_call, summarise(results).valid_rate
+        facts[way] = {"new_tokens": call.new_tokens / call.requests, "valid_rate": valid_rate}
+
+    def warm_the_prefix() -> None:
+        engine.reset_prefix_cache()
+        judges["guided"].score([other.question], [other.solution])
+
+    cases = {way: lambda way=way: score(way) for way in ways}
+    times = common.alternate(cases, REPEATS, before=warm_the_prefix)
+    engine.shutdown()
+    rows = [[way, min(times[way]), *facts[way].values()] for way in ways]
+    common.show(
+        f"{RESPONSES} judgements by {given.judge.name}, at most {NEW_TOKENS} tokens",
+        ["decoding", "seconds", "tokens per answer", "valid"],
+        rows,
+    )
+    per_token = [[t / facts[way]["new_tokens"] for t in times[way]] for way in ("guided", "free")]
+    common.record(
+        "guided",
+        "seconds per token of guided decoding, as a ratio to free",
+        common.ratio(*per_token),
+        1.15,
+        {"seconds": times, "answers": facts, "judge": given.judge.name},
+    )
+
+
+if __name__ == "__main__":
+    main()
