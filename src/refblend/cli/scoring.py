@@ -162,7 +162,7 @@ def robustness(
     times = table.set_index("arm").pop("seconds_per_response")
     content |= {"arms": table.drop(columns=times.name), "by_length": by_length(scored)}
     _write_report(report, setup, corpus, frame, content)
-    _write_circumstances(report, provenance, times)
+    _write_circumstances(report, provenance, times.to_dict())
     _write_samples(samples, scored)
 
 
@@ -230,7 +230,9 @@ def _write_report(
     typer.echo(f"{path}: {len(frame)} responses")
 
 
-def _write_circumstances(report: Path, path: Path | None, times: Any = None) -> None:
+def _write_circumstances(
+    report: Path, path: Path | None, times: dict[str, float] | None = None
+) -> None:
     """What differs between two equal measurements, apart from the report."""
     from refblend.files import write_json
     from refblend.scoring.measure.record import circumstances, circumstances_file
