@@ -10,8 +10,7 @@ import torch
 from refblend.config import load_config
 from refblend.workers import batching
 from refblend.workers.fsdp_workers import ActorWorker
-from refblend.workers.shards import Shard
-from refblend.workers.types import MiniBatch, PolicyTargets, Sequences, response_mask
+from refblend.workers.types import MiniBatch, PolicyTargets, Sequences, Shard, response_mask
 
 
 def load_actor(model: Path, *settings: str) -> ActorWorker:

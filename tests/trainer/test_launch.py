@@ -276,7 +276,6 @@ def test_two_clusters_in_one_process_leave_nothing(tmp_path: Path) -> None:
 
 def test_a_batch_of_empty_responses_ends_the_run_with_a_remedy(tiny_config, tmp_path: Path) -> None:
     class Workers:
-        judge = critic = reference = None
         notify = staticmethod(print)
 
         def generate(self, requests: list, version: int) -> list[Generation]:

@@ -22,8 +22,7 @@ from refblend.workers.fsdp_workers import (  # noqa: E402
     CriticWorker,
     ReferenceWorker,
 )
-from refblend.workers.shards import Shard  # noqa: E402
-from refblend.workers.types import Sequences  # noqa: E402
+from refblend.workers.types import Sequences, Shard  # noqa: E402
 
 
 def full(tensor: torch.Tensor) -> torch.Tensor:
@@ -47,7 +46,7 @@ def train(
     minis = plan_updates(sequences, worker.config, ranks, mini_rows=4)[rank]
     network, trainable = worker.trainable.network, worker.trainable
     trainable._accumulate(
-        minis[0].micro_batches, lambda rows: worker.loss(sequences, targets, rows, minis[0])
+        minis[0].micro_batches, lambda rows: worker.loss(sequences, targets, minis[0], rows)
     )
     found: dict[str, Any] = {
         "micro_batches": [len(m.micro_batches) for m in minis],

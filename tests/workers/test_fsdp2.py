@@ -13,7 +13,7 @@ import torch
 import yaml
 
 from refblend.workers.groups import free_address
-from refblend.workers.shards import merge_shards
+from refblend.workers.types import merge_shards
 
 pytestmark = pytest.mark.engine
 

@@ -12,8 +12,14 @@ from refblend.workers.fsdp_workers import (
 )
 from refblend.workers.networks import load_policy
 from refblend.workers.optimization import OPTIMIZER_FILE
-from refblend.workers.shards import as_log_probs, merge_shards
-from refblend.workers.types import MiniBatch, PolicyTargets, Sequences, response_mask
+from refblend.workers.types import (
+    LogProbs,
+    MiniBatch,
+    PolicyTargets,
+    Sequences,
+    merge_shards,
+    response_mask,
+)
 
 MODES = ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 WORKERS = pytest.mark.parametrize("kind", [ActorWorker, CriticWorker])
@@ -44,7 +50,7 @@ def gradients(worker, mini, sequences, targets) -> dict[str, torch.Tensor]:
     """The accumulated gradient of one mini-batch, which is then dropped."""
     values = targets_for(worker, targets)
     worker.trainable._accumulate(
-        mini.micro_batches, lambda rows: worker.loss(sequences, values, rows, mini)
+        mini.micro_batches, lambda rows: worker.loss(sequences, values, mini, rows)
     )
     found = {n: p.grad for n, p in worker.trainable.network.named_parameters()}
     worker.trainable.optimizer.zero_grad(set_to_none=True)
@@ -141,8 +147,8 @@ def test_log_probs_come_back_in_the_order_of_the_batch(
     worker = ActorWorker(config, 1)
     ranks = [p[0].micro_batches for p in plan(sequences, config.actor_rollout_ref.actor, ranks=4)]
     assert any([] in micro_batches for micro_batches in ranks)
-    merged = as_log_probs([worker.compute_log_prob(sequences, p) for p in ranks], 7)
-    whole = as_log_probs([worker.compute_log_prob(sequences, [list(range(7))])], 7)
+    merged = LogProbs(*merge_shards([worker.compute_log_prob(sequences, p) for p in ranks], 7))
+    whole = LogProbs(*merge_shards([worker.compute_log_prob(sequences, [list(range(7))])], 7))
     torch.testing.assert_close(merged.log_probs, whole.log_probs, atol=1e-5, rtol=0)
     torch.testing.assert_close(merged.entropy, whole.entropy, atol=1e-5, rtol=0)
     mask = response_mask(sequences.response_lengths, sequences.response_width)

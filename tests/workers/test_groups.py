@@ -105,7 +105,7 @@ class LateOnce(WorkerGroup):
         self.role = "judge"
         self.generation = 0
         self.launched = 0
-        self._replacement = replacement
+        self.replacement = replacement
 
     def wait(self, references: Any) -> list[Any]:
         if self.launched == 1:

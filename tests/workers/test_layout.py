@@ -13,8 +13,7 @@ from refblend.workers import layout
 from refblend.workers.fsdp_workers import ActorWorker
 from refblend.workers.layout import SHARED_ATTENTION, PrefixTree, pad_batch
 from refblend.workers.networks import PolicyNetwork, load_policy, load_value
-from refblend.workers.shards import merge_shards
-from refblend.workers.types import Sequences
+from refblend.workers.types import Sequences, merge_shards
 
 CPU = torch.device("cpu")
 

@@ -4,16 +4,15 @@ import pytest
 
 from refblend.errors import ResourceError
 from refblend.rollout.model_dir import count_parameters
-from refblend.workers.memory import ENGINE_BASE, GIB, TRAINER_BASE
-from refblend.workers.pools import check_resources, memory_needs, plan_pools, totals
-from refblend.workers.roles import GLOBAL_POOL
+from refblend.workers.pools import GIB, check_resources, memory_needs, plan_pools, totals
+from refblend.workers.roles import ENGINE_BASE, GLOBAL_POOL, TRAINER_BASE
 
 FSDP = "actor_rollout_ref.actor.fsdp_config"
 JUDGE = "algorithm.ref_quality_score.scoring"
 
 
 def roles(pool) -> list[str]:
-    return [bundle.role for bundle in pool.bundles]
+    return [bundle.role for bundle in pool]
 
 
 def test_a_plain_run_has_actor_rollout_and_judge(tiny_config) -> None:

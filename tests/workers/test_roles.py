@@ -61,7 +61,7 @@ def test_engines_are_one_process_and_training_roles_as_many_as_asked_for(tiny_co
         "actor_rollout_ref.actor.fsdp_config.world_size=3",
         "actor_rollout_ref.ref.fsdp_config.world_size=2",
     )
-    sizes = {name: role.processes(config) for name, role in ROLES.items()}
+    sizes = {name: role.processes(config).count for name, role in ROLES.items()}
     assert sizes == {"actor": 3, "rollout": 1, "critic": 1, "ref": 2, "judge": 1}
     engines = [name for name, role in ROLES.items() if isinstance(role, EngineRole)]
     assert engines == ["rollout", "judge"]

@@ -21,8 +21,8 @@ from refblend.trainer.datasets import RunData
 from refblend.trainer.judge_watch import JudgeWatch
 from refblend.trainer.step_record import Span, StepRecord
 from refblend.workers.groups import Future
-from refblend.workers.shards import as_log_probs, merge_shards
-from refblend.workers.types import Sequences
+from refblend.workers.roles import ACTOR, CRITIC, REFERENCE
+from refblend.workers.types import LogProbs, Sequences, merge_shards
 from refblend.workers.worker_set import WorkerSet
 
 
@@ -72,10 +72,9 @@ class ExperienceCollector:
         judging = self._compute_ref_quality_score(prompts, rollout.texts, greedy_texts, step)
         count = rows + len(greedy_texts)
         judged = None if self._overlap else self._judge_results(judging, count, step, record)
-        old = workers.forward(workers.actor, "compute_log_prob", sequences)
-        critic, reference = workers.critic, workers.reference
-        values = critic and workers.forward(critic, "compute_values", sequences)
-        ref = reference and workers.forward(reference, "compute_log_prob", sequences)
+        old = workers.forward(ACTOR, "compute_log_prob", sequences)
+        values = workers.forward(CRITIC, "compute_values", sequences)
+        ref = workers.forward(REFERENCE, "compute_log_prob", sequences)
         with record.timed("reward"):
             results = self._rule(prompts.rows, rollout.texts)
             greedy = self._rule(self._once(prompts.rows), greedy_texts)
@@ -86,9 +85,9 @@ class ExperienceCollector:
             rule=torch.tensor([r.score for r in results]),
             accuracy=torch.tensor([r.acc_strict if strict else r.acc_flexible for r in results]),
             quality=judged and judged[:rows],
-            old=as_log_probs(old.results(), rows),
-            reference=as_log_probs(ref.results(), rows).log_probs if ref else None,
-            values=merge_shards(values.results(), rows)[0] if values else None,
+            old=LogProbs(*_joined(old, rows)),
+            reference=_joined(ref, rows)[0],
+            values=_joined(values, rows)[0],
             greedy_rule=torch.tensor([r.score for r in greedy]) if greedy else None,
             greedy_quality=judged and judged[rows:],
             alignment=self._alignment(prompts, rollout),
@@ -103,9 +102,7 @@ class ExperienceCollector:
     def _compute_ref_quality_score(
         self, prompts: PromptBatch, texts: list[str], greedy: list[str], step: int
     ) -> Future | None:
-        """Launch the judge on all responses (spec, 2.3); None when no judge runs."""
-        if self.workers.judge is None:
-            return None
+        """Launch the judge on all responses; None when no judge runs."""
         questions = [row.question for row in prompts.rows]
         places = list(zip(prompts.uids, prompts.sample_index, strict=True))
         if greedy:
@@ -130,14 +127,12 @@ class ExperienceCollector:
         """Cosine between the reference model's states of the response and the gold solution."""
         if not self.config.algorithm.repr_align.enable:
             return None
-        assert self.workers.reference is not None, "configured together"
-        group, rows = self.workers.reference, len(prompts.rows)
         gold = Sequences(prompts.prompt_ids, [self.data.encode(r.solution) for r in prompts.rows])
         pending = [
-            self.workers.forward(group, "compute_pooled_states", sequences)
+            self.workers.forward(REFERENCE, "compute_pooled_states", sequences)
             for sequences in (rollout.sequences, gold)
         ]
-        return cosine_similarity(*(merge_shards(p.results(), rows)[0] for p in pending))
+        return cosine_similarity(*(_joined(p, len(gold))[0] for p in pending))
 
     def _rule(self, rows: list[PromptRow], texts: list[str]) -> list[RewardResult]:
         """The rule reward of each text; none for no texts."""
@@ -149,3 +144,8 @@ class ExperienceCollector:
     def _once(self, values: list[Any]) -> list[Any]:
         """One value per prompt of a list with one per sample."""
         return values[:: self._n]
+
+
+def _joined(call: Future | None, rows: int) -> tuple[Any, ...]:
+    """The matrices of a pass over all rows; a single None where no such role runs."""
+    return merge_shards(call.results(), rows) if call else (None,)

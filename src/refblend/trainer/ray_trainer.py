@@ -60,6 +60,7 @@ from refblend.trainer.step_metrics import (
 from refblend.trainer.step_record import StepRecord, update_notices
 from refblend.trainer.tracking import encode_line
 from refblend.trainer.validation import validation_metrics, validation_requests
+from refblend.workers.roles import ACTOR, CRITIC
 from refblend.workers.types import PolicyTargets, ValueTargets
 from refblend.workers.worker_set import WorkerSet
 
@@ -243,7 +244,7 @@ class RayPPOTrainer:
         self._updating = True
         targets = ValueTargets(rollout.response_mask, experience.values, advantages.returns)
         with self.record.timed("update_critic"):
-            metrics = self.workers.update_critic(rollout.sequences, targets, self.step + 1)
+            metrics = self.workers.update(CRITIC, rollout.sequences, targets, self.step + 1)
         self._add_update("critic", metrics)
 
     def update_actor(
@@ -266,7 +267,7 @@ class RayPPOTrainer:
             ),
         )
         with self.record.timed("update_actor"):
-            metrics = self.workers.update_actor(rollout.sequences, targets, self.step + 1)
+            metrics = self.workers.update(ACTOR, rollout.sequences, targets, self.step + 1)
         self._add_update("actor", metrics)
 
     def push_weights(self) -> None:
@@ -381,9 +382,9 @@ class RayPPOTrainer:
             yield
             return
         folder = self.run_dir / "profile" / f"step_{step}"
-        self.workers.actor.call("start_profile").results()
+        self.workers.call(ACTOR, "start_profile")
         yield
-        operators = self.workers.actor.call("stop_profile", str(folder / "actor.json")).result()
+        operators = self.workers.call(ACTOR, "stop_profile", str(folder / "actor.json"))
         write_profile(folder, self.record.spans, operators)
         self.outputs.trackers.message(f"profile of step {step}: {folder}")
 

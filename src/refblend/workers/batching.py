@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from refblend.config.actor_rollout_ref import TrainWorkerConfig
+from refblend.workers.types import MiniBatch, Sequences
+
 
 def pack_by_tokens(
     lengths: Sequence[int], rows: Sequence[int], max_tokens: int, max_rows: int | None = None
@@ -19,23 +22,13 @@ def pack_by_tokens(
     """Group rows so that (rows × longest) stays within ``max_tokens``.
 
     Rows are sorted by length first, to minimise padding. A row longer than ``max_tokens`` forms its
-    own group: the budget bounds memory, it never drops data.
-
-    Args:
-        lengths: tokens of every row of the batch.
-        rows: the rows to group.
-        max_tokens: budget of a group, padding included.
-        max_rows: maximum rows of a group; None for no limit.
+    own group: the budget bounds memory, it never drops data. ``max_rows`` None: no limit.
     """
     groups: list[list[int]] = []
     for row in sorted(rows, key=lambda r: (-lengths[r], r)):
         group = groups[-1] if groups else None
-        fits = (
-            group is not None
-            and (len(group) + 1) * lengths[group[0]] <= max_tokens
-            and (max_rows is None or len(group) < max_rows)
-        )
-        if fits and group is not None:
+        fits = group and (len(group) + 1) * lengths[group[0]] <= max_tokens
+        if group and fits and (max_rows is None or len(group) < max_rows):
             group.append(row)
         else:
             groups.append([row])
@@ -67,7 +60,7 @@ def plan_micro_batches(
         ranks: processes of the group.
         max_tokens: budget of a micro-batch in computed tokens: including padding in the plain
             layout, counting a prompt once if its rows share it.
-        max_rows: maximum rows of a micro-batch; None for no limit.
+        max_rows: budget of a micro-batch in rows; None for no limit.
         prompts: prompt of every row, if rows of one prompt share its tokens
             (:mod:`refblend.workers.layout`); None for the plain layout.
     """
@@ -170,10 +163,6 @@ def halve_micro_batches(
     """Each micro-batch split where its larger part has the fewest tokens; order is kept.
 
     A micro-batch of one row stays unchanged, an empty one is dropped.
-
-    Args:
-        micro_batches: row numbers.
-        lengths: tokens of every row of the batch.
     """
     halves: list[list[int]] = []
     for rows in micro_batches:
@@ -188,3 +177,33 @@ def split_mini_batches(num_rows: int, mini_batch_rows: int | None) -> list[list[
     """Consecutive rows of each optimiser step; the last one may be smaller."""
     size = mini_batch_rows or num_rows
     return [list(range(i, min(i + size, num_rows))) for i in range(0, num_rows, size)]
+
+
+def plan_updates(
+    config: TrainWorkerConfig,
+    sequences: Sequences,
+    n: int,
+    ranks: int,
+    prompts: Sequence[Sequence[int]] | None,
+) -> list[list[MiniBatch]]:
+    """For each rank the mini-batches of an update, ``ppo_epochs`` times over.
+
+    Args:
+        config: of actor or critic.
+        sequences: the whole batch, ``n`` consecutive rows per prompt.
+        n: responses per prompt.
+        ranks: processes of the group.
+        prompts: as in :func:`plan_micro_batches`.
+    """
+    mini_rows = config.ppo_mini_batch_size and config.ppo_mini_batch_size * n
+    lengths, answered = sequences.lengths, sequences.response_lengths
+    max_rows = None if config.use_dynamic_bsz else config.ppo_micro_batch_size_per_gpu
+    budget = config.ppo_max_token_len_per_gpu if config.use_dynamic_bsz else 2**62
+    plans: list[list[MiniBatch]] = [[] for _ in range(ranks)]
+    for rows in split_mini_batches(len(sequences), mini_rows) * config.ppo_epochs:
+        shares = plan_micro_batches(lengths, rows, ranks, budget, max_rows, prompts)
+        tokens = float(sum(answered[r] for r in rows))
+        count = sum(answered[r] > 0 for r in rows)
+        for plan, part in zip(plans, shares, strict=True):
+            plan.append(MiniBatch(part, tokens, count))
+    return plans

@@ -20,8 +20,7 @@ from refblend.workers.engine_workers import JudgeWorker, RolloutWorker
 from refblend.workers.layout import PaddedBatch, pad_batch, scatter_tokens
 from refblend.workers.networks import PolicyNetwork, ValueNetwork, load_policy, load_value
 from refblend.workers.ranks import Rank, TrainableRank
-from refblend.workers.shards import Shard
-from refblend.workers.types import MiniBatch, PolicyTargets, Sequences, ValueTargets
+from refblend.workers.types import MiniBatch, PolicyTargets, Sequences, Shard, ValueTargets
 
 __all__ = ["ActorWorker", "CriticWorker", "JudgeWorker", "ReferenceWorker", "RolloutWorker"]
 
@@ -32,12 +31,7 @@ class PolicyRank(Rank):
     network: PolicyNetwork
 
     def compute_log_prob(self, sequences: Sequences, plan: list[list[int]]) -> Shard:
-        """Log-probs and entropies (rows, T) of this rank's rows.
-
-        Args:
-            sequences: the whole batch.
-            plan: row numbers of each micro-batch of this rank.
-        """
+        """Log-probs and entropies (rows, T) of this rank's rows."""
         width = sequences.response_width
 
         def compute(batch: PaddedBatch, num_rows: int) -> list[Tensor]:
@@ -52,23 +46,16 @@ class ActorWorker(TrainableRank[PolicyTargets], PolicyRank):
     config: ActorConfig
 
     def __init__(
-        self, config: RefblendConfig, total_steps: int, rank: int = 0, address: str = ""
+        self, run: RefblendConfig, total_steps: int, rank: int = 0, address: str = ""
     ) -> None:
-        self._temperature = config.actor_rollout_ref.rollout.temperature
-        super().__init__(config.actor_rollout_ref.actor, config, total_steps, rank, address)
+        super().__init__(run, run.actor_rollout_ref.actor, total_steps, rank, address)
 
     def load_network(self, path: str) -> PolicyNetwork:
         """The policy at the rollout temperature."""
-        return load_policy(
-            path,
-            self._temperature,
-            checkpointing=self._model.enable_gradient_checkpointing,
-            trust_remote_code=self._model.trust_remote_code,
-            shared_prefix=self._model.use_shared_prefix,
-        )
+        return load_policy(path, self.temperature, **self.loading)
 
     def loss(
-        self, sequences: Sequences, targets: PolicyTargets, rows: list[int], mini: MiniBatch
+        self, sequences: Sequences, targets: PolicyTargets, mini: MiniBatch, rows: list[int]
     ) -> tuple[Tensor, dict[str, float]]:
         """PPO's clipped loss, minus the entropy bonus, plus KL to the reference if asked for."""
         cfg = self.config
@@ -122,18 +109,13 @@ class CriticWorker(TrainableRank[ValueTargets]):
     network: ValueNetwork
 
     def __init__(
-        self, config: RefblendConfig, total_steps: int, rank: int = 0, address: str = ""
+        self, run: RefblendConfig, total_steps: int, rank: int = 0, address: str = ""
     ) -> None:
-        super().__init__(config.critic, config, total_steps, rank, address)
+        super().__init__(run, run.critic, total_steps, rank, address)
 
     def load_network(self, path: str) -> ValueNetwork:
         """A causal model with a scalar head."""
-        return load_value(
-            path,
-            checkpointing=self._model.enable_gradient_checkpointing,
-            trust_remote_code=self._model.trust_remote_code,
-            shared_prefix=self._model.use_shared_prefix,
-        )
+        return load_value(path, **self.loading)
 
     def compute_values(self, sequences: Sequences, plan: list[list[int]]) -> Shard:
         """Values (rows, T) of this rank's rows."""
@@ -145,7 +127,7 @@ class CriticWorker(TrainableRank[ValueTargets]):
         return self.each_micro_batch(sequences, plan, compute)
 
     def loss(
-        self, sequences: Sequences, targets: ValueTargets, rows: list[int], mini: MiniBatch
+        self, sequences: Sequences, targets: ValueTargets, mini: MiniBatch, rows: list[int]
     ) -> tuple[Tensor, dict[str, float]]:
         """The clipped squared error of the values."""
         batch = pad_batch(sequences, rows, self.device)
@@ -167,19 +149,12 @@ class ReferenceWorker(PolicyRank):
     """One rank of the frozen starting policy."""
 
     def __init__(
-        self, config: RefblendConfig, total_steps: int, rank: int = 0, address: str = ""
+        self, run: RefblendConfig, total_steps: int, rank: int = 0, address: str = ""
     ) -> None:
         del total_steps  # the signature of every training group's rank
-        fsdp = config.actor_rollout_ref.ref.fsdp_config
-        super().__init__(fsdp, rank, address, config.trainer.worker_timeout_s)
-        model = config.actor_rollout_ref.model
-        policy = load_policy(
-            model.path,
-            config.actor_rollout_ref.rollout.temperature,
-            trust_remote_code=model.trust_remote_code,
-            shared_prefix=model.use_shared_prefix,
-        )
-        self.network = distributed.shard(policy.requires_grad_(False), fsdp)
+        super().__init__(run, run.actor_rollout_ref.ref.fsdp_config, rank, address)
+        policy = load_policy(self.model_path, self.temperature, **self.loading)
+        self.network = distributed.shard(policy.requires_grad_(False), self.fsdp)
 
     def compute_pooled_states(self, sequences: Sequences, plan: list[list[int]]) -> Shard:
         """Mean hidden state (rows, H) of each response."""

@@ -134,10 +134,7 @@ class Future:
                 answers = self._group.wait(self.references)
             except (WorkerDiedError, WorkerTimeoutError) as error:
                 # Another call may have replaced the group since this one was launched.
-                if self._generation == self._group.generation:
-                    self._group.replace(error)
-                if isinstance(error, WorkerTimeoutError) and not self._group.repeats_late:
-                    raise
+                self._group.replace(error, self._generation)
                 self._generation = self._group.generation
                 self.references = self._launch()
             else:
@@ -168,13 +165,8 @@ class WorkerGroup:
     ) -> None:
         """Launch the processes without waiting for them (see :meth:`ready`).
 
-        Args:
-            role: what the processes are.
-            pools: where its ranks are placed.
-            num_threads: CPU threads of each process.
-            timeout_s: deadline of every call.
-            arguments: makes the constructor arguments of each rank, again for each start.
-            replacement: how to continue after a death; None: the state of the group is lost.
+        ``timeout_s`` is the deadline of every call; ``arguments`` makes the constructor arguments
+        of each rank, again for each start.
         """
         self.role = role.name
         self.generation = 0
@@ -182,7 +174,7 @@ class WorkerGroup:
         self._pools = pools
         self._timeout_s = timeout_s
         self._arguments = arguments
-        self._replacement = replacement
+        self.replacement = replacement
         self._start = (role.worker, num_threads)
         # A separate class, so that Ray's process titles name the worker.
         self._remote = ray.remote(type(role.worker.split(":")[1], (WorkerProcess,), {}))
@@ -210,11 +202,6 @@ class WorkerGroup:
         """Number of ranks."""
         return len(self._ranks)
 
-    @property
-    def repeats_late(self) -> bool:
-        """Whether a call that missed its deadline is made again."""
-        return self._replacement is not None and self._replacement.repeats_late
-
     def ready(self, timeout_s: float) -> None:
         """Wait until every rank is up; errors as in :meth:`Future.results`."""
         remedy = "Raise ray.start_timeout_s, or start fewer runs at once."
@@ -225,16 +212,23 @@ class WorkerGroup:
         remedy = "Raise trainer.worker_timeout_s, or lower the batch or the lengths."
         return _wait(self.role, references, self._timeout_s, remedy)
 
-    def replace(self, error: Exception) -> None:
-        """Start all ranks afresh after ``error``.
+    def replace(self, error: Exception, generation: int) -> None:
+        """Start all ranks afresh after ``error``, unless ``generation`` is gone already.
 
         Raises:
-            Exception: ``error`` itself, where the group cannot be replaced.
+            Exception: ``error`` itself, where the group cannot be replaced or a late call is not
+                made again.
             WorkerError: too many replacements.
         """
-        how = self._replacement
+        how = self.replacement
         if how is None:
             raise error
+        if generation == self.generation:
+            self._restart(how, error)
+        if isinstance(error, WorkerTimeoutError) and not how.repeats_late:
+            raise error
+
+    def _restart(self, how: Replacement, error: Exception) -> None:
         how.account(error)
         self.kill()
         self.generation += 1

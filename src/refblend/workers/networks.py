@@ -7,7 +7,6 @@ The head is applied to response positions only and in chunks, whose logits are c
 the backward pass: peak memory grows with tokens, not with tokens × vocabulary.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -18,11 +17,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from refblend.ppo.entropy import log_probs_and_entropy
 from refblend.rollout.model_dir import check_model_dir
-from refblend.workers.layout import (
-    SHARED_ATTENTION,
-    PaddedBatch,
-    response_states,
-)
+from refblend.workers.layout import SHARED_ATTENTION, PaddedBatch, response_states
 
 MAX_CHUNK_LOGITS = 2**24
 """Logits held at once by the head (64 MiB in float32)."""
@@ -89,83 +84,65 @@ class ValueNetwork(LmNetwork):
         return found.spread(self.lm.score(found.predicting).squeeze(-1).float())
 
 
-def load_policy(
-    path: str,
-    temperature: float,
-    *,
-    checkpointing: bool = False,
-    trust_remote_code: bool = False,
-    shared_prefix: bool = True,
-) -> PolicyNetwork:
-    """Load a causal model in float32 from a local directory, with dropout off.
-
-    Args:
-        path: a directory in Hugging Face format.
-        temperature: the rollout temperature.
-        checkpointing: recompute activations in the backward pass.
-        trust_remote_code: run code that ships with the model.
-        shared_prefix: compute a prompt once for all its responses in a micro-batch.
+def load_policy(path: str, temperature: float, **loading: bool) -> PolicyNetwork:
+    """The causal model of a directory, with the options of :func:`_load`.
 
     Raises:
         ModelError: the directory has no model.
     """
     check_model_dir(path, "model path")
-    lm = AutoModelForCausalLM.from_pretrained(
-        path,
-        dtype=torch.float32,
-        attn_implementation=_attention(shared_prefix),
-        trust_remote_code=trust_remote_code,
-        use_safetensors=True,
-    )
-    return PolicyNetwork(_without_dropout(lm, checkpointing), temperature)
+    return PolicyNetwork(_load(AutoModelForCausalLM, path, **loading)[0], temperature)
 
 
-def load_value(
+def load_value(path: str, **loading: bool) -> ValueNetwork:
+    """The same model with a scalar head; if the checkpoint has none, the head starts at zero.
+
+    A zero head predicts 0 everywhere, a neutral start that needs no seed.
+    """
+    check_model_dir(path, "critic model path")
+    lm, missing = _load(AutoModelForTokenClassification, path, num_labels=1, **loading)
+    if any(name.startswith("score.") for name in missing):
+        for parameter in lm.score.parameters():
+            nn.init.zeros_(parameter)
+    return ValueNetwork(lm)
+
+
+def _load(
+    kind: Any,
     path: str,
     *,
     checkpointing: bool = False,
     trust_remote_code: bool = False,
     shared_prefix: bool = True,
-) -> ValueNetwork:
-    """Load a model with a scalar head; if the checkpoint has none, the head starts at zero.
+    **more: Any,
+) -> tuple[Any, set[str]]:
+    """A model in float32 and eval mode, and the names of weights that its files lack.
 
-    A zero head predicts 0 everywhere, a neutral start that needs no seed.
+    Dropout would make old and new log-probs differ without an update. transformers recomputes
+    activations only for layers in training mode, so with ``checkpointing`` the layers (but not the
+    dropout modules inside them) are set back to it.
+
+    Args:
+        kind: one of transformers' auto classes.
+        path: a directory in Hugging Face format.
+        checkpointing: recompute activations in the backward pass.
+        trust_remote_code: run code that ships with the model.
+        shared_prefix: compute a prompt once for all its responses in a micro-batch.
+        more: passed on to transformers.
     """
-    directory = check_model_dir(path, "critic model path")
-    lm, info = AutoModelForTokenClassification.from_pretrained(
-        directory,
-        num_labels=1,
+    lm, info = kind.from_pretrained(
+        path,
         dtype=torch.float32,
-        attn_implementation=_attention(shared_prefix),
+        attn_implementation=SHARED_ATTENTION if shared_prefix else "sdpa",
         trust_remote_code=trust_remote_code,
         use_safetensors=True,
         output_loading_info=True,
+        **more,
     )
-    if any(name.startswith("score.") for name in info["missing_keys"]):
-        for parameter in lm.score.parameters():
-            nn.init.zeros_(parameter)
-    return ValueNetwork(_without_dropout(lm, checkpointing))
-
-
-def _attention(shared_prefix: bool) -> str:
-    return SHARED_ATTENTION if shared_prefix else "sdpa"
-
-
-def _without_dropout(lm: Any, checkpointing: bool) -> Any:
-    """The model in eval mode: dropout would make old and new log-probs differ without an update.
-
-    transformers recomputes activations only for layers in training mode, so with ``checkpointing``
-    the layers (but not the dropout modules inside them) are set back to it.
-    """
     lm.eval()
     if checkpointing:
         lm.gradient_checkpointing_enable({"use_reentrant": False})
         for module in lm.modules():
             if isinstance(module, GradientCheckpointingLayer):
                 module.training = True
-    return lm
-
-
-def trainable_parameters(network: LmNetwork) -> Iterator[nn.Parameter]:
-    """Parameters that receive gradients."""
-    return (p for p in network.parameters() if p.requires_grad)
+    return lm, set(info["missing_keys"])

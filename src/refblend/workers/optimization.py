@@ -11,7 +11,7 @@ from refblend.config.actor_rollout_ref import OptimConfig, TrainWorkerConfig
 from refblend.lifecycle.faults import is_out_of_memory
 from refblend.workers import distributed
 from refblend.workers.batching import halve_micro_batches
-from refblend.workers.networks import LmNetwork, trainable_parameters
+from refblend.workers.networks import LmNetwork
 
 OPTIMIZER_FILE = "optimizer.pt"
 
@@ -39,7 +39,7 @@ class Trainable:
         self.total_steps = total_steps
         optim = config.optim
         self.optimizer = torch.optim.AdamW(
-            trainable_parameters(network),
+            [p for p in network.parameters() if p.requires_grad],
             lr=optim.lr,
             betas=optim.betas,
             weight_decay=optim.weight_decay,

@@ -1,13 +1,13 @@
 """Resource pools: Ray placement groups, with a preflight instead of a hang.
 
-``global_pool`` holds all workers; ``judge_pool`` can hold the judge alone (spec, experiment F).
-Ray waits forever for resources that the cluster does not have, so what is asked for is compared
-with what there is first, and every wait has a deadline.
+``global_pool`` holds all workers; ``judge_pool`` can hold the judge alone (experiment F). Ray waits
+forever for resources that the cluster does not have, so what is asked for is compared with what
+there is first, and every wait has a deadline.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import ray
 from ray._private.utils import estimate_available_memory
@@ -17,8 +17,9 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from refblend.config import RefblendConfig
 from refblend.errors import ResourceError
 from refblend.lifecycle.stalls import stall_limit
-from refblend.workers.memory import GIB, MIB, MemoryNeed
-from refblend.workers.roles import GLOBAL_POOL, roles_of
+from refblend.workers.roles import GLOBAL_POOL, MIB, roles_of
+
+GIB = 2**30
 
 
 @dataclass(frozen=True)
@@ -32,22 +33,28 @@ class Bundle:
     """The configuration key that asks for the GPUs."""
 
 
-@dataclass
-class PoolSpec:
-    """The bundles of one placement group."""
-
-    name: str
-    bundles: list[Bundle] = field(default_factory=list)
+Pools = Mapping[str, Sequence[Bundle]]
+"""The bundles of each placement group, by its name."""
 
 
-def plan_pools(config: RefblendConfig) -> dict[str, PoolSpec]:
+@dataclass(frozen=True)
+class MemoryNeed:
+    """What one role needs on the host."""
+
+    role: str
+    size: float
+    """Bytes, over all its processes."""
+    key: str
+    """The configuration key that decides it."""
+
+
+def plan_pools(config: RefblendConfig) -> dict[str, list[Bundle]]:
     """The worker processes that a run needs, and the pool of each."""
-    pools = {GLOBAL_POOL: PoolSpec(GLOBAL_POOL)}
+    pools: dict[str, list[Bundle]] = {GLOBAL_POOL: []}
     for role in roles_of(config):
-        name = role.pool(config)
-        bundle = Bundle(role.name, config.ray.cpus_per_worker, role.gpus(config), role.gpu_key)
-        bundles = pools.setdefault(name, PoolSpec(name)).bundles
-        bundles += [bundle] * role.processes(config)
+        asked = role.processes(config)
+        bundle = Bundle(role.name, config.ray.cpus_per_worker, asked.gpus, role.gpu_key)
+        pools.setdefault(role.pool(config), []).extend([bundle] * asked.count)
     return pools
 
 
@@ -63,30 +70,24 @@ def memory_needs(config: RefblendConfig) -> list[MemoryNeed]:
     return sorted(needs, key=lambda need: -need.size)
 
 
-def totals(pools: Mapping[str, PoolSpec]) -> tuple[float, float]:
+def totals(pools: Pools) -> tuple[float, float]:
     """CPU slots and GPUs of all pools together."""
-    bundles = [b for pool in pools.values() for b in pool.bundles]
+    bundles = [bundle for pool in pools.values() for bundle in pool]
     return sum(b.cpus for b in bundles), sum(b.gpus for b in bundles)
 
 
 def check_resources(
-    pools: Mapping[str, PoolSpec],
+    pools: Pools,
     needs: Sequence[MemoryNeed],
     available: Mapping[str, float],
     where: str = "cluster",
 ) -> None:
-    """Compare what a run asks for with what there is.
-
-    Args:
-        pools: CPU slots and GPUs.
-        needs: host memory by role, largest first.
-        available: as Ray's ``cluster_resources()``; memory in bytes.
-        where: who has it, for the message.
+    """Compare what a run asks for with what there is (as Ray's ``cluster_resources()``; bytes).
 
     Raises:
-        ResourceError: it has less; names the largest request and its key.
+        ResourceError: there is less ``where``; names the largest request and its key.
     """
-    bundles = [b for pool in pools.values() for b in pool.bundles]
+    bundles = [bundle for pool in pools.values() for bundle in pool]
     roles = ", ".join(b.role for b in bundles)
     for name, wanted in zip(("CPU", "GPU"), totals(pools), strict=True):
         have = available.get(name, 0.0)
@@ -119,34 +120,33 @@ def check_machine(config: RefblendConfig) -> None:
     Raises:
         ResourceError: the machine has less memory, or ``ray.num_cpus`` is too low.
     """
-    if config.ray.address is not None:
-        return
-    available = {
-        "CPU": float(config.ray.num_cpus or math.inf),
-        "GPU": math.inf,
-        "memory": float(estimate_available_memory()),
-    }
-    check_resources(plan_pools(config), memory_needs(config), available, "machine")
+    if config.ray.address is None:
+        available = {
+            "CPU": float(config.ray.num_cpus or math.inf),
+            "GPU": math.inf,
+            "memory": float(estimate_available_memory()),
+        }
+        check_resources(plan_pools(config), memory_needs(config), available, "machine")
 
 
 class ResourcePools:
     """The placement groups of a run."""
 
-    def __init__(
-        self, pools: Mapping[str, PoolSpec], needs: Sequence[MemoryNeed], timeout_s: float
-    ) -> None:
-        check_resources(pools, needs, ray.cluster_resources())
-        self._specs = pools
+    def __init__(self, config: RefblendConfig) -> None:
+        self._bundles = plan_pools(config)
+        check_resources(self._bundles, memory_needs(config), ray.cluster_resources())
         self._groups: dict[str, PlacementGroup] = {}
-        for name, spec in pools.items():
-            bundles = [_resources(b) for b in spec.bundles]
-            self._groups[name] = placement_group(bundles, strategy="PACK", name="")
+        timeout_s = config.ray.start_timeout_s
+        for name, bundles in self._bundles.items():
+            wanted = [{"CPU": b.cpus, "GPU": b.gpus} for b in bundles]
+            wanted = [{kind: n for kind, n in each.items() if n > 0} for each in wanted]
+            self._groups[name] = placement_group(wanted, strategy="PACK", name="")
             with stall_limit(f"placing the resource pool {name}", timeout_s):
                 placed = self._groups[name].wait(timeout_s)
             if not placed:
                 self.remove()
                 raise ResourceError(
-                    f"resource pool {name} ({bundles}) was not placed within {timeout_s:g} s",
+                    f"resource pool {name} ({wanted}) was not placed within {timeout_s:g} s",
                     "Free the cluster's resources or raise ray.start_timeout_s.",
                 )
 
@@ -154,8 +154,8 @@ class ResourcePools:
         """The places of a role's processes, in rank order."""
         return [
             (bundle, PlacementGroupSchedulingStrategy(self._groups[name], index))
-            for name, spec in self._specs.items()
-            for index, bundle in enumerate(spec.bundles)
+            for name, bundles in self._bundles.items()
+            for index, bundle in enumerate(bundles)
             if bundle.role == role
         ]
 
@@ -165,8 +165,3 @@ class ResourcePools:
             for group in self._groups.values():
                 remove_placement_group(group)
         self._groups.clear()
-
-
-def _resources(bundle: Bundle) -> dict[str, float]:
-    wanted = {"CPU": bundle.cpus, "GPU": bundle.gpus}
-    return {name: amount for name, amount in wanted.items() if amount > 0}

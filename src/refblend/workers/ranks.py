@@ -7,6 +7,7 @@ because FSDP's collectives need every rank.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -21,8 +22,7 @@ from refblend.workers import distributed
 from refblend.workers.layout import PaddedBatch, pad_batch
 from refblend.workers.networks import LmNetwork
 from refblend.workers.optimization import Trainable, mean_over_steps
-from refblend.workers.shards import Shard
-from refblend.workers.types import MiniBatch, Sequences, TokenTensors
+from refblend.workers.types import MiniBatch, Sequences, Shard, TokenTensors
 
 Targets = TypeVar("Targets", bound=TokenTensors)
 
@@ -30,19 +30,22 @@ Targets = TypeVar("Targets", bound=TokenTensors)
 class Rank:
     """A process that answers for its rows of a batch.
 
-    Args:
-        fsdp: sharding, threads and precision.
-        rank: place in the group.
-        address: rendezvous of the group; unused by a single process.
-        timeout_s: deadline of the group's collectives.
+    ``rank`` is its place in the group that meets at ``address``; a single process needs neither.
     """
 
     network: LmNetwork
 
-    def __init__(self, fsdp: FsdpConfig, rank: int, address: str, timeout_s: float) -> None:
+    def __init__(self, run: RefblendConfig, fsdp: FsdpConfig, rank: int, address: str) -> None:
         runtime.prepare_process(fsdp.num_threads)
-        distributed.init_process_group(rank, fsdp, address, timeout_s)
+        distributed.init_process_group(rank, fsdp, address, run.trainer.worker_timeout_s)
+        model = run.actor_rollout_ref.model
         self.fsdp = fsdp
+        self.model_path = model.path
+        self.temperature = run.actor_rollout_ref.rollout.temperature
+        self.loading = {
+            "trust_remote_code": model.trust_remote_code,
+            "shared_prefix": model.use_shared_prefix,
+        }
         self.device = distributed.pick_device(fsdp)
 
     def start_profile(self) -> None:
@@ -95,18 +98,18 @@ class TrainableRank(Rank, ABC, Generic[Targets]):
 
     def __init__(
         self,
-        config: TrainWorkerConfig,
         run: RefblendConfig,
+        config: TrainWorkerConfig,
         total_steps: int,
         rank: int,
         address: str,
     ) -> None:
-        super().__init__(config.fsdp_config, rank, address, run.trainer.worker_timeout_s)
+        super().__init__(run, config.fsdp_config, rank, address)
+        self.loading["checkpointing"] = run.actor_rollout_ref.model.enable_gradient_checkpointing
         self.config = config
-        self._model = run.actor_rollout_ref.model
         self._norm_length = float(run.data.max_response_length)
         self._total_steps = total_steps
-        self._build(self._model.path)
+        self._build(self.model_path)
 
     @abstractmethod
     def load_network(self, path: str) -> LmNetwork:
@@ -114,7 +117,7 @@ class TrainableRank(Rank, ABC, Generic[Targets]):
 
     @abstractmethod
     def loss(
-        self, sequences: Sequences, targets: Targets, rows: list[int], mini: MiniBatch
+        self, sequences: Sequences, targets: Targets, mini: MiniBatch, rows: list[int]
     ) -> tuple[Tensor, dict[str, float]]:
         """The additive share of these rows in the mini-batch's loss, and additive metrics."""
 
@@ -129,19 +132,13 @@ class TrainableRank(Rank, ABC, Generic[Targets]):
 
         On a GPU the largest memory held by tensors so far is among them.
         """
-        metrics = mean_over_steps(
-            [
-                self.trainable.step(
-                    mini.micro_batches,
-                    lambda rows, mini=mini: self.loss(  # type: ignore[misc]
-                        sequences, targets, rows, mini
-                    ),
-                    training_step,
-                    sequences.lengths,
-                )
-                for mini in mini_batches
-            ]
-        )
+        steps = []
+        for mini in mini_batches:
+            loss_of = partial(self.loss, sequences, targets, mini)
+            steps.append(
+                self.trainable.step(mini.micro_batches, loss_of, training_step, sequences.lengths)
+            )
+        metrics = mean_over_steps(steps)
         if self.device.type == "cuda":
             peak = torch.cuda.max_memory_allocated(self.device) / 2**30
             metrics["perf/max_memory_allocated_gb"] = peak
@@ -157,7 +154,7 @@ class TrainableRank(Rank, ABC, Generic[Targets]):
 
     def begin_run(self) -> None:
         """Go back to the starting weights and a fresh optimiser, for another run."""
-        self._build(self._model.path)
+        self._build(self.model_path)
 
     def save(self, directory: str) -> None:
         """Write model and optimiser."""

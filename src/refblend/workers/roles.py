@@ -1,7 +1,9 @@
 """The roles of a run's worker processes, one entry each: everything about a role derives from it.
 
 Pools, memory, token budgets, replacement, what is saved and the keys that messages name are read
-from this table and the resolved configuration.
+from this table and the resolved configuration. The memory is a rough count for the preflight: it is
+there to refuse a 7B model on a laptop, not to fit the last gigabyte. Weights on GPUs are not
+counted; vLLM checks those itself.
 """
 
 from collections.abc import Callable
@@ -12,9 +14,25 @@ from typing import Any
 
 from refblend.config import RefblendConfig
 from refblend.rollout.model_dir import count_parameters
-from refblend.workers.memory import BYTES, ENGINE_BASE, MIB, TRAINER_BASE
 
 GLOBAL_POOL = "global_pool"
+MIB = 2**20
+TRAINER_BASE = 2.0**29
+"""Resident memory of a training process besides its tensors (Python, torch, transformers)."""
+ENGINE_BASE = 2.0**30
+"""The same for a process with vLLM."""
+BYTES = {"float32": 4, "bfloat16": 2}
+
+
+@dataclass(frozen=True)
+class Processes:
+    """What the processes of a role ask for."""
+
+    count: int
+    threads: int
+    """CPU threads of each."""
+    gpus: float
+    """Of each."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +56,11 @@ class _Role:
 
     def pool(self, config: RefblendConfig) -> str:
         """The resource pool of the processes."""
-        name: str = getattr(self.settings(config), "resource_pool", GLOBAL_POOL)
-        return name
+        return getattr(self.settings(config), "resource_pool", GLOBAL_POOL)
 
     def deadline(self, config: RefblendConfig) -> float | None:
         """Seconds after which a call of this role is given up, not made again; None: no such."""
-        seconds: float | None = getattr(self.settings(config), "timeout_s", None)
-        return seconds
+        return getattr(self.settings(config), "timeout_s", None)
 
 
 @dataclass(frozen=True)
@@ -74,30 +90,19 @@ class TrainingRole(_Role):
 
     def token_budget(self, config: RefblendConfig) -> int:
         """Most tokens of a micro-batch of a forward pass."""
-        tokens: int = getattr(self.settings(config), self.budget)
-        return tokens
+        return getattr(self.settings(config), self.budget)
 
-    def processes(self, config: RefblendConfig) -> int:
-        """Number of ranks."""
-        size: int = self.settings(config).fsdp_config.world_size
-        return size
-
-    def threads(self, config: RefblendConfig) -> int:
-        """CPU threads of each rank."""
-        threads: int = self.settings(config).fsdp_config.num_threads
-        return threads
-
-    def gpus(self, config: RefblendConfig) -> float:
-        """GPUs of each rank."""
-        gpus: float = self.settings(config).fsdp_config.num_gpus_per_worker
-        return gpus
+    def processes(self, config: RefblendConfig) -> Processes:
+        """The ranks."""
+        fsdp = self.settings(config).fsdp_config
+        return Processes(fsdp.world_size, fsdp.num_threads, fsdp.num_gpus_per_worker)
 
     def memory(self, config: RefblendConfig) -> float:
         """Bytes of host memory over all ranks; errors as in :func:`count_parameters`."""
-        weights = 0
-        if not self.gpus(config):
+        ranks, weights = self.processes(config), 0
+        if not ranks.gpus:
             weights = count_parameters(Path(config.actor_rollout_ref.model.path), self.memory_key)
-        return self.processes(config) * TRAINER_BASE + self.copies * weights * BYTES["float32"]
+        return ranks.count * TRAINER_BASE + self.copies * weights * BYTES["float32"]
 
 
 @dataclass(frozen=True)
@@ -126,27 +131,18 @@ class EngineRole(_Role):
         """What to lower when the worker runs out of memory."""
         return f"{self.memory_key} (gpu_memory_utilization on a GPU){self.also_lower}"
 
-    def processes(self, config: RefblendConfig) -> int:
+    def processes(self, config: RefblendConfig) -> Processes:
         """One: tensor-parallel ranks are the engine's own affair."""
-        return 1
-
-    def threads(self, config: RefblendConfig) -> int:
-        """CPU threads of the process."""
-        threads: int = self.settings(config).num_threads
-        return threads
-
-    def gpus(self, config: RefblendConfig) -> float:
-        """GPUs of the process."""
         settings = self.settings(config)
-        gpus: float = settings.num_gpus * getattr(settings, "tensor_model_parallel_size", 1)
-        return gpus
+        gpus = settings.num_gpus * getattr(settings, "tensor_model_parallel_size", 1)
+        return Processes(1, settings.num_threads, gpus)
 
     def memory(self, config: RefblendConfig) -> float:
         """Bytes of host memory; errors as in :func:`count_parameters`."""
         settings = self.settings(config)
         if getattr(settings, "kind", None) == "http":
             return TRAINER_BASE  # a process that asks, without a model
-        if self.gpus(config):
+        if self.processes(config).gpus:
             return ENGINE_BASE
         weights = count_parameters(Path(_value(config, self.model)), self.model)
         return ENGINE_BASE + weights * BYTES[settings.dtype] + settings.kv_cache_memory_mb * MIB
@@ -154,39 +150,34 @@ class EngineRole(_Role):
 
 Role = TrainingRole | EngineRole
 
+_TRAINING, _ENGINES = "refblend.workers.fsdp_workers", "refblend.workers.engine_workers"
 _ROLLOUT, _JUDGE = "actor_rollout_ref.rollout", "algorithm.ref_quality_score.scoring"
 
-ACTOR = TrainingRole(
-    "actor", "refblend.workers.fsdp_workers:ActorWorker", "actor_rollout_ref.actor", remembers=True
-)
+ACTOR = TrainingRole("actor", f"{_TRAINING}:ActorWorker", "actor_rollout_ref.actor", remembers=True)
 ROLLOUT = EngineRole(
     "rollout",
-    "refblend.workers.engine_workers:RolloutWorker",
+    f"{_ENGINES}:RolloutWorker",
     _ROLLOUT,
     model="actor_rollout_ref.model.path",
     also_lower=f", {_ROLLOUT}.max_model_len or data.train_batch_size",
 )
 CRITIC = TrainingRole(
-    "critic",
-    "refblend.workers.fsdp_workers:CriticWorker",
-    "critic",
-    needed=lambda config: config.use_critic,
-    remembers=True,
+    "critic", f"{_TRAINING}:CriticWorker", "critic", lambda config: config.use_critic, True
 )
 REFERENCE = TrainingRole(
     "ref",
-    "refblend.workers.fsdp_workers:ReferenceWorker",
+    f"{_TRAINING}:ReferenceWorker",
     "actor_rollout_ref.ref",
-    needed=lambda config: config.use_reference,
+    lambda config: config.use_reference,
     replaceable=True,
     copies=1,
     budget="max_token_len_per_gpu",
 )
 JUDGE = EngineRole(
     "judge",
-    "refblend.workers.engine_workers:JudgeWorker",
+    f"{_ENGINES}:JudgeWorker",
     _JUDGE,
-    needed=lambda config: config.use_judge,
+    lambda config: config.use_judge,
     remembers=True,
     model=f"{_JUDGE}.model_path",
     also_lower=f" or {_JUDGE}.max_model_len",

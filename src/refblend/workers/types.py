@@ -66,6 +66,19 @@ class LogProbs:
     """(B, T) entropy of the token's distribution in nats, zero where masked."""
 
 
+Shard = tuple[list[int], tuple[Tensor, ...]]
+"""A rank's share of a forward pass: its rows, and matrices (len(rows), …) for them."""
+
+
+def merge_shards(shards: Sequence[Shard], num_rows: int) -> tuple[Tensor, ...]:
+    """Put the rows of all ranks back in the order of the batch: matrices (num_rows, …)."""
+    merged = tuple(matrix.new_zeros(num_rows, *matrix.shape[1:]) for matrix in shards[0][1])
+    for rows, matrices in shards:
+        for whole, part in zip(merged, matrices, strict=True):
+            whole[rows] = part
+    return merged
+
+
 @dataclass(frozen=True)
 class TokenTensors:
     """Base of update batches: every field is a tensor (B, T) or None."""

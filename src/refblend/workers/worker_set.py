@@ -11,20 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from refblend.config import RefblendConfig
-from refblend.config.actor_rollout_ref import TrainWorkerConfig
 from refblend.errors import WorkerError
 from refblend.rollout.base import Generation, GenerationRequest
 from refblend.scoring.judge import CallStats, failed_results
 from refblend.scoring.result import JudgeResult
-from refblend.workers import batching
+from refblend.workers.batching import plan_micro_batches, plan_updates
 from refblend.workers.groups import Future, WorkerGroup, free_address, share
-from refblend.workers.pools import ResourcePools, memory_needs, plan_pools
+from refblend.workers.pools import ResourcePools
 from refblend.workers.restarts import Replacement, RestartBudget, WorkerTimeoutError, reason_of
 from refblend.workers.roles import (
     ACTOR,
-    CRITIC,
     JUDGE,
-    REFERENCE,
     ROLES,
     ROLLOUT,
     EngineRole,
@@ -32,7 +29,7 @@ from refblend.workers.roles import (
     TrainingRole,
     roles_of,
 )
-from refblend.workers.types import MiniBatch, PolicyTargets, Sequences, ValueTargets
+from refblend.workers.types import PolicyTargets, Sequences, ValueTargets
 
 
 @dataclass
@@ -43,6 +40,7 @@ class WorkerSet:
     pools: ResourcePools
     budget: RestartBudget
     notify: Callable[[str], None]
+    """Tells the user of a worker that is up, and of a replacement."""
     groups: dict[str, WorkerGroup] = field(default_factory=dict)
     """By role, in the order in which they were launched."""
     version: int = 0
@@ -58,26 +56,19 @@ class WorkerSet:
     ) -> "WorkerSet":
         """Start all processes at once and wait until each is ready.
 
-        Args:
-            config: the resolved configuration.
-            total_steps: last training step, for the learning rate.
-            budget: how often workers may be replaced.
-            notify: tells the user of a worker that is up, and of a replacement.
-
         Raises:
             ResourceError: the cluster cannot hold them.
             WorkerDiedError: one died while starting.
         """
-        begin, deadline = time.monotonic(), config.ray.start_timeout_s
-        pools = ResourcePools(plan_pools(config), memory_needs(config), deadline)
-        workers = cls(config, pools, budget, notify)
+        begin = time.monotonic()
+        workers = cls(config, ResourcePools(config), budget, notify)
         shared = share(config)
         try:
             # Engines start slowest, so they are launched first.
             for role in sorted(roles_of(config), key=lambda r: not isinstance(r, EngineRole)):
                 workers.groups[role.name] = workers._launch(role, shared, total_steps)
             for group in workers.groups.values():
-                group.ready(deadline)
+                group.ready(config.ray.start_timeout_s)
                 notify(f"{group.role} is ready ({time.monotonic() - begin:.1f} s)")
         except BaseException:
             # Their resources would stay reserved, and the next attempt would wait for them.
@@ -86,20 +77,14 @@ class WorkerSet:
         return workers
 
     def _launch(self, role: Role, shared: Any, total_steps: int) -> WorkerGroup:
-        """Launch the processes of a role without waiting for them.
-
-        Args:
-            role: what they are.
-            shared: reference to the configuration.
-            total_steps: last training step.
-        """
-        config = self.config
+        """Launch a role's processes without waiting; ``shared`` refers to the configuration."""
+        config, asked = self.config, role.processes(self.config)
 
         def arguments() -> list[tuple[Any, ...]]:
             if isinstance(role, EngineRole):
                 return [(shared,)]
             address = free_address()
-            return [(shared, total_steps, rank, address) for rank in range(role.processes(config))]
+            return [(shared, total_steps, rank, address) for rank in range(asked.count)]
 
         own_deadline = role.deadline(config)
         replacement = None
@@ -110,56 +95,19 @@ class WorkerSet:
                 start_timeout_s=config.ray.start_timeout_s,
                 repeats_late=own_deadline is None,
             )
-        return WorkerGroup(
-            role,
-            self.pools,
-            role.threads(config),
-            own_deadline or config.trainer.worker_timeout_s,
-            arguments,
-            replacement,
-        )
-
-    @property
-    def actor(self) -> WorkerGroup:
-        """The policy that is trained."""
-        return self.groups[ACTOR.name]
-
-    @property
-    def rollout(self) -> WorkerGroup:
-        """The engine that generates."""
-        return self.groups[ROLLOUT.name]
-
-    @property
-    def critic(self) -> WorkerGroup | None:
-        """The value model; None where the configuration needs none."""
-        return self.groups.get(CRITIC.name)
-
-    @property
-    def reference(self) -> WorkerGroup | None:
-        """The frozen starting policy; None where the configuration needs none."""
-        return self.groups.get(REFERENCE.name)
-
-    @property
-    def judge(self) -> WorkerGroup | None:
-        """The reference model that judges; None where the configuration needs none."""
-        return self.groups.get(JUDGE.name)
+        timeout_s = own_deadline or config.trainer.worker_timeout_s
+        return WorkerGroup(role, self.pools, asked.threads, timeout_s, arguments, replacement)
 
     def begin_run(
         self, config: RefblendConfig, budget: RestartBudget, notify: Callable[[str], None]
     ) -> None:
-        """Bring all workers to where fresh ones would be, for a run with another seed.
+        """Bring all workers to where fresh ones would be, for a run of another seed and directory.
 
         The processes keep the configuration that they were started with: nothing in them depends
         on the run's seed, because every request brings its own seed.
-
-        Args:
-            config: differs from the one before in the seed and the run directory only.
-            budget: how often workers may be replaced.
-            notify: tells the user of a replacement.
         """
         self.config, self.budget, self.notify = config, budget, notify
-        remembering = [group for name, group in self.groups.items() if ROLES[name].remembers]
-        _wait_all([group.call("begin_run") for group in remembering])
+        _wait_all([g.call("begin_run") for name, g in self.groups.items() if ROLES[name].remembers])
         self.push_weights(version=0)
 
     def account(self, error: Exception) -> None:
@@ -177,13 +125,17 @@ class WorkerSet:
             group.kill()
         self.pools.remove()
 
+    def call(self, role: Role, method: str, *arguments: Any) -> Any:
+        """Call a method on all ranks of a role that runs, and wait; the answer of rank 0."""
+        return self.groups[role.name].call(method, *arguments).result()
+
     def generate(self, requests: Sequence[GenerationRequest], version: int) -> list[Generation]:
         """Sample with the current weights.
 
         Raises:
             WorkerError: the engine sampled from other weights than ``version``.
         """
-        generations: list[Generation] = self.rollout.call("generate", list(requests)).result()
+        generations: list[Generation] = self.call(ROLLOUT, "generate", list(requests))
         stale = {g.weight_version for g in generations} - {version}
         if stale:
             raise WorkerError(
@@ -194,11 +146,11 @@ class WorkerSet:
 
     def judge_responses(
         self, questions: Sequence[str], responses: Sequence[str], seeds: Sequence[int]
-    ) -> Future:
-        """Launch the judge on all responses; see :meth:`judge_results`."""
-        assert self.judge is not None, "launched only when configured"
+    ) -> Future | None:
+        """Launch the judge on all responses, see :meth:`judge_results`; None when no judge runs."""
+        judge = self.groups.get(JUDGE.name)
         arguments = (list(questions), list(responses), list(seeds))
-        return self.judge.call("generate_quality_score", *arguments)
+        return judge.call("generate_quality_score", *arguments) if judge else None
 
     def judge_results(self, pending: Future, count: int) -> tuple[list[JudgeResult], CallStats]:
         """Wait for the judge: one result per response, and the call's metrics.
@@ -209,24 +161,20 @@ class WorkerSet:
         Raises:
             WorkerError: the judge had to be replaced too often.
         """
-        assert self.judge is not None, "launched only when configured"
         settings = self.config.algorithm.ref_quality_score
         try:
-            return pending.result(), self.judge.call("last_call").result()
+            return pending.result(), self.call(JUDGE, "last_call")
         except WorkerTimeoutError as error:
             return failed_results(count, str(error), settings.invalid_score), CallStats()
 
-    def forward(self, group: WorkerGroup, method: str, sequences: Sequences) -> Future:
-        """Launch a forward pass over all sequences; resolves to one shard per rank."""
-        role = ROLES[group.role]
-        assert isinstance(role, TrainingRole), "engines make no forward passes for the trainer"
-        plans = batching.plan_micro_batches(
-            sequences.lengths,
-            range(len(sequences)),
-            group.size,
-            role.token_budget(self.config),
-            prompts=self._shared_prompts(sequences),
-        )
+    def forward(self, role: TrainingRole, method: str, sequences: Sequences) -> Future | None:
+        """Launch a pass over all sequences: one shard per rank; None when no such role runs."""
+        group = self.groups.get(role.name)
+        if group is None:
+            return None
+        prompts, budget = self._shared_prompts(sequences), role.token_budget(self.config)
+        rows = range(len(sequences))
+        plans = plan_micro_batches(sequences.lengths, rows, group.size, budget, prompts=prompts)
         shared = share(sequences)
         return group.call_each(method, [(shared, plan) for plan in plans])
 
@@ -235,59 +183,26 @@ class WorkerSet:
         shared = self.config.actor_rollout_ref.model.use_shared_prefix
         return sequences.prompt_ids if shared else None
 
-    def update_actor(
-        self, sequences: Sequences, targets: PolicyTargets, step: int
-    ) -> dict[str, float]:
-        """Update the policy on the whole batch."""
-        config = self.config.actor_rollout_ref.actor
-        return self._update(self.actor, config, sequences, targets, step)
-
-    def update_critic(
-        self, sequences: Sequences, targets: ValueTargets, step: int
-    ) -> dict[str, float]:
-        """Update the value model on the whole batch."""
-        assert self.critic is not None, "called only with a critic"
-        return self._update(self.critic, self.config.critic, sequences, targets, step)
-
-    def _update(
+    def update(
         self,
-        group: WorkerGroup,
-        config: TrainWorkerConfig,
+        role: TrainingRole,
         sequences: Sequences,
         targets: PolicyTargets | ValueTargets,
         step: int,
     ) -> dict[str, float]:
-        plans = self._plan_updates(config, sequences, group.size)
-        data, answers = share(sequences), share(targets)
-        pending = group.call_each("update", [(data, answers, plan, step) for plan in plans])
-        metrics: dict[str, float] = pending.result()
-        return metrics
-
-    def _plan_updates(
-        self, config: TrainWorkerConfig, sequences: Sequences, ranks: int
-    ) -> list[list[MiniBatch]]:
-        """For each rank its mini-batches, ``ppo_epochs`` times over."""
-        n = self.config.actor_rollout_ref.rollout.n
-        mini_rows = config.ppo_mini_batch_size and config.ppo_mini_batch_size * n
-        lengths, answered = sequences.lengths, sequences.response_lengths
+        """Update the policy or the value model on the whole batch; the update's metrics."""
+        group, n = self.groups[role.name], self.config.actor_rollout_ref.rollout.n
         prompts = self._shared_prompts(sequences)
-        max_rows = None if config.use_dynamic_bsz else config.ppo_micro_batch_size_per_gpu
-        budget = config.ppo_max_token_len_per_gpu if config.use_dynamic_bsz else 2**62
-        plans: list[list[MiniBatch]] = [[] for _ in range(ranks)]
-        for rows in batching.split_mini_batches(len(sequences), mini_rows) * config.ppo_epochs:
-            shares = batching.plan_micro_batches(lengths, rows, ranks, budget, max_rows, prompts)
-            tokens = float(sum(answered[r] for r in rows))
-            count = sum(answered[r] > 0 for r in rows)
-            for plan, part in zip(plans, shares, strict=True):
-                plan.append(MiniBatch(part, tokens, count))
-        return plans
+        plans = plan_updates(role.settings(self.config), sequences, n, group.size, prompts)
+        data, answers = share(sequences), share(targets)
+        return group.call_each("update", [(data, answers, plan, step) for plan in plans]).result()
 
     def push_weights(self, version: int) -> None:
         """Give the actor's weights to the rollout engine."""
         self.version = version
         # Every rank takes part in gathering; rank 0's answer stays in shared memory.
-        references = self.actor.call("full_weights").references
-        self.rollout.call("load_weights", references[0], version).result()
+        references = self.groups[ACTOR.name].call("full_weights").references
+        self.call(ROLLOUT, "load_weights", references[0], version)
 
     def _restore_weights(self) -> None:
         """Bring a fresh rollout engine to where the lost one was."""
