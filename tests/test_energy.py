@@ -25,22 +25,15 @@ def test_meter_is_offline_quiet_and_leaves_no_files(
     monkeypatch.setattr(requests.Session, "request", refuse)
     monkeypatch.chdir(tmp_path)
     begun = time.monotonic()
-    meter = EnergyMeter("che", tmp_path)
-    meter.start()
-    assert time.monotonic() - begun < 1.0
-    time.sleep(2)
-    report = meter.stop()
-    assert meter.stop() == report
-    assert report.kwh > 0
-    assert report.kg_co2e == pytest.approx(report.kwh * carbon_intensity("CHE") / 1000)
-    assert report.estimated
-    assert "codecarbon" in report.method
-    assert "CPU" in report.method
-    assert report.as_dict()["country"] == "CHE"
+    with EnergyMeter("che") as meter:
+        assert time.monotonic() - begun < 1.0
+        time.sleep(2)
+    report = meter.report
+    assert report["kwh"] > 0
+    assert report["kg_co2e"] == pytest.approx(report["kwh"] * carbon_intensity("CHE") / 1000)
+    assert report["estimated"]
+    assert "codecarbon" in report["method"]
+    assert "CPU" in report["method"]
+    assert report["country"] == "CHE"
     assert list(tmp_path.iterdir()) == []
     assert capfd.readouterr() == ("", "")
-
-
-def test_stop_before_start() -> None:
-    with pytest.raises(RuntimeError, match="not started"):
-        EnergyMeter().stop()

@@ -3,8 +3,8 @@
 On most machines the result is an *estimate*. Where the kernel exposes RAPL counters, the CPU's
 energy is read from them; elsewhere (containers, virtual machines) it is the CPU model's design
 power times the load of this process and its children. Memory is a constant per module, GPUs are
-read through NVML or AMD SMI. :attr:`EnergyReport.method` names the method used. The load is that of
-the run's own process tree, so concurrent runs do not count each other; the machine's idle power is
+read through NVML or AMD SMI. The report's ``method`` names what was used. The load is that of the
+run's own process tree, so concurrent runs do not count each other; the machine's idle power is
 not included.
 """
 
@@ -13,69 +13,43 @@ import logging
 import os
 import threading
 import time
-from dataclasses import asdict, dataclass
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from refblend.errors import ConfigError
 
 WORLD = "WORLD"
 _SECONDS_BETWEEN_READINGS = 15
-_CODECARBON_VARIABLES = ("CODECARBON_SAVE_TO_API", "CODECARBON_EMISSIONS_ENDPOINT")
-
-
-@dataclass(frozen=True)
-class EnergyReport:
-    """Energy in kWh and emissions in kg CO2-equivalent; always an estimate (see the module)."""
-
-    kwh: float
-    kg_co2e: float
-    cpu_kwh: float
-    gpu_kwh: float
-    ram_kwh: float
-    seconds: float
-    country: str
-    method: str
-    estimated: bool = True
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, for provenance.json."""
-        return asdict(self)
 
 
 class EnergyMeter:
-    """Measures from :meth:`start` (or ``with``) to :meth:`stop`.
+    """Measures the block that it manages; :attr:`report` is there afterwards.
+
+    Detecting the hardware takes codecarbon 1.4 s on two cores; it happens in a separate thread, so
+    that the block begins at once.
 
     Args:
         country: ISO 3166 alpha-3 code that sets the carbon intensity; ``WORLD`` for the average.
-        output_dir: where codecarbon would write; nothing is written with the options used here.
-
-    Detecting the hardware takes codecarbon 1.4 s on two cores; it happens in a separate thread, so
-    that :meth:`start` returns at once.
 
     Raises:
         ConfigError: codecarbon has no carbon intensity for the country.
     """
 
-    def __init__(self, country: str = WORLD, output_dir: Path | None = None) -> None:
+    report: dict[str, Any]
+    """Energies in kWh, emissions in kg CO2-equivalent, and how they were estimated."""
+
+    def __init__(self, country: str = WORLD) -> None:
         self.country = country.upper()
         self._intensity = carbon_intensity(self.country)
-        self._output_dir = str(output_dir or ".")
-        self._thread: threading.Thread | None = None
-        self._tracker: Any = None
-        self._begun = 0.0
-        self._report: EnergyReport | None = None
 
-    def start(self) -> None:
-        """Start measuring."""
+    def __enter__(self) -> "EnergyMeter":
         logging.getLogger("codecarbon").setLevel(logging.CRITICAL)
         from codecarbon import OfflineEmissionsTracker
 
-        for name in _CODECARBON_VARIABLES:
+        for name in ("CODECARBON_SAVE_TO_API", "CODECARBON_EMISSIONS_ENDPOINT"):
             os.environ.pop(name, None)
         self._begun = time.monotonic()
-        self._tracker = OfflineEmissionsTracker(
+        self._tracker: Any = OfflineEmissionsTracker(
             # The country only labels codecarbon's own record; the intensity is the one given.
             country_iso_code="USA" if self.country == WORLD else self.country,
             force_carbon_intensity_g_co2e_kwh=self._intensity,
@@ -87,44 +61,30 @@ class EnergyMeter:
             save_to_prometheus=False,
             save_to_logfire=False,
             allow_multiple_runs=True,
-            output_dir=self._output_dir,
             log_level="critical",
         )
         self._thread = threading.Thread(target=self._tracker.start, name="energy", daemon=True)
         self._thread.start()
+        return self
 
-    def stop(self) -> EnergyReport:
-        """End the measurement; a second call returns the same report."""
-        if self._report is not None:
-            return self._report
-        if self._thread is None:
-            raise RuntimeError("the energy meter was not started")
+    def __exit__(self, *exception: object) -> None:
         self._thread.join()
         self._tracker.stop()
         data = self._tracker.final_emissions_data
         # codecarbon reports how it measures each part only here, e.g. "CPU(Cpu Load)".
         parts = getattr(self._tracker, "_conf", {}).get("hardware", ["unknown"])
-        self._report = EnergyReport(
-            kwh=data.energy_consumed,
-            kg_co2e=data.emissions,
-            cpu_kwh=data.cpu_energy,
-            gpu_kwh=data.gpu_energy,
-            ram_kwh=data.ram_energy,
-            seconds=time.monotonic() - self._begun,
-            country=self.country,
-            method=(
-                f"codecarbon {data.codecarbon_version} offline, process tree: "
-                f"{', '.join(map(str, parts))}; {self._intensity:g} g CO2e/kWh"
-            ),
-        )
-        return self._report
-
-    def __enter__(self) -> "EnergyMeter":
-        self.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.stop()
+        self.report = {
+            "kwh": data.energy_consumed,
+            "kg_co2e": data.emissions,
+            "cpu_kwh": data.cpu_energy,
+            "gpu_kwh": data.gpu_energy,
+            "ram_kwh": data.ram_energy,
+            "seconds": time.monotonic() - self._begun,
+            "country": self.country,
+            "method": f"codecarbon {data.codecarbon_version} offline, process tree: "
+            f"{', '.join(map(str, parts))}; {self._intensity:g} g CO2e/kWh",
+            "estimated": True,
+        }
 
 
 def carbon_intensity(country: str) -> float:

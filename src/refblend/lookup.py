@@ -1,4 +1,4 @@
-"""Functions that a user names in the configuration.
+"""Functions that a user names in the configuration; errors name the ``key`` that names them.
 
 ``package.module:function`` names an importable one; a reward function may also be in a Python file,
 as with verl's ``custom_reward_function.path``.
@@ -19,10 +19,6 @@ from refblend.ppo import estimators
 
 def load_function(name: str, key: str) -> Callable[..., Any]:
     """Import the function named by ``name`` (``package.module:function``).
-
-    Args:
-        name: module path and function, separated by one colon.
-        key: the configuration key it came from, named in errors.
 
     Raises:
         ConfigError: the name has another form, or there is no such module or function.
@@ -45,9 +41,8 @@ def load_function_of_file(path: str, name: str, key: str) -> Callable[..., Any]:
             Exceptions raised by the module's import are passed on.
     """
     if path.startswith("pkg://"):
-        return _function_of(
-            import_module(path.removeprefix("pkg://"), f"{key}.path={path}"), name, key
-        )
+        module = import_module(path.removeprefix("pkg://"), f"{key}.path={path}")
+        return _function_of(module, name, key)
     file = Path(path)
     if not file.is_file():
         raise ConfigError(
@@ -55,9 +50,8 @@ def load_function_of_file(path: str, name: str, key: str) -> Callable[..., Any]:
             "Give the path of a Python file, or pkg://package.module.",
         )
     # One module per file, whoever asks for it: loading a function twice gives the same object.
-    module_name = (
-        f"refblend_user_{file.stem}_{hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:12]}"
-    )
+    digest = hashlib.sha256(str(file.resolve()).encode()).hexdigest()
+    module_name = f"refblend_user_{file.stem}_{digest[:12]}"
     if module_name not in sys.modules:
         spec = importlib.util.spec_from_file_location(module_name, file)
         if spec is None or spec.loader is None:
@@ -75,9 +69,7 @@ def load_function_of_file(path: str, name: str, key: str) -> Callable[..., Any]:
 def source_file(path: str, key: str) -> Path | None:
     """The file that a user's function comes from, for hashes; None where its module has none.
 
-    Args:
-        path: a Python file, ``pkg://module``, or ``module:function``.
-        key: the configuration key that names it.
+    ``path`` is a Python file, ``pkg://module``, or ``module:function``.
     """
     if not path.startswith("pkg://") and ":" not in path:
         return Path(path)

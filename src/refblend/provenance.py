@@ -49,13 +49,9 @@ def collect_provenance(
 ) -> dict[str, Any]:
     """The record of a run that starts now.
 
-    Args:
-        config: resolved configuration; its hash is recorded (the tree is in config.json).
-        inputs: hashes of the files that the run reads.
-        seed: the run's seed.
-        previous: record of the part of the run before a resume; its sessions are kept, so that
-            times and energy add up. A session that was killed has no end.
-        changes: what is different from the session before, "key: old → new".
+    The sessions of ``previous``, the record before a resume, are kept, so that times and energy add
+    up; a session that was killed has no end. ``changes`` lists what is different from the session
+    before ("key: old → new"). Of the resolved configuration only a hash is recorded.
     """
     text = json.dumps(config, sort_keys=True, default=str)
     git, code = git_state(PACKAGE), code_hash("train")
@@ -111,10 +107,7 @@ def finish(
 ) -> dict[str, Any]:
     """The record with the last session closed, and the totals over the closed sessions.
 
-    Args:
-        record: from :func:`collect_provenance`.
-        wall_time_s: seconds of this session.
-        energy: :meth:`refblend.energy.EnergyReport.as_dict`, null when it was not measured.
+    ``energy`` is :attr:`refblend.energy.EnergyMeter.report`, null when it was not measured.
     """
     sessions = [dict(session) for session in record["sessions"]]
     sessions[-1] |= {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from refblend.config import load_config
-from refblend.trainer.checkpoint import find_damage
+from refblend.trainer.manifest import find_damage
 
 pytestmark = pytest.mark.engine
 

@@ -17,27 +17,29 @@ truth; the text file exists for people and for verl's tools, and may lag one ste
 import contextlib
 import logging
 import math
-import os
 import re
 import shutil
-import stat
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from refblend.documents import shorten, show
 from refblend.errors import CheckpointError
-from refblend.files import read_json, read_object, sha256_file, write_json, write_text
+from refblend.files import write_json, write_text
 from refblend.lifecycle.faults import explain
+from refblend.trainer.manifest import (
+    PREFIX,
+    STATE_NAME,
+    find_damage,
+    fsync,
+    read_state,
+    write_manifest,
+)
 
 logger = logging.getLogger(__name__)
 
-STATE_NAME = "trainer_state.json"
-MANIFEST_NAME = "manifest.json"
 LATEST_NAME = "latest_checkpointed_iteration.txt"
-_PREFIX = "global_step_"
 
 
 @dataclass(frozen=True)
@@ -58,77 +60,10 @@ def write_state(directory: Path, state: dict[str, Any], metric: float | None = N
     write_json(directory / STATE_NAME, {"metric": metric, "state": state})
 
 
-def find_damage(path: Path) -> str | None:
-    """What is wrong with a checkpoint directory, in one phrase; None if it is complete."""
-    try:
-        present = _entries(path)
-        if present.get(MANIFEST_NAME, 0) is None:
-            return f"{MANIFEST_NAME} is not a plain file"
-        manifest = read_json(path / MANIFEST_NAME)
-        files = manifest["files"]
-        for name, entry in files.items():
-            size = present.pop(name, None)
-            if size is None:
-                return f"{shorten(name)} is missing, or not a plain file within the checkpoint"
-            if size != entry["size"]:
-                return f"{name} has {size} bytes, not {show(entry['size'])}"
-        present.pop(MANIFEST_NAME, None)
-        if present:
-            return f"{min(present)} is not in {MANIFEST_NAME}, or is not a plain file"
-        step = manifest["step"]
-        if type(step) is not int or path.name != f"{_PREFIX}{step}":
-            return f"{MANIFEST_NAME} is of step {show(step)}"
-        for name, entry in files.items():
-            if sha256_file(path / name) != entry["sha256"]:
-                return f"the checksum of {name} differs"
-    except FileNotFoundError as error:
-        return f"{Path(error.filename).name} is missing"
-    except OSError as error:
-        return f"{error.filename} cannot be read ({error.strerror})"
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return f"{MANIFEST_NAME} is not a manifest"
-    return None if STATE_NAME in files else f"{STATE_NAME} is missing"
-
-
-def _entries(root: Path) -> dict[str, int | None]:
-    """Relative names of what lies below a checkpoint, with the size of each plain file.
-
-    Directories are left out; links, pipes and the like have no size: a checkpoint has none.
-    """
-    found: dict[str, int | None] = {}
-    for folder, directories, names in os.walk(root):
-        for name in (*names, *directories):
-            path = Path(folder) / name
-            status = path.lstat()
-            if not stat.S_ISDIR(status.st_mode):
-                plain = stat.S_ISREG(status.st_mode)
-                found[path.relative_to(root).as_posix()] = status.st_size if plain else None
-    return found
-
-
-def _read_plain(path: Path) -> dict[str, Any]:
-    """The JSON object of a plain file; a link or a pipe is not opened.
-
-    Raises:
-        OSError, ValueError: the file is missing, of another kind, or holds something else.
-    """
-    if not stat.S_ISREG(path.lstat().st_mode):
-        raise ValueError("it is not a plain file")
-    return read_object(path)
-
-
 def step_of(path: Path) -> int | None:
     """The step in a checkpoint directory's name; None for other spellings, such as 007."""
-    found = re.fullmatch(_PREFIX + r"(0|[1-9][0-9]{0,17})", path.name)
+    found = re.fullmatch(PREFIX + r"(0|[1-9][0-9]{0,17})", path.name)
     return int(found[1]) if found else None
-
-
-def _delete(path: Path) -> None:
-    """Remove a directory with its contents, a file, or a link but not its target."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def named_checkpoint(path: str | Path | None) -> CheckpointRef:
@@ -158,37 +93,31 @@ def named_checkpoint(path: str | Path | None) -> CheckpointRef:
     return CheckpointRef(step, path)
 
 
+@dataclass(frozen=True)
 class CheckpointManager:
     """Writes, finds and prunes the checkpoints of one run.
 
-    Args:
-        root: the ``checkpoints`` directory of the run; created on the first save.
-        keep_last: number of newest checkpoints to keep; at least 1.
-        keep_best: keep also the checkpoint with the highest metric (see :func:`write_state`);
-            of equal ones the earliest.
-
-    One process at a time may use a root; ``refblend.identity.run_lock`` sees to that.
+    One process at a time may use a root; :func:`refblend.trainer.run_directory.run_lock` sees to
+    that.
     """
 
-    def __init__(self, root: Path, keep_last: int = 2, keep_best: bool = True) -> None:
-        if keep_last < 1:
-            raise CheckpointError(
-                f"keep_last is {keep_last}", "Keep at least 1 checkpoint, so that a run can resume"
-            )
-        self.root = Path(root)
-        self.keep_last = keep_last
-        self.keep_best = keep_best
+    root: Path
+    """The ``checkpoints`` directory of the run; created on the first save."""
+    keep_last: int = 2
+    """Number of newest checkpoints to keep."""
+    keep_best: bool = True
+    """Keep also the checkpoint with the highest metric, of equal ones the earliest."""
 
     def steps(self) -> list[int]:
         """Steps that have a checkpoint directory, complete or not, ascending."""
         if not self.root.is_dir():
             return []
-        found = (step_of(p) for p in self.root.glob(f"{_PREFIX}*") if p.is_dir())
+        found = (step_of(p) for p in self.root.glob(f"{PREFIX}*") if p.is_dir())
         return sorted(step for step in found if step is not None)
 
     def path(self, step: int) -> Path:
         """Directory of the checkpoint of ``step``, existing or not."""
-        return self.root / f"{_PREFIX}{step}"
+        return self.root / f"{PREFIX}{step}"
 
     @contextlib.contextmanager
     def staging(self, step: int) -> Iterator[Path]:
@@ -202,18 +131,17 @@ class CheckpointManager:
             DiskError: the disk is full or read-only.
         """
         self._require_space()
-        staged = self.root / f".{_PREFIX}{step}.{uuid.uuid4().hex}.tmp"
+        staged = self._temporary(step)
         try:
             self.clean()
             staged.mkdir(parents=True)
             yield staged
             if not (staged / STATE_NAME).is_file():
                 raise ValueError("write_state was not called for the staged checkpoint")
-            _write_manifest(staged, step)
-            _fsync_tree(staged)
+            write_manifest(staged, step)
             self._publish(staged, step)
             write_text(self.root / LATEST_NAME, f"{step}\n")
-            _fsync(self.root)
+            fsync(self.root)
             self._prune(step)
         except BaseException as error:
             shutil.rmtree(staged, ignore_errors=True)
@@ -240,7 +168,7 @@ class CheckpointManager:
     def load_state(self, ref: CheckpointRef) -> dict[str, Any]:
         """The state that was given to :func:`write_state`."""
         try:
-            state = _read_plain(ref.path / STATE_NAME)["state"]
+            state = read_state(ref.path)["state"]
             if not isinstance(state, dict):
                 raise ValueError("its state is not an object")
         except (OSError, ValueError, KeyError) as error:
@@ -266,22 +194,21 @@ class CheckpointManager:
 
     def clean(self) -> None:
         """Remove the temporary directories and files that a killed save left behind."""
-        if self.root.is_dir():
-            for stray in self.root.glob(".*.tmp"):
-                logger.info("removing the unfinished %s", stray)
-                _delete(stray)
+        for stray in self.root.glob(".*.tmp") if self.root.is_dir() else ():
+            logger.info("removing the unfinished %s", stray)
+            _delete(stray)
+
+    def _temporary(self, step: int) -> Path:
+        return self.root / f".{PREFIX}{step}.{uuid.uuid4().hex}.tmp"
 
     def _publish(self, staged: Path, step: int) -> None:
         """Rename the staged directory into place; an older one of the same step gives way."""
-        target = self.path(step)
+        target, old = self.path(step), self._temporary(step)
         if target.exists():
-            old = self.root / f".{target.name}.{uuid.uuid4().hex}.old.tmp"
             target.rename(old)
-            staged.rename(target)
-            _delete(old)
-        else:
-            staged.rename(target)
-        _fsync(self.root)
+        staged.rename(target)
+        _delete(old)
+        fsync(self.root)
 
     def _prune(self, newest: int) -> None:
         """Remove what the policy does not keep."""
@@ -291,37 +218,32 @@ class CheckpointManager:
         best = self.best() if self.keep_best else None
         if best is not None:
             keep.add(best.step)
-        for step in steps:
-            if step not in keep:
-                self._remove(step)
+        for step in set(steps) - keep:
+            self._remove(step)
 
     def _remove(self, step: int) -> None:
         """Remove a checkpoint; renamed first, so that a kill leaves no partial one."""
-        doomed = self.root / f".{_PREFIX}{step}.{uuid.uuid4().hex}.old.tmp"
-        self.path(step).rename(doomed)
-        shutil.rmtree(doomed, ignore_errors=True)
+        shutil.rmtree(self.path(step).rename(self._temporary(step)), ignore_errors=True)
 
     def _metric(self, step: int) -> float | None:
         """Metric recorded with a checkpoint; None when there is none or it cannot be read."""
         try:
-            metric = float(_read_plain(self.path(step) / STATE_NAME)["metric"])
+            metric = float(read_state(self.path(step))["metric"])
         except (OSError, ValueError, KeyError, TypeError, OverflowError):
             return None
         return metric if math.isfinite(metric) else None
 
     def _require_space(self) -> None:
         """Refuse, before the workers start writing, if the last save would not fit again."""
-        steps = self.steps()
-        if not steps:
-            return
-        needed = sum(p.stat().st_size for p in self.path(steps[-1]).rglob("*") if p.is_file())
-        free = shutil.disk_usage(self.root).free
-        if free < needed:
-            raise CheckpointError(
-                f"the disk of {self.root} has {free / 1e6:.0f} MB left; a checkpoint needs about "
-                f"{needed / 1e6:.0f} MB",
-                "Free some space, or keep fewer checkpoints, and start again: the run resumes",
-            )
+        for step in self.steps()[-1:]:
+            needed = sum(p.stat().st_size for p in self.path(step).rglob("*") if p.is_file())
+            free = shutil.disk_usage(self.root).free
+            if free < needed:
+                raise CheckpointError(
+                    f"the disk of {self.root} has {free / 1e6:.0f} MB left; a checkpoint needs "
+                    f"about {needed / 1e6:.0f} MB",
+                    "Free some space, or keep fewer checkpoints, and start again: the run resumes",
+                )
 
     def _is_misplaced(self, error: BaseException) -> bool:
         """Whether a file is where a directory belongs, or the directory was removed."""
@@ -329,31 +251,9 @@ class CheckpointManager:
         return gone or isinstance(error, NotADirectoryError | IsADirectoryError | FileExistsError)
 
 
-def _write_manifest(staged: Path, step: int) -> None:
-    """Record size and checksum of every file of a staged checkpoint."""
-    files = {
-        path.relative_to(staged).as_posix(): {
-            "sha256": sha256_file(path),
-            "size": path.stat().st_size,
-        }
-        for path in sorted(staged.rglob("*"))
-        if path.is_file()
-    }
-    write_json(staged / MANIFEST_NAME, {"step": step, "files": files})
-
-
-def _fsync(path: Path) -> None:
-    """Flush a file's bytes, or a directory's names, to the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _fsync_tree(root: Path) -> None:
-    """Flush every file, then every directory from the leaves up."""
-    for directory, _, names in os.walk(root, topdown=False):
-        for name in names:
-            _fsync(Path(directory) / name)
-        _fsync(Path(directory))
+def _delete(path: Path) -> None:
+    """Remove a directory with its contents, a file, or a link but not its target."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

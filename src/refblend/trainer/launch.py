@@ -3,7 +3,8 @@
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,23 +48,19 @@ def train(config: RefblendConfig, overwrite: bool = False) -> dict[str, Any]:
         RefblendError: something that the user can fix; the run directory holds the last valid
             checkpoint and all metrics up to it.
     """
-    data, inputs = _checked(config)
+    run = _Run(config, *_checked(config), overwrite)
     with WorkerPool() as workers, terminate_cleanly(config.trainer.stop_grace_s) as stop:
-        return _train(config, data, inputs, workers, stop, overwrite)
+        return run.train(workers, stop)
 
 
 def train_seeds(
     config: RefblendConfig, seeds: Sequence[int], overwrite: bool = False
 ) -> Iterator[tuple[RefblendConfig, dict[str, Any]]]:
-    """Train one run after another, each with a seed of its own, on the same processes.
+    """Train one run per seed, one after another, on the same processes.
 
     The numbers of a run are those that it would have alone. A run that ends with an error leaves
-    that in its summary, and the next one begins.
-
-    Args:
-        config: ``trainer.default_local_dir`` names the run's directory with ``{seed}``.
-        seeds: one per run.
-        overwrite: move other runs that lie there aside.
+    that in its summary, and the next one begins. ``trainer.default_local_dir`` names the runs'
+    directories with ``{seed}``; ``overwrite`` moves other runs that lie there aside.
 
     Yields:
         The configuration of each run and the content of its ``summary.json``.
@@ -75,16 +72,27 @@ def train_seeds(
     """
     configs = [of_seed(config, seed) for seed in seeds]
     data, inputs = _checked(configs[0])
+    runs = [_Run(each, data, inputs, overwrite) for each in configs]
     if not overwrite:
-        for run in configs:
-            check_directory(run, data, inputs)
+        for run in runs:
+            run.check_directory()
     with WorkerPool() as workers, terminate_cleanly(config.trainer.stop_grace_s) as stop:
-        for run in configs:
+        for run in runs:
             try:
-                summary = _train(run, data, inputs, workers, stop, overwrite)
+                summary = run.train(workers, stop)
             except RefblendError as error:
                 summary = failure(error)
-            yield run, summary
+            yield run.config, summary
+
+
+def check_directory(config: RefblendConfig, data: RunData) -> None:
+    """Check that the run's directory is free, or holds this run.
+
+    Raises:
+        CheckpointError: the directory holds another run.
+    """
+    if Path(config.trainer.default_local_dir).is_dir():
+        _Run(config, data, hash_inputs(*inputs_of(config))).check_directory()
 
 
 def _checked(config: RefblendConfig) -> tuple[RunData, InputHashes]:
@@ -92,8 +100,7 @@ def _checked(config: RefblendConfig) -> tuple[RunData, InputHashes]:
     begin = time.monotonic()
     data, inputs = preflight(config), hash_inputs(*inputs_of(config))
     if "console" in config.trainer.logger:
-        told = f"data and models are checked ({time.monotonic() - begin:.1f} s)"
-        print(told, file=sys.stderr, flush=True)
+        _tell(f"data and models are checked ({time.monotonic() - begin:.1f} s)")
     return data, inputs
 
 
@@ -114,107 +121,77 @@ def of_seed(config: RefblendConfig, seed: int) -> RefblendConfig:
     return config.model_copy(update={"trainer": trainer})
 
 
-def _train(
-    config: RefblendConfig,
-    data: RunData,
-    inputs: InputHashes,
-    workers: WorkerPool,
-    stop: StopRequest,
-    overwrite: bool,
-) -> dict[str, Any]:
-    """One run on the pool's workers; a run that is finished already is left as it is."""
-    run_dir = Path(config.trainer.default_local_dir)
-    wanted, options = _wanted(config, data, inputs, overwrite)
-    with explained(run_dir), open_run(run_dir, wanted, options) as prepared:
-        if prepared.start == "resume" and config.trainer.resume_mode == "auto":
-            finished = finished_summary(run_dir, wanted.total_steps)
-            if finished is not None:
-                return finished
-        record_start(run_dir, wanted, prepared)
-        try:
-            with explained(run_dir):
-                return _train_and_record(config, data, inputs, prepared, workers, stop)
-        except Terminated:
-            _tell_stop(run_dir)
-            raise
-        except RefblendError as error:
-            # What stopped the run may be that nothing can be written there.
-            with suppress(OSError):
-                write_json(run_dir / "summary.json", failure(error))
-            raise
+@dataclass(frozen=True)
+class _Run:
+    """One run: its configuration, what it reads, and whether another one in its place gives way."""
+
+    config: RefblendConfig
+    data: RunData
+    inputs: InputHashes
+    overwrite: bool = False
+
+    @property
+    def directory(self) -> Path:
+        """Of the run."""
+        return Path(self.config.trainer.default_local_dir)
+
+    def wanted(self) -> tuple[RunIdentity, StartOptions]:
+        """What the directory must hold, and what to do if it does not."""
+        steps = planned_steps(self.config, len(self.data.train))
+        identity = RunIdentity.of(self.config, self.inputs, steps)
+        return identity, StartOptions.of(self.config.trainer, self.overwrite)
+
+    def check_directory(self) -> None:
+        """Refuse a directory that holds another run."""
+        if self.directory.is_dir():
+            check_run_dir(self.directory, *self.wanted())
+
+    def train(self, workers: WorkerPool, stop: StopRequest) -> dict[str, Any]:
+        """Train on the pool's workers; a run that is finished already is left as it is."""
+        run_dir, (wanted, options) = self.directory, self.wanted()
+        with explained(run_dir), open_run(run_dir, wanted, options) as prepared:
+            if prepared.start == "resume" and self.config.trainer.resume_mode == "auto":
+                finished = finished_summary(run_dir, wanted.total_steps)
+                if finished is not None:
+                    return finished
+            record_start(run_dir, wanted, prepared)
+            try:
+                with explained(run_dir):
+                    return self._train(wanted.total_steps, prepared, workers, stop)
+            except Terminated:
+                steps = CheckpointManager(run_dir / "checkpoints").steps()
+                reached = f"after step {steps[-1]}" if steps else "before a step was saved"
+                _tell(f"{run_dir}: stopped {reached}; the same command continues")
+                raise
+            except RefblendError as error:
+                # What stopped the run may be that nothing can be written there.
+                with suppress(OSError):
+                    write_json(run_dir / "summary.json", failure(error))
+                raise
+
+    def _train(
+        self, total_steps: int, prepared: Prepared, workers: WorkerPool, stop: StopRequest
+    ) -> dict[str, Any]:
+        """Train, and write the records around it."""
+        config, run_dir, start = self.config, self.directory, time.monotonic()
+        path = run_dir / "provenance.json"
+        write_json(run_dir / "config.json", config.resolved())
+        previous = read_previous(path) if path.exists() else None
+        changes = list(map(str, prepared.changes))
+        record = collect_provenance(
+            config.resolved(), self.inputs, config.trainer.seed, previous, changes
+        )
+        write_json(path, record)
+        energy = config.trainer.energy
+        with EnergyMeter(config.trainer.country_iso_code) if energy else nullcontext() as meter:
+            log = MetricsLog(run_dir / "metrics.jsonl")
+            train_with_recovery(config, self.data, log, total_steps, stop, workers)
+        report = meter.report if meter else None
+        write_json(path, finish(record, time.monotonic() - start, report))
+        summary = summarise_run(run_dir, total_steps)
+        write_json(run_dir / "summary.json", summary)
+        return summary
 
 
-def _tell_stop(run_dir: Path) -> None:
-    """Say what a run that was asked to stop leaves, and how it goes on."""
-    steps = CheckpointManager(run_dir / "checkpoints").steps()
-    reached = f"after step {steps[-1]}" if steps else "before a step was saved"
-    print(f"{run_dir}: stopped {reached}; the same command continues", file=sys.stderr, flush=True)
-
-
-def _train_and_record(
-    config: RefblendConfig,
-    data: RunData,
-    inputs: InputHashes,
-    prepared: Prepared,
-    workers: WorkerPool,
-    stop: StopRequest,
-) -> dict[str, Any]:
-    run_dir = Path(config.trainer.default_local_dir)
-    total_steps = planned_steps(config, len(data.train))
-    write_json(run_dir / "config.json", config.resolved())
-    record = _open_record(config, run_dir, inputs, prepared)
-    start = time.monotonic()
-    with _energy(config, run_dir) as meter:
-        log = MetricsLog(run_dir / "metrics.jsonl")
-        train_with_recovery(config, data, log, total_steps, stop, workers)
-    energy = meter.stop().as_dict() if meter else None
-    write_json(run_dir / "provenance.json", finish(record, time.monotonic() - start, energy))
-    summary = summarise_run(run_dir, total_steps)
-    write_json(run_dir / "summary.json", summary)
-    return summary
-
-
-@contextmanager
-def _energy(config: RefblendConfig, run_dir: Path) -> Iterator[EnergyMeter | None]:
-    if not config.trainer.energy:
-        yield None
-        return
-    with EnergyMeter(config.trainer.country_iso_code, run_dir) as meter:
-        yield meter
-
-
-def check_directory(
-    config: RefblendConfig, data: RunData, inputs: InputHashes | None = None
-) -> None:
-    """Check that the run's directory is free, or holds this run.
-
-    Args:
-        config: the configuration of the run.
-        data: its prompts.
-        inputs: hashes of what it reads; null: computed when the directory is there.
-
-    Raises:
-        CheckpointError: the directory holds another run.
-    """
-    run_dir = Path(config.trainer.default_local_dir)
-    if run_dir.is_dir():
-        found = inputs or hash_inputs(*inputs_of(config))
-        check_run_dir(run_dir, *_wanted(config, data, found, overwrite=False))
-
-
-def _wanted(
-    config: RefblendConfig, data: RunData, inputs: InputHashes, overwrite: bool
-) -> tuple[RunIdentity, StartOptions]:
-    identity = RunIdentity.of(config, inputs, planned_steps(config, len(data.train)))
-    return identity, StartOptions.of(config.trainer, overwrite)
-
-
-def _open_record(
-    config: RefblendConfig, run_dir: Path, inputs: InputHashes, prepared: Prepared
-) -> dict[str, Any]:
-    path = run_dir / "provenance.json"
-    previous = read_previous(path) if path.exists() else None
-    changes = list(map(str, prepared.changes))
-    record = collect_provenance(config.resolved(), inputs, config.trainer.seed, previous, changes)
-    write_json(path, record)
-    return record
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
