@@ -80,11 +80,8 @@ class JudgeSetup:
 
         config = self.config(invalid_score, scoring)
         check_judge(config)
-        judge = start_judge(config)
-        try:
+        with start_judge(config) as judge:
             yield judge
-        finally:
-            judge.shutdown()
 
     @contextmanager
     def open_generative(self, **scoring: Any) -> Iterator["GenerativeJudge"]:

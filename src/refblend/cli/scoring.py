@@ -7,8 +7,7 @@ import typer
 
 from refblend.cli.judge_options import CorpusSetup, JudgeSetup
 from refblend.cli.options import with_options
-from refblend.cli.tables import check_table, check_writable, write_table
-from refblend.errors import DataError
+from refblend.tables import check_table, check_writable, write_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,24 +55,12 @@ def score(
 
     Ends with status 3 when no response has a valid score.
     """
-    from refblend.progress import step_progress
-    from refblend.scoring.measure.calibration import RESULT_COLUMNS, score_corpus
-    from refblend.scoring.measure.corpus import read_responses
+    from refblend.interface import score_responses
 
-    check_table(output)
-    frame = read_responses(input_)
-    taken = [column for column in RESULT_COLUMNS if column in frame.columns]
-    if taken:
-        raise DataError(
-            f"{input_}: the column {taken[0]!r} is one that scoring writes", "Rename it."
-        )
     options = {"few_shot": few_shot, "hard_clip": hard_clip, "score_mode": score_mode}
-    with (
-        setup.open(invalid_score, **options) as judge,
-        step_progress("score", 0, len(frame)) as show,
-    ):
-        scored = score_corpus(judge, frame, setup.batch_size, progress=lambda n: show(n, ""))
-    write_table(output, scored)
+    scored = score_responses(
+        input_, output, lambda: setup.open(invalid_score, **options), setup.batch_size
+    )
     _tell(output, scored)
 
 

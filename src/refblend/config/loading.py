@@ -110,6 +110,24 @@ def load_config(
     tree: dict[str, Any] = {}
     for _, content in files:
         tree = merge(tree, content)
+    return parse_config(tree, overrides, files)
+
+
+def parse_config(
+    tree: Mapping[str, Any],
+    overrides: Iterable[str] = (),
+    files: Sequence[tuple[str, Any]] = (),
+) -> RefblendConfig:
+    """Check a configuration tree.
+
+    Args:
+        tree: nested mappings.
+        overrides: ``a.b.c=value`` strings, applied to it.
+        files: names and contents of what the tree was read from, for error messages.
+
+    Raises:
+        ConfigError: a key is unknown, or a value is not acceptable.
+    """
     for text in overrides:
         tree = merge(tree, nest(*parse_override(text)))
     try:

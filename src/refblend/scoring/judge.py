@@ -7,16 +7,23 @@ sample contains, and no failure of what answers, makes :meth:`Judge.score` raise
 business of :class:`refblend.scoring.result.InvalidRateGuard`.
 """
 
+import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
+from pydantic import ValidationError
+
+from refblend import runtime
 from refblend.config.algorithm import JUDGES, SCORING_KEY, RefQualityScoreConfig
+from refblend.config.problems import explain
 from refblend.errors import ConfigError
 from refblend.lookup import load_function
 from refblend.scoring.request import ScoringRequest
 from refblend.scoring.result import JudgeResult, ParsedScore
+from refblend.scoring.templates import find_templates
 
 
 @dataclass(frozen=True)
@@ -51,10 +58,60 @@ class CallStats:
 
 
 class Judge(ABC):
-    """Scores responses. A new kind implements ``check``, ``start`` and ``score``."""
+    """Scores responses: a context manager that :meth:`open` gives.
+
+    Example::
+
+        with Judge.open("models/cpu/judge_medium", engine="hf") as judge:
+            (result,) = judge.score(["What is 2 + 3?"], ["2 + 3 = 5. #### 5"])
+        print(result.score, result.valid, result.path)
+
+    A new kind of judge implements :meth:`check`, :meth:`start` and :meth:`score`.
+    """
 
     last_call: CallStats = CallStats()
     """Of the last :meth:`score`."""
+
+    @staticmethod
+    def open(
+        model: str | os.PathLike[str] | None = None,
+        *,
+        engine: str = "vllm",
+        templates: str | os.PathLike[str] | None = None,
+        invalid_score: float = 0.5,
+        seed: int = 0,
+        **scoring: Any,
+    ) -> "Judge":
+        """A judge that is ready to score, as training asks it.
+
+        Args:
+            model: the judge's directory; None for ``engine="http"``.
+            engine: what answers, ``scoring.kind``: a language model on ``vllm`` or ``hf``
+                (transformers), an endpoint (``http``), a ``reward_model``, or ``module:Class``.
+            templates: prompt texts: ``default``, ``embedded`` or a YAML file; None: those that the
+                judge's directory names, else ``default``.
+            invalid_score: score of a sample that has no valid one, in [0, 1].
+            seed: of an engine with random numbers of its own.
+            scoring: further keys of ``algorithm.ref_quality_score.scoring``, e.g.
+                ``max_new_tokens=32`` or ``http={"base_url": …, "model": …}``.
+
+        Raises:
+            ConfigError: a key or value is not acceptable; names it and the remedy.
+            RefblendError: the judge cannot be started; names the file and the remedy.
+        """
+        runtime.configure_process()
+        if templates is None:
+            templates = "default" if model is None else find_templates(model)
+        given = {"kind": engine, "templates": os.fspath(templates), **scoring}
+        if model is not None:
+            given["model_path"] = os.fspath(model)
+        section = {"invalid_score": invalid_score, "scoring": given}
+        try:
+            config = RefQualityScoreConfig.model_validate(section)
+        except ValidationError as error:
+            raise explain(error, RefQualityScoreConfig, "Judge.open: ") from None
+        check_judge(config)
+        return start_judge(config, seed)
 
     @classmethod
     @abstractmethod
@@ -94,6 +151,12 @@ class Judge(ABC):
 
     def shutdown(self) -> None:  # noqa: B027
         """Free the judge's resources."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
 
 
 @dataclass(frozen=True)

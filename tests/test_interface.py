@@ -1,0 +1,180 @@
+"""The public interface: exactly these names and signatures, cheap to import, and they work."""
+
+import inspect
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import refblend
+from refblend.errors import ConfigError, DataError
+
+SIGNATURES = {
+    "Judge": "()",
+    "Judge.open": "(model: str | os.PathLike[str] | None = None, *, engine: str = 'vllm', "
+    "templates: str | os.PathLike[str] | None = None, "
+    "invalid_score: float = 0.5, seed: int = 0, **scoring: Any) -> 'Judge'",
+    "Judge.score": "(self, questions: Sequence[str], responses: Sequence[str], "
+    "seeds: Sequence[int] | None = None) -> list[JudgeResult]",
+    "Judge.shutdown": "(self) -> None",
+    "JudgeResult": "(score: float, valid: bool, path: Literal['text', 'token', 'logit', 'default', "
+    "'overlength', 'error'], raw: str = '', latency_s: float = 0.0, "
+    "template: Literal['full', 'compact'] = 'full', clipped: bool = False, "
+    "prompt_tokens: int = 0, new_tokens: int = 0, prompt_tokens_unclipped: int = 0) -> None",
+    "RefblendError": "(reason: str, remedy: str) -> None",
+    "WeightParams": "(max_weight: float = 0.3, entropy_high_threshold: float = 1.0, "
+    "entropy_low_threshold: float = 0.3, exp_k: float = 3.0, schedule: Literal['linear', "
+    "'sigmoid', 'cosine', 'exp', 'staircase'] = 'linear', schedule_warmup_share: float = 0.5, "
+    "max_weight_warmup_steps: int = 0) -> None",
+    "avg_response_entropy": "(entropy: Tensor, response_mask: Tensor) -> Tensor",
+    "blend_rewards": "(rewards: Tensor, quality: Tensor, response_mask: Tensor, "
+    "weight: float | Tensor) -> Tensor",
+    "expand_quality": "(scores: Tensor, response_mask: Tensor, placement: Literal['per_token', "
+    "'terminal', 'per_token_mean'] = 'per_token') -> Tensor",
+    "score_file": "(input: str | os.PathLike[str], output: str | os.PathLike[str], "
+    "model: str | os.PathLike[str] | None = None, *, engine: str = 'vllm', "
+    "templates: str | os.PathLike[str] | None = None, "
+    "batch_size: int = 256, **scoring: Any) -> 'pd.DataFrame'",
+    "train": "(config: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | "
+    "Mapping[str, Any] | RefblendConfig, overrides: Sequence[str] = (), *, "
+    "overwrite: bool = False) -> dict[str, Any]",
+    "weight_for": "(strategy: str, avg_entropy: <class 'SupportsFloat'>, step: int, "
+    "total_steps: int, params: WeightParams | None = None) -> float",
+}
+"""A change here is a change for users: see CONTRIBUTING.md, "The public interface"."""
+
+
+def signature(name: str) -> str:
+    found = refblend
+    for part in name.split("."):
+        found = getattr(found, part)
+    text = str(inspect.signature(found))
+    for module in ("typing.", "collections.abc.", "torch.", "refblend.scoring.result."):
+        text = text.replace(module, "")
+    return text.replace("refblend.config.root.", "").replace("refblend.ppo.weights.", "")
+
+
+def test_the_names() -> None:
+    assert sorted({name.partition(".")[0] for name in SIGNATURES}) == sorted(refblend.__all__)
+    assert set(refblend.__all__) < set(dir(refblend))
+    with pytest.raises(AttributeError, match="no attribute 'Judges'"):
+        refblend.Judges  # noqa: B018
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_the_signatures(name: str) -> None:
+    assert signature(name) == SIGNATURES[name]
+
+
+@pytest.mark.parametrize("name", [n for n in SIGNATURES if n != "Judge.shutdown"])
+def test_everything_public_is_documented(name: str) -> None:
+    found = refblend
+    for part in name.split("."):
+        found = getattr(found, part)
+    assert len(inspect.getdoc(found) or "") > 60
+
+
+def loaded(code: str) -> set[str]:
+    """Top-level modules in a fresh Python after ``code``."""
+    code += "; import sys; print(*{name.partition('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_importing_the_package_loads_no_library() -> None:
+    heavy = {"torch", "vllm", "ray", "seaborn", "matplotlib", "pandas", "transformers", "pydantic"}
+    assert not loaded("import refblend") & heavy
+
+
+def test_every_public_name_loads_no_engine() -> None:
+    names = "import refblend; [getattr(refblend, name) for name in refblend.__all__]"
+    heavy = {"vllm", "ray", "seaborn", "matplotlib", "transformers", "pandas", "snakemake", "dvc"}
+    found = loaded(names)
+    assert "torch" in found
+    assert not found & heavy
+
+
+def test_the_blend_of_the_first_page() -> None:
+    """The docstring of the package, on a batch worked by hand."""
+    mask = torch.tensor([[1.0, 1.0], [1.0, 0.0]])
+    entropy = refblend.avg_response_entropy(torch.tensor([[0.2, 0.4], [0.5, 9.0]]), mask)
+    assert float(entropy) == pytest.approx((0.3 + 0.5) / 2)
+    params = refblend.WeightParams(max_weight=0.5, entropy_high_threshold=1.0)
+    weight = refblend.weight_for("linear", entropy, 1, 10, params)
+    assert weight == pytest.approx(0.5 * (1 - 0.4))
+    quality = refblend.expand_quality(torch.tensor([0.8, 0.1]), mask, "per_token")
+    rewards = refblend.blend_rewards(torch.tensor([[0.0, 1.0], [0.0, 7.0]]), quality, mask, weight)
+    expected = torch.tensor([[0.3 * 0.8, 0.7 + 0.3 * 0.8], [0.3 * 0.1, 0.0]])
+    torch.testing.assert_close(rewards, expected)
+
+
+def test_a_judge_scores_and_is_shut_down(tiny_model_dir: Path) -> None:
+    judge = refblend.Judge.open(
+        tiny_model_dir, engine="hf", templates="embedded", invalid_score=0.25, max_new_tokens=4
+    )
+    ended = []
+    judge.shutdown = lambda: ended.append(True)  # type: ignore[method-assign]
+    with judge:
+        results = judge.score(["3+4?", "3+4?"], ["3+4=7.\n#### 7", "#### 8"])
+        assert not ended
+    assert ended
+    assert len(results) == 2
+    for result in results:
+        assert isinstance(result, refblend.JudgeResult)
+        assert 0 <= result.score <= 1
+        assert result.valid or result.score == 0.25
+
+
+def test_a_judge_uses_the_templates_that_its_directory_names(tiny_model_dir: Path) -> None:
+    own = tiny_model_dir / "scoring_templates.yaml"
+    assert not own.exists()
+    try:
+        own.write_text("header: [not, text]")
+        with pytest.raises(refblend.RefblendError, match=r"scoring_templates.yaml: header"):
+            refblend.Judge.open(tiny_model_dir, engine="hf")
+    finally:
+        own.unlink()
+
+
+def test_unknown_keys_of_a_judge_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"Judge.open: .*max_new_token.*Did you mean"):
+        refblend.Judge.open("judge", max_new_token=3)
+
+
+def test_score_file_refuses_before_it_opens_the_judge(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(json.dumps({"question": "3+4?", "response": "7", "score": 1}))
+    with pytest.raises(DataError, match="'score'"):
+        refblend.score_file(rows, tmp_path / "out.csv", "no such judge")
+
+
+def test_score_file(tiny_model_dir: Path, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("\n".join(json.dumps({"question": "3+4?", "response": r}) for r in "78"))
+    options = {"engine": "hf", "templates": "embedded", "max_new_tokens": 4}
+    frame = refblend.score_file(rows, tmp_path / "out.jsonl", tiny_model_dir, **options)
+    written = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [row["score"] for row in written] == frame["score"].tolist()
+    assert [row["response"] for row in written] == ["7", "8"]
+
+
+def test_train_takes_files_a_tree_or_a_configuration(
+    monkeypatch: pytest.MonkeyPatch, tiny_config, tmp_path: Path
+) -> None:
+    import yaml
+
+    from refblend.trainer import launch
+
+    monkeypatch.setattr(launch, "train", lambda config, overwrite: (config, overwrite))
+    config = tiny_config()
+    file = tmp_path / "run.yaml"
+    file.write_text(yaml.safe_dump(config.resolved()))
+    for given in (config, config.resolved(), file, str(file), [file, file]):
+        assert refblend.train(given) == (config, False)
+        changed, overwrite = refblend.train(given, ["trainer.seed=7"], overwrite=True)
+        assert (changed.trainer.seed, overwrite) == (7, True)
+    with pytest.raises(ConfigError, match=r"trainer\.sed"):
+        refblend.train(config, ["trainer.sed=7"])
