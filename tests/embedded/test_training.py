@@ -225,7 +225,7 @@ def test_judge_examples_use_the_scoring_prompt_and_weight_the_box(
         forms.add("drill" if "Compare" in tokenizer.decode(prompt) else example.n_shared > 0)
         if example.n_shared:
             expected = PromptEncoder(tokenizer, templates).encode("q", "r", "full")
-            assert prompt[: example.n_shared] == list(expected.prefix)
+            assert prompt[: example.n_shared] == list(expected.frame.prefix)
     assert forms == {"drill", True, False}
 
 

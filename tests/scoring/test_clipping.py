@@ -14,9 +14,8 @@ from refblend.scoring.clipping import (
     clip_encoded,
     clip_parts,
     cut_middle,
-    position_ids,
 )
-from refblend.scoring.prompts import EncodedPrompt, PromptEncoder
+from refblend.scoring.prompts import EncodedPrompt, Frame, PromptEncoder
 from refblend.scoring.request import ScoringRequest, plan_request
 from refblend.scoring.templates import PromptForm, ScoringExample, ScoringTemplates
 
@@ -28,11 +27,9 @@ def limits(allowed: int, new: int = 8) -> ScoringLimits:
 def prompt(response: int, question: int) -> EncodedPrompt:
     """Parts told apart by their numbers: 1xxx response, 2xxx question, negative: ours."""
     return EncodedPrompt(
-        (-1, -2, -3),
+        Frame((-1, -2, -3), (-4, -5), (-6, -7, -8)),
         tuple(range(1000, 1000 + response)),
-        (-4, -5),
         tuple(range(2000, 2000 + question)),
-        (-6, -7, -8),
     )
 
 
@@ -85,11 +82,7 @@ def test_clip_parts_invariants(response: int, question: int, allowed: int) -> No
     whole = prompt(response, question)
     clipped = clip_parts(whole, allowed)
     assert len(clipped) == len(clipped.ids) == min(len(whole), allowed)
-    assert (clipped.prefix, clipped.between, clipped.suffix) == (
-        whole.prefix,
-        whole.between,
-        whole.suffix,
-    )
+    assert clipped.frame == whole.frame
     for kept, full in ((clipped.response, whole.response), (clipped.question, whole.question)):
         assert set(kept) <= set(full)
         assert list(kept) == sorted(kept)
@@ -112,7 +105,7 @@ def test_clip_encoded_lists(ids: list[int], allowed: int, data: st.DataObject) -
     mask = data.draw(st.lists(st.integers(0, 1), min_size=len(ids), max_size=len(ids)))
     new_ids, new_mask, positions = clip_encoded(ids, mask, allowed)
     assert len(new_ids) == len(new_mask) == len(positions) == min(len(ids), allowed)
-    assert positions == position_ids(new_mask)
+    assert positions == [sum(new_mask[: i + 1]) - 1 if m else 0 for i, m in enumerate(new_mask)]
     real = [i for i, m in zip(ids, mask, strict=True) if m]
     kept = [i for i, m in zip(new_ids, new_mask, strict=True) if m]
     assert len(kept) == min(len(real), allowed)
@@ -153,7 +146,7 @@ def test_clip_encoded_tensors_of_one_and_two_dimensions() -> None:
 def test_clip_encoded_refuses_nonsense() -> None:
     with pytest.raises(ScoringError, match="allowed length"):
         clip_encoded([1], [1], 0)
-    with pytest.raises(ValueError, match="2 ids"):
+    with pytest.raises(ValueError, match=r"input_ids \(2,\)"):
         clip_encoded([1, 2], [1], 5)
     with pytest.raises(ValueError, match="attention_mask"):
         clip_encoded(torch.ones(3), torch.ones(2), 5)

@@ -22,7 +22,7 @@ from refblend.scoring.expected import expected_score
 from refblend.scoring.guided import guided_regex
 from refblend.scoring.judge import check_judge, start_judge
 from refblend.scoring.prompts import build_scoring_prompt
-from refblend.scoring.result import summarise
+from refblend.scoring.result import score_metrics
 from refblend.trainer.preflight import inputs_of, preflight
 from refblend.workers.engine_workers import JudgeWorker
 from refblend.workers.roles import JUDGE
@@ -252,7 +252,7 @@ def test_a_lasting_failure_is_a_result_and_the_others_are_scored(endpoint: Endpo
     assert [(r.score, r.path) for r in results] == [(0.4, "error"), (0.75, "text")]
     assert "status 500" in results[0].raw
     assert "out of order" in results[0].raw
-    assert summarise(results).metrics()["incidents/judge_error"] == 1
+    assert score_metrics(results)["incidents/judge_error"] == 1
     assert len(endpoint.bodies) == 3
 
 

@@ -11,7 +11,7 @@ from refblend.errors import DataError
 from refblend.scoring.clipping import ScoringLimits
 from refblend.scoring.generative import GenerativeJudge, JudgeOptions
 from refblend.scoring.measure.attacks import ATTACKS
-from refblend.scoring.result import summarise
+from refblend.scoring.result import score_metrics
 
 pytestmark = pytest.mark.engine
 
@@ -62,9 +62,9 @@ def test_every_attack_and_length_goes_through(engine, chat_tokenizer, embedded) 
     judge = GenerativeJudge(engine, chat_tokenizer, embedded, options(score_mode="expected"))
     assert engine.max_model_len == CAP
     results = judge.score([q for q, _ in pairs], [r for _, r in pairs])
-    summary = summarise(results)
-    assert summary.paths["error"] == summary.paths["overlength"] == 0
-    assert summary.clipped_rate > 0
+    metrics = score_metrics(results)
+    assert metrics["incidents/judge_error"] == metrics["incidents/overlength"] == 0
+    assert metrics["actor/ref_quality/clipped_rate"] > 0
     assert all(r.new_tokens <= 64 and r.prompt_tokens + 64 <= CAP for r in results)
 
 

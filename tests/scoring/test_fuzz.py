@@ -14,10 +14,9 @@ from refblend.scoring.clipping import (
     ScoringLimits,
     clip_encoded,
     clip_parts,
-    position_ids,
 )
 from refblend.scoring.parsing import parse_score
-from refblend.scoring.prompts import EncodedPrompt, PromptEncoder
+from refblend.scoring.prompts import EncodedPrompt, Frame, PromptEncoder
 from refblend.scoring.quote import neutralise
 from refblend.scoring.request import plan_request
 
@@ -120,7 +119,7 @@ def test_clipper_on_ids(count: int) -> None:
     for _ in range(count):
         sizes = rng.integers(0, [20, 400, 10, 400, 20])
         parts = [tuple(rng.integers(0, 500, n).tolist()) for n in sizes]
-        prompt = EncodedPrompt(*parts)
+        prompt = EncodedPrompt(Frame(parts[0], parts[2], parts[4]), parts[1], parts[3])
         frame = int(sizes[0] + sizes[2] + sizes[4])
         allowed = frame + int(rng.integers(0, 600))
         clipped = clip_parts(prompt, allowed)
@@ -132,7 +131,7 @@ def test_clipper_on_ids(count: int) -> None:
         ids, new_mask, positions = clip_encoded(prompt.ids, mask, cap)
         assert len(ids) == len(new_mask) == len(positions) == min(len(prompt), cap)
         assert sum(new_mask) == min(sum(mask), cap)
-        assert positions == position_ids(new_mask)
+        assert positions == [sum(new_mask[: i + 1]) - 1 if m else 0 for i, m in enumerate(new_mask)]
 
 
 @pytest.mark.parametrize("count", [500, pytest.param(12_000, marks=pytest.mark.slow)])

@@ -10,7 +10,7 @@ from refblend.rollout.base import Generation, OverlengthError
 from refblend.scoring.clipping import ScoringLimits
 from refblend.scoring.generative import GenerativeJudge, JudgeOptions, engine_failures
 from refblend.scoring.judge import failed_results
-from refblend.scoring.result import InvalidRateGuard, summarise
+from refblend.scoring.result import InvalidRateGuard, score_metrics
 
 LIMITS = ScoringLimits(model_cap=400, tokenizer_cap=2048, max_new_tokens=32)
 LONG = "It is a warm day. " * 500
@@ -77,7 +77,7 @@ def test_without_clipping_an_overlong_sample_is_counted(embedded, chat_tokenizer
     assert [r.path for r in results] == ["text", "overlength", "text"]
     assert (results[1].score, results[1].valid) == (0.25, False)
     assert len(engine.calls[0]) == 2
-    assert summarise(results).metrics()["incidents/overlength"] == 1
+    assert score_metrics(results)["incidents/overlength"] == 1
 
 
 def test_all_overlong_makes_no_call(embedded, chat_tokenizer, scripted) -> None:
@@ -158,7 +158,7 @@ def test_garbage_is_counted_and_never_a_silent_zero(mode, seed, embedded, chat_t
     results = j.score(["q"] * 8, list("abcdefgh"))
     assert all(0.0 <= r.score <= 1.0 for r in results)
     assert all(r.score == 0.5 for r in results if not r.valid)
-    metrics = summarise(results).metrics()
+    metrics = score_metrics(results)
     assert metrics["incidents/judge_invalid"] == sum(not r.valid for r in results) > 0
 
 

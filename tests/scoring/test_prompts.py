@@ -47,8 +47,8 @@ def test_prefix_is_shared_by_all_samples(embedded, general, chat_tokenizer) -> N
         assert len({build_scoring_prompt(q, r, templates).prefix for q, r in SAMPLES}) == 1
         encoder = PromptEncoder(chat_tokenizer, templates)
         encoded = [encoder.encode(q, r, "full") for q, r in SAMPLES]
-        assert len({p.prefix for p in encoded}) == 1
-        assert len(encoded[0].prefix) > 0.5 * len(encoded[0])
+        assert len({p.frame.prefix for p in encoded}) == 1
+        assert len(encoded[0].frame.prefix) > 0.5 * len(encoded[0])
 
 
 def test_chat_template_wraps_the_message(embedded, chat_tokenizer) -> None:

@@ -1,12 +1,12 @@
 """Aggregates and the guard against a judge that fails again and again."""
 
 import json
-import math
+import statistics
 
 import pytest
 
 from refblend.errors import ScoringError
-from refblend.scoring.result import InvalidRateGuard, JudgeResult, summarise
+from refblend.scoring.result import InvalidRateGuard, JudgeResult, score_metrics
 
 GOOD = JudgeResult(0.8, True, "text", latency_s=0.2, new_tokens=10, prompt_tokens=100)
 ZERO = JudgeResult(0.0, True, "text", latency_s=0.2, new_tokens=20, prompt_tokens=100)
@@ -16,38 +16,33 @@ LONG = JudgeResult(0.5, False, "overlength", prompt_tokens=900)
 ERROR = JudgeResult(0.5, False, "error", raw="TimeoutError: 30 s")
 
 
-def test_summary() -> None:
-    summary = summarise([GOOD, ZERO, TOKEN, UNREAD, LONG, ERROR, GOOD, GOOD])
-    assert summary.count == 8
-    assert summary.score_mean == pytest.approx((0.8 * 3 + 0.4 + 1.5) / 8)
-    assert summary.valid_score_mean == pytest.approx((0.8 * 3 + 0.4) / 5)
-    assert summary.nonzero_rate == 4 / 8
-    assert summary.valid_rate == 5 / 8
-    assert summary.fallback_rate == 4 / 8
-    assert summary.paths == {
-        "text": 4,
-        "token": 1,
-        "logit": 0,
-        "default": 1,
-        "overlength": 1,
-        "error": 1,
-    }
-    assert summary.compact_rate == summary.clipped_rate == 1 / 8
-    assert summary.new_tokens_mean == pytest.approx((10 * 3 + 20 + 30 + 64) / 6)
-    assert summary.latency_s_mean == pytest.approx(0.2)
-    metrics = summary.metrics()
-    assert metrics["incidents/overlength"] == metrics["incidents/judge_error"] == 1
-    assert metrics["actor/ref_quality/nonzero_rate"] == 0.5
+def test_metrics() -> None:
+    metrics = score_metrics([GOOD, ZERO, TOKEN, UNREAD, LONG, ERROR, GOOD, GOOD])
+    scores = [0.8, 0.0, 0.4, 0.5, 0.5, 0.5, 0.8, 0.8]
+    assert metrics == pytest.approx(
+        {
+            "actor/ref_quality/score_mean": statistics.mean(scores),
+            "actor/ref_quality/score_std": statistics.pstdev(scores),
+            "actor/ref_quality/nonzero_rate": 4 / 8,
+            "actor/ref_quality/valid_rate": 5 / 8,
+            "actor/ref_quality/fallback_rate": 4 / 8,
+            "actor/ref_quality/compact_rate": 1 / 8,
+            "actor/ref_quality/clipped_rate": 1 / 8,
+            "actor/ref_quality/new_tokens_mean": (10 * 3 + 20 + 30 + 64) / 6,
+            "incidents/overlength": 1,
+            "incidents/judge_invalid": 1,
+            "incidents/judge_error": 1,
+        }
+    )
 
 
 def test_metrics_are_json_numbers_even_when_nothing_was_submitted() -> None:
-    json.dumps(summarise([LONG, ERROR]).metrics(), allow_nan=False)
-    assert math.isnan(summarise([LONG]).valid_score_mean)
+    json.dumps(score_metrics([LONG, ERROR]), allow_nan=False)
 
 
-def test_nothing_to_summarise() -> None:
+def test_nothing_to_score_metrics() -> None:
     with pytest.raises(ValueError, match="no judge results"):
-        summarise([])
+        score_metrics([])
 
 
 def test_guard_acts_from_the_first_step() -> None:

@@ -116,3 +116,25 @@ def test_templates_of_a_judge(tmp_path: Path) -> None:
     assert find_templates(tmp_path).name == "embedded.yaml"
     (tmp_path / "scoring_templates.yaml").write_text(yaml.safe_dump(BASE))
     assert find_templates(tmp_path).parent == tmp_path
+
+
+def test_all_problems_of_a_file_are_listed(tmp_path: Path) -> None:
+    """Types first: what belongs together is checked once every key has its type."""
+    path = tmp_path / "t.yaml"
+    path.write_text(yaml.safe_dump(changed(colour="red", header="", separator="=")))
+    with pytest.raises(ScoringError) as caught:
+        load_templates(path)
+    for words in ("colour: ", "header: ", "separator: "):
+        assert words in str(caught.value)
+    content = with_example(verdict="=== \\box{1} !", question="a ]] b")
+    path.write_text(yaml.safe_dump(content | {"compact_instruction": "Go.", "sample": "none"}))
+    with pytest.raises(ScoringError) as caught:
+        load_templates(path)
+    for words in (
+        "sample: must contain",
+        "compact_instruction: must ask",
+        "examples[1].question: contains a quote",
+        "examples[1].verdict: must end with",
+        "examples[1].verdict: contains the separator",
+    ):
+        assert words in str(caught.value)

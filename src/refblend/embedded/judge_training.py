@@ -79,7 +79,7 @@ def pair_stream(
         return Example(
             [*prompt_ids, *verdict_ids, tokenizer.eos_token_id],
             [0.0] * len(prompt_ids) + weights + [settings.box_weight],
-            n_shared=len(encoded.prefix) if few_shot else 0,
+            n_shared=len(encoded.frame.prefix) if few_shot else 0,
         )
 
     return example

@@ -14,7 +14,7 @@ Position ids are recomputed after either.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -33,12 +33,8 @@ KEPT_RESPONSE_TOKENS = 32
 class ScoringLimits:
     """Everything that bounds the length of a scoring prompt, in tokens.
 
-    Args:
-        model_cap: longest sequence of the judge's engine (prompt + new tokens).
-        tokenizer_cap: the tokenizer's ``model_max_length``; None or a huge number: no cap.
-        fallback_max_length: a conservative cap used in addition to both.
-        safety_margin: tokens left free.
-        max_new_tokens: tokens that the judge may generate.
+    ``model_cap`` is the longest sequence of the judge's engine, prompt and new tokens;
+    ``tokenizer_cap`` the tokenizer's ``model_max_length``, None or a huge number for no cap.
 
     Raises:
         ScoringError: a value is out of range, or no room is left for a prompt.
@@ -81,11 +77,7 @@ class ScoringLimits:
 
 
 def check_frame(frame: Frame, limits: ScoringLimits) -> None:
-    """Refuse templates whose own texts cannot fit; meant for configuration time.
-
-    Args:
-        frame: of the compact form, the last resort.
-        limits: of the judge.
+    """Refuse templates whose own texts (the compact form, the last resort) cannot fit.
 
     Raises:
         ScoringError: fewer than ``MIN_DATA_TOKENS`` tokens would be left for the sample.
@@ -128,7 +120,7 @@ def clip_parts(
     Raises:
         ScoringError: the trusted parts alone are longer than ``allowed_length``.
     """
-    frame = len(prompt.prefix) + len(prompt.between) + len(prompt.suffix)
+    frame = len(prompt.frame)
     room = allowed_length - frame
     if room < 0:
         raise ScoringError(
@@ -141,19 +133,16 @@ def clip_parts(
     kept_response = max(room - len(prompt.question), floor)
     kept_question = room - kept_response
     return EncodedPrompt(
-        prompt.prefix,
+        prompt.frame,
         cut_middle(prompt.response, kept_response, seam),
-        prompt.between,
         cut_middle(prompt.question, kept_question, seam),
-        prompt.suffix,
     )
 
 
 def clip_encoded(input_ids: Ids, attention_mask: Ids, allowed_length: int) -> tuple[Ids, Ids, Ids]:
-    """Clip encoded sequences to ``allowed_length`` and recompute the position ids.
+    """Hard truncation of encoded prompts whose parts are unknown (spec, section 2).
 
-    Padding (mask 0) is dropped where the sequence is too long; then the middle is cut so that
-    the first and the last tokens survive. A batch (a 2-d tensor) keeps a common width: shorter
+    Padding goes first, then the middle of the tokens. In a batch all rows get one length: shorter
     rows keep padding on the side where they had it (left when both).
 
     Args:
@@ -173,51 +162,37 @@ def clip_encoded(input_ids: Ids, attention_mask: Ids, allowed_length: int) -> tu
         raise ScoringError(
             f"scoring: allowed length is {allowed_length}", "Raise the cap of the judge."
         )
-    if isinstance(input_ids, torch.Tensor):
-        return _clip_tensor(input_ids, attention_mask, allowed_length)
-    if len(input_ids) != len(attention_mask):
-        raise ValueError(f"{len(input_ids)} ids but {len(attention_mask)} mask entries")
-    ids, mask = _clip_row(list(input_ids), list(attention_mask), allowed_length)
-    return ids, mask, position_ids(mask)
+    if isinstance(input_ids, torch.Tensor) and isinstance(attention_mask, torch.Tensor):
+        return _clip_tensors(input_ids, attention_mask, allowed_length)
+    given = [torch.tensor(part, dtype=torch.long) for part in (input_ids, attention_mask)]
+    ids, mask, positions = _clip_tensors(given[0], given[1], allowed_length)
+    return ids.tolist(), mask.tolist(), positions.tolist()
 
 
-def position_ids(mask: Sequence[int]) -> list[int]:
-    """0, 1, 2, … over the tokens with mask 1; padding gets the position before it, at least 0."""
-    positions, count = [], 0
-    for bit in mask:
-        count += 1 if bit else 0
-        positions.append(max(count - 1, 0) if bit else 0)
-    return positions
+def _clip_tensors(
+    ids: torch.Tensor, mask: torch.Tensor, allowed: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    if ids.shape != mask.shape or ids.dim() not in (1, 2):
+        raise ValueError(f"input_ids {tuple(ids.shape)} and attention_mask {tuple(mask.shape)}")
+    pairs = zip(torch.atleast_2d(ids).tolist(), torch.atleast_2d(mask).tolist(), strict=True)
+    rows, bits = zip(*(_clip_row(row, bit, allowed) for row, bit in pairs), strict=True)
+    shape = (*ids.shape[:-1], min(ids.shape[-1], allowed))
+    kept = torch.tensor(rows, dtype=ids.dtype, device=ids.device).reshape(shape)
+    left = torch.tensor(bits, dtype=mask.dtype, device=mask.device).reshape(shape)
+    return kept, left, position_ids(left).to(ids.dtype)
+
+
+def position_ids(mask: torch.Tensor) -> torch.Tensor:
+    """0, 1, 2, … over the tokens with mask 1; 0 for padding. Of the mask's shape, (…, L)."""
+    return (mask.bool().cumsum(-1) - 1).clamp(min=0) * mask.bool()
 
 
 def _clip_row(ids: list[int], mask: list[int], allowed: int) -> tuple[list[int], list[int]]:
     if len(ids) <= allowed:
         return ids, mask
-    real = [i for i, bit in zip(ids, mask, strict=True) if bit]
-    kept = list(cut_middle(real, allowed))
-    pad_id = next((i for i, bit in zip(ids, mask, strict=True) if not bit), 0)
+    kept = list(cut_middle([i for i, bit in zip(ids, mask, strict=True) if bit], allowed))
     padding = allowed - len(kept)
-    if not padding:
-        return kept, [1] * len(kept)
+    pad_id = next((i for i, bit in zip(ids, mask, strict=True) if not bit), 0)
     pads, zeros, ones = [pad_id] * padding, [0] * padding, [1] * len(kept)
     right_padded = bool(mask[0]) and not mask[-1]
     return (kept + pads, ones + zeros) if right_padded else (pads + kept, zeros + ones)
-
-
-def _clip_tensor(ids: Any, mask: Any, allowed: int) -> tuple[Any, Any, Any]:
-    if ids.shape != mask.shape or ids.dim() not in (1, 2):
-        raise ValueError(f"input_ids {tuple(ids.shape)} and attention_mask {tuple(mask.shape)}")
-    rows = ids.reshape(-1, ids.shape[-1]).tolist()
-    masks = mask.reshape(-1, mask.shape[-1]).tolist()
-    clipped = [_clip_row(r, m, allowed) for r, m in zip(rows, masks, strict=True)]
-    width = min(ids.shape[-1], allowed)
-    shape = (*ids.shape[:-1], width)
-
-    def build(values: list[list[int]], like: Any) -> Any:
-        return torch.tensor(values, dtype=like.dtype, device=like.device).reshape(shape)
-
-    return (
-        build([r for r, _ in clipped], ids),
-        build([m for _, m in clipped], mask),
-        build([position_ids(m) for _, m in clipped], ids),
-    )

@@ -56,10 +56,8 @@ class CharacterEncoder:
 
     def encode(self, question: str, response: str, form: PromptForm) -> EncodedPrompt:
         """One prompt in the chosen form, its data made harmless."""
-        f, quote = self.frame(form), self.templates.quote
-        return EncodedPrompt(
-            f.prefix, _points(quote(response)), f.between, _points(quote(question)), f.suffix
-        )
+        quote = self.templates.quote
+        return EncodedPrompt(self.frame(form), _points(quote(response)), _points(quote(question)))
 
 
 def _points(text: str) -> tuple[int, ...]:

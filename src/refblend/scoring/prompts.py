@@ -7,10 +7,9 @@ our delimiters nor yield a special token, and clipping is exact. A judge is to b
 :meth:`PromptEncoder.encode`, not on the encoding of the joined text, so that the seams match.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, get_args
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache, partial
+from typing import Any, NamedTuple, get_args
 
 from refblend.errors import ScoringError
 from refblend.scoring.templates import PromptForm, ScoringTemplates, load_templates
@@ -19,13 +18,8 @@ _RESPONSE_MARK = "RefblendResponseMark"
 _QUESTION_MARK = "RefblendQuestionMark"
 
 
-@dataclass(frozen=True)
-class ScoringPrompt:
-    """A scoring prompt as text: the content of the one user message.
-
-    ``text == prefix + response + between + question + suffix``; response and question are
-    already neutralised.
-    """
+class ScoringPrompt(NamedTuple):
+    """A scoring prompt as text, the one user message; response and question are neutralised."""
 
     prefix: str
     response: str
@@ -36,7 +30,7 @@ class ScoringPrompt:
     @property
     def text(self) -> str:
         """The complete user message."""
-        return self.prefix + self.response + self.between + self.question + self.suffix
+        return "".join(self)
 
 
 @dataclass(frozen=True)
@@ -55,37 +49,21 @@ class Frame:
 class EncodedPrompt:
     """A scoring prompt as token ids, part by part, chat template included."""
 
-    prefix: tuple[int, ...]
+    frame: Frame
     response: tuple[int, ...]
-    between: tuple[int, ...]
     question: tuple[int, ...]
-    suffix: tuple[int, ...]
 
     @property
     def ids(self) -> list[int]:
         """All token ids in order."""
-        return [*self.prefix, *self.response, *self.between, *self.question, *self.suffix]
+        f = self.frame
+        return [*f.prefix, *self.response, *f.between, *self.question, *f.suffix]
 
     def __len__(self) -> int:
-        return (
-            len(self.prefix)
-            + len(self.response)
-            + len(self.between)
-            + len(self.question)
-            + len(self.suffix)
-        )
-
-    def with_frame(self, frame: Frame) -> "EncodedPrompt":
-        """The same data within the trusted parts of another form."""
-        return EncodedPrompt(
-            frame.prefix, self.response, frame.between, self.question, frame.suffix
-        )
+        return len(self.frame) + len(self.response) + len(self.question)
 
 
-@lru_cache(maxsize=1)
-def default_templates() -> ScoringTemplates:
-    """The templates for a general instruction-tuned judge."""
-    return load_templates("default")
+_default_templates = cache(partial(load_templates, "default"))
 
 
 def build_scoring_prompt(
@@ -97,48 +75,27 @@ def build_scoring_prompt(
 ) -> ScoringPrompt:
     """The user message that asks the judge for a score.
 
-    Args:
-        question: the problem; untrusted text.
-        response: the answer to be judged; untrusted text.
-        templates: texts; the shipped ``default`` when None.
-        form: ``full`` with examples, or ``compact``.
-        special_tokens: the judge's special tokens as text, to be broken up.
+    Question and response are untrusted: quotes, boxes and the judge's ``special_tokens`` in them
+    are broken up. Templates: the shipped ``default`` when None.
     """
-    templates = default_templates() if templates is None else templates
-    prefix, between, suffix = templates.frame(form)
-    return ScoringPrompt(
-        prefix,
-        templates.quote(response, special_tokens),
-        between,
-        templates.quote(question, special_tokens),
-        suffix,
-    )
+    texts = _default_templates() if templates is None else templates
+    prefix, between, suffix = texts.frame(form)
+    quoted = [texts.quote(text, special_tokens) for text in (response, question)]
+    return ScoringPrompt(prefix, quoted[0], between, quoted[1], suffix)
 
 
-@dataclass
 class PromptEncoder:
-    """Encodes prompts for one tokenizer and one set of templates; frames are encoded once.
-
-    Args:
-        tokenizer: a ``transformers`` tokenizer; its chat template is used when it has one.
-        templates: the prompt's texts.
-        chat_template_kwargs: further variables of the chat template. Thinking is switched off
-            by default: a score must fit in ``max_new_tokens``.
+    """Encodes prompts for a ``transformers`` tokenizer and templates; frames are encoded once.
 
     Raises:
         ScoringError: the chat template drops or repeats the message.
     """
 
-    tokenizer: Any
-    templates: ScoringTemplates
-    chat_template_kwargs: Mapping[str, Any] = field(
-        default_factory=lambda: {"enable_thinking": False}
-    )
-
-    def __post_init__(self) -> None:
-        self.special_tokens, self.special_ids = special_tokens(self.tokenizer)
+    def __init__(self, tokenizer: Any, templates: ScoringTemplates) -> None:
+        self.tokenizer, self.templates = tokenizer, templates
+        self.special_tokens, self.special_ids = special_tokens(tokenizer)
         # A space between data keeps markers apart; a tokenizer without one joins by spaces anyway.
-        self.seam = tuple(self.tokenizer(" ", add_special_tokens=False, verbose=False)["input_ids"])
+        self.seam = encode_plain(tokenizer, " ")
         self._frames = {form: self._encode_frame(form) for form in get_args(PromptForm)}
         # The responses to a question follow one another.
         self._encode_question = lru_cache(maxsize=8)(self.encode_data)
@@ -150,22 +107,12 @@ class PromptEncoder:
     def encode_data(self, text: str) -> tuple[int, ...]:
         """Ids of untrusted text after neutralising it; never a special token's id."""
         quoted = self.templates.quote(text, self.special_tokens)
-        if not quoted:
-            return ()
-        ids = self.tokenizer(
-            quoted, add_special_tokens=False, split_special_tokens=True, verbose=False
-        )["input_ids"]
-        return tuple(i for i in ids if i not in self.special_ids)
+        return encode_untrusted(self.tokenizer, quoted, self.special_ids) if quoted else ()
 
     def encode(self, question: str, response: str, form: PromptForm) -> EncodedPrompt:
         """One prompt in the chosen form, in the judge's chat template; not clipped."""
-        frame = self.frame(form)
         return EncodedPrompt(
-            frame.prefix,
-            self.encode_data(response),
-            frame.between,
-            self._encode_question(question),
-            frame.suffix,
+            self.frame(form), self.encode_data(response), self._encode_question(question)
         )
 
     def _encode_frame(self, form: PromptForm) -> Frame:
@@ -178,14 +125,11 @@ class PromptEncoder:
                 "Give a judge whose chat template renders the user's content unchanged.",
             )
         head, rest = text.split(_RESPONSE_MARK)
-        middle, tail = rest.split(_QUESTION_MARK)
-        ids = [
-            tuple(self.tokenizer(part, add_special_tokens=False, verbose=False)["input_ids"])
-            for part in (head, middle, tail)
-        ]
-        if not getattr(self.tokenizer, "chat_template", None):
-            ids[0] = (*_leading_special(self.tokenizer), *ids[0])
-        return Frame(*ids)
+        parts = (head, *rest.split(_QUESTION_MARK))
+        frame = Frame(*(encode_plain(self.tokenizer, part) for part in parts))
+        if getattr(self.tokenizer, "chat_template", None):
+            return frame
+        return replace(frame, prefix=(*_leading_special(self.tokenizer), *frame.prefix))
 
     def _wrap(self, message: str) -> str:
         """The message in the chat template, or followed by the plain answer slot."""
@@ -195,8 +139,19 @@ class PromptEncoder:
             [{"role": "user", "content": message}],
             tokenize=False,
             add_generation_prompt=True,
-            **self.chat_template_kwargs,
+            enable_thinking=False,  # a score must fit in max_new_tokens
         )
+
+
+def encode_plain(tokenizer: Any, text: str) -> tuple[int, ...]:
+    """Ids of a text of ours, in which special tokens count."""
+    return tuple(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+
+def encode_untrusted(tokenizer: Any, text: str, special_ids: frozenset[int]) -> tuple[int, ...]:
+    """Ids of a text of somebody else's; never a special token's."""
+    ids = tokenizer(text, add_special_tokens=False, split_special_tokens=True, verbose=False)
+    return tuple(i for i in ids["input_ids"] if i not in special_ids)
 
 
 def special_tokens(tokenizer: Any) -> tuple[tuple[str, ...], frozenset[int]]:

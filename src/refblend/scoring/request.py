@@ -4,7 +4,7 @@ The order of the guards: full few-shot prompt → compact template when the full
 prompt would not fit → hard clip, or the request is flagged ``overlength`` and never submitted.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from refblend.scoring.clipping import clip_parts
@@ -55,7 +55,7 @@ def plan_request(
     """
     prompt = encoder.encode(question, response, form)
     if form == "full" and len(prompt) > allowed_length:
-        prompt, form = prompt.with_frame(encoder.frame("compact")), "compact"
+        prompt, form = replace(prompt, frame=encoder.frame("compact")), "compact"
     unclipped = len(prompt)
     overlength = unclipped > allowed_length
     if overlength and hard_clip:

@@ -20,7 +20,13 @@ from refblend.lifecycle.faults import is_out_of_memory
 from refblend.rollout.model_dir import check_model, model_record, positions_of
 from refblend.scoring.clipping import MIN_DATA_TOKENS, clip_parts
 from refblend.scoring.judge import Reply, RequestJudge
-from refblend.scoring.prompts import EncodedPrompt, Frame, special_tokens
+from refblend.scoring.prompts import (
+    EncodedPrompt,
+    Frame,
+    encode_plain,
+    encode_untrusted,
+    special_tokens,
+)
 from refblend.scoring.request import ScoringRequest
 from refblend.scoring.result import ParsedScore
 
@@ -37,7 +43,7 @@ class ConversationEncoder:
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         _, self.special_ids = special_tokens(tokenizer)
-        self.seam = tuple(tokenizer(" ", add_special_tokens=False, verbose=False)["input_ids"])
+        self.seam = encode_plain(tokenizer, " ")
         turns = zip(("user", "assistant"), _MARKS, strict=True)
         messages = [{"role": role, "content": mark} for role, mark in turns]
         text = tokenizer.apply_chat_template(messages, tokenize=False)
@@ -47,32 +53,24 @@ class ConversationEncoder:
                 "Give a reward model whose chat template renders question and answer.",
             )
         head, rest = text.split(_MARKS[0])
-        middle, tail = rest.split(_MARKS[1])
-        self.frame = Frame(*(self._ids(part) for part in (head, middle, tail)))
+        parts = (head, *rest.split(_MARKS[1]))
+        self.frame = Frame(*(encode_plain(tokenizer, part) for part in parts))
 
     def plan(
         self, question: str, response: str, allowed_length: int, hard_clip: bool
     ) -> ScoringRequest:
         """The conversation within ``allowed_length`` tokens, or flagged overlength."""
-        f = self.frame
-        # ``clip_parts`` knows our prompts, where the response stands first.
-        parts = EncodedPrompt(f.prefix, self._data(response), f.between, self._data(question), ())
-        room = allowed_length - len(f.suffix)
-        unclipped = len(parts) + len(f.suffix)
+        f, data = self.frame, (response, question)
+        prompt = EncodedPrompt(
+            f, *(encode_untrusted(self.tokenizer, text, self.special_ids) for text in data)
+        )
+        unclipped = len(prompt)
         overlength = unclipped > allowed_length and not hard_clip
         if not overlength:
-            parts = clip_parts(parts, room, self.seam)
-        ids = [*f.prefix, *parts.question, *f.between, *parts.response, *f.suffix]
+            prompt = clip_parts(prompt, allowed_length, self.seam)
+        # Unlike in our prompts, the question stands first.
+        ids = [*f.prefix, *prompt.question, *f.between, *prompt.response, *f.suffix]
         return ScoringRequest(ids, "full", len(ids) < unclipped, overlength, unclipped)
-
-    def _ids(self, text: str) -> tuple[int, ...]:
-        return tuple(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
-
-    def _data(self, text: str) -> tuple[int, ...]:
-        ids = self.tokenizer(
-            text, add_special_tokens=False, split_special_tokens=True, verbose=False
-        )["input_ids"]
-        return tuple(i for i in ids if i not in self.special_ids)
 
 
 class RewardModelJudge(RequestJudge):

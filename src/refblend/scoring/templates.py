@@ -16,6 +16,7 @@ vLLM's prefix cache serves.
 """
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -23,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from refblend.documents import MalformedError, parse_yaml, shorten
 from refblend.errors import ScoringError
+from refblend.scoring.parsing import parse_score
 from refblend.scoring.quote import QUOTE_CLOSE, QUOTE_OPEN, neutralise
 
 RESPONSE_SLOT = "{response}"
@@ -73,17 +75,18 @@ class ScoringTemplates(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> "ScoringTemplates":
-        _check_sample(self.sample)
+        problems = _sample_problems(self.sample)
         for name in ("instruction", "compact_instruction"):
             if getattr(self, name).count(BOX_DEMAND) != 1:
-                raise ValueError(f"{name}: must ask for exactly one {BOX_DEMAND}")
+                problems.append(f"{name}: must ask for exactly one {BOX_DEMAND}")
         for name in ("header", "compact_header"):
             if "\\box" in getattr(self, name):
-                raise ValueError(
-                    f"{name}: must not contain \\box; only the instruction asks for it"
-                )
+                problems.append(f"{name}: must not contain \\box; only the instruction asks for it")
         for number, example in enumerate(self.examples, start=1):
-            _check_example(example, f"examples[{number}]", self.separator)
+            found = _example_problems(example, self.separator)
+            problems += [f"examples[{number}].{problem}" for problem in found]
+        if problems:
+            raise ValueError("; ".join(problems))
         return self
 
     def fill(self, question: str, response: str) -> str:
@@ -111,37 +114,36 @@ class ScoringTemplates(BaseModel):
         return neutralise(text, (self.separator, *special_tokens))
 
 
-def _check_sample(sample: str) -> None:
+def _sample_problems(sample: str) -> list[str]:
     quoted = [f"{QUOTE_OPEN}{slot}{QUOTE_CLOSE}" for slot in (RESPONSE_SLOT, QUESTION_SLOT)]
     if any(sample.count(q) != 1 for q in quoted) or sample.count("{") != 2:
-        raise ValueError(f"sample: must contain {quoted[0]} and {quoted[1]} once each")
+        return [f"sample: must contain {quoted[0]} and {quoted[1]} once each"]
+    problems = []
     if sample.index(quoted[0]) > sample.index(quoted[1]):
-        raise ValueError("sample: the response must come before the question")
+        problems.append("sample: the response must come before the question")
     if sample.count(QUOTE_OPEN) != 2 or sample.count(QUOTE_CLOSE) != 2 or "\\box" in sample:
-        raise ValueError(f"sample: no other {QUOTE_OPEN}, {QUOTE_CLOSE} or \\box is allowed")
+        problems.append(f"sample: no other {QUOTE_OPEN}, {QUOTE_CLOSE} or \\box is allowed")
+    return problems
 
 
-def _check_example(example: ScoringExample, name: str, separator: str) -> None:
-    from refblend.scoring.parsing import parse_score
-
+def _example_problems(example: ScoringExample, separator: str) -> Iterator[str]:
     for field in ("question", "response"):
         text = getattr(example, field)
         if neutralise(text, (separator,)) != text:
-            raise ValueError(f"{name}.{field}: contains a quote, separator, \\box or special token")
+            yield f"{field}: contains a quote, separator, \\box or special token"
     if example.verdict.count("\\box{") != 1 or not example.verdict.endswith("}"):
-        raise ValueError(f"{name}.verdict: must end with exactly one \\box{{...}}")
+        yield "verdict: must end with exactly one \\box{...}"
     if separator in example.verdict:
-        raise ValueError(f"{name}.verdict: contains the separator")
-    result = parse_score(example.verdict)
-    if not result.valid or abs(result.score - example.score) > 1e-9:
-        raise ValueError(f"{name}.verdict: reads as {result.score}, but score is {example.score}")
+        yield "verdict: contains the separator"
+    read = parse_score(example.verdict)
+    if not read.valid or abs(read.score - example.score) > 1e-9:
+        yield f"verdict: reads as {read.score}, but score is {example.score}"
 
 
 SHIPPED = {
     name: Path(__file__).with_name("data") / f"{name}.yaml" for name in ("default", "embedded")
 }
 """The templates that come with the package, by the names that a configuration may give."""
-_REMEDY = f"Give {' or '.join(SHIPPED)}, or a YAML file like {SHIPPED['default']}."
 TEMPLATES_IN_JUDGE = "scoring_templates.yaml"
 """A judge's directory may carry the templates that it was trained on."""
 
@@ -165,34 +167,27 @@ def find_templates(judge: str | os.PathLike[str]) -> Path:
 
 
 def load_templates(source: str | os.PathLike[str]) -> ScoringTemplates:
-    """Read and validate templates.
-
-    Args:
-        source: a name in ``SHIPPED`` or the path of a YAML file.
+    """Templates by a name in ``SHIPPED`` or from a YAML file, validated.
 
     Raises:
-        ScoringError: the file is missing, is not YAML, or breaks a rule; names file and key.
+        ScoringError: the file is missing or is not YAML, or a list of all rules that it breaks.
     """
     path = templates_file(source)
     try:
         content = parse_yaml(path.read_text(encoding="utf-8"))
+        return ScoringTemplates.model_validate(content)
+    except ValidationError as error:
+        found = [
+            ": ".join(filter(None, (".".join(map(str, problem["loc"])), problem["msg"])))
+            for problem in error.errors()
+        ]
+        message = "; ".join(shorten(text.removeprefix("Value error, "), 600) for text in found)
+        raise ScoringError(
+            f"scoring templates {path}: {shorten(message, 2000)}",
+            f"Correct the file; {SHIPPED['default']} shows every key.",
+        ) from None
     except (OSError, UnicodeDecodeError, MalformedError) as error:
         raise ScoringError(
             f"scoring templates {path}: cannot be read ({error})",
-            _REMEDY,
-        ) from error
-    if not isinstance(content, dict):
-        raise ScoringError(
-            f"scoring templates {path}: not a mapping",
-            _REMEDY,
-        )
-    try:
-        return ScoringTemplates.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(shorten(str(part), 60) for part in first["loc"])
-        message = shorten(first["msg"].removeprefix("Value error, "), 600)
-        raise ScoringError(
-            f"scoring templates {path}: {where + ': ' if where else ''}{message}",
-            f"Correct the file; {SHIPPED['default']} shows every key.",
+            f"Give {' or '.join(SHIPPED)}, or a YAML file like {SHIPPED['default']}.",
         ) from error

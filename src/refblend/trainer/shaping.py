@@ -25,7 +25,7 @@ from refblend.ppo.kl import KLController, apply_kl_penalty, kl_penalty, mean_seq
 from refblend.ppo.metrics import correlation, expected_calibration_error, roc_auc
 from refblend.ppo.weights import StepContext, WeightParams, counterfactual_weights, weight_for
 from refblend.rewards.alignment import alignment_bonus, alignment_weight
-from refblend.scoring.result import JudgeResult, summarise
+from refblend.scoring.result import JudgeResult, score_metrics
 from refblend.trainer.batch import Experience, Rollout
 from refblend.workers.types import response_mask
 
@@ -142,7 +142,7 @@ def judge_metrics(results: Sequence[JudgeResult], accuracy: Tensor) -> dict[str,
         f"{PREFIX}/auc": roc_auc(scores, labels),
         f"{PREFIX}/ece": expected_calibration_error(scores, labels),
     }
-    return summarise(results).metrics() | {k: v for k, v in quality.items() if v is not None}
+    return score_metrics(results) | {k: v for k, v in quality.items() if v is not None}
 
 
 def penalise_kl(
