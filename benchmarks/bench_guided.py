@@ -17,7 +17,7 @@ from refblend.rollout.vllm_engine import VllmEngine
 from refblend.scoring.clipping import ScoringLimits
 from refblend.scoring.generative import GenerativeJudge, JudgeOptions
 from refblend.scoring.guided import guided_regex
-from refblend.scoring.result import summarise
+from refblend.scoring.result import score_metrics
 from refblend.scoring.templates import load_templates
 
 RESPONSES = 128
@@ -53,7 +53,10 @@ def main() -> None:
 
     def score(way: str) -> None:
         results = judges[way].score(questions, responses)
-        call, valid_rate = judges[way].last_call, summarise(results).valid_rate
+        call, valid_rate = (
+            judges[way].last_call,
+            score_metrics(results)["actor/ref_quality/valid_rate"],
+        )
         facts[way] = {"new_tokens": call.new_tokens / call.requests, "valid_rate": valid_rate}
 
     def warm_the_prefix() -> None:

@@ -14,7 +14,7 @@ from refblend.scoring.clipping import ScoringLimits
 from refblend.scoring.generative import GenerativeJudge, JudgeOptions
 from refblend.scoring.guided import guided_regex
 from refblend.scoring.parsing import parse_score
-from refblend.scoring.result import summarise
+from refblend.scoring.result import score_metrics
 
 NEW_TOKENS = 24
 
@@ -89,7 +89,7 @@ def test_a_random_judge_always_gives_a_valid_score(kind, tiny_model_dir, embedde
             )
             judge = GenerativeJudge(engine, tokenizer, embedded, options)
             results = judge.score(questions, responses, range(24))
-            rates[regex] = summarise(results).valid_rate
+            rates[regex] = score_metrics(results)["actor/ref_quality/valid_rate"]
             if regex:
                 assert all(re.fullmatch(regex, r.raw) for r in results)
                 assert all(0 <= r.score <= 1 for r in results)
