@@ -1,6 +1,8 @@
 import math
 import subprocess
 import sys
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -74,6 +76,7 @@ def test_every_strategy_stays_within_its_maximum(name, entropy, top, tau, step):
         entropy_high_threshold=tau,
         entropy_low_threshold=tau / 2,
         max_weight_warmup_steps=10,
+        replayed=(0.2,) * 200,
     )
     assert 0 <= weight_for(name, entropy, step, 100, params) <= top
 
@@ -157,14 +160,17 @@ def test_warm_up_of_the_maximum():
 
 
 def test_counterfactuals_are_what_each_strategy_would_give():
-    params = WeightParams(max_weight=0.2, entropy_high_threshold=0.8, schedule="sigmoid")
+    params = WeightParams(
+        max_weight=0.2, entropy_high_threshold=0.8, schedule="sigmoid", replayed=(0.1, 0.1, 0.15)
+    )
     got = counterfactual_weights(0.4, 3, 20, params)
     assert set(got) == set(STRATEGIES)
     for name, value in got.items():
         assert type(value) is float
         assert value == weight_for(name, 0.4, 3, 20, params)
     unordered = WeightParams(entropy_high_threshold=0.2)
-    assert set(STRATEGIES) - set(counterfactual_weights(0.4, 3, 20, unordered)) == {"piecewise"}
+    left_out = set(STRATEGIES) - set(counterfactual_weights(0.4, 3, 20, unordered))
+    assert left_out == {"piecewise", "replay"}
 
 
 def test_unknown_strategy():
@@ -174,7 +180,7 @@ def test_unknown_strategy():
 
 def test_a_record_says_what_its_weight_depends_on():
     """Each field is moved alone: the weight changes exactly where the record names the field."""
-    base = WeightParams()
+    base = WeightParams(replayed=(0.25,) * 10)
     moved = {
         "max_weight": 0.2,
         "entropy_high_threshold": 0.9,
@@ -182,13 +188,14 @@ def test_a_record_says_what_its_weight_depends_on():
         "exp_k": 2.0,
         "schedule": "cosine",
         "schedule_warmup_share": 0.9,
+        "replayed": (0.05,) * 10,
     }
     for strategy in STRATEGIES.values():
         at = (strategy.name, 0.5, 3, 10)
         changed = {
             name
             for name, value in moved.items()
-            if weight_for(*at, WeightParams(**{name: value})) != weight_for(*at, base)
+            if weight_for(*at, replace(base, **{name: value})) != weight_for(*at, base)
         }
         assert changed == set(strategy.parameters)
         reads = weight_for(*at, base) != weight_for(strategy.name, 0.6, 3, 10, base)
@@ -212,3 +219,35 @@ def test_a_record_that_does_not_fit_is_refused(record, says):
 def test_the_weights_need_no_torch():
     code = "import sys, refblend.ppo.weights; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_decay_falls_from_the_maximum_to_nothing_by_hand():
+    """0.3 over the first third of 12 steps: 4 steps of a linear fall, then 0."""
+    params = WeightParams(max_weight=0.3, schedule_warmup_share=1 / 3)
+    got = [weight_for("decay", 0.5, step, 12, params) for step in range(8)]
+    assert got == pytest.approx([0.3, 0.3, 0.225, 0.15, 0.075, 0, 0, 0])
+
+
+@given(st.sampled_from(sorted(RAMPS)), st.integers(1, 60), st.floats(0, 1))
+def test_decay_mirrors_the_schedule(ramp, step, share):
+    params = WeightParams(max_weight=0.4, schedule=ramp, schedule_warmup_share=share)
+    fallen = weight_for("decay", 0.5, step + 1, 60, params)
+    assert fallen == pytest.approx(0.4 - weight_for("schedule", 0.5, step, 60, params))
+
+
+def test_replay_gives_the_other_runs_weights_step_by_step():
+    params = WeightParams(max_weight=0.25, replayed=(0.1, 0.3))
+    assert [weight_for("replay", 9.0, step, 2, params) for step in range(3)] == [0, 0.1, 0.25]
+    with pytest.raises(ValueError, match="2 steps, none for step 3"):
+        weight_for("replay", 9.0, 3, 3, params)
+
+
+def test_auto_is_a_multiple_of_the_entropy_before_training():
+    names = {name: getattr(WeightParams(), name) for name in WeightParams.__annotations__}
+    settings = SimpleNamespace(
+        **names | {"entropy_high_threshold": "auto", "entropy_high_threshold_factor": 1.5}
+    )
+    assert WeightParams.of(settings, 0.4).entropy_high_threshold == pytest.approx(0.6)
+    for useless in (None, 0.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match="auto is a multiple"):
+            WeightParams.of(settings, useless)

@@ -11,10 +11,10 @@ from refblend.config import RefblendConfig
 from refblend.config.algorithm import RefQualityScoreConfig, ReprAlignConfig
 from refblend.errors import TrainingError
 from refblend.ppo.kl import make_kl_controller
-from refblend.ppo.weights import StepContext
 from refblend.scoring.result import JudgeResult
 from refblend.trainer.batch import Experience, GreedyResponses, Rollout
 from refblend.trainer.shaping import (
+    BlendContext,
     add_alignment_bonus,
     blend,
     judge_metrics,
@@ -60,7 +60,7 @@ def config(**changes) -> RefQualityScoreConfig:
     return RefQualityScoreConfig(scoring=scoring, **changes)
 
 
-FIRST = StepContext(1, 10)
+FIRST = BlendContext(1, 10, groups=(0, 0, 1))
 
 
 def run(settings=None, seed=0, context=FIRST, **kwargs):
@@ -114,7 +114,7 @@ def test_beyond_the_threshold_nothing_of_the_judge_is_left() -> None:
 
 
 def test_every_strategy_is_logged_beside_the_one_that_is_used() -> None:
-    _, metrics = run(config(strategy="cosine"), context=StepContext(2, 10))
+    _, metrics = run(config(strategy="cosine"), context=replace(FIRST, step=2))
     ours = "actor/ref_quality/counterfactual"
     wanted = {
         "linear": 0.18,
@@ -133,7 +133,7 @@ def test_every_strategy_is_logged_beside_the_one_that_is_used() -> None:
 def test_max_weight_warm_up() -> None:
     settings = config(max_weight_warmup_steps=4)
     weights = [
-        run(settings, context=StepContext(step, 10))[1]["actor/ref_quality/weight"]
+        run(settings, context=replace(FIRST, step=step))[1]["actor/ref_quality/weight"]
         for step in range(1, 7)
     ]
     assert weights == pytest.approx([0.045, 0.09, 0.135, 0.18, 0.18, 0.18])
@@ -281,6 +281,41 @@ def test_greedy_baselines_are_blended_like_the_samples() -> None:
     for placement, total in (("per_token", 1.0), ("terminal", 0.5), ("per_token_mean", 0.5)):
         close(baselines(config(placement=placement)), [0.82 + 0.18 * total, 0.0])
     close(baselines(config(enable=False)), [1.0, 0.0])
+
+
+def test_auto_sets_tau_from_the_first_batch_and_keeps_it() -> None:
+    """H₀ = 0.4, τ = 1.5·0.4 = 0.6: w = 0.3·(1 − 0.4/0.6) = 0.1 first, 0.3·(1 − 0.3/0.6) later."""
+    auto = config(entropy_high_threshold="auto", entropy_high_threshold_factor=1.5)
+    _, first = run(auto)
+    assert first["actor/ref_quality/entropy_high_threshold"] == pytest.approx(0.6)
+    assert first["actor/ref_quality/weight"] == pytest.approx(0.1)
+    later = replace(FIRST, step=2, initial_entropy=first["actor/ref_quality/avg_entropy"])
+    assert run(auto, context=later, entropy=0.3)[1]["actor/ref_quality/weight"] == pytest.approx(
+        0.15
+    )
+    with pytest.raises(TrainingError, match="auto is a multiple"):
+        run(auto, entropy=0.0)
+
+
+def test_mixed_groups_alone_are_blended() -> None:
+    """Rows 0 and 1 (R = 1, 0) are one group; row 2 is alone, so it keeps its rule reward."""
+    mixed, _ = run(config(groups="mixed"))
+    everywhere, _ = run(config())
+    close(mixed[:2], everywhere[:2].tolist())
+    close(mixed[2], [0.0, 1.0, 0.0])
+
+
+def test_a_weight_per_length_is_divided_by_the_tokens() -> None:
+    """w = 0.18; row 0 has 3 tokens: w/3 = 0.06 a token, q = 0.8, R on the last."""
+    rewards, _ = run(config(weight_per_length=True))
+    close(rewards[0], [0.06 * 0.8, 0.06 * 0.8, 0.94 + 0.06 * 0.8])
+    assert rewards[1, 0] == pytest.approx(0.18 * 0.5)
+
+
+def test_replayed_weights_come_from_the_context() -> None:
+    replayed = config(strategy="replay", replay_file="other/metrics.jsonl")
+    context = replace(FIRST, step=2, replayed=(0.1, 0.2))
+    assert run(replayed, context=context)[1]["actor/ref_quality/weight"] == 0.2
 
 
 @pytest.mark.parametrize("entropy", [math.nan, math.inf])

@@ -1,9 +1,10 @@
 """``algorithm.*``: advantages, KL, and the blending of the reference quality score."""
 
-from typing import Annotated, Literal
+import math
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from refblend.config.actor_rollout_ref import Dtype, KlType
 from refblend.config.base import (
@@ -25,6 +26,18 @@ def _is_a_strategy(name: str) -> str:
 
 StrategyName = Annotated[str, AfterValidator(_is_a_strategy)]
 """A name of :data:`refblend.ppo.weights.STRATEGIES`."""
+
+
+def _is_a_threshold(value: Any) -> Any:
+    if value == "auto":
+        return value
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
+        raise ValueError(f"{value!r} must be auto, or a number of nats greater than 0")
+    return float(value)
+
+
+Threshold = Annotated[float | Literal["auto"], BeforeValidator(_is_a_threshold)]
+"""An entropy in nats, or ``auto``."""
 
 
 class KlCtrlConfig(Section):
@@ -175,8 +188,10 @@ class ScoringConfig(Section):
     """CPU threads of the judge's process."""
     num_gpus: NonNegativeFloat = 0.0
     """GPUs reserved for the judge's process."""
-    control: Literal["none", "shuffled", "random"] = "none"
-    """Control arms: scores permuted within the batch, or uniform random scores."""
+    control: Literal["none", "shuffled", "random", "oracle"] = "none"
+    """Controls: scores permuted within the batch (``shuffled``), uniform (``random``), or partial
+    credit from the gold solution (``oracle``: half for the right answer, half for the share of the
+    solution's equations that the response shows). The last two ask no judge."""
 
     @model_validator(mode="after")
     def _kind_fits(self) -> "ScoringConfig":
@@ -216,16 +231,29 @@ class RefQualityScoreConfig(Section):
     """Map from the average entropy to the weight w."""
     max_weight: Fraction = 0.3
     """w_max: the largest share of the judge's score in the reward."""
-    entropy_high_threshold: PositiveFloat = 1.0
-    """τ in nats: from this entropy on the weight is 0 (``exp``: e^−k of the maximum)."""
+    entropy_high_threshold: Threshold = 1.0
+    """τ in nats: from this entropy on the weight is 0 (``exp``: e^−k of the maximum). ``auto``:
+    ``entropy_high_threshold_factor`` times the average entropy of the first batch."""
+    entropy_high_threshold_factor: PositiveFloat = 1.5
+    """τ / H₀ of ``entropy_high_threshold: auto``, H₀ the entropy before the first update."""
     entropy_low_threshold: NonNegativeFloat = 0.3
     """``piecewise``: below this entropy the weight is ``max_weight``."""
     exp_k: PositiveFloat = 3.0
     """``exp``: decay rate k in w_max·e^(−k·ê)."""
     schedule: Ramp = "linear"
-    """``schedule``: shape of the ramp over the training steps."""
+    """``schedule``, ``decay``: shape of the ramp over the training steps."""
     schedule_warmup_share: Fraction = 0.5
-    """``schedule``: share of the training steps after which w = ``max_weight``."""
+    """``schedule``, ``decay``: share of the training steps after which w has risen to
+    ``max_weight``, or fallen to 0."""
+    replay_file: str | None = None
+    """``replay``: ``metrics.jsonl`` of the run whose weights are used."""
+    replay_order: Literal["recorded", "shuffled"] = "recorded"
+    """``replay``: step by step as recorded, or in an order drawn from the run's seed."""
+    groups: Literal["all", "mixed"] = "all"
+    """``mixed``: blend only in groups with both rewarded and unrewarded responses."""
+    weight_per_length: bool = False
+    """Divide the weight of a response by its number of tokens, so that ``per_token`` carries the
+    dose of ``terminal``."""
     placement: Literal["per_token", "terminal", "per_token_mean"] = "per_token"
     """Where Q stands: on every response token, on the last, or q/L on each."""
     invalid_score: Fraction = 0.5
@@ -237,16 +265,31 @@ class RefQualityScoreConfig(Section):
 
     @model_validator(mode="after")
     def _parameters_fit_the_strategy(self) -> "RefQualityScoreConfig":
-        if problem := STRATEGIES[self.strategy].check(WeightParams.of(self)):
-            raise ValueError(problem)
+        strategy = STRATEGIES[self.strategy]
+        if not self.enable:
+            return self
+        if self.entropy_high_threshold != "auto":
+            replayed = (0.0,) if self.replay_file else ()
+            if problem := strategy.check(WeightParams.of(self, replayed=replayed)):
+                raise ValueError(problem)
+        elif "entropy_low_threshold" in strategy.parameters:
+            raise ValueError(
+                f"strategy={self.strategy} has two thresholds, which auto cannot set: give "
+                "entropy_high_threshold in nats"
+            )
         held = JUDGES.keys() - {"http"}
-        needed = self.scoring.kind in held and self.scoring.control != "random"
-        if self.enable and needed and self.scoring.model_path is None:
+        needed = self.asks_a_judge and self.scoring.kind in held
+        if needed and self.scoring.model_path is None:
             raise ValueError(
                 "scoring.model_path is needed while enable is true: name the judge's directory, "
                 "or set enable=false"
             )
         return self
+
+    @property
+    def asks_a_judge(self) -> bool:
+        """Whether a judge answers: not where the score is off, random or partial credit."""
+        return self.enable and self.scoring.control not in ("random", "oracle")
 
 
 class ReprAlignConfig(Section):

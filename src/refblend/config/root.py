@@ -6,7 +6,7 @@ from pydantic import model_validator
 
 from refblend.config.actor_rollout_ref import ActorRolloutRefConfig, CriticConfig
 from refblend.config.algorithm import AlgorithmConfig
-from refblend.config.base import Section
+from refblend.config.base import Fraction, Section
 from refblend.config.data import DataConfig
 from refblend.config.trainer import RayConfig, TrainerConfig
 from refblend.documents import show
@@ -39,6 +39,15 @@ class CustomRewardFunctionConfig(Section):
         return {"path": f"pkg://{module}", "name": function}
 
 
+class VerifierConfig(Section):
+    """Faults of the rule reward, for studies of poor verifiers; training rewards only."""
+
+    checked_share: Fraction = 1.0
+    """Share of the problems that the verifier can check; responses to the others get 0."""
+    flip_rate: Fraction = 0.0
+    """Probability that the reward R of a response becomes 1 − R."""
+
+
 class RewardConfig(Section):
     """The rule-based reward."""
 
@@ -46,6 +55,8 @@ class RewardConfig(Section):
     """Used instead of the registered function of each row's data source."""
     method: Literal["strict", "flexible"] = "flexible"
     """Answer extraction of the training reward; validation reports both."""
+    verifier: VerifierConfig = VerifierConfig()
+    """Faults of the verifier: none by default."""
 
 
 class RefblendConfig(Section):
@@ -102,9 +113,8 @@ class RefblendConfig(Section):
 
     @property
     def use_judge(self) -> bool:
-        """Whether a judge engine runs (a random control needs none)."""
-        quality = self.algorithm.ref_quality_score
-        return quality.enable and quality.scoring.control != "random"
+        """Whether a judge engine runs (controls without a judge need none)."""
+        return self.algorithm.ref_quality_score.asks_a_judge
 
     @model_validator(mode="after")
     def _lengths_fit(self) -> "RefblendConfig":

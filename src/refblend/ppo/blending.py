@@ -3,6 +3,7 @@
 The maps from entropy to the weight w are in :mod:`refblend.ppo.weights` and re-exported here.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -40,6 +41,7 @@ __all__ = [
     "entropy_to_weight_linear",
     "entropy_to_weight_piecewise",
     "expand_quality",
+    "mixed_groups",
     "random_scores",
     "schedule_weight",
     "shuffle_scores",
@@ -116,6 +118,25 @@ def blend_rewards(
         raise ValueError(f"weight={weight} must lie in [0, 1]")
     share = share.unsqueeze(-1) if share.dim() == 1 else share
     return (1 - share) * rewards + share * quality
+
+
+def mixed_groups(rewards: Tensor, groups: Sequence[int]) -> Tensor:
+    """1 for the rows of groups whose rewards differ, 0 for the others; (B,) → (B,) float32.
+
+    In a group of equal rewards, std-normalised GRPO turns any blended difference into advantages
+    of full size, whatever w: there the weight is no dose.
+
+    Args:
+        rewards: (B,) rule rewards.
+        groups: B labels, equal for the responses to one prompt.
+
+    Raises:
+        ValueError: not one label per row.
+    """
+    by_group: dict[int, set[float]] = {}
+    for group, reward in zip(groups, rewards.tolist(), strict=True):
+        by_group.setdefault(group, set()).add(reward)
+    return torch.tensor([float(len(by_group[group]) > 1) for group in groups])
 
 
 def shuffle_scores(scores: Tensor, generator: np.random.Generator) -> Tensor:

@@ -10,7 +10,7 @@ recommendation, reports and figures) reads :data:`STRATEGIES`, so a new one is a
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, SupportsFloat
 
@@ -32,11 +32,38 @@ class WeightParams:
     schedule: Ramp = "linear"
     schedule_warmup_share: float = 0.5
     max_weight_warmup_steps: int = 0
+    replayed: tuple[float, ...] = ()
+    """Weights of another run, step by step (contents of ``replay_file``)."""
 
     @classmethod
-    def of(cls, settings: Any) -> "WeightParams":
-        """The parameters among the attributes of ``settings``, e.g. of ``ref_quality_score``."""
-        return cls(**{field.name: getattr(settings, field.name) for field in fields(cls)})
+    def of(
+        cls,
+        settings: Any,
+        initial_entropy: float | None = None,
+        replayed: tuple[float, ...] = (),
+    ) -> "WeightParams":
+        """The parameters among the attributes of ``settings``, e.g. of ``ref_quality_score``.
+
+        Args:
+            settings: with ``entropy_high_threshold: auto``, τ is their
+                ``entropy_high_threshold_factor`` times ``initial_entropy``.
+            initial_entropy: H₀, average entropy of the actor before its first update, in nats.
+            replayed: weights of another run.
+
+        Raises:
+            ValueError: τ is ``auto`` and H₀ is not positive and finite.
+        """
+        names = [field.name for field in fields(cls) if field.name != "replayed"]
+        values = {name: getattr(settings, name) for name in names}
+        if values["entropy_high_threshold"] == "auto":
+            if initial_entropy is None or not 0.0 < initial_entropy < math.inf:
+                raise ValueError(
+                    f"entropy_high_threshold=auto is a multiple of the actor's entropy before "
+                    f"training, which is {initial_entropy}: give a number of nats"
+                )
+            factor = settings.entropy_high_threshold_factor
+            values["entropy_high_threshold"] = factor * initial_entropy
+        return cls(**values, replayed=replayed)
 
 
 def _max(max_weight: float) -> float:
@@ -187,6 +214,35 @@ def schedule_weight(
     return _max(max_weight) * RAMPS[schedule](warmed_ramp(step, warmup_share * total_steps))
 
 
+def decay_weight(
+    step: int,
+    total_steps: int,
+    max_weight: float = 0.3,
+    schedule: Ramp = "linear",
+    warmup_share: float = 0.5,
+) -> float:
+    """w = w_max·(1 − f((step − 1) / (share·total_steps))): the mirror of :func:`schedule_weight`.
+
+    The first step has w_max, and from step share·total_steps + 1 on w is 0.
+
+    Raises:
+        ValueError: as :func:`schedule_weight`.
+    """
+    reached = schedule_weight(max(step - 1, 0), total_steps, 1.0, schedule, warmup_share)
+    return _max(max_weight) * (1.0 - reached)
+
+
+def replayed_weight(step: int, weights: Sequence[float]) -> float:
+    """w of this 1-based step in the weights of another run; 0 before training.
+
+    Raises:
+        ValueError: there is no weight for the step.
+    """
+    if step > len(weights):
+        raise ValueError(f"replay_file has weights of {len(weights)} steps, none for step {step}")
+    return float(weights[step - 1]) if step > 0 else 0.0
+
+
 def warmed_max_weight(max_weight: float, step: int, warmup_steps: int) -> float:
     """w_max·min(1, step/warmup_steps): a small w_max at the start."""
     return _max(max_weight) * warmed_ramp(step, warmup_steps)
@@ -315,6 +371,28 @@ register(
         "w = w_max·f(p), a ramp f over the share p of the training steps",
         reads_entropy=False,
         reads_total_steps=True,
+    )
+)
+register(
+    Strategy(
+        "decay",
+        lambda h, p, at: decay_weight(
+            at.step, at.total_steps, p.max_weight, p.schedule, p.schedule_warmup_share
+        ),
+        ("max_weight", "schedule", "schedule_warmup_share"),
+        "w = w_max·(1 − f(p)), falling over the share p of the training steps",
+        reads_entropy=False,
+        reads_total_steps=True,
+    )
+)
+register(
+    Strategy(
+        "replay",
+        lambda h, p, at: min(replayed_weight(at.step, p.replayed), p.max_weight),
+        ("max_weight", "replayed"),
+        "w = the weights of another run, step by step, at most w_max",
+        reads_entropy=False,
+        check=lambda params: "" if params.replayed else "replay_file is needed by replay: set it",
     )
 )
 

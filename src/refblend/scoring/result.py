@@ -9,9 +9,9 @@ from typing import Literal, get_args
 
 from refblend.errors import ScoringError
 
-ScorePath = Literal["text", "token", "logit", "default", "overlength", "error"]
+ScorePath = Literal["text", "token", "logit", "oracle", "default", "overlength", "error"]
 PATHS: tuple[ScorePath, ...] = get_args(ScorePath)
-DIRECT_PATHS: tuple[ScorePath, ...] = ("text", "logit")
+DIRECT_PATHS: tuple[ScorePath, ...] = ("text", "logit", "oracle")
 """Of scores that were read without a fallback."""
 
 
@@ -33,8 +33,9 @@ class JudgeResult:
     valid: bool
     """Whether the score was read from the judge's own tokens."""
     path: ScorePath
-    """The parser that found it (``text``, ``token``), ``logit`` (a reward model's), ``default``
-    (unreadable), ``overlength`` (never submitted) or ``error`` (the engine failed)."""
+    """The parser that found it (``text``, ``token``), ``logit`` (a reward model's), ``oracle``
+    (partial credit), ``default`` (unreadable), ``overlength`` (never submitted) or ``error`` (the
+    engine failed)."""
     raw: str = ""
     """The judge's text; empty for ``overlength``, the reason for ``error``."""
     latency_s: float = 0.0

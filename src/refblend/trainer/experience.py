@@ -12,6 +12,8 @@ from refblend.config import RefblendConfig
 from refblend.data.schema import PromptRow
 from refblend.ppo.correction import mismatch_metrics
 from refblend.rewards.alignment import cosine_similarity
+from refblend.rewards.imperfect import imperfect_rewards
+from refblend.rewards.partial_credit import partial_credit
 from refblend.rewards.result import RewardResult
 from refblend.rewards.rule import RuleReward
 from refblend.scoring.result import InvalidRateGuard, JudgeResult
@@ -48,7 +50,9 @@ class ExperienceCollector:
         self.workers = workers
         self._watch = JudgeWatch(invalid_guard, workers.notify)
         self.reward = RuleReward.from_config(config.reward)
-        self._overlap = config.algorithm.ref_quality_score.scoring.overlap
+        quality = config.algorithm.ref_quality_score
+        self._overlap = quality.scoring.overlap
+        self._oracle = quality.enable and quality.scoring.control == "oracle"
         self._n = config.actor_rollout_ref.rollout.n
 
     def collect(
@@ -79,16 +83,22 @@ class ExperienceCollector:
             results = self._rule(prompts.rows, rollout.texts)
             greedy = self._rule(self._once(prompts.rows), greedy_texts)
         strict = self.reward.method == "strict"
-        if self._overlap:
+        accuracy = [r.acc_strict if strict else r.acc_flexible for r in [*results, *greedy]]
+        if self._oracle:
+            solutions = [row.solution for row in prompts.rows]
+            solutions += self._once(solutions) if greedy_texts else []
+            judged = _partial_credit([*rollout.texts, *greedy_texts], solutions, accuracy)
+        elif self._overlap:
             judged = self._judge_results(judging, count, step, record)
+        rule = self._imperfect(prompts, [*results, *greedy], step)
         experience = Experience(
-            rule=torch.tensor([r.score for r in results]),
-            accuracy=torch.tensor([r.acc_strict if strict else r.acc_flexible for r in results]),
+            rule=torch.tensor(rule[:rows]),
+            accuracy=torch.tensor(accuracy[:rows]),
             quality=judged and judged[:rows],
             old=LogProbs(*_joined(old, rows)),
             reference=_joined(ref, rows)[0],
             values=_joined(values, rows)[0],
-            greedy_rule=torch.tensor([r.score for r in greedy]) if greedy else None,
+            greedy_rule=torch.tensor(rule[rows:]) if greedy else None,
             greedy_quality=judged and judged[rows:],
             alignment=self._alignment(prompts, rollout),
         )
@@ -104,11 +114,9 @@ class ExperienceCollector:
     ) -> Future | None:
         """Launch the judge on all responses; None when no judge runs."""
         questions = [row.question for row in prompts.rows]
-        places = list(zip(prompts.uids, prompts.sample_index, strict=True))
-        if greedy:
-            questions += self._once(questions)
-            places += [(uid, self._n) for uid in self._once(prompts.uids)]
+        questions += self._once(questions) if greedy else []
         run = self.config.trainer.seed
+        places = self._places(prompts, len(greedy))
         seeds = [derive_seed(run, "judge", step, uid, k) for uid, k in places]
         return self.workers.judge_responses(questions, [*texts, *greedy], seeds)
 
@@ -141,6 +149,19 @@ class ExperienceCollector:
             for row, text in zip(rows if texts else [], texts, strict=True)
         ]
 
+    def _imperfect(
+        self, prompts: PromptBatch, results: list[RewardResult], step: int
+    ) -> list[float]:
+        """Training rewards of samples and greedy responses, with the verifier's faults."""
+        config, scores = self.config, [result.score for result in results]
+        places = self._places(prompts, len(results) - len(prompts.rows))
+        return imperfect_rewards(config.reward.verifier, scores, places, step, config.trainer.seed)
+
+    def _places(self, prompts: PromptBatch, greedy: int) -> list[tuple[int, int]]:
+        """(prompt, sample) of every response; a greedy one is sample n of its prompt."""
+        places = list(zip(prompts.uids, prompts.sample_index, strict=True))
+        return places + ([(uid, self._n) for uid in self._once(prompts.uids)] if greedy else [])
+
     def _once(self, values: list[Any]) -> list[Any]:
         """One value per prompt of a list with one per sample."""
         return values[:: self._n]
@@ -149,3 +170,11 @@ class ExperienceCollector:
 def _joined(call: Future | None, rows: int) -> tuple[Any, ...]:
     """The matrices of a pass over all rows; a single None where no such role runs."""
     return merge_shards(call.results(), rows) if call else (None,)
+
+
+def _partial_credit(
+    texts: list[str], solutions: list[str], accuracy: list[float]
+) -> list[JudgeResult]:
+    """What the oracle says of each response."""
+    rows = zip(texts, solutions, accuracy, strict=True)
+    return [JudgeResult(partial_credit(*row), True, "oracle") for row in rows]

@@ -21,6 +21,7 @@ from refblend.trainer.checkpoint import CheckpointManager
 from refblend.trainer.datasets import RunData
 from refblend.trainer.preflight import inputs_of, planned_steps, preflight
 from refblend.trainer.recovery import train_with_recovery
+from refblend.trainer.replay import replay_of_seed, with_replay
 from refblend.trainer.run_directory import (
     Prepared,
     StartOptions,
@@ -48,7 +49,8 @@ def train(config: RefblendConfig, overwrite: bool = False) -> dict[str, Any]:
         RefblendError: something that the user can fix; the run directory holds the last valid
             checkpoint and all metrics up to it.
     """
-    run = _Run(config, *_checked(config), overwrite)
+    data, inputs = _checked(config)
+    run = _Run(config, data, with_replay(inputs, config), overwrite)
     with WorkerPool() as workers, terminate_cleanly(config.trainer.stop_grace_s) as stop:
         return run.train(workers, stop)
 
@@ -72,7 +74,7 @@ def train_seeds(
     """
     configs = [of_seed(config, seed) for seed in seeds]
     data, inputs = _checked(configs[0])
-    runs = [_Run(each, data, inputs, overwrite) for each in configs]
+    runs = [_Run(each, data, with_replay(inputs, each), overwrite) for each in configs]
     if not overwrite:
         for run in runs:
             run.check_directory()
@@ -92,7 +94,7 @@ def check_directory(config: RefblendConfig, data: RunData) -> None:
         CheckpointError: the directory holds another run.
     """
     if Path(config.trainer.default_local_dir).is_dir():
-        _Run(config, data, hash_inputs(*inputs_of(config))).check_directory()
+        _Run(config, data, with_replay(hash_inputs(*inputs_of(config)), config)).check_directory()
 
 
 def _checked(config: RefblendConfig) -> tuple[RunData, InputHashes]:
@@ -118,7 +120,7 @@ def of_seed(config: RefblendConfig, seed: int) -> RefblendConfig:
         )
     changes = {"seed": seed, "default_local_dir": folder.replace("{seed}", str(seed))}
     trainer = config.trainer.model_copy(update=changes)
-    return config.model_copy(update={"trainer": trainer})
+    return replay_of_seed(config.model_copy(update={"trainer": trainer}), seed)
 
 
 @dataclass(frozen=True)

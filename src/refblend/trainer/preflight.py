@@ -14,6 +14,7 @@ from refblend.data.schema import read_rows
 from refblend.errors import (
     CheckpointError,
     ConfigError,
+    DataError,
     ProblemsError,
     RefblendError,
 )
@@ -24,6 +25,7 @@ from refblend.rollout.model_dir import check_model
 from refblend.scoring.judge import check_judge
 from refblend.scoring.templates import load_templates, templates_file
 from refblend.trainer.datasets import RunData, load_run_data
+from refblend.trainer.replay import check_replay
 from refblend.workers.pools import check_machine
 
 
@@ -80,6 +82,8 @@ def preflight(config: RefblendConfig) -> RunData:
             # Refuses a batch larger than the data.
             PromptSampler(len(data.train), config.data.train_batch_size, False, config.trainer.seed)
         with problems.noted():
+            _check_solutions(config, data.train)
+        with problems.noted():
             if reward is not None:
                 for part in (data.train, *(s.dataset for s in data.validation_sets)):
                     _try_reward(reward, part)
@@ -133,6 +137,20 @@ def _check_directory(directory: Path) -> None:
         ) from None
 
 
+def _check_solutions(config: RefblendConfig, train: PromptDataset) -> None:
+    """Refuse partial credit for rows without a gold solution."""
+    quality = config.algorithm.ref_quality_score
+    if not (quality.enable and quality.scoring.control == "oracle"):
+        return
+    for row in train.rows:
+        if not row.solution.strip():
+            raise DataError(
+                f"row {row.index} of data.train_files has no gold solution, which "
+                "scoring.control=oracle gives partial credit by",
+                "Add extra_info.answer to every row, or choose another control.",
+            )
+
+
 def _check_models(config: RefblendConfig, problems: _Problems) -> bool:
     """Note problems with the models and the judge's templates; return whether there are none."""
     before = len(problems.found)
@@ -142,6 +160,8 @@ def _check_models(config: RefblendConfig, problems: _Problems) -> bool:
             ("actor_rollout_ref.model.path", models.model.path),
             ("actor_rollout_ref.rollout.max_model_len", models.rollout.max_model_len),
         )
+    with problems.noted():
+        check_replay(config)
     if config.use_judge:
         with problems.noted():
             check_judge(config.algorithm.ref_quality_score)

@@ -27,7 +27,6 @@ from refblend.ppo.blending import (
 from refblend.ppo.correction import importance_weights
 from refblend.ppo.estimators import AdvantageInputs
 from refblend.ppo.weights import (
-    StepContext,
     entropy_to_weight_cosine,
     entropy_to_weight_exp,
     entropy_to_weight_linear,
@@ -42,8 +41,10 @@ from refblend.trainer.finite import require_finite
 from refblend.trainer.generation import as_rollout, rollout_requests
 from refblend.trainer.outputs import RunOutputs
 from refblend.trainer.profiling import write_profile
+from refblend.trainer.replay import replayed_weights_of
 from refblend.trainer.rollout_dump import write_rollouts
 from refblend.trainer.shaping import (
+    BlendContext,
     Blended,
     add_alignment_bonus,
     blend,
@@ -110,6 +111,7 @@ class RayPPOTrainer:
         self.state = RunState.initial(config, len(data.train))
         self.collector = ExperienceCollector(config, data, workers, self.state.invalid_guard)
         self.estimator = get_advantage(config.algorithm.adv_estimator)
+        self.replayed = replayed_weights_of(config, total_steps)
         self.record = StepRecord()
         self._updating = False
         self._started_at = 0
@@ -140,7 +142,7 @@ class RayPPOTrainer:
             prompts = self.next_prompts()
             rollout = self.generate(prompts)
             experience = self.score(prompts, rollout)
-            blended = self.blend(rollout, experience)
+            blended = self.blend(prompts, rollout, experience)
             rewards = self.penalise_kl(blended.rewards, rollout, experience)
             rewards = self.add_alignment_bonus(rewards, rollout, experience)
             advantages = self.estimate_advantages(
@@ -179,13 +181,21 @@ class RayPPOTrainer:
         require_finite(self.step + 1, experience.numbers(), rollout.response_mask)
         return experience
 
-    def blend(self, rollout: Rollout, experience: Experience) -> Blended:
+    def blend(self, prompts: PromptBatch, rollout: Rollout, experience: Experience) -> Blended:
         """avg_entropy → w → R' = (1 − w)R + wQ."""
         control = derive_generator(self.seed, "judge control", self.step + 1)
-        context = StepContext(self.step + 1, self.total_steps)
+        context = BlendContext(
+            self.step + 1,
+            self.total_steps,
+            prompts.uids,
+            self.state.initial_entropy,
+            self.replayed,
+        )
         blended = blend(
             self.config.algorithm.ref_quality_score, rollout, experience, context, control
         )
+        if self.state.initial_entropy is None:
+            self.state.initial_entropy = blended.metrics["actor/ref_quality/avg_entropy"]
         self.record.add(blended.metrics)
         return blended
 

@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 
 from refblend.config import RefblendConfig
-from refblend.config.algorithm import RefQualityScoreConfig, ReprAlignConfig
+from refblend.config.algorithm import RefQualityScoreConfig, ReprAlignConfig, ScoringConfig
 from refblend.errors import TrainingError
 from refblend.ppo.blending import (
     blend_rewards,
     compute_avg_response_entropy,
     expand_quality,
+    mixed_groups,
     random_scores,
     shuffle_scores,
 )
@@ -35,6 +36,18 @@ PREFIX = "actor/ref_quality"
 def rule_matrix(rule: Tensor, response_mask: Tensor) -> Tensor:
     """The rule reward on the last token of each response (B, T), verl's convention."""
     return expand_quality(rule, response_mask, "terminal")
+
+
+@dataclass(frozen=True)
+class BlendContext(StepContext):
+    """The step, and what the run has fixed before it."""
+
+    groups: Sequence[int] = ()
+    """(B,) prompt of each row."""
+    initial_entropy: float | None = None
+    """H₀ in nats, of the first batch; None in the first step."""
+    replayed: tuple[float, ...] = ()
+    """Weights of another run, for ``replay``."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +70,7 @@ def blend(
     config: RefQualityScoreConfig,
     rollout: Rollout,
     experience: Experience,
-    context: StepContext,
+    context: BlendContext,
     control: np.random.Generator,
 ) -> Blended:
     """R' = (1 − w)R + wQ with w from the actor's average entropy; R if blending is off.
@@ -69,7 +82,7 @@ def blend(
         config: ``algorithm.ref_quality_score``.
         rollout: the responses.
         experience: what was found out about them.
-        context: for schedules and warm-ups.
+        context: the step, and what the run has fixed.
         control: randomness of the control arms.
 
     Raises:
@@ -85,52 +98,86 @@ def blend(
     metrics = {f"{PREFIX}/avg_entropy": entropy}
     weight = 0.0
     if config.enable:
-        at = (entropy, context.step, context.total_steps, WeightParams.of(config))
+        params = _weight_params(config, context, entropy)
+        at = (entropy, context.step, context.total_steps, params)
         weight = weight_for(config.strategy, *at)
         counterfactual = counterfactual_weights(*at)
         metrics |= {f"{PREFIX}/weight": weight}
+        if config.entropy_high_threshold == "auto":
+            metrics |= {f"{PREFIX}/entropy_high_threshold": params.entropy_high_threshold}
         metrics |= {f"{PREFIX}/counterfactual/{name}": w for name, w in counterfactual.items()}
         metrics |= (
             judge_metrics(experience.quality, experience.accuracy) if experience.quality else {}
         )
 
+    mixed = mixed_groups(experience.rule, context.groups)
+
     def blended(
-        rule: Tensor, judged: list[JudgeResult] | None, mask: Tensor
+        rule: Tensor, judged: list[JudgeResult] | None, mask: Tensor, mixed: Tensor
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         rewards = rule_matrix(rule, mask)
         if not config.enable:
             return rewards, None, None
-        quality, weights = _quality(config, judged, len(rule), weight, control)
+        quality = _quality(config.scoring, judged, len(rule), control)
+        weights = _row_weights(config, weight, judged, mask, mixed)
         placed = expand_quality(quality, mask, config.placement)
-        rewards = blend_rewards(rewards, placed, mask, weights)
-        return rewards, quality, torch.as_tensor(weights).expand(len(rule))
+        return blend_rewards(rewards, placed, mask, weights), quality, weights
 
-    rewards, quality, weights = blended(experience.rule, experience.quality, rollout.response_mask)
+    rewards, quality, weights = blended(
+        experience.rule, experience.quality, rollout.response_mask, mixed
+    )
     baselines = None
     if rollout.greedy is not None:
         assert experience.greedy_rule is not None, "scored with the samples"
         mask = response_mask(rollout.greedy.lengths)
-        baselines = blended(experience.greedy_rule, experience.greedy_quality, mask)[0].sum(-1)
+        firsts = [context.groups.index(group) for group in dict.fromkeys(context.groups)]
+        greedy = blended(experience.greedy_rule, experience.greedy_quality, mask, mixed[firsts])
+        baselines = greedy[0].sum(-1)
     return Blended(rewards, baselines, metrics, quality, weights)
 
 
+def _weight_params(
+    config: RefQualityScoreConfig, context: BlendContext, entropy: float
+) -> WeightParams:
+    """The strategy's parameters; τ of ``auto`` from the first batch's entropy."""
+    initial = entropy if context.initial_entropy is None else context.initial_entropy
+    try:
+        return WeightParams.of(config, initial, context.replayed)
+    except ValueError as error:
+        raise TrainingError(
+            f"algorithm.ref_quality_score: {error}", "Set entropy_high_threshold to a number."
+        ) from None
+
+
 def _quality(
-    config: RefQualityScoreConfig,
+    scoring: ScoringConfig,
     results: Sequence[JudgeResult] | None,
     count: int,
-    weight: float,
     control: np.random.Generator,
-) -> tuple[Tensor, float | Tensor]:
-    """The scores (B,) to blend, and the weight: one number, or one per row."""
-    scoring = config.scoring
+) -> Tensor:
+    """The scores (B,) to blend."""
     if scoring.control == "random" or results is None:
-        return random_scores(count, control), weight
+        return random_scores(count, control)
     quality = torch.tensor([r.score for r in results], dtype=torch.float32)
-    if scoring.control == "shuffled":
-        return shuffle_scores(quality, control), weight
-    if scoring.on_failure == "rule_reward":
-        return quality, weight * torch.tensor([float(r.valid) for r in results])
-    return quality, weight
+    return shuffle_scores(quality, control) if scoring.control == "shuffled" else quality
+
+
+def _row_weights(
+    config: RefQualityScoreConfig,
+    weight: float,
+    results: Sequence[JudgeResult] | None,
+    mask: Tensor,
+    mixed: Tensor,
+) -> Tensor:
+    """The weight of each row (B,): w, or less where the configuration says so."""
+    weights = torch.full((len(mask),), weight)
+    if config.scoring.on_failure == "rule_reward" and config.scoring.control == "none" and results:
+        weights = weights * torch.tensor([float(r.valid) for r in results])
+    if config.groups == "mixed":
+        weights = weights * mixed
+    if config.weight_per_length:
+        weights = weights / mask.sum(-1).clamp(min=1)
+    return weights
 
 
 def judge_metrics(results: Sequence[JudgeResult], accuracy: Tensor) -> dict[str, float]:

@@ -32,6 +32,8 @@ class RunState:
     lost_updates: LostUpdates = field(default_factory=LostUpdates)
     step: int = 0
     """The last finished step."""
+    initial_entropy: float | None = None
+    """Average entropy of the first batch, in nats."""
 
     @classmethod
     def initial(cls, config: RefblendConfig, num_prompts: int) -> "RunState":
@@ -63,6 +65,7 @@ class RunState:
             "drift": self.drift.state_dict(),
             "invalid_window": self.invalid_guard.state_dict(),
             "lost_updates": self.lost_updates.state_dict(),
+            "initial_entropy": self.initial_entropy,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -73,3 +76,4 @@ class RunState:
         self.drift.load_state_dict(state["drift"])
         self.invalid_guard.load_state_dict(state["invalid_window"])
         self.lost_updates.load_state_dict(state["lost_updates"])
+        self.initial_entropy = state.get("initial_entropy")

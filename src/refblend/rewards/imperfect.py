@@ -1,0 +1,52 @@
+"""An imperfect verifier: the rule reward of training, made sparse or noisy on purpose.
+
+Reward models help where the verifier is sparse, noisy or strict (arXiv 2510.07242) and hurt beside
+exact rewards (arXiv 2410.15115). These two faults let a study ask which regime it is in.
+Accuracies are never touched.
+"""
+
+from collections.abc import Sequence
+
+from refblend.config.root import VerifierConfig
+from refblend.errors import ConfigError
+from refblend.seeding import derive_generator
+
+
+def imperfect_rewards(
+    config: VerifierConfig,
+    rewards: Sequence[float],
+    places: Sequence[tuple[int, int]],
+    step: int,
+    seed: int,
+) -> list[float]:
+    """The rewards that a verifier with these faults gives.
+
+    A problem that it cannot check is the same in every step: all responses to it get 0. Flips are
+    drawn for each response: R becomes 1 − R.
+
+    Args:
+        config: the faults.
+        rewards: B rewards in [0, 1] of a faultless verifier.
+        places: (prompt's index, sample's index) of each; with the step they seed the flips.
+        step: the training step.
+        seed: of the run.
+
+    Raises:
+        ConfigError: a reward outside [0, 1] is to be flipped.
+    """
+    if config.checked_share == 1.0 and config.flip_rate == 0.0:
+        return list(rewards)
+    faulty = []
+    for reward, (prompt, sample) in zip(rewards, places, strict=True):
+        checked = derive_generator(seed, "checked problems", prompt).random() < config.checked_share
+        value = reward if checked else 0.0
+        draw = derive_generator(seed, "flipped rewards", step, prompt, sample).random()
+        if draw < config.flip_rate:
+            if not 0.0 <= value <= 1.0:
+                raise ConfigError(
+                    f"reward.verifier.flip_rate needs rewards in [0, 1]; one is {value}",
+                    "Set reward.verifier.flip_rate=0, or scale the rewards.",
+                )
+            value = 1.0 - value
+        faulty.append(value)
+    return faulty

@@ -1,0 +1,99 @@
+"""The strategy ``replay``: blend with the weights that another run had.
+
+A dose-matched control needs the weights without what they followed: they are read from the other
+run's ``metrics.jsonl``, and used in their order or in a random one.
+"""
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from refblend.config import RefblendConfig
+from refblend.errors import DataError
+from refblend.inputs import InputHashes
+from refblend.seeding import derive_generator
+
+METRIC = "actor/ref_quality/weight"
+
+
+def read_weights(path: Path) -> tuple[float, ...]:
+    """The weight w of each training step 1, 2, … of a run.
+
+    Args:
+        path: the run's ``metrics.jsonl``.
+
+    Raises:
+        DataError: the file is missing or unreadable, or a step has no weight in [0, 1].
+    """
+    remedy = "Give the metrics.jsonl of a finished run that blends."
+    try:
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        by_step = {line["step"]: line.get(METRIC) for line in lines if line["step"] > 0}
+    except OSError as error:
+        raise DataError(f"replay_file {path}: {error.strerror}", remedy) from None
+    except (ValueError, KeyError, TypeError):
+        raise DataError(f"replay_file {path} is not a file of metrics", remedy) from None
+    weights = []
+    for step in range(1, len(by_step) + 1):
+        weight = by_step.get(step)
+        if not isinstance(weight, int | float) or not 0 <= weight <= 1:
+            raise DataError(f"replay_file {path}: step {step} has the weight {weight}", remedy)
+        weights.append(float(weight))
+    return tuple(weights)
+
+
+def replayed_weights_of(config: RefblendConfig, steps: int) -> tuple[float, ...]:
+    """The weights that a run is to use, one per step; none for other strategies.
+
+    Raises:
+        DataError: as :func:`read_weights`, or the other run is shorter than ``steps``.
+    """
+    path = _file_of(config)
+    if path is None:
+        return ()
+    weights = read_weights(path)
+    if len(weights) < steps:
+        raise DataError(
+            f"replay_file {path} has weights of {len(weights)} steps, this run has {steps}",
+            "Replay a run that is at least as long, or lower trainer.total_training_steps.",
+        )
+    if config.algorithm.ref_quality_score.replay_order == "recorded":
+        return weights[:steps]
+    order = derive_generator(config.trainer.seed, "replayed weights").permutation(steps)
+    return tuple(weights[i] for i in order)
+
+
+def check_replay(config: RefblendConfig) -> None:
+    """Refuse, before anything starts, a file that cannot be replayed.
+
+    Raises:
+        DataError: as :func:`replayed_weights_of`.
+    """
+    replayed_weights_of(config, config.trainer.total_training_steps or 0)
+
+
+def replay_of_seed(config: RefblendConfig, seed: int) -> RefblendConfig:
+    """The configuration with ``{seed}`` in ``replay_file`` replaced."""
+    quality = config.algorithm.ref_quality_score
+    if quality.replay_file is None:
+        return config
+    changed = {"replay_file": quality.replay_file.replace("{seed}", str(seed))}
+    algorithm = {"ref_quality_score": quality.model_copy(update=changed)}
+    return config.model_copy(update={"algorithm": config.algorithm.model_copy(update=algorithm)})
+
+
+def with_replay(inputs: InputHashes, config: RefblendConfig) -> InputHashes:
+    """The inputs with a hash of the replayed weights: of the numbers, not of the file's timings."""
+    path = _file_of(config)
+    if path is None:
+        return inputs
+    digest = hashlib.sha256(json.dumps(read_weights(path)).encode()).hexdigest()
+    return replace(inputs, data=inputs.data | {str(path): digest})
+
+
+def _file_of(config: RefblendConfig) -> Path | None:
+    quality = config.algorithm.ref_quality_score
+    if not quality.enable or quality.strategy != "replay" or quality.replay_file is None:
+        return None
+    return Path(quality.replay_file)

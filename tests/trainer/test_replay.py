@@ -1,0 +1,104 @@
+"""Weights of another run: read, ordered, refused, and part of the run's identity."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from refblend.errors import DataError
+from refblend.inputs import InputHashes
+from refblend.trainer.replay import (
+    check_replay,
+    read_weights,
+    replay_of_seed,
+    replayed_weights_of,
+    with_replay,
+)
+
+WEIGHT = "actor/ref_quality/weight"
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    """Metrics of a run of five steps, with weights 0.1 to 0.5."""
+    path = tmp_path / "metrics.jsonl"
+    write(path, [0.1, 0.2, 0.3, 0.4, 0.5])
+    return path
+
+
+def write(path: Path, weights: list, seconds: float = 1.0) -> None:
+    lines = [{"step": 0}] + [
+        {"step": step, WEIGHT: weight, "timing_s/step": seconds}
+        for step, weight in enumerate(weights, 1)
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+@pytest.fixture
+def replaying(tiny_config, recorded):
+    def make(*overrides: str, file: object = recorded, steps: int = 4):
+        quality = "algorithm.ref_quality_score"
+        return tiny_config(
+            f"{quality}.enable=true",
+            f"{quality}.strategy=replay",
+            f"{quality}.replay_file={file}",
+            f"{quality}.scoring.control=random",
+            f"trainer.total_training_steps={steps}",
+            *overrides,
+        )
+
+    return make
+
+
+def test_as_recorded_or_in_an_order_that_the_seed_draws(replaying) -> None:
+    assert replayed_weights_of(replaying(), 4) == (0.1, 0.2, 0.3, 0.4)
+    shuffled = "algorithm.ref_quality_score.replay_order=shuffled"
+    first, other = (
+        replayed_weights_of(replaying(shuffled, f"trainer.seed={seed}"), 5) for seed in (1, 2)
+    )
+    assert sorted(first) == sorted(other) == [0.1, 0.2, 0.3, 0.4, 0.5]
+    assert first != other
+    assert first == replayed_weights_of(replaying(shuffled, "trainer.seed=1"), 5)
+
+
+def test_other_strategies_replay_nothing(replaying) -> None:
+    config = replaying("algorithm.ref_quality_score.strategy=linear")
+    assert replayed_weights_of(config, 4) == ()
+    assert with_replay(InputHashes({}, {}), config) == InputHashes({}, {})
+
+
+def test_the_seed_has_its_place_in_the_path(replaying, recorded, tmp_path) -> None:
+    config = replay_of_seed(replaying(file=tmp_path / "seed_{seed}.jsonl"), 7)
+    assert config.algorithm.ref_quality_score.replay_file == str(tmp_path / "seed_7.jsonl")
+
+
+def test_identity_follows_the_weights_and_not_the_timings(replaying, recorded) -> None:
+    before = with_replay(InputHashes({"a": "b"}, {}), replaying())
+    assert set(before.data) == {"a", str(recorded)}
+    write(recorded, [0.1, 0.2, 0.3, 0.4, 0.5], seconds=9.0)
+    assert with_replay(InputHashes({"a": "b"}, {}), replaying()) == before
+    write(recorded, [0.1, 0.2, 0.3, 0.4, 0.6])
+    assert with_replay(InputHashes({"a": "b"}, {}), replaying()) != before
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("not json", "not a file of metrics"),
+        ('{"no": 1}', "not a file of metrics"),
+        ('{"step": 1}', "step 1 has the weight None"),
+        (json.dumps({"step": 1, WEIGHT: 1.5}), "step 1 has the weight 1.5"),
+        (json.dumps({"step": 2, WEIGHT: 0.5}), "step 1 has the weight None"),
+    ],
+)
+def test_a_file_that_cannot_be_replayed(recorded, text, says) -> None:
+    recorded.write_text(text)
+    with pytest.raises(DataError, match=says):
+        read_weights(recorded)
+
+
+def test_check_refuses_a_missing_file_and_a_short_run(replaying, tmp_path) -> None:
+    with pytest.raises(DataError, match="No such file"):
+        check_replay(replaying(file=tmp_path / "none.jsonl"))
+    with pytest.raises(DataError, match="5 steps, this run has 6"):
+        check_replay(replaying(steps=6))
