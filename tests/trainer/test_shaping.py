@@ -124,6 +124,7 @@ def test_every_strategy_is_logged_beside_the_one_that_is_used() -> None:
         "constant": 0.3,
         "inverse": 0.12,
         "schedule": 0.3 * 2 / 5,  # linear ramp over half of the 10 steps
+        "decay": 0.3 * (1 - 1 / 5),
     }
     found = {k.rpartition("/")[2]: v for k, v in metrics.items() if k.startswith(ours)}
     assert found == pytest.approx(wanted)
