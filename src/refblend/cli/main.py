@@ -17,6 +17,7 @@ from refblend.cli.models import app as models_app
 from refblend.cli.plan import plan
 from refblend.cli.runs import app as runs_app
 from refblend.cli.scoring import judge_app, score
+from refblend.cli.show import show
 from refblend.cli.study import app as study_app
 from refblend.errors import ConfigError, ProblemsError, RefblendError, TrainingError
 from refblend.lifecycle import supervision
@@ -37,6 +38,7 @@ app.add_typer(runs_app, name="runs")
 app.command()(score)
 app.command()(evaluate)
 app.command()(plan)
+app.command()(show)
 
 
 def _version(asked: bool) -> None:

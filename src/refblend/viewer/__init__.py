@@ -1,0 +1,1 @@
+"""Look at a run: on the console, or as one HTML page."""

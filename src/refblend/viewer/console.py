@@ -1,0 +1,186 @@
+"""A run on the console: header, sparklines, best and worst responses, comparison with another."""
+
+import re
+from itertools import pairwise
+from typing import Any
+
+import pandas as pd
+from rich import box
+from rich.console import Console, Group
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from refblend.viewer.run import Response, Run, best_and_worst, differences, outcome
+
+BARS = "▁▂▃▄▅▆▇█"
+WIDTH = 32
+"""Characters of a sparkline at most."""
+_CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+
+
+def harmless(text: str) -> str:
+    """A model's text without control characters: it must not steer the terminal."""
+    return _CONTROLS.sub("�", text)
+
+
+def sparkline(values: pd.Series, width: int = WIDTH) -> str:
+    """The values as bars between their minimum and maximum; neighbours are averaged to fit.
+
+    Args:
+        values: finite numbers, at least one.
+        width: characters at most.
+    """
+    count = min(width, len(values))
+    bounds = [round(i * len(values) / count) for i in range(count + 1)]
+    means = [values.iloc[a:b].mean() for a, b in pairwise(bounds)]
+    low, high = min(means), max(means)
+    if high == low:
+        return BARS[len(BARS) // 2] * count
+    return "".join(BARS[round((m - low) / (high - low) * (len(BARS) - 1))] for m in means)
+
+
+def number(value: Any) -> str:
+    """Four significant digits, or a dash."""
+    return "–" if value is None or value != value else f"{float(value):.4g}"
+
+
+def header(run: Run) -> list[str]:
+    """What the run was and how it ended, in up to four lines."""
+    summary, origin = run.summary, run.provenance
+    last = int(run.metrics["step"].max()) if len(run.metrics) else 0
+    status = summary.get("status", "finished" if summary else "going on, or killed")
+    parts = [f"{status}, step {last}"]
+    totals, git = origin.get("totals") or {}, origin.get("git") or {}
+    if totals.get("wall_time_s") is not None:
+        parts.append(f"{totals['wall_time_s'] / 60:.1f} min")
+    if git.get("commit"):
+        changed = " with changes" if git.get("dirty") else ""
+        parts.append(f"commit {str(git['commit'])[:8]}{changed}")
+    lines = [f"{run.path}: " + ", ".join(parts)]
+    if summary.get("reason"):
+        lines.append(f"reason     {summary['reason']}")
+    if run.config:
+        lines += _configured(run)
+    incidents = {k: v for k, v in (summary.get("incidents") or {}).items() if v}
+    if summary:
+        told = ", ".join(f"{k} {v}" for k, v in incidents.items()) or "none"
+        lines.append(f"incidents  {told}")
+    return lines
+
+
+def _configured(run: Run) -> list[str]:
+    """Actor, blend and judge of a run."""
+    blend = "algorithm.ref_quality_score"
+    actor = (
+        f"actor      {run.setting('actor_rollout_ref.model.path')}, "
+        f"{run.setting('algorithm.adv_estimator')}, seed {run.setting('trainer.seed')}"
+    )
+    if not run.setting(f"{blend}.enable"):
+        return [actor, "blend      off"]
+    shown = ("strategy", "max_weight", "entropy_high_threshold", "placement")
+    values = ", ".join(f"{key} {run.setting(f'{blend}.{key}')}" for key in shown)
+    judge = run.setting(f"{blend}.scoring.model_path") or run.setting(f"{blend}.scoring.http.model")
+    control = run.setting(f"{blend}.scoring.control")
+    kept = f", control {control}" if control not in (None, "none") else ""
+    return [actor, f"blend      {values}", f"judge      {judge}{kept}"]
+
+
+def metrics_table(run: Run) -> Table:
+    """The main metrics with their course."""
+    table = Table(box=box.SIMPLE_HEAD)
+    for heading, side in (("", "left"), ("course", "left"), ("first", "right")):
+        table.add_column(heading, justify=side)  # type: ignore[arg-type]
+    for heading in ("lowest", "highest", "last"):
+        table.add_column(heading, justify="right")
+    for label, values in run.main_metrics():
+        shown = (values.iloc[0], values.min(), values.max(), values.iloc[-1])
+        table.add_row(label, sparkline(values), *map(number, shown))
+    return table
+
+
+def response_panel(response: Response) -> Panel:
+    """A response with everything that is known about it."""
+    numbers = [f"R {number(response['reward'])}"]
+    if response.get("judge_score") is not None:
+        read = "" if response.get("judge_valid") else ", unreadable"
+        numbers.append(f"q {number(response['judge_score'])} ({response.get('judge_path')}{read})")
+    if response.get("quality") not in (None, response.get("judge_score")):
+        numbers.append(f"blended q {number(response['quality'])}")
+    if response.get("weight") is not None:
+        numbers.append(f"w {number(response['weight'])}")
+    if response.get("blended") is not None:
+        numbers.append(f"ΣR′ {number(response['blended'])}")
+    numbers.append(f"{response.get('length', '?')} tokens")
+    texts = [("question", "question"), ("truth", "ground_truth"), ("response", "response")]
+    texts.append(("judge", "judge_raw"))
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for label, key in texts:
+        if response.get(key) is not None:
+            grid.add_row(label, Text(harmless(str(response[key]))))
+    mark = "right" if response.get("acc") else "wrong"
+    place = f"prompt {response.get('uid', '?')}, sample {response.get('sample', '?')}"
+    return Panel(
+        Group(Text("   ".join(numbers), style="bold"), grid),
+        title=f"{number(outcome(response))}  {mark}  {place}",
+        title_align="left",
+        border_style="green" if response.get("acc") else "red",
+    )
+
+
+def show_run(run: Run, console: Console, step: int | None = None, count: int = 3) -> None:
+    """Print a run.
+
+    Args:
+        run: the run.
+        console: where to.
+        step: of the responses; None: the last that was recorded.
+        count: best and worst responses.
+
+    Raises:
+        DataError: no responses of this step were recorded, or they cannot be read.
+    """
+    chosen = step
+    if chosen is None and run.recorded_steps:
+        chosen = run.recorded_steps[-1]
+    responses = [] if chosen is None else run.responses(chosen)
+    for line in header(run):
+        console.print(harmless(line), soft_wrap=True, markup=False, highlight=False)
+    console.print(metrics_table(run))
+    if not responses:
+        console.print("No responses were recorded (trainer.rollout_dump_freq).")
+        return
+    what = "blended" if responses[0].get("blended") is not None else "rule"
+    for name, found in zip(("highest", "lowest"), best_and_worst(responses, count), strict=True):
+        if found:
+            told = (
+                f"Step {chosen}, {name} {what} reward: {len(found)} of {len(responses)} responses"
+            )
+            console.print(told, style="bold", highlight=False)
+        for response in found:
+            console.print(response_panel(response))
+
+
+def show_comparison(one: Run, other: Run, console: Console) -> None:
+    """Print two runs side by side: where they are configured differently, and their metrics."""
+    for name, run in (("A", one), ("B", other)):
+        line = f"{name}  {header(run)[0]}"
+        console.print(harmless(line), soft_wrap=True, markup=False, highlight=False)
+    settings = Table("setting", "A", "B", box=box.SIMPLE_HEAD)
+    changed = differences(one, other)
+    for key, left, right in changed:
+        settings.add_row(key, *(Text(harmless(str(v))) for v in (left, right)))
+    console.print(settings if changed else "The configurations are the same.")
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("")
+    for heading in ("A", "last A", "B", "last B", "B − A"):
+        table.add_column(heading, justify="right" if len(heading) > 1 else "left")
+    right = dict(other.main_metrics())
+    for label, values in one.main_metrics():
+        if label in right:
+            last, their = values.iloc[-1], right[label].iloc[-1]
+            cells = (sparkline(values, 20), number(last), sparkline(right[label], 20))
+            table.add_row(label, *cells, number(their), f"{their - last:+.4g}")
+    console.print(table)

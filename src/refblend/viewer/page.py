@@ -1,0 +1,82 @@
+"""A run as one HTML page that needs no network: curves of all metrics, and its responses."""
+
+import json
+import math
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from refblend import __version__
+from refblend.files import write_text
+from refblend.viewer.console import header
+from refblend.viewer.run import MAIN, Response, Run, differences
+
+MAX_RESPONSES = 5000
+"""Responses on a page at most: the newest recorded steps that fit, and the first one."""
+_PLACE = "/*DATA*/null"
+
+
+def write_page(path: Path, run: Run, other: Run | None = None) -> tuple[int, int]:
+    """Write the page, atomically.
+
+    Args:
+        path: to write.
+        run: the run.
+        other: a run to compare the curves with.
+
+    Returns:
+        Number of responses on the page, and of those that the run recorded.
+
+    Raises:
+        DataError: a record cannot be read.
+    """
+    responses, recorded = _responses(run)
+    data = {
+        "version": __version__,
+        "title": str(run.path),
+        "header": header(run),
+        "main": [name for _, name in MAIN],
+        "runs": [_curves(r) for r in (run, other) if r is not None],
+        "differences": [] if other is None else differences(run, other),
+        "responses": responses,
+        "recorded": recorded,
+    }
+    template = files("refblend.viewer").joinpath("page.html").read_text(encoding="utf-8")
+    write_text(path, template.replace(_PLACE, for_script(data), 1))
+    return len(responses), recorded
+
+
+def for_script(value: Any) -> str:
+    """JSON that can stand in a script element, whatever the texts contain."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    escapes = {"<": "\\u003c", ">": "\\u003e", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+    for character, escape in escapes.items():
+        text = text.replace(character, escape)
+    return text
+
+
+def _curves(run: Run) -> dict[str, Any]:
+    """Name, steps and all metrics of a run; what is missing is null."""
+    frame = run.metrics
+    columns = {
+        name: [value if math.isfinite(value) else None for value in map(float, frame[name])]
+        for name in frame.columns
+        if name != "step"
+    }
+    kept = {name: values for name, values in columns.items() if any(v is not None for v in values)}
+    return {"name": str(run.path), "steps": [int(s) for s in frame["step"]], "metrics": kept}
+
+
+def _responses(run: Run) -> tuple[list[Response], int]:
+    """The responses for the page, in the order of steps, and how many there are in all."""
+    steps = run.recorded_steps
+    read = {step: run.responses(step) for step in steps}
+    chosen: set[int] = set()
+    room = MAX_RESPONSES
+    for step in [*steps[:1], *reversed(steps[1:])]:
+        if len(read[step]) > room and chosen:
+            break
+        chosen.add(step)
+        room -= len(read[step])
+    found = [response for step in sorted(chosen) for response in read[step]]
+    return found, sum(map(len, read.values()))

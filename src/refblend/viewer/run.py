@@ -1,0 +1,173 @@
+"""What the viewer shows of a run, read from its directory.
+
+Everything but the metrics may be missing: a run may have been killed, may still be going on, or may
+have been recorded by an earlier version.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from refblend.documents import MalformedError, parse_json
+from refblend.errors import DataError
+from refblend.files import read_object
+from refblend.trainer.tracking import read_metrics
+
+Response = dict[str, Any]
+"""A line of ``rollouts/<step>.jsonl``."""
+
+MAIN = (
+    ("training reward", "critic/score/mean"),
+    ("training accuracy", "critic/acc/mean"),
+    ("blended reward", "critic/rewards/mean"),
+    ("judge's score", "actor/ref_quality/score_mean"),
+    ("judge's AUC", "actor/ref_quality/auc"),
+    ("weight w", "actor/ref_quality/weight"),
+    ("entropy", "actor/ref_quality/avg_entropy"),
+    ("response tokens", "response_length/mean"),
+    ("PPO's KL", "actor/ppo_kl"),
+    ("gradient norm", "actor/grad_norm"),
+    ("seconds per step", "timing_s/step"),
+)
+"""Shown name and metric; the validation accuracies come before these."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run's directory, read where needed."""
+
+    path: Path
+
+    @classmethod
+    def open(cls, path: Path) -> "Run":
+        """The run in a directory.
+
+        Raises:
+            DataError: it holds no run, or its metrics cannot be read.
+        """
+        if not (path / "metrics.jsonl").is_file():
+            raise DataError(
+                f"{path} holds no run: there is no metrics.jsonl in it",
+                "Name the directory of one run; `refblend runs list` shows all.",
+            )
+        run = cls(path)
+        _ = run.metrics
+        return run
+
+    @cached_property
+    def metrics(self) -> pd.DataFrame:
+        """One row per step."""
+        return read_metrics(self.path / "metrics.jsonl")
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The resolved configuration, empty if there is none."""
+        return self._object("config.json")
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """How the run ended, empty while it goes on or after it was killed."""
+        return self._object("summary.json")
+
+    @cached_property
+    def provenance(self) -> dict[str, Any]:
+        """Where the run comes from, empty if unknown."""
+        return self._object("provenance.json")
+
+    def _object(self, name: str) -> dict[str, Any]:
+        path = self.path / name
+        try:
+            return read_object(path) if path.is_file() else {}
+        except (MalformedError, OSError) as error:
+            raise DataError(
+                f"{path} cannot be read: {error}", "Restore it, or remove it to leave it out."
+            ) from None
+
+    def setting(self, key: str) -> Any:
+        """A value of the configuration by its dotted name; None if it is not there."""
+        node: Any = self.config
+        for part in key.split("."):
+            node = node.get(part) if isinstance(node, dict) else None
+        return node
+
+    def settings(self) -> dict[str, Any]:
+        """The configuration as dotted names and values."""
+        return dict(_leaves(self.config))
+
+    def main_metrics(self) -> list[tuple[str, pd.Series]]:
+        """Shown name and finite values by step, of the main metrics that the run has."""
+        names = [n for n in self.metrics if n.startswith("val-core/") and n.endswith("/acc/mean@1")]
+        chosen = [
+            (f"val {n.removeprefix('val-core/').removesuffix('/acc/mean@1')}", n) for n in names
+        ]
+        by_step = self.metrics.set_index("step")
+        found = [(label, by_step[n].dropna()) for label, n in (*chosen, *MAIN) if n in by_step]
+        return [(label, values) for label, values in found if len(values)]
+
+    @cached_property
+    def recorded_steps(self) -> list[int]:
+        """Steps whose responses were recorded, ascending."""
+        names = [path.stem for path in self.path.glob("rollouts/*.jsonl")]
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def responses(self, step: int) -> list[Response]:
+        """The recorded responses of a step; an incomplete last line is left out.
+
+        Raises:
+            DataError: none were recorded at this step, or a line is not a record.
+        """
+        if step not in self.recorded_steps:
+            steps = ", ".join(map(str, self.recorded_steps)) or "none"
+            raise DataError(
+                f"{self.path} has no responses of step {step}; recorded steps: {steps}",
+                "Choose one of them; trainer.rollout_dump_freq says how often they are recorded.",
+            )
+        path = self.path / "rollouts" / f"{step}.jsonl"
+        # Not splitlines(): a response may hold other line separators, such as U+2028.
+        *lines, _torn = path.read_bytes().split(b"\n")
+        read = []
+        for number, line in enumerate(lines, start=1):
+            try:
+                record = parse_json(line)
+            except MalformedError as error:
+                raise _unreadable(path, number, str(error)) from None
+            if not isinstance(record, dict) or not isinstance(record.get("reward"), int | float):
+                raise _unreadable(path, number, "not the record of a response")
+            read.append(record)
+        return read
+
+
+def _unreadable(path: Path, line: int, problem: str) -> DataError:
+    return DataError(f"{path}, line {line}: {problem}", "Restore the file, or delete it.")
+
+
+def outcome(response: Response) -> float:
+    """What ranks a response: its blended reward, or the rule reward of an older record."""
+    value = response.get("blended")
+    return float(response["reward"] if value is None else value)
+
+
+def best_and_worst(responses: list[Response], count: int) -> tuple[list[Response], list[Response]]:
+    """The responses with the highest and with the lowest outcome, none of them in both.
+
+    Equal ones keep their order in the record.
+    """
+    ranked = sorted(responses, key=outcome, reverse=True)
+    best = ranked[:count]
+    return best, ranked[max(len(best), len(ranked) - count) :][::-1]
+
+
+def differences(one: Run, other: Run) -> list[tuple[str, Any, Any]]:
+    """Key and both values where two configurations differ, the runs' places aside."""
+    left, right = one.settings(), other.settings()
+    keys = sorted((left.keys() | right.keys()) - {"trainer.default_local_dir"})
+    return [(k, left.get(k), right.get(k)) for k in keys if left.get(k) != right.get(k)]
+
+
+def _leaves(node: Any, name: str = "") -> list[tuple[str, Any]]:
+    if not isinstance(node, dict):
+        return [(name, node)]
+    return [leaf for k, v in node.items() for leaf in _leaves(v, f"{name}.{k}".lstrip("."))]
