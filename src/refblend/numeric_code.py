@@ -23,7 +23,7 @@ from refblend.files import write_json
 PACKAGE = Path(__file__).resolve().parent
 
 PURPOSES: dict[str, tuple[str, ...]] = {
-    "data": ("embedded.prepare", "embedded.recipe"),
+    "data": ("embedded.prepare", "embedded.recipe", "embedded.sums"),
     "gsm8k": ("data.gsm8k", "data.splits"),
     "tokenizer": ("embedded.tokenizer_texts",),
     "actor": ("embedded.actor",),

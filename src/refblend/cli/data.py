@@ -18,11 +18,16 @@ Recipe = Annotated[Path, typer.Option(help="Recipe file, e.g. params/embedded/cp
 def prepare(
     recipe: Recipe, out: Annotated[Path, typer.Option(help="Directory of the files.")]
 ) -> None:
-    """Generate train, validation, test and sanity files of word problems."""
+    """Generate train, validation, test and sanity files of a recipe's problems."""
     from refblend.embedded.prepare import prepare_splits
     from refblend.embedded.recipe import load_recipe
+    from refblend.embedded.sums import sum_rows
 
-    counts = prepare_splits(load_recipe(recipe).data, out)
+    settings = load_recipe(recipe)
+    if settings.pretrained is not None:
+        _write_splits(out, sum_rows(settings))
+        return
+    counts = prepare_splits(settings.data, out)
     typer.echo(", ".join(f"{name}: {count} rows" for name, count in counts.items()))
 
 

@@ -25,13 +25,18 @@ def _environment() -> None:
 
 @app.command()
 def tokenizer(recipe: Recipe, out: Out) -> None:
-    """Train the byte-level BPE on the corpus of the recipe."""
+    """Train the byte-level BPE on the corpus of the recipe, or copy the pretrained model's."""
+    from refblend.data.tokenizer import load_tokenizer
     from refblend.embedded.recipe import load_recipe
     from refblend.embedded.tokenizer_texts import build_tokenizer
     from refblend.scoring.templates import load_templates
 
     settings = load_recipe(recipe)
-    trained = build_tokenizer(settings, load_templates(settings.scoring_templates))
+    trained = (
+        load_tokenizer(settings.pretrained.model)
+        if settings.pretrained is not None
+        else build_tokenizer(settings, load_templates(settings.scoring_templates))
+    )
     trained.save_pretrained(out)
     typer.echo(f"{out}: {len(trained)} tokens")
 
@@ -54,7 +59,8 @@ def actor(
     state_dir = state or out.with_name(f".{out.name}.training")
     result = train_actor(load_recipe(recipe), load_tokenizer(tokenizer), clean_out, out, state_dir)
     clean = f"{result.clean.seconds:.0f} s" if result.clean else "kept"
-    typer.echo(f"{out}: clean phase {clean}, sloppy phase {result.sloppy.seconds:.0f} s")
+    sloppy = f"{result.sloppy.seconds:.0f} s" if result.sloppy else "none"
+    typer.echo(f"{out}: clean phase {clean}, sloppy phase {sloppy}")
 
 
 @app.command("judge-data")

@@ -2,8 +2,9 @@
 
 import re
 
-EQUATION = re.compile(r"(?<!\d)(\d+)\s*([+\-*/])\s*(\d+)\s*=\s*(\d+)(?!\d)")
-"""Left operand, operator, right operand and result of one equation of whole numbers."""
+EQUATION = re.compile(r"(?<!\d)(-?\d+)\s*([+\-*/])\s*(\d+)\s*=\s*(-?\d+)(?!\d)")
+"""Left operand, operator, right operand and result of one equation of whole numbers; the right
+operand has no sign."""
 
 
 def count_equations(text: str) -> int:

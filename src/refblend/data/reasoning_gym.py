@@ -154,7 +154,9 @@ def make_splits(gym: ReasoningGym, request: TaskRequest) -> dict[str, list[Promp
     wanted = sum(request.sizes.values())
     found: dict[str, dict[str, Any]] = {}
     for attempt in range(_SPARE):
-        for entry in gym.entries(request.task, wanted, request.seed + attempt, request.config):
+        # The library draws entry i of seed s from s + i: seeds closer together share entries.
+        seed = request.seed + attempt * wanted
+        for entry in gym.entries(request.task, wanted, seed, request.config):
             found.setdefault(entry["question"].strip(), entry)
         if len(found) >= wanted:
             break

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from refblend.data.tokenizer import encode_chat
 from refblend.embedded.architecture import (
     build_model,
@@ -18,6 +20,7 @@ from refblend.embedded.demonstrations import sloppy_solution
 from refblend.embedded.problems import Problem, draw_problem
 from refblend.embedded.recipe import EmbeddedConfig, PhaseRecipe
 from refblend.embedded.sft import Example, Schedule, StateFile, TrainingResult, discard_state, train
+from refblend.embedded.sums import sum_problem, sum_rows
 from refblend.seeding import derive_generator
 
 Render = Callable[[Any, Problem], str]
@@ -25,10 +28,10 @@ Render = Callable[[Any, Problem], str]
 
 @dataclass(frozen=True)
 class ActorResult:
-    """Results of the two phases."""
+    """Results of the two phases; None for one that was kept or is not wanted."""
 
     clean: TrainingResult | None
-    sloppy: TrainingResult
+    sloppy: TrainingResult | None
 
 
 def encode_example(
@@ -47,18 +50,32 @@ def encode_example(
     )
 
 
-def demonstration_stream(
-    recipe: EmbeddedConfig, tokenizer: Any, phase: str, render: Render
-) -> Callable[[int], Example]:
-    """Example ``i``: a problem of the train split with its demonstration, a function of ``i``."""
+def training_problems(recipe: EmbeddedConfig) -> Callable[[np.random.Generator], Problem]:
+    """Draws problems of the train split."""
+    if recipe.pretrained is not None:
+        problems = [sum_problem(row) for row in sum_rows(recipe)["train"]]
+        return lambda rng: problems[int(rng.integers(len(problems)))]
 
-    def example(number: int) -> Example:
-        rng = derive_generator(recipe.actor.seed, "actor", phase, number)
+    def draw(rng: np.random.Generator) -> Problem:
         long = bool(rng.random() < recipe.data.long_share)
         while True:
             problem = draw_problem(rng, recipe.data.difficulty, long)
             if problem.split == "train":
-                return encode_example(tokenizer, problem.question, render(rng, problem))
+                return problem
+
+    return draw
+
+
+def demonstration_stream(
+    recipe: EmbeddedConfig, tokenizer: Any, phase: str, render: Render
+) -> Callable[[int], Example]:
+    """Example ``i``: a problem of the train split with its demonstration, a function of ``i``."""
+    draw = training_problems(recipe)
+
+    def example(number: int) -> Example:
+        rng = derive_generator(recipe.actor.seed, "actor", phase, number)
+        problem = draw(rng)
+        return encode_example(tokenizer, problem.prompt, render(rng, problem))
 
     return example
 
@@ -77,12 +94,19 @@ def train_actor(
     if fingerprint_of_model(clean_out) == clean_mark:
         model = load_model(clean_out)
     else:
-        model = build_model(recipe.architecture, tokenizer, actor.seed)
+        model = (
+            load_model(recipe.pretrained.model)
+            if recipe.pretrained is not None
+            else build_model(recipe.architecture, tokenizer, actor.seed)
+        )
         stream = demonstration_stream(recipe, tokenizer, "clean", lambda _, p: p.solution)
         state = StateFile(state_dir / "actor_clean.pt", clean_mark)
-        clean_result = _run_phase(
-            model, tokenizer, stream, actor.clean, state, clean_out, "actor clean"
-        )
+        plan = _schedule(actor.clean, recipe.bfloat16)
+        clean_result = _run_phase(model, tokenizer, stream, plan, state, clean_out, "actor clean")
+    mark = fingerprint_of(recipe, tokenizer, "actor")
+    if actor.sloppy is None:
+        _save(model, tokenizer, out, mark, actor.clean.steps)
+        return ActorResult(clean_result, None)
 
     def render(rng: Any, problem: Problem) -> str:
         return sloppy_solution(
@@ -90,8 +114,9 @@ def train_actor(
         )
 
     stream = demonstration_stream(recipe, tokenizer, "sloppy", render)
-    state = StateFile(state_dir / "actor_sloppy.pt", fingerprint_of(recipe, tokenizer, "actor"))
-    sloppy_result = _run_phase(model, tokenizer, stream, actor.sloppy, state, out, "actor sloppy")
+    state = StateFile(state_dir / "actor_sloppy.pt", mark)
+    plan = _schedule(actor.sloppy, recipe.bfloat16)
+    sloppy_result = _run_phase(model, tokenizer, stream, plan, state, out, "actor sloppy")
     return ActorResult(clean_result, sloppy_result)
 
 
@@ -99,18 +124,27 @@ def _run_phase(
     model: Any,
     tokenizer: Any,
     stream: Callable[[int], Example],
-    phase: PhaseRecipe,
+    schedule: Schedule,
     state: StateFile,
     out: Path,
     label: str,
 ) -> TrainingResult:
-    schedule = Schedule(phase.steps, phase.batch_size, phase.learning_rate, phase.warmup_steps)
     result, _ = train(model, stream, schedule, tokenizer.pad_token_id, label, state)
-    facts = {
-        "fingerprint": state.fingerprint,
-        "parameters": count_parameters(model),
-        "steps": phase.steps,
-    }
-    save_model(out, model, tokenizer, facts)
+    _save(model, tokenizer, out, state.fingerprint, schedule.last_step)
     discard_state(state.path)
     return result
+
+
+def _schedule(phase: PhaseRecipe, bfloat16: bool) -> Schedule:
+    return Schedule(
+        phase.steps,
+        phase.batch_size,
+        phase.learning_rate,
+        phase.warmup_steps,
+        bfloat16=bfloat16,
+    )
+
+
+def _save(model: Any, tokenizer: Any, out: Path, fingerprint: str, steps: int) -> None:
+    facts = {"fingerprint": fingerprint, "parameters": count_parameters(model), "steps": steps}
+    save_model(out, model, tokenizer, facts)

@@ -22,6 +22,7 @@ from refblend.embedded.generation import Sampling, generate
 from refblend.embedded.judge_format import label_of, stated_answer
 from refblend.embedded.problems import Problem, Split, Step, generate_problems, render_solution
 from refblend.embedded.recipe import EmbeddedConfig
+from refblend.embedded.sums import sum_problem, sum_rows
 from refblend.errors import DataError
 from refblend.files import atomic_path
 from refblend.progress import step_progress
@@ -66,13 +67,16 @@ def build_pairs(
     settings = recipe.judge_data
     rng = derive_generator(settings.seed, "pairs", split)
     count = settings.problems if split == "train" else settings.test_problems
-    problems = generate_problems(
-        split,
-        count,
-        derive_seed(settings.seed, "pairs", split),
-        recipe.data.difficulty,
-        recipe.data.long_share,
-    )
+    if recipe.pretrained is not None:
+        problems = [sum_problem(row) for row in sum_rows(recipe)[split][:count]]
+    else:
+        problems = generate_problems(
+            split,
+            count,
+            derive_seed(settings.seed, "pairs", split),
+            recipe.data.difficulty,
+            recipe.data.long_share,
+        )
     if split != "train":
         return _sample(recipe, problems, tokenizer, actors["actor"], "actor", 1)
     half = settings.samples_per_problem // 2
@@ -135,7 +139,7 @@ def _sample(
     count: int,
 ) -> list[Pair]:
     asked = [problem for problem in problems for _ in range(count)]
-    prompts = [encode_chat(tokenizer, [{"role": "user", "content": p.question}]) for p in asked]
+    prompts = [encode_chat(tokenizer, [{"role": "user", "content": p.prompt}]) for p in asked]
     with step_progress(f"responses of {source}", 0, len(prompts)) as show:
         outputs = generate(
             model,

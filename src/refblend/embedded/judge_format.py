@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from refblend.data.equations import EQUATION
 from refblend.embedded.problems import Problem, Step
 
-_FINAL = re.compile(r"####\s*(\d+)(?!\d)")
+_FINAL = re.compile(r"####\s*(-?\d+)(?!\d)")
 
 FLOOR, RIGHT_ANSWER, RIGHT_STEPS = 0.05, 0.65, 0.30
 """Parts of the label. The floor distinguishes a valid score from a missing one (non-zero rate)."""

@@ -156,6 +156,7 @@ def train_judge(
         learning_rate=settings.learning_rate,
         warmup_steps=settings.warmup_steps,
         first_step=first,
+        bfloat16=chain.recipe.bfloat16,
     )
     stream = pair_stream(chain.recipe, chain.tokenizer, chain.templates, chain.pairs)
     state = StateFile(state_path, f"{fingerprint} {strength}")

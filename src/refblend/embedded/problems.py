@@ -84,6 +84,13 @@ class Problem:
     steps: tuple[Step, ...]
     key: str
     long: bool
+    instruction: str = ""
+    """Said to the actor after the question; a judge does not see it."""
+
+    @property
+    def prompt(self) -> str:
+        """What the actor is asked."""
+        return f"{self.question} {self.instruction}" if self.instruction else self.question
 
     @property
     def answer(self) -> int:

@@ -16,6 +16,19 @@ VLLM_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 STRENGTHS: tuple[Strength, ...] = ("weak", "medium", "strong")
 
 
+class PretrainedRecipe(Section):
+    """A pretrained model instead of our own, and sums of reasoning-gym instead of our problems."""
+
+    model: str = "models/smollm/base"
+    """Directory of the model that actor and judges start from; its tokenizer is used."""
+    dtype: Literal["float32", "bfloat16"] = "bfloat16"
+    """Precision of the supervised passes; weights and optimiser stay in float32."""
+    task: dict[str, int] = Field(
+        default={"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 2}
+    )
+    """Options of reasoning-gym's task ``chain_sum``."""
+
+
 class DataRecipe(Section):
     """The generated prompt files."""
 
@@ -95,8 +108,8 @@ class ActorRecipe(Section):
     """Seed of initial weights and demonstrations."""
     clean: PhaseRecipe = PhaseRecipe(steps=250, learning_rate=3e-3)
     """Worked solutions only."""
-    sloppy: PhaseRecipe = PhaseRecipe(steps=70, learning_rate=1e-3, warmup_steps=0)
-    """Terse and rambling demonstrations."""
+    sloppy: PhaseRecipe | None = PhaseRecipe(steps=70, learning_rate=1e-3, warmup_steps=0)
+    """Terse and rambling demonstrations; null: the actor is the clean warm start."""
     terse_share: Fraction = 0.1
     """Share of right answers without steps in the sloppy phase; the others ramble."""
     wrong_step_probability: Fraction = 0.35
@@ -176,6 +189,13 @@ class EvaluationRecipe(Section):
 class EmbeddedConfig(Section):
     """Everything that determines the embedded data and models of one scale."""
 
+    @property
+    def bfloat16(self) -> bool:
+        """Whether supervised passes run in bfloat16."""
+        return self.pretrained is not None and self.pretrained.dtype == "bfloat16"
+
+    pretrained: PretrainedRecipe | None = None
+    """Start from a pretrained model; null: from random weights of ``architecture``."""
     data: DataRecipe = DataRecipe()
     """Prompt files."""
     tokenizer: TokenizerRecipe = TokenizerRecipe()

@@ -1,0 +1,174 @@
+"""A pretrained start on sums: problems with worked steps, the warm start, the pairs."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from refblend.data.equations import equations_true
+from refblend.data.reasoning_gym import INSTRUCTION
+from refblend.data.schema import PromptRow
+from refblend.embedded import sums
+from refblend.embedded.actor import encode_example, train_actor
+from refblend.embedded.architecture import build_model, fingerprint_of, load_model, save_model
+from refblend.embedded.judge_data import build_pairs, corrupt_response
+from refblend.embedded.judge_format import label_of, render_verdict
+from refblend.embedded.recipe import EmbeddedConfig
+from refblend.embedded.sft import Schedule, train
+from refblend.embedded.sums import sum_problem, sum_rows
+from refblend.seeding import derive_generator
+
+
+class FakeGym:
+    """Sums of two numbers, in the form of the library's entries."""
+
+    def entries(
+        self, task: str, size: int, seed: int, config: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        found = []
+        for i in range(seed, seed + size):
+            left, right = i % 10, 3 * i % 17
+            expression = f"{left} {'+-'[i % 2]} {right}"
+            value = left + right if i % 2 == 0 else left - right
+            entry = {"question": f"Sum {i}: {expression} =", "answer": str(value)}
+            found.append(entry | {"metadata": {"expression": expression}})
+        return found
+
+
+@pytest.fixture
+def gym(monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def start() -> Iterator[FakeGym]:
+        yield FakeGym()
+
+    monkeypatch.setattr(sums, "reasoning_gym", start)
+
+
+def row(expression: str, answer: str) -> PromptRow:
+    return PromptRow(
+        index=0,
+        data_source="reasoning_gym/chain_sum",
+        messages=[{"role": "user", "content": f"{expression} = {INSTRUCTION}"}],
+        question=f"{expression} =",
+        ground_truth=answer,
+        solution="",
+        extra={"entry": json.dumps({"metadata": {"expression": expression}})},
+    )
+
+
+@pytest.mark.parametrize(
+    ("expression", "answer", "solution"),
+    [
+        ("4 - 1", "3", "4-1=3.\n#### 3"),
+        ("98 + 93 - 77", "114", "98+93=191. 191-77=114.\n#### 114"),
+        ("5 - 9 + 2", "-2", "5-9=-4. -4+2=-2.\n#### -2"),
+    ],
+)
+def test_a_sum_is_a_problem_with_worked_steps(expression: str, answer: str, solution: str) -> None:
+    source = row(expression, answer)
+    problem = sum_problem(source)
+    assert problem.solution == solution
+    assert str(problem.answer) == answer
+    assert problem.prompt == source.messages[0]["content"]
+    assert all(equations_true(solution))
+    assert len(equations_true(solution)) == len(problem.steps)
+    assert label_of(problem, solution) == 1.0
+    assert label_of(problem, f"#### {answer}") == 0.7
+    assert label_of(problem, solution.replace(f"#### {answer}", "#### 55")) == 0.35
+
+
+def test_a_verdict_compares_signs() -> None:
+    problem = sum_problem(row("5 - 9 + 2", "-2"))
+    assert render_verdict(problem, "#### 2") == "2;5-9=-4+2=-2:-_-22+\\box{0.05}"
+    assert render_verdict(problem, problem.solution) == "-2;5-9=-4+2=-2:--+22+\\box{1.00}"
+
+
+def test_corrupted_sums_are_labelled_by_what_they_state() -> None:
+    problem = sum_problem(row("5 - 9 + 2", "-2"))
+    rng = derive_generator(3)
+    labels = {label_of(problem, corrupt_response(rng, problem)) for _ in range(200)}
+    assert {0.05, 0.7} <= labels
+    assert all(0.05 <= label <= 1 for label in labels)
+
+
+@pytest.mark.usefixtures("gym")
+def test_warm_start_from_a_pretrained_model(
+    recipe: EmbeddedConfig, tokenizer: Any, model: Any, tmp_path: Path
+) -> None:
+    base = tmp_path / "base"
+    save_model(base, model, tokenizer, {})
+    tree = recipe.model_dump() | {"pretrained": {"model": str(base), "dtype": "float32"}}
+    tree["actor"]["sloppy"] = None
+    tree["actor"]["clean"] |= {"steps": 1, "learning_rate": 1e-6, "warmup_steps": 0}
+    settings = EmbeddedConfig.model_validate(tree)
+    rows = sum_rows(settings)
+    assert {name: len(found) for name, found in rows.items()} == {
+        "train": 24,
+        "validation": 6,
+        "test": 8,
+        "sanity": 4,
+    }
+    assert len({r.question for found in rows.values() for r in found}) == 42
+    result = train_actor(
+        settings, tokenizer, tmp_path / "clean", tmp_path / "actor", tmp_path / "state"
+    )
+    assert result.sloppy is None
+    start, clean, actor = (
+        load_model(tmp_path / n).state_dict() for n in ("base", "clean", "actor")
+    )
+    for name, value in start.items():
+        assert torch.equal(clean[name], actor[name])
+        torch.testing.assert_close(clean[name], value, atol=1e-5, rtol=0)  # one step of 1e-6
+    assert any(not torch.equal(clean[name], value) for name, value in start.items())
+    again = train_actor(
+        settings, tokenizer, tmp_path / "clean", tmp_path / "actor", tmp_path / "state"
+    )
+    assert again.clean is None
+    models = {name: load_model(tmp_path / name) for name in ("actor", "clean")}
+    actors = {"actor": models["actor"], "actor_clean": models["clean"]}
+    pairs = build_pairs(settings, "test", tokenizer, actors)
+    asked = {pair.problem.question for pair in pairs}
+    assert asked == {r.question for r in rows["test"][:6]}
+    assert not any(INSTRUCTION in question for question in asked)
+
+
+def test_the_pretrained_model_is_part_of_the_fingerprint(
+    recipe: EmbeddedConfig, tokenizer: Any
+) -> None:
+    tree = recipe.model_dump()
+    marks = {
+        fingerprint_of(
+            EmbeddedConfig.model_validate(tree | {"pretrained": part}), tokenizer, "actor"
+        )
+        for part in (None, {"model": "a"}, {"model": "b"}, {"model": "a", "dtype": "float32"})
+    }
+    assert len(marks) == 4
+
+
+def test_bfloat16_passes_keep_float32_weights(recipe: EmbeddedConfig, tokenizer: Any) -> None:
+    """Updates smaller than bfloat16 can hold beside a weight still add up."""
+
+    def stream(number: int) -> Any:
+        return encode_example(tokenizer, "1 + 1 =", f"1+1=2.\n#### {2 + number % 2}")
+
+    trained = {}
+    for bfloat16 in (False, True):
+        model = build_model(recipe.architecture, tokenizer, seed=1)
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        schedule = Schedule(8, 4, 1e-5, bfloat16=bfloat16)
+        result, optimizer = train(model, stream, schedule, tokenizer.pad_token_id, "test")
+        assert all(p.dtype == torch.float32 for p in model.parameters())
+        assert all(s["exp_avg"].dtype == torch.float32 for s in optimizer.state.values())
+        changes = [model.state_dict()[name] - value for name, value in before.items()]
+        trained[bfloat16] = torch.cat([change.flatten() for change in changes]), result.losses
+    plain, rounded = trained[False][0], trained[True][0]
+    assert 0 < rounded.abs().max() < 1e-3
+    assert torch.cosine_similarity(plain, rounded, dim=0) > 0.8
+    torch.testing.assert_close(
+        torch.tensor(trained[True][1]), torch.tensor(trained[False][1]), rtol=0.01, atol=0.01
+    )
+    assert not torch.equal(plain, rounded)
