@@ -8,20 +8,20 @@ import json
 
 from refblend.data.reasoning_gym import INSTRUCTION, TaskRequest, make_splits, reasoning_gym
 from refblend.data.schema import PromptRow
-from refblend.embedded.problems import SPLITS, Problem, Split, Step
+from refblend.embedded.problems import SPLITS, Problem, Step
 from refblend.embedded.recipe import EmbeddedConfig
 
 TASK = "chain_sum"
 
 
-def sum_rows(recipe: EmbeddedConfig) -> dict[Split, list[PromptRow]]:
+def sum_rows(recipe: EmbeddedConfig) -> dict[str, list[PromptRow]]:
     """The rows of every split; no question is in two of them.
 
     Raises:
         DataError: reasoning-gym is not there, or its task has too few different questions.
     """
     assert recipe.pretrained is not None, "the caller has looked"
-    counts: dict[Split, int] = {split: getattr(recipe.data, f"{split}_rows") for split in SPLITS}
+    counts = {split: getattr(recipe.data, f"{split}_rows") for split in SPLITS}
     held_out = max(count for split, count in counts.items() if split != "train")
     options = recipe.pretrained.task
     request = TaskRequest(TASK, counts["train"], held_out, recipe.data.seed, options)
