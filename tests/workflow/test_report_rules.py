@@ -15,7 +15,7 @@ from refblend.study.report.registry import load_report
 FACTORY = Path(__file__).parents[1] / "study" / "scoring_reports.py"
 PACKAGE = "src/refblend/study/report"
 FIGURES = f"{PACKAGE}/scoring/figures.py"
-RULES = ("scoring_tables", "figure", "preview", "report")
+RULES = ("scoring_tables", "figure", "preview", "report", "publish")
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("snakemake") is None, reason="needs the extra `workflow`"
@@ -83,19 +83,19 @@ def test_a_changed_figure_is_redrawn_alone(made: Path) -> None:
     assert planned(made) == set(), "docstrings and comments draw nothing"
 
     edit(made, FIGURES, 'xlabel="lift of the mean score"', 'xlabel="lift"')
-    assert planned(made) == {"attacks.svg", "report"}
+    assert planned(made) == {"attacks.svg", "report", "publish"}
 
     edit(made, FIGURES, "SHOWN_ATTACKS = 25", "SHOWN_ATTACKS = 20")
-    assert planned(made) == {"attacks.svg", "report"}, "a constant of the same figure"
+    assert planned(made) == {"attacks.svg", "report", "publish"}, "a constant of the same figure"
 
     edit(made, FIGURES, 'label="all")', 'label="all lengths")')
-    assert planned(made) == {"attacks.svg", "robustness.svg", "robustness.png", "report"}
+    assert planned(made) == {"attacks.svg", "robustness.svg", "robustness.png", "report", "publish"}
 
 
 @pytest.mark.slow
 def test_a_changed_sentence_draws_nothing_and_the_style_everything(made: Path) -> None:
     edit(made, f"{PACKAGE}/scoring/text.py", "LISTED_ATTACKS = 5", "LISTED_ATTACKS = 3")
-    assert planned(made) == {"report"}
+    assert planned(made) == {"report", "publish"}
     edit(made, f"{PACKAGE}/plotting/style.py", "COLUMN = 3.5", "COLUMN = 3.4")
     drawn = {f"{name}.svg" for name in load_report("scoring").names("figure", {})}
-    assert planned(made) == drawn | {"robustness.png", "report"}
+    assert planned(made) == drawn | {"robustness.png", "report", "publish"}

@@ -62,7 +62,8 @@ for _name in REPORTS:
             names=config["studies"].get(_name, []),
         shell:
             "refblend study tables --milestone {params.milestone:q} --scale {wildcards.scale:q}"
-            " {params.names:q} > {log:q} 2>&1"
+            " --out build/results/{wildcards.scale}/{params.milestone} {params.names:q}"
+            " > {log:q} 2>&1"
 
 
 # One job per figure, which carries its caption: a changed function redraws its figure alone.
@@ -72,7 +73,7 @@ rule figure:
         collected_frames,
     output:
         report(
-            "results/{scale}/{milestone}/figures/{figure}.svg",
+            "build/results/{scale}/{milestone}/figures/{figure}.svg",
             caption="../report/figure.rst",
             labels=lambda wildcards: labels(figure_of(wildcards)),
             **marks("figures"),
@@ -94,7 +95,7 @@ rule figure:
 # The few figures that README and DVC show.
 use rule figure as preview with:
     output:
-        "results/{scale}/{milestone}/figures/{figure}.png",
+        "build/results/{scale}/{milestone}/figures/{figure}.png",
     log:
         "logs/{scale}/{milestone}/figures/{figure}.png.log",
 
@@ -107,12 +108,12 @@ rule report:
         "src/refblend/study/report/templates/{milestone}.md.j2",
     output:
         report(
-            "results/{scale}/{milestone}/report.md",
+            "build/results/{scale}/{milestone}/report.md",
             caption="../report/report.rst",
             labels={"experiment": "all", "text": "report"},
             **marks("report"),
         ),
-        "results/{scale}/{milestone}/metrics.json",
+        "build/results/{scale}/{milestone}/metrics.json",
     log:
         "logs/{scale}/{milestone}/report.log",
     conda:
@@ -120,9 +121,36 @@ rule report:
     params:
         code=lambda wildcards: REPORTS[wildcards.milestone].code("report"),
         names=lambda wildcards: config["studies"].get(wildcards.milestone, []),
+        out=subpath(output[0], parent=True),
     shell:
         "refblend study report --milestone {wildcards.milestone:q} --scale {wildcards.scale:q}"
-        " {params.names:q} > {log:q} 2>&1"
+        " --out {params.out:q} {params.names:q} > {log:q} 2>&1"
+
+
+# Reports are built in a folder that git and DVC ignore; published is what says anything new.
+# What is published stays when nothing differs but times, commit and machine, hence `update`.
+rule publish:
+    input:
+        collected_frames,
+        upstream_reports,
+        f"runs/{{scale}}/_collected/{{milestone}}/{PREPARED}",
+        figure_files,
+        "build/results/{scale}/{milestone}/metrics.json",
+        report="build/results/{scale}/{milestone}/report.md",
+    output:
+        update("results/{scale}/{milestone}/report.md"),
+        update("results/{scale}/{milestone}/metrics.json"),
+    log:
+        "logs/{scale}/{milestone}/publish.log",
+    conda:
+        "../envs/refblend.yaml"
+    params:
+        code=code("study.report.publish"),
+        names=lambda wildcards: config["studies"].get(wildcards.milestone, []),
+        built=subpath(input.report, parent=True),
+    shell:
+        "refblend study publish --milestone {wildcards.milestone:q} --scale {wildcards.scale:q}"
+        " --built {params.built:q} {params.names:q} > {log:q} 2>&1"
 
 
 # Last and after the report: the target fails when a run failed or incidents exceed what

@@ -1,5 +1,6 @@
 # Helpers of the reports' rules: what each report writes and reads.
 from refblend.study.report.engine import PREPARED
+from refblend.study.report.publish import READS
 from refblend.study.report.registry import load_report, read_experiments
 
 REPORTS = {name: load_report(name) for name in ("scoring", "m1", "m2", "m3")}
@@ -27,7 +28,7 @@ def marks(kind):
 
 def table_files(milestone):
     """Every table as CSV, those that the report shows as LaTeX too, and the plots' data."""
-    root = f"results/{{scale}}/{milestone}"
+    root = f"build/results/{{scale}}/{milestone}"
     files = [f"{root}/plots/{plot.name}.csv" for plot in artifacts(milestone, "plot")]
     for table in artifacts(milestone, "table"):
         files += [f"{root}/tables/{table.name}.tex"] if table.shown else []
@@ -56,9 +57,18 @@ def figure_code(wildcards):
     return REPORTS[wildcards.milestone].code("figure", figure_of(wildcards))
 
 
+def upstream_reports(wildcards):
+    """Published reports that a report reads."""
+    return [
+        f"results/{wildcards.scale}/{name}/report.md"
+        for name in READS[wildcards.milestone]
+        if name != "scoring" or scoring_report(wildcards.scale)
+    ]
+
+
 def figure_files(wildcards):
     """Every figure of a milestone as SVG, and its previews as PNG."""
-    root = f"results/{wildcards.scale}/{wildcards.milestone}/figures"
+    root = f"build/results/{wildcards.scale}/{wildcards.milestone}/figures"
     return [
         f"{root}/{figure.name}.{kind}"
         for figure in artifacts(wildcards.milestone, "figure")

@@ -1,4 +1,4 @@
-"""``refblend study tables | figure | report``: write a milestone's record."""
+"""``refblend study tables | figure | report | publish``: write a milestone's record."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,25 +17,33 @@ Roots = Annotated[
     tuple[Path, Path, Path, Path],
     typer.Option(help="Folders of runs, models, results and parameter files."),
 ]
+Out = Annotated[
+    Path | None, typer.Option(help="Folder to write; default: results/<scale>/<milestone>.")
+]
 ROOTS = (Path("runs"), Path("models"), Path("results"), Path("params"))
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``refblend study``."""
-    for command in (tables, figure, report):
+    for command in (tables, figure, report, publish):
         app.command()(command)
 
 
 def tables(
-    milestone: Milestone, scale: Scale, roots: Roots = ROOTS, experiments: Experiments = None
+    milestone: Milestone,
+    scale: Scale,
+    out: Out = None,
+    roots: Roots = ROOTS,
+    experiments: Experiments = None,
 ) -> None:
-    """Write all tables of a milestone below results/<scale>/<milestone>/tables."""
+    """Write all tables of a milestone, and the data of its plots."""
     from refblend.study.report.engine import write_tables
     from refblend.study.report.registry import load_report
 
     inputs = _inputs(milestone, scale, roots, experiments)
-    write_tables(load_report(milestone), inputs, inputs.results / milestone)
-    typer.echo(str(inputs.results / milestone / "tables"))
+    folder = out or inputs.results / milestone
+    write_tables(load_report(milestone), inputs, folder)
+    typer.echo(str(folder / "tables"))
 
 
 def figure(
@@ -53,15 +61,37 @@ def figure(
 
 
 def report(
-    milestone: Milestone, scale: Scale, roots: Roots = ROOTS, experiments: Experiments = None
+    milestone: Milestone,
+    scale: Scale,
+    out: Out = None,
+    roots: Roots = ROOTS,
+    experiments: Experiments = None,
 ) -> None:
     """Write report, headline numbers and plot data next to the tables and figures."""
     from refblend.study.report.engine import write_report
     from refblend.study.report.registry import load_report
 
     inputs = _inputs(milestone, scale, roots, experiments)
-    write_report(load_report(milestone), inputs, inputs.results / milestone)
-    typer.echo(str(inputs.results / milestone / "report.md"))
+    folder = out or inputs.results / milestone
+    write_report(load_report(milestone), inputs, folder)
+    typer.echo(str(folder / "report.md"))
+
+
+def publish(
+    milestone: Milestone,
+    scale: Scale,
+    built: Annotated[Path, typer.Option(help="Folder with the tables, figures and report.")],
+    roots: Roots = ROOTS,
+    experiments: Experiments = None,
+) -> None:
+    """Copy a built report to results/<scale>/<milestone>, unless that differs in times only."""
+    from refblend.study.report import publish as publishing
+    from refblend.study.report.registry import load_report
+
+    inputs = _inputs(milestone, scale, roots, experiments)
+    changed = publishing.publish(load_report(milestone), inputs, built)
+    told = "published" if changed else "nothing new but times; the published report stays"
+    typer.echo(f"{inputs.results / milestone / 'report.md'}: {told}")
 
 
 def _inputs(

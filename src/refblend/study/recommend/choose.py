@@ -31,7 +31,6 @@ from refblend.study.recommend.candidates import Candidate, Pool, late_accuracy, 
 from refblend.study.recommend.evidence import EXACT, Evidence, weigh
 from refblend.study.recommend.on_failure import OnFailure, choose_on_failure, with_on_failure
 from refblend.study.runs.collect import Collected
-from refblend.study.runs.origin import commit_text
 from refblend.study.stats.statistics import complete_seeds, student_interval
 from refblend.study.stats.thresholds import find_knee
 
@@ -56,7 +55,6 @@ class Recommendation:
     config: RefblendConfig
     baseline: str
     seeds: tuple[int, ...]
-    commit: str
     best: str | None
     """The candidate with the best mean; null where none is left."""
     stability: float
@@ -109,7 +107,6 @@ def recommend(
         config=config,
         baseline=pool.baseline,
         seeds=tuple(int(seed) for seed in values.index),
-        commit=commit_text(collected),
         best=choice.best,
         stability=choice.stability,
         evidence=weigh(values, choice.arm, pool.baseline, len(table)),

@@ -19,7 +19,7 @@ from refblend.study.recommend.choose import MEASURE, RULE, Recommendation
 COVERED = ("adv_estimator", "norm_adv_by_std_in_grpo", "ref_quality_score")
 """Sections of ``algorithm`` that the choice covers; the overlay holds them whole."""
 
-REPORTED = ("scale", "arm", "enable", "baseline", "commit", "best")
+REPORTED = ("scale", "arm", "enable", "baseline", "best")
 
 
 def overlay(chosen: Recommendation) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def overlay(chosen: Recommendation) -> dict[str, Any]:
 
 
 def render_overlay(chosen: Recommendation) -> str:
-    """YAML with the rule, the seeds, the commit and the evidence in comments above it."""
+    """YAML with the rule, the seeds and the evidence in comments above it."""
     shares = "" if math.isnan(chosen.stability) else f" ({chosen.stability:.0%} of resamples agree)"
     best = f"the best mean has {chosen.best}" if chosen.best else "no candidate is left"
     seeds = ", ".join(map(str, chosen.seeds))
@@ -43,7 +43,6 @@ def render_overlay(chosen: Recommendation) -> str:
         f"{best}{shares}.",
         f"Evidence. {chosen.evidence.text}",
         f"on_failure. {chosen.on_failure.value}; {chosen.on_failure.reason}.",
-        f"Runs trained by commit {chosen.commit}.",
     ]
     head = "\n".join(
         textwrap.fill(
