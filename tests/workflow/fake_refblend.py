@@ -87,7 +87,7 @@ def main() -> None:
     if command[0] == "train":
         train()
     elif command[0] == "evaluate":
-        for run in map(Path, sys.argv[2 : sys.argv.index("--recipe")]):
+        for run in map(Path, sys.argv[2 : sys.argv.index("--data")]):
             status = json.loads((run / "summary.json").read_text())["status"]
             write(run / "test.json", json.dumps({"status": status, "greedy": 0.5}))
         write(option("--out"))

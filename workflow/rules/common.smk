@@ -205,8 +205,6 @@ def milestone_markers(kind):
     """Input function: the markers `trained` or `tested` of every job of the milestone."""
 
     def files(wildcards):
-        if kind == "tested" and wildcards.scale not in EMBEDDED:
-            return []
         rows = milestone_rows(wildcards.milestone, wildcards.scale)
         return [
             f"runs/{wildcards.scale}/{block.arm}/{block.name}.{kind}.json"

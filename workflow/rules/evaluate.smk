@@ -28,7 +28,6 @@ rule actor_quality:
 # One process for all seeds of a job; every run gets its test.json.
 rule test_accuracy:
     input:
-        recipe="params/embedded/{scale}.yaml",
         data="data/{scale}/test.parquet",
         trained="runs/{scale}/{arm}/{seeds}.trained.json",
     output:
@@ -47,5 +46,4 @@ rule test_accuracy:
     message:
         "Test set: {wildcards.scale} {wildcards.arm}, seeds {wildcards.seeds}"
     shell:
-        "refblend evaluate {params.run_dirs:q} --recipe {input.recipe:q}"
-        " --data {input.data:q} --out {output:q} > {log:q} 2>&1"
+        "refblend evaluate {params.run_dirs:q} --data {input.data:q} --out {output:q} > {log:q} 2>&1"

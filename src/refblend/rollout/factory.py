@@ -1,7 +1,9 @@
 """The engines by name; the library of one is imported only when it is started."""
 
+from refblend.config import RefblendConfig
 from refblend.errors import ConfigError
 from refblend.rollout.base import EngineOptions, RolloutEngine
+from refblend.seeding import derive_seed
 
 
 def start_engine(name: str, options: EngineOptions) -> RolloutEngine:
@@ -20,3 +22,28 @@ def start_engine(name: str, options: EngineOptions) -> RolloutEngine:
 
         return HfEngine(options)
     raise ConfigError(f"unknown rollout engine {name!r}", "Use vllm or hf.")
+
+
+def start_rollout(config: RefblendConfig, model_path: str) -> RolloutEngine:
+    """Start the rollout engine of a run, for training and for the test of its actor.
+
+    Args:
+        config: of the run.
+        model_path: directory of the weights that it starts with.
+
+    Raises:
+        ModelError: the model's directory cannot be used.
+    """
+    rollout = config.actor_rollout_ref.rollout
+    options = EngineOptions(
+        model_path=model_path,
+        max_model_len=rollout.max_model_len,
+        dtype=rollout.dtype,
+        kv_cache_memory_mb=rollout.kv_cache_memory_mb,
+        gpu_memory_utilization=rollout.gpu_memory_utilization,
+        tensor_parallel_size=rollout.tensor_model_parallel_size,
+        enforce_eager=rollout.enforce_eager,
+        enable_prefix_caching=rollout.enable_prefix_caching,
+        seed=rollout.seed or derive_seed(config.trainer.seed, "rollout engine"),
+    )
+    return start_engine(rollout.name, options)

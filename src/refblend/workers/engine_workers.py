@@ -9,8 +9,8 @@ from torch import Tensor
 
 from refblend import runtime
 from refblend.config import RefblendConfig
-from refblend.rollout.base import EngineOptions, Generation, GenerationRequest, RolloutEngine
-from refblend.rollout.factory import start_engine
+from refblend.rollout.base import Generation, GenerationRequest, RolloutEngine
+from refblend.rollout.factory import start_rollout
 from refblend.scoring.judge import CallStats, start_judge
 from refblend.scoring.result import JudgeResult
 from refblend.seeding import derive_seed
@@ -22,20 +22,7 @@ class RolloutWorker:
     def __init__(self, config: RefblendConfig) -> None:
         rollout = config.actor_rollout_ref.rollout
         runtime.prepare_process(rollout.num_threads)
-        self.engine: RolloutEngine = start_engine(
-            rollout.name,
-            EngineOptions(
-                model_path=config.actor_rollout_ref.model.path,
-                max_model_len=rollout.max_model_len,
-                dtype=rollout.dtype,
-                kv_cache_memory_mb=rollout.kv_cache_memory_mb,
-                gpu_memory_utilization=rollout.gpu_memory_utilization,
-                tensor_parallel_size=rollout.tensor_model_parallel_size,
-                enforce_eager=rollout.enforce_eager,
-                enable_prefix_caching=rollout.enable_prefix_caching,
-                seed=rollout.seed or derive_seed(config.trainer.seed, "rollout engine"),
-            ),
-        )
+        self.engine: RolloutEngine = start_rollout(config, config.actor_rollout_ref.model.path)
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
         """Answer all requests with the current weights."""

@@ -1,10 +1,17 @@
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM
 
-from refblend.errors import StudyError
-from refblend.files import write_json
-from refblend.study.runs.evaluate import evaluate_run, final_checkpoint
+from refblend.config import RefblendConfig
+from refblend.data.schema import read_rows
+from refblend.data.tokenizer import encode_chat, load_tokenizer
+from refblend.errors import DataError, StudyError
+from refblend.files import read_object, write_json
+from refblend.study.runs.evaluate import evaluate_runs, final_checkpoint
 from refblend.trainer.checkpoint import CheckpointManager, write_state
 
 
@@ -25,4 +32,75 @@ def test_a_run_without_checkpoint_is_an_error(tmp_path: Path) -> None:
 
 def test_a_failed_run_has_no_numbers(tmp_path: Path) -> None:
     write_json(tmp_path / "summary.json", {"status": "failed"})
-    assert evaluate_run(tmp_path, "absent", "absent") == {"status": "failed"}
+    assert list(evaluate_runs([tmp_path], "absent")) == [(tmp_path, {"status": "failed"})]
+
+
+@pytest.fixture
+def make_run(tmp_path: Path, tiny_config: Callable[..., RefblendConfig]) -> Callable[..., Path]:
+    """``make_run(name, model, *overrides)`` → the directory of a finished run of that model."""
+
+    def make(name: str, model: Path, *overrides: str) -> Path:
+        run = tmp_path / name
+        config = tiny_config("actor_rollout_ref.rollout.name=hf", *overrides)
+        write_json(run / "config.json", config.resolved())
+        write_json(run / "summary.json", {"status": "finished"})
+        with CheckpointManager(run / "checkpoints").staging(4) as staged:
+            shutil.copytree(model, staged / "actor")
+            write_state(staged, {})
+        return run
+
+    return make
+
+
+def test_every_seed_is_tested_with_its_own_weights(
+    make_run: Callable[..., Path], make_tiny_model: Callable[..., Path], tiny_data_dir: Path
+) -> None:
+    runs = [make_run(f"seed_{seed}", make_tiny_model(seed)) for seed in (1, 2)]
+    data = tiny_data_dir / "test.parquet"
+    together = dict(evaluate_runs(runs, data))
+    for run in runs:
+        (alone,) = evaluate_runs([run], data)
+        assert together[run] == alone[1]
+        assert {"status", "of", "problems", "greedy", "sampled"} <= set(alone[1])
+        assert (alone[1]["problems"], alone[1]["of"]["step"]) == (16, 4)
+    numbers = [{**report, "of": None} for report in together.values()]
+    assert numbers[0] != numbers[1]
+
+
+def test_accuracy_is_that_of_the_runs_reward(
+    tmp_path: Path, make_run: Callable[..., Path], tiny_model_dir: Path, tiny_data_dir: Path
+) -> None:
+    """A reward that depends on every letter, against greedy answers of transformers."""
+    reward = tmp_path / "parity.py"
+    reward.write_text(
+        "def compute_score(data_source, solution_str, ground_truth, extra_info):\n"
+        "    return float(sum(map(ord, solution_str + ground_truth)) % 2)\n"
+    )
+    run = make_run("seed_1", tiny_model_dir, f"reward.custom_reward_function.path={reward}")
+    model = AutoModelForCausalLM.from_pretrained(tiny_model_dir).eval()
+    tokenizer = load_tokenizer(tiny_model_dir)
+    expected = []
+    for row in read_rows(tiny_data_dir / "test.parquet"):
+        ids = torch.tensor([encode_chat(tokenizer, row.messages)])
+        with torch.no_grad():
+            answer = model.generate(ids, do_sample=False, max_new_tokens=12)[0, ids.shape[1] :]
+        text = tokenizer.decode(answer, skip_special_tokens=True)
+        expected.append(sum(map(ord, text + row.ground_truth)) % 2)
+    report = dict(evaluate_runs([run], tiny_data_dir / "test.parquet"))[run]
+    assert 0 < sum(expected) < 16
+    assert report["greedy"] == sum(expected) / 16
+
+
+def test_runs_of_different_models_and_long_prompts_are_refused(
+    make_run: Callable[..., Path], tiny_model_dir: Path, tiny_data_dir: Path
+) -> None:
+    first = make_run("seed_1", tiny_model_dir)
+    other = make_run("seed_2", tiny_model_dir, "actor_rollout_ref.rollout.max_model_len=200")
+    with pytest.raises(StudyError, match="seed_2 has another model or engine"):
+        list(evaluate_runs([first, other], tiny_data_dir / "test.parquet"))
+    short = make_run("seed_3", tiny_model_dir, "data.max_prompt_length=8")
+    config = read_object(short / "config.json")
+    config["actor_rollout_ref"]["rollout"]["max_model_len"] = 20
+    write_json(short / "config.json", config)
+    with pytest.raises(DataError, match="row with index 0 has"):
+        list(evaluate_runs([short], tiny_data_dir / "test.parquet"))

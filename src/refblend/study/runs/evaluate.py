@@ -1,12 +1,24 @@
-"""Accuracy of a trained actor on the test set, by the same code as the warm start's."""
+"""Accuracy of trained actors on the test set, by the engine and the rule reward of training."""
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from refblend.errors import StudyError
+from refblend.config import RefblendConfig
+from refblend.config.loading import load_config
+from refblend.data.dataset import PromptDataset, load_prompt_dataset
+from refblend.data.tokenizer import load_tokenizer
+from refblend.errors import ConfigError, StudyError
 from refblend.files import read_object
+from refblend.rewards.rule import RuleReward
+from refblend.rollout.base import RolloutEngine
+from refblend.rollout.factory import start_rollout
 from refblend.study.runs.run_files import bound_to
 from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef
+from refblend.trainer.validation import ValidationSet, validation_requests
+
+SEED = 0
+"""Of the sampled answers: the same for every run, so that runs differ by their weights only."""
 
 
 def final_checkpoint(run: Path) -> CheckpointRef:
@@ -23,42 +35,114 @@ def final_checkpoint(run: Path) -> CheckpointRef:
     return last
 
 
-def evaluate_run(run: str | Path, recipe: str | Path, data: str | Path) -> dict[str, Any]:
-    """Greedy and sampled accuracy, entropy and lengths of a run's final actor.
+def evaluate_runs(
+    runs: Sequence[str | Path], data: str | Path
+) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Test the final actors of runs, e.g. all seeds of an arm; one engine serves them in turn.
 
-    The report says what it measured, see :func:`refblend.study.runs.run_files.bound_to`. A run that
-    failed has no numbers: its report has its status only.
+    The first of a prompt's answers is greedy; ``val_kwargs`` says how many more are sampled, and
+    how. Every row counts: an overlong prompt is an error, not a row less.
+
+    Args:
+        runs: directories of runs with one configuration, but for the seed.
+        data: prompt file.
+
+    Yields:
+        Each run and its report, which says what it measured
+        (:func:`refblend.study.runs.run_files.bound_to`). A run that failed has no numbers: its
+        report has its status only.
+
+    Raises:
+        StudyError: a run is not complete, or its engine is not that of the others.
+        DataError: a prompt leaves no room for an answer.
     """
-    run = Path(run)
-    status = str(_record(run / "summary.json").get("status", "finished"))
-    if status == "failed":
-        return {"status": status}
-
-    # torch is imported here only: the other study commands start fast.
-    from refblend.data.schema import read_rows
-    from refblend.data.tokenizer import load_tokenizer
-    from refblend.embedded.actor_quality import measure_actor
-    from refblend.embedded.architecture import load_model
-    from refblend.embedded.recipe import load_recipe
-
-    settings = load_recipe(recipe).evaluation
+    engine: RolloutEngine | None = None
+    engines_config: RefblendConfig | None = None
     try:
-        start = Path(_record(run / "config.json")["actor_rollout_ref"]["model"]["path"])
-    except (KeyError, TypeError) as error:
-        raise StudyError(
-            f"{run / 'config.json'}: actor_rollout_ref.model.path is missing",
-            "Train the run again.",
-        ) from error
-    last = final_checkpoint(run)
-    quality = measure_actor(
-        load_model(last.actor),
-        load_tokenizer(start),
-        read_rows(data)[: settings.problems],
-        samples=1,
-        max_new_tokens=settings.max_new_tokens,
-        seed=0,
-    )
-    return {"status": status, "of": bound_to(run, last.step), **quality.as_dict()}
+        for number, run in enumerate(map(Path, runs)):
+            status = str(_record(run / "summary.json").get("status", "finished"))
+            if status == "failed":
+                yield run, {"status": status}
+                continue
+            config, last = _config(run), final_checkpoint(run)
+            if engine is None or engines_config is None:
+                engine, engines_config = start_rollout(config, str(last.actor)), config
+                prompts = _prompts(config, last, data, engine.max_model_len)
+            else:
+                if config.actor_rollout_ref != engines_config.actor_rollout_ref:
+                    raise StudyError(
+                        f"{run} has another model or engine than the runs before it",
+                        "Evaluate the seeds of one arm at a time.",
+                    )
+                engine.load_weights(_weights(last), number)
+            numbers = _measure(engine, config, prompts, last)
+            yield run, {"status": status, "of": bound_to(run, last.step), **numbers}
+    finally:
+        if engine is not None:
+            engine.shutdown()
+
+
+def _prompts(
+    config: RefblendConfig, last: CheckpointRef, data: str | Path, max_model_len: int
+) -> PromptDataset:
+    longest = max_model_len - config.data.max_response_length
+    return load_prompt_dataset(data, load_tokenizer(last.actor), longest, filter_overlong=False)
+
+
+def _weights(last: CheckpointRef) -> dict[str, Any]:
+    from safetensors.torch import load_file
+
+    files = sorted(last.actor.glob("*.safetensors"))
+    return {name: tensor for file in files for name, tensor in load_file(file).items()}
+
+
+def _measure(
+    engine: RolloutEngine, config: RefblendConfig, prompts: PromptDataset, last: CheckpointRef
+) -> dict[str, float | int]:
+    """Shares in [0, 1]; ``length`` is the mean number of tokens of a greedy answer."""
+    kwargs, longest = config.actor_rollout_ref.rollout.val_kwargs, config.data.max_response_length
+    samples = kwargs.n if kwargs.do_sample else 0
+    requests = validation_requests([ValidationSet(prompts)], kwargs, longest, SEED)
+    answers = engine.generate(requests)
+    tokenizer, reward = load_tokenizer(last.actor), RuleReward.from_config(config.reward)
+    rows = [row for row in prompts.rows for _ in range(samples + 1)]
+    results = [
+        reward(
+            row.data_source,
+            tokenizer.decode(answer.token_ids, skip_special_tokens=True),
+            row.ground_truth,
+            row.extra_info,
+        )
+        for row, answer in zip(rows, answers, strict=True)
+    ]
+    strict = config.reward.method == "strict"
+    right = [r.acc_strict if strict else r.acc_flexible for r in results]
+    greedy = slice(None, None, samples + 1)
+    sampled = [value for place, value in enumerate(right) if place % (samples + 1)]
+    numbers = {
+        "problems": len(prompts),
+        "samples": samples,
+        "greedy": _mean(right[greedy]),
+        "greedy_strict": _mean([r.acc_strict for r in results[greedy]]),
+        "length": _mean([len(answer.token_ids) for answer in answers[greedy]]),
+    }
+    return numbers | ({"sampled": _mean(sampled)} if sampled else {})
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _config(run: Path) -> RefblendConfig:
+    """The configuration that the run was trained with.
+
+    Raises:
+        StudyError: it is missing or not acceptable to this version.
+    """
+    try:
+        return load_config([run / "config.json"])
+    except ConfigError as error:
+        raise StudyError(f"{run}: {error.reason}", "Train the run again.") from error
 
 
 def _record(path: Path) -> dict[str, Any]:
