@@ -52,7 +52,7 @@ def test_missing_and_null_metrics_are_left_out() -> None:
 def test_last_validation_stays_and_sanity_is_not_it() -> None:
     progress = TrainingProgress(3, stream=io.StringIO())
     key = "val-core/refblend/{}/acc/mean@1"
-    first = progress.line(0, {key.format("arithmetic"): 0.25, key.format("Asanity"): 1.0})
+    first = progress.line(0, {key.format("sums_sanity"): 0.25, key.format("sanity"): 1.0})
     assert "val 0.250" in first
     assert "val 0.250" in progress.line(1, {})
 

@@ -7,7 +7,9 @@ from refblend.trainer.step_record import StepRecord, update_notices
 
 def test_updates_enter_under_their_role_and_incidents_add_up() -> None:
     record = StepRecord()
-    assert record.metrics == {f"incidents/{k}": 0.0 for k in ("oom", "nonfinite", "overlength")}
+    assert record.metrics == {
+        f"incidents/{k}": 0.0 for k in ("oom", "nonfinite", "overlength", "drift")
+    }
     memory = "perf/max_memory_allocated_gb"
     record.add_update("critic", {"oom": 1.0, "grad_norm": math.nan, "lr": 0.1, memory: 3.0})
     record.add_update("actor", {"oom": 2.0, "grad_norm": 0.5, "pg_loss": -1.0, memory: 2.0})

@@ -15,6 +15,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
+from refblend.trainer.drift import SANITY_KEY
+
 # Shown name, metric names in order of preference, format.
 _COLUMNS = (
     ("reward", ("critic/score/mean", "critic/rewards/mean"), "{:.3f}"),
@@ -130,6 +132,6 @@ class TrainingProgress:
 def _validation_accuracy(metrics: Mapping[str, float | None]) -> float | None:
     """Accuracy on the first validation source that is not the sanity set."""
     for name in sorted(metrics):
-        if name.startswith("val-core/") and name.endswith("/acc/mean@1") and "sanity" not in name:
+        if name.startswith("val-core/") and name.endswith("/acc/mean@1") and name != SANITY_KEY:
             return metrics[name]
     return None

@@ -7,6 +7,7 @@ from refblend.config import RefblendConfig
 from refblend.data.dataset import PromptDataset, load_prompt_dataset
 from refblend.data.tokenizer import load_tokenizer
 from refblend.errors import DataError
+from refblend.trainer.drift import SANITY_SOURCE
 from refblend.trainer.validation import ValidationSet
 
 
@@ -53,5 +54,5 @@ def load_run_data(config: RefblendConfig) -> RunData:
 
     sets = [ValidationSet(load(data.val_files), data.max_val_samples)]
     if data.sanity_files:
-        sets.append(ValidationSet(load(data.sanity_files)))
+        sets.append(ValidationSet(load(data.sanity_files), source=SANITY_SOURCE))
     return RunData(tokenizer, load(data.train_files), sets)

@@ -3,7 +3,9 @@
 from refblend.config.trainer import DriftGuardConfig
 from refblend.errors import DriftError
 
-SANITY_KEY = "val-core/refblend/sanity/acc/mean@1"
+SANITY_SOURCE = "refblend/sanity"
+"""Stands for the data source of every row of ``data.sanity_files`` in the names of metrics."""
+SANITY_KEY = f"val-core/{SANITY_SOURCE}/acc/mean@1"
 
 
 class DriftGuard:

@@ -36,6 +36,7 @@ from refblend.seeding import derive_generator
 from refblend.trainer.batch import Advantages, Experience, PromptBatch, Rollout
 from refblend.trainer.checkpoint import CheckpointRef, write_state
 from refblend.trainer.datasets import RunData
+from refblend.trainer.drift import SANITY_KEY
 from refblend.trainer.experience import ExperienceCollector
 from refblend.trainer.finite import require_finite
 from refblend.trainer.generation import as_rollout, rollout_requests
@@ -335,7 +336,7 @@ class RayPPOTrainer:
         warning = self.state.drift.check(metrics)
         if warning:
             self.outputs.trackers.message(warning)
-        return metrics
+        return metrics | {"incidents/drift": float(warning is not None)}
 
     def save(self) -> None:
         """Write everything that a resumed run needs, atomically."""
@@ -407,7 +408,7 @@ class RayPPOTrainer:
     def _headline(self) -> float | None:
         """The metric by which the best checkpoint is kept."""
         names = [n for n in sorted(self.record.metrics) if n.startswith("val-core/")]
-        chosen = [n for n in names if n.endswith("/acc/mean@1") and "sanity" not in n]
+        chosen = [n for n in names if n.endswith("/acc/mean@1") and n != SANITY_KEY]
         return self.record.metrics[chosen[0]] if chosen else None
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-INCIDENTS = ("oom", "nonfinite", "overlength")
+INCIDENTS = ("oom", "nonfinite", "overlength", "drift")
 """Counted by the trainer itself, so that they are there in every step."""
 
 

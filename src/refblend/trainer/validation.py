@@ -25,6 +25,8 @@ class ValidationSet:
     dataset: PromptDataset
     limit: int | None = None
     """Use only this many rows, from the start."""
+    source: str | None = None
+    """Names the metrics of all rows; null: each row's own data source."""
 
     def __len__(self) -> int:
         size = len(self.dataset)
@@ -63,16 +65,16 @@ def validation_metrics(
     extractions, ``{reward,acc}/mean@N`` over N samples, ``acc/best@N`` (pass@N) and the length.
     """
     width = 1 + (kwargs.n if kwargs.do_sample else 0)
-    rows = [part.dataset.rows[i] for part in sets for i in range(len(part))]
+    rows = [(part.source, part.dataset.rows[i]) for part in sets for i in range(len(part))]
     metrics: dict[str, list[float]] = defaultdict(list)
-    for number, row in enumerate(rows):
+    for number, (source, row) in enumerate(rows):
         answers = generations[number * width : (number + 1) * width]
         results = [
             reward(row.data_source, decode(a.token_ids), row.ground_truth, row.extra_info)
             for a in answers
         ]
         for name, value in _row_metrics(results, answers, reward.method).items():
-            metrics[name.format(source=row.data_source)].append(value)
+            metrics[name.format(source=source or row.data_source)].append(value)
     return {name: sum(values) / len(values) for name, values in sorted(metrics.items())}
 
 

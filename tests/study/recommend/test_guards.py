@@ -22,7 +22,7 @@ from refblend.study.runs.collect import (
 PARAMS = Path(__file__).parents[3] / "params"
 ROLES = load_confirmation(PARAMS)
 ARMS = ("off", "linear", "recommended")
-INCIDENTS = ("overlength", "oom", "nonfinite", "judge_error", "judge_invalid")
+INCIDENTS = ("overlength", "oom", "nonfinite", "judge_error", "judge_invalid", "drift")
 
 
 def healthy(seeds: tuple[int, ...] = (101, 102), problems: int | None = 64) -> Collected:

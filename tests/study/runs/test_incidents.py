@@ -17,8 +17,8 @@ def grid_of(*runs: tuple[str, int]) -> pd.DataFrame:
 def test_incidents_are_summed_and_absent_runs_stay_unknown(
     tmp_path: Path, make_run: MakeRun
 ) -> None:
-    make_run(tmp_path / "cpu" / "linear" / "seed_1", 1, incidents={"overlength": 3, "oom": 1})
+    make_run(tmp_path / "cpu" / "linear" / "seed_1", 1, incidents={"overlength": 3, "drift": 1})
     collected = collect(grid_of(("linear", 1), ("linear", 2)), "cpu", tmp_path)
     counts = incident_counts(collected.metrics, collected.runs)
-    assert counts.loc[0, ["overlength", "oom", "judge_error"]].tolist() == [3, 1, 0]
+    assert counts.loc[0, ["overlength", "drift", "judge_error"]].tolist() == [3, 1, 0]
     assert counts.loc[1, "overlength"] is pd.NA

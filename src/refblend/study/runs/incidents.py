@@ -5,7 +5,7 @@ import pandas as pd
 from refblend.study.runs.collect import Collected
 from refblend.study.runs.series import series
 
-INCIDENTS = ("overlength", "oom", "nonfinite", "judge_invalid", "judge_error")
+INCIDENTS = ("overlength", "oom", "nonfinite", "judge_invalid", "judge_error", "drift")
 """Counters ``incidents/<name>``: events of each step."""
 
 RESOURCE_MEASURES = {

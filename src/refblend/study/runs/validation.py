@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from refblend.study.stats.statistics import area_under_curve, largest_drawdown
+from refblend.trainer.drift import SANITY_SOURCE
 
 VALIDATION = {
     "acc": re.compile(r"^val-core/(?P<source>.+)/acc/mean@1$"),
@@ -40,7 +41,7 @@ def validation_frame(metrics: pd.DataFrame) -> pd.DataFrame:
             match = pattern.match(name)
             if not match:
                 continue
-            sanity = "sanity" in match["source"]
+            sanity = match["source"] == SANITY_SOURCE
             if sanity and measure != "acc":
                 continue
             part = metrics[metrics.metric == name]
