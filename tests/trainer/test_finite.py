@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from refblend.errors import TrainingError
-from refblend.trainer.finite import MAX_LOST_UPDATES, LostUpdates, require_finite
+from refblend.trainer.guards import MAX_LOST_UPDATES, LostUpdates, require_finite
 
 MASK = torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
 

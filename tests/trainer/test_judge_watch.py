@@ -4,7 +4,7 @@ import pytest
 
 from refblend.errors import ScoringError
 from refblend.scoring.result import InvalidRateGuard, JudgeResult
-from refblend.trainer.judge_watch import JudgeWatch
+from refblend.trainer.guards import JudgeWatch
 
 GOOD = JudgeResult(0.7, True, "text", raw=r"\box{0.7}")
 BABBLE = JudgeResult(0.5, False, "default", raw="I cannot say")

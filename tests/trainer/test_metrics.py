@@ -45,7 +45,7 @@ def test_spread() -> None:
 
 
 def test_a_batch_by_hand() -> None:
-    metrics = data_metrics(rollout(), experience(), ADVANTAGES, 3)
+    metrics = data_metrics(rollout(), experience(), ADVANTAGES)
     wanted = {
         "critic/score": (0.5, 1, 0),
         "critic/rewards": (0.7, 1.2, 0.2),
@@ -65,7 +65,7 @@ def test_a_batch_by_hand() -> None:
 
 def test_a_critic_adds_its_values() -> None:
     values = torch.tensor([[3.0, 4.0, 5.0], [0.0, 0.0, 0.0]]) + JUNK
-    metrics = data_metrics(rollout(), experience(values), ADVANTAGES, 3)
+    metrics = data_metrics(rollout(), experience(values), ADVANTAGES)
     assert metrics["critic/values/mean"] == pytest.approx(3.0)
     # residuals 1, 0, −1, 0 and returns 4, 4, 4, 0: 1 − var(residuals)/var(returns) = 1 − 2/12
     assert metrics["critic/vf_explained_var"] == pytest.approx(1 - 2 / 12, rel=1e-3)

@@ -34,6 +34,14 @@ def format_duration(seconds: float) -> str:
     return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
 
 
+def validation_accuracy(metrics: Mapping[str, float | None]) -> float | None:
+    """The headline: greedy accuracy on the first validation source that is not the sanity set."""
+    for name in sorted(metrics):
+        if name.startswith("val-core/") and name.endswith("/acc/mean@1") and name != SANITY_KEY:
+            return metrics[name]
+    return None
+
+
 class TrainingProgress:
     """Shows step, reward, w, entropy, tokens/s and the time left.
 
@@ -106,7 +114,7 @@ class TrainingProgress:
             value = next((v for v in map(metrics.get, keys) if v is not None), None)
             if value is not None:
                 parts.append(f"{name} {form.format(value)}")
-        validation = _validation_accuracy(metrics)
+        validation = validation_accuracy(metrics)
         if validation is not None:
             self._validation = validation
         if self._validation is not None:
@@ -127,11 +135,3 @@ class TrainingProgress:
         else:
             self._stream.write(line + "\n")
             self._stream.flush()
-
-
-def _validation_accuracy(metrics: Mapping[str, float | None]) -> float | None:
-    """Accuracy on the first validation source that is not the sanity set."""
-    for name in sorted(metrics):
-        if name.startswith("val-core/") and name.endswith("/acc/mean@1") and name != SANITY_KEY:
-            return metrics[name]
-    return None

@@ -20,7 +20,7 @@ from refblend.scoring.result import InvalidRateGuard, JudgeResult
 from refblend.seeding import derive_seed
 from refblend.trainer.batch import Experience, PromptBatch, Rollout
 from refblend.trainer.datasets import RunData
-from refblend.trainer.judge_watch import JudgeWatch
+from refblend.trainer.guards import JudgeWatch
 from refblend.trainer.step_record import Span, StepRecord
 from refblend.workers.groups import Future
 from refblend.workers.roles import ACTOR, CRITIC, REFERENCE
@@ -29,14 +29,7 @@ from refblend.workers.worker_set import WorkerSet
 
 
 class ExperienceCollector:
-    """Collects the experience of each step: rewards, scores, log-probs and values.
-
-    Args:
-        config: the resolved configuration.
-        data: for the gold solutions.
-        workers: who computes it.
-        invalid_guard: stops the run when too many of the judge's scores are invalid.
-    """
+    """Collects the experience of each step: rewards, scores, log-probs and values."""
 
     def __init__(
         self,
@@ -61,12 +54,6 @@ class ExperienceCollector:
         """Launch everything, compute the rule reward meanwhile, and join once.
 
         With ``scoring.overlap`` off the judge is waited for before anything else is launched.
-
-        Args:
-            prompts: the step's prompts.
-            rollout: their responses, with greedy ones where the estimator wants a baseline.
-            step: number of the step, from 1; part of the judge's seeds.
-            record: receives metrics and stage times.
 
         Raises:
             ScoringError: too many of the judge's scores were invalid.

@@ -13,14 +13,7 @@ from refblend.workers.types import Sequences, pad_rows, response_mask
 def rollout_requests(
     config: RefblendConfig, prompts: PromptBatch, step: int, greedy: bool
 ) -> list[GenerationRequest]:
-    """One sampled response per row, then one greedy response per prompt where asked for.
-
-    Args:
-        config: lengths, temperature and the run's seed.
-        prompts: the step's prompts.
-        step: number of the step, from 1; part of the seeds.
-        greedy: whether the estimator wants greedy baselines.
-    """
+    """One sampled response per row, then one greedy response per prompt where asked for."""
     rollout, longest = config.actor_rollout_ref.rollout, config.data.max_response_length
     seed = config.trainer.seed
     requests = [
@@ -55,6 +48,10 @@ def as_rollout(
             f"step {step}: every response is empty: the actor has learned to end at once",
             "Resume from an earlier checkpoint with a lower learning rate, or fix the reward.",
         )
+    greedy_responses = None
+    if greedy:
+        texts, lengths = [decode(a.token_ids) for a in greedy], [len(a.token_ids) for a in greedy]
+        greedy_responses = GreedyResponses(texts, lengths)
     mask = response_mask(sequences.response_lengths, sequences.response_width)
     return Rollout(
         sequences=sequences,
@@ -62,9 +59,5 @@ def as_rollout(
         finished=[a.finish_reason == "stop" for a in sampled],
         response_mask=mask,
         log_probs=pad_rows([a.log_probs for a in sampled], mask.shape[1]),
-        greedy=GreedyResponses(
-            [decode(a.token_ids) for a in greedy], [len(a.token_ids) for a in greedy]
-        )
-        if greedy
-        else None,
+        greedy=greedy_responses,
     )

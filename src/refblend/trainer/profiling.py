@@ -5,16 +5,29 @@ the driver's stages and of the actor's operators; ``summary.md`` holds both as t
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
 
 from refblend.files import write_text
 from refblend.trainer.step_record import Span
+from refblend.workers.roles import ACTOR
+from refblend.workers.worker_set import WorkerSet
 
 OPERATORS = 15
 """Rows of the operator table."""
+
+
+@contextmanager
+def profiled(workers: WorkerSet, folder: Path, spans: Sequence[Span]) -> Iterator[None]:
+    """Profile the block: the actor's operators, and the ``spans`` that it has when it ends."""
+    workers.call(ACTOR, "start_profile")
+    yield
+    operators = workers.call(ACTOR, "stop_profile", str(folder / "actor.json"))
+    write_profile(folder, spans, operators)
+    workers.notify(f"profile: {folder}")
 
 
 def chrome_trace(spans: Sequence[Span]) -> dict[str, object]:
@@ -37,29 +50,24 @@ def chrome_trace(spans: Sequence[Span]) -> dict[str, object]:
 def write_profile(
     folder: Path, spans: Sequence[Span], operators: Sequence[tuple[str, int, float]]
 ) -> None:
-    """Write the stages' trace and the tables.
+    """Write the stages' trace, and tables of them and of the actor's operators.
 
-    Args:
-        folder: for this step.
-        spans: the stages, including ``step``.
-        operators: the actor's, with calls and own seconds, longest first.
+    Each operator comes with calls and own seconds, the longest first.
     """
     write_text(folder / "stages.json", json.dumps(chrome_trace(spans)))
     whole = max((span.seconds for span in spans if span.name == "step"), default=0.0)
-    stages = pd.DataFrame(
-        [
-            (span.name, span.seconds, span.seconds / whole if whole else 0.0)
-            for span in sorted(spans, key=lambda span: span.start)
-        ],
-        columns=["stage", "seconds", "share of the step"],
-    )
+    in_order = sorted(spans, key=lambda span: span.start)
+    stages = [(s.name, s.seconds, s.seconds / whole if whole else 0.0) for s in in_order]
     total = sum(seconds for _, _, seconds in operators)
     rows = [(*row, row[2] / total if total else 0.0) for row in operators[:OPERATORS]]
-    columns = ["operator", "calls", "seconds", "share of the actor"]
+
+    def table(rows: Sequence[tuple[object, ...]], *columns: str) -> str:
+        return pd.DataFrame(rows, columns=columns).to_markdown(index=False, floatfmt=".4f")
+
     text = [
         "Stages (side by side ones overlap):",
-        stages.to_markdown(index=False, floatfmt=".4f"),
+        table(stages, "stage", "seconds", "share of the step"),
         f"Operators of the actor by their own time, the first {OPERATORS}:",
-        pd.DataFrame(rows, columns=columns).to_markdown(index=False, floatfmt=".4f"),
+        table(rows, "operator", "calls", "seconds", "share of the actor"),
     ]
     write_text(folder / "summary.md", "\n\n".join(text) + "\n")

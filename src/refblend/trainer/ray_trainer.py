@@ -11,7 +11,7 @@
 import contextlib
 import logging
 import math
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
@@ -19,29 +19,26 @@ from torch import Tensor
 from refblend.config import RefblendConfig
 from refblend.lifecycle.stopping import GraceOverError, StopRequest
 from refblend.lookup import get_advantage
-from refblend.ppo.blending import (
+from refblend.ppo.blending import (  # noqa: F401 - the maths of the blend, handed on
     blend_rewards,
     compute_avg_response_entropy,
-    expand_quality,
-)
-from refblend.ppo.correction import importance_weights
-from refblend.ppo.estimators import AdvantageInputs
-from refblend.ppo.weights import (
     entropy_to_weight_cosine,
     entropy_to_weight_exp,
     entropy_to_weight_linear,
     entropy_to_weight_piecewise,
+    expand_quality,
 )
+from refblend.ppo.correction import importance_weights
+from refblend.ppo.estimators import AdvantageInputs
 from refblend.seeding import derive_generator
 from refblend.trainer.batch import Advantages, Experience, PromptBatch, Rollout
-from refblend.trainer.checkpoint import CheckpointRef, write_state
+from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef, write_state
+from refblend.trainer.console import validation_accuracy
 from refblend.trainer.datasets import RunData
-from refblend.trainer.drift import SANITY_KEY
 from refblend.trainer.experience import ExperienceCollector
-from refblend.trainer.finite import require_finite
 from refblend.trainer.generation import as_rollout, rollout_requests
-from refblend.trainer.outputs import RunOutputs
-from refblend.trainer.profiling import write_profile
+from refblend.trainer.guards import require_finite
+from refblend.trainer.profiling import profiled
 from refblend.trainer.replay import replayed_weights_of
 from refblend.trainer.rollout_dump import write_rollouts
 from refblend.trainer.shaping import (
@@ -60,37 +57,28 @@ from refblend.trainer.step_metrics import (
     training_devices,
 )
 from refblend.trainer.step_record import StepRecord, update_notices
-from refblend.trainer.tracking import encode_line
+from refblend.trainer.tracking import MetricsLog, Trackers, encode_line
 from refblend.trainer.validation import validation_metrics, validation_requests
 from refblend.workers.roles import ACTOR, CRITIC
 from refblend.workers.types import PolicyTargets, ValueTargets
 from refblend.workers.worker_set import WorkerSet
 
-__all__ = [
-    "RayPPOTrainer",
-    "blend_rewards",
-    "compute_avg_response_entropy",
-    "entropy_to_weight_cosine",
-    "entropy_to_weight_exp",
-    "entropy_to_weight_linear",
-    "entropy_to_weight_piecewise",
-    "expand_quality",
-]
-
 logger = logging.getLogger(__name__)
 
 
-class RayPPOTrainer:
-    """Trains one run on workers that are up.
+@dataclass(frozen=True)
+class RunOutputs:
+    """The outputs of one run, which the trainer fills and does not own."""
 
-    Args:
-        config: the resolved configuration.
-        data: prompts of training and validation, and the tokenizer.
-        workers: the running worker groups.
-        outputs: where checkpoints, metrics and messages go.
-        total_steps: last training step.
-        stop: asks to end after a step.
-    """
+    checkpoints: CheckpointManager
+    log: MetricsLog
+    """The canonical metrics."""
+    trackers: Trackers
+    """Views of the metrics, and messages for the user."""
+
+
+class RayPPOTrainer:
+    """Trains one run on workers that are up, up to ``total_steps`` or until ``stop`` asks."""
 
     def __init__(
         self,
@@ -298,15 +286,9 @@ class RayPPOTrainer:
     ) -> None:
         """Validate, save and record, each by its schedule."""
         trainer, record = self.config.trainer, self.record
-        record.add(
-            data_metrics(rollout, experience, advantages, self.config.data.max_response_length)
-        )
-        record.add(
-            {
-                "training/global_step": float(self.step),
-                "training/epoch": float(self.state.sampler.epoch),
-            }
-        )
+        record.add(data_metrics(rollout, experience, advantages))
+        record.add({"training/global_step": float(self.step)})
+        record.add({"training/epoch": float(self.state.sampler.epoch)})
         last = self.step == self.total_steps
         if last or _due(self.step, trainer.test_freq):
             with record.timed("testing"):
@@ -385,19 +367,13 @@ class RayPPOTrainer:
             self.outputs.trackers.message(f"step {self.step + 1}: {notice}")
         self.state.lost_updates.update(role, not math.isfinite(metrics["grad_norm"]))
 
-    @contextlib.contextmanager
-    def _profiled(self) -> Iterator[None]:
+    def _profiled(self) -> contextlib.AbstractContextManager[None]:
         """Profile the step if ``trainer.profile_steps`` names it; its stage times include that."""
         step = self.step + 1
         if step not in self.config.trainer.profile_steps:
-            yield
-            return
+            return contextlib.nullcontext()
         folder = self.run_dir / "profile" / f"step_{step}"
-        self.workers.call(ACTOR, "start_profile")
-        yield
-        operators = self.workers.call(ACTOR, "stop_profile", str(folder / "actor.json"))
-        write_profile(folder, self.record.spans, operators)
-        self.outputs.trackers.message(f"profile of step {step}: {folder}")
+        return profiled(self.workers, folder, self.record.spans)
 
     def _write(self, step: int, metrics: dict[str, float]) -> None:
         non_finite = self.outputs.log.append(step, metrics)
@@ -407,9 +383,7 @@ class RayPPOTrainer:
 
     def _headline(self) -> float | None:
         """The metric by which the best checkpoint is kept."""
-        names = [n for n in sorted(self.record.metrics) if n.startswith("val-core/")]
-        chosen = [n for n in names if n.endswith("/acc/mean@1") and n != SANITY_KEY]
-        return self.record.metrics[chosen[0]] if chosen else None
+        return validation_accuracy(self.record.metrics)
 
 
 def _due(step: int, frequency: int) -> bool:

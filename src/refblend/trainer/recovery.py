@@ -12,8 +12,7 @@ from refblend.config import RefblendConfig
 from refblend.lifecycle.stopping import StopRequest
 from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef, named_checkpoint
 from refblend.trainer.datasets import RunData
-from refblend.trainer.outputs import RunOutputs
-from refblend.trainer.ray_trainer import RayPPOTrainer
+from refblend.trainer.ray_trainer import RayPPOTrainer, RunOutputs
 from refblend.trainer.tracking import MetricsLog, TrackerContext, Trackers
 from refblend.trainer.worker_pool import WorkerPool
 from refblend.workers.restarts import RestartBudget, WorkerDiedError
@@ -52,7 +51,9 @@ def train_with_recovery(
             except WorkerDiedError as error:
                 budget.spend(error)
                 trackers.message(f"{error}; all workers start again ({budget.spent})")
-        start = _newest(checkpoints.latest_valid(), start)
+        # A checkpoint named by the user may lie outside the run.
+        found = [ref for ref in (checkpoints.latest_valid(), start) if ref]
+        start = max(found, key=lambda ref: ref.step, default=None)
 
 
 def starting_point(config: RefblendConfig, checkpoints: CheckpointManager) -> CheckpointRef | None:
@@ -68,8 +69,3 @@ def starting_point(config: RefblendConfig, checkpoints: CheckpointManager) -> Ch
     named = named_checkpoint(config.trainer.resume_from_path)
     checkpoints.discard_after(named.step)
     return named
-
-
-def _newest(*found: CheckpointRef | None) -> CheckpointRef | None:
-    """The one with the highest step; a checkpoint named by the user may lie outside the run."""
-    return max((ref for ref in found if ref), key=lambda ref: ref.step, default=None)

@@ -8,7 +8,7 @@ from refblend.data.dataset import PromptSampler
 from refblend.ppo.kl import KLController, make_kl_controller
 from refblend.scoring.result import InvalidRateGuard
 from refblend.trainer.drift import DriftGuard
-from refblend.trainer.finite import LostUpdates
+from refblend.trainer.guards import LostUpdates
 
 
 @dataclass(frozen=True)
@@ -42,38 +42,32 @@ class RunState:
         Raises:
             DataError: there are fewer prompts than a batch needs.
         """
-        kl = config.algorithm.kl_ctrl
+        data, kl = config.data, config.algorithm.kl_ctrl
         scoring = config.algorithm.ref_quality_score.scoring
         return cls(
-            PromptSampler(
-                num_prompts,
-                config.data.train_batch_size,
-                config.data.shuffle,
-                config.trainer.seed,
-            ),
+            PromptSampler(num_prompts, data.train_batch_size, data.shuffle, config.trainer.seed),
             make_kl_controller(kl.type, kl.kl_coef, kl.target_kl, kl.horizon),
             DriftGuard(config.trainer.drift_guard),
             InvalidRateGuard(scoring.max_invalid_rate, scoring.invalid_window),
         )
 
+    def _parts(self) -> dict[str, Any]:
+        return {
+            "sampler": self.sampler,
+            "kl_controller": self.kl_controller,
+            "drift": self.drift,
+            "invalid_window": self.invalid_guard,
+            "lost_updates": self.lost_updates,
+        }
+
     def state_dict(self) -> dict[str, Any]:
         """JSON values, independent of what happens later."""
-        return {
-            "step": self.step,
-            "sampler": self.sampler.state_dict(),
-            "kl_controller": self.kl_controller.state_dict(),
-            "drift": self.drift.state_dict(),
-            "invalid_window": self.invalid_guard.state_dict(),
-            "lost_updates": self.lost_updates.state_dict(),
-            "initial_entropy": self.initial_entropy,
-        }
+        parts = {name: part.state_dict() for name, part in self._parts().items()}
+        return {"step": self.step, "initial_entropy": self.initial_entropy} | parts
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore :meth:`state_dict`."""
         self.step = int(state["step"])
-        self.sampler.load_state_dict(state["sampler"])
-        self.kl_controller.load_state_dict(state["kl_controller"])
-        self.drift.load_state_dict(state["drift"])
-        self.invalid_guard.load_state_dict(state["invalid_window"])
-        self.lost_updates.load_state_dict(state["lost_updates"])
         self.initial_entropy = state.get("initial_entropy")
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])

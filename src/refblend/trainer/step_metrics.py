@@ -27,7 +27,7 @@ def spread(prefix: str, values: Tensor) -> dict[str, float]:
 
 
 def data_metrics(
-    rollout: Rollout, experience: Experience, advantages: Advantages, max_response_length: int
+    rollout: Rollout, experience: Experience, advantages: Advantages
 ) -> dict[str, float]:
     """``critic/*``, ``response_length/*`` and ``prompt_length/*`` of a batch."""
     mask = rollout.response_mask.bool()

@@ -15,8 +15,6 @@ from refblend.rewards.rule import RuleReward
 from refblend.rollout.base import Generation, GenerationRequest
 from refblend.seeding import derive_seed
 
-Decode = Callable[[list[int]], str]
-
 
 @dataclass(frozen=True)
 class ValidationSet:
@@ -56,7 +54,7 @@ def validation_metrics(
     sets: Sequence[ValidationSet],
     kwargs: ValKwargs,
     generations: Sequence[Generation],
-    decode: Decode,
+    decode: Callable[[list[int]], str],
     reward: RuleReward,
 ) -> dict[str, float]:
     """Means by data source.

@@ -1,18 +1,22 @@
-"""Non-finite numbers end training before they reach the weights.
+"""The guards of a run: numbers that are not finite, and a failing judge.
 
-A non-finite gradient is handled elsewhere: its update is skipped and counted
+A non-finite gradient does not reach the weights: its update is skipped and counted
 (:class:`refblend.workers.optimization.Trainable`), and only a series of them ends the run.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
+from refblend.documents import show
 from refblend.errors import TrainingError
+from refblend.scoring.result import InvalidRateGuard, JudgeResult
 
 MAX_LOST_UPDATES = 5
 """Consecutive steps whose update may be skipped before the run stops."""
+WARN_ABOVE = 0.2
+"""Share of the judge's scores that may be invalid in a step before the user is warned."""
 
 
 def require_finite(step: int, matrices: Mapping[str, Tensor | None], mask: Tensor) -> None:
@@ -65,3 +69,30 @@ class LostUpdates:
     def load_state_dict(self, state: Mapping[str, int]) -> None:
         """Restore :meth:`state_dict`."""
         self._counts = dict(state)
+
+
+class JudgeWatch:
+    """Tells the user of a failing judge with an example, and asks the guard that stops the run."""
+
+    def __init__(self, guard: InvalidRateGuard, notify: Callable[[str], None]) -> None:
+        self._guard = guard
+        self._notify = notify
+        self._failing = False
+
+    def update(self, step: int, results: Sequence[JudgeResult]) -> None:
+        """Warn at the first step of a series with too many invalid scores, and ask the guard.
+
+        Raises:
+            ScoringError: too many of the scores were invalid.
+        """
+        invalid = [result for result in results if not result.valid]
+        failing = len(invalid) > WARN_ABOVE * len(results)
+        if failing and not self._failing:
+            wrote = next((r for r in invalid if r.raw), invalid[0])
+            what = f"e.g. it wrote {show(wrote.raw)}" if wrote.raw else "it wrote nothing"
+            self._notify(
+                f"step {step}: {len(invalid)} of {len(results)} scores of the judge are invalid "
+                f"({wrote.path}); {what}"
+            )
+        self._failing = failing
+        self._guard.update(results)
