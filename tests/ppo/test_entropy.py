@@ -22,15 +22,14 @@ def slow(logits, temperature):
 @given(
     hnp.arrays(np.float64, st.tuples(*[st.integers(1, 4)] * 3), elements=st.floats(-20, 20)),
     st.floats(0.5, 4),
-    st.integers(1, 9),
     st.data(),
 )
-def test_against_the_definition(logits, temperature, chunk, data):
+def test_against_the_definition(logits, temperature, data):
     labels = data.draw(
         hnp.arrays(np.int64, logits.shape[:2], elements=st.integers(0, logits.shape[2] - 1))
     )
     log_probs, entropy = log_probs_and_entropy(
-        torch.tensor(logits), torch.tensor(labels), temperature=temperature, chunk_tokens=chunk
+        torch.tensor(logits), torch.tensor(labels), temperature=temperature
     )
     assert log_probs.shape == entropy.shape == logits.shape[:2]
     for place in np.ndindex(logits.shape[:2]):
@@ -54,13 +53,12 @@ def test_a_uniform_distribution_has_log_v_nats():
     assert entropy.tolist() == pytest.approx([math.log(600)] * 2)
 
 
-@pytest.mark.parametrize("chunk", [2, 100])
-def test_gradients_of_both_results(chunk):
+def test_gradients_of_both_results():
     logits = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
     labels = torch.tensor([0, 1, 2, 3, 0])
 
     def both(x):
-        return log_probs_and_entropy(x, labels, temperature=0.7, chunk_tokens=chunk)
+        return log_probs_and_entropy(x, labels, temperature=0.7)
 
     assert torch.autograd.gradcheck(both, (logits,))
 

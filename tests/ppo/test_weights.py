@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refblend.ppo import weights as w
+from refblend.ppo.schedules import RAMPS, schedule_weight
 from refblend.ppo.weights import (
-    RAMPS,
     STRATEGIES,
     Strategy,
     WeightParams,
@@ -137,19 +137,19 @@ def slow_ramp(name, p):
 
 @pytest.mark.parametrize("name", sorted(RAMPS))
 def test_ramps(name):
-    values = [w.schedule_weight(s, 40, 0.3, name, 0.5) for s in range(41)]
+    values = [schedule_weight(s, 40, 0.3, name, 0.5) for s in range(41)]
     assert values[0] == pytest.approx(0, abs=1e-12)
     assert values == sorted(values)
     assert all(v == pytest.approx(0.3) for v in values[20:])
     for step in range(20):
         assert values[step] == pytest.approx(0.3 * slow_ramp(name, step / 20), abs=1e-12)
-    assert w.schedule_weight(1, 40, 0.3, name, 0.0) == pytest.approx(0.3)
+    assert schedule_weight(1, 40, 0.3, name, 0.0) == pytest.approx(0.3)
 
 
 def test_schedule_errors():
     for bad in ({"schedule": "cubic"}, {"warmup_share": 1.5}, {"step": -1}, {"total_steps": 0}):
         with pytest.raises(ValueError, match=r"must|unknown"):
-            w.schedule_weight(**{"step": 1, "total_steps": 10, **bad})
+            schedule_weight(**{"step": 1, "total_steps": 10, **bad})
 
 
 def test_warm_up_of_the_maximum():

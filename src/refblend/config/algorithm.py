@@ -15,7 +15,8 @@ from refblend.config.base import (
     PositiveInt,
     Section,
 )
-from refblend.ppo.weights import STRATEGIES, Ramp, WeightParams
+from refblend.ppo.schedules import Ramp
+from refblend.ppo.weights import STRATEGIES, WeightParams
 
 
 def _is_a_strategy(name: str) -> str:

@@ -4,53 +4,23 @@ The maps from entropy to the weight w are in :mod:`refblend.ppo.weights` and re-
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from refblend.ppo.masking import masked_fill, masked_mean, upcast
-from refblend.ppo.weights import (
-    STRATEGIES,
-    WeightParams,
-    counterfactual_weights,
-    entropy_to_weight_constant,
+from refblend.ppo.weights import (  # noqa: F401 - the other half of the blend, handed on
     entropy_to_weight_cosine,
     entropy_to_weight_exp,
-    entropy_to_weight_inverse,
     entropy_to_weight_linear,
     entropy_to_weight_piecewise,
-    schedule_weight,
-    warmed_max_weight,
     weight_for,
 )
 
-__all__ = [
-    "PLACEMENTS",
-    "STRATEGIES",
-    "Placement",
-    "WeightParams",
-    "blend_rewards",
-    "compute_avg_response_entropy",
-    "counterfactual_weights",
-    "entropy_to_weight_constant",
-    "entropy_to_weight_cosine",
-    "entropy_to_weight_exp",
-    "entropy_to_weight_inverse",
-    "entropy_to_weight_linear",
-    "entropy_to_weight_piecewise",
-    "expand_quality",
-    "mixed_groups",
-    "random_scores",
-    "schedule_weight",
-    "shuffle_scores",
-    "warmed_max_weight",
-    "weight_for",
-]
-
 Placement = Literal["per_token", "terminal", "per_token_mean"]
-PLACEMENTS: tuple[Placement, ...] = ("per_token", "terminal", "per_token_mean")
+PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
 
 
 def compute_avg_response_entropy(entropy: Tensor, response_mask: Tensor) -> Tensor:

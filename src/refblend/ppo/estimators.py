@@ -9,6 +9,8 @@ A user's own estimator lives in the user's module and is selected as ``my_module
     def mine(inputs: AdvantageInputs) -> tuple[Tensor, Tensor]: ...
 """
 
+import functools
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -117,48 +119,26 @@ def estimator_of(function: AdvantageFunction, name: str) -> AdvantageEstimator:
     return AdvantageEstimator(name, function)
 
 
-@register_advantage("gae", needs_values=True)
-def _gae(inputs: AdvantageInputs) -> tuple[Tensor, Tensor]:
-    assert inputs.values is not None
-    return advantages.compute_gae_advantage_return(
-        inputs.token_level_rewards, inputs.values, inputs.response_mask, inputs.gamma, inputs.lam
-    )
+def _by_name(function: Callable[..., tuple[Tensor, Tensor]]) -> AdvantageFunction:
+    """A function whose arguments are named as the fields of :class:`AdvantageInputs`."""
+    names = list(inspect.signature(function).parameters)
+
+    @functools.wraps(function)
+    def compute(inputs: AdvantageInputs) -> tuple[Tensor, Tensor]:
+        return function(**{name: getattr(inputs, name) for name in names})
+
+    return compute
 
 
-@register_advantage("grpo")
-def _grpo(inputs: AdvantageInputs) -> tuple[Tensor, Tensor]:
-    return advantages.compute_grpo_outcome_advantage(
-        inputs.token_level_rewards,
-        inputs.response_mask,
-        inputs.index,
-        inputs.norm_adv_by_std_in_grpo,
-    )
-
-
-@register_advantage("rloo")
-def _rloo(inputs: AdvantageInputs) -> tuple[Tensor, Tensor]:
-    return advantages.compute_rloo_outcome_advantage(
-        inputs.token_level_rewards, inputs.response_mask, inputs.index
-    )
-
-
-@register_advantage("reinforce_plus_plus")
-def _reinforce_plus_plus(inputs: AdvantageInputs) -> tuple[Tensor, Tensor]:
-    return advantages.compute_reinforce_plus_plus_outcome_advantage(
-        inputs.token_level_rewards, inputs.response_mask, inputs.gamma
-    )
-
-
-@register_advantage("reinforce_plus_plus_baseline")
-def _reinforce_plus_plus_baseline(inputs: AdvantageInputs) -> tuple[Tensor, Tensor]:
-    return advantages.compute_reinforce_plus_plus_baseline_outcome_advantage(
-        inputs.token_level_rewards, inputs.response_mask, inputs.index
-    )
-
-
-@register_advantage("remax", needs_reward_baselines=True)
-def _remax(inputs: AdvantageInputs) -> tuple[Tensor, Tensor]:
-    assert inputs.reward_baselines is not None
-    return advantages.compute_remax_outcome_advantage(
-        inputs.token_level_rewards, inputs.reward_baselines, inputs.response_mask
-    )
+register_advantage("gae", needs_values=True)(_by_name(advantages.compute_gae_advantage_return))
+register_advantage("grpo")(_by_name(advantages.compute_grpo_outcome_advantage))
+register_advantage("rloo")(_by_name(advantages.compute_rloo_outcome_advantage))
+register_advantage("reinforce_plus_plus")(
+    _by_name(advantages.compute_reinforce_plus_plus_outcome_advantage)
+)
+register_advantage("reinforce_plus_plus_baseline")(
+    _by_name(advantages.compute_reinforce_plus_plus_baseline_outcome_advantage)
+)
+register_advantage("remax", needs_reward_baselines=True)(
+    _by_name(advantages.compute_remax_outcome_advantage)
+)

@@ -5,7 +5,7 @@ the estimators; arXiv 1909.08593, section 2.2, for the adaptive coefficient.
 """
 
 import math
-from typing import Literal, Protocol
+from typing import Literal
 
 from torch import Tensor
 
@@ -56,43 +56,24 @@ def mean_sequence_kl(kl: Tensor, response_mask: Tensor) -> float:
     return float(masked_mean(kl, response_mask, dim=-1).mean()) if kl.shape[0] else 0.0
 
 
-class KLController(Protocol):
-    """The coefficient β of the KL penalty."""
-
-    value: float
-
-    def update(self, current_kl: float, n_steps: int) -> None:
-        """Adapt β to the KL measured over ``n_steps`` samples."""
-
-    def state_dict(self) -> dict[str, float]:
-        """What a checkpoint must hold."""
-
-    def load_state_dict(self, state: dict[str, float]) -> None:
-        """Continue from a checkpoint's state."""
-
-
 class FixedKLController:
-    """A constant β.
-
-    Args:
-        kl_coef: β.
-    """
+    """A constant β of the KL penalty, ``value``."""
 
     def __init__(self, kl_coef: float) -> None:
         self.value = _coefficient(kl_coef)
 
     def update(self, current_kl: float, n_steps: int) -> None:
-        """Do nothing."""
+        """Nothing: an adaptive β follows the KL that was measured over ``n_steps`` samples."""
 
     def state_dict(self) -> dict[str, float]:
-        """The coefficient."""
+        """What a checkpoint must hold."""
         return {"value": self.value}
 
     def load_state_dict(self, state: dict[str, float]) -> None:
         """Keep the configured β: the configuration decides, not the checkpoint."""
 
 
-class AdaptiveKLController:
+class AdaptiveKLController(FixedKLController):
     """β ← β·(1 + clip(KL/target − 1, ±0.2)·n/horizon).
 
     Args:
@@ -109,7 +90,7 @@ class AdaptiveKLController:
     def __init__(self, init_kl_coef: float, target_kl: float, horizon: float) -> None:
         if not target_kl > 0 or not horizon > 0:
             raise ValueError(f"target_kl={target_kl} and horizon={horizon} must be positive")
-        self.value = _coefficient(init_kl_coef)
+        super().__init__(init_kl_coef)
         self.target_kl = float(target_kl)
         self.horizon = float(horizon)
 
@@ -124,10 +105,6 @@ class AdaptiveKLController:
         error = min(max(current_kl / self.target_kl - 1.0, -self.MAX_ERROR), self.MAX_ERROR)
         self.value *= max(0.0, 1.0 + error * n_steps / self.horizon)
 
-    def state_dict(self) -> dict[str, float]:
-        """The coefficient."""
-        return {"value": self.value}
-
     def load_state_dict(self, state: dict[str, float]) -> None:
         """Continue with the checkpoint's β."""
         self.value = _coefficient(state["value"])
@@ -141,7 +118,7 @@ def _coefficient(value: float) -> float:
 
 def make_kl_controller(
     kind: Literal["fixed", "adaptive"], kl_coef: float, target_kl: float, horizon: float
-) -> KLController:
+) -> FixedKLController:
     """The controller named by ``algorithm.kl_ctrl.type``."""
     if kind == "fixed":
         return FixedKLController(kl_coef)

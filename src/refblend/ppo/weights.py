@@ -1,4 +1,4 @@
-"""The blending weight w: maps from the average entropy, ramps over the steps, and the strategies.
+"""The blending weight w: maps from the average entropy, and the strategies.
 
 ê = clip(H/τ, 0, 1) with H the average entropy and τ ``entropy_high_threshold``, both in nats.
 The formulas are listed in docs/explanation/algorithms.md. All functions return plain numbers; an
@@ -9,16 +9,20 @@ recommendation, reports and figures) reads :data:`STRATEGIES`, so a new one is a
 :func:`register` alone.
 """
 
+import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, SupportsFloat
+from typing import Any, SupportsFloat
 
-Ramp = Literal["linear", "sigmoid", "cosine", "exp", "staircase"]
-
-RAMP_RATE = 5.0
-"""k of the exp ramp; the sigmoid ramp uses 2k."""
-RAMP_STAIRS = 4
+from refblend.ppo.schedules import (
+    Ramp,
+    decay_weight,
+    replayed_weight,
+    schedule_weight,
+    share,
+    warmed_max_weight,
+)
 
 
 @dataclass(frozen=True)
@@ -66,12 +70,6 @@ class WeightParams:
         return cls(**values, replayed=replayed)
 
 
-def _max(max_weight: float) -> float:
-    if not 0.0 <= max_weight <= 1.0:
-        raise ValueError(f"max_weight={max_weight} must lie in [0, 1]")
-    return float(max_weight)
-
-
 def _entropy(avg_entropy: SupportsFloat) -> float:
     entropy = float(avg_entropy)
     if math.isnan(entropy):
@@ -100,7 +98,7 @@ def entropy_to_weight_linear(
     Raises:
         ValueError: w_max outside [0, 1], τ ≤ 0, or H is NaN, as in every strategy.
     """
-    return _max(max_weight) * (1.0 - normalised_entropy(avg_entropy, entropy_high_threshold))
+    return share(max_weight) * (1.0 - normalised_entropy(avg_entropy, entropy_high_threshold))
 
 
 def entropy_to_weight_cosine(
@@ -108,7 +106,7 @@ def entropy_to_weight_cosine(
 ) -> float:
     """w = w_max·½(1 + cos πê): flat at both ends."""
     ratio = normalised_entropy(avg_entropy, entropy_high_threshold)
-    return _max(max_weight) * 0.5 * (1.0 + math.cos(math.pi * ratio))
+    return share(max_weight) * 0.5 * (1.0 + math.cos(math.pi * ratio))
 
 
 def entropy_to_weight_exp(
@@ -125,7 +123,7 @@ def entropy_to_weight_exp(
     if not 0.0 < exp_k < math.inf:
         raise ValueError(f"exp_k={exp_k} must be positive and finite")
     ratio = normalised_entropy(avg_entropy, entropy_high_threshold)
-    return _max(max_weight) * math.exp(-exp_k * ratio)
+    return share(max_weight) * math.exp(-exp_k * ratio)
 
 
 def entropy_to_weight_piecewise(
@@ -147,105 +145,20 @@ def entropy_to_weight_piecewise(
         )
     span = entropy_high_threshold - entropy_low_threshold
     excess = (_entropy(avg_entropy) - entropy_low_threshold) / span
-    return _max(max_weight) * (1.0 - min(max(excess, 0.0), 1.0))
+    return share(max_weight) * (1.0 - min(max(excess, 0.0), 1.0))
 
 
 def entropy_to_weight_constant(avg_entropy: SupportsFloat, max_weight: float = 0.3) -> float:
     """w = w_max whatever the entropy (NaN is an error here too)."""
     _entropy(avg_entropy)
-    return _max(max_weight)
+    return share(max_weight)
 
 
 def entropy_to_weight_inverse(
     avg_entropy: SupportsFloat, max_weight: float = 0.3, entropy_high_threshold: float = 1.0
 ) -> float:
     """w = w_max·ê: the opposite direction, more judge where the actor is uncertain."""
-    return _max(max_weight) * normalised_entropy(avg_entropy, entropy_high_threshold)
-
-
-def warmed_ramp(step: int, steps: float) -> float:
-    """Completed share of the ramp at this 1-based step; 1 without a ramp."""
-    return 1.0 if steps <= 0 else min(max(step / steps, 0.0), 1.0)
-
-
-def _sigmoid_ramp(progress: float) -> float:
-    def logistic(x: float) -> float:
-        return 1.0 / (1.0 + math.exp(-x))
-
-    low, high = logistic(-RAMP_RATE), logistic(RAMP_RATE)
-    return (logistic(2.0 * RAMP_RATE * (progress - 0.5)) - low) / (high - low)
-
-
-RAMPS: dict[str, Callable[[float], float]] = {
-    "linear": lambda p: p,
-    "cosine": lambda p: 0.5 * (1.0 - math.cos(math.pi * p)),
-    "exp": lambda p: (1.0 - math.exp(-RAMP_RATE * p)) / (1.0 - math.exp(-RAMP_RATE)),
-    "sigmoid": _sigmoid_ramp,
-    "staircase": lambda p: math.floor(p * RAMP_STAIRS) / RAMP_STAIRS,
-}
-"""Shapes of the step schedule: p in [0, 1] → [0, 1], with f(0) = 0 and f(1) = 1."""
-
-
-def schedule_weight(
-    step: int,
-    total_steps: int,
-    max_weight: float = 0.3,
-    schedule: Ramp = "linear",
-    warmup_share: float = 0.5,
-) -> float:
-    """w = w_max·f(step / (share·total_steps)): a schedule over the steps, independent of entropy.
-
-    Args:
-        step: 1-based training step; 0 is before training.
-        total_steps: steps of the run.
-        max_weight: w_max.
-        schedule: the ramp f, one of :data:`RAMPS`.
-        warmup_share: share of the steps after which w = w_max; 0: from the start.
-
-    Raises:
-        ValueError: an unknown ramp, a share outside [0, 1], or a value out of range.
-    """
-    if schedule not in RAMPS:
-        raise ValueError(f"schedule={schedule!r} is unknown: use one of {', '.join(RAMPS)}")
-    if not 0.0 <= warmup_share <= 1.0:
-        raise ValueError(f"schedule_warmup_share={warmup_share} must lie in [0, 1]")
-    if step < 0 or total_steps < 1:
-        raise ValueError(f"step={step} must be ≥ 0 and total_steps={total_steps} ≥ 1")
-    return _max(max_weight) * RAMPS[schedule](warmed_ramp(step, warmup_share * total_steps))
-
-
-def decay_weight(
-    step: int,
-    total_steps: int,
-    max_weight: float = 0.3,
-    schedule: Ramp = "linear",
-    warmup_share: float = 0.5,
-) -> float:
-    """w = w_max·(1 − f((step − 1) / (share·total_steps))): the mirror of :func:`schedule_weight`.
-
-    The first step has w_max, and from step share·total_steps + 1 on w is 0.
-
-    Raises:
-        ValueError: as :func:`schedule_weight`.
-    """
-    reached = schedule_weight(max(step - 1, 0), total_steps, 1.0, schedule, warmup_share)
-    return _max(max_weight) * (1.0 - reached)
-
-
-def replayed_weight(step: int, weights: Sequence[float]) -> float:
-    """w of this 1-based step in the weights of another run; 0 before training.
-
-    Raises:
-        ValueError: there is no weight for the step.
-    """
-    if step > len(weights):
-        raise ValueError(f"replay_file has weights of {len(weights)} steps, none for step {step}")
-    return float(weights[step - 1]) if step > 0 else 0.0
-
-
-def warmed_max_weight(max_weight: float, step: int, warmup_steps: int) -> float:
-    """w_max·min(1, step/warmup_steps): a small w_max at the start."""
-    return _max(max_weight) * warmed_ramp(step, warmup_steps)
+    return share(max_weight) * normalised_entropy(avg_entropy, entropy_high_threshold)
 
 
 @dataclass(frozen=True)
@@ -301,6 +214,21 @@ def register(strategy: Strategy) -> Strategy:
     return strategy
 
 
+def _of_entropy(
+    name: str,
+    function: Callable[..., float],
+    formula: str,
+    check: Callable[[WeightParams], str] = lambda params: "",
+) -> Strategy:
+    """The strategy of a function whose arguments after the entropy are named as the parameters."""
+    names = tuple(inspect.signature(function).parameters)[1:]
+
+    def weight(entropy: float, params: WeightParams, at: StepContext) -> float:
+        return function(entropy, **{each: getattr(params, each) for each in names})
+
+    return Strategy(name, weight, names, formula, check=check)
+
+
 def _thresholds_in_order(params: WeightParams) -> str:
     if params.entropy_low_threshold < params.entropy_high_threshold:
         return ""
@@ -310,58 +238,18 @@ def _thresholds_in_order(params: WeightParams) -> str:
     )
 
 
-register(
-    Strategy(
-        "linear",
-        lambda h, p, at: entropy_to_weight_linear(h, p.max_weight, p.entropy_high_threshold),
-        ("max_weight", "entropy_high_threshold"),
-        "w = w_max·(1 − ê)",
-    )
-)
-register(
-    Strategy(
-        "cosine",
-        lambda h, p, at: entropy_to_weight_cosine(h, p.max_weight, p.entropy_high_threshold),
-        ("max_weight", "entropy_high_threshold"),
-        "w = w_max·½(1 + cos πê)",
-    )
-)
-register(
-    Strategy(
-        "exp",
-        lambda h, p, at: entropy_to_weight_exp(h, p.max_weight, p.entropy_high_threshold, p.exp_k),
-        ("max_weight", "entropy_high_threshold", "exp_k"),
-        "w = w_max·e^(−k·ê)",
-    )
-)
-register(
-    Strategy(
+for _strategy in (
+    _of_entropy("linear", entropy_to_weight_linear, "w = w_max·(1 − ê)"),
+    _of_entropy("cosine", entropy_to_weight_cosine, "w = w_max·½(1 + cos πê)"),
+    _of_entropy("exp", entropy_to_weight_exp, "w = w_max·e^(−k·ê)"),
+    _of_entropy(
         "piecewise",
-        lambda h, p, at: entropy_to_weight_piecewise(
-            h, p.max_weight, p.entropy_high_threshold, p.entropy_low_threshold
-        ),
-        ("max_weight", "entropy_high_threshold", "entropy_low_threshold"),
+        entropy_to_weight_piecewise,
         "w = w_max for H ≤ τ_low, 0 for H ≥ τ, linear between",
         check=_thresholds_in_order,
-    )
-)
-register(
-    Strategy(
-        "constant",
-        lambda h, p, at: entropy_to_weight_constant(h, p.max_weight),
-        ("max_weight",),
-        "w = w_max",
-    )
-)
-register(
-    Strategy(
-        "inverse",
-        lambda h, p, at: entropy_to_weight_inverse(h, p.max_weight, p.entropy_high_threshold),
-        ("max_weight", "entropy_high_threshold"),
-        "w = w_max·ê",
-    )
-)
-register(
+    ),
+    _of_entropy("constant", entropy_to_weight_constant, "w = w_max"),
+    _of_entropy("inverse", entropy_to_weight_inverse, "w = w_max·ê"),
     Strategy(
         "schedule",
         lambda h, p, at: schedule_weight(
@@ -371,9 +259,7 @@ register(
         "w = w_max·f(p), a ramp f over the share p of the training steps",
         reads_entropy=False,
         reads_total_steps=True,
-    )
-)
-register(
+    ),
     Strategy(
         "decay",
         lambda h, p, at: decay_weight(
@@ -383,9 +269,7 @@ register(
         "w = w_max·(1 − f(p)), falling over the share p of the training steps",
         reads_entropy=False,
         reads_total_steps=True,
-    )
-)
-register(
+    ),
     Strategy(
         "replay",
         lambda h, p, at: min(replayed_weight(at.step, p.replayed), p.max_weight),
@@ -393,8 +277,9 @@ register(
         "w = the weights of another run, step by step, at most w_max",
         reads_entropy=False,
         check=lambda params: "" if params.replayed else "replay_file is needed by replay: set it",
-    )
-)
+    ),
+):
+    register(_strategy)
 
 
 def weight_for(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from refblend.ppo.masking import masked_fill, upcast
-from refblend.ppo.weights import warmed_ramp
+from refblend.ppo.schedules import warmed_ramp
 
 
 def cosine_similarity(first: Tensor, second: Tensor) -> Tensor:

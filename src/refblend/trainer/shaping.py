@@ -22,7 +22,7 @@ from refblend.ppo.blending import (
     random_scores,
     shuffle_scores,
 )
-from refblend.ppo.kl import KLController, apply_kl_penalty, kl_penalty, mean_sequence_kl
+from refblend.ppo.kl import FixedKLController, apply_kl_penalty, kl_penalty, mean_sequence_kl
 from refblend.ppo.metrics import correlation, expected_calibration_error, roc_auc
 from refblend.ppo.weights import StepContext, WeightParams, counterfactual_weights, weight_for
 from refblend.rewards.alignment import alignment_bonus, alignment_weight
@@ -197,7 +197,7 @@ def penalise_kl(
     rewards: Tensor,
     rollout: Rollout,
     experience: Experience,
-    controller: KLController,
+    controller: FixedKLController,
 ) -> tuple[Tensor, dict[str, float]]:
     """R'' = R' − βKL, and the adaptive controller's step; R' if KL is not in the reward."""
     if not config.algorithm.use_kl_in_reward:

@@ -5,7 +5,7 @@ from typing import Any
 
 from refblend.config import RefblendConfig
 from refblend.data.dataset import PromptSampler
-from refblend.ppo.kl import KLController, make_kl_controller
+from refblend.ppo.kl import FixedKLController, make_kl_controller
 from refblend.scoring.result import InvalidRateGuard
 from refblend.trainer.drift import DriftGuard
 from refblend.trainer.guards import LostUpdates
@@ -26,7 +26,7 @@ class RunState:
     """Everything that changes over a run and is neither a weight nor an optimiser's moment."""
 
     sampler: PromptSampler
-    kl_controller: KLController
+    kl_controller: FixedKLController
     drift: DriftGuard
     invalid_guard: InvalidRateGuard
     lost_updates: LostUpdates = field(default_factory=LostUpdates)

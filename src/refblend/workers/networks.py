@@ -65,10 +65,7 @@ class PolicyNetwork(LmNetwork):
         return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
 
     def _chunk(self, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        logits = self.lm.lm_head(hidden)
-        return log_probs_and_entropy(
-            logits, labels, temperature=self.temperature, chunk_tokens=max(1, len(labels))
-        )
+        return log_probs_and_entropy(self.lm.lm_head(hidden), labels, self.temperature)
 
 
 class ValueNetwork(LmNetwork):
