@@ -45,15 +45,6 @@ def test_probability_of_improvement_counts_pairs(x: list[float], y: list[float])
     assert result.estimate + other.estimate == pytest.approx(1)
 
 
-def test_probability_of_improvement_averages_over_strata() -> None:
-    # Task a: 1 of 4 pairs is won and 1 tied; task b: all are won. Pooled, 1 of 9 would be added.
-    x, of_x = [1.0, 3.0, 9.0, 9.0], ["a", "a", "b", "b"]
-    y, of_y = [8.0, 8.0, 2.0, 3.0], ["b", "b", "a", "a"]
-    result = probability_of_improvement(x, y, rng(), strata=(of_x, of_y))
-    assert result.estimate == (1.5 / 4 + 1) / 2
-    assert result.n == 4
-
-
 def test_probability_of_improvement_resamples_like_a_slow_loop() -> None:
     data = np.random.default_rng(3)
     x, y = data.normal(0.3, 1, 9), data.normal(0, 1, 7)
@@ -67,15 +58,11 @@ def test_probability_of_improvement_resamples_like_a_slow_loop() -> None:
 
 def test_probability_of_improvement_says_when_it_cannot_say_more() -> None:
     assert probability_of_improvement([], [1.0], rng()).n == 0
-    lone = probability_of_improvement([1, 2, 9], [0, 1, 3], rng(), strata=(list("aab"),) * 2)
-    assert lone.estimate == (3.5 / 4 + 1) / 2
+    lone = probability_of_improvement([9], [0, 9], rng())
+    assert lone.estimate == 1.5 / 2
     assert math.isnan(lone.low)
     with pytest.raises(ValueError, match="NaN"):
         probability_of_improvement([1.0, math.nan], [1.0], rng())
-    with pytest.raises(ValueError, match="every stratum"):
-        probability_of_improvement([1.0], [1.0], rng(), strata=(["a"], ["b"]))
-    with pytest.raises(ValueError, match="one label"):
-        probability_of_improvement([1.0, 2.0], [1.0], rng(), strata=(["a"], ["a"]))
 
 
 def ten_seeds() -> pd.DataFrame:

@@ -53,15 +53,6 @@ def test_the_same_generator_state_gives_the_same_interval() -> None:
     assert first == second
 
 
-def test_strata_keep_their_sizes() -> None:
-    # Within each stratum all values are equal: a stratified resample cannot vary.
-    values, strata = [1.0, 1.0, 5.0, 5.0, 5.0], ["a", "a", "b", "b", "b"]
-    interval = bootstrap_interval(values, np.random.default_rng(0), strata=strata)
-    assert (interval.low, interval.high) == (3.4, 3.4)
-    loose = bootstrap_interval(values, np.random.default_rng(0))
-    assert loose.low < 3.4 < loose.high
-
-
 @settings(deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=12))
 def test_interval_stays_within_the_data(values: list[float]) -> None:
@@ -80,8 +71,6 @@ def test_one_value_has_no_interval() -> None:
 def test_bad_input_is_refused() -> None:
     with pytest.raises(ValueError, match="NaN"):
         bootstrap_interval([0.5, math.nan], np.random.default_rng(0))
-    with pytest.raises(ValueError, match="one label"):
-        bootstrap_interval([0.5, 0.6], np.random.default_rng(0), strata=["a"])
 
 
 def test_paired_difference_uses_common_seeds_only() -> None:
@@ -114,12 +103,6 @@ def test_area_under_a_straight_line_is_its_middle() -> None:
     assert area_under_curve([0, 5, 20], [0.0, 0.25, 1.0]) == pytest.approx(0.5)
     assert area_under_curve([3], [0.7]) == 0.7
     assert math.isnan(area_under_curve([], []))
-
-
-def test_a_stratum_of_one_value_gives_no_interval() -> None:
-    interval = bootstrap_interval([1.0, 2.0, 5.0], np.random.default_rng(0), strata=list("aab"))
-    assert interval.n == 3
-    assert math.isnan(interval.low)
 
 
 def test_an_interval_without_bounds_excludes_nothing() -> None:

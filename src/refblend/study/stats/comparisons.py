@@ -13,13 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from refblend.study.stats.significance import holm, sign_flip_p, smallest_p
 from refblend.study.stats.statistics import (
     Interval,
     bootstrap_interval,
     complete_seeds,
+    numbers,
     paired_values,
     percentile_interval,
     resample_rows,
@@ -40,63 +41,31 @@ def _says_not_zero(interval: Interval) -> bool:
 
 
 def probability_of_improvement(
-    treated: ArrayLike,
-    baseline: ArrayLike,
-    rng: np.random.Generator,
-    strata: tuple[ArrayLike, ArrayLike] | None = None,
-    confidence: float = 0.95,
-    resamples: int = 5000,
+    treated: ArrayLike, baseline: ArrayLike, rng: np.random.Generator, resamples: int = 5000
 ) -> Interval:
-    """P(treated > baseline) + ½ P(equal) over all pairs of runs, averaged over strata.
+    """P(treated > baseline) + ½ P(equal) over all pairs of runs, with its 95 % interval.
 
-    Agarwal et al. 2021, arXiv 2108.13264, section 4.3. The two sides are resampled independently
-    and within strata, as in their library: pairing by seed is not used.
-
-    Args:
-        treated: (n,) one number per run.
-        baseline: (m,) one number per run.
-        rng: source of the resamples.
-        strata: label of each value of both sides, e.g. its task; null: one stratum.
-        confidence: of the percentile interval.
-        resamples: of the bootstrap.
-
-    Returns:
-        Its n is the smaller side's; bounds are NaN where a side has fewer than two runs in a
-        stratum.
+    Agarwal et al. 2021, arXiv 2108.13264, section 4.3. The two sides, (n,) and (m,), are resampled
+    independently, as in their library: pairing by seed is not used. Its n is the smaller side's;
+    bounds are NaN where a side has fewer than two runs.
 
     Raises:
-        ValueError: a value is NaN, lengths differ, or a stratum has one side only.
+        ValueError: a value is NaN.
     """
-    x, y = np.asarray(treated, dtype=np.float64), np.asarray(baseline, dtype=np.float64)
-    if np.isnan(x).any() or np.isnan(y).any():
-        raise ValueError("values must not be NaN: leave failed runs out and count them")
+    x, y = numbers(treated), numbers(baseline)
     n = min(x.size, y.size)
     if n == 0:
         return Interval(np.nan, np.nan, np.nan, 0)
-    of_x, of_y = (np.asarray(s) for s in strata or (np.zeros(x.size), np.zeros(y.size)))
-    if of_x.shape != x.shape or of_y.shape != y.shape:
-        raise ValueError("strata must have one label per value")
-    names = np.unique(of_x)
-    if not np.array_equal(names, np.unique(of_y)):
-        raise ValueError("both sides must have runs in every stratum")
-    estimates, replicates, smallest = [], [], n
-    for name in names:
-        ours, theirs = x[of_x == name][:, None], y[of_y == name][None, :]
-        wins = (ours > theirs) + 0.5 * (ours == theirs)
-        drawn_x = _counts(wins.shape[0], resamples, rng)
-        drawn_y = _counts(wins.shape[1], resamples, rng)
-        estimates.append(wins.mean())
-        replicates.append(((drawn_x @ wins) * drawn_y).sum(axis=-1) / wins.size)
-        smallest = min(smallest, *wins.shape)
-    estimate = float(np.mean(estimates))
-    if smallest < 2:
+    wins = (x[:, None] > y) + 0.5 * (x[:, None] == y)
+    drawn_x, drawn_y = (
+        rng.multinomial(side.size, np.full(side.size, 1 / side.size), size=resamples)
+        for side in (x, y)
+    )
+    estimate = float(wins.mean())
+    if n < 2:
         return Interval(estimate, np.nan, np.nan, n)
-    return percentile_interval(estimate, np.mean(replicates, axis=0), n, confidence)
-
-
-def _counts(n: int, resamples: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """How often each of n values is drawn: (resamples, n)."""
-    return rng.multinomial(n, np.full(n, 1 / n), size=resamples)
+    replicates = ((drawn_x @ wins) * drawn_y).sum(axis=-1) / wins.size
+    return percentile_interval(estimate, replicates, n)
 
 
 @dataclass(frozen=True)
@@ -143,19 +112,12 @@ def compare_pairs(
     alpha: float = 0.05,
     resamples: int = 5000,
 ) -> list[Comparison]:
-    """Arms against their baselines, over the seeds that both of a pair have.
+    """Arms against their baselines, (arm, baseline), over the seeds that both of a pair have.
 
     All pairs are one family: their p values are adjusted together by Holm, their simultaneous
     intervals by Bonferroni. A pair without seeds in common stays in it, with n = 0 and p = 1. All
     are resampled with the same stream, so that an arm's interval does not depend on which others
-    there are.
-
-    Args:
-        values: one row per seed, one column per arm; NaN where a run is missing.
-        pairs: (arm, baseline), both columns.
-        rng: source of the resamples.
-        alpha: level of the verdicts; intervals have confidence 1 − alpha.
-        resamples: of the bootstrap.
+    there are. ``alpha`` is the verdicts' level; intervals have confidence 1 − alpha.
 
     Raises:
         ValueError: an arm is not a column, or a seed or an arm is duplicated.
@@ -229,15 +191,9 @@ def best_configuration(
     """The arm with the best mean, with paired bootstrap intervals to all others.
 
     The first of equal arms wins. The mean of the best of several arms is biased upwards by the
-    selection, so confirm it on fresh seeds.
-
-    Args:
-        values: one row per seed, one column per arm; NaN where a run is missing.
-        rng: source of the resamples: seeds are drawn for all arms together.
-        higher_is_better: false for losses, times, memory.
-        confidence: of each percentile interval, and of all Student intervals together; these are
-            adjusted for all k(k − 1)/2 pairs, because the best is chosen by looking at the data.
-        resamples: of the bootstrap.
+    selection, so confirm it on fresh seeds. Seeds are drawn for all arms together. ``confidence``
+    is that of each percentile interval, and of all Student intervals together; these are adjusted
+    for all k(k − 1)/2 pairs, because the best is chosen by looking at the data.
     """
     data, without = complete_seeds(values)
     arms, n = list(data.columns), len(data)

@@ -7,6 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from refblend.study.stats.statistics import numbers
+
 MAX_EXACT_FLIPS = 2**14
 """Up to 14 pairs all sign flips are tried."""
 
@@ -22,9 +24,7 @@ def sign_flip_p(differences: ArrayLike, rng: np.random.Generator) -> float:
     Exact up to 14 pairs: the share of all 2ⁿ sign patterns whose mean is at least as far from 0 as
     the one seen. Above, 2¹⁴ random patterns. Fewer than two pairs show nothing: p = 1.
     """
-    data = np.asarray(differences, dtype=np.float64)
-    if np.isnan(data).any():
-        raise ValueError("differences must not be NaN: leave failed runs out and count them")
+    data = numbers(differences)
     if data.size < 2:
         return 1.0
     result = stats.permutation_test(

@@ -69,12 +69,9 @@ def resample_rows(n: int, resamples: int, rng: np.random.Generator) -> NDArray[n
 def complete_seeds(values: pd.DataFrame) -> tuple[pd.DataFrame, tuple]:
     """The seeds that every arm has, so that arms are compared on the same draws.
 
-    Args:
-        values: one row per seed, one column per arm; NaN where a run is missing.
-
-    Returns:
-        The rows without NaN, after columns without any value are taken out; and those columns.
-        Where no column has a value there are no rows either.
+    Of a frame with a row per seed and a column per arm (NaN: the run is missing): the rows without
+    NaN after columns without any value are taken out, and those columns. Where no column has a
+    value there are no rows either.
 
     Raises:
         ValueError: a seed or an arm is duplicated.
@@ -86,46 +83,38 @@ def complete_seeds(values: pd.DataFrame) -> tuple[pd.DataFrame, tuple]:
     return complete if len(complete.columns) else complete.iloc[:0], without
 
 
-def bootstrap_interval(
-    values: ArrayLike,
-    rng: np.random.Generator,
-    statistic: Statistic = mean,
-    strata: ArrayLike | None = None,
-    confidence: float = 0.95,
-    resamples: int = 5000,
-) -> Interval:
-    """Percentile bootstrap; with ``strata`` each stratum keeps its size in every resample.
-
-    A stratum of one value cannot vary, so it leaves the bounds NaN.
-
-    Args:
-        values: (n,) one number per run; NaN is refused.
-        rng: source of the resamples; the same state gives the same interval.
-        statistic: reduces the last axis of (resamples, n).
-        strata: (n,) label of each value, e.g. the task; null: one stratum.
+def numbers(values: ArrayLike) -> NDArray[np.float64]:
+    """One number per run; NaN is refused.
 
     Raises:
-        ValueError: a value is NaN, or the lengths differ.
+        ValueError: a value is NaN.
     """
     data = np.asarray(values, dtype=np.float64)
     if np.isnan(data).any():
         raise ValueError("values must not be NaN: leave failed runs out and count them")
-    if data.size == 0:
-        return Interval(np.nan, np.nan, np.nan, 0)
-    estimate = float(statistic(data))
+    return data
+
+
+def bootstrap_interval(
+    values: ArrayLike,
+    rng: np.random.Generator,
+    statistic: Statistic = mean,
+    confidence: float = 0.95,
+    resamples: int = 5000,
+) -> Interval:
+    """Percentile bootstrap of (n,) values; ``statistic`` reduces the last axis of (resamples, n).
+
+    The same state of ``rng`` gives the same interval.
+
+    Raises:
+        ValueError: a value is NaN.
+    """
+    data = numbers(values)
+    estimate = float(statistic(data)) if data.size else np.nan
     if data.size < 2:
         return Interval(estimate, np.nan, np.nan, data.size)
-    labels = np.zeros(data.size) if strata is None else np.asarray(strata)
-    if labels.shape != data.shape:
-        raise ValueError("strata must have one label per value")
-    names, sizes = np.unique(labels, return_counts=True)
-    if sizes.min() < 2:
-        return Interval(estimate, np.nan, np.nan, data.size)
-    drawn = np.empty((resamples, data.size), dtype=np.intp)
-    for label in names:
-        members = np.flatnonzero(labels == label)
-        drawn[:, members] = members[rng.integers(members.size, size=(resamples, members.size))]
-    return percentile_interval(estimate, statistic(data[drawn]), data.size, confidence)
+    drawn = data[resample_rows(data.size, resamples, rng)]
+    return percentile_interval(estimate, statistic(drawn), data.size, confidence)
 
 
 def student_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
@@ -134,15 +123,12 @@ def student_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
     Raises:
         ValueError: a value is NaN.
     """
-    data = np.asarray(values, dtype=np.float64)
-    if np.isnan(data).any():
-        raise ValueError("values must not be NaN: leave failed runs out and count them")
+    data = numbers(values)
+    estimate = float(data.mean()) if data.size else np.nan
     if data.size < 2:
-        return Interval(float(data.mean()) if data.size else np.nan, np.nan, np.nan, data.size)
+        return Interval(estimate, np.nan, np.nan, data.size)
     half = float(stats.sem(data) * stats.t.ppf((1 + confidence) / 2, data.size - 1))
-    return Interval(
-        float(data.mean()), float(data.mean()) - half, float(data.mean()) + half, data.size
-    )
+    return Interval(estimate, estimate - half, estimate + half, data.size)
 
 
 def paired_values(treated: pd.Series, baseline: pd.Series) -> NDArray[np.float64]:

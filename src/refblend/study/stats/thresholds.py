@@ -22,7 +22,6 @@ MIN_LEVELS = 3
 SLACK = 1 + 1e-9
 """If only one seed differs, shortfall and its error are equal: rounding must not decide."""
 
-
 ROUNDING = 1e-12
 """Sums of shares that should be equal to a quantile count as equal."""
 
@@ -90,12 +89,6 @@ def find_knee(
     shortfall, sd/√n over seeds (the one-standard-error rule of Breiman et al. 1984, with paired
     differences). Fewer than two seeds have no standard error: no knee.
 
-    Args:
-        values: one row per seed, one column per level, increasing; NaN where a run is missing.
-        rng: source of the resamples.
-        higher_is_better: false for losses, times, memory.
-        resamples: of the bootstrap.
-
     Raises:
         ValueError: the levels do not increase, or a seed is duplicated.
     """
@@ -134,12 +127,6 @@ def find_pivot(
     first level with the opposite sign; an improvement of exactly 0 has no sign and is passed over.
     No change of sign: no pivot. The direction of the metric does not matter.
 
-    Args:
-        values: one row per seed, one column per level, increasing; NaN where a run is missing.
-        baseline: the baseline's value of each seed.
-        rng: source of the resamples.
-        resamples: of the bootstrap.
-
     Raises:
         ValueError: the levels do not increase, or a seed is duplicated.
     """
@@ -160,15 +147,11 @@ def find_pivot(
 
 
 def not_identifiable(choice: Choice, levels: Sequence[float]) -> str:
-    """Why a knee or a pivot is not identifiable; empty where it is.
+    """Why a knee or a pivot is not identifiable among the levels that were to be tried, or "".
 
     Rule: it is identifiable if a level was chosen among at least three levels and from at least
     two seeds, its 95 % interval over resampled seeds exists and is not the whole range of levels,
     and, for a pivot, the improvement changes its sign once only.
-
-    Args:
-        choice: what the rule chose.
-        levels: all levels that were to be tried.
     """
     tried = sorted(set(map(float, levels)) - set(choice.without_values))
     if len(tried) < MIN_LEVELS:
