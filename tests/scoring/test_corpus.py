@@ -88,7 +88,7 @@ def test_a_users_corpus(tmp_path: Path) -> None:
     corpus = read_corpus(path)
     assert (corpus["label"].sum(), corpus["worked"].all(), corpus["id"][0]) == (1, True, 7)
     path.write_text('{"question": "q", "response": "a", "label": 0.7}')
-    with pytest.raises(DataError, match=r"mine\.jsonl: a label is neither 0 nor 1"):
+    with pytest.raises(DataError, match=r"mine\.jsonl: label of row 1 is neither 0 nor 1"):
         read_corpus(path)
 
 
@@ -97,13 +97,24 @@ def test_a_users_corpus(tmp_path: Path) -> None:
     [
         (pd.DataFrame({"question": ["q"]}), "missing response, label"),
         (pd.DataFrame({"question": [], "response": [], "label": []}), "no rows"),
-        (pd.DataFrame({"question": ["q"], "response": [None], "label": [1]}), "row 0 is not text"),
+        (
+            pd.DataFrame({"question": ["q"], "response": [None], "label": [1]}),
+            "response of row 1 is not text",
+        ),
         (pd.DataFrame({"question": ["q"], "response": ["a"], "label": [0.5]}), "neither 0 nor 1"),
     ],
 )
 def test_what_is_no_corpus(frame: pd.DataFrame, words: str) -> None:
     with pytest.raises(DataError, match=words):
         check_corpus(frame)
+
+
+def test_every_column_that_does_not_fit_is_named() -> None:
+    cells = {"question": [1], "response": ["a"], "label": [2], "target": [1.5], "length": [[]]}
+    with pytest.raises(DataError) as caught:
+        check_corpus(pd.DataFrame(cells), "mine")
+    for column in ("question", "label", "target", "length"):
+        assert f"{column} of row 1 is n" in str(caught.value)
 
 
 def test_errors() -> None:
@@ -127,10 +138,10 @@ def test_read_responses(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("", "no column 'question' or no rows"),
-        ('{"question": "q"}', "no column 'response'"),
-        ('{"question": "q", "response": 5}', "row 1: response is not text"),
-        ('{"question": "q", "response": "a"}\n{"question": "q"}', "row 2: response is not text"),
+        ("", "has no rows"),
+        ('{"question": "q"}', "missing response"),
+        ('{"question": "q", "response": 5}', "response of row 1 is not text"),
+        ('{"question": "q", "response": "a"}\n{"question": "q"}', "response of row 2 is not text"),
         ('{"question": "q"', "line 1 is not JSON"),
         ("[1]", "line 1 is not a JSON object"),
     ],
@@ -145,7 +156,7 @@ def test_unusable_files(content: str, words: str, tmp_path: Path) -> None:
 
 
 def test_missing_and_corrupt_files(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="does not exist"):
         read_responses(tmp_path / "none.jsonl")
     bad = tmp_path / "bad.parquet"
     bad.write_bytes(b"not parquet at all")

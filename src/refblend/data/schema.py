@@ -112,15 +112,18 @@ def read_records(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     path = Path(path)
     if not path.is_file():
         kind = "is a directory" if path.is_dir() else "does not exist"
-        raise DataError(f"data file {path} {kind}", f"Check the path, or w{_PREPARE[1:]}")
+        raise DataError(f"data file {path} {kind}", "Check the path, or write the file.")
     try:
         records = _read_jsonl(path) if _suffix(path) == ".jsonl" else _read_parquet(path)
-    except OSError as error:
+    except (OSError, *PARQUET_ERRORS) as error:
+        # pyarrow reports corrupt pages as an OSError without an errno
+        system = isinstance(error, OSError) and error.errno is not None
         raise DataError(
-            f"{path} cannot be read: {error}", "Check the file's permissions."
+            f"{path} cannot be read ({shorten(str(error), 300)})",
+            "Check the file's permissions." if system else "Write the file again.",
         ) from error
     if not records:
-        raise DataError(f"{path} has no rows", _PREPARE)
+        raise DataError(f"{path} has no rows", "Write the file again.")
     return records
 
 
@@ -134,33 +137,20 @@ def _suffix(path: Path) -> str:
 
 
 def _read_parquet(path: Path) -> list[dict[str, Any]]:
-    try:
-        table = pq.ParquetFile(path, page_checksum_verification=True).read()
-        table.validate(full=True)
-        twice = {name for name in table.column_names if table.column_names.count(name) > 1}
-        if twice:
-            raise DataError(
-                f"{path} has the column {show(min(twice))} more than once", "Rename the others."
-            )
-        return table.to_pylist()
-    except PARQUET_ERRORS as error:
-        reason = shorten(str(error), 300)
-        raise DataError(f"{path} is not a readable parquet file ({reason})", _PREPARE) from error
-    except OSError as error:  # pyarrow reports corrupt pages this way, without an errno
-        if error.errno is not None:
-            raise
-        reason = shorten(str(error), 300)
-        raise DataError(f"{path} is a corrupt parquet file ({reason})", _PREPARE) from error
+    table = pq.ParquetFile(path, page_checksum_verification=True).read()
+    table.validate(full=True)
+    twice = {name for name in table.column_names if table.column_names.count(name) > 1}
+    if twice:
+        raise DataError(
+            f"{path} has the column {show(min(twice))} more than once", "Rename the others."
+        )
+    return table.to_pylist()
 
 
 def _read_jsonl(path: Path) -> list[dict[str, Any]]:
     records: list[dict[str, Any]] = []
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8 text ({error})", _PREPARE) from error
     # not splitlines(): JSON strings may hold other line separators, such as U+2028
-    for number, line in enumerate(text.split("\n"), start=1):
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
         if not line.strip():
             continue
         try:

@@ -22,6 +22,7 @@ Decisions, each with a test:
 import re
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 from refblend.scoring.expected import expected_score
@@ -106,10 +107,7 @@ def parse_score(
     if not token_ids or tokenizer is None:
         return parse_tokens(text, None, str, None, invalid_score, score_mode)
 
-    def text_of(token_id: int) -> str:
-        return piece(tokenizer, token_id)
-
-    ids = [int(i) for i in token_ids]
+    ids, text_of = [int(i) for i in token_ids], partial(piece, tokenizer)
     return parse_tokens(text, ids, text_of, top_logprobs, invalid_score, score_mode)
 
 
@@ -123,13 +121,8 @@ def parse_tokens(
 ) -> ParsedScore:
     """:func:`parse_score` for tokens whose texts are known without a tokenizer.
 
-    Args:
-        text: the judge's output.
-        token_ids: its generated tokens; None: the text parser alone.
-        text_of: text of a token id, also of those in ``top_logprobs``.
-        top_logprobs: as in :func:`parse_score`.
-        invalid_score: the score when both parsers fail.
-        score_mode: ``text`` or ``expected``.
+    ``text_of`` gives the text of a token id, also of those in ``top_logprobs``; without
+    ``token_ids`` the text parser is alone.
     """
     value: float | None = None
     path: Literal["text", "token"] = "text"

@@ -17,14 +17,7 @@ Transform = Callable[[str], str]
 
 @dataclass(frozen=True)
 class Attack:
-    """One kind of attack.
-
-    Attributes:
-        name: unique, for tables.
-        family: what it tries.
-        response: what becomes of the response.
-        question: what becomes of the question; unchanged for most.
-    """
+    """One kind of attack: what becomes of the response, and of the question (mostly nothing)."""
 
     name: str
     family: str

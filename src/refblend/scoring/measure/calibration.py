@@ -39,17 +39,9 @@ def score_corpus(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> pd.DataFrame:
-    """The corpus joined with the judge's results, in the corpus's order.
+    """The corpus with the judge's results as ``RESULT_COLUMNS``, in the corpus's order.
 
-    Args:
-        judge: scores.
-        corpus: columns ``question`` and ``response`` at least.
-        batch_size: samples per call.
-        seed: for judges that sample.
-        progress: called with the number of samples done after each call.
-
-    Returns:
-        A copy with ``RESULT_COLUMNS`` added.
+    ``seed`` is for judges that sample; ``progress`` is called with the number of samples done.
     """
     questions, responses = corpus["question"].tolist(), corpus["response"].tolist()
     results = []

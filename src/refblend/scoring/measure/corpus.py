@@ -10,7 +10,6 @@ known by construction. Files of sampled responses, with labels of the user's or 
 ``refblend models judge-data`` writes them, are read too.
 """
 
-import math
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,8 +19,8 @@ import numpy as np
 import pandas as pd
 
 from refblend.data.equations import count_equations
-from refblend.data.schema import PARQUET_ERRORS, PromptRow
-from refblend.documents import MalformedError, parse_json, shorten, show
+from refblend.data.schema import PromptRow, read_records
+from refblend.documents import show
 from refblend.errors import DataError
 from refblend.seeding import derive_generator
 
@@ -67,13 +66,9 @@ def corpus_from_rows(
     kinds: Sequence[str] = KINDS,
     max_rows: int | None = None,
 ) -> pd.DataFrame:
-    """The fixed corpus for these prompts: a row a problem and kind.
+    """The fixed corpus for these prompts: a row per problem with a gold solution, and kind.
 
-    Args:
-        rows: problems with gold solutions; others are left out.
-        seed: of the corruptions.
-        kinds: a subset of ``KINDS``.
-        max_rows: use that many problems at most, of every difficulty as many, evenly spaced.
+    ``max_rows`` problems at most are used, of every difficulty as many, evenly spaced.
 
     Returns:
         ``question``, ``response``, ``label`` (1 right, 0 wrong), ``worked``, ``kind``, ``length``
@@ -146,79 +141,76 @@ def _of_every_difficulty(rows: Sequence[PromptRow], limit: int | None) -> list[P
     return [rows[place] for place in sorted(chosen)]
 
 
-def check_corpus(corpus: pd.DataFrame, name: str = "corpus") -> None:
-    """Refuse a frame that is not a corpus; ``name`` is its name in the error.
-
-    Raises:
-        DataError: a column is missing, a cell is empty, a label is neither 0 nor 1, or a cell of
-            an optional column does not fit it.
-    """
-    missing = [c for c in CORPUS_COLUMNS if c not in corpus.columns]
-    if missing or corpus.empty:
-        raise DataError(
-            f"{name}: {'no rows' if not missing else 'missing ' + ', '.join(missing)}",
-            f"Give rows with the columns {', '.join(CORPUS_COLUMNS)}.",
-        )
-    for column in ("question", "response"):
-        bad = [i for i, value in enumerate(corpus[column]) if not isinstance(value, str)]
-        if bad:
-            raise DataError(
-                f"{name}: {column} of row {bad[0]} is not text", "Give a string in every row."
-            )
-    if not corpus["label"].isin([0, 1]).all():
-        raise DataError(f"{name}: a label is neither 0 nor 1", "Label right answers 1, others 0.")
-    for column, (fits, what) in _OPTIONAL.items():
-        if column in corpus.columns:
-            _check_cells(corpus, column, fits, what, name)
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 def _is_number(value: Any) -> bool:
-    """Whether a cell is a finite number; a truth value is none."""
-    if isinstance(value, bool | np.bool_):
-        return False
-    if isinstance(value, int | np.integer):
-        return abs(int(value)) < 2**63
-    return isinstance(value, float | np.floating) and math.isfinite(value)
+    """Whether a cell is a finite number of at most 64 bits; a truth value is none."""
+    return type(value) in (int, float) and abs(value) < 2**63  # NaN is not below
 
 
 def _is_truth(value: Any) -> bool:
-    return isinstance(value, bool | np.bool_) or (_is_number(value) and value in (0, 1))
+    return isinstance(value, bool) or (_is_number(value) and value in (0, 1))
 
 
 def _is_absent(value: Any) -> bool:
-    return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))
+    return value is None or value != value
 
 
 def _is_group(value: Any) -> bool:
-    return _is_absent(value) or _is_number(value) or isinstance(value, str)
+    return _is_absent(value) or _is_number(value) or _is_text(value)
 
 
-def _is_sequence(value: Any) -> bool:
-    return isinstance(value, list | tuple | np.ndarray)
+Cells = dict[str, tuple[Callable[[Any], bool], str]]
+"""Column → what its cells must be, and the words for one that is not."""
 
-
-_OPTIONAL: dict[str, tuple[Callable[[Any], bool], str]] = {
+_SAMPLE: Cells = {
+    "question": (_is_text, "is not text"),
+    "response": (_is_text, "is not text"),
+}
+_CORPUS: Cells = {
+    **_SAMPLE,
+    "label": (_is_truth, "is neither 0 nor 1"),
     "worked": (_is_truth, "is neither true nor false"),
     "target": (lambda value: _is_number(value) and 0 <= value <= 1, "is not a number from 0 to 1"),
     "difficulty": (_is_group, "is neither a number nor text"),
     "length": (_is_group, "is neither a number nor text"),
 }
+_PAIRS: Cells = {
+    "label": (_is_number, "is not a number"),
+    "right": (_is_truth, "is neither true nor false"),
+    "steps": (lambda value: isinstance(value, list), "is not a list"),
+}
 
 
-def _check_cells(
-    frame: pd.DataFrame, column: str, fits: Callable[[Any], bool], what: str, name: str
-) -> None:
-    """Refuse a column with a cell that does not fit, or with both numbers and texts."""
-    for number, value in enumerate(frame[column], start=1):
-        if not fits(value):
-            raise DataError(
-                f"{name}: {column} of row {number} {what}: {show(value)}",
-                "Correct the cell or leave the column out.",
-            )
-    kinds = {isinstance(value, str) for value in frame[column] if not _is_absent(value)}
-    if len(kinds) > 1:
+def check_corpus(corpus: pd.DataFrame, name: str = "corpus") -> None:
+    """Refuse a frame that is not a corpus; ``name`` is its name in the error.
+
+    Raises:
+        DataError: a column is missing, or a list of what is wrong in each column.
+    """
+    _check(corpus, CORPUS_COLUMNS, _CORPUS, name)
+
+
+def _check(frame: pd.DataFrame, required: Sequence[str], cells: Cells, name: str) -> None:
+    missing = [column for column in required if column not in frame.columns]
+    if missing or frame.empty:
         raise DataError(
-            f"{name}: {column} holds both numbers and texts", "Use one of the two in all rows."
+            f"{name}: {'missing ' + ', '.join(missing) if missing else 'no rows'}",
+            f"Give rows with the columns {', '.join(required)}.",
+        )
+    problems = []
+    for column, (fits, what) in cells.items():
+        values = frame[column].tolist() if column in frame.columns else []
+        bad = next((row for row, value in enumerate(values) if not fits(value)), None)
+        if bad is not None:
+            problems.append(f"{column} of row {bad + 1} {what}: {show(values[bad])}")
+        elif len({_is_text(value) for value in values if not _is_absent(value)}) > 1:
+            problems.append(f"{column} holds both numbers and texts")
+    if problems:
+        raise DataError(
+            f"{name}: {'; '.join(problems)}", "Correct the cells, or leave an optional column out."
         )
 
 
@@ -232,10 +224,8 @@ def read_corpus(path: str | Path) -> pd.DataFrame:
         DataError: the file cannot be read or is not a corpus.
     """
     frame = read_responses(path)
-    if {"right", "steps", "label"} <= set(frame.columns):
-        _check_cells(frame, "label", _is_number, "is not a number", str(path))
-        _check_cells(frame, "right", _is_truth, "is neither true nor false", str(path))
-        _check_cells(frame, "steps", _is_sequence, "is not a list", str(path))
+    if set(_PAIRS) <= set(frame.columns):
+        _check(frame, list(_PAIRS), _PAIRS, str(path))
         frame = frame.assign(
             target=frame["label"].astype(float),
             label=frame["right"].astype(int),
@@ -253,37 +243,6 @@ def read_responses(path: str | Path) -> pd.DataFrame:
     Raises:
         DataError: the file cannot be read, or a row lacks one of the two as text; names the line.
     """
-    path = Path(path)
-    remedy = 'Give jsonl (or parquet) rows like {"question": …, "response": …}.'
-    try:
-        if path.suffix == ".parquet":
-            frame = pd.read_parquet(path)
-        else:
-            frame = pd.DataFrame(_read_lines(path, remedy))
-    except (OSError, *PARQUET_ERRORS) as error:
-        raise DataError(f"{path}: cannot be read ({shorten(str(error), 300)})", remedy) from error
-    for column in ("question", "response"):
-        if column not in frame.columns:
-            raise DataError(f"{path}: no column {column!r} or no rows", remedy)
-        bad = [i for i, value in enumerate(frame[column], 1) if not isinstance(value, str)]
-        if bad:
-            raise DataError(f"{path}: row {bad[0]}: {column} is not text", remedy)
-    if frame.empty:
-        raise DataError(f"{path}: no rows", remedy)
+    frame = pd.DataFrame(read_records(path))
+    _check(frame, list(_SAMPLE), _SAMPLE, str(path))
     return frame
-
-
-def _read_lines(path: Path, remedy: str) -> list[dict[str, object]]:
-    rows = []
-    with open(path, encoding="utf-8") as stream:
-        for number, line in enumerate(stream, start=1):
-            if not line.strip():
-                continue
-            try:
-                row = parse_json(line)
-            except MalformedError as error:
-                raise DataError(f"{path}: line {number} is not JSON ({error})", remedy) from error
-            if not isinstance(row, dict):
-                raise DataError(f"{path}: line {number} is not a JSON object", remedy)
-            rows.append(row)
-    return rows

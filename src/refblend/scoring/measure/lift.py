@@ -32,15 +32,8 @@ def measure_attacks(
 
     Give answers of one correctness (usually wrong ones): the pairs then differ in the attack
     only. An attack that *replaces* the answer is no better than a wrong one, so it too is to be
-    compared with wrong answers.
-
-    Args:
-        judge: scores both.
-        questions: N problems.
-        responses: N neutral answers of equal correctness, at least one.
-        attacks: the kinds to measure.
-        batch_size: samples per engine call.
-        progress: called with the number of samples done; (attacks + 1)·N in all.
+    compared with wrong answers. ``progress`` is called with the number of samples done,
+    (attacks + 1)·N in all for N answers.
 
     Returns:
         A row per attack, the largest lift first (``attack``, ``family``, ``n``, ``neutral_mean``,
@@ -135,9 +128,5 @@ def structure_kept(request: ScoringRequest, encoder: PromptEncoder) -> bool:
     separator = encoder.templates.separator
     markers = (QUOTE_OPEN, QUOTE_CLOSE, separator, "\\box", *encoder.special_tokens)
     decode = encoder.tokenizer.decode
-    bare = decode([*frame.prefix, *frame.between, *frame.suffix])
-    return _counts(decode(ids), markers) == _counts(bare, markers)
-
-
-def _counts(text: str, markers: Sequence[str]) -> dict[str, int]:
-    return {marker: text.count(marker) for marker in markers}
+    texts = decode(ids), decode([*frame.prefix, *frame.between, *frame.suffix])
+    return all(texts[0].count(marker) == texts[1].count(marker) for marker in markers)

@@ -22,6 +22,7 @@ from refblend.scoring.measure.calibration import (
 )
 from refblend.scoring.measure.corpus import check_corpus
 from refblend.scoring.parsing import parse_score
+from refblend.scoring.prompts import encode_plain
 from refblend.scoring.templates import PromptForm
 
 FORMS: dict[str, PromptForm] = {"few_shot": "full", "compact": "compact"}
@@ -38,13 +39,9 @@ def measure_quality(
     batch_size: int = 256,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[dict[str, dict[str, Any]], pd.DataFrame]:
-    """Score the corpus in both forms.
+    """Score the corpus in both forms; the judge's options but form and score mode are kept.
 
-    Args:
-        judge: its options but ``form`` and ``score_mode`` are kept.
-        corpus: labelled responses, see :mod:`refblend.scoring.measure.corpus`.
-        batch_size: samples per engine call.
-        progress: called with the number of responses done, both forms together.
+    ``progress`` is called with the number of responses done, both forms together.
 
     Returns:
         Form → :func:`quality_report`, and the scored responses with a column ``form``.
@@ -74,15 +71,12 @@ def with_written_scores(
 ) -> pd.DataFrame:
     """``score`` becomes the score as written, ``expected`` the expected value it was.
 
-    Args:
-        scored: a corpus scored in ``expected`` mode.
-        tokenizer: the judge's; encodes the texts that only the token-level parser reads.
-        invalid_score: of responses without a valid score.
+    The tokenizer encodes the texts that only the token-level parser reads.
     """
     written = []
     for raw, path in zip(scored["raw"], scored["path"], strict=True):
         if path in ("text", "token"):
-            ids = _encode(tokenizer, raw) if path == "token" else None
+            ids = encode_plain(tokenizer, raw) if path == "token" else None
             written.append(parse_score(raw, ids, tokenizer, invalid_score=invalid_score).score)
         else:
             written.append(invalid_score)
@@ -90,18 +84,12 @@ def with_written_scores(
 
 
 def quality_report(scored: pd.DataFrame, tokenizer: Any, max_new_tokens: int) -> dict[str, Any]:
-    """All numbers on one judge and form of prompt.
-
-    Args:
-        scored: with both scores, see :func:`with_written_scores`.
-        tokenizer: the judge's.
-        max_new_tokens: that the judge was allowed.
+    """All numbers on one judge and form of prompt, of samples with both scores.
 
     Returns:
         :func:`~refblend.scoring.measure.calibration.judge_metrics` of all responses; the same AUCs
         of worked ones (``auc_worked``, ``auc_expected_worked``) and their share; ``valid`` by token
-        limit;
-        ``distinct_scores``; ``mean_absolute_error`` to the targets, where the corpus has some;
+        limit; ``distinct_scores``; ``mean_absolute_error`` to the targets, where there are some;
         and the frames ``by_length``, ``by_difficulty``, ``reliability`` and ``histogram``.
     """
     report: dict[str, Any] = judge_metrics(scored)
@@ -133,16 +121,12 @@ def valid_within(scored: pd.DataFrame, tokenizer: Any, max_new_tokens: int) -> d
     """
     limits = [n for n in TOKEN_LIMITS if n < max_new_tokens] + [max_new_tokens]
     texts = scored.loc[scored["path"] == "text", "raw"]
-    encoded = [_encode(tokenizer, raw) for raw in texts]
+    encoded = [encode_plain(tokenizer, raw) for raw in texts]
     return {
         str(limit): sum(parse_score(tokenizer.decode(ids[:limit])).valid for ids in encoded)
         / len(scored)
         for limit in limits
     }
-
-
-def _encode(tokenizer: Any, text: str) -> list[int]:
-    return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
 
 def _both(table: Callable[[pd.DataFrame, str], pd.DataFrame], scored: pd.DataFrame) -> pd.DataFrame:

@@ -25,13 +25,7 @@ WARM_UP = 32
 
 @dataclass(frozen=True)
 class RobustnessArm:
-    """One configuration of experiment D.
-
-    Attributes:
-        experiment: ``D1``, ``D2`` or ``D3``.
-        name: unique within the experiment, e.g. ``compact``.
-        options: how the judge is asked.
-    """
+    """One configuration of experiment D, by the names of experiment (``D1``) and arm."""
 
     experiment: str
     name: str
@@ -44,18 +38,16 @@ def robustness_arms(base: JudgeOptions) -> list[RobustnessArm]:
     Raises:
         ScoringError: a number of new tokens leaves no room for a prompt.
     """
-    d1 = [RobustnessArm("D1", name, replace(base, form=form)) for name, form in D1_FORMS.items()]
-    d2 = [
-        RobustnessArm(
-            "D2", f"new_tokens_{n}", replace(base, limits=replace(base.limits, max_new_tokens=n))
-        )
-        for n in NEW_TOKENS
-    ]
-    d3 = [
-        RobustnessArm("D3", name, replace(base, hard_clip=clip))
-        for name, clip in (("clip_on", True), ("clip_off", False))
-    ]
-    return [*d1, *d2, *d3]
+    changes: dict[tuple[str, str], dict[str, Any]] = {
+        **{("D1", name): {"form": form} for name, form in D1_FORMS.items()},
+        **{
+            ("D2", f"new_tokens_{n}"): {"limits": replace(base.limits, max_new_tokens=n)}
+            for n in NEW_TOKENS
+        },
+        ("D3", "clip_on"): {"hard_clip": True},
+        ("D3", "clip_off"): {"hard_clip": False},
+    }
+    return [RobustnessArm(*arm, replace(base, **change)) for arm, change in changes.items()]
 
 
 def run_robustness(
@@ -65,15 +57,10 @@ def run_robustness(
     batch_size: int = 256,
     progress: Callable[[RobustnessArm, int], None] | None = None,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Score the corpus under every arm.
+    """Score the corpus under every arm (None: all :func:`robustness_arms` of the judge's options).
 
-    Args:
-        judge: its options are what the arms vary.
-        corpus: ``question``, ``response``, ``label``; see :mod:`refblend.scoring.measure.corpus`.
-        arms: :func:`robustness_arms` of the judge's options when None. Arms with equal options are
-            scored once.
-        batch_size: samples per engine call.
-        progress: called with the arm and the number of its samples done.
+    Arms with equal options are scored once. ``progress`` is called with the arm and the number of
+    its samples done.
 
     Returns:
         A table with a row per arm (see :func:`arm_row`), and the scored samples of all arms with
@@ -104,36 +91,40 @@ def run_robustness(
     return pd.DataFrame(rows), pd.concat(samples, ignore_index=True)
 
 
+def _outcome(scored: pd.DataFrame) -> dict[str, Any]:
+    """What became of the responses; ``auc`` is over the valid scores."""
+    valid = scored[scored["valid"]]
+    return {
+        "responses": len(scored),
+        "overlength": int((scored["path"] == "overlength").sum()),
+        "nonzero_rate": float((scored["valid"] & (scored["score"] != 0)).mean()),
+        "valid_rate": float(scored["valid"].mean()),
+        "compact_rate": float((scored["template"] == "compact").mean()),
+        "clipped_rate": float(scored["clipped"].mean()),
+        "auc": roc_auc(valid["score"].tolist(), valid["label"].tolist()),
+    }
+
+
 def arm_row(arm: RobustnessArm, scored: pd.DataFrame, seconds: float) -> dict[str, Any]:
     """Experiment D's metrics of one arm.
 
-    ``auc`` is over the valid scores and ``auc_all`` over all (an invalid score of 0.5 included,
-    which is what training sees). Tokens are those that went through the engine and seconds are the
-    arm's wall time, both divided by all responses.
+    ``auc_all`` is over all scores, an invalid one of 0.5 included, which is what training sees.
+    Tokens are those that went through the engine and seconds are the arm's wall time, both divided
+    by all responses.
     """
     valid = scored[scored["valid"]]
     submitted = scored[~scored["path"].isin(["overlength", "error"])]
-    prompt_tokens, new_tokens = (
-        int(submitted["prompt_tokens"].sum()),
-        int(scored["new_tokens"].sum()),
-    )
-    n = len(scored)
-    return {
+    prompt_tokens = int(submitted["prompt_tokens"].sum())
+    new_tokens, n = int(scored["new_tokens"].sum()), len(scored)
+    return _outcome(scored) | {
         "experiment": arm.experiment,
         "arm": arm.name,
         "few_shot": arm.options.form == "full",
         "max_new_tokens": arm.options.limits.max_new_tokens,
         "hard_clip": arm.options.hard_clip,
-        "responses": n,
-        "overlength": int((scored["path"] == "overlength").sum()),
         "judge_error": int((scored["path"] == "error").sum()),
-        "nonzero_rate": float((scored["valid"] & (scored["score"] != 0)).mean()),
-        "valid_rate": float(scored["valid"].mean()),
         "fallback_rate": float((scored["path"] != "text").mean()),
         "token_path_rate": float((scored["path"] == "token").mean()),
-        "compact_rate": float((scored["template"] == "compact").mean()),
-        "clipped_rate": float(scored["clipped"].mean()),
-        "auc": roc_auc(valid["score"].tolist(), valid["label"].tolist()),
         "auc_all": roc_auc(scored["score"].tolist(), scored["label"].tolist()),
         "ece": expected_calibration_error(valid["score"].tolist(), valid["label"].tolist()),
         "score_mean": float(scored["score"].mean()),
@@ -146,35 +137,17 @@ def arm_row(arm: RobustnessArm, scored: pd.DataFrame, seconds: float) -> dict[st
 
 
 def by_length(samples: pd.DataFrame) -> pd.DataFrame:
-    """The metrics that length changes, a row per arm and ``length``; empty without that column.
+    """What became of the responses by arm and ``length``; empty without that column.
 
     Args:
         samples: of :func:`run_robustness`.
     """
     if "length" not in samples:
         return pd.DataFrame()
-    samples = samples.assign(
-        nonzero=samples["valid"] & (samples["score"] != 0),
-        over=samples["path"] == "overlength",
-        compact=samples["template"] == "compact",
+    keys = ["experiment", "arm", "length"]
+    return pd.DataFrame(
+        [
+            dict(zip(keys, names, strict=True)) | _outcome(part)
+            for names, part in samples.groupby(keys, sort=False)
+        ]
     )
-    rows = []
-    for (experiment, arm, length), part in samples.groupby(
-        ["experiment", "arm", "length"], sort=False
-    ):
-        valid = part[part["valid"]]
-        rows.append(
-            {
-                "experiment": experiment,
-                "arm": arm,
-                "length": length,
-                "responses": len(part),
-                "overlength": int(part["over"].sum()),
-                "nonzero_rate": float(part["nonzero"].mean()),
-                "valid_rate": float(part["valid"].mean()),
-                "compact_rate": float(part["compact"].mean()),
-                "clipped_rate": float(part["clipped"].mean()),
-                "auc": roc_auc(valid["score"].tolist(), valid["label"].tolist()),
-            }
-        )
-    return pd.DataFrame(rows)
