@@ -16,7 +16,7 @@ STEPS ?= 2000
 # Waiting OpenMP threads must sleep, or busy processes starve one another.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: help env study report smoke test test-slow fuzz lint docs rules bench prepare chaos chaos-short soak pretrained reasoning-gym sbom audit clean
+.PHONY: help env study report figures smoke test test-slow fuzz lint docs rules bench prepare chaos chaos-short soak pretrained reasoning-gym sbom audit clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -32,8 +32,15 @@ report: env ## one HTML file with all tables and figures of a finished study, re
 	$(BIN)/snakemake $(TARGET) --workflow-profile workflow/profiles/default --config scale=$(SCALE) --report results/$(SCALE)/report.html
 	@echo "Open results/$(SCALE)/report.html"
 
+figures: env ## every table, figure and report of SCALE anew from the committed runs.parquet, in minutes
+	$(BIN)/refblend study redraw --scale $(SCALE)
+	@git status --short results/$(SCALE)
+
 smoke: env ## the same workflow on a tiny grid, about ten minutes
 	$(BIN)/snakemake smoke --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=smoke
+	$(BIN)/refblend study redraw --scale smoke --out build/redrawn
+	@for part in scoring m1 m2 m3; do \
+	$(BIN)/python scripts/compare_results.py results/smoke/$$part build/redrawn/$$part; done
 
 test: env ## the fast tests, including those with real engines
 	$(BIN)/pytest -m "not slow and not gpu" --durations=20 --durations-min=10

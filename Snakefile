@@ -16,6 +16,7 @@ include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/scoring.smk"
 include: "workflow/rules/report.smk"
 include: "workflow/rules/recommend.smk"
+include: "workflow/rules/archive.smk"
 
 
 rule all:

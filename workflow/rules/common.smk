@@ -267,8 +267,13 @@ def tolerated():
 def milestone_targets(milestone, scale):
     """What a milestone's target asks for; the checks come last, after the report is written."""
     root = f"results/{scale}/{milestone}"
-    guards = [f"{root}/guards.json"] if milestone == "m3" else []
-    return [f"{root}/report.md", f"{root}/checks.json", *guards]
+    last = [f"{root}/guards.json", archive_of(scale)] if milestone == "m3" else []
+    return [f"{root}/report.md", f"{root}/checks.json", *last]
+
+
+def archive_of(scale):
+    """Every number of every run, from which `make figures` makes all reports anew."""
+    return f"results/{scale}/runs.parquet"
 
 
 def study_targets(scale):

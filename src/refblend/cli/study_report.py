@@ -1,4 +1,4 @@
-"""``refblend study tables | figure | report | publish``: write a milestone's record."""
+"""``refblend study tables | figure | report | publish | archive | redraw``: write the record."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -25,7 +25,7 @@ ROOTS = (Path("runs"), Path("models"), Path("results"), Path("params"))
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``refblend study``."""
-    for command in (tables, figure, report, publish):
+    for command in (tables, figure, report, publish, archive, redraw):
         app.command()(command)
 
 
@@ -92,6 +92,38 @@ def publish(
     changed = publishing.publish(load_report(milestone), inputs, built)
     told = "published" if changed else "nothing new but times; the published report stays"
     typer.echo(f"{inputs.results / milestone / 'report.md'}: {told}")
+
+
+def archive(scale: Scale, roots: Roots = ROOTS) -> None:
+    """Gather every number of every run of the grid in results/<scale>, for `redraw`."""
+    from refblend.study.design.grid import read_grid
+    from refblend.study.runs.archive import copy_quality, write_archive
+    from refblend.study.runs.collect import collect
+
+    runs, models, results, _ = roots
+    out = results / scale
+    collected = collect(read_grid(out / "grid.tsv"), scale, runs)
+    if write_archive(collected, out):
+        circumstances = runs / scale / "_collected" / "scoring" / "circumstances"
+        copy_quality(models / scale, circumstances, out)
+    typer.echo(f"{out / 'runs.parquet'}: {len(collected.runs)} runs")
+
+
+def redraw(
+    scale: Scale,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to write; none: results, where they differ.")
+    ] = None,
+    roots: Roots = ROOTS,
+) -> None:
+    """Write all tables, figures and reports anew from the archive, without any run or model."""
+    from refblend.progress import step_progress
+    from refblend.study.report.redraw import ORDER, redraw_reports
+
+    _, _, results, params = roots
+    with step_progress("reports", 0, len(ORDER)) as show:
+        for done, written in enumerate(redraw_reports(scale, results / scale, params, out), 1):
+            show(done, str(written))
 
 
 def _inputs(

@@ -170,6 +170,15 @@ def write_report(report: Report, inputs: Inputs, out: Path) -> None:
     write_json(out / "metrics.json", report.single["metrics"](study, tables))
 
 
+def write_everything(report: Report, inputs: Inputs, out: Path) -> None:
+    """Tables, figures, text and numbers of a report, one after another."""
+    write_tables(report, inputs, out)
+    for figure in report.artifacts(inputs.experiments, "figure"):
+        for suffix in (".svg", ".png") if figure.preview else (".svg",):
+            draw(report, inputs, out / "figures" / f"{figure.name}{suffix}")
+    write_report(report, inputs, out)
+
+
 def render(
     report: Report, inputs: Inputs, study: Any, tables: Tables, captions: Mapping[str, str]
 ) -> str:

@@ -15,27 +15,13 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import pandas as pd
-
 from refblend.errors import StudyError
 from refblend.files import atomic_path, sha256_file, write_text
 from refblend.study.report.registry import Artifact, Inputs, Report
-from refblend.study.runs.collect import read_collected
-from refblend.trainer.tracking import TIMING_PREFIXES
+from refblend.study.runs.collect import numbers_hash, read_collected
 
 READS = {"m1": (), "scoring": (), "m2": ("scoring",), "m3": ("m1", "m2", "scoring")}
 """Reports whose published results a report reads."""
-
-OF_THE_MACHINE = [
-    "wall_time_s",
-    "energy_kwh",
-    "kg_co2e",
-    "resumed",
-    "commit",
-    "dirty",
-    "hardware",
-]
-"""Columns of the collected runs that differ between two equal studies."""
 
 _MARK = re.compile(r"\n<!-- Made from ([0-9a-f]{64}) -->\n\Z")
 
@@ -91,7 +77,7 @@ def made_from(report: Report, inputs: Inputs) -> str:
         "experiments": {
             name: spec.model_dump(mode="json") for name, spec in inputs.experiments.items()
         },
-        "runs": _runs_hash(inputs) if inputs.study else None,
+        "runs": numbers_hash(read_collected(inputs.collected)) if inputs.study else None,
         "files": {path.name: sha256_file(path) for path in _read_files(report, inputs)},
         "reports": {
             name: published_from(inputs.results / name / "report.md") for name in READS[report.name]
@@ -110,16 +96,6 @@ def _code(report: Report, inputs: Inputs) -> list[str]:
         *(sha256_file(path) for path in sorted(templates.glob("_*.j2"))),
         sha256_file(templates / f"{report.name}.md.j2"),
     ]
-
-
-def _runs_hash(inputs: Inputs) -> str:
-    collected = read_collected(inputs.collected)
-    metrics = collected.metrics
-    metrics = metrics[~metrics["metric"].str.startswith(TIMING_PREFIXES)]
-    digest = hashlib.sha256()
-    for frame in (collected.runs.drop(columns=OF_THE_MACHINE), metrics, collected.responses):
-        digest.update(pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes())
-    return digest.hexdigest()
 
 
 def _read_files(report: Report, inputs: Inputs) -> Iterator[Path]:

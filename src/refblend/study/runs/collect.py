@@ -8,6 +8,7 @@ Frames:
 - ``responses``: one row per dumped training response, without its text.
 """
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from refblend.files import atomic_path
 from refblend.study.design.grid import unique_runs
 from refblend.study.layout import COLLECTED, run_dir
 from refblend.study.runs.run_files import read_run
+from refblend.trainer.tracking import TIMING_PREFIXES
 
 RUN_COLUMNS = {
     "arm": "str",
@@ -35,6 +37,16 @@ RUN_COLUMNS = {
     "dirty": "boolean",
     "hardware": "str",
 }
+OF_THE_MACHINE = [
+    "wall_time_s",
+    "energy_kwh",
+    "kg_co2e",
+    "resumed",
+    "commit",
+    "dirty",
+    "hardware",
+]
+"""Columns of ``runs`` that differ between two equal studies."""
 METRIC_COLUMNS = {
     "arm": "str",
     "seed": "int64",
@@ -116,22 +128,39 @@ def read_collected(folder: str | Path) -> Collected:
     Raises:
         StudyError: a file is missing or unreadable.
     """
-    folder = Path(folder)
+    runs, metrics, responses = (Path(folder) / name for name in COLLECTED)
     try:
-        runs = pd.read_csv(folder / COLLECTED[0], keep_default_na=False, na_values=[""])
-        metrics = pd.read_parquet(folder / COLLECTED[1])
-        responses = pd.read_parquet(folder / COLLECTED[2])
-        frames = ((runs, RUN_COLUMNS), (metrics, METRIC_COLUMNS), (responses, RESPONSE_COLUMNS))
-        for (frame, columns), name in zip(frames, COLLECTED, strict=True):
-            if list(frame.columns) != list(columns):
-                raise ValueError(f"{name} has other columns")
-        runs["reason"] = runs["reason"].fillna("")
-        return Collected(*(_typed(frame, columns) for frame, columns in frames))
+        return as_collected(runs, pd.read_parquet(metrics), pd.read_parquet(responses))
     except (OSError, TypeError, *PARQUET_ERRORS) as error:
         raise StudyError(
             f"{folder}: collected frames cannot be read ({shorten(str(error), 300)})",
             "Run `refblend study collect`.",
         ) from None
+
+
+def numbers_hash(collected: Collected) -> str:
+    """SHA-256 over all that two equal studies agree in: not times, energy, commit and machine."""
+    metrics = collected.metrics
+    metrics = metrics[~metrics["metric"].str.startswith(TIMING_PREFIXES)]
+    digest = hashlib.sha256()
+    for frame in (collected.runs.drop(columns=OF_THE_MACHINE), metrics, collected.responses):
+        digest.update(pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes())
+    return digest.hexdigest()
+
+
+def as_collected(runs: Path, metrics: pd.DataFrame, responses: pd.DataFrame) -> Collected:
+    """The frames with their types, as they were before they were written.
+
+    Raises:
+        ValueError: one has other columns.
+    """
+    records = pd.read_csv(runs, keep_default_na=False, na_values=[""])
+    frames = ((records, RUN_COLUMNS), (metrics, METRIC_COLUMNS), (responses, RESPONSE_COLUMNS))
+    for (frame, columns), name in zip(frames, COLLECTED, strict=True):
+        if list(frame.columns) != list(columns):
+            raise ValueError(f"{name} has other columns")
+    records["reason"] = records["reason"].fillna("")
+    return Collected(*(_typed(frame, columns) for frame, columns in frames))
 
 
 def _typed(frame: pd.DataFrame, columns: dict[str, str]) -> pd.DataFrame:

@@ -1,0 +1,92 @@
+"""What is archived comes back as it was collected, whole or for the runs of a grid."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from made_runs import collected, flat, with_metric
+from pandas.testing import assert_frame_equal
+
+from refblend.errors import StudyError
+from refblend.study.runs.archive import copy_quality, of_grid, read_archive, write_archive
+from refblend.study.runs.collect import RESPONSE_COLUMNS, Collected
+
+
+@pytest.fixture
+def runs() -> Collected:
+    """Arms off and linear, two seeds each; a metric that one step has alone; a response."""
+    made = collected({"off": flat(0.3, 0.4), "linear": flat(0.5, 0.6)})
+    made = with_metric(made, "off", 2, "x", 0.1)
+    response = {"arm": "linear", "seed": 1, "step": 4, "reward": 1.0, "acc": 1.0} | {
+        "judge_score": 0.25,
+        "judge_valid": True,
+        "judge_path": "text",
+        "length": 12.0,
+    }
+    metrics = made.metrics.sort_values(["arm", "seed", "step", "metric"], ignore_index=True)
+    return Collected(made.runs, metrics, pd.DataFrame([response]).astype(RESPONSE_COLUMNS))
+
+
+def grid_of(*names: tuple[str, int]) -> pd.DataFrame:
+    rows = [{"experiment": "A", "arm": a, "seed": str(s), "overrides": "{}"} for a, s in names]
+    return pd.DataFrame(rows, dtype=str)
+
+
+def test_every_frame_comes_back_for_the_grid_that_was_collected(tmp_path: Path, runs) -> None:
+    write_archive(runs, tmp_path)
+    names = list(runs.runs[["arm", "seed"]].itertuples(index=False, name=None))
+    back = of_grid(read_archive(tmp_path), grid_of(*names))
+    assert_frame_equal(back.runs, runs.runs)
+    assert_frame_equal(back.responses, runs.responses)
+    place = {name: i for i, name in enumerate(names)}
+    order = [place[row.arm, row.seed] for row in runs.metrics.itertuples()]
+    assert_frame_equal(
+        back.metrics, runs.metrics.iloc[np.argsort(order, kind="stable")].reset_index(drop=True)
+    )
+    assert set(back.metrics.query("metric == 'x'").seed) == {2}
+
+
+def test_a_milestone_gets_the_runs_of_its_grid_in_its_order(tmp_path: Path, runs) -> None:
+    write_archive(runs, tmp_path)
+    part = of_grid(read_archive(tmp_path), grid_of(("linear", 2), ("off", 1)))
+    assert list(part.runs.arm) == ["linear", "off"]
+    assert list(dict.fromkeys(part.metrics.arm)) == ["linear", "off"]
+    assert part.responses.empty
+
+
+def test_runs_that_differ_in_times_only_leave_the_files_as_they_are(tmp_path: Path, runs) -> None:
+    assert write_archive(runs, tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    slower = Collected(runs.runs.assign(wall_time_s=99.0, commit="b"), runs.metrics, runs.responses)
+    assert not write_archive(slower, tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    better = runs.metrics.assign(value=runs.metrics.value + 0.1)
+    assert write_archive(Collected(runs.runs, better, runs.responses), tmp_path)
+
+
+def test_an_archive_that_lacks_a_run_names_it(tmp_path: Path, runs) -> None:
+    write_archive(runs, tmp_path)
+    with pytest.raises(StudyError, match="arm cosine, seed 3, and lacks 1 in all"):
+        of_grid(read_archive(tmp_path), grid_of(("off", 1), ("cosine", 3)))
+
+
+@pytest.mark.parametrize("name", ["runs.csv", "runs.parquet", "responses.parquet"])
+def test_a_missing_or_damaged_file_is_an_error_with_a_remedy(tmp_path: Path, runs, name) -> None:
+    write_archive(runs, tmp_path)
+    (tmp_path / name).write_text("torn")
+    with pytest.raises(StudyError, match="archive of runs cannot be read"):
+        read_archive(tmp_path)
+    (tmp_path / name).unlink()
+    with pytest.raises(StudyError, match="archive of runs cannot be read"):
+        read_archive(tmp_path)
+
+
+def test_measurements_of_the_models_are_kept_too(tmp_path: Path) -> None:
+    for place in ("models/quality/actor.json", "made/judge_weak.json"):
+        (tmp_path / place).parent.mkdir(parents=True)
+        (tmp_path / place).write_text("{}")
+    copy_quality(tmp_path / "models", tmp_path / "made", tmp_path / "results")
+    out = tmp_path / "results"
+    kept = sorted(str(path.relative_to(out)) for path in out.rglob("*.json"))
+    assert kept == ["quality/actor.json", "quality/circumstances/judge_weak.json"]
