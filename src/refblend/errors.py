@@ -4,6 +4,9 @@ Every error of this module ends the command with exit status 2 and without a tra
 else that escapes is a bug in refblend and is shown with its traceback.
 """
 
+import contextlib
+from collections.abc import Iterator
+
 
 class RefblendError(Exception):
     """Base of every error that a user can fix.
@@ -36,6 +39,27 @@ class ProblemsError(RefblendError):
     def __reduce__(self) -> tuple[type, tuple[list[RefblendError]]]:  # type: ignore[override]
         """Keep the errors apart when Ray pickles them."""
         return type(self), (self.problems,)
+
+
+class Problems:
+    """Collects the errors of blocks that are run one after another."""
+
+    def __init__(self) -> None:
+        self.found: list[RefblendError] = []
+
+    @contextlib.contextmanager
+    def noted(self) -> Iterator[None]:
+        """A block whose error is kept for later."""
+        try:
+            yield
+        except RefblendError as error:
+            if str(error) not in map(str, self.found):
+                self.found.append(error)
+
+    def settle(self) -> None:
+        """Raise what was found: the error itself, or one that holds all of them."""
+        if self.found:
+            raise self.found[0] if len(self.found) == 1 else ProblemsError(self.found)
 
 
 class ConfigError(RefblendError):

@@ -38,8 +38,10 @@ def served(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> It
     environment = {k: v for k, v in os.environ.items() if not k.startswith(OURS)}
     quiet = {"VLLM_NO_USAGE_STATS": "1", "VLLM_DO_NOT_TRACK": "1", "OMP_NUM_THREADS": "1"}
     command = [
-        *(sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(tiny_model_dir)),
-        *("--host", "127.0.0.1", "--port", str(port), "--served-model-name", "judge"),
+        # The module behind `vllm serve`, which needs a distribution named vllm; CPU builds differ.
+        *(sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model"),
+        *(str(tiny_model_dir), "--host", "127.0.0.1", "--port", str(port)),
+        *("--served-model-name", "judge"),
         *("--dtype", "float32", "--kv-cache-memory-bytes", str(2**26)),
     ]
     with open(log, "wb") as stream:

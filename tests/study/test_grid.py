@@ -5,7 +5,7 @@ import pytest
 import yaml
 
 from refblend.config.loading import merge, nest, parse_override
-from refblend.errors import ConfigError, StudyError
+from refblend.errors import ConfigError, ProblemsError, StudyError
 from refblend.study.design.blocks import blocks_of, exclusive_arms, wanted_blocks
 from refblend.study.design.grid import (
     build_grid,
@@ -114,6 +114,47 @@ def test_scale_without_seeds_is_refused(params: Path) -> None:
     write_experiment(params, "A", {"off": OFF})
     with pytest.raises(StudyError, match="no seeds for scale smoke"):
         build_grid(["A"], "smoke", params)
+
+
+def test_all_problems_of_a_grid_are_told_at_once(params: Path) -> None:
+    bad = {"algorithm.ref_quality_score.max_wieght": 0.2}
+    write_experiment(params, "A", {"off": OFF, "odd": bad, "even": {"trainer.x": 1}})
+    write_experiment(params, "B", {"off": WEAK})
+    with pytest.raises(ProblemsError) as caught:
+        build_grid(["A", "no name", "B", "Z"], "cpu", params)
+    told = [str(problem) for problem in caught.value.problems]
+    words = ("arm even: unknown", "arm odd: unknown", "'no name' is not", "other overr", "Z.yaml")
+    assert len(told) == len(words)
+    for word, problem in zip(words, told, strict=True):
+        assert word in problem
+
+
+def test_all_bad_rows_of_a_grid_file_are_told_at_once(tmp_path: Path) -> None:
+    rows = [
+        "A\toff\tone\t{}",
+        "A\toff\t1\t{}",
+        "A\toff\t1\t{}",
+        'A\toff\t2\t{"a": 1}',
+        "a\toff\t02\t{}",
+    ]
+    text = "experiment\tarm\tseed\toverrides\n" + "\n".join(rows)
+    (tmp_path / "grid.tsv").write_text(text)
+    with pytest.raises(StudyError) as caught:
+        read_grid(tmp_path / "grid.tsv")
+    for words in ("row 1: seed", "row 3: A off 1 is", "row 4: arm", "row 5: exper", "row 5: seed"):
+        assert words in str(caught.value)
+    (tmp_path / "grid.tsv").write_text(text + "\nA\toff\tx\t{}" * 40)
+    with pytest.raises(StudyError, match="and 35 more"):
+        read_grid(tmp_path / "grid.tsv")
+
+
+def test_all_problems_of_an_experiment_are_told_at_once(tmp_path: Path) -> None:
+    spec = {"title": "t", "question": "q", "baseline": "no", "seeds": {"cpu": [1, 1]}, "facet": "f"}
+    (tmp_path / "A.yaml").write_text(yaml.safe_dump(spec | {"arms": {"off": {}}}))
+    with pytest.raises(StudyError) as caught:
+        load_experiment(tmp_path / "A.yaml")
+    for words in ("baseline names no", "seeds.cpu repeats", "facet is f"):
+        assert words in str(caught.value)
 
 
 def test_yaml_truth_values_as_arm_names_are_explained(tmp_path: Path) -> None:

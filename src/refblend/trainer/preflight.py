@@ -3,9 +3,7 @@
 Each check raises its own error; all problems are collected and reported at once.
 """
 
-import contextlib
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 from refblend.config import RefblendConfig
@@ -15,7 +13,7 @@ from refblend.errors import (
     CheckpointError,
     ConfigError,
     DataError,
-    ProblemsError,
+    Problems,
     RefblendError,
 )
 from refblend.lifecycle.faults import disk_fault
@@ -29,29 +27,6 @@ from refblend.trainer.replay import check_replay
 from refblend.workers.pools import check_machine
 
 
-class _Problems:
-    """Collects the errors of blocks that are run one after another."""
-
-    def __init__(self) -> None:
-        self.found: list[RefblendError] = []
-
-    @contextlib.contextmanager
-    def noted(self) -> Iterator[None]:
-        """A block whose error is kept for later."""
-        try:
-            yield
-        except RefblendError as error:
-            if str(error) not in map(str, self.found):
-                self.found.append(error)
-
-    def settle(self) -> None:
-        """Raise what was found: the error itself, or one that holds all of them."""
-        if len(self.found) > 1:
-            raise ProblemsError(self.found)
-        for error in self.found:
-            raise error
-
-
 def preflight(config: RefblendConfig) -> RunData:
     """Check configuration, directory, models, data, rewards and memory; the data of the run.
 
@@ -59,7 +34,7 @@ def preflight(config: RefblendConfig) -> RunData:
         RefblendError: names the key or file and the remedy.
         ProblemsError: several things are wrong.
     """
-    problems = _Problems()
+    problems = Problems()
     with problems.noted():
         _check_directory(Path(config.trainer.default_local_dir))
     models_usable = _check_models(config, problems)
@@ -151,7 +126,7 @@ def _check_solutions(config: RefblendConfig, train: PromptDataset) -> None:
             )
 
 
-def _check_models(config: RefblendConfig, problems: _Problems) -> bool:
+def _check_models(config: RefblendConfig, problems: Problems) -> bool:
     """Note problems with the models and the judge's templates; return whether there are none."""
     before = len(problems.found)
     models = config.actor_rollout_ref

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from resource_tables import resource_row, resource_table
 
-from refblend.errors import StudyError
+from refblend.errors import ProblemsError, StudyError
 from refblend.study.planning.costs import (
     Cost,
     GivenCosts,
@@ -75,6 +75,16 @@ def test_a_given_cost_without_use_is_refused() -> None:
 def test_given_values_are_checked(value: float) -> None:
     with pytest.raises(StudyError, match=r"--memory-gb=.*Correct"):
         given_costs(memory_gb=value)
+
+
+def test_all_costs_and_tables_that_are_wrong_are_named(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match=r"--memory-gb=-1.*--watts=0"):
+        given_costs(memory_gb=-1.0, watts=0.0)
+    with pytest.raises(ProblemsError, match=r"one\.csv.*two\.csv"):
+        read_resources([tmp_path / "one.csv", tmp_path / "two.csv"])
+    rows = (resource_row(arm, 1, wall_time_s=79.0) for arm in ("off", "on"))
+    with pytest.raises(StudyError, match="arm off, on: steps"):
+        measured_costs(resource_table(*rows))
 
 
 def seeds_of(table: pd.DataFrame) -> list[tuple[str, str, float]]:

@@ -20,12 +20,14 @@ from pydantic import ValidationError
 from refblend.config.loading import load_config
 from refblend.config.root import RefblendConfig
 from refblend.documents import MalformedError, parse_yaml, shorten, show
-from refblend.errors import ConfigError, StudyError
+from refblend.errors import ConfigError, Problems, StudyError
 from refblend.files import atomic_path
-from refblend.study.design.spec import OVERLAY, GridRow, load_experiment
+from refblend.study.design.spec import OVERLAY, ExperimentSpec, GridRow, load_experiment
 
 EXPERIMENT_NAME = re.compile(r"[A-Z][A-Za-z0-9]*")
 GRID_COLUMNS = list(GridRow.model_fields)
+MOST_LISTED = 10
+"""Problems of a grid that one error lists."""
 
 
 def config_files(scale: str, params: str | Path = "params") -> list[str]:
@@ -87,12 +89,7 @@ def configuration_digest(config: RefblendConfig) -> str:
 def build_grid(
     experiments: Sequence[str], scale: str, params: str | Path = "params"
 ) -> pd.DataFrame:
-    """Derive the grid of several experiments at one scale.
-
-    Args:
-        experiments: names, i.e. stems of ``<params>/study/<name>.yaml``.
-        scale: the scale whose seeds and configuration overlay are used.
-        params: root of the parameter files.
+    """Derive the grid of several experiments (names of ``<params>/study/<name>.yaml``) at a scale.
 
     Returns:
         A frame of text with the columns of :class:`GridRow`, one row per (experiment, arm, seed).
@@ -100,42 +97,56 @@ def build_grid(
     Raises:
         StudyError: an arm clashes with another, or the scale has no seeds.
         ConfigError: an arm's configuration is not acceptable (the arm is named).
+        ProblemsError: several of these.
     """
     rows: list[GridRow] = []
+    problems = Problems()
     meanings: dict[str, tuple[str, Path]] = {}
     digests: dict[tuple[str, ...], str] = {}
     for experiment in experiments:
-        if not EXPERIMENT_NAME.fullmatch(experiment):
-            raise StudyError(
-                f"{show(experiment)} is not the name of an experiment",
-                "Name files of params/study without .yaml, such as M1.",
-            )
-        path = Path(params) / "study" / f"{experiment}.yaml"
-        spec = load_experiment(path)
-        if scale not in spec.seeds:
-            raise StudyError(f"{path}: no seeds for scale {scale}", f"Add seeds.{scale}.")
-        for arm, overrides in spec.arms_of(scale).items():
-            text = json.dumps(overrides, sort_keys=True)
-            if arm not in meanings:
-                meanings[arm] = (text, path)
-                digest = _digest_of_arm(arm, overrides, scale, params, path)
-                # Experiments on resources measure separately, alone on the machine.
-                known = digests.setdefault((*digest, experiment if spec.exclusive else ""), arm)
-                if known != arm:
-                    raise StudyError(
-                        f"{path}: arms {known} and {arm} are the same configuration",
-                        "Use one name for both.",
-                    )
-            elif meanings[arm][0] != text:
-                raise StudyError(
-                    f"{path}: arm {arm} has other overrides than in {meanings[arm][1]}",
-                    "Write the same in both, or give it another name.",
-                )
-            rows += [
-                GridRow(experiment=experiment, arm=arm, seed=str(seed), overrides=text)
-                for seed in spec.seeds[scale]
-            ]
+        with problems.noted():
+            path, spec, seeds = _load(experiment, scale, params)
+            for arm, overrides in spec.arms_of(scale).items():
+                text = json.dumps(overrides, sort_keys=True)
+                rows += [
+                    GridRow(experiment=experiment, arm=arm, seed=str(seed), overrides=text)
+                    for seed in seeds
+                ]
+                meaning, elsewhere = meanings.setdefault(arm, (text, path))
+                with problems.noted():
+                    if meaning != text:
+                        raise StudyError(
+                            f"{path}: arm {arm} has other overrides than in {elsewhere}",
+                            "Write the same in both, or give it another name.",
+                        )
+                    if elsewhere != path:
+                        continue
+                    digest = _digest_of_arm(arm, overrides, scale, params, path)
+                    # Experiments on resources measure separately, alone on the machine.
+                    key = (*digest, experiment if spec.exclusive else "")
+                    if (twin := digests.setdefault(key, arm)) != arm:
+                        raise StudyError(
+                            f"{path}: arms {twin} and {arm} are the same configuration",
+                            "Use one name for both.",
+                        )
+    problems.settle()
     return pd.DataFrame([row.model_dump() for row in rows], columns=GRID_COLUMNS, dtype=str)
+
+
+def _load(
+    experiment: str, scale: str, params: str | Path
+) -> tuple[Path, ExperimentSpec, list[int]]:
+    """File and content of an experiment, and its seeds at this scale."""
+    if not EXPERIMENT_NAME.fullmatch(experiment):
+        raise StudyError(
+            f"{show(experiment)} is not the name of an experiment",
+            "Name files of params/study without .yaml, such as M1.",
+        )
+    path = Path(params) / "study" / f"{experiment}.yaml"
+    spec = load_experiment(path)
+    if scale not in spec.seeds:
+        raise StudyError(f"{path}: no seeds for scale {scale}", f"Add seeds.{scale}.")
+    return path, spec, spec.seeds[scale]
 
 
 def _digest_of_arm(
@@ -194,34 +205,37 @@ def check_grid(grid: pd.DataFrame, name: str = "grid") -> pd.DataFrame:
     """Validate every row of a grid and return it.
 
     Raises:
-        StudyError: the columns differ; or the first row (by number) that does not fit, is
-            duplicated or gives a run different overrides than an earlier row.
+        StudyError: the columns differ; or rows, by number, that do not fit, are duplicated or give
+            an arm other overrides than an earlier row.
     """
     remedy = "Derive the grid again with `refblend study grid`."
-    if set(grid.columns) != set(GRID_COLUMNS) or len(grid.columns) != len(GRID_COLUMNS):
+    if sorted(map(str, grid.columns)) != sorted(GRID_COLUMNS):
         found = shorten(", ".join(map(str, grid.columns)), 300)
         raise StudyError(f"{name}: the columns are {found}, not {', '.join(GRID_COLUMNS)}", remedy)
+    problems: list[str] = []
     seen: set[tuple[str, ...]] = set()
     meanings: dict[str, str] = {}
     for number, row in enumerate(grid.to_dict("records"), start=1):
         try:
             GridRow.model_validate(row)
         except ValidationError as error:
-            problem = error.errors()[0]
-            message = shorten(problem["msg"].removeprefix("Value error, "), 300)
-            raise StudyError(
-                f"{name}, row {number}: {'.'.join(map(str, problem['loc']))}: {message}", remedy
-            ) from None
+            problems += [
+                f"row {number}: {'.'.join(map(str, problem['loc']))}: "
+                + shorten(problem["msg"].removeprefix("Value error, "), 300)
+                for problem in error.errors()
+            ]
+            continue
         identity = (row["experiment"], row["arm"], row["seed"])
         if identity in seen:
-            raise StudyError(f"{name}, row {number}: {' '.join(identity)} is duplicated", remedy)
+            problems.append(f"row {number}: {' '.join(identity)} is duplicated")
         seen.add(identity)
         if meanings.setdefault(row["arm"], row["overrides"]) != row["overrides"]:
-            raise StudyError(
-                f"{name}, row {number}: arm {show(row['arm'])} has other overrides than in a row "
-                "before",
-                remedy,
+            problems.append(
+                f"row {number}: arm {show(row['arm'])} has other overrides than in a row before"
             )
+    if problems:
+        more = f"; and {len(problems) - MOST_LISTED} more" if len(problems) > MOST_LISTED else ""
+        raise StudyError(f"{name}, {'; '.join(problems[:MOST_LISTED])}{more}", remedy)
     return grid
 
 

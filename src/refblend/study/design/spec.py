@@ -2,13 +2,13 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from refblend.config.base import NonNegativeInt, Section
+from refblend.config.base import Section
 from refblend.config.loading import read_yaml
 from refblend.config.problems import explain
 from refblend.documents import parse_json, shorten, show
@@ -20,7 +20,7 @@ FactorName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 Milestone = Literal["m1", "m2", "m3"]
 ExperimentName = Annotated[str, Field(pattern=r"^[A-Z][A-Za-z0-9]*$")]
 
-LARGEST_SEED = 10**18 - 1
+Seed = Annotated[int, Field(ge=0, lt=10**18)]
 OVERLAY = "overlay"
 """Reserved key among an arm's overrides: a configuration file that may not exist yet."""
 
@@ -83,7 +83,7 @@ class ExperimentSpec(Section):
     """Measures resources: its jobs run alone on the machine, and no actor is evaluated."""
     common: dict[str, Any] = Field(default={})
     """Dotted overrides of every arm."""
-    seeds: dict[Scale, list[NonNegativeInt]]
+    seeds: dict[Scale, Annotated[list[Seed], Field(min_length=1)]]
     """Seeds of every arm at each scale; the same for all arms, so that arms are paired."""
     arms_at: dict[Scale, list[ArmName]] = Field(default={})
     """The arms of scales that run only some."""
@@ -95,25 +95,22 @@ class ExperimentSpec(Section):
     @field_validator("arms", mode="before")
     @classmethod
     def _names_are_texts(cls, arms: Any) -> Any:
-        for name in arms if isinstance(arms, dict) else ():
-            if isinstance(name, bool):
-                raise ValueError(
-                    f"the arm name {str(name).lower()} is read as a truth value by YAML: put it in "
-                    "quotes"
-                )
+        truths = [str(name).lower() for name in arms if isinstance(name, bool)]
+        if truths and isinstance(arms, dict):
+            raise ValueError(
+                f"YAML reads the arm name {', '.join(truths)} as a truth value: put it in quotes"
+            )
         return arms
-
-    @field_validator("arms")
-    @classmethod
-    def _nested_overrides_are_dotted(cls, arms: dict[str, Any]) -> dict[str, Any]:
-        return {name: flatten(overrides) for name, overrides in arms.items()}
 
     @field_validator("arms")
     @classmethod
     def _arms_can_be_written(cls, arms: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        for name, overrides in arms.items():
+        flat = {name: flatten(overrides) for name, overrides in arms.items()}
+        for name, overrides in flat.items():
             check_overrides(overrides, f"arms.{name}.")
-        return arms
+            if not isinstance(overrides.get(OVERLAY, ""), str):
+                raise ValueError(f"arms.{name}.{OVERLAY} is not a path: name a configuration file")
+        return flat
 
     @field_validator("common")
     @classmethod
@@ -121,55 +118,37 @@ class ExperimentSpec(Section):
         check_overrides(flatten(common), "common.")
         return common
 
-    @field_validator("arms")
-    @classmethod
-    def _overlays_are_paths(cls, arms: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        for name, overrides in arms.items():
-            if not isinstance(overrides.get(OVERLAY, ""), str):
-                raise ValueError(f"arms.{name}.{OVERLAY} is not a path: name a configuration file")
-        return arms
-
     @model_validator(mode="after")
-    def _names_are_arms(self) -> "ExperimentSpec":
-        if self.baseline not in self.arms:
-            raise ValueError(f"baseline {self.baseline} is not among the arms: add or correct it")
-        for arm in (*self.baselines, *self.baselines.values()):
-            if arm not in self.arms:
-                raise ValueError(f"baselines names {arm}, which is not an arm: add or correct it")
-        for scale, seeds in self.seeds.items():
-            if any(seed > LARGEST_SEED for seed in seeds):
-                raise ValueError(f"seeds.{scale} has a seed beyond {LARGEST_SEED}: lower it")
-            if not seeds or len(set(seeds)) != len(seeds):
-                raise ValueError(f"seeds.{scale} is empty or repeats a seed: correct it")
-        for scale, names in self.arms_at.items():
-            for arm in names:
-                if arm not in self.arms:
-                    raise ValueError(
-                        f"arms_at.{scale} names {arm}, which is not an arm: add or correct it"
-                    )
-                if self.baseline_of(arm) not in names:
-                    raise ValueError(
-                        f"arms_at.{scale} has {arm} without its baseline {self.baseline_of(arm)}: "
-                        "add it"
-                    )
+    def _names_exist(self) -> "ExperimentSpec":
+        if problems := list(self._problems()):
+            raise ValueError(f"{'; '.join(problems)}: correct every one")
         return self
 
-    @model_validator(mode="after")
-    def _facts_name_what_exists(self) -> "ExperimentSpec":
-        for place, contrast in enumerate(self.contrasts):
-            for arm in (*contrast.pairs, *contrast.pairs.values()):
-                if arm not in self.arms:
-                    raise ValueError(
-                        f"contrasts.{place}.pairs names {arm}, which is not an arm: add or "
-                        "correct it"
-                    )
-        for arm in self.sweep.arms if self.sweep else ():
-            if arm not in self.arms:
-                raise ValueError(f"sweep.arms names {arm}, which is not an arm: add or correct it")
+    def _problems(self) -> Iterator[str]:
+        """What names an arm or a factor that does not exist, and seeds that repeat."""
+        named = {
+            "baseline": [self.baseline],
+            "baselines": [*self.baselines, *self.baselines.values()],
+            **{f"arms_at.{scale}": arms for scale, arms in self.arms_at.items()},
+            **{
+                f"contrasts.{place}.pairs": [*contrast.pairs, *contrast.pairs.values()]
+                for place, contrast in enumerate(self.contrasts)
+            },
+            "sweep.arms": self.sweep.arms if self.sweep else [],
+        }
+        for key, arms in named.items():
+            if unknown := [arm for arm in arms if arm not in self.arms]:
+                yield f"{key} names {', '.join(unknown)}, which is not among the arms"
+        for scale, arms in self.arms_at.items():
+            for arm in arms:
+                if self.baseline_of(arm) not in arms:
+                    yield f"arms_at.{scale} has {arm} without its baseline {self.baseline_of(arm)}"
+        for scale, seeds in self.seeds.items():
+            if len(set(seeds)) != len(seeds):
+                yield f"seeds.{scale} repeats a seed"
         for key, factor in (("facet", self.facet), ("choice", self.choice)):
             if factor is not None and factor not in self.factors:
-                raise ValueError(f"{key} is {factor}, which is not among the factors: add it there")
-        return self
+                yield f"{key} is {factor}, which is not among the factors"
 
     def baseline_of(self, arm: str) -> str:
         """The arm with which ``arm`` is compared."""
@@ -193,7 +172,7 @@ class GridRow(Section):
 
     experiment: ExperimentName
     arm: ArmName
-    seed: Annotated[str, Field(pattern=r"^[0-9]+$")]
+    seed: Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,17})$")]
     overrides: Annotated[str, Field(pattern=r"^\{.*\}$")]
     """JSON object of the dotted overrides, keys sorted; ``overlay`` names a configuration file."""
 
@@ -204,13 +183,6 @@ class GridRow(Section):
         if not isinstance(overrides, dict):
             raise ValueError("overrides must be a JSON object")
         check_overrides(overrides, "overrides.")
-        return text
-
-    @field_validator("seed")
-    @classmethod
-    def _seed_is_canonical(cls, text: str) -> str:
-        if len(text) > len(str(LARGEST_SEED)) or str(int(text)) != text:
-            raise ValueError("it has leading zeros or is too large")
         return text
 
 

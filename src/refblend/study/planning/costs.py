@@ -15,7 +15,7 @@ import pandas as pd
 from pydantic import ValidationError
 
 from refblend.config.base import NonNegativeFloat, PositiveFloat, Section
-from refblend.errors import StudyError
+from refblend.errors import Problems, StudyError
 
 SECONDS_PER_HOUR = 3600.0
 RESOURCE_COLUMNS = (
@@ -65,16 +65,14 @@ def given_costs(**values: float | None) -> GivenCosts:
     """Check the user's costs.
 
     Raises:
-        StudyError: a value is negative, zero where that makes no sense, or not finite.
+        StudyError: lists the values that are negative, zero where that makes no sense, or not
+            finite.
     """
     try:
         return GivenCosts.model_validate(values)
     except ValidationError as error:
-        problem = error.errors()[0]
-        raise StudyError(
-            f"{option(str(problem['loc'][0]))}={problem['input']}: {problem['msg']}",
-            "Correct the value.",
-        ) from None
+        found = [f"{option(str(p['loc'][0]))}={p['input']}: {p['msg']}" for p in error.errors()]
+        raise StudyError("; ".join(found), "Correct every value.") from None
 
 
 def option(name: str) -> str:
@@ -106,9 +104,13 @@ def read_resources(paths: Sequence[str | Path]) -> tuple[pd.DataFrame, list[str]
         sentence for every table that was preferred to others.
 
     Raises:
-        StudyError: a table cannot be read or lacks a column.
+        StudyError, ProblemsError: tables that cannot be read or lack a column.
     """
-    frames = [_read_table(path).assign(source=str(path)) for path in map(Path, paths)]
+    problems, frames = Problems(), []
+    for path in map(Path, paths):
+        with problems.noted():
+            frames.append(_read_table(path).assign(source=str(path)))
+    problems.settle()
     if not frames:
         return pd.DataFrame(columns=list(RESOURCE_COLUMNS)), []
     table = counted_runs(pd.concat(frames, ignore_index=True))
@@ -166,15 +168,14 @@ def measured_costs(resources: pd.DataFrame) -> dict[str, tuple[int, dict[str, fl
         StudyError: the steps of a run take longer than the run.
     """
     found: dict[str, tuple[int, dict[str, float]]] = {}
+    impossible: list[str] = []
     for arm, runs in resources.groupby("arm", sort=False):
         startup = runs["wall_time_s"] - runs["steps"] * runs["seconds_a_step"]
         # Seeds of one job share the start-up, so a single run may show almost none, or less than 0
         # if its first step was faster than the others.
         if startup.mean() < 0:
-            raise StudyError(
-                f"arm {arm}: steps × seconds per step exceeds the wall time of its runs",
-                "Collect the runs again, or leave their table out.",
-            )
+            impossible.append(str(arm))
+            continue
         hours = runs["wall_time_s"].sum() / SECONDS_PER_HOUR
         # A sum over runs counts only if every run was measured.
         energy = runs["energy_kwh"].sum(skipna=False)
@@ -187,6 +188,11 @@ def measured_costs(resources: pd.DataFrame) -> dict[str, tuple[int, dict[str, fl
         }
         known = {name: float(value) for name, value in costs.items() if math.isfinite(value)}
         found[str(arm)] = len(runs), known
+    if impossible:
+        raise StudyError(
+            f"arm {', '.join(impossible)}: steps × seconds per step exceeds the wall time of runs",
+            "Collect the runs again, or leave their table out.",
+        )
     return found
 
 
