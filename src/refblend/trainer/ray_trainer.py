@@ -9,9 +9,7 @@
 """
 
 import contextlib
-import logging
 import math
-from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
@@ -32,8 +30,7 @@ from refblend.ppo.correction import importance_weights
 from refblend.ppo.estimators import AdvantageInputs
 from refblend.seeding import derive_generator
 from refblend.trainer.batch import Advantages, Experience, PromptBatch, Rollout
-from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef, write_state
-from refblend.trainer.console import validation_accuracy
+from refblend.trainer.checkpoint import CheckpointRef
 from refblend.trainer.datasets import RunData
 from refblend.trainer.experience import ExperienceCollector
 from refblend.trainer.generation import as_rollout, rollout_requests
@@ -41,6 +38,7 @@ from refblend.trainer.guards import require_finite
 from refblend.trainer.profiling import profiled
 from refblend.trainer.replay import replayed_weights_of
 from refblend.trainer.rollout_dump import write_rollouts
+from refblend.trainer.saving import RunOutputs, Snapshot, restore, save, snapshot
 from refblend.trainer.shaping import (
     BlendContext,
     Blended,
@@ -49,7 +47,7 @@ from refblend.trainer.shaping import (
     penalise_kl,
     reward_length_correlation,
 )
-from refblend.trainer.state import RunState, Snapshot
+from refblend.trainer.state import RunState
 from refblend.trainer.step_metrics import (
     data_metrics,
     memory_metrics,
@@ -57,24 +55,10 @@ from refblend.trainer.step_metrics import (
     training_devices,
 )
 from refblend.trainer.step_record import StepRecord, update_notices
-from refblend.trainer.tracking import MetricsLog, Trackers, encode_line
 from refblend.trainer.validation import validation_metrics, validation_requests
 from refblend.workers.roles import ACTOR, CRITIC
 from refblend.workers.types import PolicyTargets, ValueTargets
 from refblend.workers.worker_set import WorkerSet
-
-logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class RunOutputs:
-    """The outputs of one run, which the trainer fills and does not own."""
-
-    checkpoints: CheckpointManager
-    log: MetricsLog
-    """The canonical metrics."""
-    trackers: Trackers
-    """Views of the metrics, and messages for the user."""
 
 
 class RayPPOTrainer:
@@ -112,11 +96,12 @@ class RayPPOTrainer:
 
     def fit(self, start: CheckpointRef | None = None) -> None:
         """Train from a checkpoint, or from the beginning, to the last step."""
-        self.restore(start)
+        restore(self.outputs, self.workers, self.state, start)
+        self._started_at = self.step
         if self.step == 0 and self.config.trainer.val_before_train:
-            self._write(0, self.validate())
+            self.outputs.write(0, self.validate())
         while self.step < self.total_steps:
-            before = self._snapshot()
+            before = snapshot(self.state, self.record.metrics)
             with self.stop.protected():
                 try:
                     self.train_step()
@@ -173,26 +158,19 @@ class RayPPOTrainer:
     def blend(self, prompts: PromptBatch, rollout: Rollout, experience: Experience) -> Blended:
         """avg_entropy → w → R' = (1 − w)R + wQ."""
         control = derive_generator(self.seed, "judge control", self.step + 1)
-        context = BlendContext(
-            self.step + 1,
-            self.total_steps,
-            prompts.uids,
-            self.state.initial_entropy,
-            self.replayed,
-        )
-        blended = blend(
-            self.config.algorithm.ref_quality_score, rollout, experience, context, control
-        )
-        if self.state.initial_entropy is None:
+        initial, step = self.state.initial_entropy, self.step + 1
+        context = BlendContext(step, self.total_steps, prompts.uids, initial, self.replayed)
+        config = self.config.algorithm.ref_quality_score
+        blended = blend(config, rollout, experience, context, control)
+        if initial is None:
             self.state.initial_entropy = blended.metrics["actor/ref_quality/avg_entropy"]
         self.record.add(blended.metrics)
         return blended
 
     def penalise_kl(self, rewards: Tensor, rollout: Rollout, experience: Experience) -> Tensor:
         """R'' = R' − βKL."""
-        rewards, metrics = penalise_kl(
-            self.config, rewards, rollout, experience, self.state.kl_controller
-        )
+        controller = self.state.kl_controller
+        rewards, metrics = penalise_kl(self.config, rewards, rollout, experience, controller)
         self.record.add(metrics)
         return rewards
 
@@ -302,9 +280,9 @@ class RayPPOTrainer:
         saving = last or _due(self.step, trainer.save_freq) or self.stop.pending
         if trainer.save_freq and saving:
             with record.timed("save_checkpoint"):
-                self.save()
+                self._save(snapshot(self.state, record.metrics))
             record.add({"timing_s/save_checkpoint": record.seconds["save_checkpoint"]})
-        self._write(self.step, record.metrics)
+        self.outputs.write(self.step, record.metrics)
 
     def validate(self) -> dict[str, float]:
         """Accuracy and reward on the validation and sanity sets; feeds the drift guard."""
@@ -320,38 +298,10 @@ class RayPPOTrainer:
             self.outputs.trackers.message(warning)
         return metrics | {"incidents/drift": float(warning is not None)}
 
-    def save(self) -> None:
-        """Write everything that a resumed run needs, atomically."""
-        self._save(self._snapshot())
-
-    def restore(self, start: CheckpointRef | None) -> None:
-        """Continue from a checkpoint; None: begin at step 0."""
-        outputs = self.outputs
-        if start is None:
-            outputs.log.truncate_after(-1)
-            return
-        state = outputs.checkpoints.load_state(start)
-        self.state.load_state_dict(state)
-        self._started_at = self.step
-        self.workers.load(start.path)
-        self.workers.push_weights(version=self.step)
-        outputs.trackers.message(f"resumed from step {self.step}")
-        outputs.log.truncate_after(self.step)
-        outputs.log.complete(self.step, state["record"])
-
     # --- helpers -----------------------------------------------------------------------------
 
-    def _snapshot(self) -> Snapshot:
-        """The state after the last finished step; the weights are not part of it."""
-        line = encode_line(self.step, self.record.metrics)
-        return Snapshot(self.state.state_dict() | {"record": line}, self._headline())
-
-    def _save(self, snapshot: Snapshot) -> None:
-        """Write a checkpoint of the workers' present weights and of ``snapshot``."""
-        with self.outputs.checkpoints.staging(snapshot.state["step"]) as staged:
-            self.workers.save(staged)
-            self.data.tokenizer.save_pretrained(staged / "actor")
-            write_state(staged, snapshot.state, metric=snapshot.metric)
+    def _save(self, what: Snapshot) -> None:
+        save(self.outputs, self.workers, self.data.tokenizer, what)
 
     def _save_abandoned(self, before: Snapshot) -> None:
         """Save the step before one that was given up, while the weights are still its own."""
@@ -374,16 +324,6 @@ class RayPPOTrainer:
             return contextlib.nullcontext()
         folder = self.run_dir / "profile" / f"step_{step}"
         return profiled(self.workers, folder, self.record.spans)
-
-    def _write(self, step: int, metrics: dict[str, float]) -> None:
-        non_finite = self.outputs.log.append(step, metrics)
-        if non_finite:
-            logger.warning("step %d: not finite, recorded as null: %s", step, ", ".join(non_finite))
-        self.outputs.trackers.log(step, metrics)
-
-    def _headline(self) -> float | None:
-        """The metric by which the best checkpoint is kept."""
-        return validation_accuracy(self.record.metrics)
 
 
 def _due(step: int, frequency: int) -> bool:

@@ -12,7 +12,8 @@ from refblend.config import RefblendConfig
 from refblend.lifecycle.stopping import StopRequest
 from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef, named_checkpoint
 from refblend.trainer.datasets import RunData
-from refblend.trainer.ray_trainer import RayPPOTrainer, RunOutputs
+from refblend.trainer.ray_trainer import RayPPOTrainer
+from refblend.trainer.saving import RunOutputs
 from refblend.trainer.tracking import MetricsLog, TrackerContext, Trackers
 from refblend.trainer.worker_pool import WorkerPool
 from refblend.workers.restarts import RestartBudget, WorkerDiedError

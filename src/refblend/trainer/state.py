@@ -11,16 +11,6 @@ from refblend.trainer.drift import DriftGuard
 from refblend.trainer.guards import LostUpdates
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """The contents of a checkpoint besides the weights, taken after a step."""
-
-    state: dict[str, Any]
-    """:meth:`RunState.state_dict`, and the step's line of metrics as ``record``."""
-    metric: float | None
-    """By which the best checkpoint is kept; None when the step was not validated."""
-
-
 @dataclass
 class RunState:
     """Everything that changes over a run and is neither a weight nor an optimiser's moment."""
