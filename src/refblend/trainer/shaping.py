@@ -76,14 +76,7 @@ def blend(
     """R' = (1 − w)R + wQ with w from the actor's average entropy; R if blending is off.
 
     Greedy baselines are blended with the same w, so that ReMax's baseline measures the same
-    quantity.
-
-    Args:
-        config: ``algorithm.ref_quality_score``.
-        rollout: the responses.
-        experience: what was found out about them.
-        context: the step, and what the run has fixed.
-        control: randomness of the control arms.
+    quantity. ``control`` is the randomness of the control arms.
 
     Raises:
         TrainingError: the average entropy is not finite.
@@ -98,18 +91,10 @@ def blend(
     metrics = {f"{PREFIX}/avg_entropy": entropy}
     weight = 0.0
     if config.enable:
-        params = _weight_params(config, context, entropy)
-        at = (entropy, context.step, context.total_steps, params)
-        weight = weight_for(config.strategy, *at)
-        counterfactual = counterfactual_weights(*at)
-        metrics |= {f"{PREFIX}/weight": weight}
-        if config.entropy_high_threshold == "auto":
-            metrics |= {f"{PREFIX}/entropy_high_threshold": params.entropy_high_threshold}
-        metrics |= {f"{PREFIX}/counterfactual/{name}": w for name, w in counterfactual.items()}
-        metrics |= (
-            judge_metrics(experience.quality, experience.accuracy) if experience.quality else {}
-        )
-
+        weight, of_weight = _weight(config, context, entropy)
+        metrics |= of_weight
+        if experience.quality:
+            metrics |= judge_metrics(experience.quality, experience.accuracy)
     mixed = mixed_groups(experience.rule, context.groups)
 
     def blended(
@@ -136,17 +121,24 @@ def blend(
     return Blended(rewards, baselines, metrics, quality, weights)
 
 
-def _weight_params(
+def _weight(
     config: RefQualityScoreConfig, context: BlendContext, entropy: float
-) -> WeightParams:
-    """The strategy's parameters; τ of ``auto`` from the first batch's entropy."""
+) -> tuple[float, dict[str, float]]:
+    """w, and its metrics: also those of the other strategies; τ of ``auto`` is H₀'s multiple."""
     initial = entropy if context.initial_entropy is None else context.initial_entropy
     try:
-        return WeightParams.of(config, initial, context.replayed)
+        params = WeightParams.of(config, initial, context.replayed)
     except ValueError as error:
         raise TrainingError(
             f"algorithm.ref_quality_score: {error}", "Set entropy_high_threshold to a number."
         ) from None
+    at = (entropy, context.step, context.total_steps, params)
+    weight = weight_for(config.strategy, *at)
+    metrics = {f"{PREFIX}/weight": weight}
+    if config.entropy_high_threshold == "auto":
+        metrics[f"{PREFIX}/entropy_high_threshold"] = params.entropy_high_threshold
+    others = counterfactual_weights(*at)
+    return weight, metrics | {f"{PREFIX}/counterfactual/{name}": w for name, w in others.items()}
 
 
 def _quality(
