@@ -76,10 +76,7 @@ class Source:
         self._digests: dict[str, str] = {}
 
     def modules(self, *names: str) -> list[str]:
-        """Sorted dotted names of the modules that count for these purposes or entries.
-
-        Args:
-            names: keys of :data:`PURPOSES`, or dotted names of modules and packages.
+        """Sorted dotted names of the modules that count for keys of :data:`PURPOSES` or packages.
 
         Raises:
             ConfigError: a name is neither.
@@ -161,11 +158,7 @@ def _installed() -> Source:
 
 
 def syntax(node: Any) -> str:
-    """A syntax tree as text: no positions, docstrings or comments, the same on every Python.
-
-    Args:
-        node: tree, list of trees or plain value, from :mod:`ast`.
-    """
+    """A tree of :mod:`ast` as text: no positions, docstrings, comments; the same on any Python."""
     if isinstance(node, list):
         return f"[{','.join(syntax(item) for item in node if not _is_bare_text(item))}]"
     if not isinstance(node, ast.AST):

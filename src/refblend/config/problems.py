@@ -24,11 +24,8 @@ def explain(
 ) -> ConfigError:
     """Every problem with its remedy, in one line; unknown keys come first.
 
-    Args:
-        error: what pydantic says of the document.
-        model: what it was checked against, to name the key that an unknown one resembles.
-        document: what is named before each key, e.g. ``experiment a.yaml: ``.
-        origin: `` in <file>`` for a key, or empty.
+    ``document`` is named before each key (``experiment a.yaml: ``), and ``origin`` (`` in <file>``,
+    or empty) after it.
     """
     problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
     found = [_explain(p, model, origin(p["loc"])) for p in problems[:MAX_LISTED]]

@@ -25,11 +25,7 @@ def start_engine(name: str, options: EngineOptions) -> RolloutEngine:
 
 
 def start_rollout(config: RefblendConfig, model_path: str) -> RolloutEngine:
-    """Start the rollout engine of a run, for training and for the test of its actor.
-
-    Args:
-        config: of the run.
-        model_path: directory of the weights that it starts with.
+    """Start the rollout engine of a run with some weights, to train or to test its actor.
 
     Raises:
         ModelError: the model's directory cannot be used.

@@ -74,11 +74,7 @@ def check_model(path: tuple[str, str], length: tuple[str, int | None]) -> None:
 
 
 def count_parameters(model_dir: Path, key: str) -> int:
-    """Parameters in the safetensors files of a model directory; their data is not read.
-
-    Args:
-        model_dir: the directory.
-        key: the configuration key that names it, for the message.
+    """Parameters in the safetensors files of a directory that ``key`` names; no data is read.
 
     Raises:
         ModelError: a file is truncated, or is not a safetensors file.

@@ -25,11 +25,7 @@ _ROWS = (
 
 
 def metric_rows(frame: pd.DataFrame) -> list[tuple[str, float, float | None, float]]:
-    """Name, first, best and last value of the main metrics; no best without a better direction.
-
-    Args:
-        frame: from :func:`refblend.trainer.tracking.read_metrics`.
-    """
+    """Name, first, best and last value of the main metrics; no best without a better direction."""
     sources = [n for n in frame.columns if n.startswith("val-core/") and n.endswith("/acc/mean@1")]
     chosen = [(n.removeprefix("val-core/").removesuffix("/acc/mean@1"), n, True) for n in sources]
     rows = []
@@ -42,12 +38,7 @@ def metric_rows(frame: pd.DataFrame) -> list[tuple[str, float, float | None, flo
 
 
 def show_end(run_dir: Path, summary: Mapping[str, Any], console: Console) -> None:
-    """Print the closing table of a finished run.
-
-    Args:
-        run_dir: of the run.
-        summary: content of its ``summary.json``.
-        console: where to.
+    """Print the closing table of a finished run, whose ``summary.json`` is given.
 
     Raises:
         DataError: the run's metrics cannot be read.

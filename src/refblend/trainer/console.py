@@ -43,15 +43,10 @@ def validation_accuracy(metrics: Mapping[str, float | None]) -> float | None:
 
 
 class TrainingProgress:
-    """Shows step, reward, w, entropy, tokens/s and the time left.
+    """Shows step, reward, w, entropy, tokens/s and the time left on ``stream`` (standard error).
 
-    Args:
-        total_steps: number of the last step.
-        label: name of the run, e.g. ``linear seed 1``.
-        start_step: the step the run resumed from.
-        stream: where to write; standard error by default.
-        live: draw a bar; None: only when the stream is a terminal.
-        clock: seconds, monotonic; for tests.
+    ``label`` names the run, as in ``linear seed 1``. A bar is drawn when the stream is a terminal,
+    or ``live`` says so.
     """
 
     def __init__(

@@ -21,13 +21,11 @@ class RunData:
 
     def decode(self, token_ids: list[int]) -> str:
         """A response's text without special tokens."""
-        text: str = self.tokenizer.decode(token_ids, skip_special_tokens=True)
-        return text
+        return self.tokenizer.decode(token_ids, skip_special_tokens=True)
 
     def encode(self, text: str) -> list[int]:
         """A response's token ids; special tokens in the text are treated as plain text."""
-        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
-        return ids
+        return self.tokenizer.encode(text, add_special_tokens=False)
 
 
 def load_run_data(config: RefblendConfig) -> RunData:
@@ -44,13 +42,8 @@ def load_run_data(config: RefblendConfig) -> RunData:
             raise DataError(f"data.{key} names no file", "Give at least one parquet or jsonl file.")
 
     def load(files: list[str]) -> PromptDataset:
-        return load_prompt_dataset(
-            files,
-            tokenizer,
-            data.max_prompt_length,
-            data.filter_overlong_prompts,
-            data.truncation,
-        )
+        overlong = (data.max_prompt_length, data.filter_overlong_prompts, data.truncation)
+        return load_prompt_dataset(files, tokenizer, *overlong)
 
     sets = [ValidationSet(load(data.val_files), data.max_val_samples)]
     if data.sanity_files:

@@ -11,12 +11,7 @@ INCIDENTS = ("oom", "nonfinite", "overlength", "drift")
 
 
 def update_notices(role: str, metrics: Mapping[str, float]) -> list[str]:
-    """The user's messages about an update with problems.
-
-    Args:
-        role: ``actor`` or ``critic``.
-        metrics: as in :meth:`StepRecord.add_update`.
-    """
+    """The user's messages about an update with problems, see :meth:`StepRecord.add_update`."""
     notices = []
     if metrics["oom"]:
         notices.append(
@@ -64,12 +59,10 @@ class StepRecord:
         self.metrics |= metrics
 
     def add_update(self, role: str, metrics: Mapping[str, float]) -> None:
-        """Add a worker's metrics of its update under its role, and incidents under theirs.
+        """Add the metrics of an actor's or critic's update, and incidents under their own names.
 
-        Args:
-            role: ``actor`` or ``critic``.
-            metrics: with ``oom`` and ``grad_norm``; a norm that is not finite is an update that
-                was skipped. Memory, under its full name, is the larger of the two roles'.
+        A ``grad_norm`` that is not finite is an update that was skipped. Memory, under its full
+        name, is the larger of the two roles'.
         """
         lost = 0.0 if math.isfinite(metrics["grad_norm"]) else 1.0
         for name, count in (("oom", metrics["oom"]), ("nonfinite", lost)):

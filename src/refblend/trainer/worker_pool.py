@@ -46,13 +46,7 @@ class WorkerPool:
         budget: RestartBudget,
         notify: Callable[[str], None],
     ) -> Iterator[WorkerSet]:
-        """Workers in the state of fresh ones.
-
-        Args:
-            config: of the run; those of one pool differ in seed and run directory only.
-            total_steps: last training step, the same for all runs.
-            budget: how often workers may be replaced in this run.
-            notify: tells the user of a replacement.
+        """Workers in the state of fresh ones; the runs of a pool differ in seed and directory only.
 
         Raises:
             ResourceError: there is no cluster, or it cannot hold them.

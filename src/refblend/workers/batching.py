@@ -188,12 +188,7 @@ def plan_updates(
 ) -> list[list[MiniBatch]]:
     """For each rank the mini-batches of an update, ``ppo_epochs`` times over.
 
-    Args:
-        config: of actor or critic.
-        sequences: the whole batch, ``n`` consecutive rows per prompt.
-        n: responses per prompt.
-        ranks: processes of the group.
-        prompts: as in :func:`plan_micro_batches`.
+    ``n`` is the number of responses per prompt; the rest is as in :func:`plan_micro_batches`.
     """
     mini_rows = config.ppo_mini_batch_size and config.ppo_mini_batch_size * n
     lengths, answered = sequences.lengths, sequences.response_lengths

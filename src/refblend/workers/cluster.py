@@ -113,12 +113,7 @@ def _disconnect() -> None:
 
 @contextlib.contextmanager
 def ray_cluster(config: RayConfig, num_cpus: float, num_gpus: float) -> Iterator[None]:
-    """Connect to a cluster for the duration of the block.
-
-    Args:
-        config: where the cluster is.
-        num_cpus: CPU slots that the run asks for.
-        num_gpus: GPUs that the run asks for.
+    """Connect to a cluster with these CPU slots and GPUs for the duration of the block.
 
     Raises:
         ResourceError: no cluster answers at ``ray.address``, or the private one did not start.

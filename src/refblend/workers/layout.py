@@ -198,10 +198,6 @@ def response_states(lm: Any, batch: PaddedBatch) -> ResponseStates:
 
     The model's attention implementation, chosen when it was loaded, determines the layout.
 
-    Args:
-        lm: a Hugging Face model with a head.
-        batch: the micro-batch.
-
     Raises:
         ModelError: layers of the model do not attend through transformers' interface, so they
             would mix packed tokens of different sequences.
