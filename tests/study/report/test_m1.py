@@ -9,7 +9,7 @@ import pytest
 from refblend.study.design.grid import read_grid
 from refblend.study.report.engine import read_caption
 from refblend.study.report.m1.verdict import answers
-from refblend.study.report.plotting.common import bin_scores
+from refblend.study.report.plotting.panels import bin_scores
 from refblend.study.report.registry import load_report
 from refblend.study.runs.collect import collect, write_collected
 

@@ -19,7 +19,7 @@ from refblend.study.report.m2.costs import SCORING_COLUMNS
 from refblend.study.report.m2.figures_weights import ENTROPIES, function_values, weight_params
 from refblend.study.report.m2.study import M2Study, make_study
 from refblend.study.report.m2.words import Tables
-from refblend.study.report.plotting.common import Drawn, horizontal_interval, value_limits
+from refblend.study.report.plotting.common import Drawn, interval_bar, value_limits
 from refblend.study.report.plotting.style import apply_style, write_figure
 from refblend.study.report.registry import load_report
 from refblend.study.runs.collect import RESPONSE_COLUMNS, Collected
@@ -329,7 +329,7 @@ def test_no_limits_without_values_and_room_for_equal_ones() -> None:
 def test_intervals_beyond_the_panel_end_in_an_arrow_head() -> None:
     _, axis = plt.subplots()
     axis.set_xlim(0.0, 1.0)
-    horizontal_interval(axis, 0.0, -2.0, 0.5, color="black")
-    horizontal_interval(axis, 1.0, 0.2, 0.5, color="black")
+    interval_bar(axis, 0.0, -2.0, 0.5, color="black")
+    interval_bar(axis, 1.0, 0.2, 0.5, color="black")
     assert [(line.get_marker(), line.get_xdata()[0]) for line in axis.lines] == [("<", 0.0)]
     assert axis.get_xlim() == (0.0, 1.0)

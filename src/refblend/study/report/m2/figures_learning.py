@@ -1,103 +1,31 @@
-"""M2's learning curves: every arm in its own panel, with its baseline."""
+"""M2's curves: accuracy of every arm, and reward and length by the levels of a choice."""
 
-import math
-from collections.abc import Sequence
-from typing import Any
-
-import matplotlib.pyplot as plt
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+import seaborn as sns
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
 
-from refblend.study.report.m2.labels import arm_colour, in_words
-from refblend.study.report.m2.study import REPORT, M2Study, leads, learns
+from refblend.study.report.m2.labels import arm_colour, in_words, level_name
+from refblend.study.report.m2.study import REPORT, M2Study, chooses, leads, learns
 from refblend.study.report.plotting.common import (
-    STUDENT_BAND,
     Drawn,
     no_data,
-    student_line,
+    one_legend,
+    panels,
     value_limits,
 )
-from refblend.study.report.plotting.style import BASELINE_COLOUR, COLUMN
+from refblend.study.report.plotting.panels import BAND, KEYS, curves
+from refblend.study.report.plotting.style import (
+    BASELINE_COLOUR,
+    COLUMN,
+    PLACEMENT_COLOURS,
+    STRATEGY_PALETTE,
+)
 
 X_LABELS = {"step": "step", "seconds": "training time (s)"}
-BASELINE_LINE: dict[str, Any] = {"linestyle": (0, (4, 1.5))}
 TIMED = (
-    "Training time is the sum of the steps' times, without validation and start-up, on a machine "
+    " Training time is the sum of the steps' times, without validation and start-up, on a machine "
     "that trains another run as well; a mean is drawn at the seeds' mean time. The axis ends at "
     "twice the median run's time: what was disturbed for longer goes on beyond it."
 )
-
-
-def learning(study: M2Study, experiment: str, x: str) -> Drawn:
-    """Validation accuracy of every arm against its baseline, over steps or training time."""
-    arms = study.treated(experiment)
-    frame = study.of(experiment, study.accuracy)
-    if x == "seconds":
-        frame = frame.merge(study.seconds, on=["arm", "seed", "step"])
-    limits = value_limits(frame["value"])
-    figure, axes = _grid(len(arms))
-    for axis, arm in zip(axes, arms, strict=False):
-        baseline = study.baseline(experiment, arm)
-        part = frame[frame.arm == arm]
-        student_line(
-            axis, frame[frame.arm == baseline], BASELINE_COLOUR, baseline, x, **BASELINE_LINE
-        )
-        student_line(axis, part, arm_colour(study, arm), arm, x)
-        axis.set_title(in_words(arm))
-        if part.empty:
-            no_data(axis, "no finished run")
-    for axis in axes:
-        axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        if limits:
-            axis.set_ylim(*limits)
-    if x == "seconds" and len(frame):
-        axes[0].set_xlim(0, 2 * frame.groupby(["arm", "seed"])["seconds"].max().median())
-    if not arms:
-        no_data(axes[0], f"no arms of {experiment} at this scale")
-    figure.supxlabel(X_LABELS[x], fontsize="medium")
-    figure.supylabel("val. accuracy (greedy)", fontsize="medium")
-    names = sorted({study.baseline(experiment, arm) for arm in arms})
-    if arms:
-        _explain(figure, names)
-    against = "training time" if x == "seconds" else "the training steps"
-    timed = f" {TIMED}" if x == "seconds" else ""
-    return figure, (
-        f"Experiment {experiment}: greedy validation accuracy over {against}; step 0 is the actor "
-        "before any update. Each panel: one arm against its baseline (grey, dashed). "
-        f"{STUDENT_BAND}{timed} "
-        f"{study.origin(experiment, arms=[*arms, *names])}"
-    )
-
-
-def _explain(figure: Figure, baselines: Sequence[str]) -> None:
-    """Legend of what all panels have in common."""
-    base = f"baseline ({', '.join(baselines)})"
-    figure.legend(
-        handles=[
-            Line2D([], [], color="black", label="the panel's arm"),
-            Line2D([], [], color=BASELINE_COLOUR, label=base, **BASELINE_LINE),
-        ],
-        loc="outside upper center",
-        ncols=2,
-    )
-
-
-def _grid(panels: int) -> tuple[Figure, list[Axes]]:
-    """Panels in rows of three with shared axes; those that are not needed are taken out."""
-    columns = max(1, min(3, panels))
-    rows = max(1, math.ceil(panels / columns))
-    figure, axes = plt.subplots(
-        rows, columns, figsize=(2 * COLUMN if columns > 1 else COLUMN, 0.7 + 1.35 * rows),
-        sharex=True, sharey=True, squeeze=False,
-    )  # fmt: skip
-    shown = list(axes.flat)
-    for axis in shown[max(1, panels) :]:
-        axis.remove()
-    for axis in shown[max(1, panels) - columns : max(1, panels)]:
-        axis.tick_params(labelbottom=True)
-    return figure, shown[: max(1, panels)]
 
 
 @REPORT.figure("{experiment}_learning", each=learns)
@@ -110,3 +38,138 @@ def over_steps(study: M2Study, experiment: str) -> Drawn:
 def over_time(study: M2Study, experiment: str) -> Drawn:
     """Validation accuracy over the training time."""
     return learning(study, experiment, "seconds")
+
+
+def learning(study: M2Study, experiment: str, x: str) -> Drawn:
+    """Validation accuracy of every arm against its baseline, over steps or training time."""
+    arms, bases = study.treated(experiment), study.baselines(experiment)
+    frame, timed = study.of(experiment, study.accuracy), x == "seconds"
+    if timed:
+        frame = frame.merge(study.seconds, on=KEYS)
+    figure, axes = panels(len(arms), 3, 0.45 * COLUMN, sharex=True, sharey=True)
+    for axis, arm in zip(axes, arms, strict=False):
+        base = study.baseline(experiment, arm)
+        colours = {base: BASELINE_COLOUR, arm: arm_colour(study, arm)}
+        curves(axis, frame, colours, x=x, dashed={base})
+        if base in set(frame.arm) and arm not in set(frame.arm):
+            no_data(axis, "no finished run")
+        axis.set(title=in_words(arm), xlabel="")
+    if limits := value_limits(frame["value"]):
+        axes[0].set_ylim(*limits)
+    if timed and len(frame):
+        axes[0].set_xlim(0, 2 * frame.groupby(["arm", "seed"])["seconds"].max().median())
+    figure.supxlabel(X_LABELS[x], fontsize="medium")
+    figure.supylabel("val. accuracy (greedy)", fontsize="medium")
+    if arms:
+        label = f"baseline ({', '.join(bases)})"
+        dashed = Line2D([], [], color=BASELINE_COLOUR, linestyle=(0, (4, 1.5)), label=label)
+        one_legend(figure, (), extra=[Line2D([], [], color="k", label="the panel's arm"), dashed])
+    else:
+        no_data(axes[0], f"no arms of {experiment} at this scale")
+    return figure, (
+        f"Experiment {experiment}: greedy validation accuracy over "
+        f"{'training time' if timed else 'the training steps'}; step 0 is the actor before any "
+        f"update. Each panel: one arm against its baseline (grey, dashed). {BAND}"
+        f"{TIMED if timed else ''} {study.origin(experiment, arms=[*arms, *bases])}"
+    )
+
+
+def choice_colours(study: M2Study, experiment: str, arms: list[str]) -> dict[str, str]:
+    """Arm → colour of its level of the experiment's choice; grey for baselines."""
+    levels = study.choice_levels(experiment)
+    known = dict(zip(levels, STRATEGY_PALETTE * len(levels), strict=False)) | PLACEMENT_COLOURS
+    return {
+        arm: BASELINE_COLOUR
+        if arm in study.baselines(experiment)
+        else known[study.choice_level(experiment, arm)]
+        for arm in arms
+    }
+
+
+def choice_names(study: M2Study, experiment: str, arms: list[str]) -> dict[str, str]:
+    """Arm → its level of the choice for the legend, or that it is the baseline."""
+    return {
+        arm: ("baseline" if study.resolved[arm].blends else study.resolved[arm].blend)
+        if arm in study.baselines(experiment)
+        else level_name(study.choice_level(experiment, arm))
+        for arm in arms
+    }
+
+
+def facet_arms(study: M2Study, experiment: str) -> dict[str, list[str]]:
+    """Level of the facet → its arms, the baseline first."""
+    return {
+        level: [*dict.fromkeys(study.baseline(experiment, arm) for arm in arms), *arms]
+        for level, arms in study.facets(experiment).items()
+    }
+
+
+@REPORT.figure("{experiment}_curves", each=chooses)
+def choice_curves(study: M2Study, experiment: str) -> Drawn:
+    """Reward, accuracy and response length over the steps, by the factor that is chosen."""
+    facets = facet_arms(study, experiment)
+    frames = {
+        "rule reward": study.metric(experiment, "critic/score/mean"),
+        "val. accuracy": study.of(experiment, study.accuracy),
+        "length (tokens)": study.metric(experiment, "response_length/mean"),
+    }
+    options = {"sharex": True, "sharey": "row"}
+    figure, axes = panels(len(frames) * len(facets), len(facets), 0.52 * COLUMN, **options)
+    places = iter(axes)
+    for label, frame in frames.items():
+        row = [next(places) for _ in facets]
+        for axis, arms in zip(row, facets.values(), strict=True):
+            names = choice_names(study, experiment, arms)
+            named = frame[frame.arm.isin(arms)].assign(arm=lambda part, n=names: part.arm.map(n))
+            colours = choice_colours(study, experiment, arms)
+            curves(axis, named, {names[arm]: colour for arm, colour in colours.items()})
+            axis.set_xlabel("step" if axis in axes[-len(facets) :] else "")
+        row[0].set(ylabel=label, ylim=value_limits(frame["value"]))
+    for axis, level in zip(axes, facets, strict=False):
+        axis.set_title(level_name(level))
+    one_legend(figure, axes)
+    spec = study.experiments[experiment]
+    columns = f" for each {spec.facet} (columns)" if spec.facet else ""
+    return figure, (
+        f"Experiment {experiment}: rule reward of the training responses, greedy validation "
+        "accuracy, and mean length of the training responses, by "
+        f"{spec.choice} (colour){columns}. {BAND} {study.origin(experiment)}"
+    )
+
+
+@REPORT.figure("{experiment}_reward_length", each=chooses)
+def reward_against_length(study: M2Study, experiment: str) -> Drawn:
+    """The path of every arm through reward and length."""
+    names = {"reward": "critic/score/mean", "length": "response_length/mean"}
+    reward, length = (study.metric(experiment, name)[[*KEYS, "value"]] for name in names.values())
+    both = reward.merge(length, on=KEYS, suffixes=("_reward", "_length"))
+    facets = facet_arms(study, experiment)
+    figure, axes = panels(len(facets), len(facets), 0.85 * COLUMN, sharex=True, sharey=True)
+    xy = {"x": "value_length", "y": "value_reward"}
+    for axis, (level, arms) in zip(axes, facets.items(), strict=False):
+        shown = both[both.arm.isin(arms)]
+        labels = choice_names(study, experiment, arms)
+        for arm, colour in choice_colours(study, experiment, arms).items():
+            part = shown[shown.arm == arm]
+            mean = part.groupby("step", as_index=False)[list(xy.values())].mean()
+            ends = {"ax": axis, "s": 22, "zorder": 3, "linewidth": 1, "edgecolor": colour}
+            sns.lineplot(mean, **xy, sort=False, color=colour, label=labels[arm], ax=axis)
+            last = part[part.step == part.step.max()]
+            sns.scatterplot(last, **xy, s=8, color=colour, alpha=0.6, linewidth=0, ax=axis)
+            sns.scatterplot(mean.head(1), **xy, color="white", **ends)
+            sns.scatterplot(mean.tail(1), **xy, color=colour, **ends)
+        if axis.get_legend():
+            axis.get_legend().remove()
+        if shown.empty:
+            no_data(axis)
+        axis.set(title=level_name(level), xlabel="mean response length (tokens)")
+        axis.set_ylabel("rule reward" if axis is axes[0] else "")
+    mark = {"linestyle": "none", "marker": "o", "color": "black", "markersize": 4}
+    first = Line2D([], [], markerfacecolor="white", label="first step", **mark)
+    one_legend(figure, axes, extra=[first, Line2D([], [], label="last step", **mark)])
+    return figure, (
+        f"Experiment {experiment}: rule reward against response length, both means over the "
+        "training responses of a step. Lines: mean over seeds from the first step (open mark) to "
+        "the last (filled); small dots: the seeds' last steps. A path to the right that does not "
+        f"rise is length without reward. {study.origin(experiment)}"
+    )

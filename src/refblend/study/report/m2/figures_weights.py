@@ -1,26 +1,46 @@
-"""M2's figures of the blending weight: its functions of the entropy, and both over the steps."""
+"""M2's figures of the blending weight: as a function, over the steps, and against the entropy."""
 
-import matplotlib.pyplot as plt
+from typing import Any
+
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from refblend.ppo.blending import PLACEMENTS
 from refblend.ppo.weights import STRATEGIES, WeightParams, weight_for
-from refblend.study.report.m2.labels import arm_colour, level_name
+from refblend.study.report.m2.labels import arm_colour, arm_labels, level_name
 from refblend.study.report.m2.study import REPORT, M2Study, leads
-from refblend.study.report.plotting.common import Drawn, no_data, one_legend
+from refblend.study.report.plotting.common import (
+    Drawn,
+    Mark,
+    categories,
+    draw_marks,
+    no_data,
+    one_legend,
+    panels,
+    value_limits,
+)
+from refblend.study.report.plotting.panels import (
+    ENTROPY,
+    ENTROPY_LABEL,
+    KEYS,
+    WEIGHT,
+    curves,
+)
 from refblend.study.report.plotting.style import (
     BASELINE_COLOUR,
     COLUMN,
     PLACEMENT_COLOURS,
     strategy_colours,
 )
+from refblend.study.report.registry import Tables
 
-WEIGHT = "actor/ref_quality/weight"
-ENTROPY = ("actor/ref_quality/avg_entropy", "actor/entropy")
-ENTROPY_LABEL = "avg. entropy (nats)"
 ENTROPIES = np.linspace(0.0, 1.5, 301)
-MARKERS = dict(zip(PLACEMENTS, "o^s", strict=True))
+SHAPES = dict(zip(PLACEMENTS, "o^s", strict=True))
 
 
 def function_values(strategy: str, params: WeightParams) -> list[float]:
@@ -38,13 +58,11 @@ def weight_params(study: M2Study, arm: str) -> WeightParams:
 def weight_functions(study: M2Study, experiment: str) -> Drawn:
     """The weight as a function of the entropy, over the entropies that the runs saw."""
     params = weight_params(study, study.experiments[experiment].baseline)
-    figure, (top, bottom) = plt.subplots(
-        2, 1, figsize=(COLUMN, 1.2 * COLUMN), sharex=True, height_ratios=[3, 1.5]
-    )
+    size = {"figsize": (COLUMN, 1.2 * COLUMN), "height_ratios": [3, 1.5]}
+    figure, (top, bottom) = panels(2, 1, sharex=True, **size)
     for name in (name for name, strategy in STRATEGIES.items() if strategy.reads_entropy):
-        top.plot(
-            ENTROPIES, function_values(name, params), color=strategy_colours()[name], label=name
-        )
+        colour = strategy_colours()[name]
+        top.plot(ENTROPIES, function_values(name, params), color=colour, label=name)
     threshold = params.entropy_high_threshold
     for axis in (top, bottom):
         axis.axvline(threshold, color=BASELINE_COLOUR, linewidth=0.8, linestyle="--", zorder=1)
@@ -54,16 +72,16 @@ def weight_functions(study: M2Study, experiment: str) -> Drawn:
     )  # fmt: skip
     top.set(ylabel="weight w", ylim=(-0.02 * params.max_weight, 1.12 * params.max_weight))
     seen = study.metric(experiment, *ENTROPY)
-    groups = {"no judge": (study.baselines(experiment), BASELINE_COLOUR)}
-    for place in study.placements(experiment):
-        arms = [arm for arm in study.treated(experiment) if study.resolved[arm].placement == place]
-        groups[level_name(place)] = (arms, PLACEMENT_COLOURS[place])
-    for name, (arms, colour) in groups.items():
-        values = seen[seen.arm.isin(arms)]["value"]
+    for place in (None, *study.placements(experiment)):
+        arms = study.treated(experiment) if place else study.baselines(experiment)
+        arms = [arm for arm in arms if place in (None, study.resolved[arm].placement)]
+        values = seen[seen.arm.isin(arms)]["value"].clip(0, ENTROPIES[-1])
         if len(values):
             bottom.hist(
-                values.clip(0, ENTROPIES[-1]), bins=30, range=(0, ENTROPIES[-1]), histtype="step",
-                weights=np.full(len(values), 1 / len(values)), color=colour, label=name,
+                values, bins=30, range=(0, ENTROPIES[-1]), histtype="step",
+                weights=np.full(len(values), 1 / len(values)),
+                color=PLACEMENT_COLOURS[place] if place else BASELINE_COLOUR,
+                label=level_name(place) if place else "no judge",
             )  # fmt: skip
     if seen.empty:
         no_data(bottom)
@@ -77,47 +95,129 @@ def weight_functions(study: M2Study, experiment: str) -> Drawn:
         f"with max_weight {params.max_weight:g} and τ = {threshold:g} nats (dashed), above the "
         f"entropies of experiment {experiment}'s training steps ({len(seen)} steps of all runs): "
         "arms without a judge and under each placement. Values beyond 1.5 nats are in the last "
-        "bin. "
-        f"{study.origin(experiment)}"
+        f"bin. {study.origin(experiment)}"
     )
 
 
 @REPORT.figure("{experiment}_weight_steps", section="weight", each=leads)
 def weight_steps(study: M2Study, experiment: str) -> Drawn:
     """Entropy and weight over the steps, all strategies in one panel per facet."""
-    quantities = (
-        (ENTROPY_LABEL, study.metric(experiment, *ENTROPY)),
-        ("weight w", study.metric(experiment, WEIGHT)),
-    )
-    facets = study.facets(experiment)
-    figure, axes = plt.subplots(
-        2, max(1, len(facets)), figsize=(2 * COLUMN, 1.35 * COLUMN), sharex=True, sharey="row",
-        squeeze=False,
-    )  # fmt: skip
-    for row, (label, frame) in zip(axes, quantities, strict=True):
-        means = frame.groupby(["arm", "step"], as_index=False)["value"].mean()
-        for axis, treated in zip(row, facets.values(), strict=False):
-            arms = [*study.baselines(experiment), *treated]
-            for arm in arms:
-                part, control = means[means.arm == arm], study.resolved[arm].control != "none"
-                if len(part):
-                    axis.plot(
-                        part.step, part.value, label=study.resolved[arm].blend,
-                        color=arm_colour(study, arm), linestyle="--" if control else "-",
-                        linewidth=1.1,
-                    )  # fmt: skip
-            if not means.arm.isin(arms).any():
-                no_data(axis)
+    frames = {
+        ENTROPY_LABEL: study.metric(experiment, *ENTROPY),
+        "weight w": study.metric(experiment, *WEIGHT),
+    }
+    facets, bases = study.facets(experiment), study.baselines(experiment)
+    options = {"sharex": True, "sharey": "row"}
+    figure, axes = panels(2 * len(facets), len(facets), 0.68 * COLUMN, **options)
+    places = iter(axes)
+    for label, frame in frames.items():
+        row = [next(places) for _ in facets]
+        for axis, treated in zip(row, facets.values(), strict=True):
+            arms = {arm: study.resolved[arm] for arm in [*bases, *treated]}
+            named = frame[frame.arm.isin(arms)]
+            named = named.assign(arm=[arms[arm].blend for arm in named.arm])
+            colours = {arms[arm].blend: arm_colour(study, arm) for arm in arms}
+            dashed = {arm.blend for arm in arms.values() if arm.control != "none"}
+            curves(axis, named, colours, dashed=dashed, seeds=False)
+            axis.set_xlabel("step" if axis in axes[-len(facets) :] else "")
         row[0].set_ylabel(label)
-    for axis, level in zip(axes[0], facets, strict=False):
+    for axis, level in zip(axes, facets, strict=False):
         axis.set_title(f"{study.experiments[experiment].facet or ''} {level_name(level)}".strip())
-    for axis in axes[1]:
-        axis.set_xlabel("step")
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    figure.align_ylabels(axes[:, 0])
-    one_legend(figure, axes[0], ncols=5)
+    one_legend(figure, axes[: len(facets)], ncols=5)
     return figure, (
         f"Experiment {experiment}: batch-average entropy and blending weight over the steps, mean "
         "over seeds. Controls (dashed) have the weight of their strategy. Without a judge there is "
         f"an entropy and no weight. {study.origin(experiment)}"
+    )
+
+
+@REPORT.figure("{experiment}_weight_entropy", section="weight", each=leads)
+def weight_against_entropy(study: M2Study, experiment: str) -> Drawn:
+    """The path of every strategy through entropy and weight, with its function."""
+    weight, entropy = study.metric(experiment, *WEIGHT), study.metric(experiment, *ENTROPY)
+    both = weight.merge(entropy, on=KEYS, suffixes=("_w", "_h"))
+    blends = {arm: study.resolved[arm].blend for arm in study.treated(experiment)}
+    names = [name for name in STRATEGIES if name in blends.values()]
+    figure, axes = panels(len(names), 4, 0.5 * COLUMN, sharex=True, sharey=True)
+    colour = ScalarMappable(Normalize(1, both.step.max() if len(both) else 2), "viridis")
+    for axis, name in zip(axes, names, strict=False):
+        arms = [arm for arm in blends if blends[arm] == name]
+        axis.set_title(name)
+        if STRATEGIES[name].reads_entropy:
+            values = function_values(name, weight_params(study, arms[0]))
+            axis.plot(ENTROPIES, values, color="#b0b0b0", linewidth=1, zorder=1)
+        _seeds_and_means(axis, study, both[both.arm.isin(arms)], colour)
+    if len(both):
+        axes[0].set(xlim=value_limits(both.value_h), ylim=value_limits([*both.value_w, 0.0]))
+        whole = MaxNLocator(integer=True)
+        figure.colorbar(colour, ax=axes, label="step", fraction=0.03, pad=0.01, ticks=whole)
+    figure.supxlabel(ENTROPY_LABEL, fontsize="medium")
+    figure.supylabel("weight w", fontsize="medium")
+    mark: dict[str, Any] = {"linestyle": "none", "color": "#404040", "markersize": 4}
+    marks = [
+        Line2D([], [], marker=SHAPES[place], label=level_name(place), **mark)
+        for place in study.placements(experiment)
+    ]
+    line = Line2D([], [], color="#b0b0b0", label="the strategy's function")
+    one_legend(figure, (), extra=[*marks, line])
+    return figure, (
+        f"Experiment {experiment}: blending weight against batch-average entropy, one mark per "
+        "step (mean over seeds), its colour the step and its shape the placement of the score; "
+        "small dots: seeds. "
+        "Grey: the weight as a function of the entropy, for strategies that have one. "
+        "A mean of seeds on both sides of a bend lies off the line. "
+        f"{study.origin(experiment)}"
+    )
+
+
+def _seeds_and_means(
+    axis: Axes, study: M2Study, both: pd.DataFrame, colour: ScalarMappable
+) -> None:
+    """Every step of the seeds as a dot, and their mean as a mark of the arm's placement."""
+    if both.empty:
+        no_data(axis, "no finished run")
+    style = {"cmap": colour.cmap, "norm": colour.norm, "linewidths": 0}
+    axis.scatter(both.value_h, both.value_w, s=2, c=both.step, alpha=0.25, **style)
+    for arm, part in both.groupby("arm"):
+        mean = part.groupby("step", as_index=False)[["value_h", "value_w"]].mean()
+        shape = SHAPES[study.resolved[str(arm)].placement]
+        axis.scatter(mean.value_h, mean.value_w, s=11, c=mean.step, marker=shape, zorder=3, **style)
+
+
+@REPORT.figure("{experiment}_weight_correlation", section="weight", each=leads)
+def weight_correlation(study: M2Study, tables: Tables, experiment: str) -> Drawn:
+    """Spearman's correlation of weight and of entropy with the validation accuracy."""
+    table = tables["correlations"]
+    table = table[table.y.str.contains("accuracy")].set_index(["x", "arm"])
+    names, places = arm_labels(study, experiment), study.placements(experiment)
+    labels = list(dict.fromkeys(names.values()))
+    size = (2 * COLUMN, 1.0 + 0.27 * max(3, len(labels)))
+    figure, axes = panels(2, 2, figsize=size, sharex=True, sharey=True)
+    for axis, quantity in zip(axes, ("weight", "avg_entropy"), strict=True):
+        title = f"{quantity.rpartition('_')[2]} and validation accuracy"
+        axis.set(title=title, xlabel="Spearman's ρ over the steps of a run")
+        axis.set_xticks([-1, -0.5, 0, 0.5, 1])
+        marks = []
+        for arm in (arm for arm in names if (quantity, arm) in table.index):
+            placement, row = study.resolved[arm].placement, table.loc[(quantity, arm)]
+            shift = 0.17 * (2 * places.index(placement) - len(places) + 1)
+            place, colour = labels.index(names[arm]) + shift, PLACEMENT_COLOURS[placement]
+            if np.isfinite(row["mean"]):
+                bars = ((row["low"], row["high"], 1.5),)
+                looks = {"colour": colour, "shape": SHAPES[placement]}
+                label = f"placement {level_name(placement)}"
+                marks.append(Mark(place, row["mean"], bars, label=label, **looks))
+            else:
+                side, edge = ("left", 0.52) if placement == "per_token" else ("right", 0.48)
+                look = {"ha": side, "fontsize": "x-small", "color": colour}
+                no_data(axis, row["note"], edge, place, **look)
+        draw_marks(axis, marks, limits=(-1.05, 1.05))
+    categories(axes[0], labels)
+    axes[1].grid(visible=False, axis="y")
+    one_legend(figure, axes)
+    return figure, (
+        f"Experiment {experiment}: Spearman's correlation over the validated steps of a run, of "
+        "the blending weight and of the batch-average entropy with the greedy validation accuracy. "
+        "Marks: mean over seeds; bars: Student's 95 % interval, cut off at ±1. Both follow the "
+        f"steps: a correlation is not causation. {study.origin(experiment)}"
     )

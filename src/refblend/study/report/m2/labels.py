@@ -11,6 +11,8 @@ LEVEL_NAMES = {
     "gae": "GAE",
     "global_pool": "shared pool",
     "judge_pool": "dedicated pool",
+    "True": "on",
+    "False": "off",
 }
 """Levels with a name of their own."""
 

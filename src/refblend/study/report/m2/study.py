@@ -14,7 +14,7 @@ import pandas as pd
 from refblend.errors import StudyError
 from refblend.ppo.blending import PLACEMENTS, Placement
 from refblend.study.design.arms import SCORE, Arm, resolve_arms
-from refblend.study.design.spec import ExperimentSpec
+from refblend.study.design.spec import ExperimentSpec, SweepSpec
 from refblend.study.report.registry import Inputs, Report
 from refblend.study.report.summary import Family
 from refblend.study.runs.collect import Collected, read_collected
@@ -115,6 +115,32 @@ class M2Study:
     def level(self, experiment: str, factor: str, arm: str) -> str:
         """An arm's level of one of the experiment's factors."""
         return str(self.resolved[arm].setting(self.experiments[experiment].factors[factor]))
+
+    def sweep(self, experiment: str) -> SweepSpec:
+        """What an experiment that sweeps a number says about it."""
+        sweep = self.experiments[experiment].sweep
+        assert sweep is not None, "asked of sweeps only"
+        return sweep
+
+    def judges(self, experiment: str) -> dict[str, list[str]]:
+        """Judge of an experiment → its treated arms, by their AUC in training, the lowest first."""
+        judges: dict[str, list[str]] = {}
+        for arm in self.treated(experiment):
+            judges.setdefault(self.resolved[arm].judge, []).append(arm)
+        auc = self.wide(experiment, "judge_auc").mean()
+        return dict(sorted(judges.items(), key=lambda item: auc[item[1]].mean()))
+
+    def choice_level(self, experiment: str, arm: str) -> str:
+        """An arm's level of the factor that the experiment chooses."""
+        choice = self.experiments[experiment].choice
+        assert choice is not None, "asked of choices only"
+        return self.level(experiment, choice, arm)
+
+    def choice_levels(self, experiment: str) -> list[str]:
+        """The levels that the experiment chooses from, in the order of its treated arms."""
+        return list(
+            dict.fromkeys(self.choice_level(experiment, a) for a in self.treated(experiment))
+        )
 
     def facets(self, experiment: str) -> dict[str, list[str]]:
         """Level of the experiment's facet → its treated arms; one level ``""`` without a facet."""

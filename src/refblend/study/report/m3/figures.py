@@ -1,21 +1,22 @@
 """Figures of milestone M3. Each function draws one figure and explains it in its caption."""
 
-import matplotlib.pyplot as plt
-import numpy as np
+import textwrap
+
 import pandas as pd
-from matplotlib.axes import Axes
 
 from refblend.study.report.m3.study import REPORT, M3Study
-from refblend.study.report.plotting.common import BAND, Drawn, curves, no_data, one_legend
-from refblend.study.report.plotting.panels import weight_and_entropy
-from refblend.study.report.plotting.style import (
-    BASELINE_COLOUR,
-    COLUMN,
-    RIGHT_COLOUR,
-    WRONG_COLOUR,
+from refblend.study.report.plotting.common import (
+    Drawn,
+    Mark,
+    categories,
+    draw_marks,
+    one_legend,
+    panels,
 )
+from refblend.study.report.plotting.panels import BAND, curve_panels, weight_and_entropy
+from refblend.study.report.plotting.style import COLUMN, RIGHT_COLOUR, WRONG_COLOUR
 from refblend.study.report.registry import Tables
-from refblend.study.runs.measures import MEASURES
+from refblend.study.runs.measures import MEASURES, wide
 from refblend.study.runs.series import series
 from refblend.study.runs.validation import validation_frame
 
@@ -26,59 +27,55 @@ BESIDE = ("val_final", "val_auc")
 @REPORT.figure("confirmation_forest", preview=True)
 def confirmation_forest(study: M3Study, tables: Tables) -> Drawn:
     """Paired differences with Student's interval, the bootstrap's, and every seed."""
-    table = tables["confirmation"]
+    table, pairs = tables["confirmation"], study.confirmation.comparisons
     shown = list(dict.fromkeys((study.confirmation.endpoint, *BESIDE)))
-    figure, axes = plt.subplots(
-        1, len(shown), figsize=(2 * COLUMN, 0.75 * COLUMN), sharey=True, squeeze=False
-    )
-    numbers: set[int] = set()
-    for axis, measure in zip(axes.flat, shown, strict=True):
+    figure, axes = panels(len(shown), len(shown), sharey=True)
+    for axis, measure in zip(axes, shown, strict=True):
         part = table[(table.measure == measure) & table["diff"].notna()]
-        _forest(axis, part, study, measure)
+        draw_marks(axis, forest_marks(study, part, measure))
         axis.set_xlabel(f"difference ({MEASURES[measure].unit})")
-        axis.set_title(MEASURES[measure].label, fontsize="small")
-        numbers |= {int(count) for count in part.pairs}
-    pairs = study.confirmation.comparisons
-    axes[0, 0].set_yticks(range(len(pairs)), [f"{arm} − {against}" for arm, against in pairs])
-    axes[0, 0].set_ylim(len(pairs) - 0.5, -0.5)
-    one_legend(figure, axes.flat)
+        axis.set_title(textwrap.fill(MEASURES[measure].label, 30), fontsize="small")
+        axis.locator_params(axis="x", nbins=4)
+    categories(axes[0], [f"{arm} − {against}" for arm, against in pairs])
+    one_legend(figure, axes)
+    counts = table[table.measure.isin(shown) & table["diff"].notna()].pairs
     return figure, (
         "Confirmation on seeds that were not used to choose: paired differences between arms, seed "
         "by seed. Thin bars: Student's 95 % interval; thick bars: 95 % bootstrap interval, too "
-        "narrow with few seeds; small marks: seeds. Pairs of seeds: "
-        f"{', '.join(map(str, sorted(numbers))) or 'none'}."
+        "narrow with few seeds; small marks: seeds; an arrow head: the bar goes on beyond the "
+        "panel. Pairs of seeds: "
+        f"{', '.join(map(str, sorted(set(counts)))) or 'none'}."
     )
 
 
-def _forest(axis: Axes, part: pd.DataFrame, study: M3Study, measure: str) -> None:
-    """One panel; a comparison without values leaves its line empty."""
-    axis.axvline(0, color=BASELINE_COLOUR, linewidth=0.8, linestyle="--")
-    axis.grid(visible=False, axis="y")
-    values = study.values[study.values.measure == measure]
-    values = values.pivot(index="seed", columns="arm", values="value")
-    for place, (arm, against) in enumerate(study.confirmation.comparisons):
-        for row in part[(part.arm == arm) & (part.baseline == against)].itertuples():
-            axis.hlines(place, row.diff_low, row.diff_high, linewidth=1, color=RIGHT_COLOUR)
-            bounds = (row.diff_boot_low, row.diff_boot_high)
-            axis.hlines(place, *bounds, linewidth=3, color=RIGHT_COLOUR)
-            axis.plot(row.diff, place, "o", color=RIGHT_COLOUR, markersize=5, label="mean")
-            seeds = (values[arm] - values[against]).dropna()
-            beside = np.full(len(seeds), place + 0.22)
-            axis.plot(seeds, beside, "|", color="#595959", markersize=5, label="seeds")
-    if part.empty:
-        no_data(axis)
+def forest_marks(study: M3Study, part: pd.DataFrame, measure: str) -> list[Mark]:
+    """A mark for each comparison of a measure that has values."""
+    values = wide(study.values, measure, study.confirmation.arms)
+    places = {pair: place for place, pair in enumerate(study.confirmation.comparisons)}
+    return [
+        Mark(
+            places[row.arm, row.baseline],
+            row.diff,
+            ((row.diff_boot_low, row.diff_boot_high, 3), (row.diff_low, row.diff_high, 1)),
+            (values[row.arm] - values[row.baseline]).dropna(),
+            beside=0.22,
+            colour=RIGHT_COLOUR,
+            label="mean",
+        )
+        for row in part.itertuples()
+        if (row.arm, row.baseline) in places
+    ]
 
 
 @REPORT.figure("learning_curves")
 def learning_curves(study: M3Study) -> Drawn:
     """Greedy validation accuracy and training reward over the steps."""
     validation = validation_frame(study.metrics)
-    figure, axes = plt.subplots(1, 2, figsize=(2 * COLUMN, 0.75 * COLUMN))
-    accuracy = validation[validation.measure == "acc"]
-    curves(axes[0], accuracy, study.colours, "validation accuracy (greedy)")
-    reward = series(study.metrics, "critic/score/mean")
-    curves(axes[1], reward, study.colours, "rule reward in training")
-    one_legend(figure, axes)
+    frames = {
+        "validation accuracy (greedy)": validation[validation.measure == "acc"],
+        "rule reward in training": series(study.metrics, "critic/score/mean"),
+    }
+    figure, _ = curve_panels(frames, study.colours)
     return figure, (
         "Learning on the fresh seeds: greedy validation accuracy (step 0: before any update) and "
         f"mean rule reward of the training responses. {BAND}"
@@ -89,24 +86,23 @@ def learning_curves(study: M3Study) -> Drawn:
 def candidates(study: M3Study, tables: Tables) -> Drawn:
     """The choice: every candidate's difference to the baseline by the measure of the choice."""
     record, frame = study.record, tables["candidates"]
-    figure, axis = plt.subplots(figsize=(1.5 * COLUMN, 0.6 + 0.16 * max(4, len(frame))))
-    axis.axvline(0, color=BASELINE_COLOUR, linewidth=0.8, linestyle="--")
-    if frame.empty:
-        no_data(axis)
-    else:
-        frame = frame.sort_values("diff", kind="stable").reset_index(drop=True)
-        for row in frame.itertuples():
-            colour = WRONG_COLOUR if row.recommended else RIGHT_COLOUR
-            axis.hlines(row.Index, row.diff_low, row.diff_high, linewidth=1, color=colour)
-            axis.plot(row.diff, row.Index, "o", markersize=4, color=colour)
-        names = [f"{row.arm}{' (chosen)' if row.recommended else ''}" for row in frame.itertuples()]
-        axis.set_yticks(range(len(names)), names, fontsize="x-small")
-        axis.set_ylim(-0.7, len(names) - 0.3)
+    size = (1.5 * COLUMN, 0.6 + 0.16 * max(4, len(frame)))
+    figure, (axis,) = panels(1, 1, figsize=size)
+    rows = list(frame.sort_values("diff", ascending=False, kind="stable").itertuples())
+    names = [f"{row.arm}{' (chosen)' if row.recommended else ''}" for row in rows]
+    categories(axis, names, fontsize="x-small")
+    colours = [WRONG_COLOUR if row.recommended else RIGHT_COLOUR for row in rows]
+    marks = [
+        Mark(place, row.diff, ((row.diff_low, row.diff_high, 1),), colour=colours[place])
+        for place, row in enumerate(rows)
+    ]
+    draw_marks(axis, marks)
     axis.set_xlabel(f"difference to {record['baseline']} (share)")
     return figure, (
         f"The choice from M2: {record['measure']}, difference of every candidate to "
-        f"{record['baseline']} with Student's 95 % interval, not corrected for the number of "
-        f"candidates (seeds {', '.join(map(str, record['seeds']))}). Chosen by the rule: "
+        f"{record['baseline']} with Student's 95 % interval (an arrow head: it goes on beyond "
+        "the panel), not corrected for the number of candidates (seeds "
+        f"{', '.join(map(str, record['seeds']))}). Chosen by the rule: "
         f"{record['arm']}. Its runs are M2's, commit {record['commit']}, not those below."
     )
 

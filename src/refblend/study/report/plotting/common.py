@@ -1,90 +1,112 @@
-"""Shared by the figures of all milestones: lines with bands, legends, empty panels, captions."""
+"""What all figures are drawn with: panels, marks with intervals, limits, legends."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from refblend.study.stats.statistics import student_interval
+from refblend.study.report.plotting.style import BASELINE_COLOUR, COLUMN
 
 Drawn = tuple[Figure, str]
 """A figure and its caption."""
 
-BAND = STUDENT_BAND = (
-    "Lines: mean over seeds; bands: Student's 95 % interval of the mean, cut off at the panel; "
-    "thin lines: seeds."
-)
-BINS = np.linspace(0.0, 1.0, 11)
-MIN_BIN = 10
-"""Responses that a bin of the reliability figure needs to be drawn."""
-
 REACH = 1.0
 """How far beyond the seeds an interval may stretch an axis, in spans of the seeds."""
 
-
-def bin_scores(scores: pd.Series, right: pd.Series) -> pd.DataFrame:
-    """Mean score, share of right answers and count in ten equal bins of [0, 1]; no empty bins."""
-    which = np.clip((scores.to_numpy(float) * 10).astype(int), 0, 9)
-    frame = pd.DataFrame({"bin": which, "score": scores.to_numpy(), "accuracy": right.to_numpy()})
-    grouped = frame.groupby("bin").agg(
-        score=("score", "mean"), accuracy=("accuracy", "mean"), count=("score", "size")
-    )
-    return grouped.reset_index(drop=True)
+INK = "#404040"
 
 
-def curves(axis: Axes, frame: pd.DataFrame, colours: Mapping[str, Any], label: str) -> None:
-    """Mean over seeds with Student's band and every seed thin, one colour per arm.
+def panels(
+    count: int, across: int, height: float = 0.75 * COLUMN, **options: Any
+) -> tuple[Figure, list[Axes]]:
+    """At least one panel, in rows of ``across`` panels, each row ``height`` inches high.
 
-    Args:
-        axis: the panel; its height is chosen by the seeds, wide bands are cut off.
-        frame: columns arm, seed, step, value.
-        colours: arm → colour, in the legend's order.
-        label: of the vertical axis.
+    The figure is two columns wide unless ``options``, those of ``plt.subplots``, say otherwise.
     """
-    axis.set(xlabel="step", ylabel=label)
-    if frame.empty:
-        no_data(axis)
-        return
-    for arm, colour in colours.items():
-        part = frame[frame.arm == arm]
-        if len(part):
-            student_line(axis, part, colour, arm)
-    axis.set_ylim(value_limits(frame["value"]))
+    count = max(1, count)
+    across = max(1, min(across, count))
+    rows = -(-count // across)
+    options = {"figsize": (2 * COLUMN, height * rows), "squeeze": False} | options
+    figure, axes = plt.subplots(rows, across, **options)
+    shown = list(axes.flat)
+    for axis in shown[count:]:
+        axis.remove()
+    for axis in shown[count - across : count]:
+        axis.tick_params(labelbottom=True)
+    return figure, shown[:count]
 
 
-def student_line(
+@dataclass(frozen=True)
+class Mark:
+    """A mean with its intervals and seeds at one place of a panel."""
+
+    place: float
+    mean: float
+    bars: Sequence[tuple[float, float, float]] = ()
+    """Low, high and line width of each interval; one that is NaN is not drawn."""
+    seeds: Iterable[float] = ()
+    beside: float = 0.0
+    """How far from the mean the seeds are drawn."""
+    colour: str = BASELINE_COLOUR
+    shape: str = "o"
+    label: str | None = None
+    """In the legend."""
+    filled: bool = True
+    line: dict[str, Any] = field(default_factory=dict)
+    """More of the mark's style."""
+
+
+def draw_marks(
     axis: Axes,
-    frame: pd.DataFrame,
-    colour: Any,
-    label: str,
-    x: str = "step",
-    band: float = 0.15,
-    **line: Any,
+    marks: Sequence[Mark],
+    limits: tuple[float, float] | None = None,
+    upright: bool = False,
+    zero: bool = True,
 ) -> None:
-    """Mean of one arm over its seeds with Student's band, and every seed thin.
+    """Draw means with intervals and seeds, or say that there are none.
 
     Args:
         axis: the panel.
-        frame: columns seed, step, value and ``x``, one row per (seed, step).
-        colour: of line, band and seeds.
-        label: in the legend.
-        x: column of the horizontal axis; its mean over seeds at a step places the line.
-        band: how opaque the band is.
-        line: style of the mean.
+        marks: what it shows.
+        limits: of the values' axis; by default those of :func:`mark_limits`.
+        upright: the values' axis is the vertical one.
+        zero: draw a line at 0, and keep it in view.
     """
-    for _, seed in frame.groupby("seed"):
-        axis.plot(seed[x], seed["value"], color=colour, linewidth=0.5, alpha=0.35)
-    steps = list(frame.groupby("step"))
-    places = [part[x].mean() for _, part in steps]
-    intervals = [student_interval(part["value"]) for _, part in steps]
-    axis.plot(places, [i.estimate for i in intervals], color=colour, label=label, **line)
-    axis.fill_between(
-        places, [i.low for i in intervals], [i.high for i in intervals],
-        color=colour, alpha=band, linewidth=0,
-    )  # fmt: skip
+    limits = limits or mark_limits(marks, zero)
+    if limits:
+        axis.set(**{"ylim" if upright else "xlim": limits})
+    if zero:
+        line = axis.axhline if upright else axis.axvline
+        line(0, color=BASELINE_COLOUR, linewidth=0.8, linestyle="--", zorder=1)
+    for mark in marks:
+        for low, high, width in mark.bars:
+            if np.isfinite(low) and np.isfinite(high):
+                interval_bar(
+                    axis, mark.place, low, high, upright, color=mark.colour, linewidth=width
+                )
+        seeds = list(mark.seeds)
+        small = (np.full(len(seeds), mark.place + mark.beside), seeds)
+        stroke = {"marker": "_" if upright else "|", "color": INK, "linestyle": "none"}
+        axis.plot(*(small if upright else small[::-1]), markersize=4, markeredgewidth=0.7, **stroke)
+        at = (mark.place, mark.mean)
+        axis.plot(
+            *(at if upright else at[::-1]), mark.shape, color=mark.colour, label=mark.label,
+            markerfacecolor=mark.colour if mark.filled else "white",
+            **{"markersize": 4.5, "zorder": 5} | mark.line,
+        )  # fmt: skip
+    if not marks:
+        no_data(axis)
+
+
+def mark_limits(marks: Sequence[Mark], zero: bool = True) -> tuple[float, float] | None:
+    """Limits that hold means, seeds and zero, and the widest intervals as far as they are near."""
+    values = [value for mark in marks for value in (mark.mean, *mark.seeds)]
+    bounds = [bound for mark in marks for bar in mark.bars[-1:] for bound in bar[:2]]
+    return value_limits([*values, *([0.0] if zero else [])], bounds) if values else None
 
 
 def value_limits(
@@ -106,50 +128,51 @@ def value_limits(
     span = high - low if high > low else max(abs(high) * 0.1, 1e-3)
     edges = np.asarray(list(bounds), dtype=np.float64)
     edges = np.clip(edges[np.isfinite(edges)], low - REACH * span, high + REACH * span)
-    if edges.size:
-        low, high = min(low, edges.min()), max(high, edges.max())
+    low, high = min([low, *edges]), max([high, *edges])
     room = pad * max(high - low, span)
     return float(low - room), float(high + room)
 
 
-def horizontal_interval(axis: Axes, place: float, low: float, high: float, **style: Any) -> None:
+def interval_bar(
+    axis: Axes, place: float, low: float, high: float, upright: bool = False, **style: Any
+) -> None:
     """A bar from low to high within the axis' limits, an arrow head where it goes on beyond."""
-    limits = axis.get_xlim()
-    axis.hlines(place, max(low, limits[0]), min(high, limits[1]), **style)
-    for edge, marker in _cut_ends(low, high, limits, "<>"):
-        axis.plot(edge, place, marker, color=style.get("color"), **ARROW_HEAD)
+    limits = axis.get_ylim() if upright else axis.get_xlim()
+    draw = axis.vlines if upright else axis.hlines
+    draw(place, max(low, limits[0]), min(high, limits[1]), **style)
+    beyond = zip(
+        (low < limits[0], high > limits[1]), limits, "v^" if upright else "<>", strict=True
+    )
+    for edge, head in ((edge, head) for cut, edge, head in beyond if cut):
+        at = (place, edge) if upright else (edge, place)
+        axis.plot(*at, head, color=style.get("color"), markersize=3, clip_on=False, zorder=4)
 
 
-def vertical_interval(axis: Axes, place: float, low: float, high: float, **style: Any) -> None:
-    """The same as :func:`horizontal_interval`, upright."""
-    limits = axis.get_ylim()
-    axis.vlines(place, max(low, limits[0]), min(high, limits[1]), **style)
-    for edge, marker in _cut_ends(low, high, limits, "v^"):
-        axis.plot(place, edge, marker, color=style.get("color"), **ARROW_HEAD)
+def categories(axis: Axes, names: Sequence[str], upright: bool = False, **font: Any) -> None:
+    """A place for each name, without a grid; the first above, or left with upright marks."""
+    if upright:
+        axis.set_xticks(range(len(names)), names, **font)
+        axis.set_xlim(-0.5, max(len(names), 1) - 0.5)
+    else:
+        axis.set_yticks(range(len(names)), names, **font)
+        axis.set_ylim(max(len(names), 1) - 0.4, -0.6)
+    axis.grid(visible=False, axis="x" if upright else "y")
 
 
-ARROW_HEAD: dict[str, Any] = {"markersize": 3, "clip_on": False, "zorder": 4}
-
-
-def _cut_ends(
-    low: float, high: float, limits: tuple[float, float], markers: str
-) -> list[tuple[float, str]]:
-    """Limits that an interval goes on beyond, each with its marker."""
-    beyond = (low < limits[0], high > limits[1])
-    ends = zip(beyond, limits, markers, strict=True)
-    return [(edge, marker) for cut, edge, marker in ends if cut]
-
-
-def no_data(axis: Axes, text: str = "no data") -> None:
-    """Say in the panel that there is nothing to show."""
+def no_data(
+    axis: Axes, text: str = "no data", x: float = 0.5, place: float | None = None, **style: Any
+) -> None:
+    """Say in the middle of the panel, or at one of its places, that there is nothing to show."""
     axis.text(
-        0.5, 0.5, text, ha="center", va="center", transform=axis.transAxes, color="#595959",
-        bbox={"facecolor": "white", "edgecolor": "none", "pad": 2.0}, zorder=6,
+        x, 0.5 if place is None else place, text, va="center", zorder=6,
+        transform=axis.transAxes if place is None else axis.get_yaxis_transform(),
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
+        **{"ha": "center", "color": BASELINE_COLOUR} | style,
     )  # fmt: skip
 
 
 def one_legend(
-    figure: Figure, axes: Any, ncols: int | None = None, extra: Sequence[Any] = ()
+    figure: Figure, axes: Iterable[Axes], ncols: int | None = None, extra: Sequence[Any] = ()
 ) -> None:
     """One legend above all panels in place of one per panel.
 
@@ -161,11 +184,8 @@ def one_legend(
     """
     entries: dict[str, Any] = {}
     for axis in axes:
-        entries |= {
-            name: handle for handle, name in zip(*axis.get_legend_handles_labels(), strict=True)
-        }
-        if axis.get_legend():
-            axis.get_legend().remove()
+        handles, labels = axis.get_legend_handles_labels()
+        entries |= dict(zip(labels, handles, strict=True))
     entries |= {artist.get_label(): artist for artist in extra}
     if entries:
         columns = ncols or len(entries)

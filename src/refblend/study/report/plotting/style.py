@@ -10,7 +10,7 @@ import matplotlib
 matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
-from cycler import cycler
+import seaborn as sns
 from matplotlib.figure import Figure
 
 from refblend.files import atomic_path
@@ -19,22 +19,14 @@ from refblend.ppo.weights import STRATEGIES
 COLUMN = 3.5
 """Width of one column in inches; figures are one or two columns wide."""
 
+PALETTE = tuple(sns.color_palette("colorblind").as_hex())
 BASELINE_COLOUR = "#595959"
-RIGHT_COLOUR = "#0173b2"
-WRONG_COLOUR = "#d55e00"
+RIGHT_COLOUR, WRONG_COLOUR = PALETTE[0], PALETTE[3]
 
 STRATEGY_PALETTE = (
-    "#0173b2",
-    "#de8f05",
-    "#029e73",
-    "#cc78bc",
-    "#d55e00",
-    "#8c5a2b",
-    "#56b4e9",
-    "#b6a700",
-    "#7f3c8d",
-    "#2f8f8f",
-)
+    "#0173b2", "#de8f05", "#029e73", "#cc78bc", "#d55e00",
+    "#8c5a2b", "#56b4e9", "#b6a700", "#7f3c8d", "#2f8f8f",
+)  # fmt: skip
 """Colours of the strategies in the order of their registry; with more strategies they repeat."""
 
 CONTROL_COLOURS = {"shuffled": "#332288", "random": "#999933"}
@@ -44,69 +36,28 @@ PLACEMENT_COLOURS = {"per_token": "#0173b2", "terminal": "#de8f05", "per_token_m
 LEVEL_COLOURS = ("#0173b2", "#d55e00", "#029e73")
 """Colours of a parameter's few levels."""
 
-
-def strategy_colours() -> dict[str, str]:
-    """The colour of every registered strategy and of the controls, the same in all figures."""
-    return dict(zip(STRATEGIES, cycle(STRATEGY_PALETTE), strict=False)) | CONTROL_COLOURS
-
-
-PALETTE = (
-    "#0173b2",
-    "#de8f05",
-    "#029e73",
-    "#d55e00",
-    "#cc78bc",
-    "#ca9161",
-    "#fbafe4",
-    "#949494",
-    "#ece133",
-    "#56b4e9",
-)
-"""Ten colours that colour-blind readers can tell apart (seaborn's palette ``colorblind``)."""
-
-INK = ".15"
 STYLE: dict[str, Any] = {
     "svg.hashsalt": "refblend",  # element ids are the same in every run
     "figure.constrained_layout.use": True,
-    "figure.dpi": 100,
-    "font.size": 8.64,
-    "font.sans-serif": ["Arial", "DejaVu Sans", "Liberation Sans", "sans-serif"],
-    "text.color": INK,
-    "axes.prop_cycle": cycler("color", PALETTE),
-    "axes.axisbelow": True,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "axes.labelsize": 8.64,
-    "axes.titlesize": 8.64,
-    "axes.linewidth": 1.0,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
     "grid.alpha": 0.3,
-    "grid.color": ".8",
     "grid.linewidth": 0.5,
-    "legend.fontsize": 7.92,
-    "legend.title_fontsize": 8.64,
     "legend.frameon": False,
     "lines.linewidth": 1.4,
-    "lines.markersize": 4.8,
-    "lines.solid_capstyle": "round",
-    "patch.edgecolor": "w",
-    "patch.force_edgecolor": True,
-    "patch.linewidth": 0.8,
-    **{f"{axis}tick.color": INK for axis in "xy"},
-    **{f"{axis}tick.labelsize": 7.92 for axis in "xy"},
-    **{f"{axis}tick.major.size": 4.8 for axis in "xy"},
-    **{f"{axis}tick.minor.size": 3.2 for axis in "xy"},
-    **{f"{axis}tick.major.width": 1.0 for axis in "xy"},
-    **{f"{axis}tick.minor.width": 0.8 for axis in "xy"},
 }
-"""Matplotlib's settings of all figures."""
+"""What differs from seaborn's settings for papers."""
 
 
 def apply_style() -> None:
     """Set the style; call it before a figure is made."""
-    plt.rcParams.update(STYLE)
+    sns.set_theme("paper", "ticks", "colorblind", font_scale=0.9, rc=STYLE)
+
+
+def strategy_colours() -> dict[str, str]:
+    """The colour of every registered strategy and of the controls, the same in all figures."""
+    return dict(zip(STRATEGIES, cycle(STRATEGY_PALETTE), strict=False)) | CONTROL_COLOURS
 
 
 def arm_colours(arms: Iterable[str], baseline: str) -> dict[str, Any]:
