@@ -103,7 +103,7 @@ def candidates(study: M3Study, tables: Tables) -> Drawn:
         f"{record['baseline']} with Student's 95 % interval (an arrow head: it goes on beyond "
         "the panel), not corrected for the number of candidates (seeds "
         f"{', '.join(map(str, record['seeds']))}). Chosen by the rule: "
-        f"{record['arm']}. Its runs are M2's, commit {record['commit']}, not those below."
+        f"{record['arm']}. Its runs are M2's, not those below."
     )
 
 

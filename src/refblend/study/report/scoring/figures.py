@@ -61,7 +61,8 @@ def robustness(study: ScoringStudy, tables: Tables) -> Drawn:
         "Experiment D: share of responses whose score is valid and not zero against the "
         "configuration of the judge. Bars: all responses; markers: responses by length. Each panel "
         "changes one thing of the base (few-shot prompt, 64 new tokens, clipping on). Responses "
-        f"not submitted because they are too long: {lacking or 'none'}. {origin(study, study.robustness)}"
+        f"not submitted because they are too long: {lacking or 'none'}. "
+        f"{origin(study, study.robustness)}"
     )
 
 
