@@ -1,5 +1,7 @@
 """M2's figures of cost: time, memory and throughput by two factors, and hidden judge time."""
 
+from typing import Any
+
 import pandas as pd
 from matplotlib.axes import Axes
 
@@ -38,7 +40,9 @@ def costs(study: M2Study, tables: Tables, experiment: str) -> Drawn:
     measures = ["step_seconds", "judge_seconds"]
     measures = measures if hides else ["step_seconds", "memory_gb", "throughput"]
     first, *others = spec.factors
-    place, line = (others[0], first) if others and not hides else (first, (others or [None])[0])
+    place, line = (
+        (others[0], first) if others and not hides else (first, others[0] if others else None)
+    )
     figure, axes = panels(3, 3, 0.85 * COLUMN)
     for axis, measure in zip(axes, measures, strict=False):
         part = table[(table.measure == measure) & table["mean"].notna()]
@@ -91,7 +95,7 @@ def _by_factors(
     draw_marks(axis, marks, None, upright=True, zero=False)
 
 
-def _mark(place: float, seeds: pd.Series, **looks: str | None) -> Mark:
+def _mark(place: float, seeds: pd.Series, **looks: Any) -> Mark:
     """Mean of some seeds, with their interval."""
     interval = student_interval(seeds)
     bars = ((interval.low, interval.high, 1.2),)

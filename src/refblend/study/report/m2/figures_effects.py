@@ -154,7 +154,12 @@ def _sweep_panel(axis: Axes, study: M2Study, tables: Tables, experiment: str, me
     bottom, top = limits
     axis.set_ylim(bottom, top + 0.3 * (top - bottom))  # room for what the rule says
     if base.notna().any():
-        style = {"color": BASELINE_COLOUR, "linestyle": "--", "linewidth": 1, "zorder": 1}
+        style: dict[str, Any] = {
+            "color": BASELINE_COLOUR,
+            "linestyle": "--",
+            "linewidth": 1,
+            "zorder": 1,
+        }
         axis.axhline(base.mean(), label="baseline", **style)
 
 
@@ -190,7 +195,7 @@ def judge_quality(study: M2Study, experiment: str) -> Drawn:
     for name, arm in arms.items():
         number, interval = strategies.index(arm.strategy), student_interval(gains[name])
         place = means[name] + (2 * number - len(strategies) + 1) * shift
-        looks = {"colour": arm_colour(study, name), "shape": "osD^v"[number % 5]}
+        looks: dict[str, Any] = {"colour": arm_colour(study, name), "shape": "osD^v"[number % 5]}
         bars = ((interval.low, interval.high, 1.6),)
         text = f"{arm.strategy} weight"
         marks.append(Mark(place, interval.estimate, bars, gains[name], 0.0, label=text, **looks))

@@ -1,5 +1,7 @@
 """M2's curves: accuracy of every arm, and reward and length by the levels of a choice."""
 
+from typing import Any
+
 import seaborn as sns
 from matplotlib.lines import Line2D
 
@@ -158,13 +160,12 @@ def reward_against_length(study: M2Study, experiment: str) -> Drawn:
             sns.scatterplot(last, **xy, s=8, color=colour, alpha=0.6, linewidth=0, ax=axis)
             sns.scatterplot(mean.head(1), **xy, color="white", **ends)
             sns.scatterplot(mean.tail(1), **xy, color=colour, **ends)
-        if axis.get_legend():
-            axis.get_legend().remove()
+        axis.legend().remove()
         if shown.empty:
             no_data(axis)
         axis.set(title=level_name(level), xlabel="mean response length (tokens)")
         axis.set_ylabel("rule reward" if axis is axes[0] else "")
-    mark = {"linestyle": "none", "marker": "o", "color": "black", "markersize": 4}
+    mark: dict[str, Any] = {"linestyle": "none", "marker": "o", "color": "black", "markersize": 4}
     first = Line2D([], [], markerfacecolor="white", label="first step", **mark)
     one_legend(figure, axes, extra=[first, Line2D([], [], label="last step", **mark)])
     return figure, (

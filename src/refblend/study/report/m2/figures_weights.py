@@ -58,7 +58,7 @@ def weight_params(study: M2Study, arm: str) -> WeightParams:
 def weight_functions(study: M2Study, experiment: str) -> Drawn:
     """The weight as a function of the entropy, over the entropies that the runs saw."""
     params = weight_params(study, study.experiments[experiment].baseline)
-    size = {"figsize": (COLUMN, 1.2 * COLUMN), "height_ratios": [3, 1.5]}
+    size: dict[str, Any] = {"figsize": (COLUMN, 1.2 * COLUMN), "height_ratios": [3, 1.5]}
     figure, (top, bottom) = panels(2, 1, sharex=True, **size)
     for name in (name for name, strategy in STRATEGIES.items() if strategy.reads_entropy):
         colour = strategy_colours()[name]
@@ -176,7 +176,7 @@ def _seeds_and_means(
     """Every step of the seeds as a dot, and their mean as a mark of the arm's placement."""
     if both.empty:
         no_data(axis, "no finished run")
-    style = {"cmap": colour.cmap, "norm": colour.norm, "linewidths": 0}
+    style: dict[str, Any] = {"cmap": colour.cmap, "norm": colour.norm, "linewidths": 0}
     axis.scatter(both.value_h, both.value_w, s=2, c=both.step, alpha=0.25, **style)
     for arm, part in both.groupby("arm"):
         mean = part.groupby("step", as_index=False)[["value_h", "value_w"]].mean()
@@ -204,7 +204,7 @@ def weight_correlation(study: M2Study, tables: Tables, experiment: str) -> Drawn
             place, colour = labels.index(names[arm]) + shift, PLACEMENT_COLOURS[placement]
             if np.isfinite(row["mean"]):
                 bars = ((row["low"], row["high"], 1.5),)
-                looks = {"colour": colour, "shape": SHAPES[placement]}
+                looks: dict[str, Any] = {"colour": colour, "shape": SHAPES[placement]}
                 label = f"placement {level_name(placement)}"
                 marks.append(Mark(place, row["mean"], bars, label=label, **looks))
             else:

@@ -90,7 +90,11 @@ def draw_marks(
                 )
         seeds = list(mark.seeds)
         small = (np.full(len(seeds), mark.place + mark.beside), seeds)
-        stroke = {"marker": "_" if upright else "|", "color": INK, "linestyle": "none"}
+        stroke: dict[str, Any] = {
+            "marker": "_" if upright else "|",
+            "color": INK,
+            "linestyle": "none",
+        }
         axis.plot(*(small if upright else small[::-1]), markersize=4, markeredgewidth=0.7, **stroke)
         at = (mark.place, mark.mean)
         axis.plot(

@@ -63,7 +63,7 @@ def curves(
     dashes = {arm: (4, 1.5) if arm in dashed else "" for arm in drawn}
     band = {"errorbar": _student if seeds else None, "err_kws": {"alpha": 0.12, "linewidth": 0}}
     sns.lineplot(frame, x="place", style="arm", dashes=dashes, **band, **shared)
-    axis.get_legend().remove()
+    axis.legend().remove()
     axis.set(xlabel=x, ylabel=label, ylim=value_limits(frame["value"]))
     axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
 

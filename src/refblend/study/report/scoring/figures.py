@@ -43,7 +43,7 @@ def robustness(study: ScoringStudy, tables: Tables) -> Drawn:
     for axis, (experiment, title) in zip(axes, EXPERIMENTS.items(), strict=True):
         part = arms[arms.experiment == experiment]
         places = {arm: place for place, arm in enumerate(part.arm)}
-        axis.bar(places.values(), part.nonzero_rate, color="#cccccc", width=0.6, label="all")
+        axis.bar(list(places.values()), part.nonzero_rate, color="#cccccc", width=0.6, label="all")
         for number, length in enumerate(known):
             rows = lengths[(lengths.experiment == experiment) & (lengths.length == length)]
             shift = 0.15 * (number - (len(known) - 1) / 2)
@@ -153,7 +153,7 @@ def judge_groups(study: ScoringStudy, tables: Tables) -> Drawn:
                 x=table[column].map(groups), y=table.auc_expected.astype(float),
                 hue=table.model.map(judge_name), marker="o", markersize=4, ax=axis,
             )  # fmt: skip
-            axis.get_legend().remove()
+            axis.legend().remove()
         else:
             no_data(axis)
         axis.axhline(0.5, color="#999999", linewidth=0.8, linestyle="--")
