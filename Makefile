@@ -16,7 +16,7 @@ STEPS ?= 2000
 # Waiting OpenMP threads must sleep, or busy processes starve one another.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: help env study report figures smoke test test-slow fuzz lint docs rules bench prepare chaos chaos-short soak pretrained reasoning-gym sbom audit clean
+.PHONY: help env study report figures smoke test test-slow fuzz lint docs rules package bench prepare chaos chaos-short soak pretrained reasoning-gym sbom audit clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -75,6 +75,17 @@ docs: env .tools/docs ## the documentation's site, build/site, strictly: a dead 
 rules: env ## the workflow's rules as docs/assets/rules.svg; needs Graphviz's dot
 	$(BIN)/snakemake all --rulegraph --quiet --workflow-profile workflow/profiles/default --config scale=cpu > build/rules.dot
 	dot -Tsvg build/rules.dot > docs/assets/rules.svg
+
+package: build/package ## wheel and source archive in build/dist, checked by twine; the Dockerfile by hadolint
+	rm -rf build/dist
+	$</bin/python -m build --quiet --outdir build/dist .
+	$</bin/twine check --strict build/dist/*
+	$</bin/hadolint Dockerfile
+
+build/package: requirements/package.txt
+	$(PYTHON) -m venv $@
+	$@/bin/pip install --disable-pip-version-check -q -r $<
+	touch $@
 
 bench: env ## measure the trainer's stages on this machine
 	@shopt -s nullglob; found=(benchmarks/bench_*.py); \

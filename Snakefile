@@ -7,6 +7,9 @@ min_version("9.27")
 configfile: "params/workflow.yaml"
 
 
+report: "workflow/report/introduction.rst"
+
+
 include: "workflow/rules/common.smk"
 include: "workflow/rules/stopping.smk"
 include: "workflow/rules/data.smk"

@@ -25,7 +25,8 @@ fi
 if [ "$(version "$venv/bin/python")" != 3.11 ]; then
     if [ "$(version "$python")" != 3.11 ]; then
         cat >&2 <<TEXT
-Python 3.11 was not found as "$python".
+Python 3.11 was not found as "$python". The lock files are resolved for Python 3.11 and tested with it
+only: under 3.12 and 3.13 nothing has been run, because no CPU build of PyTorch for them was at hand.
 Install it (Debian and Ubuntu: apt install python3.11 python3.11-venv; macOS: brew install
 python@3.11; anywhere: pyenv install 3.11), or name it: make env PYTHON=/path/to/python3.11
 TEXT

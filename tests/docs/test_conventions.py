@@ -1,0 +1,111 @@
+"""Files that other tools and sites expect; the numbers in the README are those of the tables."""
+
+import json
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+import refblend
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+TABLES = ROOT / "results" / "cpu"
+
+
+def bracketed(value: float, low: float, high: float, sign: str = "") -> str:
+    numbers = [f"{number:{sign}.3f}".replace("-", "−") for number in (value, low, high)]
+    return f"{numbers[0]} [{numbers[1]}, {numbers[2]}]"
+
+
+def table(path: str) -> pd.DataFrame:
+    frame = pd.read_csv(TABLES / path).query("measure == 'test_greedy'")
+    return frame[frame["baseline"].isna() | (frame["baseline"] == "off")].set_index("arm")
+
+
+def difference(frame: pd.DataFrame, arm: str) -> str:
+    row = frame.loc[arm]
+    return bracketed(row["diff"], row["diff_low"], row["diff_high"], "+")
+
+
+def test_the_finding_is_what_the_tables_say() -> None:
+    found = README[README.index("## What came out") : README.index("## When to use")]
+    arms = table("m2/tables/A_summary.csv")
+    off, blends = arms.loc["off"], arms.drop("off")
+    said = [
+        bracketed(off["mean"], off["low"], off["high"]),
+        f"of {len(blends)} blended arms {(blends['diff'] < 0).sum()} have a lower mean",
+        *(difference(arms, arm) for arm in ("constant", "inverse", "linear")),
+        difference(table("m3/tables/confirmation.csv"), "recommended"),
+    ]
+    assert [text for text in said if text not in found] == []
+    assert blends.index[blends["diff"] >= 0].tolist() == ["random"]
+    excluded = (blends["diff_family_low"] > 0) | (blends["diff_family_high"] < 0)
+    assert blends.index[excluded].tolist() == ["inverse"]
+    last = blends["diff"][blends.index.str.endswith("_terminal")]
+    spread = f"{last.min():.3f} and {last.max():.3f}".replace("-", "−")
+    assert spread in found
+    weights = pd.read_csv(TABLES / "m2/tables/A_summary.csv").query("measure == 'weight_mean'")
+    assert f"only {weights.set_index('arm').loc['linear', 'mean']:.3f} of" in found
+    grid = pd.read_csv(TABLES / "grid.tsv", sep="\t")
+    assert f"{len(grid.drop_duplicates(['arm', 'seed']))} runs" in found
+
+
+def test_the_citation_is_of_this_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == refblend.__version__
+    assert {"cff-version", "message", "title", "authors", "license"} <= set(citation)
+
+
+def test_the_container_is_built_from_files_that_exist() -> None:
+    folder = ROOT / ".devcontainer"
+    container = json.loads((folder / "devcontainer.json").read_text(encoding="utf-8"))
+    dockerfile = folder / container["build"]["dockerfile"]
+    assert dockerfile.resolve() == ROOT / "Dockerfile"
+    text = dockerfile.read_text(encoding="utf-8")
+    sources = re.findall(r"^COPY --chown=\w+ (.+) \S+$", text, re.MULTILINE)
+    named = [name for line in sources for name in line.split()]
+    assert named
+    assert [name for name in named if not (ROOT / name).exists()] == []
+    assert f"useradd --create-home --uid 1000 {container['remoteUser']}" in text
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("[!c]*.yml")))
+def test_issue_forms(path: Path) -> None:
+    form = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert {"name", "description", "body"} <= set(form)
+    for part in form["body"]:
+        assert part["type"] in ("textarea", "input", "dropdown", "markdown", "checkboxes")
+        assert part["attributes"]["label"]
+    ids = [part["id"] for part in form["body"]]
+    assert len(ids) == len(set(ids))
+
+
+def test_the_catalog_finds_the_workflow() -> None:
+    usage = yaml.safe_load((ROOT / ".snakemake-workflow-catalog.yml").read_text())["usage"]
+    assert {"mandatory-flags", "software-stack-deployment", "report"} <= set(usage)
+    assert (ROOT / "Snakefile").is_file()
+    text = (ROOT / "config" / "README.md").read_text(encoding="utf-8")
+    files = re.findall(r"`(params/[\w/]+\.yaml)`", text)
+    assert len(files) == 2
+    assert [name for name in files if not (ROOT / name).is_file()] == []
+
+
+def test_the_rules_in_the_picture_are_rules() -> None:
+    drawn = set(
+        re.findall(
+            r"<text[^>]*>([^<]+)</text>", (ROOT / "docs/assets/rules.svg").read_text("utf-8")
+        )
+    )
+    rules = {
+        name
+        for path in (ROOT / "Snakefile", *(ROOT / "workflow" / "rules").glob("*.smk"))
+        for name in re.findall(
+            r"^\s*(?:rule|use rule \w+ as) (\w+)[: ]", path.read_text("utf-8"), re.MULTILINE
+        )
+    }
+    assert len(drawn) > 15
+    tables = {name for name in drawn if name.endswith("_tables")}  # one rule for each milestone
+    assert drawn - tables <= rules, "call `make rules`"
