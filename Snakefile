@@ -58,6 +58,12 @@ rule m3:
         milestone_targets("m3", config["scale"]),
 
 
+# R: the main contrasts with a real pretrained model (scale smollm).
+rule r:
+    input:
+        milestone_targets("r", config["scale"]),
+
+
 # The whole study at its smallest scale, as run in CI.
 rule smoke:
     input:

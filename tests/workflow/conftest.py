@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A copy of the project without data, models, runs and results."""
-    for name in ("params", "workflow", "src"):
+    for name in ("params", "requirements", "workflow", "src"):
         ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
         shutil.copytree(ROOT / name, tmp_path / name, ignore=ignore)
     shutil.copy(ROOT / "Snakefile", tmp_path)

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from refblend.study.design.grid import build_grid
+from refblend.study.design.spec import experiments_of
 from refblend.study.design.workflow import WorkflowConfig, json_schemas
 
 ROOT = Path(__file__).parents[2]
@@ -66,10 +67,16 @@ def test_workflow_parameters_spell_out_every_key() -> None:
     assert set(written) == set(WorkflowConfig.model_fields) - derived
 
 
-@pytest.mark.parametrize("scale", ["smoke", "cpu", "gpu"])
-def test_the_grid_of_every_scale_is_valid(scale: str) -> None:
-    for experiment in (ROOT / "params" / "study").glob("*.yaml"):
-        assert len(build_grid([experiment.stem], scale, ROOT / "params"))
+@pytest.mark.parametrize(("scale", "count"), [("smoke", 9), ("cpu", 9), ("smollm", 1), ("gpu", 9)])
+def test_the_grid_of_every_scale_is_valid(scale: str, count: int) -> None:
+    params = ROOT / "params"
+    names = [
+        name
+        for milestone in ("m1", "m2", "m3", "r")
+        for name in experiments_of(milestone, params, scale=scale)
+    ]
+    assert len(names) == count
+    assert set(build_grid(names, scale, params).experiment) == set(names)
 
 
 def test_dry_run_plans_every_run_once(project: Path) -> None:
@@ -110,6 +117,15 @@ def test_what_measures_resources_takes_all_cores(project: Path) -> None:
     done = snakemake(project, "runs/cpu/len256_ctx1024/1-2-3.trained.json", "-n", "--cores", "4")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "seeds 1-2-3, on 4 cores" in done.stdout + done.stderr
+
+
+def test_the_scale_of_the_pretrained_model_is_experiment_r(project: Path) -> None:
+    counts, text = planned(project, scale="smollm")
+    assert counts["train"] == 4
+    assert (counts["pretrained"], counts["reasoning_gym"], counts["judge"]) == (1, 1, 2)
+    assert "--seeds 1,2,3 trainer.default_local_dir='runs/smollm/constant_terminal_shuffled" in text
+    assert "results/smollm/r/report.md" in text
+    assert {"robustness", "attacks", "guards"}.isdisjoint(counts)
 
 
 def test_smoke_needs_no_configuration(project: Path) -> None:

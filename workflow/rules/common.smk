@@ -26,9 +26,11 @@ try:
 except RefblendError as error:
     raise WorkflowError(str(error)) from None
 
-SCALES = ("smoke", "cpu", "gpu")
+SCALES = ("smoke", "cpu", "smollm", "gpu")
 # Data and models that the workflow makes itself; the gpu scale takes models that exist already.
-EMBEDDED = ("smoke", "cpu")
+EMBEDDED = ("smoke", "cpu", "smollm")
+# Where our models start from a pretrained one, and the problems are those of reasoning-gym.
+PRETRAINED = ("smollm",)
 
 
 wildcard_constraints:
@@ -36,7 +38,7 @@ wildcard_constraints:
     arm=r"[a-z][a-z0-9_]*",
     seeds=r"[0-9]+(-[0-9]+)*",
     strength="|".join(layout.JUDGES),
-    milestone="m[123]|scoring",
+    milestone="m[123]|r|scoring",
     figure="[A-Za-z0-9_]+",
 
 
@@ -64,8 +66,10 @@ def code(*names):
 # configuration. D is the target `scoring`; M3's fresh seeds are trained in separate jobs.
 try:
     config["studies"] = {
-        milestone: study_spec.experiments_of(milestone, studies=config.get("studies"))
-        for milestone in ("m1", "m2", "m3")
+        milestone: study_spec.experiments_of(
+            milestone, studies=config.get("studies"), scale=config["scale"]
+        )
+        for milestone in ("m1", "m2", "m3", "r")
     }
 except RefblendError as error:
     raise WorkflowError(str(error)) from None
@@ -169,6 +173,16 @@ def model_files(folder):
     return [f"{folder}/config.json", f"{folder}/model.safetensors"]
 
 
+def tools(wildcards):
+    """What the problems of a scale need besides our environment: reasoning-gym, in its own."""
+    return [".tools/reasoning-gym.made"] if wildcards.scale in PRETRAINED else []
+
+
+def pretrained(wildcards):
+    """The model that ours start from, if any."""
+    return model_files("models/smollm/base") if wildcards.scale in PRETRAINED else []
+
+
 def judge_start(wildcards):
     """The weights that a judge starts from: the next weaker judge's, or the clean warm start's."""
     position = layout.JUDGES.index(wildcards.strength)
@@ -190,7 +204,7 @@ def run_inputs(wildcards):
     if resolved(wildcards).use_judge:
         scoring = resolved(wildcards).algorithm.ref_quality_score.scoring
         files.append(os.path.relpath(templates_file(scoring.templates)))
-    return files + overlay(wildcards)
+    return files + overlay(wildcards) + tools(wildcards)
 
 
 def failed_attempts(wildcards):
@@ -219,7 +233,8 @@ def quality_files(scale):
     """Quality reports of the embedded models, for the table and the reliability figure."""
     if scale not in EMBEDDED:
         return []
-    names = ["actor", *(f"judge_{strength}" for strength in layout.JUDGES)]
+    judges = ["medium"] if scale in PRETRAINED else layout.JUDGES
+    names = ["actor", *(f"judge_{strength}" for strength in judges)]
     return [f"models/{scale}/quality/{name}.json" for name in names]
 
 
@@ -278,5 +293,11 @@ def archive_of(scale):
 
 def study_targets(scale):
     """All milestones of a scale, and the scoring where the judges are ours."""
-    milestones = [milestone_targets(name, scale) for name in config["studies"]]
-    return sum(milestones, []) + scoring_report(scale)
+    milestones = [
+        milestone_targets(name, scale)
+        for name, found in config["studies"].items()
+        if found
+    ]
+    return sum(milestones, []) + (
+        scoring_report(scale) if config["studies"]["m2"] else []
+    )

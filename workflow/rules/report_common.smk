@@ -3,7 +3,7 @@ from refblend.study.report.engine import PREPARED
 from refblend.study.report.publish import READS
 from refblend.study.report.registry import load_report, read_experiments
 
-REPORTS = {name: load_report(name) for name in ("scoring", "m1", "m2", "m3")}
+REPORTS = {name: load_report(name) for name in ("scoring", "m1", "m2", "m3", "r")}
 
 
 @functools.cache
@@ -110,7 +110,7 @@ def report_inputs(milestone):
             folder = f"runs/{scale}/_collected/{milestone}"
             found += [f"{folder}/{name}" for name in layout.COLLECTED]
         found += [f"results/{scale}/{name}" for name in results.get(milestone, [])]
-        if milestone in ("scoring", "m1"):
+        if milestone in ("scoring", "m1", "r"):
             found += quality_files(scale)
         return found + (scoring_report(scale) if milestone == "m2" else [])
 

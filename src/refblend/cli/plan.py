@@ -75,7 +75,7 @@ class Sources:
 @with_options
 def plan(
     experiments: Annotated[list[str], typer.Argument(help="Names, e.g. M1.")],
-    scale: Annotated[str, typer.Option(help="smoke, cpu or gpu.")],
+    scale: Annotated[str, typer.Option(help="smoke, cpu, smollm or gpu.")],
     machine: Machine,
     given: GivenCosts,
     sources: Sources,

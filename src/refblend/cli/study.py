@@ -16,7 +16,7 @@ app.command()(study_power.power)
 
 Folder = Annotated[Path, typer.Option(help="Folder written by `refblend study collect`.")]
 Out = Annotated[Path, typer.Option(help="File or folder to write.")]
-Scale = Annotated[str, typer.Option(help="smoke, cpu or gpu.")]
+Scale = Annotated[str, typer.Option(help="smoke, cpu, smollm or gpu.")]
 
 
 @app.command()

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 Folder = Annotated[Path, typer.Option(help="Folder written by `refblend study collect`.")]
-Scale = Annotated[str, typer.Option(help="smoke, cpu or gpu.")]
+Scale = Annotated[str, typer.Option(help="smoke, cpu, smollm or gpu.")]
 Params = Annotated[Path, typer.Option(help="Root of the parameter files.")]
 Recommended = Annotated[Path, typer.Option(help="File written by `refblend study recommend`.")]
 

@@ -14,10 +14,10 @@ from refblend.config.problems import explain
 from refblend.documents import parse_json, shorten, show
 from refblend.errors import StudyError
 
-Scale = Literal["smoke", "cpu", "gpu"]
+Scale = Literal["smoke", "cpu", "smollm", "gpu"]
 ArmName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 FactorName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
-Milestone = Literal["m1", "m2", "m3"]
+Milestone = Literal["m1", "m2", "m3", "r"]
 ExperimentName = Annotated[str, Field(pattern=r"^[A-Z][A-Za-z0-9]*$")]
 
 Seed = Annotated[int, Field(ge=0, lt=10**18)]
@@ -237,9 +237,10 @@ def experiments_of(
     milestone: str,
     params: str | Path = "params",
     studies: Mapping[str, Sequence[str]] | None = None,
+    scale: str | None = None,
 ) -> list[str]:
     """Names of a milestone's experiments: as the workflow's configuration lists them, or the files
-    of ``<params>/study`` that belong to it, by name.
+    of ``<params>/study`` that belong to it, by name; those with seeds for ``scale`` where given.
 
     Raises:
         StudyError, ConfigError: a file is not acceptable.
@@ -247,4 +248,9 @@ def experiments_of(
     if named := (studies or {}).get(milestone):
         return list(named)
     files = sorted((Path(params) / "study").glob("*.yaml"))
-    return [path.stem for path in files if load_experiment(path).milestone == milestone]
+    specs = {path.stem: load_experiment(path) for path in files}
+    return [
+        name
+        for name, spec in specs.items()
+        if spec.milestone == milestone and (scale is None or scale in spec.seeds)
+    ]

@@ -52,10 +52,11 @@ class ScoringStudy(Section):
 
     judge: Literal["weak", "medium", "strong"] = "medium"
     """The judge of experiment D and of the attacks."""
-    sizes: dict[Literal["smoke", "cpu"], ScoringSizes] = Field(
+    sizes: dict[Literal["smoke", "cpu", "smollm"], ScoringSizes] = Field(
         default={
             "smoke": ScoringSizes(engine="hf", pairs=64, robustness_problems=4, attacked_answers=4),
             "cpu": ScoringSizes(),
+            "smollm": ScoringSizes(pairs=128),
         }
     )
     """For the scales whose judges we train; measure other judges with `refblend judge`."""

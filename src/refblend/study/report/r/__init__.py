@@ -1,0 +1,1 @@
+"""Experiment R: do the main contrasts hold with a real pretrained model?"""
