@@ -39,13 +39,18 @@ def project_requirements(pyproject: Path) -> list[Requirement]:
 
 
 def read_pins(lock: Path) -> dict[str, str]:
-    """Canonical name → the line that pins it."""
-    lines = (line.strip() for line in lock.read_text(encoding="utf-8").splitlines())
+    """Canonical name → the lines that pin it: the version, then the hashes."""
+    entries = re.split(r"\n(?=[A-Za-z0-9])", lock.read_text(encoding="utf-8").strip())
     return {
-        canonicalize_name(re.split(r"[=<>!~ ;\[]", line, maxsplit=1)[0]): line
-        for line in lines
-        if line and not line.startswith("#")
+        canonicalize_name(re.split(r"[=<>!~ ;\[]", entry, maxsplit=1)[0]): entry
+        for entry in entries
+        if entry and not entry.startswith("#")
     }
+
+
+def version_of(entry: str) -> str:
+    """The pinned version of an entry of :func:`read_pins`."""
+    return entry.split("==")[1].split()[0]
 
 
 def closure(roots: Iterable[Requirement], excluded: set[str]) -> tuple[set[str], set[str]]:
