@@ -1,5 +1,6 @@
 """What training would refuse later is refused before a process starts (D2, D3), all at once."""
 
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -16,8 +17,9 @@ from refblend.errors import (
     ProblemsError,
     RefblendError,
     ResourceError,
+    ScoringError,
 )
-from refblend.trainer.preflight import preflight
+from refblend.trainer.preflight import describe, preflight
 
 Make = Callable[..., RefblendConfig]
 JUDGE = "algorithm.ref_quality_score.scoring"
@@ -134,3 +136,33 @@ def test_all_problems_are_told_at_once(tiny_config: Make, reward_file: Path) -> 
     assert len(error.problems) == 4
     for part in ("4 problems", "/proc/refblend", "/none", "/nothing.parquet", "verl's arguments"):
         assert part in str(error)
+
+
+def test_more_gpus_than_the_machine_has(tiny_config: Make) -> None:
+    error = refusal(tiny_config("actor_rollout_ref.rollout.num_gpus=100"))
+    assert isinstance(error, ResourceError)
+    assert "asks for 100 GPUs" in str(error)
+    assert "Lower actor_rollout_ref.rollout.num_gpus" in error.remedy
+    preflight(tiny_config("actor_rollout_ref.rollout.num_gpus=100", "ray.address=1.2.3.4:5"))
+
+
+def test_the_judges_template_is_tried_with_its_tokenizer(tiny_config: Make) -> None:
+    error = refusal(tiny_config(f"{JUDGE}.fallback_max_length=50"))
+    assert isinstance(error, ScoringError)
+    assert "the compact template takes" in str(error)
+
+
+def test_another_run_in_the_directory_is_told_with_the_other_problems(tiny_config: Make) -> None:
+    def compare(data: object) -> None:
+        raise CheckpointError("the directory holds another run", "Take another.")
+
+    with pytest.raises(ProblemsError) as caught:
+        preflight(tiny_config(f"{JUDGE}.fallback_max_length=50"), compare)
+    assert [type(problem) for problem in caught.value.problems] == [ScoringError, CheckpointError]
+
+
+def test_check_tells_the_lengths_of_real_rows(tiny_config: Make) -> None:
+    config = tiny_config("trainer.total_training_steps=7")
+    told = describe(config, preflight(config))
+    for part in (r"prompts of at most \d+ tokens", r"judge's prompts of at most \d+", "7 steps$"):
+        assert re.search(part, told), told

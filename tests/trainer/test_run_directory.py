@@ -16,6 +16,7 @@ from refblend.cli.main import app
 from refblend.errors import CheckpointError
 from refblend.files import write_json
 from refblend.identity import IDENTITY_NAME, RunIdentity
+from refblend.study.runs.checks import record_failure
 from refblend.trainer import run_directory
 from refblend.trainer.checkpoint import CheckpointManager, write_state
 from refblend.trainer.run_directory import (
@@ -350,3 +351,18 @@ def test_d1_an_extended_run_is_the_longer_run(
     assert refused.status == 2
     assert "algorithm.gamma: 1.0 → 0.9" in refused.output
     assert content(directory) == held
+
+
+def test_a_job_that_failed_before_it_began_can_begin(tmp_path: Path) -> None:
+    """The workflow recorded a refusal; the next call, with the cause removed, is not refused."""
+    record_failure(tmp_path / "run", 2)
+    failures = (tmp_path / "run" / "failures.jsonl").read_text()
+    assert json.loads(failures)["identity"] is None
+    assert start(tmp_path / "run", BASE).start == "fresh"
+    record_failure(tmp_path / "run", 2)
+    last = (tmp_path / "run" / "failures.jsonl").read_text().splitlines()[-1]
+    assert json.loads(last)["identity"] == BASE.digest
+    (tmp_path / "mine").mkdir()
+    write_json(tmp_path / "mine" / "summary.json", {"status": "finished"})
+    with pytest.raises(CheckpointError, match=r"holds summary\.json but is not marked"):
+        start(tmp_path / "mine", BASE)

@@ -133,17 +133,12 @@ def check(config: ConfigFiles, overrides: Overrides = None) -> None:
 
     settings = load_config(config, overrides or [])
     from refblend.trainer.launch import check_directory
-    from refblend.trainer.preflight import planned_steps, preflight
+    from refblend.trainer.preflight import describe, preflight
     from refblend.workers.pools import plan_pools, totals
 
-    data = preflight(settings)
-    check_directory(settings, data)
+    data = preflight(settings, lambda data: check_directory(settings, data))
     cpus, gpus = totals(plan_pools(settings))
-    steps = planned_steps(settings, len(data.train))
-    typer.echo(
-        f"{len(data.train)} prompts ({data.train.n_dropped} overlong ones dropped), "
-        f"{steps} steps, {cpus:g} CPU slots, {gpus:g} GPUs"
-    )
+    typer.echo(f"{describe(settings, data)}, {cpus:g} CPU slots, {gpus:g} GPUs")
 
 
 @app.command()

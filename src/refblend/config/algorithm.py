@@ -33,7 +33,7 @@ def _is_a_threshold(value: Any) -> Any:
     if value == "auto":
         return value
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
-        raise ValueError(f"{value!r} must be auto, or a number of nats greater than 0")
+        raise ValueError("give auto, or a number of nats greater than 0")
     return float(value)
 
 

@@ -46,14 +46,15 @@ def _explain(problem: ErrorDetails, model: type[BaseModel], origin: str) -> Conf
     if problem["type"] == "missing":
         return ConfigError(f"{key} is missing{origin}", f"Set {key} in a file or as an override.")
     message = shorten(problem["msg"].removeprefix("Value error, "), 600)
-    if problem["type"] == "value_error":
+    leaf = not isinstance(problem["input"], dict | BaseModel) and ": " not in message
+    if problem["type"] == "value_error" and not leaf:
         reason, colon, remedy = message.rpartition(": ")
         if not colon:
             reason, remedy = remedy, "change that value"
         return ConfigError(f"{key}: {reason}{origin}", remedy[:1].upper() + remedy[1:] + ".")
     return ConfigError(
         f"{key}={show(problem['input'])} is not acceptable{origin}",
-        f"{message.rstrip('.')}.",
+        f"{message[:1].upper() + message[1:].rstrip('.')}.",
     )
 
 

@@ -21,7 +21,7 @@ from refblend.rollout.base import (
     RolloutEngine,
 )
 from refblend.rollout.factory import start_engine
-from refblend.rollout.model_dir import check_model
+from refblend.rollout.model_dir import check_model, positions_of
 from refblend.scoring.clipping import ScoringLimits, check_frame
 from refblend.scoring.guided import answer_regex
 from refblend.scoring.judge import Reply, RequestJudge
@@ -123,6 +123,20 @@ class GenerativeJudge(RequestJudge):
             (f"{SCORING_KEY}.max_model_len", scoring.max_model_len),
         )
         load_templates(scoring.templates)
+
+    @classmethod
+    def trial(
+        cls, config: RefQualityScoreConfig, samples: Sequence[tuple[str, str]]
+    ) -> list[ScoringRequest]:
+        """With the judge's own tokenizer and limits; see :meth:`Judge.trial`."""
+        path = Path(config.scoring.model_path or "")
+        tokenizer = load_tokenizer(path)
+        cap = config.scoring.max_model_len or positions_of(path) or tokenizer.model_max_length
+        options = JudgeOptions.from_config(config, cap, tokenizer.model_max_length)
+        encoder = PromptEncoder(tokenizer, load_templates(config.scoring.templates))
+        check_frame(encoder.frame("compact"), options.limits)
+        allowed, form, clip = options.limits.allowed_length, options.form, options.hard_clip
+        return [plan_request(encoder, q, r, allowed, form, clip) for q, r in samples]
 
     @classmethod
     def start(cls, config: RefQualityScoreConfig, seed: int) -> "GenerativeJudge":

@@ -123,6 +123,19 @@ class Judge(ABC):
         """
 
     @classmethod
+    def trial(
+        cls, config: RefQualityScoreConfig, samples: Sequence[tuple[str, str]]
+    ) -> list[ScoringRequest]:
+        """The prompts for (question, response) pairs, made without starting the judge.
+
+        None for a kind that makes its prompts elsewhere.
+
+        Raises:
+            RefblendError: the templates do not fit; names the remedy.
+        """
+        return []
+
+    @classmethod
     @abstractmethod
     def start(cls, config: RefQualityScoreConfig, seed: int) -> "Judge":
         """A judge that is ready to score; ``seed`` is for an engine with random numbers of its own.
@@ -277,6 +290,13 @@ def judge_class(kind: str) -> type[Judge]:
 def check_judge(config: RefQualityScoreConfig) -> None:
     """Refuse a judge that could not be started, before any process is; see :meth:`Judge.check`."""
     judge_class(config.scoring.kind).check(config)
+
+
+def try_judge(
+    config: RefQualityScoreConfig, samples: Sequence[tuple[str, str]]
+) -> list[ScoringRequest]:
+    """The judge's prompts for a few samples, before any process is started; :meth:`Judge.trial`."""
+    return judge_class(config.scoring.kind).trial(config, samples)
 
 
 def start_judge(config: RefQualityScoreConfig, seed: int = 0) -> Judge:

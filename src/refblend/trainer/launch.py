@@ -49,7 +49,7 @@ def train(config: RefblendConfig, overwrite: bool = False) -> dict[str, Any]:
         RefblendError: something that the user can fix; the run directory holds the last valid
             checkpoint and all metrics up to it.
     """
-    data, inputs = _checked(config)
+    data, inputs = _checked(config, overwrite)
     run = _Run(config, data, with_replay(inputs, config), overwrite)
     with WorkerPool() as workers, terminate_cleanly(config.trainer.stop_grace_s) as stop:
         return run.train(workers, stop)
@@ -73,7 +73,7 @@ def train_seeds(
         RefblendError: data or models cannot be used; no run was begun.
     """
     configs = [of_seed(config, seed) for seed in seeds]
-    data, inputs = _checked(configs[0])
+    data, inputs = _checked(configs[0], overwrite)
     runs = [_Run(each, data, with_replay(inputs, each), overwrite) for each in configs]
     if not overwrite:
         for run in runs:
@@ -97,10 +97,18 @@ def check_directory(config: RefblendConfig, data: RunData) -> None:
         _Run(config, data, with_replay(hash_inputs(*inputs_of(config)), config)).check_directory()
 
 
-def _checked(config: RefblendConfig) -> tuple[RunData, InputHashes]:
+def _checked(config: RefblendConfig, overwrite: bool) -> tuple[RunData, InputHashes]:
     """The first stage of a call: what a run reads, after :func:`preflight`."""
     begin = time.monotonic()
-    data, inputs = preflight(config), hash_inputs(*inputs_of(config))
+    hashed: list[InputHashes] = []  # once: those of a large model take minutes
+
+    def compare(data: RunData) -> None:
+        hashed.append(hash_inputs(*inputs_of(config)))
+        if not overwrite:
+            _Run(config, data, with_replay(hashed[0], config)).check_directory()
+
+    data = preflight(config, compare)
+    inputs = hashed[0]
     if "console" in config.trainer.logger:
         _tell(f"data and models are checked ({time.monotonic() - begin:.1f} s)")
     return data, inputs

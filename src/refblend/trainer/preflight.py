@@ -4,6 +4,7 @@ Each check raises its own error; all problems are collected and reported at once
 """
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from refblend.config import RefblendConfig
@@ -20,15 +21,24 @@ from refblend.lifecycle.faults import disk_fault
 from refblend.lookup import get_advantage, source_file
 from refblend.rewards.rule import RuleReward
 from refblend.rollout.model_dir import check_model
-from refblend.scoring.judge import check_judge
+from refblend.scoring.judge import check_judge, try_judge
+from refblend.scoring.request import ScoringRequest
 from refblend.scoring.templates import load_templates, templates_file
 from refblend.trainer.datasets import RunData, load_run_data
 from refblend.trainer.replay import check_replay
 from refblend.workers.pools import check_machine
 
 
-def preflight(config: RefblendConfig) -> RunData:
+TRIED_ROWS = 64
+"""Rows whose gold solutions are tried in the judge's prompts."""
+
+
+def preflight(config: RefblendConfig, compare: Callable[[RunData], None] | None = None) -> RunData:
     """Check configuration, directory, models, data, rewards and memory; the data of the run.
+
+    Args:
+        config: of the run.
+        compare: refuses a directory that holds another run; its problem is told with the others.
 
     Raises:
         RefblendError: names the key or file and the remedy.
@@ -38,11 +48,13 @@ def preflight(config: RefblendConfig) -> RunData:
     with problems.noted():
         _check_directory(Path(config.trainer.default_local_dir))
     models_usable = _check_models(config, problems)
+    known = len(problems.found)
     with problems.noted():
         get_advantage(config.algorithm.adv_estimator)
     reward = data = None
     with problems.noted():
         reward = RuleReward.from_config(config.reward)
+    functions_usable = len(problems.found) == known
     if models_usable:
         with problems.noted():
             check_machine(config)
@@ -62,9 +74,50 @@ def preflight(config: RefblendConfig) -> RunData:
             if reward is not None:
                 for part in (data.train, *(s.dataset for s in data.validation_sets)):
                     _try_reward(reward, part)
+        with problems.noted():
+            judge_trial(config, data)
+        if compare is not None and functions_usable:  # it reads the files of users' functions
+            with problems.noted():
+                compare(data)
     problems.settle()
     assert data is not None, "whatever keeps the data from being loaded is a problem"
     return data
+
+
+def describe(config: RefblendConfig, data: RunData) -> str:
+    """Sizes of a run in one line: prompts, lengths of the first rows in tokens, steps."""
+    rows = data.train.rows[:TRIED_ROWS]
+    prompts = max(map(len, data.train.prompt_ids))
+    parts = [
+        f"{len(data.train)} prompts of at most {prompts} tokens "
+        f"({data.train.n_dropped} overlong ones dropped)"
+    ]
+    golden = [len(data.encode(row.solution)) for row in rows if row.solution]
+    if golden:
+        limit = config.data.max_response_length
+        parts.append(f"gold solutions of at most {max(golden)} tokens (responses may have {limit})")
+    if asked := judge_trial(config, data):
+        longest = max(request.unclipped_length for request in asked)
+        compact = sum(request.template == "compact" for request in asked)
+        clipped = sum(request.clipped for request in asked)
+        parts.append(
+            f"judge's prompts of at most {longest} tokens (of {len(asked)}, {compact} in the "
+            f"compact form and {clipped} clipped)"
+        )
+    return ", ".join([*parts, f"{planned_steps(config, len(data.train))} steps"])
+
+
+def judge_trial(config: RefblendConfig, data: RunData) -> list[ScoringRequest]:
+    """The judge's prompts for the gold solutions of the first rows; none without a judge.
+
+    Raises:
+        ScoringError: the judge's template leaves no room for question and response.
+    """
+    if not config.use_judge:
+        return []
+    rows = data.train.rows[:TRIED_ROWS]
+    samples = [(row.question, row.solution or row.ground_truth) for row in rows]
+    return try_judge(config.algorithm.ref_quality_score, samples)
 
 
 def data_files(config: RefblendConfig) -> list[Path]:

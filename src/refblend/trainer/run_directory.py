@@ -192,6 +192,8 @@ def _recorded(path: Path) -> RunIdentity | None:
             directory), or the record of its run cannot be read.
     """
     present = [name for name in RUN_ENTRIES if (path / name).exists()]
+    if present == ["summary.json"] and _is_early_failure(path):
+        return None
     if not (path / IDENTITY_NAME).exists():
         if present:
             raise CheckpointError(
@@ -207,6 +209,17 @@ def _recorded(path: Path) -> RunIdentity | None:
             "that the run cannot be compared with the wanted one",
             _WAYS_OUT,
         ) from None
+
+
+def _is_early_failure(path: Path) -> bool:
+    """Whether a directory has nothing but the workflow's record of a job that never began to train.
+
+    (:func:`refblend.study.runs.checks.record_failure`)
+    """
+    try:
+        return "exit_status" in read_object(path / "summary.json")
+    except ValueError:
+        return False
 
 
 def _check_length(path: Path, recorded: RunIdentity, wanted: RunIdentity) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import ray
+import torch
 from ray._private.utils import estimate_available_memory
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -115,15 +116,15 @@ def check_resources(
 def check_machine(config: RefblendConfig) -> None:
     """Compare what a run asks for with this machine, where it starts a cluster of its own.
 
-    Ray reserves GPUs as it is told, so those are not compared.
+    Ray reserves GPUs as it is told, and the workers would fail one by one.
 
     Raises:
-        ResourceError: the machine has less memory, or ``ray.num_cpus`` is too low.
+        ResourceError: the machine has less memory or fewer GPUs, or ``ray.num_cpus`` is too low.
     """
     if config.ray.address is None:
         available = {
             "CPU": float(config.ray.num_cpus or math.inf),
-            "GPU": math.inf,
+            "GPU": float(torch.cuda.device_count()),
             "memory": float(estimate_available_memory()),
         }
         check_resources(plan_pools(config), memory_needs(config), available, "machine")

@@ -72,7 +72,9 @@ def record_failure(
             continue
         own = summary.get("status") == "failed" and "exit_status" not in summary
         reason = str(summary.get("reason") or last_words) if own else last_words
+        # Whose failure it is: null before the run marked its directory.
         record = {"status": "failed", "exit_status": status, "reason": reason}
+        record["identity"] = read_identity(run)
         run.mkdir(parents=True, exist_ok=True)
         with open(run / "failures.jsonl", "a", encoding="utf-8") as stream:
             stream.write(json.dumps(record) + "\n")
