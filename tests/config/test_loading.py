@@ -109,7 +109,7 @@ def test_the_tree_is_frozen() -> None:
         (f"{QUALITY}.max_weight=.nan", [f"{QUALITY}.max_weight", "finite"]),
         (
             f"{QUALITY}.entropy_high_threshold=0",
-            [f"{QUALITY}.entropy_high_threshold: 0 must", "auto", "greater than 0"],
+            [f"{QUALITY}.entropy_high_threshold=0 is not acceptable", "auto", "greater than 0"],
         ),
         (f"{QUALITY}.strategy=quadratic", [f"{QUALITY}.strategy", "'linear'", "'schedule'"]),
         (f"{QUALITY}.scoring.model_path=null", ["scoring.model_path", "enable=false"]),

@@ -28,7 +28,6 @@ from refblend.trainer.datasets import RunData, load_run_data
 from refblend.trainer.replay import check_replay
 from refblend.workers.pools import check_machine
 
-
 TRIED_ROWS = 64
 """Rows whose gold solutions are tried in the judge's prompts."""
 
