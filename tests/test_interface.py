@@ -140,7 +140,7 @@ def test_a_judge_uses_the_templates_that_its_directory_names(tiny_model_dir: Pat
 
 
 def test_unknown_keys_of_a_judge_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"Judge.open: .*max_new_token.*Did you mean"):
+    with pytest.raises(ConfigError, match=r"judge options: .*max_new_token.*Did you mean"):
         refblend.Judge.open("judge", max_new_token=3)
 
 

@@ -63,13 +63,11 @@ class JudgeSetup:
     batch_size: Annotated[int, typer.Option(min=1, help="Samples per call.")] = 256
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 2
 
-    @contextmanager
-    def open(self, invalid_score: float | None = None, **scoring: Any) -> Iterator["Judge"]:
-        """The judge, ready to score; it is shut down at the end.
+    def open(self, invalid_score: float | None = None, **scoring: Any) -> "Judge":
+        """The judge, ready to score, as a context manager.
 
-        Args:
-            invalid_score: of samples without a valid score; None: as in training.
-            scoring: keys of ``algorithm.ref_quality_score.scoring``; None: as in training.
+        ``invalid_score`` and keys of ``algorithm.ref_quality_score.scoring`` that are None are as
+        in training.
 
         Raises:
             ConfigError: options are missing or do not fit together.
@@ -80,8 +78,7 @@ class JudgeSetup:
 
         config = self.config(invalid_score, scoring)
         check_judge(config)
-        with start_judge(config) as judge:
-            yield judge
+        return start_judge(config)
 
     @contextmanager
     def open_generative(self, **scoring: Any) -> Iterator["GenerativeJudge"]:
@@ -107,39 +104,10 @@ class JudgeSetup:
         self, invalid_score: float | None, scoring: Mapping[str, Any]
     ) -> "RefQualityScoreConfig":
         """The configuration section that these options spell."""
-        from pydantic import ValidationError
-
-        from refblend.config.algorithm import RefQualityScoreConfig
-        from refblend.config.loading import merge, nest, parse_override
-        from refblend.config.problems import explain
-
-        given = {
-            "kind": self.kind,
-            "model_path": None if self.judge is None else str(self.judge),
-            "templates": self._templates(),
-            "max_model_len": self.max_model_len,
-            "max_new_tokens": self.max_new_tokens,
-            "gpu_memory_utilization": _GPU_SHARE,
-            **scoring,
-        }
-        endpoint = {"base_url": self.base_url, "model": self.model, "bearer_env": self.bearer_env}
-        tree: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-        tree["http"] = {key: value for key, value in endpoint.items() if value is not None}
-        for text in self.set_ or []:
-            tree = merge(tree, nest(*parse_override(text)))
-        section: dict[str, Any] = {"scoring": tree}
-        if invalid_score is not None:
-            section["invalid_score"] = invalid_score
-        try:
-            return RefQualityScoreConfig.model_validate(section)
-        except ValidationError as error:
-            raise explain(error, RefQualityScoreConfig, "judge options: ") from None
-
-    def _templates(self) -> str:
-        """The templates' name or file; also refuses what cannot be a judge at all."""
         from refblend.config.algorithm import JUDGES
+        from refblend.config.loading import merge, nest, parse_override
         from refblend.rollout.model_dir import check_model_dir
-        from refblend.scoring.templates import find_templates
+        from refblend.scoring.judge import judge_config
 
         if self.kind == "http" and (self.base_url is None or self.model is None):
             raise ConfigError(
@@ -150,9 +118,19 @@ class JudgeSetup:
             check_model_dir(str(self.judge), "--judge")
         elif self.kind in JUDGES.keys() - {"http"}:
             raise ConfigError("--judge is missing", "Give the directory of the judge.")
-        if self.templates is not None:
-            return self.templates
-        return "default" if self.judge is None else str(find_templates(self.judge))
+        endpoint = {"base_url": self.base_url, "model": self.model, "bearer_env": self.bearer_env}
+        given = {
+            "max_model_len": self.max_model_len,
+            "max_new_tokens": self.max_new_tokens,
+            "gpu_memory_utilization": _GPU_SHARE,
+            "http": {key: value for key, value in endpoint.items() if value is not None},
+            **scoring,
+        }
+        tree: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+        for text in self.set_ or []:
+            tree = merge(tree, nest(*parse_override(text)))
+        invalid = 0.5 if invalid_score is None else invalid_score
+        return judge_config(self.judge, self.kind, self.templates, invalid, tree)
 
 
 _GPU_SHARE = 0.65

@@ -63,12 +63,8 @@ def compute_score(
 ) -> float:
     """Score a response: ``score`` if right, ``format_score`` if it has a wrong answer, 0 if none.
 
-    Args:
-        solution_str: the response's text.
-        ground_truth: the gold answer, a number as text; commas, ``$`` and a final dot are ignored.
-        method: which number of the response is its answer.
-        format_score: for an answer that is wrong but readable.
-        score: for the right answer.
+    ``ground_truth`` is a number as text; commas, ``$`` and a final dot are ignored. ``method`` says
+    which number of the response is its answer.
 
     Raises:
         DataError: the gold answer is not a number.

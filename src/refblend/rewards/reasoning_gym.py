@@ -48,11 +48,8 @@ def compute_score(
 ) -> RewardResult:
     """The verifier's score of the strict answer; accuracies count full scores only.
 
-    Args:
-        data_source: ``reasoning_gym/<task>``.
-        solution_str: the response.
-        ground_truth: unused: the entry holds what the verifier needs.
-        extra_info: the row's, with ``entry`` and ``task_config``.
+    ``data_source`` is ``reasoning_gym/<task>``; ``extra_info`` has ``entry`` and ``task_config``,
+    which hold what the verifier needs in place of a ground truth.
 
     Raises:
         DataError: the row was not written by ``refblend data reasoning-gym``.

@@ -44,12 +44,7 @@ def mathematical_answer(solution_str: str, ground_truth: str, method: Method) ->
 
 
 class RuleReward:
-    """The rule reward of a run.
-
-    Args:
-        method: the answer extraction of the training reward.
-        custom: the user's function, used for every data source; None: the registry.
-    """
+    """The rule reward of a run: the user's function, or the data source's in the registry."""
 
     def __init__(self, method: Method = "flexible", custom: CustomReward | None = None) -> None:
         self.method = method

@@ -39,11 +39,7 @@ _TOO_LONG = ("context length", "context_length", "maximum model length", "too lo
 
 
 class CharacterEncoder:
-    """Prompts as code points, so that the guards of length and their order are the same.
-
-    Args:
-        templates: the prompt's texts.
-    """
+    """Prompts as code points, so that the guards of length and their order are the same."""
 
     seam: tuple[int, ...] = (ord(" "),)
 
@@ -66,9 +62,6 @@ def _points(text: str) -> tuple[int, ...]:
 
 class EndpointJudge(RequestJudge):
     """Scores responses with a model that somebody else serves.
-
-    Args:
-        config: ``algorithm.ref_quality_score`` with ``scoring.kind: http``.
 
     Raises:
         ScoringError: the templates are not valid or longer than a prompt may be.

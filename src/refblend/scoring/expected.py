@@ -44,11 +44,9 @@ def expected_score(
 ) -> float | None:
     """Probability-weighted score of the last box, or None if it is not a plain decimal.
 
-    Args:
-        pieces: text of each generated token.
-        top_logprobs: per generated token, log-probability by token id; entries may be None.
-        piece: text of a token id.
-        value: the score as written; the last box with this value is the one meant.
+    ``pieces`` are the texts of the generated tokens, ``piece`` gives that of a token id, and
+    ``top_logprobs`` has log-probabilities by token id for each (entries may be None). The last box
+    with the ``value`` as written is the one meant.
 
     Returns:
         A value in [0, 1], or None (percentages, fractions, no box, no log-probabilities).

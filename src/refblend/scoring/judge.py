@@ -10,7 +10,7 @@ business of :class:`refblend.scoring.result.InvalidRateGuard`.
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -100,16 +100,7 @@ class Judge(ABC):
             RefblendError: the judge cannot be started; names the file and the remedy.
         """
         runtime.configure_process()
-        if templates is None:
-            templates = "default" if model is None else find_templates(model)
-        given = {"kind": engine, "templates": os.fspath(templates), **scoring}
-        if model is not None:
-            given["model_path"] = os.fspath(model)
-        section = {"invalid_score": invalid_score, "scoring": given}
-        try:
-            config = RefQualityScoreConfig.model_validate(section)
-        except ValidationError as error:
-            raise explain(error, RefQualityScoreConfig, "Judge.open: ") from None
+        config = judge_config(model, engine, templates, invalid_score, scoring)
         check_judge(config)
         return start_judge(config, seed)
 
@@ -270,6 +261,30 @@ class RequestJudge(Judge):
     def failed(self, reason: str, prompt_tokens: int | None = None) -> Reply:
         """The reply to a request whose call failed."""
         return Reply(ParsedScore(self.invalid_score, False, "error"), reason, prompt_tokens)
+
+
+def judge_config(
+    model: str | os.PathLike[str] | None,
+    engine: str,
+    templates: str | os.PathLike[str] | None,
+    invalid_score: float,
+    scoring: Mapping[str, Any],
+) -> RefQualityScoreConfig:
+    """The configuration of a judge as training asks it; the arguments of :meth:`Judge.open`.
+
+    Raises:
+        ConfigError: a key or value is not acceptable; names it and the remedy.
+    """
+    if templates is None:
+        templates = "default" if model is None else find_templates(model)
+    given = {"kind": engine, "templates": os.fspath(templates), **scoring}
+    if model is not None:
+        given["model_path"] = os.fspath(model)
+    section = {"invalid_score": invalid_score, "scoring": given}
+    try:
+        return RefQualityScoreConfig.model_validate(section)
+    except ValidationError as error:
+        raise explain(error, RefQualityScoreConfig, "judge options: ") from None
 
 
 def judge_class(kind: str) -> type[Judge]:

@@ -93,16 +93,12 @@ def parse_score(
     invalid_score: float = 0.5,
     score_mode: ScoreMode = "text",
 ) -> ParsedScore:
-    """Score of one judge output; never raises, whatever the judge wrote.
+    """Score of a judge's decoded output, without the prompt; never raises, whatever it wrote.
 
-    Args:
-        text: the judge's decoded output, without the prompt.
-        token_ids: its generated tokens, for the token-level parser.
-        tokenizer: decodes ``token_ids``; both or neither.
-        top_logprobs: for each generated token, log-probabilities of the likeliest token ids.
-        invalid_score: the score when both parsers fail.
-        score_mode: what the text parser gives: ``text`` (as written) or ``expected``
-            (probability-weighted digits, where ``top_logprobs`` is given).
+    The token-level parser needs ``token_ids`` and the tokenizer that decodes them, both or neither.
+    ``top_logprobs`` has log-probabilities of the likeliest token ids for each generated token, and
+    with ``expected`` the text parser weights the digits by them too. ``invalid_score``: when both
+    parsers fail.
     """
     if not token_ids or tokenizer is None:
         return parse_tokens(text, None, str, None, invalid_score, score_mode)

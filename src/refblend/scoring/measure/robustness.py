@@ -137,11 +137,7 @@ def arm_row(arm: RobustnessArm, scored: pd.DataFrame, seconds: float) -> dict[st
 
 
 def by_length(samples: pd.DataFrame) -> pd.DataFrame:
-    """What became of the responses by arm and ``length``; empty without that column.
-
-    Args:
-        samples: of :func:`run_robustness`.
-    """
+    """What became of the samples by arm and ``length``; empty without that column."""
     if "length" not in samples:
         return pd.DataFrame()
     keys = ["experiment", "arm", "length"]

@@ -34,12 +34,7 @@ class Block:
 def blocks_of(
     grid: pd.DataFrame, studies: Mapping[str, Sequence[str]], seeds_per_job: int
 ) -> list[Block]:
-    """All training jobs of a study.
-
-    Args:
-        grid: the grid of all milestones.
-        studies: milestone → its experiments.
-        seeds_per_job: maximum length of a block; a longer one is split.
+    """All training jobs of the grid of all milestones; ``studies`` has each one's experiments.
 
     Returns:
         The blocks by arm in grid order, M3's fresh seeds last; no run is in two of them.

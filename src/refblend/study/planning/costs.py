@@ -96,9 +96,6 @@ def read_resources(paths: Sequence[str | Path]) -> tuple[pd.DataFrame, list[str]
     after a milestone was trained again on another machine, this arm's runs are taken from the last
     table that has any, and from it alone.
 
-    Args:
-        paths: tables, the one to prefer last.
-
     Returns:
         One row per run that finished without being resumed (:data:`RESOURCE_COLUMNS`), and a
         sentence for every table that was preferred to others.
@@ -159,10 +156,7 @@ def measured_costs(resources: pd.DataFrame) -> dict[str, tuple[int, dict[str, fl
     """Costs of each arm, and the number of runs that they were measured in.
 
     Means over the runs; memory is their maximum. What was not measured (energy may be switched
-    off) is left out of the costs.
-
-    Args:
-        resources: runs that count, see :func:`counted_runs`.
+    off) is left out of the costs. ``resources`` has the runs of :func:`counted_runs`.
 
     Raises:
         StudyError: the steps of a run take longer than the run.

@@ -108,15 +108,10 @@ def plan_study(
     gpus_per_run: int | None = None,
     measured_runs: Mapping[str, int] | None = None,
 ) -> StudyPlan:
-    """Schedule every run of a grid and add up what it costs.
+    """Schedule every run of a grid and add up what it costs; shared runs count once.
 
-    Args:
-        grid: as :func:`refblend.study.design.grid.build_grid` derives it; shared runs count once.
-        steps: training steps of every arm.
-        costs: of every arm, as :func:`arm_costs` gives them.
-        slots: cores, one per run, or GPUs.
-        gpus_per_run: GPUs that a run needs; null on the CPU.
-        measured_runs: finished runs that an arm's measured costs come from.
+    ``slots`` are cores, one per run, or GPUs, of which a run needs ``gpus_per_run`` (None on the
+    CPU). ``steps``, ``costs`` and ``measured_runs`` are by arm.
 
     Raises:
         StudyError: not even one run fits.

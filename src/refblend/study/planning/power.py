@@ -45,12 +45,10 @@ class Spread:
 
 
 def read_spread(values: pd.DataFrame, measure: str, baseline: str) -> Spread:
-    """Pool the variance of all arms that have two seeds or more.
+    """Pool the variance of an accuracy in [0, 1] over all arms that have two seeds or more.
 
-    Args:
-        values: one row per run with the columns arm, seed and the measure, as in ``per_seed.csv``.
-        measure: an accuracy in [0, 1].
-        baseline: arm that the others are paired with.
+    ``values`` has a row per run with the columns arm, seed and the measure, as in ``per_seed.csv``;
+    arms are paired with the baseline.
 
     Raises:
         StudyError: a column or the baseline is missing, or no arm has two seeds.

@@ -40,14 +40,9 @@ def parallel_places(slots: int, gpus_per_run: int | None) -> int:
 
 
 def schedule_longest_first(seconds: Sequence[float], places: int) -> list[Placement]:
-    """Longest-processing-time schedule of runs on equal slots.
+    """Longest-processing-time schedule of runs of so many seconds on equal slots.
 
-    Args:
-        seconds: duration of every run.
-        places: concurrent runs, at least 1.
-
-    Returns:
-        One placement per run, in the order of ``seconds``; equal runs keep that order.
+    One placement per run, in the order of ``seconds``; equal runs keep that order.
 
     >>> [(p.place, p.start, p.end) for p in schedule_longest_first([2.0, 3.0, 2.0], 2)]
     [(1, 0.0, 2.0), (0, 0.0, 3.0), (1, 2.0, 4.0)]

@@ -16,14 +16,9 @@ SIGNALLED = 128
 
 
 def check_milestone(collected: Collected, tolerated: Mapping[str, int]) -> dict[str, Any]:
-    """Check that every run finished and that incidents stay within what is tolerated.
+    """The record of the checks that every run finished and that incidents are tolerable.
 
-    Args:
-        collected: the runs of the milestone.
-        tolerated: kind of incident → largest acceptable number over all runs.
-
-    Returns:
-        The record of the checks, all passed.
+    ``tolerated`` has the largest acceptable number of each kind of incident over all runs.
 
     Raises:
         StudyError: a check failed; all failures are named.

@@ -118,10 +118,7 @@ def run_measures(collected: Collected) -> pd.DataFrame:
 def wide(values: pd.DataFrame, measure: str, arms: Sequence[str]) -> pd.DataFrame:
     """One row per seed (the index), one column per arm in the given order; NaN if missing.
 
-    Args:
-        values: as :func:`run_measures` gives it.
-        measure: a name of :data:`MEASURES`.
-        arms: the columns.
+    ``values`` are those of :func:`run_measures`.
     """
     part = values[(values.measure == measure) & values.arm.isin(list(arms))]
     table = part.pivot(index="seed", columns="arm", values="value")

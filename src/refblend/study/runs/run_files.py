@@ -173,11 +173,7 @@ def bound_to(directory: Path, step: int) -> dict[str, Any]:
 
 
 def read_test(directory: Path, steps: int) -> tuple[dict[str, Any], str]:
-    """The evaluation of a finished run, and why it does not count; empty where there is none.
-
-    Args:
-        directory: of the run.
-        steps: the run's last step.
+    """The evaluation of a run of so many steps, and why it does not count; empty without one.
 
     Raises:
         ValueError: the file is damaged.

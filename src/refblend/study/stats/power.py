@@ -18,18 +18,13 @@ LARGEST = 10_000
 
 @dataclass(frozen=True)
 class Design:
-    """How two arms are compared.
-
-    Attributes:
-        deviation: of the paired differences, or of one run's value where arms are independent.
-        paired: whether seeds pair the arms.
-        alpha: two-sided level of the test of a difference; each one-sided test of equivalence has
-            alpha as its level too.
-    """
+    """How two arms are compared."""
 
     deviation: float
+    """Of the paired differences, or of one run's value where arms are independent."""
     paired: bool = False
     alpha: float = 0.05
+    """Level of the two-sided test of a difference, and of each one-sided test of equivalence."""
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
@@ -80,12 +75,7 @@ def power_of_equivalence(design: Design, seeds: int, margin: float, effect: floa
 
 
 def seeds_for(power_at: Callable[[int], float], power: float) -> int | None:
-    """The fewest seeds per arm whose power is enough; None beyond :data:`LARGEST`.
-
-    Args:
-        power_at: seeds → power, not falling.
-        power: wanted, in (0, 1).
-    """
+    """The fewest seeds per arm whose power, which never falls, is enough; None beyond LARGEST."""
     if power_at(LARGEST) < power:
         return None
     low, high = 1, 2
@@ -109,11 +99,8 @@ def least_detectable(design: Design, seeds: int, power: float) -> float:
 
 
 def seed_variance(deviation: float, accuracy: float, problems: int) -> float:
-    """The seed's part of a run's variance: observed − binomial of the test set, at least 0.
+    """The seed's part of the variance of accuracies: observed − binomial of the test set, ≥ 0.
 
-    Args:
-        deviation: of the accuracies of several seeds, each on the same number of problems.
-        accuracy: their mean, in [0, 1].
-        problems: size of the test set.
+    ``accuracy`` is the mean, ``deviation`` that over several seeds on the same ``problems``.
     """
     return max(0.0, deviation**2 - accuracy * (1 - accuracy) / problems)
