@@ -116,7 +116,7 @@ def test_the_resolved_tree_loads_again_unchanged(scale: str, tmp_path: Path) -> 
 
 
 def test_the_spec_s_defaults() -> None:
-    """Section 4 of the spec: what ppo.yaml gives without scale and arm."""
+    """Section 4 of docs/spec.md: what ppo.yaml gives without scale and arm."""
     tree = merge(
         read_yaml(PARAMS / "ppo.yaml"),
         {

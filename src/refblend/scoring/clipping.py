@@ -6,8 +6,8 @@ max_new_tokens. Two ways of cutting:
 - :func:`clip_parts` knows the parts of a prompt: the middle of the response goes first, then the
   middle of the question; prefix, between and suffix (the instruction and the opening of the
   judge's answer) stay whole. The training path uses this one.
-- :func:`clip_encoded` knows only ids and a mask (spec, section 2: "post-encoding hard
-  truncation"): it drops padding first, then the middle, so that both ends survive.
+- :func:`clip_encoded` knows only ids and a mask (docs/spec.md, section 2): it drops padding first,
+  then the middle, so that both ends survive.
 
 Position ids are recomputed after either.
 """
@@ -140,7 +140,7 @@ def clip_parts(
 
 
 def clip_encoded(input_ids: Ids, attention_mask: Ids, allowed_length: int) -> tuple[Ids, Ids, Ids]:
-    """Hard truncation of encoded prompts whose parts are unknown (spec, section 2).
+    """Hard truncation of encoded prompts whose parts are unknown.
 
     Padding goes first, then the middle of the tokens. In a batch all rows get one length: shorter
     rows keep padding on the side where they had it (left when both).

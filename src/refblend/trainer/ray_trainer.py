@@ -1,6 +1,7 @@
 """The single-controller PPO trainer with entropy-aware blending of a reference quality score.
 
-:meth:`RayPPOTrainer.train_step` is section 2.1 of the spec, one line a stage. Departures from verl:
+:meth:`RayPPOTrainer.train_step` is section 2.1 of docs/spec.md, one line a stage. Departures from
+verl:
 
 * Q is blended into the token-level rewards before the KL penalty: R'' = (1 − w)R + wQ − βKL.
 * The judge, the rule reward, old and reference log-probs and values are launched together.
@@ -110,7 +111,7 @@ class RayPPOTrainer:
                     raise
 
     def train_step(self) -> None:
-        """One step of section 2.1 of the spec."""
+        """One step: section 2.1 of docs/spec.md."""
         self.record, self._updating = StepRecord(), False
         with self._profiled(), self.record.timed("step"):
             prompts = self.next_prompts()
