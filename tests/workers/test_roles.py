@@ -4,7 +4,7 @@ import importlib
 
 import pytest
 
-from refblend.workers.roles import JUDGE, ROLES, EngineRole, Role, roles_of
+from refblend.workers.roles import JUDGE, ROLES, Role, roles_of
 
 SCORING = "algorithm.ref_quality_score.scoring"
 
@@ -19,14 +19,14 @@ def test_the_worker_and_the_keys_of_a_role_exist(role: Role, tiny_config) -> Non
         value = tree
         for part in key.split("."):
             value = value[part]
-    if not role.replaceable:
+    if role.learns:
         assert all(hasattr(worker, method) for method in ("save", "load"))
     if role.remembers:
         assert hasattr(worker, "begin_run")
 
 
 def test_only_what_learns_is_saved_and_cannot_be_replaced() -> None:
-    assert {name for name, role in ROLES.items() if not role.replaceable} == {"actor", "critic"}
+    assert {name for name, role in ROLES.items() if role.learns} == {"actor", "critic"}
 
 
 def test_the_roles_of_a_run_follow_the_configuration(tiny_config) -> None:
@@ -63,5 +63,5 @@ def test_engines_are_one_process_and_training_roles_as_many_as_asked_for(tiny_co
     )
     sizes = {name: role.processes(config).count for name, role in ROLES.items()}
     assert sizes == {"actor": 3, "rollout": 1, "critic": 1, "ref": 2, "judge": 1}
-    engines = [name for name, role in ROLES.items() if isinstance(role, EngineRole)]
+    engines = [name for name, role in ROLES.items() if role.engine_model is not None]
     assert engines == ["rollout", "judge"]

@@ -16,6 +16,7 @@ from refblend.config import RefblendConfig
 from refblend.rollout.model_dir import count_parameters
 
 GLOBAL_POOL = "global_pool"
+MODEL = "actor_rollout_ref.model.path"
 MIB = 2**20
 TRAINER_BASE = 2.0**29
 """Resident memory of a training process besides its tensors (Python, torch, transformers)."""
@@ -36,8 +37,8 @@ class Processes:
 
 
 @dataclass(frozen=True)
-class _Role:
-    """What the processes of training and of inference have in common."""
+class Role:
+    """A kind of process: a group of ranks with a network of torch, or one inference engine."""
 
     name: str
     """In messages, in the directories of checkpoints and in resource pools."""
@@ -45,10 +46,23 @@ class _Role:
     """The plain class, as ``module:class``."""
     section: str
     """The configuration section of the role, as a dotted key."""
+    gpu_key: str
+    """The configuration key that asks for GPUs."""
+    memory_key: str
+    """The configuration key that decides the host memory."""
+    lower: str
+    """What to lower when a worker runs out of memory."""
     needed: Callable[[RefblendConfig], bool] = lambda config: True
     """Whether a run has the role."""
+    engine_model: str | None = None
+    """The configuration key of an engine's model; None: a group of ranks."""
+    learns: bool = False
+    """Whether the processes hold what was learned: checkpoints save it, and no fresh ones can take
+    over."""
     remembers: bool = False
     """Whether the processes keep state of a run, so that the next run must reset it."""
+    budget: str = ""
+    """Of ranks: the setting that bounds the tokens of a micro-batch, and so a pass's memory."""
 
     def settings(self, config: RefblendConfig) -> Any:
         """The role's section of the configuration."""
@@ -62,125 +76,82 @@ class _Role:
         """Seconds after which a call of this role is given up, not made again; None: no such."""
         return getattr(self.settings(config), "timeout_s", None)
 
-
-@dataclass(frozen=True)
-class TrainingRole(_Role):
-    """A group of ranks with a network of torch: its forward pass, perhaps its update."""
-
-    replaceable: bool = False
-    """Whether fresh ranks can take over; not from those that learn, which checkpoints save."""
-    copies: int = 4
-    """Tensors of the weights' size: the weights; for those that learn also gradients and AdamW's
-    two moments."""
-    budget: str = "ppo_max_token_len_per_gpu"
-    """The setting that bounds the tokens of a micro-batch, and so the memory of a pass."""
-
-    memory_key = "actor_rollout_ref.model.path"
-    """The configuration key that decides the host memory."""
-
-    @property
-    def gpu_key(self) -> str:
-        """The configuration key that asks for GPUs."""
-        return f"{self.section}.fsdp_config.num_gpus_per_worker"
-
-    @property
-    def lower(self) -> str:
-        """What to lower when a worker runs out of memory."""
-        return f"{self.section}.{self.budget}"
-
-    def token_budget(self, config: RefblendConfig) -> int:
-        """Most tokens of a micro-batch of a forward pass."""
-        return getattr(self.settings(config), self.budget)
-
     def processes(self, config: RefblendConfig) -> Processes:
-        """The ranks."""
-        fsdp = self.settings(config).fsdp_config
-        return Processes(fsdp.world_size, fsdp.num_threads, fsdp.num_gpus_per_worker)
-
-    def memory(self, config: RefblendConfig) -> float:
-        """Bytes of host memory over all ranks; errors as in :func:`count_parameters`."""
-        ranks, weights = self.processes(config), 0
-        if not ranks.gpus:
-            weights = count_parameters(Path(config.actor_rollout_ref.model.path), self.memory_key)
-        return ranks.count * TRAINER_BASE + self.copies * weights * BYTES["float32"]
-
-
-@dataclass(frozen=True)
-class EngineRole(_Role):
-    """One process with an inference engine, which can be made again at any time."""
-
-    model: str = ""
-    """The configuration key of the engine's model."""
-    also_lower: str = ""
-    """What limits the engine's memory besides its cache."""
-
-    replaceable = True
-
-    @property
-    def gpu_key(self) -> str:
-        """The configuration key that asks for GPUs."""
-        return f"{self.section}.num_gpus"
-
-    @property
-    def memory_key(self) -> str:
-        """The configuration key that decides the host memory."""
-        return f"{self.section}.kv_cache_memory_mb"
-
-    @property
-    def lower(self) -> str:
-        """What to lower when the worker runs out of memory."""
-        return f"{self.memory_key} (gpu_memory_utilization on a GPU){self.also_lower}"
-
-    def processes(self, config: RefblendConfig) -> Processes:
-        """One: tensor-parallel ranks are the engine's own affair."""
+        """The ranks; or the one process of an engine, whose tensor-parallel ranks are its own."""
         settings = self.settings(config)
+        if self.engine_model is None:
+            fsdp = settings.fsdp_config
+            return Processes(fsdp.world_size, fsdp.num_threads, fsdp.num_gpus_per_worker)
         gpus = settings.num_gpus * getattr(settings, "tensor_model_parallel_size", 1)
         return Processes(1, settings.num_threads, gpus)
 
     def memory(self, config: RefblendConfig) -> float:
-        """Bytes of host memory; errors as in :func:`count_parameters`."""
-        settings = self.settings(config)
-        if getattr(settings, "kind", None) == "http":
+        """Bytes of host memory over all processes.
+
+        Raises:
+            ModelError: a file of weights cannot be read.
+        """
+        asked, settings = self.processes(config), self.settings(config)
+        engine, key = self.engine_model is not None, self.engine_model or MODEL
+        if engine and getattr(settings, "kind", None) == "http":
             return TRAINER_BASE  # a process that asks, without a model
-        if self.processes(config).gpus:
-            return ENGINE_BASE
-        weights = count_parameters(Path(_value(config, self.model)), self.model)
-        return ENGINE_BASE + weights * BYTES[settings.dtype] + settings.kv_cache_memory_mb * MIB
+        weights = 0 if asked.gpus else count_parameters(Path(_value(config, key)), key)
+        if not engine:
+            # Weights; for those that learn also gradients and AdamW's two moments.
+            copies = 4 if self.learns else 1
+            return asked.count * TRAINER_BASE + copies * weights * BYTES["float32"]
+        cache = 0 if asked.gpus else settings.kv_cache_memory_mb * MIB
+        return ENGINE_BASE + weights * BYTES[settings.dtype] + cache
 
 
-Role = TrainingRole | EngineRole
+def _ranks(name: str, worker: str, section: str, budget: str, **more: Any) -> Role:
+    key = f"{section}.fsdp_config.num_gpus_per_worker"
+    worker = f"refblend.workers.fsdp_workers:{worker}"
+    return Role(name, worker, section, key, MODEL, f"{section}.{budget}", budget=budget, **more)
 
-_TRAINING, _ENGINES = "refblend.workers.fsdp_workers", "refblend.workers.engine_workers"
+
+def _engine(name: str, worker: str, section: str, model: str, also_lower: str, **more: Any) -> Role:
+    cache = f"{section}.kv_cache_memory_mb"
+    lower = f"{cache} (gpu_memory_utilization on a GPU){also_lower}"
+    worker = f"refblend.workers.engine_workers:{worker}"
+    return Role(
+        name, worker, section, f"{section}.num_gpus", cache, lower, engine_model=model, **more
+    )
+
+
 _ROLLOUT, _JUDGE = "actor_rollout_ref.rollout", "algorithm.ref_quality_score.scoring"
+_LEARNING: dict[str, Any] = {
+    "budget": "ppo_max_token_len_per_gpu",
+    "learns": True,
+    "remembers": True,
+}
 
-ACTOR = TrainingRole("actor", f"{_TRAINING}:ActorWorker", "actor_rollout_ref.actor", remembers=True)
-ROLLOUT = EngineRole(
+ACTOR = _ranks("actor", "ActorWorker", "actor_rollout_ref.actor", **_LEARNING)
+ROLLOUT = _engine(
     "rollout",
-    f"{_ENGINES}:RolloutWorker",
+    "RolloutWorker",
     _ROLLOUT,
-    model="actor_rollout_ref.model.path",
-    also_lower=f", {_ROLLOUT}.max_model_len or data.train_batch_size",
+    MODEL,
+    f", {_ROLLOUT}.max_model_len or data.train_batch_size",
 )
-CRITIC = TrainingRole(
-    "critic", f"{_TRAINING}:CriticWorker", "critic", lambda config: config.use_critic, True
+CRITIC = _ranks(
+    "critic", "CriticWorker", "critic", needed=lambda config: config.use_critic, **_LEARNING
 )
-REFERENCE = TrainingRole(
+REFERENCE = _ranks(
     "ref",
-    f"{_TRAINING}:ReferenceWorker",
+    "ReferenceWorker",
     "actor_rollout_ref.ref",
-    lambda config: config.use_reference,
-    replaceable=True,
-    copies=1,
-    budget="max_token_len_per_gpu",
+    "max_token_len_per_gpu",
+    needed=lambda config: config.use_reference,
 )
-JUDGE = EngineRole(
+JUDGE = _engine(
     "judge",
-    f"{_ENGINES}:JudgeWorker",
+    "JudgeWorker",
     _JUDGE,
-    lambda config: config.use_judge,
+    f"{_JUDGE}.model_path",
+    f" or {_JUDGE}.max_model_len",
+    needed=lambda config: config.use_judge,
     remembers=True,
-    model=f"{_JUDGE}.model_path",
-    also_lower=f" or {_JUDGE}.max_model_len",
 )
 
 ROLES: dict[str, Role] = {role.name: role for role in (ACTOR, ROLLOUT, CRITIC, REFERENCE, JUDGE)}

@@ -19,16 +19,7 @@ from refblend.workers.batching import plan_micro_batches, plan_updates
 from refblend.workers.groups import Future, WorkerGroup, free_address, share
 from refblend.workers.pools import ResourcePools
 from refblend.workers.restarts import Replacement, RestartBudget, WorkerTimeoutError, reason_of
-from refblend.workers.roles import (
-    ACTOR,
-    JUDGE,
-    ROLES,
-    ROLLOUT,
-    EngineRole,
-    Role,
-    TrainingRole,
-    roles_of,
-)
+from refblend.workers.roles import ACTOR, JUDGE, ROLES, ROLLOUT, Role, roles_of
 from refblend.workers.types import PolicyTargets, Sequences, ValueTargets
 
 
@@ -65,7 +56,7 @@ class WorkerSet:
         shared = share(config)
         try:
             # Engines start slowest, so they are launched first.
-            for role in sorted(roles_of(config), key=lambda r: not isinstance(r, EngineRole)):
+            for role in sorted(roles_of(config), key=lambda r: r.engine_model is None):
                 workers.groups[role.name] = workers._launch(role, shared, total_steps)
             for group in workers.groups.values():
                 group.ready(config.ray.start_timeout_s)
@@ -81,14 +72,14 @@ class WorkerSet:
         config, asked = self.config, role.processes(self.config)
 
         def arguments() -> list[tuple[Any, ...]]:
-            if isinstance(role, EngineRole):
+            if role.engine_model is not None:
                 return [(shared,)]
             address = free_address()
             return [(shared, total_steps, rank, address) for rank in range(asked.count)]
 
         own_deadline = role.deadline(config)
         replacement = None
-        if role.replaceable:
+        if not role.learns:
             replacement = Replacement(
                 account=self.account,
                 prepare=self._restore_weights if role is ROLLOUT else lambda: None,
@@ -167,13 +158,13 @@ class WorkerSet:
         except WorkerTimeoutError as error:
             return failed_results(count, str(error), settings.invalid_score), CallStats()
 
-    def forward(self, role: TrainingRole, method: str, sequences: Sequences) -> Future | None:
+    def forward(self, role: Role, method: str, sequences: Sequences) -> Future | None:
         """Launch a pass over all sequences: one shard per rank; None when no such role runs."""
         group = self.groups.get(role.name)
         if group is None:
             return None
-        prompts, budget = self._shared_prompts(sequences), role.token_budget(self.config)
-        rows = range(len(sequences))
+        prompts, rows = self._shared_prompts(sequences), range(len(sequences))
+        budget = getattr(role.settings(self.config), role.budget)
         plans = plan_micro_batches(sequences.lengths, rows, group.size, budget, prompts=prompts)
         shared = share(sequences)
         return group.call_each(method, [(shared, plan) for plan in plans])
@@ -185,7 +176,7 @@ class WorkerSet:
 
     def update(
         self,
-        role: TrainingRole,
+        role: Role,
         sequences: Sequences,
         targets: PolicyTargets | ValueTargets,
         step: int,
@@ -219,7 +210,7 @@ class WorkerSet:
 
     def _learning(self) -> list[WorkerGroup]:
         """The groups that hold what was learned."""
-        return [group for name, group in self.groups.items() if not ROLES[name].replaceable]
+        return [group for name, group in self.groups.items() if ROLES[name].learns]
 
 
 def _wait_all(calls: Sequence[Future]) -> None:
