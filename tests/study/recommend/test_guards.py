@@ -1,3 +1,4 @@
+import dataclasses
 import json
 from pathlib import Path
 
@@ -143,12 +144,16 @@ def test_a_run_without_its_test_result_fails(overlay: Path) -> None:
         guard(runs, overlay, ROLES)
 
 
-def test_validation_stands_in_where_nothing_was_tested(overlay: Path) -> None:
+def test_runs_without_the_endpoint_fail(overlay: Path) -> None:
     runs = healthy()
     for arm in ARMS:
         for seed in (101, 102):
             put(runs, arm, seed, "test/greedy", None)
-    assert guard(runs, overlay, ROLES)["measure"] == "val_final"
+    with pytest.raises(StudyError, match="no run has the endpoint test_greedy"):
+        guard(runs, overlay, ROLES)
+    by_validation = ROLES.experiment.model_copy(update={"endpoint": "val_final"})
+    roles = dataclasses.replace(ROLES, experiment=by_validation)
+    assert guard(runs, overlay, roles)["measure"] == "val_final"
 
 
 @pytest.mark.parametrize("seeds", [(101, 102), (101, 102, 103, 104, 105)])

@@ -10,12 +10,12 @@ import pytest
 from scipy import stats
 
 from refblend.errors import StudyError
+from refblend.study.design.measures import MEASURES
 from refblend.study.report.m2.best import best_per_metric
 from refblend.study.report.m2.costs import cost_table, hidden_judge_time, scoring_table
 from refblend.study.report.m2.levels import choice_table, knee_and_pivot, level_means
 from refblend.study.report.m2.runs import per_seed, stability_by_arm
 from refblend.study.report.m2.study import M2Study
-from refblend.study.runs.measures import MEASURES
 from refblend.study.stats.comparisons import best_configuration
 from refblend.study.stats.thresholds import Knee, Pivot, find_knee, find_pivot, not_identifiable
 

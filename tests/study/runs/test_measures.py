@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from refblend.study.design.measures import MEASURES
 from refblend.study.runs.collect import METRIC_COLUMNS, RESPONSE_COLUMNS, RUN_COLUMNS, Collected
-from refblend.study.runs.measures import MEASURES, run_measures, wide
+from refblend.study.runs.measures import run_measures, wide
 
 STEPS = 8
 VALIDATION = {0: 0.1, 4: 0.5, 8: 0.3}

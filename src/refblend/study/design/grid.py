@@ -22,6 +22,7 @@ from refblend.config.root import RefblendConfig
 from refblend.documents import MalformedError, parse_yaml, shorten, show
 from refblend.errors import ConfigError, Problems, StudyError
 from refblend.files import atomic_path
+from refblend.study.design.endpoint import check_endpoint
 from refblend.study.design.spec import OVERLAY, ExperimentSpec, GridRow, load_experiment
 
 EXPERIMENT_NAME = re.compile(r"[A-Z][A-Za-z0-9]*")
@@ -119,9 +120,12 @@ def build_grid(
                             f"{path}: arm {arm} has other overrides than in {elsewhere}",
                             "Write the same in both, or give it another name.",
                         )
+                    config = _resolve(arm, overrides, scale, params, path)
+                    if not spec.exclusive:
+                        check_endpoint(spec, arm, config, path)
                     if elsewhere != path:
                         continue
-                    digest = _digest_of_arm(arm, overrides, scale, params, path)
+                    digest = (configuration_digest(config), str(overrides.get(OVERLAY, "")))
                     # Experiments on resources measure separately, alone on the machine.
                     key = (*digest, experiment if spec.exclusive else "")
                     if (twin := digests.setdefault(key, arm)) != arm:
@@ -149,15 +153,13 @@ def _load(
     return path, spec, spec.seeds[scale]
 
 
-def _digest_of_arm(
+def _resolve(
     arm: str, overrides: Mapping[str, Any], scale: str, params: str | Path, path: Path
-) -> tuple[str, str]:
-    """What distinguishes arms: the digest of the configuration, and the overlay if there is one."""
+) -> RefblendConfig:
     try:
-        config = resolve_arm(overrides, scale, params)
+        return resolve_arm(overrides, scale, params)
     except ConfigError as error:
         raise ConfigError(f"{path}, arm {arm}: {error.reason}", error.remedy) from None
-    return configuration_digest(config), str(overrides.get(OVERLAY, ""))
 
 
 def select(grid: pd.DataFrame, experiments: Sequence[str]) -> pd.DataFrame:

@@ -36,10 +36,6 @@ TOLERATED: Mapping[str, float] = {
 the share that was usual in M2 when the configuration was chosen, whichever is larger."""
 
 RATES = ("judge_invalid",)
-TESTED = "test_greedy"
-"""The measure whose values are shares of the test problems."""
-FALLBACK = "val_final"
-"""The measure of the comparison where no run has the experiment's endpoint."""
 
 
 def parse_tolerated(texts: Iterable[str]) -> dict[str, float]:
@@ -179,10 +175,9 @@ def compare(collected: Collected, confirmation: Confirmation) -> tuple[BaselineC
     """The comparison, and what speaks against the recommended configuration (empty if nothing)."""
     baseline, arm = confirmation.baseline, confirmation.recommended
     values = run_measures(collected)
-    wanted = (confirmation.endpoint, FALLBACK)
-    measure = next((name for name in wanted if (values.measure == name).any()), None)
-    if measure is None:
-        return None, "no run has a test or validation accuracy"
+    measure = confirmation.endpoint
+    if not (values.measure == measure).any():
+        return None, f"no run has the endpoint {measure}"
     table = wide(values, measure, [baseline, arm])
     lacking = [
         f"{name} seed {seed}"
@@ -195,7 +190,7 @@ def compare(collected: Collected, confirmation: Confirmation) -> tuple[BaselineC
         without = f"; without {measure}: {', '.join(lacking)}" if lacking else ""
         return None, f"{len(differences)} seeds to compare {arm} with {baseline}{without}"
     problems = collected.metrics.loc[collected.metrics.metric == "test/problems", "value"]
-    smallest = 1 / problems.min() if measure == TESTED and len(problems) else 0.0
+    smallest = 1 / problems.min() if measure.startswith("test_") and len(problems) else 0.0
     result = BaselineCheck(measure, guarded_interval(differences, smallest))
     text = (
         f"{arm} is below {baseline}: {measure} {result.difference.estimate:+.4f} "

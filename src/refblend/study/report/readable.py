@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from refblend.study.runs.measures import label
+from refblend.study.design.measures import label
 
 SHOWN = {
     "test_greedy": "test acc.",

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from refblend.seeding import derive_generator
-from refblend.study.runs.measures import MEASURES
+from refblend.study.design.measures import MEASURES
 from refblend.study.stats.comparisons import Comparison, compare_pairs, probability_of_improvement
 from refblend.study.stats.statistics import Interval, bootstrap_interval, iqm, student_interval
 

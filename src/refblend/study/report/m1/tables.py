@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from refblend.study.design.measures import with_endpoint
 from refblend.study.report.m1.study import REPORT, M1Study
 from refblend.study.report.readable import readable_summary
 from refblend.study.report.registry import Tables
@@ -53,7 +54,8 @@ def final_accuracy(study: M1Study) -> pd.DataFrame:
 def arm_summary(study: M1Study) -> pd.DataFrame:
     """Every arm and measure over its seeds and against the baseline, see :mod:`..summary`."""
     pairs = [(arm, study.baseline) for arm in study.treated]
-    return summarise(Family("M1", study.arms, pairs), study.wide, MAIN_MEASURES)
+    measures = with_endpoint(study.experiment.endpoint, MAIN_MEASURES)
+    return summarise(Family("M1", study.arms, pairs), study.wide, measures)
 
 
 @REPORT.table("arm_main", shown=True)

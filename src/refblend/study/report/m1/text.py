@@ -4,9 +4,10 @@ from typing import Any
 
 import pandas as pd
 
+from refblend.study.design.measures import label
 from refblend.study.report.m1.study import REPORT, M1Study
 from refblend.study.report.m1.verdict import answers
-from refblend.study.report.readable import HEADLINE, interval_text
+from refblend.study.report.readable import interval_text
 from refblend.study.report.registry import Tables
 from refblend.study.report.shared import (
     arm_counts,
@@ -37,10 +38,12 @@ def text(study: M1Study, tables: Tables) -> dict[str, Any]:
 def numbers(study: M1Study, summary: pd.DataFrame) -> str:
     """What came out, and which incidents there were, in sentences."""
     parts = [f"{len(study.collected.finished)} of {len(study.collected.runs)} runs finished."]
-    rows = summary[(summary.measure == HEADLINE) & (summary.n > 0)]
+    endpoint = study.experiment.endpoint
+    name = "greedy test accuracy" if endpoint == "test_greedy" else label(endpoint)
+    rows = summary[(summary.measure == endpoint) & (summary.n > 0)]
     for row in rows.to_dict("records"):
         mean = interval_text(row["mean"], row["low"], row["high"])
-        sentence = f"Arm `{row['arm']}` reaches a greedy test accuracy of {mean} (n = {row['n']})"
+        sentence = f"Arm `{row['arm']}` reaches a {name} of {mean} (n = {row['n']})"
         if pd.notna(row["diff"]):
             difference = interval_text(row["diff"], row["diff_low"], row["diff_high"], signed=True)
             sentence += f", {difference} against `{row['baseline']}`"
@@ -53,7 +56,9 @@ def numbers(study: M1Study, summary: pd.DataFrame) -> str:
 @REPORT.metrics
 def metrics(study: M1Study, tables: Tables) -> dict[str, Any]:
     """Headline numbers for ``dvc metrics``: the first arm against the baseline."""
-    rows = tables["arm_summary"].query("measure == @HEADLINE and baseline == @study.baseline")
+    summary = tables["arm_summary"]
+    mine = (summary.measure == study.experiment.endpoint) & (summary.baseline == study.baseline)
+    rows = summary[mine]
     records = rows.to_dict("records")
     return headline(study.collected, records[0] if records else None)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from refblend.study.design.measures import MEASURES, label
 from refblend.study.report.m1.study import REPORT, M1Study
 from refblend.study.report.readable import interval_text, number
 from refblend.study.report.registry import Tables
@@ -23,9 +24,8 @@ DIFFERENCES = {
     "loss_spikes": ("spikes of the loss are not more frequent", -1),
     "grad_spikes": ("spikes of the gradient norm are not more frequent", -1),
     "val_drawdown": ("validation accuracy does not fall deeper", -1),
-    "test_greedy": ("greedy test accuracy is not lower", 1),
 }
-"""Measure → rule, and the sign of a difference that is good."""
+"""Measure → rule, and the sign of a difference that is good; the endpoint's rule comes last."""
 
 
 @REPORT.table("verdict", shown=True)
@@ -34,7 +34,10 @@ def verdict(study: M1Study, tables: Tables) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for arm in study.treated:
         rows += [_finished(study, arm), _no_incidents(study, arm), _no_collapse(study, arm)]
-        rows += [_difference(study, tables["arm_summary"], arm, name) for name in DIFFERENCES]
+        rows += [
+            _difference(study, tables["arm_summary"], arm, name)
+            for name in dict.fromkeys((*DIFFERENCES, study.experiment.endpoint))
+        ]
     return pd.DataFrame(rows, columns=["arm", "rule", "value", "baseline", "difference", "holds"])
 
 
@@ -92,9 +95,17 @@ def _no_collapse(study: M1Study, arm: str) -> dict[str, Any]:
     }
 
 
+def _endpoint_rule(measure: str) -> tuple[str, int]:
+    if measure == "test_greedy":
+        return "greedy test accuracy is not lower", 1
+    if MEASURES[measure].higher_is_better is False:
+        return f"{label(measure)} is not higher", -1
+    return f"{label(measure)} is not lower", 1
+
+
 def _difference(study: M1Study, summary: pd.DataFrame, arm: str, measure: str) -> dict[str, Any]:
     """A rule on a paired difference to the baseline."""
-    rule, good = DIFFERENCES[measure]
+    rule, good = DIFFERENCES.get(measure) or _endpoint_rule(measure)
     rows = summary[summary.measure == measure].set_index("arm")
     empty = {"arm": arm, "rule": rule, "value": "–", "baseline": "–", "holds": "undecided"}
     if arm not in rows.index or pd.isna(rows.loc[arm, "diff"]):

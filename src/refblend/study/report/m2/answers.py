@@ -4,7 +4,8 @@ from typing import Any
 
 import pandas as pd
 
-from refblend.study.report.m2.best import EVERYWHERE
+from refblend.study.design.measures import MEASURES, label
+from refblend.study.report.m2.best import EVERYWHERE, scope_endpoints
 from refblend.study.report.m2.contrasts import at_endpoint
 from refblend.study.report.m2.costs import COSTS
 from refblend.study.report.m2.levels import assuming
@@ -20,7 +21,6 @@ from refblend.study.report.m2.words import (
     own,
 )
 from refblend.study.report.readable import interval_text
-from refblend.study.runs.measures import MEASURES, label
 from refblend.study.stats.statistics import student_interval
 
 
@@ -205,9 +205,8 @@ def first_page(study: M2Study, tables: Tables) -> list[str]:
     finished, planned = len(study.collected.finished), len(study.collected.runs)
     parts = [f"{finished} of {planned} runs finished."]
     best = tables["best_per_metric"]
-    where = {name: f"the arms of {name}" for name in study.leading}
-    for scope, among in (where | {EVERYWHERE: "all arms that learn"}).items():
-        endpoint = study.experiments[scope].endpoint if scope in where else "test_greedy"
+    for scope, endpoint in scope_endpoints(study).items():
+        among = "all arms that learn" if scope == EVERYWHERE else f"the arms of {scope}"
         rows = best[(best.scope == scope) & (best.measure == endpoint)].to_dict("records")
         if not rows:
             parts.append(f"Among {among} no seed has finished in all, so none is called the best.")

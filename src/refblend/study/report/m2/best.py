@@ -1,12 +1,14 @@
 """The best arm for every measure, and the arms not distinguishable from it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
 from refblend.seeding import derive_generator
+from refblend.study.design.measures import MEASURES, with_endpoint
 from refblend.study.report.m2.study import REPORT, SCORING, M2Study
-from refblend.study.runs.measures import MEASURES, wide
+from refblend.study.runs.measures import wide
 from refblend.study.stats.comparisons import best_configuration
 from refblend.study.stats.statistics import student_interval
 
@@ -47,6 +49,14 @@ BEST_COLUMNS = [
 ]
 
 
+def scope_endpoints(study: M2Study) -> dict[str, str]:
+    """Among whose arms the best is named, and by which measure: the leading experiments, and all
+    that learn, by the first one's endpoint."""
+    found = {name: study.experiments[name].endpoint for name in study.leading}
+    first = next(iter([*study.leading, *study.learning]), None)
+    return found | ({EVERYWHERE: study.experiments[first].endpoint} if first else {})
+
+
 @REPORT.table("best_per_metric")
 def best_per_metric(study: M2Study) -> pd.DataFrame:
     """The best arm for every measure: of each leading experiment, of all that learn, and by costs.
@@ -58,9 +68,13 @@ def best_per_metric(study: M2Study) -> pd.DataFrame:
         :data:`BEST_COLUMNS`; ``share_best``: share of resampled seeds in which it is the best,
         ``tied``: other arms with the same mean.
     """
-    scopes: list[tuple[str, list[str], tuple[str, ...]]] = [
-        *((name, study.arms(name), BEST_MEASURES) for name in study.leading),
-        (EVERYWHERE, study.all_arms(), BEST_MEASURES),
+    scopes: list[tuple[str, list[str], Sequence[str]]] = [
+        (
+            name,
+            study.all_arms() if name == EVERYWHERE else study.arms(name),
+            with_endpoint(endpoint, BEST_MEASURES),
+        )
+        for name, endpoint in scope_endpoints(study).items()
     ]
     for name, spec in study.experiments.items():
         if spec.exclusive:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pandas as pd
 
+from refblend.study.design.measures import with_endpoint
 from refblend.study.report.m2.study import REPORT, M2Study
 from refblend.study.report.readable import compared_cells, interval_text
 from refblend.study.report.summary import Family, empty_summary, summarise
@@ -70,7 +71,9 @@ def _family(study: M2Study, experiment: str, mine: list[Contrast]) -> pd.DataFra
     treated = {f"{name} treated": contrast for name, contrast in names.items()}
     pairs = [(f"{name} treated", f"{name} reference") for name in names]
     family = Family(f"{experiment} contrasts", list(treated), pairs)
-    table = summarise(family, values_of, CONTRAST_MEASURES)
+    table = summarise(
+        family, values_of, with_endpoint(study.experiments[experiment].endpoint, CONTRAST_MEASURES)
+    )
     found = table["arm"].map(treated)
     return table.assign(
         experiment=experiment,

@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 
 from refblend.errors import StudyError
+from refblend.study.design.measures import label
 from refblend.study.report.m2.study import (
     REPORT,
     SCORING,
@@ -15,7 +16,6 @@ from refblend.study.report.m2.study import (
 )
 from refblend.study.report.readable import interval_text
 from refblend.study.report.summary import summarise
-from refblend.study.runs.measures import label
 
 COSTS = ("memory_gb", "step_seconds", "throughput", "judge_seconds")
 SCORING_COLUMNS = [

@@ -5,6 +5,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
+from refblend.study.design.measures import label
 from refblend.study.report.m2.labels import in_words, level_name
 from refblend.study.report.m2.study import REPORT, M2Study, measures_costs, varies_overlap
 from refblend.study.report.plotting.common import (
@@ -17,7 +18,6 @@ from refblend.study.report.plotting.common import (
 )
 from refblend.study.report.plotting.style import COLUMN, LEVEL_COLOURS
 from refblend.study.report.registry import Tables
-from refblend.study.runs.measures import label
 from refblend.study.stats.statistics import student_interval
 
 HOW = (

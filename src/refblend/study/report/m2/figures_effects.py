@@ -8,9 +8,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from refblend.study.design.measures import MEASURES, label
 from refblend.study.design.spec import SweepSpec
 from refblend.study.report.m2.labels import arm_colour, arm_labels, level_name
-from refblend.study.report.m2.levels import LEVEL_MEASURES, levels_of, sweep_values
+from refblend.study.report.m2.levels import level_measures, levels_of, sweep_values
 from refblend.study.report.m2.study import REPORT, M2Study, leads, learns, sweeps, varies_judge
 from refblend.study.report.plotting.common import (
     INK,
@@ -25,7 +26,6 @@ from refblend.study.report.plotting.common import (
 )
 from refblend.study.report.plotting.style import BASELINE_COLOUR, COLUMN, PALETTE, WRONG_COLOUR
 from refblend.study.report.registry import Tables
-from refblend.study.runs.measures import MEASURES, label
 from refblend.study.stats.statistics import student_interval
 
 INTERVALS = (
@@ -110,7 +110,7 @@ def sensitivity(study: M2Study, tables: Tables, experiment: str) -> Drawn:
     sweep = study.sweep(experiment)
     name, levels = sweep.key.rpartition(".")[2], levels_of(study, experiment)
     figure, axes = panels(4, 2, sharex=True)
-    for axis, measure in zip(axes, LEVEL_MEASURES, strict=True):
+    for axis, measure in zip(axes, level_measures(study, experiment), strict=False):
         axis.set(title=SHORT.get(measure, label(measure)), ylabel=MEASURES[measure].unit)
         axis.set_xlabel(name if axis in axes[2:] else "")
         if levels:

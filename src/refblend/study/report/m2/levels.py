@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from refblend.seeding import derive_generator
+from refblend.study.design.measures import with_endpoint
 from refblend.study.report.m2.study import REPORT, M2Study, chooses
 from refblend.study.stats.comparisons import best_configuration
 from refblend.study.stats.statistics import Interval, paired_values, student_interval
@@ -16,6 +17,11 @@ LEVEL_COLUMNS = ["experiment", "measure", "level", "arm", "n", "mean", "low", "h
 LEVEL_COLUMNS += ["diff", "diff_low", "diff_high"]
 KNEE_COLUMNS = ["experiment", "rule", "measure", "levels", "n", "chosen", "low", "high"]
 KNEE_COLUMNS += ["stability", "best_level", "sign_changes", "identifiable", "why_not"]
+
+
+def level_measures(study: M2Study, experiment: str) -> list[str]:
+    """The measures by which the levels of a sweep are compared, its endpoint among them."""
+    return with_endpoint(study.experiments[experiment].endpoint, LEVEL_MEASURES)
 
 
 def levels_of(study: M2Study, experiment: str) -> dict[float, str]:
@@ -51,7 +57,7 @@ def level_means(study: M2Study) -> pd.DataFrame:
     """Every level of every sweep: mean and difference to the baseline, Student's intervals."""
     rows = []
     for experiment in swept(study):
-        for measure in LEVEL_MEASURES:
+        for measure in level_measures(study, experiment):
             values, base = sweep_values(study, experiment, measure)
             for level, arm in levels_of(study, experiment).items():
                 own = student_interval(values[level].dropna())
@@ -74,7 +80,7 @@ def knee_and_pivot(study: M2Study) -> pd.DataFrame:
     rows = [
         _chosen_level(study, experiment, measure)
         for experiment in swept(study)
-        for measure in LEVEL_MEASURES
+        for measure in level_measures(study, experiment)
     ]
     types = {"chosen": "float64", "best_level": "float64", "sign_changes": "Int64"}
     return pd.DataFrame(rows, columns=KNEE_COLUMNS).astype(types)

@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from refblend.study.design.measures import label
 from refblend.study.report.m2.study import M2Study
 from refblend.study.report.m2.summaries import endpoint_rows
 from refblend.study.report.m2.words import (
@@ -13,7 +14,6 @@ from refblend.study.report.m2.words import (
     names,
     probability,
 )
-from refblend.study.runs.measures import label
 
 
 def learning_paragraph(study: M2Study, tables: Tables, experiment: str) -> str:

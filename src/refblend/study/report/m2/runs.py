@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from refblend.study.design.measures import MEASURES
 from refblend.study.report.m2.study import REPORT, RUN, M2Study
 from refblend.study.runs import incidents
 from refblend.study.runs.incidents import INCIDENTS, incident_counts
-from refblend.study.runs.measures import MEASURES
 from refblend.study.runs.stability import stability
 from refblend.study.runs.validation import validation_frame
 from refblend.study.stats.statistics import student_interval

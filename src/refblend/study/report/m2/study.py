@@ -14,11 +14,12 @@ import pandas as pd
 from refblend.errors import StudyError
 from refblend.ppo.blending import PLACEMENTS, Placement
 from refblend.study.design.arms import SCORE, Arm, resolve_arms
+from refblend.study.design.measures import MEASURES
 from refblend.study.design.spec import ExperimentSpec, SweepSpec
 from refblend.study.report.registry import Inputs, Report
 from refblend.study.report.summary import Family
 from refblend.study.runs.collect import Collected, read_collected
-from refblend.study.runs.measures import MEASURES, run_measures, wide
+from refblend.study.runs.measures import run_measures, wide
 from refblend.study.runs.origin import commit_text
 from refblend.study.runs.series import series
 from refblend.study.runs.validation import validation_frame

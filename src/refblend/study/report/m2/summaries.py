@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from refblend.study.design.measures import with_endpoint
 from refblend.study.report.m2.costs import readable_costs
 from refblend.study.report.m2.study import REPORT, M2Study, learns, trains
 from refblend.study.report.m2.words import Row, Tables
@@ -13,13 +14,15 @@ from refblend.study.report.summary import MAIN_MEASURES, summarise
 
 @REPORT.table("{experiment}_summary", each=learns)
 def experiment_summary(
-    study: M2Study, experiment: str, measures: Sequence[str] = MAIN_MEASURES
+    study: M2Study, experiment: str, measures: Sequence[str] | None = None
 ) -> pd.DataFrame:
     """One row per measure and arm of an experiment, as :func:`..summary.summarise` gives it.
 
     Arms whose runs failed have rows too, with n = 0; measures that no run of the experiment has
-    are left out.
+    are left out. By default the main measures and the experiment's endpoint.
     """
+    if measures is None:
+        measures = with_endpoint(study.experiments[experiment].endpoint, MAIN_MEASURES)
     family = study.family(experiment)
     return summarise(family, lambda measure: study.wide(experiment, measure), measures)
 

@@ -8,7 +8,9 @@ import pandas as pd
 
 from refblend.ppo.weights import STRATEGIES
 from refblend.study.design.arms import SCORE, Arm
+from refblend.study.design.measures import label
 from refblend.study.layout import JUDGES
+from refblend.study.report.m2.best import scope_endpoints
 from refblend.study.report.m2.contrasts import at_endpoint
 from refblend.study.report.m2.study import SCORING, M2Study, varies_overlap
 from refblend.study.report.m2.summaries import endpoint_rows, summary_rows
@@ -140,8 +142,10 @@ def _validation(study: M2Study, tables: Tables) -> list[str]:
     found = []
     for scope, part in best.groupby("scope", sort=False):
         arms = part.set_index("measure")["best"]
-        if {"test_greedy", "val_best"} <= set(arms.index) and arms.test_greedy != arms.val_best:
-            found.append(f"{scope}: test `{arms.test_greedy}`, validation `{arms.val_best}`")
+        endpoint = scope_endpoints(study).get(scope, "")
+        if {endpoint, "val_best"} <= set(arms.index) and arms[endpoint] != arms.val_best:
+            name = "test" if endpoint.startswith("test_") else label(endpoint)
+            found.append(f"{scope}: {name} `{arms[endpoint]}`, validation `{arms.val_best}`")
     return found
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from refblend.study.design.arms import SCORE
+from refblend.study.design.measures import label
 from refblend.study.report.formats import to_markdown
 from refblend.study.report.m2.answers import (
     answer,
@@ -27,7 +28,6 @@ from refblend.study.report.shared import (
     overrides_text,
 )
 from refblend.study.runs.collect import Collected
-from refblend.study.runs.measures import label
 from refblend.study.runs.origin import facts
 from refblend.study.stats.significance import smallest_p
 

@@ -4,6 +4,7 @@ import textwrap
 
 import pandas as pd
 
+from refblend.study.design.measures import MEASURES
 from refblend.study.report.m3.study import REPORT, M3Study
 from refblend.study.report.plotting.common import (
     Drawn,
@@ -16,7 +17,7 @@ from refblend.study.report.plotting.common import (
 from refblend.study.report.plotting.panels import BAND, curve_panels, weight_and_entropy
 from refblend.study.report.plotting.style import COLUMN, RIGHT_COLOUR, WRONG_COLOUR
 from refblend.study.report.registry import Tables
-from refblend.study.runs.measures import MEASURES, wide
+from refblend.study.runs.measures import wide
 from refblend.study.runs.series import series
 from refblend.study.runs.validation import validation_frame
 

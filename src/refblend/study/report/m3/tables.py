@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from refblend.study.design.measures import MEASURES
 from refblend.study.recommend.choose import CANDIDATE_COLUMNS
 from refblend.study.recommend.overlay import candidates_table
 from refblend.study.report.m3.study import REPORT, M3Study
@@ -9,7 +10,7 @@ from refblend.study.report.readable import readable_summary
 from refblend.study.report.registry import Tables
 from refblend.study.report.summary import Family, summarise
 from refblend.study.runs import incidents
-from refblend.study.runs.measures import MEASURES, wide
+from refblend.study.runs.measures import wide
 from refblend.study.runs.stability import stability
 
 MEASURED = (

@@ -12,11 +12,11 @@ import pandas as pd
 
 from refblend.config.root import RefblendConfig
 from refblend.ppo.weights import STRATEGIES
+from refblend.study.design.measures import MEASURES
 from refblend.study.report.m3.study import REPORT, M3Study
 from refblend.study.report.m3.tables import comparison_rows
 from refblend.study.report.readable import interval_text
 from refblend.study.report.registry import Tables
-from refblend.study.runs.measures import MEASURES
 
 PLACEMENTS = {
     "per_token": "Q_t = q on every response token",

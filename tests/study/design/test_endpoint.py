@@ -1,0 +1,48 @@
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from refblend.errors import StudyError
+from refblend.study.design.grid import build_grid
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def params(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(ROOT / "params", tmp_path / "params"))
+
+
+def change(params: Path, experiment: str, **values: object) -> None:
+    path = params / "study" / f"{experiment}.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | values))
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "common", "reason"),
+    [
+        ("test_gready", {}, "is not a measure"),
+        ("length_end", {}, "can be better or worse"),
+        ("test_greedy", {"trainer.save_freq": 0}, "leaves no actor to test"),
+        ("test_sampled", {"actor_rollout_ref.rollout.val_kwargs.n": 0}, "samples no answers"),
+        ("val_gain", {"trainer.val_before_train": False}, "val_before_train=false"),
+        ("judge_auc", {}, "no run of arm off would have judge_auc: it has no judge"),
+    ],
+)
+def test_an_experiment_without_its_endpoint_is_refused_before_training(
+    params: Path, endpoint: str, common: dict[str, object], reason: str
+) -> None:
+    change(params, "B", endpoint=endpoint, common=common)
+    with pytest.raises(StudyError, match=rf"B\.yaml: endpoint.*{reason}"):
+        build_grid(["B"], "gpu", params)
+
+
+def test_other_endpoints_are_accepted(params: Path) -> None:
+    for endpoint in ("val_best", "final_return", "val_drawdown"):
+        change(params, "B", endpoint=endpoint)
+        assert len(build_grid(["B"], "gpu", params))
+    change(params, "M3", endpoint="val_drawdown")
+    with pytest.raises(StudyError, match=r"M3\.yaml: endpoint: of val_drawdown less is better"):
+        build_grid(["M3"], "gpu", params)
