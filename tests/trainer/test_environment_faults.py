@@ -427,7 +427,8 @@ def test_a_defect_in_a_worker_is_shown(make_light, light, target: str, record) -
 @pytest.mark.slow
 def test_overlength_prompts_are_counted(make_run, record) -> None:
     scoring = "algorithm.ref_quality_score.scoring"
-    run = make_run(f"{scoring}.hard_clip=false", f"{scoring}.fallback_max_length=110")
+    caps = (f"{scoring}.max_model_len=null", f"{scoring}.fallback_max_length=110")
+    run = make_run(f"{scoring}.hard_clip=false", *caps)
     ended = run.train("trainer.total_training_steps=2")
     assert ended.status == 0, ended.output
     counted = incidents(run, "overlength")

@@ -5,7 +5,7 @@ import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -23,6 +23,10 @@ from refblend.errors import ConfigError, ProblemsError, RefblendError, TrainingE
 from refblend.lifecycle import supervision
 from refblend.lifecycle.faults import explain
 from refblend.lifecycle.guardian import guard
+
+if TYPE_CHECKING:
+    from refblend.config import RefblendConfig
+    from refblend.trainer.datasets import RunData
 
 app = typer.Typer(
     help="PPO with a reference model's quality score blended into the rewards.",
@@ -139,6 +143,25 @@ def check(config: ConfigFiles, overrides: Overrides = None) -> None:
     data = preflight(settings, lambda data: check_directory(settings, data))
     cpus, gpus = totals(plan_pools(settings))
     typer.echo(f"{describe(settings, data)}, {cpus:g} CPU slots, {gpus:g} GPUs")
+    _tell_prompt_lengths(settings, data)
+
+
+def _tell_prompt_lengths(settings: "RefblendConfig", data: "RunData") -> None:
+    """What the judge's length guards would do to the user's rows, at most 512 of them."""
+    from refblend.scoring.prompt_lengths import KINDS, prompt_shares
+
+    quality, longest = settings.algorithm.ref_quality_score, settings.data.max_response_length
+    rows = [row for row in data.train.rows[:512] if row.solution]
+    if not settings.use_judge or quality.scoring.kind not in KINDS or not rows:
+        return
+    solved = [(row.question, row.solution) for row in rows]
+    ids = data.encode(" ".join(row.solution for row in rows))
+    long = data.decode((ids * (longest // len(ids) + 1))[:longest])
+    typer.echo(f"judge's prompts with gold solutions: {prompt_shares(quality, solved)}")
+    responses = [(row.question, long) for row in rows]
+    typer.echo(
+        f"judge's prompts with responses of {longest} tokens: {prompt_shares(quality, responses)}"
+    )
 
 
 @app.command()

@@ -155,7 +155,8 @@ class ScoringConfig(Section):
     hard_clip: bool = True
     """Cut token ids that would not fit; off: such a sample counts and gets ``invalid_score``."""
     fallback_max_length: PositiveInt = 768
-    """Length cap used beside the model's and tokenizer's own."""
+    """Length cap of a judge whose ``max_model_len`` is null, beside the model's and tokenizer's:
+    many models allow far longer prompts than they read well or than memory holds."""
     safety_margin: NonNegativeInt = 16
     """Tokens left free below the cap."""
     temperature: NonNegativeFloat = 0.0
@@ -178,7 +179,8 @@ class ScoringConfig(Section):
     overlap: bool = True
     """The judge works beside the log-prob passes; off: before them (experiment F)."""
     max_model_len: PositiveInt | None = None
-    """Longest prompt + answer of the judge's engine; null: what the model allows."""
+    """Longest prompt + answer of the judge's engine; null: what the model allows, and prompts are
+    capped by ``fallback_max_length`` as well."""
     dtype: Dtype = "float32"
     """Precision of the judge's engine."""
     kv_cache_memory_mb: PositiveInt = 256

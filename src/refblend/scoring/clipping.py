@@ -1,7 +1,7 @@
 """Length guards: how long a scoring prompt may be, and how to cut one that is longer.
 
-The cap is min(model cap, tokenizer cap, fallback 768) − safety margin −
-max_new_tokens. Two ways of cutting:
+The cap is min(model cap, tokenizer cap, fallback 768) − safety margin − max_new_tokens, where the
+fallback counts only if ``scoring.max_model_len`` is null. Two ways of cutting:
 
 - :func:`clip_parts` knows the parts of a prompt: the middle of the response goes first, then the
   middle of the question; prefix, between and suffix (the instruction and the opening of the
@@ -62,7 +62,7 @@ class ScoringLimits:
             raise ScoringError(
                 f"scoring: a cap of {self.cap} tokens leaves no room for a prompt beside "
                 f"max_new_tokens={self.max_new_tokens} and safety_margin={self.safety_margin}",
-                "Lower scoring.max_new_tokens or raise max_model_len and fallback_max_length.",
+                "Lower scoring.max_new_tokens or raise scoring.max_model_len.",
             )
 
     @property

@@ -75,10 +75,11 @@ class JudgeOptions:
     ) -> "JudgeOptions":
         """Options of ``algorithm.ref_quality_score`` for an engine of length ``model_cap``."""
         scoring = config.scoring
+        unset = scoring.max_model_len is None
         limits = ScoringLimits(
             model_cap=model_cap,
             tokenizer_cap=tokenizer_cap,
-            fallback_max_length=scoring.fallback_max_length,
+            fallback_max_length=scoring.fallback_max_length if unset else model_cap,
             safety_margin=scoring.safety_margin,
             max_new_tokens=scoring.max_new_tokens,
         )
