@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from refblend.errors import StudyError
+from refblend.errors import ProblemsError, StudyError
 from refblend.study.design.grid import build_grid
 
 ROOT = Path(__file__).parents[3]
@@ -35,7 +35,7 @@ def test_an_experiment_without_its_endpoint_is_refused_before_training(
     params: Path, endpoint: str, common: dict[str, object], reason: str
 ) -> None:
     change(params, "B", endpoint=endpoint, common=common)
-    with pytest.raises(StudyError, match=rf"B\.yaml: endpoint.*{reason}"):
+    with pytest.raises((StudyError, ProblemsError), match=rf"B\.yaml: endpoint.*{reason}"):
         build_grid(["B"], "gpu", params)
 
 
