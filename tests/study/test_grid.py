@@ -243,14 +243,15 @@ def write_study(params: Path) -> None:
     write_experiment(params, "M3", {"off": OFF, "recommended": best}, seeds=seeds)
 
 
-def test_blocks_hold_every_run_once_and_fresh_seeds_apart(params: Path) -> None:
+def test_blocks_hold_every_run_once_and_each_milestones_new_seeds_apart(params: Path) -> None:
     write_study(params)
     grid = build_grid(["M1", "A", "E", "M3"], "cpu", params)
     blocks = blocks_of(grid, STUDIES, 5)
     named = [(block.arm, block.name) for block in blocks]
     assert named == [
-        ("off", "1-2-3"),
+        ("off", "1-2"),
         ("on", "1-2"),
+        ("off", "3"),
         ("weak", "1-2-3"),
         ("len64", "1-2"),
         ("len96", "1-2"),
@@ -271,6 +272,7 @@ def test_a_milestone_wants_the_blocks_with_its_runs(params: Path) -> None:
     blocks = blocks_of(grid, STUDIES, 2)
     wanted = wanted_blocks(blocks, select(grid, ["M1"]))
     assert [(block.arm, block.name) for block in wanted] == [("off", "1-2"), ("on", "1-2")]
+    assert {seed for block in wanted for seed in block.seeds} == {1, 2}  # none of A's third
     assert exclusive_arms(["M1", "A", "E"], params) == {"len64", "len96"}
     with pytest.raises(StudyError, match="no experiment Z"):
         select(grid, ["A", "Z"])

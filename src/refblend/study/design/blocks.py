@@ -1,8 +1,8 @@
 """Training jobs: a job trains one arm with a block of seeds, one after another in the same workers.
 
 Which seeds form a block depends on the whole study, not on what is requested, so that a milestone
-never retrains what another one has: M1 and M2 share their blocks. M3 confirms on fresh seeds, which
-form separate blocks: requesting M2 trains none of them.
+never retrains what another one has. Seeds that a later milestone adds form separate blocks:
+requesting M1 trains none of M2's, and requesting M2 none of the fresh seeds of M3.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,10 +13,6 @@ import pandas as pd
 
 from refblend.study.design.grid import select
 from refblend.study.design.spec import load_experiment
-
-CONFIRMING = "m3"
-"""The milestone whose seeds form separate blocks."""
-
 
 @dataclass(frozen=True)
 class Block:
@@ -37,22 +33,19 @@ def blocks_of(
     """All training jobs of the grid of all milestones; ``studies`` has each one's experiments.
 
     Returns:
-        The blocks by arm in grid order, M3's fresh seeds last; no run is in two of them.
+        The blocks of the first milestone by arm in grid order, then what each later one adds; no
+        run is in two of them.
     """
-    confirming = set(studies.get(CONFIRMING, ()))
-    exploring = [name for stage, names in studies.items() if stage != CONFIRMING for name in names]
-    first = _seeds_by_arm(select(grid, exploring))
-    fresh = {
-        arm: seeds - first.get(arm, set())
-        for arm, seeds in _seeds_by_arm(select(grid, sorted(confirming))).items()
-    }
-    return [
-        Block(arm, tuple(ordered[start : start + seeds_per_job]))
-        for part in (first, fresh)
-        for arm, seeds in part.items()
-        for ordered in [sorted(seeds)]
-        for start in range(0, len(ordered), seeds_per_job)
-    ]
+    blocks: list[Block] = []
+    taken: dict[str, set[int]] = {}
+    for names in studies.values():
+        for arm, seeds in _seeds_by_arm(select(grid, names)).items():
+            before = taken.setdefault(arm, set())
+            added = sorted(seeds - before)
+            before |= seeds
+            for start in range(0, len(added), seeds_per_job):
+                blocks.append(Block(arm, tuple(added[start : start + seeds_per_job])))
+    return blocks
 
 
 def wanted_blocks(blocks: Sequence[Block], rows: pd.DataFrame) -> list[Block]:
