@@ -14,6 +14,7 @@ import pandas as pd
 from refblend.study.design.grid import select
 from refblend.study.design.spec import load_experiment
 
+
 @dataclass(frozen=True)
 class Block:
     """Seeds of an arm that one job trains, ascending."""
