@@ -7,7 +7,6 @@ them. A run that ends with an error leaves none behind: the next one starts afre
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from types import TracebackType
 
 from refblend.config import RefblendConfig
 from refblend.workers.cluster import ray_cluster
@@ -16,27 +15,13 @@ from refblend.workers.restarts import RestartBudget
 from refblend.workers.worker_set import WorkerSet
 
 
-class WorkerPool:
+class WorkerPool(ExitStack):
     """Lends workers to one run at a time; started at the first, ended with the block."""
 
     def __init__(self) -> None:
-        self._cluster = ExitStack()
+        super().__init__()
         self._connected = False
         self._workers: WorkerSet | None = None
-
-    def __enter__(self) -> "WorkerPool":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            self._dismiss()
-        finally:
-            self._cluster.close()
 
     @contextmanager
     def workers(
@@ -54,7 +39,8 @@ class WorkerPool:
         """
         if not self._connected:
             begin = time.monotonic()
-            self._cluster.enter_context(ray_cluster(config.ray, *totals(plan_pools(config))))
+            self.enter_context(ray_cluster(config.ray, *totals(plan_pools(config))))
+            self.callback(self._dismiss)
             self._connected = True
             notify(f"Ray is up ({time.monotonic() - begin:.1f} s)")
         try:

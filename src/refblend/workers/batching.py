@@ -89,11 +89,6 @@ class Part:
     longest: int
     """Tokens of the longest row, to which attention pads the others."""
 
-    @property
-    def order(self) -> tuple[int, int]:
-        """Longest first; row numbers break ties."""
-        return (-self.longest, self.rows[0])
-
 
 def group_rows(
     lengths: Sequence[int],
@@ -144,7 +139,7 @@ def pack_parts(
     """Fill micro-batches with parts of similar longest rows; a part's rows stay neighbours."""
     groups: list[list[int]] = []
     tokens = 0
-    for part in sorted(parts, key=lambda p: p.order):
+    for part in sorted(parts, key=lambda p: (-p.longest, p.rows[0])):
         fits = tokens + part.tokens <= max_tokens and (
             max_rows is None or (bool(groups) and len(groups[-1]) + len(part.rows) <= max_rows)
         )

@@ -23,6 +23,9 @@ from torch.distributed.checkpoint.state_dict import (
 from refblend.config.actor_rollout_ref import FsdpConfig
 from refblend.workers.networks import LmNetwork
 
+WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
+"""States are gathered from all ranks, so that they fit any number of them."""
+
 
 def pick_device(config: FsdpConfig) -> torch.device:
     """The CUDA device that was reserved for this process, or the CPU."""
@@ -83,9 +86,7 @@ def full_state(network: LmNetwork) -> dict[str, Tensor]:
     if not dist.is_initialized():
         state = {name: tensor.detach().cpu() for name, tensor in lm.state_dict().items()}
     else:
-        state = get_model_state_dict(
-            network, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
-        )
+        state = get_model_state_dict(network, options=WHOLE)
         state = {name.removeprefix("lm."): tensor for name, tensor in state.items()}
     if getattr(lm.config, "tie_word_embeddings", False):
         state.pop("lm_head.weight", None)
@@ -107,8 +108,7 @@ def save_model(network: LmNetwork, directory: Path) -> None:
 
 def save_optimizer(network: LmNetwork, optimizer: torch.optim.Optimizer, path: Path) -> None:
     """Write the optimiser's state, independent of the number of ranks (rank 0 writes)."""
-    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    state = get_optimizer_state_dict(network, optimizer, options=options)
+    state = get_optimizer_state_dict(network, optimizer, options=WHOLE)
     if is_main():
         # Given a path, torch uses its own writer, which does not report a full disk.
         with open(path, "wb") as stream:
@@ -118,8 +118,7 @@ def save_optimizer(network: LmNetwork, optimizer: torch.optim.Optimizer, path: P
 def load_optimizer(network: LmNetwork, optimizer: torch.optim.Optimizer, path: Path) -> None:
     """Restore the state written by :func:`save_optimizer`, on any number of ranks."""
     state = torch.load(path, map_location="cpu", weights_only=True)
-    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    set_optimizer_state_dict(network, optimizer, state, options=options)
+    set_optimizer_state_dict(network, optimizer, state, options=WHOLE)
 
 
 def clip_gradients(network: LmNetwork, max_norm: float) -> float:
