@@ -12,12 +12,9 @@ from refblend.config.base import (
     PositiveInt,
     Section,
 )
+from refblend.ppo.choices import KlType, LossAggMode
 
 Dtype = Literal["float32", "bfloat16"]
-LossAggMode = Literal[
-    "token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"
-]
-KlType = Literal["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3"]
 
 
 class ModelConfig(Section):

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from refblend.config.actor_rollout_ref import Dtype, KlType
+from refblend.config.actor_rollout_ref import Dtype
 from refblend.config.base import (
     Fraction,
     NonNegativeFloat,
@@ -15,7 +15,7 @@ from refblend.config.base import (
     PositiveInt,
     Section,
 )
-from refblend.ppo.schedules import Ramp
+from refblend.ppo.choices import CorrectionMode, KlType, Placement, Ramp
 from refblend.ppo.weights import STRATEGIES, WeightParams
 
 
@@ -57,7 +57,7 @@ class KlCtrlConfig(Section):
 class RolloutCorrectionConfig(Section):
     """Importance correction between the engine's and the trainer's log-probs."""
 
-    mode: Literal["off", "truncate", "mask"] = "off"
+    mode: CorrectionMode = "off"
     """``truncate``: min(ρ, threshold); ``mask``: 0 outside [1/threshold, threshold]."""
     threshold: float = Field(default=2.0, gt=1.0)
     """Bound of the ratio ρ of the trainer's to the engine's probability of a token."""
@@ -257,7 +257,7 @@ class RefQualityScoreConfig(Section):
     weight_per_length: bool = False
     """Divide the weight of a response by its number of tokens, so that ``per_token`` carries the
     dose of ``terminal``."""
-    placement: Literal["per_token", "terminal", "per_token_mean"] = "per_token"
+    placement: Placement = "per_token"
     """Where Q stands: on every response token, on the last, or q/L on each."""
     invalid_score: Fraction = 0.5
     """Score of a judge's answer that neither parser can read."""

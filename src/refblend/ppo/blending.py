@@ -4,12 +4,13 @@ The maps from entropy to the weight w are in :mod:`refblend.ppo.weights` and re-
 """
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from refblend.ppo.choices import Placement
 from refblend.ppo.masking import masked_fill, masked_mean, upcast
 from refblend.ppo.weights import (  # noqa: F401 - the other half of the blend, handed on
     entropy_to_weight_cosine,
@@ -19,7 +20,6 @@ from refblend.ppo.weights import (  # noqa: F401 - the other half of the blend, 
     weight_for,
 )
 
-Placement = Literal["per_token", "terminal", "per_token_mean"]
 PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
 
 

@@ -4,15 +4,13 @@ Both use the same weights and temperature; they differ in kernels and precision.
 ρ = π_trainer/π_rollout = exp(clamp(log π_trainer − log π_rollout, ±20)).
 """
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
+from refblend.ppo.choices import CorrectionMode
 from refblend.ppo.kl import kl_penalty
 from refblend.ppo.masking import masked_fill, masked_mean
 
-CorrectionMode = Literal["off", "truncate", "mask"]
 MAX_LOG_RATIO = 20.0
 
 

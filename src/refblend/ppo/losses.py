@@ -6,16 +6,14 @@ ranks add up to the whole batch's, metrics included. A KL loss is :func:`agg_los
 :func:`refblend.ppo.kl.kl_penalty`.
 """
 
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
+from refblend.ppo.choices import LossAggMode
 from refblend.ppo.masking import masked_fill, masked_sum
 
-LossAggMode = Literal[
-    "token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"
-]
 LOSS_AGG_MODES: tuple[LossAggMode, ...] = get_args(LossAggMode)
 MAX_LOG_RATIO = 20.0
 

@@ -2,9 +2,8 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal
 
-Ramp = Literal["linear", "sigmoid", "cosine", "exp", "staircase"]
+from refblend.ppo.choices import Ramp
 
 RAMP_RATE = 5.0
 """k of the exp ramp; the sigmoid ramp uses 2k."""

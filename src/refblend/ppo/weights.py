@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, SupportsFloat
 
+from refblend.ppo.choices import Ramp
 from refblend.ppo.schedules import (
-    Ramp,
     decay_weight,
     replayed_weight,
     schedule_weight,

@@ -1,0 +1,16 @@
+"""The names of the maths' variants, for its signatures and for the configuration; free of torch."""
+
+from typing import Literal
+
+Ramp = Literal["linear", "sigmoid", "cosine", "exp", "staircase"]
+"""A shape in :mod:`refblend.ppo.schedules`."""
+Placement = Literal["per_token", "terminal", "per_token_mean"]
+"""See :func:`refblend.ppo.blending.expand_quality`."""
+LossAggMode = Literal[
+    "token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"
+]
+"""See :func:`refblend.ppo.losses.agg_loss`."""
+KlType = Literal["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3"]
+"""See :func:`refblend.ppo.kl.kl_penalty`."""
+CorrectionMode = Literal["off", "truncate", "mask"]
+"""See :func:`refblend.ppo.correction.importance_weights`."""
