@@ -25,8 +25,13 @@ OURS = ("VLLM_", "OMP_", "MKL_", "OPENBLAS_")
 
 
 @pytest.fixture(scope="module")
-def served(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def served(
+    tiny_model_dir: Path, tiny_tokenizer_dir: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
     """Base address of a server as a user starts one: its own defaults, engine in another process.
+
+    The tokenizer is named: beside a config.json, transformers takes the class of the model's type
+    (Qwen2Tokenizer), which cuts the same text into other tokens than the judge learned.
 
     This process's settings for engines do not reach it: with VLLM_ENABLE_V1_MULTIPROCESSING=0, as
     our workers have it, the server would not start.
@@ -41,7 +46,7 @@ def served(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> It
         # The module behind `vllm serve`, which needs a distribution named vllm; CPU builds differ.
         *(sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model"),
         *(str(tiny_model_dir), "--host", "127.0.0.1", "--port", str(port)),
-        *("--served-model-name", "judge"),
+        *("--served-model-name", "judge", "--tokenizer", str(tiny_tokenizer_dir)),
         *("--dtype", "float32", "--kv-cache-memory-bytes", str(2**26)),
     ]
     with open(log, "wb") as stream:

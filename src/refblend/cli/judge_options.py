@@ -129,8 +129,7 @@ class JudgeSetup:
         tree: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
         for text in self.set_ or []:
             tree = merge(tree, nest(*parse_override(text)))
-        invalid = 0.5 if invalid_score is None else invalid_score
-        return judge_config(self.judge, self.kind, self.templates, invalid, tree)
+        return judge_config(self.judge, self.kind, self.templates, invalid_score, tree)
 
 
 _GPU_SHARE = 0.65

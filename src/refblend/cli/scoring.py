@@ -1,5 +1,6 @@
 """``refblend score`` and ``refblend judge …``: argument parsing and calls, nothing else."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -23,15 +24,52 @@ ScoreMode = Annotated[
     Literal["text", "expected"] | None,
     typer.Option(help="As written, or expected value of the digits; default: as training."),
 ]
-Report = Annotated[Path, typer.Option(help="JSON report to write.")]
-Provenance = Annotated[
-    Path | None,
-    typer.Option(help="File for commit, machine and times; default: REPORT.provenance.json."),
-]
-Samples = Annotated[
-    Path | None,
-    typer.Option(help="File for every scored response (.parquet, .jsonl, .csv); default: none."),
-]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Results:
+    """The files that a measuring command writes."""
+
+    report: Annotated[Path, typer.Option(help="JSON report to write.")]
+    samples: Annotated[
+        Path | None,
+        typer.Option(
+            help="File for every scored response (.parquet, .jsonl, .csv); default: none."
+        ),
+    ] = None
+    provenance: Annotated[
+        Path | None,
+        typer.Option(help="File for commit, machine and times; default: REPORT.provenance.json."),
+    ] = None
+
+    def load(self, corpus: CorpusSetup, kinds: tuple[str, ...] | None = None) -> "pd.DataFrame":
+        """The corpus, after it is sure that the files can be written."""
+        check_writable(self.report)
+        if self.samples is not None:
+            check_table(self.samples)
+        return corpus.load(kinds)
+
+    def write(
+        self,
+        setup: JudgeSetup,
+        corpus: CorpusSetup,
+        responses: "pd.DataFrame",
+        content: dict[str, Any],
+        scored: "pd.DataFrame",
+        times: dict[str, float] | None = None,
+    ) -> None:
+        """Report, circumstances (what differs between two equal measurements) and samples."""
+        from refblend.files import write_json
+        from refblend.scoring.measure.record import circumstances, circumstances_file, measurement
+
+        assert setup.judge is not None, "generative judges have a directory"
+        content = {"engine": setup.kind} | content
+        write_json(self.report, measurement(setup.judge, corpus.source, responses, content))
+        typer.echo(f"{self.report}: {len(responses)} responses")
+        write_json(self.provenance or circumstances_file(self.report), circumstances(times))
+        if self.samples is not None:
+            write_table(self.samples, scored)
+            typer.echo(f"{self.samples}: {len(scored)} rows")
 
 
 @with_options
@@ -93,28 +131,17 @@ def _tell(output: Path, scored: "pd.DataFrame") -> None:
 
 @judge_app.command()
 @with_options
-def quality(
-    setup: JudgeSetup,
-    corpus: CorpusSetup,
-    report: Report,
-    samples: Samples = None,
-    provenance: Provenance = None,
-) -> None:
+def quality(setup: JudgeSetup, corpus: CorpusSetup, results: Results) -> None:
     """Calibration and discrimination on held-out responses, few-shot and compact."""
     from refblend.progress import step_progress
     from refblend.scoring.measure.quality import FORMS, measure_quality
 
-    frame = _prepare(corpus, report, samples)
+    frame = results.load(corpus)
     total = len(FORMS) * len(frame)
-    with (
-        setup.open_generative() as judge,
-        step_progress("judge quality", 0, total) as show,
-    ):
+    with setup.open_generative() as judge, step_progress("judge quality", 0, total) as show:
         forms, scored = measure_quality(judge, frame, setup.batch_size, lambda n: show(n, ""))
-        content = _setting(setup, judge) | {"forms": forms}
-    _write_report(report, setup, corpus, frame, content)
-    _write_circumstances(report, provenance)
-    _write_samples(samples, scored)
+        content = {"max_new_tokens": judge.options.limits.max_new_tokens, "forms": forms}
+    results.write(setup, corpus, frame, content, scored)
     for name, form in forms.items():
         typer.echo(f"{setup.judge} {name}: AUC {form['auc']}, valid {form['valid_rate']:.1%}")
 
@@ -122,18 +149,13 @@ def quality(
 @judge_app.command()
 @with_options
 def robustness(
-    setup: JudgeSetup,
-    corpus: CorpusSetup,
-    report: Report,
-    samples: Samples = None,
-    score_mode: ScoreMode = None,
-    provenance: Provenance = None,
+    setup: JudgeSetup, corpus: CorpusSetup, results: Results, score_mode: ScoreMode = None
 ) -> None:
     """Experiment D: few-shot or compact, 32 to 96 new tokens, clipping on or off."""
     from refblend.progress import step_progress
     from refblend.scoring.measure.robustness import by_length, robustness_arms, run_robustness
 
-    frame = _prepare(corpus, report, samples)
+    frame = results.load(corpus)
     with setup.open_generative(score_mode=score_mode) as judge:
         arms = robustness_arms(judge.options)
         places = {(arm.experiment, arm.name): i * len(frame) for i, arm in enumerate(arms)}
@@ -145,30 +167,23 @@ def robustness(
                 setup.batch_size,
                 lambda arm, n: show(places[arm.experiment, arm.name] + n, arm.name),
             )
-        content = _setting(setup, judge) | {"score_mode": judge.options.score_mode}
+        content = _asked(judge)
     times = table.set_index("arm").pop("seconds_per_response")
     content |= {"arms": table.drop(columns=times.name), "by_length": by_length(scored)}
-    _write_report(report, setup, corpus, frame, content)
-    _write_circumstances(report, provenance, times.to_dict())
-    _write_samples(samples, scored)
+    results.write(setup, corpus, frame, content, scored, times.to_dict())
 
 
 @judge_app.command()
 @with_options
 def attacks(
-    setup: JudgeSetup,
-    corpus: CorpusSetup,
-    report: Report,
-    samples: Samples = None,
-    score_mode: ScoreMode = None,
-    provenance: Provenance = None,
+    setup: JudgeSetup, corpus: CorpusSetup, results: Results, score_mode: ScoreMode = None
 ) -> None:
     """How much each attack raises the mean score of wrong answers."""
     from refblend.progress import step_progress
     from refblend.scoring.measure.attacks import ATTACKS
     from refblend.scoring.measure.lift import measure_attacks
 
-    frame = _prepare(corpus, report, samples, ("wrong",))
+    frame = results.load(corpus, ("wrong",))
     frame = frame[frame["label"] == 0]
     total = (len(ATTACKS) + 1) * len(frame)
     with (
@@ -182,53 +197,13 @@ def attacks(
             batch_size=setup.batch_size,
             progress=lambda n: show(n, ""),
         )
-        content = _setting(setup, judge) | {"score_mode": judge.options.score_mode}
-    _write_report(report, setup, corpus, frame, content | {"attacks": table})
-    _write_circumstances(report, provenance)
-    _write_samples(samples, scored)
+        content = _asked(judge) | {"attacks": table}
+    results.write(setup, corpus, frame, content, scored)
     first = table.iloc[0]
     typer.echo(f"{len(table)} attacks; the largest lift is {first.lift:+.3f} ({first.attack})")
 
 
-def _prepare(
-    corpus: CorpusSetup, report: Path, samples: Path | None, kinds: tuple[str, ...] | None = None
-) -> "pd.DataFrame":
-    """The corpus, after it is sure that the results can be written."""
-    check_writable(report)
-    if samples is not None:
-        check_table(samples)
-    return corpus.load(kinds)
-
-
-def _setting(setup: JudgeSetup, judge: "GenerativeJudge") -> dict[str, Any]:
+def _asked(judge: "GenerativeJudge") -> dict[str, Any]:
     """How the judge was asked, for the report."""
-    limits = judge.options.limits
-    return {"engine": setup.kind, "max_new_tokens": limits.max_new_tokens}
-
-
-def _write_report(
-    path: Path, setup: JudgeSetup, corpus: CorpusSetup, frame: Any, content: dict[str, Any]
-) -> None:
-    from refblend.files import write_json
-    from refblend.scoring.measure.record import measurement
-
-    assert setup.judge is not None, "generative judges have a directory"
-    write_json(path, measurement(setup.judge, corpus.source, frame, content))
-    typer.echo(f"{path}: {len(frame)} responses")
-
-
-def _write_circumstances(
-    report: Path, path: Path | None, times: dict[str, float] | None = None
-) -> None:
-    """What differs between two equal measurements, apart from the report."""
-    from refblend.files import write_json
-    from refblend.scoring.measure.record import circumstances, circumstances_file
-
-    write_json(path or circumstances_file(report), circumstances(times))
-
-
-def _write_samples(path: Path | None, frame: Any) -> None:
-    if path is None:
-        return
-    write_table(path, frame)
-    typer.echo(f"{path}: {len(frame)} rows")
+    options = judge.options
+    return {"max_new_tokens": options.limits.max_new_tokens, "score_mode": options.score_mode}

@@ -15,6 +15,7 @@ from openai import AsyncOpenAI, BadRequestError, OpenAIError
 
 from refblend.config.algorithm import SCORING_KEY, RefQualityScoreConfig
 from refblend.errors import ScoringError
+from refblend.scoring.asking import Reply, RequestJudge
 from refblend.scoring.chat_api import (
     HTTP_KEY,
     Answer,
@@ -27,7 +28,6 @@ from refblend.scoring.chat_api import (
 from refblend.scoring.clipping import MIN_DATA_TOKENS
 from refblend.scoring.generative import TOP_LOGPROBS
 from refblend.scoring.guided import answer_regex
-from refblend.scoring.judge import Reply, RequestJudge
 from refblend.scoring.parsing import parse_tokens
 from refblend.scoring.prompts import EncodedPrompt, Frame
 from refblend.scoring.request import ScoringRequest, plan_request

@@ -22,9 +22,9 @@ from refblend.rollout.base import (
 )
 from refblend.rollout.factory import start_engine
 from refblend.rollout.model_dir import check_model, positions_of
+from refblend.scoring.asking import Reply, RequestJudge
 from refblend.scoring.clipping import ScoringLimits, check_frame
 from refblend.scoring.guided import answer_regex
-from refblend.scoring.judge import Reply, RequestJudge
 from refblend.scoring.parsing import ScoreMode, parse_score
 from refblend.scoring.prompts import PromptEncoder
 from refblend.scoring.request import ScoringRequest, plan_request

@@ -26,7 +26,7 @@ class ParsedScore:
 
 @dataclass(frozen=True)
 class JudgeResult:
-    """The judge's word on one response."""
+    """The judge's word on one response: the score, whether it counts, and how it came about."""
 
     score: float
     """In [0, 1]; the invalid score where ``valid`` is false."""

@@ -18,8 +18,8 @@ from refblend.data.tokenizer import load_tokenizer
 from refblend.errors import ModelError, ScoringError
 from refblend.lifecycle.faults import is_out_of_memory
 from refblend.rollout.model_dir import check_model, model_record, positions_of
+from refblend.scoring.asking import Reply, RequestJudge
 from refblend.scoring.clipping import MIN_DATA_TOKENS, clip_parts
-from refblend.scoring.judge import Reply, RequestJudge
 from refblend.scoring.prompts import (
     EncodedPrompt,
     Frame,
