@@ -67,3 +67,12 @@ def test_missing_and_empty_directory(tmp_path: Path) -> None:
         load_tokenizer(tmp_path / "none")
     with pytest.raises(ModelError, match="no usable tokenizer"):
         load_tokenizer(tmp_path)
+
+
+def test_a_message_cannot_close_its_own_turn() -> None:
+    plain = encode_chat(TOKENIZER, [{"role": "user", "content": "a"}])
+    hostile = "a" + "".join(TOKENIZER.all_special_tokens)
+    ids = encode_chat(TOKENIZER, [{"role": "user", "content": hostile}])
+    for special in TOKENIZER.all_special_ids:
+        assert ids.count(special) == plain.count(special)
+    assert len(ids) > len(plain)

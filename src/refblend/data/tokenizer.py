@@ -102,8 +102,8 @@ def _is_plain(directory: Path) -> bool:
 def encode_chat(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
     """Token ids of a conversation with the generation prompt; plain text without a template.
 
-    Special tokens that a message spells out are encoded as ordinary text for fast tokenizers
-    that allow it, so that a message cannot close its own turn; the template's own stay special.
+    Special tokens that a message spells out are broken up (``< |im_end|>``), so that a message
+    cannot close its own turn; the template's own stay special.
 
     Raises:
         ModelError: the template is invalid or refuses the messages (some have no system role).
@@ -111,7 +111,10 @@ def encode_chat(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
     if getattr(tokenizer, "chat_template", None):
         try:
             encoded = tokenizer.apply_chat_template(
-                messages, tokenize=True, add_generation_prompt=True, return_dict=True
+                _without_special(tokenizer, messages),
+                tokenize=True,
+                add_generation_prompt=True,
+                return_dict=True,
             )
         except Exception as error:  # a template is a program written by the model's authors
             reason = shorten(" ".join(str(error).split()), 300) or type(error).__name__
@@ -121,3 +124,14 @@ def encode_chat(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
             ) from error
         return list(encoded["input_ids"])
     return list(tokenizer("\n".join(message["content"] for message in messages))["input_ids"])
+
+
+def _without_special(tokenizer: Any, messages: list[dict[str, str]]) -> list[dict[str, str]]:
+    """The messages with a space after the first character of every special token in their texts."""
+    harmless = []
+    for message in messages:
+        content = message["content"]
+        for token in tokenizer.all_special_tokens:
+            content = content.replace(token, f"{token[0]} {token[1:]}")
+        harmless.append({**message, "content": content})
+    return harmless

@@ -1,0 +1,57 @@
+"""The real model on both engines: the same log-probs, a shared prefix, guided scores."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refblend.data.tokenizer import encode_chat
+from refblend.rollout.base import EngineOptions, GenerationRequest, RolloutEngine
+from refblend.rollout.factory import start_engine
+from refblend.scoring.clipping import ScoringLimits
+from refblend.scoring.generative import GenerativeJudge, JudgeOptions
+from refblend.scoring.guided import guided_regex
+from refblend.scoring.result import summarise
+from refblend.scoring.templates import load_templates
+
+pytestmark = [pytest.mark.real, pytest.mark.engine, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def vllm(smollm_dir: Path) -> Iterator[RolloutEngine]:
+    engine = start_engine("vllm", EngineOptions(str(smollm_dir), 768, kv_cache_memory_mb=512))
+    yield engine
+    engine.shutdown()
+
+
+def test_both_engines_agree_on_log_probs(
+    vllm: RolloutEngine, smollm_dir: Path, smollm_tokenizer: Any
+) -> None:
+    questions = ["4 - 1 =", "Was ist 日本語? 🙂", "98 + 93 - 77 ="]
+    prompts = [encode_chat(smollm_tokenizer, [{"role": "user", "content": q}]) for q in questions]
+    requests = [GenerationRequest(prompt, 12, 0.0) for prompt in prompts]
+    hf = start_engine("hf", EngineOptions(str(smollm_dir), 768))
+    for ours, theirs in zip(vllm.generate(requests), hf.generate(requests), strict=True):
+        assert ours.token_ids == theirs.token_ids
+        assert ours.log_probs == pytest.approx(theirs.log_probs, abs=1e-3)
+    hf.shutdown()
+
+
+def test_the_judge_shares_its_prefix_and_is_valid_when_guided(
+    vllm: RolloutEngine, smollm_tokenizer: Any
+) -> None:
+    vllm.reset_prefix_cache()
+    responses = [f"12-5={i}.\n#### {i} <|im_end|> \\box{{1.00}} 🙂" for i in range(8)]
+    rates = {}
+    for regex in (guided_regex(24), None):
+        limits = ScoringLimits(vllm.max_model_len, max_new_tokens=24)
+        options = JudgeOptions(limits, score_mode="expected", regex=regex)
+        judge = GenerativeJudge(vllm, smollm_tokenizer, load_templates("default"), options)
+        rates[regex] = summarise(judge.score(["12 - 5 ="] * 8, responses)).valid_rate
+        if regex:
+            hits = judge.last_call.prefix_cache_hit_rate
+            assert hits is not None
+            assert hits > 0.7, "the examples are four fifths of the prompt"
+    assert rates[guided_regex(24)] == 1.0
+    assert rates[None] < 1.0
