@@ -12,7 +12,7 @@ from refblend.rollout.factory import start_engine
 from refblend.scoring.clipping import ScoringLimits
 from refblend.scoring.generative import GenerativeJudge, JudgeOptions
 from refblend.scoring.guided import guided_regex
-from refblend.scoring.result import summarise
+from refblend.scoring.result import score_metrics
 from refblend.scoring.templates import load_templates
 
 pytestmark = [pytest.mark.real, pytest.mark.engine, pytest.mark.slow]
@@ -48,7 +48,8 @@ def test_the_judge_shares_its_prefix_and_is_valid_when_guided(
         limits = ScoringLimits(vllm.max_model_len, max_new_tokens=24)
         options = JudgeOptions(limits, score_mode="expected", regex=regex)
         judge = GenerativeJudge(vllm, smollm_tokenizer, load_templates("default"), options)
-        rates[regex] = summarise(judge.score(["12 - 5 ="] * 8, responses)).valid_rate
+        results = judge.score(["12 - 5 ="] * 8, responses)
+        rates[regex] = score_metrics(results)["actor/ref_quality/valid_rate"]
         if regex:
             hits = judge.last_call.prefix_cache_hit_rate
             assert hits is not None
