@@ -52,7 +52,7 @@ def parse_override(text: str) -> tuple[list[str], Any]:
     if not separator or not all(parts):
         raise ConfigError(
             f"override {show(text)} is not of the form key=value",
-            "Write e.g. algorithm.ref_quality_score.max_weight=0.2",
+            "Write e.g. algorithm.ref_quality_score.max_weight=0.2.",
         )
     try:
         return parts, _number(parse_yaml(value))

@@ -185,5 +185,5 @@ def _check_start(start: Path, before: Strength, expected: dict[str, Any]) -> Non
     if any(facts.get(key) != value for key, value in expected.items()):
         raise ModelError(
             f"{start} is not the {before} judge of this recipe and these pairs",
-            f"Train it first: refblend models judge --strength {before}",
+            f"Train it first: refblend models judge --strength {before}.",
         )

@@ -75,20 +75,20 @@ def named_checkpoint(path: str | Path | None) -> CheckpointRef:
     if path is None:
         raise CheckpointError(
             "trainer.resume_mode is resume_path but no path is given",
-            "Set trainer.resume_from_path to a global_step_N directory",
+            "Set trainer.resume_from_path to a global_step_N directory.",
         )
     path = Path(path)
     step = step_of(path)
     if step is None or not path.is_dir():
         raise CheckpointError(
             f"{path} is not a checkpoint directory",
-            "Set trainer.resume_from_path to an existing global_step_N directory",
+            "Set trainer.resume_from_path to an existing global_step_N directory.",
         )
     damage = find_damage(path)
     if damage is not None:
         raise CheckpointError(
             f"checkpoint {path} is damaged: {damage}",
-            "Choose another one, or use trainer.resume_mode=auto to take the newest whole one",
+            "Choose another one, or use trainer.resume_mode=auto to take the newest whole one.",
         )
     return CheckpointRef(step, path)
 
@@ -148,7 +148,7 @@ class CheckpointManager:
             if self._is_misplaced(error):
                 raise CheckpointError(
                     f"checkpoints cannot be written to {self.root} ({error})",
-                    "Set trainer.default_local_dir to a directory that refblend can have",
+                    "Set trainer.default_local_dir to a directory that refblend can have.",
                 ) from error
             fault = explain(error, self.root) if isinstance(error, Exception) else None
             if fault is None:
@@ -173,7 +173,7 @@ class CheckpointManager:
                 raise ValueError("its state is not an object")
         except (OSError, ValueError, KeyError) as error:
             raise CheckpointError(
-                f"{ref.path / STATE_NAME} cannot be read ({error})", "Choose another checkpoint"
+                f"{ref.path / STATE_NAME} cannot be read ({error})", "Choose another checkpoint."
             ) from error
         return state
 
@@ -242,7 +242,7 @@ class CheckpointManager:
                 raise CheckpointError(
                     f"the disk of {self.root} has {free / 1e6:.0f} MB left; a checkpoint needs "
                     f"about {needed / 1e6:.0f} MB",
-                    "Free some space, or keep fewer checkpoints, and start again: the run resumes",
+                    "Free some space, or keep fewer checkpoints, and start again: the run resumes.",
                 )
 
     def _is_misplaced(self, error: BaseException) -> bool:

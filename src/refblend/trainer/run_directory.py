@@ -41,7 +41,7 @@ RUN_ENTRIES = (
 _ASIDE = re.compile(r".+\.\d{8}T\d{6}Z(-\d+)?")
 _WAYS_OUT = (
     "Set trainer.default_local_dir to another directory, or give --overwrite, which moves the run "
-    "that is there aside and deletes nothing"
+    "that is there aside and deletes nothing."
 )
 
 
@@ -150,7 +150,7 @@ def run_lock(path: Path) -> Iterator[None]:
         except BlockingIOError as error:
             raise CheckpointError(
                 f"another process is training in {path}",
-                "Wait for it to end, or set trainer.default_local_dir to another directory",
+                "Wait for it to end, or set trainer.default_local_dir to another directory.",
             ) from error
         yield
 
@@ -198,7 +198,7 @@ def _recorded(path: Path) -> RunIdentity | None:
         if present:
             raise CheckpointError(
                 f"{path} holds {present[0]} but is not marked as a run directory of refblend",
-                "Choose an empty directory for trainer.default_local_dir",
+                "Choose an empty directory for trainer.default_local_dir.",
             )
         return None
     try:
@@ -290,5 +290,5 @@ def _writable(path: Path) -> Iterator[None]:
     except OSError as error:
         raise CheckpointError(
             f"the run directory {path} cannot be prepared ({error.strerror or error})",
-            "Make it writable, or set trainer.default_local_dir to another directory",
+            "Make it writable, or set trainer.default_local_dir to another directory.",
         ) from error

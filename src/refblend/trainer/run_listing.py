@@ -39,7 +39,9 @@ def remove_aside(run: FoundRun) -> None:
         CheckpointError: it was not, or another process holds it.
     """
     if not run.aside:
-        raise CheckpointError(f"{run.path} was not moved aside", "Delete it by hand if you want to")
+        raise CheckpointError(
+            f"{run.path} was not moved aside", "Delete it by hand if you want to."
+        )
     with run_lock(run.path):
         # Renamed first, so that a kill leaves no partial run under its name.
         doomed = run.path.with_name(f".{run.path.name}.tmp")

@@ -131,7 +131,7 @@ def read_metrics(path: Path) -> pd.DataFrame:
         content = path.read_bytes()
     except OSError as error:
         raise DataError(
-            f"{path} cannot be read ({error.strerror})", "Train the run first, or fix its path"
+            f"{path} cannot be read ({error.strerror})", "Train the run first, or fix its path."
         ) from error
     records = [record for _, record in _whole_lines(path, content)]
     names = sorted({name for record in records for name in record} - {"step"})
@@ -155,7 +155,7 @@ def _whole_lines(path: Path, content: bytes) -> list[tuple[bytes, dict[str, Any]
         except ValueError as error:
             raise DataError(
                 f"{path}, line {number} is not a metrics record ({shorten(str(error))})",
-                "Remove the run directory and train again, or restore the file",
+                "Remove the run directory and train again, or restore the file.",
             ) from error
         lines.append((raw + b"\n", record))
     return lines
@@ -258,7 +258,7 @@ class Trackers:
             if name not in TRACKERS:
                 raise ConfigError(
                     f"trainer.logger names the unknown tracker {name!r}",
-                    f"Use any of {', '.join(sorted(TRACKERS))}",
+                    f"Use any of {', '.join(sorted(TRACKERS))}.",
                 )
         self._trackers = [TRACKERS[name](context) for name in names]
 
