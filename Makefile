@@ -72,8 +72,8 @@ docs: env .tools/docs ## the documentation's site, build/site, strictly: a dead 
 	$@/bin/pip install --disable-pip-version-check -q --no-deps -r $<
 	touch $@
 
-rules: env ## the workflow's rules as docs/assets/rules.svg; needs Graphviz's dot
-	$(BIN)/snakemake all --rulegraph --quiet --workflow-profile workflow/profiles/default --config scale=cpu > build/rules.dot
+rules: env ## the rules of milestone M1 as docs/assets/rules.svg; needs Graphviz's dot
+	$(BIN)/snakemake m1 --rulegraph --quiet --workflow-profile workflow/profiles/default --config scale=cpu > build/rules.dot
 	dot -Tsvg build/rules.dot > docs/assets/rules.svg
 
 package: build/package ## wheel and source archive in build/dist, checked by twine; the Dockerfile by hadolint
