@@ -16,7 +16,7 @@ STEPS ?= 2000
 # Waiting OpenMP threads must sleep, or busy processes starve one another.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: help env study report figures smoke test test-slow fuzz lint docs rules package bench prepare chaos chaos-short soak pretrained reasoning-gym sbom audit clean
+.PHONY: help env study report figures smoke test test-slow fuzz lint docs rules package bench prepare chaos chaos-short soak pretrained reasoning-gym demo sbom audit clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -128,6 +128,16 @@ reasoning-gym: .tools/reasoning-gym ## the library of tasks behind `refblend dat
 	$(PYTHON) -m venv $@
 	$@/bin/pip install --disable-pip-version-check -q --no-deps -r $<
 	touch $@
+
+# Steps of the demo; an idle machine with two cores takes some forty seconds for one.
+DEMO_STEPS ?= 6
+
+demo: env pretrained reasoning-gym ## ten minutes: a few PPO steps of SmolLM2 with a judge on 100 problems, and a page
+	$(BIN)/refblend data reasoning-gym --task chain_sum --size 100 --held-out 16 --out data/demo \
+		--config min_terms=2 --config max_terms=2 --config min_digits=1 --config max_digits=2
+	$(BIN)/refblend train --config params/ppo.yaml --config params/demo.yaml \
+		trainer.total_training_steps=$(DEMO_STEPS)
+	$(BIN)/python scripts/demo_page.py runs/demo --out runs/demo.html
 
 sbom: build/supply ## software bill of materials of the lock file (CycloneDX 1.6), sbom.json
 	$</bin/cyclonedx-py requirements $(LOCK) --output-reproducible --of JSON -o sbom.json
