@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -99,10 +99,14 @@ def reasoning_gym(
     Train on them with
     `reward.custom_reward_function=refblend.rewards.reasoning_gym:compute_score`.
     """
-    from refblend.data.reasoning_gym import TaskRequest, make_splits, parse_options
+    from refblend.config.loading import merge, nest, parse_override
+    from refblend.data.reasoning_gym import TaskRequest, make_splits
     from refblend.data.reasoning_gym import reasoning_gym as start
 
-    request = TaskRequest(task, size, held_out, seed, parse_options(config or []))
+    options: dict[str, Any] = {}
+    for text in config or []:
+        options = merge(options, nest(*parse_override(text)))
+    request = TaskRequest(task, size, held_out, seed, options)
     with start() as gym:
         splits = make_splits(gym, request)
     _write_splits(out, splits)

@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -191,26 +191,3 @@ def _row(request: TaskRequest, split: str, index: int, entry: Mapping[str, Any])
             "task_config": json.dumps(dict(request.config), sort_keys=True),
         },
     )
-
-
-def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
-    """``key=value`` words as options; values are read as JSON, otherwise as text.
-
-    Raises:
-        DataError: a word has no ``=`` or an empty key.
-
-    >>> parse_options(["min_terms=2", "operators=[\\"+\\"]", "style=plain"])
-    {'min_terms': 2, 'operators': ['+'], 'style': 'plain'}
-    """
-    options: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if not equals or not key.isidentifier():
-            raise DataError(
-                f"--config {pair!r} is not key=value", "Write e.g. --config max_terms=3."
-            )
-        try:
-            options[key] = json.loads(text)
-        except json.JSONDecodeError:
-            options[key] = text
-    return options

@@ -1,10 +1,10 @@
 """The wire format of a judge behind HTTP: the answers that are read, and the preflight."""
 
 import os
-from typing import Annotated, Any
+from typing import Any
 
 from openai import APIConnectionError, APIStatusError, APITimeoutError, OpenAI, OpenAIError
-from pydantic import BaseModel, Field
+from pydantic import AliasPath, BaseModel, Field
 
 from refblend.config.algorithm import HttpJudgeConfig
 from refblend.documents import shorten
@@ -29,42 +29,19 @@ class Token(BaseModel):
     top_logprobs: list[Alternative] = []
 
 
-class _Logprobs(BaseModel):
-    content: list[Token] | None = None
-
-
-class _Message(BaseModel):
-    content: str | None = None
-
-
-class _Choice(BaseModel):
-    message: _Message
-    logprobs: _Logprobs | None = None
-
-
-class Usage(BaseModel):
-    """Lengths in the endpoint's own tokens; 0 where it does not say."""
-
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-
-
 class Answer(BaseModel):
-    """What is read of a chat completion; anything that does not fit is refused."""
+    """What is read of a chat completion; one that does not fit is refused.
 
-    choices: Annotated[list[_Choice], Field(min_length=1)]
-    usage: Usage | None = None
+    Tokens have their alternatives where the endpoint gives them; lengths are in its own tokens, 0
+    where it does not say.
+    """
 
-    @property
-    def text(self) -> str:
-        """What the judge wrote."""
-        return self.choices[0].message.content or ""
-
-    @property
-    def tokens(self) -> list[Token]:
-        """Its tokens with their alternatives, where the endpoint gives them."""
-        logprobs = self.choices[0].logprobs
-        return (logprobs.content if logprobs else None) or []
+    text: str | None = Field(validation_alias=AliasPath("choices", 0, "message", "content"))
+    tokens: list[Token] | None = Field(
+        None, validation_alias=AliasPath("choices", 0, "logprobs", "content")
+    )
+    prompt_tokens: int = Field(0, validation_alias=AliasPath("usage", "prompt_tokens"))
+    new_tokens: int = Field(0, validation_alias=AliasPath("usage", "completion_tokens"))
 
 
 class _Model(BaseModel):

@@ -20,7 +20,6 @@ from refblend.scoring.chat_api import (
     HTTP_KEY,
     Answer,
     Token,
-    Usage,
     check_endpoint,
     client_arguments,
     explain,
@@ -167,15 +166,16 @@ class EndpointJudge(RequestJudge):
                 part in str(answer).lower() for part in _TOO_LONG
             )
             return self.too_long() if refused else self.failed(explain(answer), prompt_tokens=0)
-        text, tokens, usage = answer.text, answer.tokens, answer.usage or Usage()
+        text, tokens = answer.text or "", answer.tokens or []
         expected = self.config.scoring.score_mode == "expected"
         if expected and text and not any(token.top_logprobs for token in tokens):
             return self.failed(
                 f"{self.http.base_url} gives no log-probabilities, and score_mode=expected needs "
                 "them: set score_mode=text, or let it give top_logprobs",
-                usage.prompt_tokens,
+                answer.prompt_tokens,
             )
-        return Reply(self._parse(text, tokens), text, usage.prompt_tokens, usage.completion_tokens)
+        parsed = self._parse(text, tokens)
+        return Reply(parsed, text, answer.prompt_tokens, answer.new_tokens)
 
     def _parse(self, text: str, tokens: Sequence[Token]) -> ParsedScore:
         """The score; the endpoint's tokens get ids of our own."""
