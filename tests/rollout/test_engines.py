@@ -168,3 +168,13 @@ def test_both_engines_give_the_same_greedy_answers(vllm_engine, hf_engine, reque
         )
     )
     assert same >= 23  # one near tie may fall either way
+
+
+@BOTH
+def test_an_answer_may_be_forced_to_its_full_length(engine, model, requests_of) -> None:
+    wanted = requests_of(64, new=60)
+    assert any(a.finish_reason == "stop" for a in engine.generate(wanted))
+    forced = [dataclasses.replace(r, ignore_eos=True) for r in wanted]
+    answers = engine.generate(forced)
+    assert [len(a.token_ids) for a in answers] == [r.max_new_tokens for r in forced]
+    assert {a.finish_reason for a in answers} == {"length"}

@@ -1,12 +1,25 @@
 """Which processes a run needs, and the preflight's message when the cluster is too small."""
 
+import math
+from pathlib import Path
+
 import pytest
 
-from refblend.errors import ResourceError
+from refblend.errors import ConfigError, ResourceError
 from refblend.rollout.model_dir import count_parameters
-from refblend.workers.pools import GIB, check_resources, memory_needs, plan_pools, totals
+from refblend.study.design.grid import resolve_arm
+from refblend.study.design.spec import experiments_of, load_experiment
+from refblend.workers.pools import (
+    GIB,
+    check_nodes,
+    check_resources,
+    memory_needs,
+    plan_pools,
+    totals,
+)
 from refblend.workers.roles import ENGINE_BASE, GLOBAL_POOL, TRAINER_BASE
 
+ROOT = Path(__file__).parents[2]
 FSDP = "actor_rollout_ref.actor.fsdp_config"
 JUDGE = "algorithm.ref_quality_score.scoring"
 
@@ -133,3 +146,49 @@ def test_too_little_memory_names_the_largest_share_and_its_key(tiny_config) -> N
     assert "the cluster has 24.0" in message
     assert "rollout 40.1" in message
     assert f"Change {key} " in message
+
+
+def test_the_judge_can_be_tied_to_a_node(tiny_config) -> None:
+    own = f"{JUDGE}.resource_pool=judge_pool"
+    pools = plan_pools(tiny_config(own, f"{JUDGE}.node=10.0.0.7", f"{JUDGE}.num_gpus=0.5"))
+    (judge,) = pools["judge_pool"]
+    assert judge.resources == {"CPU": 1.0, "GPU": 0.5, "node:10.0.0.7": 0.001}
+    assert all("node" not in str(b.resources) for b in pools[GLOBAL_POOL])
+    nodes = {"CPU": 8.0, "node:10.0.0.6": 1.0, "node:__internal_head__": 1.0}
+    with pytest.raises(ResourceError, match=r"judge is to run on node 10\.0\.0\.7") as caught:
+        check_nodes(pools, nodes)
+    assert "Name one of 10.0.0.6." in str(caught.value)
+    check_nodes(pools, nodes | {"node:10.0.0.7": 1.0})
+    with pytest.raises(ConfigError, match="resource_pool=judge_pool as well"):
+        tiny_config(f"{JUDGE}.node=10.0.0.7")
+
+
+GPU_ARMS = [
+    (name, arm)
+    for name in experiments_of("m2", ROOT / "params")
+    for arm in load_experiment(ROOT / "params" / "study" / f"{name}.yaml").arms_of("gpu")
+]
+
+
+@pytest.mark.parametrize(("name", "arm"), GPU_ARMS)
+@pytest.mark.parametrize("kl", ["false", "true"])
+def test_every_arm_of_scale_gpu_fits_four_devices(name: str, arm: str, kl: str) -> None:
+    spec = load_experiment(ROOT / "params" / "study" / f"{name}.yaml")
+    overrides = spec.arms_of("gpu")[arm] | {"algorithm.use_kl_in_reward": kl == "true"}
+    pools = plan_pools(resolve_arm(overrides, "gpu", ROOT / "params"))
+    assert totals(pools)[1] <= 4
+    # Whole devices first, then fractions that fill a device each: Ray packs them so.
+    fractions = sorted((b.gpus for p in pools.values() for b in p if b.gpus < 1), reverse=True)
+    whole = sum(b.gpus for p in pools.values() for b in p if b.gpus >= 1)
+    assert whole + math.ceil(sum(fractions) - 1e-9) <= 4
+
+
+def test_experiment_f_differs_in_the_judge_s_device() -> None:
+    arms = load_experiment(ROOT / "params" / "study" / "F.yaml").arms_of("gpu")
+    gpus = {}
+    for arm, overrides in arms.items():
+        pools = plan_pools(resolve_arm(overrides, "gpu", ROOT / "params"))
+        bundles = {b.role: b.gpus for pool in pools.values() for b in pool}
+        gpus[arm] = (bundles["rollout"], bundles["judge"], len(pools))
+    assert gpus["shared_serial"] == gpus["shared_overlapped"] == (0.6, 0.4, 1)
+    assert gpus["dedicated_serial"] == gpus["dedicated_overlapped"] == (0.75, 1.0, 2)

@@ -139,6 +139,9 @@ class RolloutConfig(Section):
     """Must stay 1: nucleus sampling would change the distribution that PPO takes ratios of."""
     top_k: int = Field(default=-1, ge=-1)
     """Must stay -1 (off), for the same reason."""
+    ignore_eos: bool = False
+    """Training responses go on past the end token up to ``data.max_response_length``: for measuring
+    what lengths cost, not for learning."""
     max_model_len: PositiveInt | None = 2048
     """Longest prompt + response of the engine; null: what the model allows."""
     gpu_memory_utilization: float = Field(default=0.65, gt=0, le=1)

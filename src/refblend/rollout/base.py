@@ -28,6 +28,8 @@ class GenerationRequest:
     """Whether the sampled tokens' log-probs are wanted; engines are faster without."""
     top_logprobs: int = 0
     """Number of alternatives to return for each position, besides the sampled token."""
+    ignore_eos: bool = False
+    """Go on past the end token: the answer has all of its ``max_new_tokens``."""
     regex: str | None = None
     """The answer matches it as a whole; log-probs are those of the restricted distribution."""
 

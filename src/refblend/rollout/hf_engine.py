@@ -147,7 +147,8 @@ class _Batch:
             chosen = self._sample(logits, live)
             keep = []
             for place, row in enumerate(live):
-                self.stopped[row] = self.tokens[row][-1] in stop_ids
+                goes_on = self.requests[row].ignore_eos
+                self.stopped[row] = not goes_on and self.tokens[row][-1] in stop_ids
                 if not self.stopped[row] and len(self.tokens[row]) < self.room[row]:
                     keep.append(place)
             return chosen, keep

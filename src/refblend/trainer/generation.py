@@ -18,7 +18,11 @@ def rollout_requests(
     seed = config.trainer.seed
     requests = [
         GenerationRequest(
-            ids, longest, rollout.temperature, derive_seed(seed, "rollout", step, uid, k)
+            ids,
+            longest,
+            rollout.temperature,
+            derive_seed(seed, "rollout", step, uid, k),
+            ignore_eos=rollout.ignore_eos,
         )
         for ids, uid, k in zip(prompts.prompt_ids, prompts.uids, prompts.sample_index, strict=True)
     ]

@@ -4,6 +4,7 @@ Every name is defined in docs/reference/metrics.md.
 """
 
 import contextlib
+from collections import defaultdict
 from collections.abc import Mapping
 
 import psutil
@@ -13,6 +14,7 @@ from torch import Tensor
 from refblend.config import RefblendConfig
 from refblend.ppo.metrics import explained_variance
 from refblend.trainer.batch import Advantages, Experience, Rollout
+from refblend.workers.roles import ROLES
 
 
 def spread(prefix: str, values: Tensor) -> dict[str, float]:
@@ -58,13 +60,67 @@ def training_devices(config: RefblendConfig) -> int:
 
 
 def memory_metrics() -> dict[str, float]:
-    """Resident memory of the driver and its worker processes, shared pages counted in each."""
-    driver = psutil.Process()
-    total = 0
-    for process in (driver, *driver.children(recursive=True)):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            total += process.memory_info().rss
-    return {"perf/cpu_memory_used_gb": total / 2**30}
+    """Memory of the driver and its worker processes, in sum and by role.
+
+    ``perf/cpu_memory_used_gb`` is resident memory, shared pages counted in each process. On GPUs
+    ``perf/gpu_memory_used_gb`` is what all processes hold on the visible devices, both engines and
+    CUDA's own memory included (NVML). A role's processes are those below its worker.
+    """
+    on_gpus = torch.cuda.is_available()
+    used, of_process = gpu_memory() if on_gpus else (0, {})
+    host: dict[str, int] = defaultdict(int)
+    gpu: dict[str, int] = defaultdict(int)
+    _add_memory(psutil.Process(), "driver", of_process, host, gpu)
+    found = {"cpu": (sum(host.values()), host)} | ({"gpu": (used, gpu)} if on_gpus else {})
+    return {
+        name: size / 2**30
+        for kind, (total, roles) in found.items()
+        for name, size in [
+            (f"perf/{kind}_memory_used_gb", total),
+            *((f"perf/{kind}_memory_used_gb/{role}", part) for role, part in roles.items()),
+        ]
+    }
+
+
+def _add_memory(
+    process: psutil.Process,
+    role: str,
+    of_process: Mapping[int, int],
+    host: dict[str, int],
+    gpu: dict[str, int],
+) -> None:
+    """Add a process and those below it to the role that Ray's process title names, or ``role``."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        title = " ".join(process.cmdline()[:1])
+        role = next((name for name, worker in _WORKERS.items() if worker in title), role)
+        host[role] += process.memory_info().rss
+        if process.pid in of_process:
+            gpu[role] += of_process[process.pid]
+        for child in process.children():
+            _add_memory(child, role, of_process, host, gpu)
+
+
+_WORKERS = {role.name: f"ray::{role.worker.partition(':')[2]}" for role in ROLES.values()}
+"""Role → beginning of the titles of its processes."""
+
+
+def gpu_memory() -> tuple[int, dict[int, int]]:
+    """Bytes in use on the visible GPUs, and by process id where the driver tells (NVML)."""
+    import pynvml  # nvidia-ml-py; its library is there only with a driver
+
+    pynvml.nvmlInit()
+    try:
+        total, processes = 0, dict[int, int]()
+        for number in range(torch.cuda.device_count()):
+            name = torch.cuda.get_device_properties(number).uuid
+            device = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{name}")
+            total += int(pynvml.nvmlDeviceGetMemoryInfo(device).used)
+            for process in pynvml.nvmlDeviceGetComputeRunningProcesses(device):
+                size = process.usedGpuMemory or 0
+                processes[process.pid] = processes.get(process.pid, 0) + size
+        return total, processes
+    finally:
+        pynvml.nvmlShutdown()
 
 
 def timing_metrics(

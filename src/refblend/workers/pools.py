@@ -32,6 +32,15 @@ class Bundle:
     gpus: float
     key: str
     """The configuration key that asks for the GPUs."""
+    node: str | None = None
+    """Address of the node that it must be on; null: any."""
+
+    @property
+    def resources(self) -> dict[str, float]:
+        """As Ray counts them; a sliver of a node's own resource ties a process to the node."""
+        wanted = {"CPU": self.cpus, "GPU": self.gpus}
+        wanted |= {f"node:{self.node}": 0.001} if self.node else {}
+        return {kind: amount for kind, amount in wanted.items() if amount > 0}
 
 
 Pools = Mapping[str, Sequence[Bundle]]
@@ -54,7 +63,8 @@ def plan_pools(config: RefblendConfig) -> dict[str, list[Bundle]]:
     pools: dict[str, list[Bundle]] = {GLOBAL_POOL: []}
     for role in roles_of(config):
         asked = role.processes(config)
-        bundle = Bundle(role.name, config.ray.cpus_per_worker, asked.gpus, role.gpu_key)
+        node = getattr(role.settings(config), "node", None)
+        bundle = Bundle(role.name, config.ray.cpus_per_worker, asked.gpus, role.gpu_key, node)
         pools.setdefault(role.pool(config), []).extend([bundle] * asked.count)
     return pools
 
@@ -113,6 +123,21 @@ def check_resources(
         )
 
 
+def check_nodes(pools: Pools, available: Mapping[str, float]) -> None:
+    """Refuse a node that the cluster does not have: Ray would wait for it.
+
+    Raises:
+        ResourceError: names the nodes that there are.
+    """
+    nodes = sorted(n.removeprefix("node:") for n in available if n.startswith("node:"))
+    for bundle in (bundle for pool in pools.values() for bundle in pool):
+        if bundle.node is not None and bundle.node not in nodes:
+            raise ResourceError(
+                f"the {bundle.role} is to run on node {bundle.node}, which is not in the cluster",
+                f"Name one of {', '.join(n for n in nodes if n != '__internal_head__')}.",
+            )
+
+
 def check_machine(config: RefblendConfig) -> None:
     """Compare what a run asks for with this machine, where it starts a cluster of its own.
 
@@ -135,12 +160,13 @@ class ResourcePools:
 
     def __init__(self, config: RefblendConfig) -> None:
         self._bundles = plan_pools(config)
-        check_resources(self._bundles, memory_needs(config), ray.cluster_resources())
+        available = ray.cluster_resources()
+        check_resources(self._bundles, memory_needs(config), available)
+        check_nodes(self._bundles, available)
         self._groups: dict[str, PlacementGroup] = {}
         timeout_s = config.ray.start_timeout_s
         for name, bundles in self._bundles.items():
-            wanted = [{"CPU": b.cpus, "GPU": b.gpus} for b in bundles]
-            wanted = [{kind: n for kind, n in each.items() if n > 0} for each in wanted]
+            wanted = [bundle.resources for bundle in bundles]
             self._groups[name] = placement_group(wanted, strategy="PACK", name="")
             with stall_limit(f"placing the resource pool {name}", timeout_s):
                 placed = self._groups[name].wait(timeout_s)

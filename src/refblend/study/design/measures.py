@@ -39,7 +39,8 @@ MEASURES: dict[str, Measure] = {
         Measure("valid_rate", "valid judge scores", "share", True),
         Measure("step_seconds", "step time, median", "s", False),
         Measure("throughput", "throughput, median", "tokens/s", True),
-        Measure("memory_gb", "memory, peak", "GiB", False),
+        Measure("memory_gb", "host memory, peak", "GiB", False),
+        Measure("gpu_memory_gb", "GPU memory, peak", "GiB", False),
         Measure("judge_seconds", "judge time a step, median", "s", False),
     )
 }

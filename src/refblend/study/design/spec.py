@@ -87,6 +87,8 @@ class ExperimentSpec(Section):
     """Seeds of every arm at each scale; the same for all arms, so that arms are paired."""
     arms_at: dict[Scale, list[ArmName]] = Field(default={})
     """The arms of scales that run only some."""
+    at: dict[Scale, dict[ArmName, dict[str, Any]]] = Field(default={})
+    """Further overrides of arms at a scale, e.g. GPUs that others do not have."""
     arms: dict[ArmName, dict[str, Any]]
     """Each arm's dotted overrides of ``params/ppo.yaml``. In texts ``{scale}`` is filled in;
     nested mappings mean the same, and what comes later wins. The reserved key ``overlay`` names a
@@ -112,6 +114,16 @@ class ExperimentSpec(Section):
                 raise ValueError(f"arms.{name}.{OVERLAY} is not a path: name a configuration file")
         return flat
 
+    @field_validator("at")
+    @classmethod
+    def _further_can_be_written(
+        cls, at: dict[str, dict[str, dict[str, Any]]]
+    ) -> dict[str, dict[str, dict[str, Any]]]:
+        for scale, arms in at.items():
+            for name, overrides in arms.items():
+                check_overrides(flatten(overrides), f"at.{scale}.{name}.")
+        return at
+
     @field_validator("common")
     @classmethod
     def _common_can_be_written(cls, common: dict[str, Any]) -> dict[str, Any]:
@@ -130,6 +142,7 @@ class ExperimentSpec(Section):
             "baseline": [self.baseline],
             "baselines": [*self.baselines, *self.baselines.values()],
             **{f"arms_at.{scale}": arms for scale, arms in self.arms_at.items()},
+            **{f"at.{scale}": list(arms) for scale, arms in self.at.items()},
             **{
                 f"contrasts.{place}.pairs": [*contrast.pairs, *contrast.pairs.values()]
                 for place, contrast in enumerate(self.contrasts)
@@ -157,10 +170,11 @@ class ExperimentSpec(Section):
     def arms_of(self, scale: str) -> dict[str, dict[str, Any]]:
         """Arms of a scale in declared order, each with its overrides, ``common`` included."""
         chosen = {str(name): names for name, names in self.arms_at.items()}.get(scale)
+        further = {str(name): arms for name, arms in self.at.items()}.get(scale, {})
         return {
             arm: {
                 key: value.replace("{scale}", scale) if isinstance(value, str) else value
-                for key, value in (self.common | overrides).items()
+                for key, value in (self.common | overrides | flatten(further.get(arm, {}))).items()
             }
             for arm, overrides in self.arms.items()
             if chosen is None or arm in chosen

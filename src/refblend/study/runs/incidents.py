@@ -77,6 +77,6 @@ def resources(collected: Collected) -> pd.DataFrame:
         part = series(collected.metrics, metric)
         medians = part.groupby(["arm", "seed"])["value"].median().rename(name)
         table = table.merge(medians, left_on=["arm", "seed"], right_index=True, how="left")
-    memory = collected.metrics[collected.metrics.metric.str.match(r"^perf/.*mem.*gb$")]
+    memory = series(collected.metrics, "perf/cpu_memory_used_gb")
     peak = memory.groupby(["arm", "seed"])["value"].max().rename("peak_memory_gb")
     return table.merge(peak, left_on=["arm", "seed"], right_index=True, how="left")

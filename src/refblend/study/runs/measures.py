@@ -38,6 +38,9 @@ MEDIANS = {
 }
 """Median over the steps after a run's first, which pays for what is set up once."""
 
+PEAKS = {"memory_gb": "perf/cpu_memory_used_gb", "gpu_memory_gb": "perf/gpu_memory_used_gb"}
+"""Largest value of a run; all processes of a run together."""
+
 COLUMNS = ["arm", "seed", "measure", "value"]
 RUN = ["arm", "seed"]
 
@@ -55,8 +58,7 @@ def run_measures(collected: Collected) -> pd.DataFrame:
     steps = metrics[metrics.step > 0]
     later = steps[steps.step > steps.groupby(RUN).step.transform("min")]
     parts += [_reduced(series(later, name), to, "median") for to, name in MEDIANS.items()]
-    memory = metrics[metrics.metric.str.match(r"^perf/.*mem.*gb$")]
-    parts.append(_reduced(memory, "memory_gb", "max"))
+    parts += [_reduced(series(metrics, name), to, "max") for to, name in PEAKS.items()]
     values = pd.concat([part for part in parts if len(part)] or [pd.DataFrame(columns=COLUMNS)])
     values = values.dropna(subset="value")[COLUMNS].astype({"value": "float64", "seed": "int64"})
     order = {name: place for place, name in enumerate(MEASURES)}

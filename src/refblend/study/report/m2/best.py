@@ -27,7 +27,7 @@ BEST_MEASURES = (
     "nonzero_rate",
     "valid_rate",
 )
-COST_MEASURES = ("step_seconds", "throughput", "memory_gb")
+COST_MEASURES = ("step_seconds", "throughput", "memory_gb", "gpu_memory_gb")
 EVERYWHERE = "all"
 """Scope of the arms of all experiments that learn."""
 

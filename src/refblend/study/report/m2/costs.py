@@ -17,7 +17,7 @@ from refblend.study.report.m2.study import (
 from refblend.study.report.readable import interval_text
 from refblend.study.report.summary import summarise
 
-COSTS = ("memory_gb", "step_seconds", "throughput", "judge_seconds")
+COSTS = ("memory_gb", "gpu_memory_gb", "step_seconds", "throughput", "judge_seconds")
 SCORING_COLUMNS = [
     "experiment",
     "arm",
