@@ -99,8 +99,8 @@ chaos: prepare ## inject faults into real runs and their environment, about an h
 	PYTHONPATH=benchmarks $(BIN)/python -m chaos $(CHAOS)
 	PYTHONPATH=benchmarks $(BIN)/python -m chaos.environment
 
-chaos-short: prepare ## six of these faults, about four minutes; writes no results
-	PYTHONPATH=benchmarks $(BIN)/python -m chaos --count 6 --no-write
+chaos-short: prepare ## seven of these faults, about four minutes; writes no results
+	PYTHONPATH=benchmarks $(BIN)/python -m chaos --count 3 --directories 4 --no-write
 
 soak: prepare ## STEPS steps (2000, half an hour) of a tiny run: do memory, handles or step time grow?
 	$(BIN)/python benchmarks/soak.py --steps $(STEPS)

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from chaos.tables import environment_table, signal_table
+from chaos.plan import DIRECTORY
+from chaos.tables import directory_table, environment_table, signal_table
 
 from refblend.files import write_text
 
@@ -29,7 +30,27 @@ def chaos(result: dict[str, Any]) -> str:
         f"{head['value']} of {head['goal']} ended as promised; left in shared memory: {left}. "
         f"Commits: {', '.join(sorted(commit[:7] for commit in commits))}."
     )
-    return f"{said}\n\n{signal_table(figures['injections'])}"
+    rows = figures["injections"]
+    tables = [signal_table(rows)]
+    if any(row["target"] in DIRECTORY for row in rows):
+        tables.append(directory_table(rows))
+    return "\n\n".join([said, *tables])
+
+
+def wrong_inputs(result: dict[str, Any]) -> str:
+    """Every command with its status, message and time."""
+    head = result["headline"]
+    lines = [
+        f"{head['value']} of {head['goal']} ended as promised.",
+        "",
+        "| command | status | message | CPU s |",
+        "|---|---:|---|---:|",
+    ]
+    for case in result["cases"]:
+        cells = (case["command"], case["status"], case["message"], case["seconds"])
+        command, *rest = (str(cell).replace("|", "\\|") for cell in cells)
+        lines.append(f"| `{command}` | {' | '.join(rest)} |")
+    return "\n".join(lines)
 
 
 def environment(result: dict[str, Any]) -> str:
@@ -88,6 +109,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "chaos": chaos,
     "environment": environment,
     "fuzz": fuzz,
+    "wrong_inputs": wrong_inputs,
     "soak": soak,
 }
 

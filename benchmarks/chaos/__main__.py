@@ -13,16 +13,17 @@ from common import RESULTS, record, work_tree
 from rich.console import Console
 from rich.progress import Progress
 
-from chaos.plan import Injection, injections
+from chaos.plan import Injection, directory_injections, injections
 from chaos.runs import ROOT, Run
 from chaos.strike import Result, strike
-from chaos.tables import signal_table
+from chaos.tables import directory_table, signal_table
 
 SHARED_MEMORY = Path("/dev/shm")
 
 
 def main(
     count: Annotated[int, typer.Option(help="Number of injections.", min=1)] = 108,
+    directories: Annotated[int, typer.Option(help="Cases of a run's directory.", min=0)] = 16,
     lanes: Annotated[int, typer.Option(help="Runs at a time.", min=1)] = 2,
     seed: Annotated[int, typer.Option(help="Of order and moments.")] = 0,
     only: Annotated[str, typer.Option(help="Part of a target's name.")] = "",
@@ -45,7 +46,8 @@ def main(
     expected = undisturbed.result()
     kept = _good_rows() if again else []
     done = {row["number"] for row in kept}
-    planned = (case for case in injections(count, seed) if only in case.target)
+    every = [*injections(count, seed), *directory_injections(directories, seed)]
+    planned = (case for case in every if only in case.target)
     cases = [case for case in planned if case.number not in done]
     commit = work_tree()["commit"]
     with Progress(console=console) as progress, ThreadPoolExecutor(lanes) as pool:
@@ -64,6 +66,7 @@ def main(
     left = sorted(map(str, set(SHARED_MEMORY.iterdir()) - before))
     good = sum(row["outcome"] != "failed" for row in rows)
     console.print(signal_table(rows), markup=False, highlight=False)
+    console.print(directory_table(rows), markup=False, highlight=False)
     console.print(f"undisturbed: {ended.seconds:.0f} s; left in shared memory: {left or 'nothing'}")
     if write:
         figures = {"injections": rows, "left_in_shared_memory": left}

@@ -34,6 +34,24 @@ class Injection:
     """And so many seconds more: any stage of a step, or of the start."""
 
 
+DIRECTORY = ("moving aside", "other code", "other configuration", "two Ctrl-C")
+"""What a run's directory must survive (:mod:`chaos.directory`)."""
+FIRST_DIRECTORY = 1000
+"""Number of the first of these cases."""
+
+
+def directory_injections(count: int, seed: int = 0) -> list[Injection]:
+    """The cases of :data:`DIRECTORY` in turn, at random times during steps 1 to 3."""
+    rng = random.Random(f"directory {seed}")
+    planned = []
+    for number in range(count):
+        target = DIRECTORY[number % len(DIRECTORY)]
+        sent = "SIGINT" if target == "two Ctrl-C" else "SIGKILL"
+        moment = rng.randint(1, 3), round(rng.uniform(0, 1), 2)
+        planned.append(Injection(FIRST_DIRECTORY + number, target, sent, *moment))
+    return planned
+
+
 def injections(count: int, seed: int = 0) -> list[Injection]:
     """Every pair of target and signal in turn, at random times during the start or steps 1 to 4.
 

@@ -37,8 +37,10 @@ class Run:
 
     directory: Path
 
-    def start(self) -> "subprocess.Popen[str]":
-        """Launch the command."""
+    def start(
+        self, *more: str, start_new_session: bool = False, **environment: str
+    ) -> "subprocess.Popen[str]":
+        """Launch the command, with further arguments and environment variables."""
         command = [
             str(Path(sys.executable).with_name("refblend")),
             "train",
@@ -48,6 +50,7 @@ class Run:
             f"trainer.default_local_dir={self.directory}",
             "trainer.max_ckpt_to_keep=4",
             "trainer.energy=false",
+            *more,
         ]
         return subprocess.Popen(
             command,
@@ -55,7 +58,8 @@ class Run:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
+            start_new_session=start_new_session,
         )
 
     def finish(self, process: "subprocess.Popen[str]") -> Ended:
@@ -80,9 +84,13 @@ class Run:
         assert killed or not folders, f"files are left: {folders}"
         return Ended(process.returncode, output, seconds)
 
-    def train(self) -> Ended:
+    def train(self, *more: str, **environment: str) -> Ended:
         """Call the command and wait for its end."""
-        return self.finish(self.start())
+        return self.finish(self.start(*more, **environment))
+
+    def lines(self) -> int:
+        """Lines of ``metrics.jsonl``; 0 without the file."""
+        return self.metrics.read_bytes().count(b"\n") if self.metrics.exists() else 0
 
     @property
     def metrics(self) -> Path:

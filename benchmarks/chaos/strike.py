@@ -9,6 +9,7 @@ from typing import Any
 
 import psutil
 
+from chaos import directory as directory_cases
 from chaos.plan import TARGETS, Injection
 from chaos.runs import DEADLINE_S, STOP_S, Ended, Run
 from chaos.snakemake_case import snakemake_case
@@ -35,8 +36,10 @@ def strike(case: Injection, directory: Path, expected: Result) -> dict[str, Any]
         delay_s = case.delay_s + case.after_lines
         return {"outcome": snakemake_case(case.signal, delay_s, directory.parent / "project")}
     run = Run(directory)
+    if case.target in directory_cases.CASES:
+        return _directory_case(case, run, expected, directory.parents[1] / "undisturbed")
     process = run.start()
-    hit = _hit(case, process, run.metrics)
+    hit = _hit(case, process, run)
     ended = run.finish(process)
     record: dict[str, Any] = {"status": ended.status, "seconds": round(ended.seconds, 1)}
     damaged = run.damaged_checkpoints()
@@ -54,9 +57,25 @@ def strike(case: Injection, directory: Path, expected: Result) -> dict[str, Any]
     return record
 
 
-def _hit(case: Injection, process: "subprocess.Popen[str]", metrics: Path) -> bool:
+def _directory_case(
+    case: Injection, run: Run, expected: Result, undisturbed: Path
+) -> dict[str, Any]:
+    """A case of :mod:`chaos.directory`; afterwards the run's own command finishes it."""
+    moment = directory_cases.Moment(case.after_lines, case.delay_s)
+    outcome = directory_cases.CASES[case.target](run, moment, undisturbed / run.directory.name)
+    damaged = run.damaged_checkpoints()
+    assert not damaged, damaged
+    again = run.train()
+    assert again.status == 0, f"the next call ends with {again.status}: {again.output[-1500:]}"
+    metrics, weights = run.result()
+    assert metrics == expected[0], "the metrics differ from the undisturbed run's"
+    assert weights == expected[1], "the weights differ from the undisturbed run's"
+    return {"outcome": outcome}
+
+
+def _hit(case: Injection, process: "subprocess.Popen[str]", run: Run) -> bool:
     """Wait and send the signal; return whether the target was there to receive it."""
-    while process.poll() is None and _lines(metrics) < case.after_lines:
+    while process.poll() is None and run.lines() < case.after_lines:
         time.sleep(0.02)
     time.sleep(case.delay_s)
     number = getattr(signal, case.signal)
@@ -73,10 +92,6 @@ def _hit(case: Injection, process: "subprocess.Popen[str]", metrics: Path) -> bo
             victim.send_signal(signal.SIGCONT)
         return True
     return False
-
-
-def _lines(path: Path) -> int:
-    return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
 def _find(command: psutil.Process, target: str) -> psutil.Process | None:

@@ -24,6 +24,7 @@ TARGETS = {
     "grid": "experiment files, grid.tsv",
     "checkpoints": "checkpoint directories",
     "runs": "run directories: identity, summary, provenance, rollouts",
+    "directories": "calls for another run, other code, kills at file operations",
     "metrics": "metrics.jsonl",
     "models": "model directories",
 }

@@ -170,6 +170,10 @@ def pretrained(
     ] = False,
 ) -> None:
     """Turn a pretrained model's GGUF file into a Hugging Face directory."""
+    from refblend.errors import ModelError
+
+    if not gguf.is_file():
+        raise ModelError(f"{gguf} is not a file", "Give the GGUF file of the model.")
     from refblend.embedded.pretrained import SMOLLM2_SHA256, Dtype, convert_gguf
 
     dtype: Dtype = "bfloat16" if bfloat16 else "float32"

@@ -24,6 +24,7 @@ from refblend.rollout.model_dir import check_model
 from refblend.scoring.judge import check_judge, try_judge
 from refblend.scoring.request import ScoringRequest
 from refblend.scoring.templates import load_templates, templates_file
+from refblend.trainer.checkpoint import named_checkpoint
 from refblend.trainer.datasets import RunData, load_run_data
 from refblend.trainer.replay import check_replay
 from refblend.workers.pools import check_machine
@@ -46,6 +47,9 @@ def preflight(config: RefblendConfig, compare: Callable[[RunData], None] | None 
     problems = Problems()
     with problems.noted():
         _check_directory(Path(config.trainer.default_local_dir))
+    if config.trainer.resume_mode == "resume_path":
+        with problems.noted():
+            named_checkpoint(config.trainer.resume_from_path)
     models_usable = _check_models(config, problems)
     known = len(problems.found)
     with problems.noted():

@@ -25,7 +25,13 @@ class FoundRun:
 
 
 def find_runs(root: Path) -> Iterator[FoundRun]:
-    """All runs below ``root``, or ``root`` itself, in the order of their paths."""
+    """All runs below ``root``, or ``root`` itself, in the order of their paths.
+
+    Raises:
+        CheckpointError: there is no such folder.
+    """
+    if not Path(root).is_dir():
+        raise CheckpointError(f"{root} is not a directory", "Give the folder of your runs.")
     for mark in sorted(Path(root).rglob(IDENTITY_NAME)):
         path = mark.parent
         files = (p for p in path.rglob("*") if p.is_file() and not p.is_symlink())

@@ -145,11 +145,11 @@ def draw(report: Report, inputs: Inputs, out: Path) -> None:
     Raises:
         StudyError: the report has no such figure, or its tables are not prepared.
     """
+    artifact = report.find(out.stem, inputs.experiments)
+    tables = PreparedTables(inputs.collected / PREPARED)
     from refblend.study.report.plotting.style import apply_style, write_figure
 
     apply_style()
-    artifact = report.find(out.stem, inputs.experiments)
-    tables = PreparedTables(inputs.collected / PREPARED)
     study = report.read(inputs)
     figure, caption = artifact.make(study=study, tables=tables)
     write_figure(figure, out, f"{caption} {report.origin(study)}" if report.origin else caption)
