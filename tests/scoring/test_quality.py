@@ -7,7 +7,12 @@ import pytest
 
 from refblend.scoring.clipping import ScoringLimits
 from refblend.scoring.generative import GenerativeJudge, JudgeOptions
-from refblend.scoring.measure.quality import measure_quality, valid_within, with_written_scores
+from refblend.scoring.measure.quality import (
+    auc_within,
+    measure_quality,
+    valid_within,
+    with_written_scores,
+)
 from refblend.scoring.measure.record import plain
 
 CORPUS = pd.DataFrame(
@@ -75,3 +80,19 @@ def test_written_scores(chat_tokenizer) -> None:
     # Of four answers one has a complete box that the text parser reads.
     assert valid_within(result, chat_tokenizer, 64) == {"32": 0.25, "64": 0.25}
     assert valid_within(result, chat_tokenizer, 2) == {"2": 0.0}
+
+
+def test_auc_within_questions_ignores_that_some_are_harder() -> None:
+    """Pairs by hand: question a has 2 × 1 pairs, of which 1.5 are won; b has 1 pair, lost."""
+    rows = [
+        ("a", 0.9, 1, True),
+        ("a", 0.5, 1, True),
+        ("a", 0.5, 0, True),
+        ("a", 0.99, 0, False),
+        ("b", 0.1, 1, True),
+        ("b", 0.2, 0, True),
+        ("c", 0.0, 0, True),
+    ]
+    frame = pd.DataFrame(rows, columns=["question", "expected", "label", "valid"])
+    assert auc_within(frame) == pytest.approx(1.5 / 3)
+    assert auc_within(frame[frame["question"] == "c"]) is None

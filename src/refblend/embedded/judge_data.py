@@ -62,7 +62,7 @@ def build_pairs(
     """Training pairs (``train``) or held-out sampled pairs (``test``) of a recipe.
 
     ``actors`` maps ``actor_clean`` and ``actor`` to loaded models. In the test split every problem
-    has one response from the final warm start, which is what the judge sees at step one.
+    has responses from the final warm start alone, which is what the judge sees at step one.
     """
     settings = recipe.judge_data
     rng = derive_generator(settings.seed, "pairs", split)
@@ -78,7 +78,9 @@ def build_pairs(
             recipe.data.long_share,
         )
     if split != "train":
-        return _sample(recipe, problems, tokenizer, actors["actor"], "actor", 1)
+        return _sample(
+            recipe, problems, tokenizer, actors["actor"], "actor", recipe.evaluation.judge_samples
+        )
     half = settings.samples_per_problem // 2
     pairs = _sample(
         recipe, problems, tokenizer, actors["actor"], "actor", settings.samples_per_problem - half

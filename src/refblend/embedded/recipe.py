@@ -132,7 +132,7 @@ class JudgeDataRecipe(Section):
     corruptions_per_problem: PositiveInt = 2
     """Corrupted solutions per problem."""
     test_problems: PositiveInt = 512
-    """Problems of the held-out pairs; one sampled response each."""
+    """Problems of the held-out pairs."""
     max_response_tokens: PositiveInt = 60
     """Length limit of sampled responses."""
 
@@ -184,6 +184,9 @@ class EvaluationRecipe(Section):
     """Responses sampled for each problem (pass@k)."""
     max_new_tokens: PositiveInt = 60
     """Length limit of the actor's responses."""
+    judge_samples: PositiveInt = 1
+    """Responses to each problem of the held-out pairs; with several, the judge's AUC within a
+    question is measured."""
 
 
 class EmbeddedConfig(Section):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from refblend.ppo.metrics import roc_auc
 from refblend.scoring.generative import GenerativeJudge
 from refblend.scoring.measure.calibration import (
     discrimination,
@@ -88,9 +89,10 @@ def quality_report(scored: pd.DataFrame, tokenizer: Any, max_new_tokens: int) ->
 
     Returns:
         :func:`~refblend.scoring.measure.calibration.judge_metrics` of all responses; the same AUCs
-        of worked ones (``auc_worked``, ``auc_expected_worked``) and their share; ``valid`` by token
-        limit; ``distinct_scores``; ``mean_absolute_error`` to the targets, where there are some;
-        and the frames ``by_length``, ``by_difficulty``, ``reliability`` and ``histogram``.
+        of worked ones (``auc_worked``, ``auc_expected_worked``) and their share; ``auc_within``
+        (:func:`auc_within`) where questions have several responses; ``valid`` by token limit;
+        ``distinct_scores``; ``mean_absolute_error`` to the targets, where there are some; and the
+        frames ``by_length``, ``by_difficulty``, ``reliability`` and ``histogram``.
     """
     report: dict[str, Any] = judge_metrics(scored)
     if "worked" in scored:
@@ -98,6 +100,8 @@ def quality_report(scored: pd.DataFrame, tokenizer: Any, max_new_tokens: int) ->
         report["worked"] = float(scored["worked"].mean())
         report["auc_worked"] = worked.get("auc")
         report["auc_expected_worked"] = worked.get("auc_expected")
+    if scored["question"].duplicated().any():
+        report["auc_within"] = auc_within(scored)
     if "target" in scored:
         error = np.abs(scored["score"] - scored["target"].to_numpy(float))
         report["mean_absolute_error"] = float(error.mean())
@@ -111,6 +115,22 @@ def quality_report(scored: pd.DataFrame, tokenizer: Any, max_new_tokens: int) ->
         "reliability": _both(reliability_table, scored),
         "histogram": _both(score_histogram, scored),
     }
+
+
+def auc_within(scored: pd.DataFrame) -> float | None:
+    """AUC of the expected scores among the responses to the same question, all pairs together.
+
+    This is what a policy trained on groups of responses sees of a judge: that one problem is harder
+    than another tells nothing there. None if no question has right and wrong responses.
+    """
+    found: list[tuple[float, int]] = []
+    for _, group in scored[scored["valid"]].groupby("question"):
+        auc = roc_auc(group["expected"].tolist(), group["label"].tolist())
+        right = int((group["label"] >= 0.5).sum())
+        if auc is not None:
+            found.append((auc, right * (len(group) - right)))
+    pairs = sum(count for _, count in found)
+    return sum(auc * count for auc, count in found) / pairs if pairs else None
 
 
 def valid_within(scored: pd.DataFrame, tokenizer: Any, max_new_tokens: int) -> dict[str, float]:

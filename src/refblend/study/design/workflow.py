@@ -56,7 +56,7 @@ class ScoringStudy(Section):
         default={
             "smoke": ScoringSizes(engine="hf", pairs=64, robustness_problems=4, attacked_answers=4),
             "cpu": ScoringSizes(),
-            "smollm": ScoringSizes(pairs=128),
+            "smollm": ScoringSizes(pairs=192),
         }
     )
     """For the scales whose judges we train; measure other judges with `refblend judge`."""
