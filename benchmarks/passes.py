@@ -48,7 +48,7 @@ def passes_of(worker: ActorWorker, sequences: Sequences, budget: int | None = No
         range(len(sequences)),
         1,
         budget or worker.config.ppo_max_token_len_per_gpu,
-        prompts=sequences.prompt_ids if worker._model.use_shared_prefix else None,
+        prompts=sequences.prompt_ids if worker.loading["shared_prefix"] else None,
     )[0]
     mask = response_mask(sequences.response_lengths)
     advantages = torch.randn(mask.shape, generator=torch.Generator().manual_seed(0))
