@@ -13,6 +13,7 @@ from rich.console import Console
 from refblend import __version__, runtime
 from refblend.cli.data import app as data_app
 from refblend.cli.evaluate import evaluate
+from refblend.cli.help import Panels, add_examples
 from refblend.cli.models import app as models_app
 from refblend.cli.plan import plan
 from refblend.cli.runs import app as runs_app
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from refblend.trainer.datasets import RunData
 
 app = typer.Typer(
+    cls=Panels,
     help="PPO with a reference model's quality score blended into the rewards.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -187,6 +189,9 @@ def config(
 def version() -> None:
     """Print the version."""
     typer.echo(__version__)
+
+
+add_examples(app)
 
 
 def run() -> None:

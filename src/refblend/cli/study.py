@@ -6,9 +6,12 @@ from typing import Annotated
 import typer
 
 from refblend.cli import study_power, study_recommend, study_report
+from refblend.cli.help import Panels
 
 app = typer.Typer(
-    help="Derive the grid, collect runs, write tables, figures and reports.", no_args_is_help=True
+    cls=Panels,
+    help="Derive the grid, collect runs, write tables, figures and reports.",
+    no_args_is_help=True,
 )
 study_report.register(app)
 study_recommend.register(app)

@@ -1,0 +1,151 @@
+"""``--help``: panels of commands, and an example for each command.
+
+Plain text, so that ``refblend --help`` loads no library for drawing boxes.
+"""
+
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+USE, STUDY, INTERNAL = "Use", "Study", "Internal (called by the workflow)"
+
+PANELS = {
+    "": {
+        USE: (
+            "check",
+            "train",
+            "show",
+            "score",
+            "evaluate",
+            "runs",
+            "data",
+            "judge",
+            "config",
+            "version",
+        ),
+        STUDY: ("plan", "study"),
+        INTERNAL: ("models",),
+    },
+    "study": {
+        STUDY: ("power", "recommend", "guard", "redraw", "archive"),
+        INTERNAL: (
+            "grid",
+            "collect",
+            "tables",
+            "figure",
+            "report",
+            "publish",
+            "check",
+            "mark",
+            "fail",
+            "schemas",
+        ),
+    },
+}
+"""Commands of a group by panel; those of a group that is not named here stand in one panel."""
+
+_RUN = "--config params/ppo.yaml --config params/scale/cpu.yaml"
+_RECIPE = "--recipe params/embedded/cpu.yaml"
+_JUDGE = "--judge models/cpu/judge_medium"
+_FRAMES = "runs/cpu/_collected/m2"
+_REPORT = "--milestone m1 --scale cpu"
+
+EXAMPLES = {
+    "train": f"refblend train {_RUN} trainer.seed=2 trainer.default_local_dir=runs/mine",
+    "check": f"refblend check {_RUN} trainer.default_local_dir=runs/mine",
+    "config": f"refblend config {_RUN} algorithm.adv_estimator=gae",
+    "version": "refblend version",
+    "score": f"refblend score {_JUDGE} --input answers.jsonl --output scores.csv",
+    "evaluate": "refblend evaluate runs/mine --data data/cpu/test.parquet",
+    "plan": "refblend plan M1 --scale cpu --slots 2",
+    "show": "refblend show runs/mine --compare runs/other",
+    "data prepare": f"refblend data prepare {_RECIPE} --out data/cpu",
+    "data gsm8k": "refblend data gsm8k --source downloads/gsm8k --out data/gpu",
+    "data math": "refblend data math --source downloads/MATH --out data/math",
+    "data reasoning-gym": "refblend data reasoning-gym --task chain_sum --out data/sums",
+    "models tokenizer": f"refblend models tokenizer {_RECIPE} --out models/cpu/tokenizer",
+    "models actor": f"refblend models actor {_RECIPE} --tokenizer models/cpu/tokenizer "
+    "--out models/cpu/actor --clean-out models/cpu/actor_clean",
+    "models judge-data": f"refblend models judge-data {_RECIPE} --tokenizer models/cpu/tokenizer "
+    "--actor models/cpu/actor --clean models/cpu/actor_clean --out train.parquet "
+    "--test-out test.parquet",
+    "models judge": f"refblend models judge {_RECIPE} --tokenizer models/cpu/tokenizer "
+    "--strength weak --start models/cpu/actor_clean --pairs train.parquet "
+    "--out models/cpu/judge_weak",
+    "models evaluate-actor": f"refblend models evaluate-actor {_RECIPE} --model models/cpu/actor "
+    "--data data/cpu/test.parquet --report actor.json",
+    "models pretrained": "refblend models pretrained --gguf model.gguf --out models/mine",
+    "judge quality": f"refblend judge quality {_JUDGE} --corpus labelled.jsonl --report q.json",
+    "judge robustness": f"refblend judge robustness {_JUDGE} --data data/cpu/test.parquet "
+    "--report r.json",
+    "judge attacks": f"refblend judge attacks {_JUDGE} --data data/cpu/test.parquet "
+    "--report a.json",
+    "runs list": "refblend runs list runs",
+    "runs prune": "refblend runs prune runs --yes",
+    "study grid": "refblend study grid M1 --scale cpu --out grid.tsv",
+    "study collect": "refblend study collect --grid grid.tsv --scale cpu --out frames M1",
+    "study tables": f"refblend study tables {_REPORT}",
+    "study figure": f"refblend study figure {_REPORT} --out figures/training_curves.svg",
+    "study report": f"refblend study report {_REPORT}",
+    "study publish": f"refblend study publish {_REPORT} --built build/results/cpu/m1",
+    "study check": f"refblend study check --collected {_FRAMES} --out checks.json oom=0",
+    "study power": "refblend study power results/cpu/m2/tables/per_seed.csv --effect 0.02",
+    "study recommend": f"refblend study recommend --collected {_FRAMES} --scale cpu "
+    "--out recommended.yaml",
+    "study guard": f"refblend study guard --collected {_FRAMES} --recommended recommended.yaml "
+    "--out guards.json",
+    "study archive": "refblend study archive --scale cpu",
+    "study redraw": "refblend study redraw --scale cpu --out redrawn",
+    "study mark": "refblend study mark runs/cpu/off/seed_1 --out 1.trained.json",
+    "study fail": "refblend study fail runs/cpu/off/seed_1 --status 1 --log train.log",
+    "study schemas": "refblend study schemas --out workflow/schemas",
+}
+"""By command; a test calls each with ``--help`` added, which checks names and options."""
+
+
+class Panels(TyperGroup):
+    """A group whose help lists its commands by panel."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write one section per panel; commands of no panel come first."""
+        panels = PANELS.get("" if ctx.parent is None else (ctx.info_name or ""), {})
+        known = {name for names in panels.values() for name in names}
+        commands = self.list_commands(ctx)
+        rest = [name for name in commands if name not in known]
+        width = formatter.width - 6 - max(map(len, commands))
+        for panel, names in {"Commands": rest, **panels}.items():
+            rows = [
+                (name, self.commands[name].get_short_help_str(width))
+                for name in names
+                if name in self.commands
+            ]
+            if rows:
+                with formatter.section(panel):
+                    formatter.write_dl(rows)
+
+
+def add_examples(app: typer.Typer, group: str = "") -> None:
+    """Give every command of an application, and of the groups below it, its example."""
+    for info in app.registered_commands:
+        callback = info.callback
+        assert callback is not None, "registered by a decorator"
+        name = info.name or callback.__name__.replace("_", "-")
+        example = EXAMPLES.get(f"{group} {name}".strip())
+        if example:
+            info.epilog = f"Example:\n\n\b\n{_folded(example)}"
+    for below in app.registered_groups:
+        assert below.typer_instance is not None
+        add_examples(below.typer_instance, below.name or "")
+
+
+def _folded(command: str, width: int = 74) -> str:
+    """A command on several lines, as a shell takes it."""
+    lines = [""]
+    for word in command.split(" "):
+        if lines[-1] and len(lines[-1]) + len(word) > width:
+            lines[-1] += " \\"
+            lines.append(f"  {word}")
+        else:
+            lines[-1] = f"{lines[-1]} {word}".lstrip() if lines[-1].strip() else word
+    return "\n".join(lines)

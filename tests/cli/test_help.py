@@ -1,0 +1,45 @@
+"""Help: every command stands in a panel and has an example whose names and options exist."""
+
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from refblend.cli.help import EXAMPLES, INTERNAL, STUDY, USE
+from refblend.cli.main import app
+
+
+def commands(group: Any, *words: str) -> dict[str, Any]:
+    """All commands below a group, by their words."""
+    found: dict[str, Any] = {}
+    for name, command in group.commands.items():
+        path = (*words, name)
+        below = getattr(command, "commands", None)
+        found |= commands(command, *path) if below else {" ".join(path): command}
+    return found
+
+
+def shown(*words: str) -> str:
+    done = CliRunner().invoke(app, [*words, "--help"], terminal_width=200)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_every_command_has_an_example_and_every_example_a_command() -> None:
+    assert set(EXAMPLES) == set(commands(typer.main.get_command(app)))
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_names_what_exists(name: str) -> None:
+    text = shown(*name.split())
+    assert f"refblend {name}" in text.partition("Example:")[2]
+    options = [word for word in EXAMPLES[name].split() if word.startswith("--")]
+    assert [option for option in options if f" {option} " not in text.partition("Example")[0]] == []
+
+
+def test_commands_stand_in_panels() -> None:
+    text = shown()
+    assert text.index(f"{USE}:") < text.index(f"{STUDY}:") < text.index(f"{INTERNAL}:")
+    assert "Commands:" not in text, "one is in no panel"
+    assert "Commands:" not in shown("study")
