@@ -45,7 +45,7 @@ smoke: env ## the same workflow on a tiny grid, about ten minutes
 test: env ## the fast tests, including those with real engines
 	$(BIN)/pytest -m "not slow and not gpu" --durations=20 --durations-min=10
 
-test-slow: env ## the tests that take minutes
+test-slow: env .tools/trl .tools/verl ## the tests that take minutes
 	$(BIN)/pytest -m "slow and not gpu"
 
 # Hostile inputs over all targets; the ordinary tests draw about 2,500.
@@ -138,6 +138,12 @@ demo: env pretrained reasoning-gym ## ten minutes: a few PPO steps of SmolLM2 wi
 	$(BIN)/refblend train --config params/ppo.yaml --config params/demo.yaml \
 		trainer.total_training_steps=$(DEMO_STEPS)
 	$(BIN)/python scripts/demo_page.py runs/demo --out runs/demo.html
+
+# Other trainers, each with pins of its own, for the tests of our integrations.
+.tools/trl .tools/verl: .tools/%: requirements/%.lock
+	$(PYTHON) -m venv $@
+	$@/bin/pip install --disable-pip-version-check -q --no-deps -r $<
+	touch $@
 
 sbom: build/supply ## software bill of materials of the lock file (CycloneDX 1.6), sbom.json
 	$</bin/cyclonedx-py requirements $(LOCK) --output-reproducible --of JSON -o sbom.json

@@ -2,8 +2,8 @@
 
 TRL needs a separate environment (its pins differ from ours)::
 
-    python -m venv FOLDER && FOLDER/bin/pip install -r benchmarks/requirements-trl.txt
-    TRL_ENV=FOLDER python benchmarks/bench_peers.py
+    make .tools/trl
+    TRL_ENV=.tools/trl python benchmarks/bench_peers.py
 
 Both train an actor of the embedded shape, after a short warm start, in float32 on the batches of
 scale cpu (24 problems × 8 responses of at most 60 tokens), with two updates per batch, the same

@@ -1,0 +1,222 @@
+"""The blend in TRL: a judge as a reward function, and a trainer that weighs it by the entropy.
+
+With stock TRL, :class:`JudgeReward` is one reward function among others. With
+:class:`BlendedGRPOTrainer` its weight is w of the batch's entropy, and the others' sum R gets the
+rest: R' = (1 − w)·R + w·Q, before TRL normalises within the groups. Example::
+
+    with Judge.open("models/cpu/judge_medium", engine="hf") as judge:
+        trainer = BlendedGRPOTrainer(
+            model="models/cpu/actor",
+            reward_funcs=[correct],
+            judge=JudgeReward(judge, placement="terminal"),
+            strategy="linear",
+            weight_params=WeightParams(max_weight=0.3, entropy_high_threshold=1.0),
+            args=GRPOConfig(...),
+            train_dataset=dataset,
+        )
+        trainer.train()
+
+Differences from refblend's own trainer:
+
+* TRL's rewards are one number per response, so Q is Σ_t of what ``placement`` puts on the tokens:
+  q·L for ``per_token``, q otherwise.
+* TRL has its KL penalty in the loss, not in the reward.
+* The entropy costs one more forward pass over the batch, without gradients.
+* Every process has its own judge, for its own responses.
+"""
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from trl import GRPOTrainer
+
+from refblend.errors import ConfigError
+from refblend.integrations.messages import Messages, question_of, response_of
+from refblend.ppo.blending import Placement, expand_quality
+from refblend.ppo.masking import masked_mean
+from refblend.ppo.weights import WeightParams, weight_for
+from refblend.scoring.judge import Judge
+from refblend.scoring.result import InvalidRateGuard, score_metrics
+
+
+class JudgeReward:
+    """The judge's score as a reward function of TRL.
+
+    Args:
+        judge: scores; its invalid answers count as its ``invalid_score``.
+        placement: ``terminal`` and ``per_token_mean``: q; ``per_token``: q times the response's
+            tokens, as a q on every token adds up to.
+        question_column: column of the dataset that holds the question; None: the last message of
+            the user in the prompt.
+        max_invalid_rate: the run stops when more scores than this share are invalid.
+        invalid_window: calls over which they are counted.
+    """
+
+    def __init__(
+        self,
+        judge: Judge,
+        placement: Placement = "per_token",
+        question_column: str | None = None,
+        max_invalid_rate: float = 0.9,
+        invalid_window: int = 5,
+    ) -> None:
+        self.judge = judge
+        self.placement = placement
+        self.question_column = question_column
+        self.guard = InvalidRateGuard(max_invalid_rate, invalid_window)
+        self.__name__ = "judge"  # under which TRL logs it
+
+    def __call__(
+        self,
+        prompts: Sequence[str | Messages],
+        completions: Sequence[str | Messages],
+        completion_ids: Sequence[Sequence[int]],
+        log_metric: Callable[[str, float], None] | None = None,
+        **columns: Any,
+    ) -> list[float]:
+        """Σ_t Q of each completion, as TRL asks for it.
+
+        Args:
+            prompts: B texts or conversations.
+            completions: B texts or lists of messages.
+            completion_ids: B lists of token ids.
+            log_metric: TRL's; gets ``actor/ref_quality/*`` and ``incidents/*``.
+            columns: of the dataset, B values each, and what else TRL passes.
+
+        Raises:
+            ConfigError: there is no such column.
+            ScoringError: too many scores are invalid.
+        """
+        results = self.judge.score(
+            self._questions(prompts, columns), [response_of(c) for c in completions]
+        )
+        self.guard.update(results)
+        if log_metric is not None:
+            for name, value in score_metrics(results).items():
+                log_metric(name, value)
+        lengths = torch.tensor([len(ids) for ids in completion_ids])
+        mask = torch.arange(int(lengths.max())) < lengths.unsqueeze(-1)
+        scores = torch.tensor([result.score for result in results])
+        totals: list[float] = expand_quality(scores, mask, self.placement).sum(-1).tolist()
+        return totals
+
+    def _questions(
+        self, prompts: Sequence[str | Messages], columns: dict[str, Any]
+    ) -> Sequence[str]:
+        if self.question_column is None:
+            return [question_of(prompt) for prompt in prompts]
+        if self.question_column not in columns:
+            raise ConfigError(
+                f"the dataset has no column {self.question_column!r}, question_column of the judge",
+                "Name a column that exists, or leave it out.",
+            )
+        questions: Sequence[str] = columns[self.question_column]
+        return questions
+
+
+class BlendedGRPOTrainer(GRPOTrainer):
+    """TRL's ``GRPOTrainer`` with R' = (1 − w)·R + w·Q, w from the entropy of each batch.
+
+    Logs ``actor/ref_quality/weight`` and ``actor/ref_quality/avg_entropy`` beside TRL's metrics.
+
+    Args:
+        judge: gives Q; it becomes one more reward function.
+        reward_funcs: TRL's; R is their sum with ``args.reward_weights``.
+        strategy: a name of :data:`refblend.ppo.weights.STRATEGIES`.
+        weight_params: thresholds and maxima of the strategy; None: the defaults.
+        args: ``GRPOConfig``; rewards must be summed before they are normalised, which is TRL's
+            default.
+        trl: everything else that ``GRPOTrainer`` takes, by name.
+
+    Raises:
+        ConfigError: the configuration normalises each reward by itself, or the data have images.
+    """
+
+    def __init__(
+        self,
+        *,
+        judge: JudgeReward,
+        reward_funcs: Any,
+        strategy: str = "linear",
+        weight_params: WeightParams | None = None,
+        args: Any = None,
+        **trl: Any,
+    ) -> None:
+        functions = list(reward_funcs) if isinstance(reward_funcs, list) else [reward_funcs]
+        if args is not None and args.multi_objective_aggregation != "sum_then_normalize":
+            raise ConfigError(
+                f"multi_objective_aggregation={args.multi_objective_aggregation} normalises each "
+                "reward by itself: nothing is left to blend",
+                "Use sum_then_normalize.",
+            )
+        if args is not None and args.reward_weights is not None:
+            args = copy.copy(args)
+            args.reward_weights = [*args.reward_weights, 1.0]
+        weight_for(strategy, 0.0, 1, 1, weight_params)  # refuse what does not fit before a step
+        super().__init__(reward_funcs=[*functions, judge], args=args, **trl)
+        self.strategy, self.weight_params = strategy, weight_params
+        self._judge_index = self.reward_funcs.index(judge)
+        self._own_weights: Tensor = self.reward_weights.clone()
+        self._sequences: tuple[list[list[int]], list[list[int]] | None] = ([], None)
+
+    def _generate(self, prompts: list[Any]) -> Any:
+        generated = super()._generate(prompts)
+        prompt_ids, _, tool_mask, *_ = generated
+        self._sequences = (prompt_ids, tool_mask)
+        return generated
+
+    def _calculate_rewards(
+        self,
+        inputs: list[dict[str, Any]],
+        prompts: list[Any],
+        completions: list[Any],
+        completion_ids_list: list[list[int]],
+    ) -> Tensor:
+        """TRL's rewards; the weights with which TRL sums them become those of the blend."""
+        if inputs[0].keys() & {"image", "images"}:
+            raise ConfigError("the batch has images, which the judge cannot see", "Leave them out.")
+        entropy = self._average_entropy(completion_ids_list)
+        step = self.state.global_step + 1
+        total = max(self.state.max_steps, step)
+        weight = weight_for(self.strategy, entropy, step, total, self.weight_params)
+        blend = (1.0 - weight) * self._own_weights
+        blend[self._judge_index] = weight
+        self.reward_weights = blend
+        self._log_metric("actor/ref_quality/avg_entropy", entropy)
+        self._log_metric("actor/ref_quality/weight", weight)
+        found: Tensor = super()._calculate_rewards(
+            inputs, prompts, completions, completion_ids_list
+        )
+        return found
+
+    @torch.no_grad()
+    def _average_entropy(self, completion_ids: list[list[int]]) -> float:
+        """Mean over all processes' sequences of the mean entropy of their own tokens, in nats."""
+        prompt_ids, tool_mask = self._sequences
+        own = tool_mask or [[1] * len(ids) for ids in completion_ids]
+        prompts, asked = self._padded(prompt_ids, "left")
+        responses, answered = self._padded(completion_ids, "right")
+        mask = pad_sequence([torch.tensor(row) for row in own], batch_first=True)
+        device = self.accelerator.device
+        _, entropies, _ = self._get_per_token_logps_and_entropies(
+            self.model,
+            torch.cat([prompts, responses], dim=1).to(device),
+            torch.cat([asked, answered], dim=1).to(device),
+            responses.shape[1],
+            batch_size=self.args.per_device_train_batch_size,
+            compute_entropy=True,
+        )
+        means = masked_mean(entropies, mask.to(device), dim=-1)
+        return float(self.accelerator.gather(means).mean())
+
+    def _padded(self, ids: list[list[int]], side: str) -> tuple[Tensor, Tensor]:
+        """Token ids and attention mask, (B, longest)."""
+        rows = [torch.tensor(row) for row in ids]
+        pad = self._tokenizer.pad_token_id
+        padded = pad_sequence(rows, batch_first=True, padding_value=pad, padding_side=side)
+        seen = [torch.ones_like(row) for row in rows]
+        return padded, pad_sequence(seen, batch_first=True, padding_side=side)

@@ -1,0 +1,115 @@
+"""The blend in the real TRL, on the CPU, compared with our own functions and a plain forward pass.
+
+Runs in ``.tools/trl`` (``make .tools/trl``), or in the environment that REFBLEND_TRL_ENV names.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from environments import run_in
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from refblend import WeightParams, avg_response_entropy, blend_rewards, expand_quality, weight_for
+from refblend.trainer.shaping import rule_matrix
+
+pytestmark = pytest.mark.slow
+
+TEMPERATURE = 0.7
+STEPS = 2
+GROUP = 4
+ROWS = [
+    {
+        "prompt": [
+            {"role": "system", "content": "Work it out."},
+            {"role": "user", "content": f"Tom has {n} eggs. He gets {n + 3} more. How many?"},
+        ],
+        "question": f"{n}+{n + 3}?",
+    }
+    for n in range(2, 10)
+]
+
+
+def train(model: Path, output: Path, placement: str, blend: bool, max_weight: float = 0.6) -> Any:
+    job = {
+        "model": str(model),
+        "rows": ROWS,
+        "output": str(output),
+        "placement": placement,
+        "steps": STEPS,
+        "temperature": TEMPERATURE,
+        "blend": blend,
+        "max_weight": max_weight,
+    }
+    return json.loads(run_in("trl", "trl_probe.py", json.dumps(job)).splitlines()[-1])
+
+
+def entropy_of(batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Entropy (B, T) and mask, one sequence at a time, from the logits of transformers."""
+    model = AutoModelForCausalLM.from_pretrained(batch["weights"], dtype=torch.float32)
+    longest = max(map(len, batch["completion_ids"]))
+    entropy = torch.full((len(batch["completion_ids"]), longest), torch.nan)
+    mask = torch.zeros(entropy.shape)
+    pairs = zip(batch["prompt_ids"], batch["completion_ids"], strict=True)
+    for row, (prompt, answer) in enumerate(pairs):
+        with torch.no_grad():
+            logits = model(torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 : -1]
+        p = torch.softmax(logits.double() / TEMPERATURE, dim=-1)
+        entropy[row, : len(answer)] = -(p * p.log()).sum(-1).float()
+        mask[row, : len(answer)] = 1
+    return entropy, mask
+
+
+@pytest.mark.parametrize("placement", ["per_token", "terminal"])
+def test_rewards_weights_and_advantages_are_those_of_the_blend(
+    placement: Any, tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    found = train(tiny_model_dir, tmp_path, placement, blend=True)
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
+    assert len(found["batches"]) == STEPS
+    questions = {row["question"] for row in ROWS}
+    answers = iter(found["judged"])
+    for step, batch in enumerate(found["batches"], start=1):
+        texts = tokenizer.batch_decode(batch["completion_ids"], skip_special_tokens=True)
+        asked = [next(answers) for _ in texts]
+        assert [response for _, response in asked] == texts
+        assert {question for question, _ in asked} <= questions
+        entropy, mask = entropy_of(batch)
+        average = avg_response_entropy(entropy, mask)
+        params = WeightParams(max_weight=0.6, entropy_high_threshold=8.0)
+        weight = weight_for("linear", average, step, STEPS, params)
+        assert 0.01 < weight < 0.59, "neither end of the map, or the test says little"
+
+        rule = torch.tensor([sum(map(str.isdigit, t)) + 0.25 * t.count(" ") for t in texts])
+        scores = [0.5 if len(t.split()) % 2 else len(t) % 11 / 10 for t in texts]
+        quality = expand_quality(torch.tensor(scores), mask, placement)
+        rewards = blend_rewards(rule_matrix(rule, mask), quality, mask, weight).sum(-1)
+        assert batch["reward"] == pytest.approx(float(rewards.mean()), rel=1e-4)
+
+        groups = rewards.view(-1, GROUP)
+        spread = groups.std(dim=1, keepdim=True) + 1e-4
+        advantages = ((groups - groups.mean(dim=1, keepdim=True)) / spread).flatten()
+        torch.testing.assert_close(
+            torch.tensor(batch["advantages"]), advantages, rtol=1e-3, atol=1e-3
+        )
+        assert batch["functions"] == ["digits", "spaces", "judge"]
+        share = 1 - weight
+        expected = pytest.approx([share, 0.25 * share, weight], rel=1e-4)
+        assert batch["reward_weights"] == expected
+        line = found["log"][step - 1]
+        assert line["actor/ref_quality/weight"] == pytest.approx(weight, rel=1e-4)
+        assert line["actor/ref_quality/avg_entropy"] == pytest.approx(float(average), rel=1e-4)
+        invalid = sum(len(text.split()) % 2 for text in texts)
+        assert line["actor/ref_quality/valid_rate"] == pytest.approx(1 - invalid / len(texts))
+
+
+def test_without_weight_the_run_is_trls_own(tiny_model_dir: Path, tmp_path: Path) -> None:
+    """w_max = 0: the same responses and advantages to the bit, step after step."""
+    ours = train(tiny_model_dir, tmp_path / "ours", "terminal", blend=True, max_weight=0.0)
+    theirs = train(tiny_model_dir, tmp_path / "theirs", "terminal", blend=False)
+    for mine, other in zip(ours["batches"], theirs["batches"], strict=True):
+        assert mine["completion_ids"] == other["completion_ids"]
+        assert mine["advantages"] == other["advantages"]
+        assert mine["reward_weights"] == [*other["reward_weights"], 0.0]
