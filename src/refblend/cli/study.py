@@ -1,12 +1,14 @@
 """``refblend study …``: the steps of the workflow, each usable by hand."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from refblend.cli import study_power, study_recommend, study_report
+from refblend.cli import study_report
 from refblend.cli.help import Panels
+from refblend.cli.options import with_options
 
 app = typer.Typer(
     cls=Panels,
@@ -14,12 +16,11 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 study_report.register(app)
-study_recommend.register(app)
-app.command()(study_power.power)
 
 Folder = Annotated[Path, typer.Option(help="Folder written by `refblend study collect`.")]
 Out = Annotated[Path, typer.Option(help="File or folder to write.")]
 Scale = Annotated[str, typer.Option(help="smoke, cpu, smollm or gpu.")]
+Params = Annotated[Path, typer.Option(help="Root of the parameter files.")]
 
 
 @app.command()
@@ -27,7 +28,7 @@ def grid(
     experiments: Annotated[list[str], typer.Argument(help="Names, e.g. M1.")],
     scale: Scale,
     out: Out,
-    params: Annotated[Path, typer.Option(help="Root of the parameter files.")] = Path("params"),
+    params: Params = Path("params"),
 ) -> None:
     """Derive grid.tsv from params/study and check every arm's configuration."""
     from refblend.study.design.grid import build_grid, unique_runs, write_grid
@@ -111,3 +112,96 @@ def check(
     record = check_milestone(read_collected(collected), limits)
     write_json(out, record)
     typer.echo(f"all {record['runs']} runs finished; incidents {record['incidents']}")
+
+
+@app.command()
+def recommend(
+    collected: Folder,
+    scale: Scale,
+    out: Annotated[
+        Path, typer.Option(help="recommended.yaml; its record goes next to it as .json.")
+    ],
+    params: Params = Path("params"),
+    attacks: Annotated[
+        Path | None,
+        typer.Option(help="attacks.csv of the scoring study; decides scoring.on_failure."),
+    ] = None,
+) -> None:
+    """Choose the recommended configuration from the runs of M2 by a fixed rule."""
+    from refblend.study.recommend.choose import recommend as choose
+    from refblend.study.recommend.on_failure import read_attacks
+    from refblend.study.recommend.overlay import write_recommendation
+    from refblend.study.runs.collect import read_collected
+
+    table = read_attacks(attacks) if attacks else None
+    chosen = choose(read_collected(collected), scale, params, table)
+    write_recommendation(chosen, out)
+    typer.echo(f"{out}: {chosen.arm}. {chosen.evidence.text}")
+
+
+@app.command()
+def guard(
+    collected: Folder,
+    recommended: Annotated[Path, typer.Option(help="File written by `refblend study recommend`.")],
+    out: Annotated[Path, typer.Option(help="guards.json; not written when a guard fails.")],
+    tolerated: Annotated[
+        list[str] | None,
+        typer.Option(help="kind=number, e.g. oom=0; judge_invalid is a share of the scores."),
+    ] = None,
+    params: Params = Path("params"),
+) -> None:
+    """Fail when runs of M3 are missing, have incidents, or fall below the baseline."""
+    from refblend.files import write_json
+    from refblend.study.recommend.confirmation import load_confirmation
+    from refblend.study.recommend.guards import guard as check
+    from refblend.study.recommend.guards import parse_tolerated
+    from refblend.study.runs.collect import read_collected
+
+    limits, roles = parse_tolerated(tolerated or []), load_confirmation(params)
+    record = check(read_collected(collected), recommended, roles, limits)
+    write_json(out, record)
+    difference = record["difference"]
+    typer.echo(
+        f"{out}: {roles.recommended} − {roles.baseline}: {difference['estimate']:+.4f} "
+        f"[{difference['low']:+.4f}, {difference['high']:+.4f}] ({record['measure']}, "
+        f"n = {difference['n']})"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is to be found, and how surely."""
+
+    effect: Annotated[float, typer.Option(min=0, help="Smallest difference of interest.")] = 0.03
+    margin: Annotated[float, typer.Option(min=0, help="Within ± this arms are equivalent.")] = 0.02
+    target: Annotated[float, typer.Option(min=0.01, max=0.99, help="Power wanted.")] = 0.8
+    alpha: Annotated[float, typer.Option(min=0.0001, max=0.5, help="Level of each test.")] = 0.05
+    test_problems: Annotated[
+        list[int] | None,
+        typer.Option(min=1, help="Size of the test set; repeat it to plan for others."),
+    ] = None
+    hours: Annotated[float | None, typer.Option(min=0, help="Hours per run.")] = None
+
+
+@app.command()
+@with_options
+def power(
+    runs: Annotated[Path, typer.Argument(help="Table of earlier runs, e.g. per_seed.csv.")],
+    question: Question,
+    measure: Annotated[str, typer.Option(help="Column with an accuracy.")] = "test_greedy",
+    baseline: Annotated[str, typer.Option(help="Arm that the others are paired with.")] = "off",
+) -> None:
+    """Seeds per arm for a difference and for equivalence, from the variance of earlier runs."""
+    import pandas as pd
+
+    from refblend.errors import StudyError
+    from refblend.study.planning.power import PowerQuestion, power_table, read_spread
+
+    if not runs.is_file():
+        raise StudyError(f"{runs} is not a file", "Name the table of runs of a finished study.")
+    sizes = tuple(question.test_problems or ())
+    asked = PowerQuestion(
+        question.effect, question.margin, question.target, question.alpha, sizes, question.hours
+    )
+    table = power_table(read_spread(pd.read_csv(runs), measure, baseline), asked)
+    typer.echo(table.to_string(index=False, float_format=lambda value: f"{value:.4g}"))
