@@ -20,7 +20,7 @@ from refblend.files import atomic_path, sha256_file, write_text
 from refblend.study.report.registry import Artifact, Inputs, Report
 from refblend.study.runs.collect import numbers_hash, read_collected
 
-READS = {"m1": (), "scoring": (), "m2": ("scoring",), "m3": ("m1", "m2", "scoring")}
+READS = {"m1": (), "r": (), "scoring": (), "m2": ("scoring",), "m3": ("m1", "m2", "scoring")}
 """Reports whose published results a report reads."""
 
 _MARK = re.compile(r"\n<!-- Made from ([0-9a-f]{64}) -->\n\Z")
