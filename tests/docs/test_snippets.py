@@ -15,6 +15,7 @@ import typer
 from refblend.cli.main import app
 from refblend.config import RefblendConfig
 from refblend.documents import parse_yaml
+from refblend.ppo.weights import StepContext, Strategy, WeightParams
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -106,6 +107,17 @@ def test_code_and_records_parse(page: str, text: str) -> None:
         json.loads(text) if text.lstrip().startswith("{") else ast.parse(text)
     except (ValueError, SyntaxError) as error:
         pytest.fail(f"{page}: {error}")
+
+
+def test_the_strategy_of_the_how_to_is_one() -> None:
+    text = (ROOT / "docs" / "how-to" / "strategy.md").read_text(encoding="utf-8")
+    (code,) = (body for language, body in FENCE.findall(text) if language == "python")
+    made = {}
+    exec(code, {"register": lambda one: made.update({one.name: one}), "Strategy": Strategy})
+    at = StepContext(1, 10)
+    params = WeightParams(max_weight=0.4, entropy_high_threshold=2.0)
+    found = [made["square"].weight(entropy, params, at) for entropy in (0.0, 1.0, 3.0)]
+    assert found == pytest.approx([0.4, 0.1, 0.0])
 
 
 def test_every_page_is_in_the_navigation() -> None:

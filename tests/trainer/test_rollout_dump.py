@@ -9,11 +9,10 @@ import torch
 
 from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.data.schema import PromptRow
-from refblend.ppo.weights import StepContext
 from refblend.scoring.result import JudgeResult
 from refblend.trainer.batch import Experience, PromptBatch, Rollout
 from refblend.trainer.rollout_dump import write_rollouts
-from refblend.trainer.shaping import blend
+from refblend.trainer.shaping import BlendContext, blend
 from refblend.workers.types import LogProbs, Sequences, response_mask
 
 RULE = torch.tensor([1.0, 0.0])
@@ -31,7 +30,8 @@ def dumped(tmp_path: Path, judged: bool = True, **settings) -> list[dict]:
     experience = Experience(RULE, RULE, RESULTS if judged else None, old)
     scoring = {"model_path": "judge"} | settings.pop("scoring", {})
     config = RefQualityScoreConfig(strategy="constant", scoring=scoring, **settings)
-    blended = blend(config, rollout, experience, StepContext(6, 10), np.random.default_rng(1))
+    at = BlendContext(6, 10, groups=prompts.uids)
+    blended = blend(config, rollout, experience, at, np.random.default_rng(1))
     path = tmp_path / "6.jsonl"
     write_rollouts(path, 6, prompts, rollout, experience, blended)
     return [json.loads(line) for line in path.read_text(encoding="utf-8").rstrip("\n").split("\n")]
