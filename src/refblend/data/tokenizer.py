@@ -28,13 +28,16 @@ CHAT_TEMPLATE = (
 
 
 def train_tokenizer(
-    corpus: Iterable[str], vocab_size: int, model_max_length: int
+    corpus: Iterable[str], vocab_size: int, model_max_length: int, pieces: str = _PIECES
 ) -> PreTrainedTokenizerFast:
-    """Train on texts; ``vocab_size`` is an upper bound (small corpora have fewer merges)."""
+    """Train on texts; ``vocab_size`` is an upper bound (small corpora have fewer merges).
+
+    ``pieces`` is a regular expression of what is cut off before pairs are merged.
+    """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(_PIECES), "isolated"),
+            pre_tokenizers.Split(Regex(pieces), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
