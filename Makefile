@@ -16,7 +16,7 @@ STEPS ?= 2000
 # Waiting OpenMP threads must sleep, or busy processes starve one another.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: help env study report figures smoke test test-slow fuzz lint docs rules package bench prepare chaos chaos-short soak pretrained reasoning-gym demo sbom audit clean
+.PHONY: help env study report figures smoke test test-slow fuzz lint docs rules package bench prepare chaos chaos-short soak pretrained reasoning-gym demo sbom audit clean rehearse rehearse-short
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -91,6 +91,12 @@ bench: env ## measure the trainer's stages on this machine
 	@shopt -s nullglob; found=(benchmarks/bench_*.py); \
 	if [ $${#found[@]} -eq 0 ]; then echo "There are no benchmarks/bench_*.py yet."; exit 1; fi; \
 	for script in "$${found[@]}"; do echo "== $$script"; $(BIN)/python "$$script"; done
+
+rehearse: env ## scale gpu without a GPU: every arm and experiment, stand-in models, a few steps
+	$(BIN)/python -m refblend.study.rehearsal build/rehearsal
+
+rehearse-short: env ## the same with M1's two arms
+	$(BIN)/python -m refblend.study.rehearsal build/rehearsal-short --short
 
 prepare: env ## data and models of scale smoke, needed by chaos, chaos-short and soak
 	$(BIN)/snakemake prepare --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=smoke

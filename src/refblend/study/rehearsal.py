@@ -1,0 +1,174 @@
+"""Scale gpu from data to report on two cores: ``make rehearse``, ``make rehearse-short``.
+
+The scale's own files, every arm and experiment, through Snakemake, in a folder of its own. The
+models are stand-ins of Qwen2.5's architecture with random weights, and their tokenizer is trained
+on the rows: those of the real GSM8K where ``REFBLEND_GSM8K_DIR`` names a folder with them, made in
+its format otherwise. Only sizes differ (``params/rehearsal``).
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from refblend.config.loading import merge, read_yaml
+from refblend.embedded.stand_in import Shape, qwen_tokenizer, write_stand_in
+from refblend.errors import DataError, StudyError
+from refblend.files import atomic_path
+
+ROOT = Path(__file__).resolve().parents[3]
+MODELS = ("Qwen2.5-0.5B-Instruct", "Qwen2.5-1.5B-Instruct", "judge_weak", "judge_strong")
+TRAIN_ROWS, TEST_ROWS = 640, 16
+"""Of the source; the converter holds 512 + 64 of the train rows out."""
+
+NOT_MEASURED = {
+    "actor_quality": "the user's own models are measured by hand (docs/how-to/gpu.md)",
+    "judge_quality": "the user's own models are measured by hand",
+    "D_scoring": "experiment D measures the embedded judges",
+    "dropped": "no candidate had to be dropped",
+}
+"""Tables that scale gpu may leave empty, and why."""
+
+
+def prepare(folder: Path, rows: Sequence[Mapping[str, str]], short: bool) -> None:
+    """Everything that a user of scale gpu brings along: parameters, rows and models.
+
+    Args:
+        folder: the working directory of the workflow.
+        rows: GSM8K's ``question`` and ``answer``, train rows first.
+        short: two arms of one milestone, two steps.
+    """
+    _parameters(folder, short)
+    source = folder / "source"
+    source.mkdir(exist_ok=True)
+    for name, part in (("train", rows[:TRAIN_ROWS]), ("test", rows[TRAIN_ROWS:])):
+        with atomic_path(source / f"{name}.jsonl") as temporary:
+            temporary.write_text("".join(json.dumps(dict(row)) + "\n" for row in part))
+    models = folder / "models" / "gpu"
+    tokenizer = qwen_tokenizer(f"{row['question']}\n{row['answer']}" for row in rows)
+    for seed, name in enumerate(MODELS):
+        if not (models / name / "model.safetensors").exists():
+            write_stand_in(models / name, tokenizer, Shape(), seed)
+
+
+def _parameters(folder: Path, short: bool) -> None:
+    """The project's parameters with the rehearsal's sizes, and links to what else is read."""
+    params = folder / "params"
+    shutil.copytree(ROOT / "params", params, dirs_exist_ok=True)
+    for name in ("src", "workflow"):
+        link = folder / name
+        link.unlink(missing_ok=True)
+        link.symlink_to(ROOT / name)
+    over = read_yaml(ROOT / "params" / "rehearsal" / "study.yaml")
+    for path in (params / "study").glob("*.yaml"):
+        changes = merge(over["each"], over.get(path.stem, {}))
+        path.write_text(yaml.safe_dump(merge(read_yaml(path), changes), sort_keys=False))
+    scale = params / "scale" / "gpu.yaml"
+    sizes = read_yaml(ROOT / "params" / "rehearsal" / "scale.yaml")
+    if short:
+        sizes = merge(sizes, {"trainer": {"total_training_steps": 2}})
+    scale.write_text(yaml.safe_dump(merge(read_yaml(scale), sizes), sort_keys=False))
+
+
+def source_rows() -> list[dict[str, str]]:
+    """Rows of the real GSM8K, or made in its format.
+
+    Raises:
+        DataError: ``REFBLEND_GSM8K_DIR`` names no such files.
+    """
+    sizes = {"train": TRAIN_ROWS, "test": TEST_ROWS}
+    named = os.environ.get("REFBLEND_GSM8K_DIR")
+    if not named:
+        return [_made(number) for number in range(sum(sizes.values()))]
+    rows: list[dict[str, str]] = []
+    for split, size in sizes.items():
+        path = Path(named) / f"{split}.jsonl"
+        if not path.is_file():
+            raise DataError(f"{path} does not exist", "Correct REFBLEND_GSM8K_DIR.")
+        lines = path.read_text(encoding="utf-8").split("\n")[:size]
+        rows += [json.loads(line) for line in lines]
+    return rows
+
+
+def _made(number: int) -> dict[str, str]:
+    boxes, pears = number // 30 + 2, number % 30 + 2
+    return {
+        "question": f"Nora packs {boxes} boxes with {pears} pears each and eats one pear. "
+        "How many pears are in the boxes?",
+        "answer": f"She packs {boxes}*{pears}=<<{boxes}*{pears}={boxes * pears}>>{boxes * pears} "
+        f"pears.\nThen {boxes * pears}-1=<<{boxes * pears}-1={boxes * pears - 1}>>"
+        f"{boxes * pears - 1} are left.\n#### {boxes * pears - 1}",
+    }
+
+
+def shortcomings(results: Path, milestones: Sequence[str]) -> Iterator[str]:
+    """What a complete study would not have: empty tables, missing figures, checks not run.
+
+    Args:
+        results: ``results/gpu`` of the rehearsal.
+        milestones: those that were asked for.
+    """
+    for milestone in milestones:
+        folder = results / milestone
+        files = ["report.md", "metrics.json", "checks.json"]
+        files += ["guards.json", "recommended.yaml"] if milestone == "m3" else []
+        yield from (f"{folder / name} is missing" for name in files if not (folder / name).exists())
+        for path in sorted(folder.glob("tables/*.csv")):
+            if path.stem not in NOT_MEASURED and pd.read_csv(path).empty:
+                yield f"{path} has no rows"
+        if (report := folder / "report.md").exists():
+            shown = re.findall(r"\]\(([^)#:]+\.(?:svg|png))\)", report.read_text())
+            yield from (f"{report}: {n} is missing" for n in shown if not (folder / n).exists())
+            if not shown:
+                yield f"{report} shows no figure"
+            if "No run of this experiment has finished" in report.read_text():
+                yield f"{report} has an experiment without a finished run"
+
+
+def snakemake(folder: Path, targets: Sequence[str], *options: str) -> None:
+    """Call the workflow of scale gpu in the rehearsal's folder.
+
+    Raises:
+        StudyError: it failed; its own messages are above.
+    """
+    arguments: dict[str, Any] = {"scale": "gpu", "gsm8k": "source"}
+    command = [sys.executable, "-m", "snakemake", *targets, *options]
+    command += ["--snakefile", str(ROOT / "Snakefile"), "--directory", str(folder)]
+    command += ["--workflow-profile", str(ROOT / "workflow" / "profiles" / "default")]
+    command += ["--config", *(f"{key}={value}" for key, value in arguments.items())]
+    status = subprocess.run(command, cwd=folder, check=False).returncode
+    if status:
+        raise StudyError(f"snakemake ended with status {status}", f"See its logs in {folder}/logs.")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Prepare, run, and refuse a study that is not complete."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("folder", type=Path, help="where everything is written")
+    parser.add_argument("--short", action="store_true", help="M1 alone: two arms, two steps")
+    parser.add_argument("--dry-run", action="store_true", help="prepare, and list the jobs only")
+    options = parser.parse_args(arguments)
+    folder = options.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    milestones = ["m1"] if options.short else ["m1", "m2", "m3"]
+    prepare(folder, source_rows(), options.short)
+    if options.dry_run:
+        snakemake(folder, milestones, "--dry-run", "--quiet")
+        return
+    snakemake(folder, milestones)
+    if found := list(shortcomings(folder / "results" / "gpu", milestones)):
+        raise StudyError("; ".join(found), "Scale gpu would end like this, too: mend it.")
+    print(f"Scale gpu is whole: {', '.join(milestones)} in {folder}/results/gpu")
+
+
+if __name__ == "__main__":
+    main()
