@@ -16,7 +16,7 @@ STEPS ?= 2000
 # Waiting OpenMP threads must sleep, or busy processes starve one another.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: help env study report figures smoke test test-slow fuzz lint docs rules package bench prepare chaos chaos-short soak pretrained reasoning-gym demo sbom audit clean rehearse rehearse-short
+.PHONY: help env study report figures smoke test test-slow fuzz lint docs rules package bench prepare chaos chaos-short soak pretrained reasoning-gym demo sbom audit clean rehearse rehearse-short gpu-check
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -97,6 +97,9 @@ rehearse: env ## scale gpu without a GPU: every arm and experiment, stand-in mod
 
 rehearse-short: env ## the same with M1's two arms
 	$(BIN)/python -m refblend.study.rehearsal build/rehearsal-short --short
+
+gpu-check: env ## one GPU in at most 20 minutes: tests, a run of 0.5B shape, speeds; results/gpu/check.md
+	$(BIN)/python -m refblend.gpu_check
 
 prepare: env ## data and models of scale smoke, needed by chaos, chaos-short and soak
 	$(BIN)/snakemake prepare --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=smoke

@@ -54,12 +54,12 @@ def shard(network: Network, config: FsdpConfig) -> Network:
     """Move to the device and shard every transformer block over the group."""
     device = pick_device(config)
     network.to(device)
-    if config.world_size == 1:
+    if not dist.is_initialized():
         return network
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-    kwargs: dict[str, Any] = {"mesh": init_device_mesh(device.type, (config.world_size,))}
+    kwargs: dict[str, Any] = {"mesh": init_device_mesh(device.type, (dist.get_world_size(),))}
     if config.param_dtype == "bfloat16":
         kwargs["mp_policy"] = MixedPrecisionPolicy(
             param_dtype=torch.bfloat16, reduce_dtype=torch.float32
@@ -72,7 +72,7 @@ def shard(network: Network, config: FsdpConfig) -> Network:
 
 def precision(config: FsdpConfig) -> contextlib.AbstractContextManager[Any]:
     """Autocast for a single process; sharded groups use FSDP's mixed-precision policy."""
-    if config.world_size > 1 or config.param_dtype == "float32":
+    if dist.is_initialized() or config.param_dtype == "float32":
         return contextlib.nullcontext()
     return torch.autocast(pick_device(config).type, torch.bfloat16)
 
