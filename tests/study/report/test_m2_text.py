@@ -9,14 +9,13 @@ import m2_frames
 import pandas as pd
 import pytest
 
-from refblend.study.report.engine import draw, read_caption, write_report, write_tables
-from refblend.study.report.m2.answers import assumed_sentence
-from refblend.study.report.m2.paragraphs import verdicts
+from refblend.study.report.engine import draw, environment, read_caption, write_report, write_tables
+from refblend.study.report.m2.answers import assumed
 from refblend.study.report.m2.surprises import surprises
-from refblend.study.report.m2.words import level_text
 from refblend.study.report.registry import Inputs, load_report
 from refblend.study.runs.collect import write_collected
 
+SAY = environment().get_template("_answers.md.j2").module
 COLUMNS = "experiment,arm,responses,overlength,nonzero_rate,valid_rate,fallback_rate,auc,"
 COLUMNS += "auc_all,ece,tokens_per_response,seconds_per_response\n"
 ROWS = "D1,few_shot,360,0,0.98,0.98,0.02,0.7,0.7,0.2,437,0.02\n"
@@ -110,9 +109,9 @@ def test_numbers_for_dvc(written: Path) -> None:
     assert len(pd.read_csv(written / "plots" / "levels.csv")) == 4
 
 
-def found_by(study: m2_frames.M2Study) -> Callable[[str], tuple[str, ...]]:
+def found_by(study: m2_frames.M2Study) -> Callable[[str], list[str]]:
     """What the surprise finds whose rule begins with these words."""
-    found = {s.rule: s.found for s in surprises(study, m2_frames.tables_of(study))}
+    found = surprises(study, m2_frames.tables_of(study))
     return lambda words: next(hits for rule, hits in found.items() if rule.startswith(words))
 
 
@@ -124,7 +123,7 @@ def test_surprises_find_what_was_put_in() -> None:
     assert [text.split("`")[1] for text in found("An arm lies below")] in (["linear"], [])
     longer = {text.split("`")[1] for text in found("Responses at the end")}
     assert longer == set(study.arms("A")) - {"off"}
-    assert found("A control") == ()  # shuffled_terminal is far below the judge
+    assert found("A control") == []  # shuffled_terminal is far below the judge
 
 
 def test_surprises_read_judges_and_strategies_from_the_configuration() -> None:
@@ -132,9 +131,9 @@ def test_surprises_read_judges_and_strategies_from_the_configuration() -> None:
     effects = {"inverse": 0.3, "weak_constant_terminal": 0.3, "strong_linear_terminal": 0.3}
     effects |= {"constant": 0.2, "random_terminal": 0.4}
     found = found_by(m2_frames.study("cpu", effects, experiments=chosen))
-    (opposite,) = (text for text in found("The opposite map") if "`inverse`" in text)
+    (opposite,) = (text for text in found("A weight that rises") if "`inverse`" in text)
     assert "`linear` " in opposite
-    judges = found("The strong judge's arm")
+    judges = found("A judge with a higher AUC")
     assert [text.split("`")[1] for text in judges] == ["strong_constant_terminal"]
     assert any("`linear` − `constant`" in text for text in found("A weight that follows"))
     assert any("`random_terminal`" in text for text in found("A control"))
@@ -142,8 +141,8 @@ def test_surprises_read_judges_and_strategies_from_the_configuration() -> None:
 
 def test_text_of_levels_and_assumed_placements() -> None:
     row = {"identifiable": True, "chosen": 0.3, "low": 0.2, "high": 0.3, "stability": 0.7, "n": 3}
-    assert level_text(row).startswith("0.3, 95 % interval over resampled seeds 0.2 to 0.3")
-    assert "70%" in level_text(row)
+    assert SAY.level(row).startswith("0.3, 95 % interval over resampled seeds 0.2 to 0.3")
+    assert "70%" in SAY.level(row)
     chosen = {name: spec for name, spec in m2_frames.specs().items() if name in "BG"}
     study = m2_frames.study("smoke", experiments=chosen)
     table = pd.DataFrame(
@@ -154,7 +153,7 @@ def test_text_of_levels_and_assumed_placements() -> None:
             "swept": [False, True],
         }
     )
-    sentence = assumed_sentence(study, table, "G")
+    sentence = SAY.assumed(assumed(study, table, "G"))
     assert sentence.startswith("B ran under `terminal`, which is NOT the better one under GRPO")
     assert "(`per_token`)" in sentence
 
@@ -166,11 +165,11 @@ def test_verdicts_name_the_arms_and_what_was_out_of_reach() -> None:
         {"arm": "b", "interval_excludes_0": False, **common},
         {"arm": "c", "interval_excludes_0": None, **common},
     ]
-    text = verdicts(rows)
+    text = SAY.verdicts(rows)
     assert "higher none; lower none" in text
     assert "can give is 0.5" in text
     assert "excludes 0 for: `a`." in text
     assert "1 of them has no such interval" in text
-    reachable = verdicts([{**rows[0], "verdict": "higher", "smallest_p_holm": 0.01}])
+    reachable = SAY.verdicts([{**rows[0], "verdict": "higher", "smallest_p_holm": 0.01}])
     assert "higher `a`" in reachable
     assert "could not have reached" not in reachable

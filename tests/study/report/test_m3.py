@@ -166,7 +166,7 @@ def test_the_first_page_answers_the_question(project: Path) -> None:
     assert "**Recommended: arm `linear_terminal` of M2**: strategy `linear`" in first
     assert "w = w_max·(1 − ê), with `max_weight` 0.3, `entropy_high_threshold` 1.0" in first
     assert "**Confirmed** on fresh seeds: `recommended` − `off` is +0.1" in first
-    assert "flattered by the choice" in first, "0.45 in M2, 0.30 on fresh seeds"
+    assert "biased upwards by the selection" in first, "0.45 in M2, 0.30 on fresh seeds"
     assert "9 of 9 confirming runs finished, on seeds 101, 102, 103" in first
     assert "enable: true" in first.split("```yaml")[1]
     assert "nan" not in result.text.lower().split()

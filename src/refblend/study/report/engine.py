@@ -42,11 +42,15 @@ import pandas as pd
 from refblend.data.schema import PARQUET_ERRORS
 from refblend.errors import StudyError
 from refblend.files import atomic_path, write_json, write_text
+from refblend.study.report import readable
 from refblend.study.report.formats import to_markdown, write_csv, write_latex
 from refblend.study.report.registry import Artifact, Inputs, Report, Tables
 
 PREPARED = "tables.zip"
 """Beside the collected frames: the tables with their types, a Parquet file each."""
+
+PHRASES = ("own", "difference", "names", "probability", "interval", "change", "counts")
+"""Functions of :mod:`.readable` that templates have as filters."""
 
 DESCRIPTION = "{http://purl.org/dc/elements/1.1/}description"
 
@@ -203,7 +207,10 @@ def environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
     )
-    made.filters |= {"share": share, "number": number, "signed": signed, "words": words}
+    made.filters |= {"share": share, "signed": signed, "words": words, "number": number}
+    made.filters |= {name: getattr(readable, name) for name in PHRASES}
+    made.filters["percent"] = "{:.0%}".format
+    made.tests["missing"] = pd.isna
     return made
 
 

@@ -1,10 +1,15 @@
-"""Tables for readers: an experiment's main measures, each with its interval in one cell."""
+"""Numbers as readers see them: intervals in one cell, a table of main measures, and phrases."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pandas as pd
 
 from refblend.study.design.measures import label
+from refblend.study.stats.statistics import Interval
+
+Row = dict[str, Any]
+"""A row of a summary."""
 
 SHOWN = {
     "test_greedy": "test acc.",
@@ -71,9 +76,9 @@ def _headline(row: dict[str, Any]) -> dict[str, Any]:
             }
         )
     return cells | {
-        "difference": interval_text(row["diff"], row["diff_low"], row["diff_high"], signed=True),
+        "difference": change(row),
         "against": row["baseline"],
-        "P(improvement)": interval_text(row["prob_improvement"], row["prob_low"], row["prob_high"]),
+        "P(improvement)": probability(row),
         **compared_cells(row),
         "note": row["note"],
     }
@@ -87,3 +92,40 @@ def compared_cells(row: dict[str, Any]) -> dict[str, Any]:
         "verdict": row["verdict"],
         "interval excludes 0": "–" if pd.isna(excludes) else "yes" if excludes else "no",
     }
+
+
+def own(row: Row) -> str:
+    """The arm's mean with its interval and n."""
+    return f"{interval_text(row['mean'], row['low'], row['high'])} (n = {row['n']})"
+
+
+def difference(row: Row) -> str:
+    """The paired difference with its interval and n; says so where there is none."""
+    if pd.isna(row["diff"]):
+        return "no pair"
+    return f"{change(row)} ({row['pairs']} pair{'s' if row['pairs'] != 1 else ''})"
+
+
+def change(row: Row) -> str:
+    """The paired difference with its interval."""
+    return interval_text(row["diff"], row["diff_low"], row["diff_high"], signed=True)
+
+
+def counts(incidents: Mapping[str, int]) -> str:
+    """``overlength 0, oom 0, …``."""
+    return ", ".join(f"{name.replace('_', '-')} {count}" for name, count in incidents.items())
+
+
+def names(arms: Iterable[str]) -> str:
+    """Arms as code, separated by commas; "none" for none."""
+    return ", ".join(f"`{arm}`" for arm in arms) or "none"
+
+
+def probability(row: Row) -> str:
+    """Probability of improvement with its interval."""
+    return interval_text(row["prob_improvement"], row["prob_low"], row["prob_high"])
+
+
+def interval(found: Interval, signed: bool = False) -> str:
+    """An interval with its estimate."""
+    return interval_text(found.estimate, found.low, found.high, signed)

@@ -1,17 +1,85 @@
-"""Shared by several reports: plot data for DVC, and descriptions of arms."""
+"""Shared by the reports on runs: their study, tables of runs, plot data, descriptions of arms."""
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
+from refblend.study.report.registry import Report
 from refblend.study.runs.collect import Collected
-from refblend.study.runs.incidents import incident_totals
+from refblend.study.runs.incidents import (
+    in_run_order,
+    incident_totals,
+    incidents_table,
+    resources,
+)
+from refblend.study.runs.measures import run_measures
 from refblend.study.runs.series import series
+from refblend.study.runs.stability import stability
 from refblend.study.runs.validation import validation_frame
 
 KEYS = ["arm", "step"]
+RUN = ["arm", "seed"]
+
+
+@dataclass(frozen=True)
+class RunStudy:
+    """A study of runs, from which tables, figures and text are made."""
+
+    collected: Collected
+
+    @cached_property
+    def values(self) -> pd.DataFrame:
+        """As :func:`refblend.study.runs.measures.run_measures` gives it."""
+        return run_measures(self.collected)
+
+    @cached_property
+    def metrics(self) -> pd.DataFrame:
+        """Metrics of finished runs."""
+        return self.collected.counted_metrics
+
+    @cached_property
+    def responses(self) -> pd.DataFrame:
+        """Judged responses of finished runs."""
+        frame = self.collected.responses.merge(self.collected.finished[RUN], on=RUN)
+        return frame[frame.judge_score.notna()]
+
+
+def incidents_of_runs(study: RunStudy) -> pd.DataFrame:
+    """Incidents of every run and their sum."""
+    return incidents_table(study.collected)
+
+
+def resources_of_runs(study: RunStudy) -> pd.DataFrame:
+    """Time, pace, memory and energy of every run."""
+    return resources(study.collected)
+
+
+def stability_of_runs(study: RunStudy) -> pd.DataFrame:
+    """Spikes, entropy, length and largest fall of the validation accuracy of every run."""
+    return in_run_order(stability(study.metrics), study.collected.runs)
+
+
+def val_accuracy(study: RunStudy) -> pd.DataFrame:
+    """Validation accuracy of every arm."""
+    return mean_accuracy(study.collected)
+
+
+def weight_entropy(study: RunStudy) -> pd.DataFrame:
+    """Weight against entropy of every arm."""
+    return mean_blend(study.collected)
+
+
+def register_run_tables(report: Report, resources_shown: bool) -> None:
+    """Incidents, stability and resources of every run, and the plots of a few arms."""
+    report.table("incidents", shown=True)(incidents_of_runs)
+    report.table("stability", shown=True)(stability_of_runs)
+    report.table("resources", shown=resources_shown)(resources_of_runs)
+    report.plot("val_accuracy")(val_accuracy)
+    report.plot("weight_entropy")(weight_entropy)
 
 
 def mean_accuracy(collected: Collected) -> pd.DataFrame:

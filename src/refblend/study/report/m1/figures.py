@@ -48,10 +48,7 @@ def val_accuracy(study: M1Study) -> Drawn:
     )
 
 
-@REPORT.figure("weight_entropy")
-def weight_entropy(study: M1Study) -> Drawn:
-    """Blending weight and entropy over time, and against one another."""
-    return weight_and_entropy(study.metrics, study.colours)
+REPORT.figure("weight_entropy")(weight_and_entropy)
 
 
 @REPORT.figure("score_distribution")

@@ -1,7 +1,6 @@
 """Milestone M1's input: the runs of one experiment, and the quality of the models they use."""
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,9 @@ from refblend.study.design.spec import ExperimentSpec
 from refblend.study.layout import JUDGES
 from refblend.study.report.plotting.style import arm_colours
 from refblend.study.report.registry import Inputs, Report
-from refblend.study.runs.collect import Collected, read_collected
-from refblend.study.runs.measures import run_measures, wide
+from refblend.study.report.shared import RunStudy, register_run_tables
+from refblend.study.runs.collect import read_collected
+from refblend.study.runs.measures import wide
 from refblend.study.runs.model_quality import actor_table, read_quality
 from refblend.study.runs.origin import origin_of
 
@@ -21,24 +21,13 @@ MODELS = ("actor", *(f"judge_{strength}" for strength in JUDGES))
 
 
 @dataclass(frozen=True)
-class M1Study:
+class M1Study(RunStudy):
     """What tables, figures and text are made from."""
 
-    collected: Collected
     experiment: ExperimentSpec
     quality: dict[str, Any]
     """Model → its quality report; empty where the models are the user's."""
     scale: str
-
-    @cached_property
-    def metrics(self) -> pd.DataFrame:
-        """Metrics of finished runs."""
-        return self.collected.counted_metrics
-
-    @cached_property
-    def values(self) -> pd.DataFrame:
-        """One number per run and measure."""
-        return run_measures(self.collected)
 
     @property
     def baseline(self) -> str:
@@ -59,13 +48,6 @@ class M1Study:
     def colours(self) -> dict[str, Any]:
         """Arm → colour."""
         return arm_colours(self.collected.runs.arm, self.baseline)
-
-    @property
-    def responses(self) -> pd.DataFrame:
-        """Judged responses of finished runs."""
-        finished = self.collected.finished[["arm", "seed"]]
-        frame = self.collected.responses.merge(finished, on=["arm", "seed"])
-        return frame[frame.judge_score.notna()]
 
     @property
     def warm_start(self) -> float:
@@ -98,3 +80,4 @@ def read_study(inputs: Inputs) -> M1Study:
 
 
 REPORT = Report("m1", "M1 stability", read_study, origin_of)
+register_run_tables(REPORT, resources_shown=True)

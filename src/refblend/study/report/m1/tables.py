@@ -8,26 +8,15 @@ from refblend.study.report.m1.study import REPORT, M1Study
 from refblend.study.report.readable import readable_summary
 from refblend.study.report.registry import Tables
 from refblend.study.report.summary import MAIN_MEASURES, Family, summarise
-from refblend.study.runs import incidents
+from refblend.study.runs.incidents import in_run_order
 from refblend.study.runs.model_quality import actor_table, judge_table
-from refblend.study.runs.stability import stability
 from refblend.study.runs.validation import results_on_test, start_and_end
 
 JUDGE_MEASURES = (
-    "weight",
-    "avg_entropy",
-    "score_mean",
-    "score_std",
-    "nonzero_rate",
-    "valid_rate",
-    "fallback_rate",
-    "compact_rate",
-    "clipped_rate",
-    "new_tokens_mean",
-    "auc",
-    "ece",
+    "weight", "avg_entropy", "score_mean", "score_std", "nonzero_rate", "valid_rate",
+    "fallback_rate", "compact_rate", "clipped_rate", "new_tokens_mean", "auc", "ece",
     "reward_length_corr",
-)
+)  # fmt: skip
 """``actor/ref_quality/<name>``, averaged over the steps of a run."""
 
 
@@ -43,7 +32,7 @@ def final_accuracy(study: M1Study) -> pd.DataFrame:
         columns={name: f"val_{name}" for name in ("start", "final", "gain", "best")}
     )
     test = results_on_test(study.metrics).rename(columns={"value": "test_final"})
-    table = incidents.in_run_order(validation, study.collected.runs)
+    table = in_run_order(validation, study.collected.runs)
     table = table.merge(test, on=["arm", "seed"], how="left")
     table["test_warm_start"] = np.where(table["test_final"].notna(), study.warm_start, np.nan)
     table["test_gain"] = table["test_final"] - table["test_warm_start"]
@@ -62,18 +51,6 @@ def arm_summary(study: M1Study) -> pd.DataFrame:
 def arm_main(tables: Tables) -> pd.DataFrame:
     """The main measures, one row per arm."""
     return readable_summary(tables["arm_summary"])
-
-
-@REPORT.table("incidents", shown=True)
-def incidents_of_runs(study: M1Study) -> pd.DataFrame:
-    """Incidents of every run and their sum."""
-    return incidents.incidents_table(study.collected)
-
-
-@REPORT.table("stability", shown=True)
-def stability_of_runs(study: M1Study) -> pd.DataFrame:
-    """Spikes, entropy, length and largest fall of the validation accuracy of every run."""
-    return incidents.in_run_order(stability(study.metrics), study.collected.runs)
 
 
 @REPORT.table("judge_in_training", shown=True)
@@ -96,9 +73,3 @@ def actor_quality(study: M1Study) -> pd.DataFrame:
 def judge_quality(study: M1Study) -> pd.DataFrame:
     """The judges on held-out responses."""
     return judge_table(study.quality)
-
-
-@REPORT.table("resources", shown=True)
-def resources(study: M1Study) -> pd.DataFrame:
-    """Time, pace, memory and energy of every run."""
-    return incidents.resources(study.collected)

@@ -7,8 +7,8 @@ import pandas as pd
 from scipy import stats
 
 from refblend.study.design.measures import MEASURES
-from refblend.study.report.m2.study import REPORT, RUN, M2Study
-from refblend.study.runs import incidents
+from refblend.study.report.m2.study import REPORT, M2Study
+from refblend.study.report.shared import RUN, incidents_of_runs, resources_of_runs
 from refblend.study.runs.incidents import INCIDENTS, incident_counts
 from refblend.study.runs.stability import stability
 from refblend.study.runs.validation import validation_frame
@@ -36,20 +36,9 @@ def per_seed(study: M2Study) -> pd.DataFrame:
 
 
 STABILITY_COLUMNS = [
-    "arm",
-    "runs",
-    "finished",
-    "loss_spikes",
-    "loss_spike_runs",
-    "grad_spikes",
-    "grad_spike_runs",
-    "grad_norm_max",
-    "collapsed_runs",
-    "entropy_end",
-    "length_end",
-    "val_drawdown_max",
-    *INCIDENTS,
-]
+    "arm", "runs", "finished", "loss_spikes", "loss_spike_runs", "grad_spikes", "grad_spike_runs",
+    "grad_norm_max", "collapsed_runs", "entropy_end", "length_end", "val_drawdown_max", *INCIDENTS,
+]  # fmt: skip
 
 
 @REPORT.table("stability", shown=True)
@@ -170,13 +159,5 @@ def resources_by_arm(study: M2Study) -> pd.DataFrame:
     return totals.reset_index()
 
 
-@REPORT.table("incidents")
-def incidents_of_runs(study: M2Study) -> pd.DataFrame:
-    """Incidents of every run and their sum."""
-    return incidents.incidents_table(study.collected)
-
-
-@REPORT.table("resources")
-def resources(study: M2Study) -> pd.DataFrame:
-    """Time, pace, memory and energy of every run."""
-    return incidents.resources(study.collected)
+REPORT.table("incidents")(incidents_of_runs)
+REPORT.table("resources")(resources_of_runs)

@@ -17,33 +17,27 @@ from refblend.study.design.arms import SCORE, Arm, resolve_arms
 from refblend.study.design.measures import MEASURES
 from refblend.study.design.spec import ExperimentSpec, SweepSpec
 from refblend.study.report.registry import Inputs, Report
+from refblend.study.report.shared import RUN, RunStudy
 from refblend.study.report.summary import Family
 from refblend.study.runs.collect import Collected, read_collected
-from refblend.study.runs.measures import run_measures, wide
+from refblend.study.runs.measures import wide
 from refblend.study.runs.origin import commit_text
 from refblend.study.runs.series import series
 from refblend.study.runs.validation import validation_frame
 
-RUN = ["arm", "seed"]
 SCORING = f"{SCORE}.scoring"
 
 
 @dataclass(frozen=True)
-class M2Study:
+class M2Study(RunStudy):
     """The input of tables, figures and text."""
 
-    collected: Collected
     experiments: Mapping[str, ExperimentSpec]
     resolved: Mapping[str, Arm]
     """Every arm of the experiments at this scale, by name."""
     scale: str
     scoring: Path | None = None
     """``results/<scale>/scoring``; null: the scoring path (experiment D) was not measured."""
-
-    @cached_property
-    def values(self) -> pd.DataFrame:
-        """As :func:`refblend.study.runs.measures.run_measures` gives it."""
-        return run_measures(self.collected)
 
     @property
     def learning(self) -> list[str]:
@@ -159,11 +153,6 @@ class M2Study:
         return [placement for placement in PLACEMENTS if placement in found]
 
     @cached_property
-    def metrics(self) -> pd.DataFrame:
-        """Metrics of finished runs."""
-        return self.collected.counted_metrics
-
-    @cached_property
     def accuracy(self) -> pd.DataFrame:
         """Greedy validation accuracy: arm, seed, step, value."""
         frame = validation_frame(self.metrics)
@@ -176,12 +165,6 @@ class M2Study:
         start = steps[RUN].drop_duplicates().assign(step=0, value=0.0)
         steps = pd.concat([start, steps]).sort_values([*RUN, "step"], ignore_index=True)
         return steps.assign(seconds=steps.groupby(RUN)["value"].cumsum()).drop(columns="value")
-
-    @cached_property
-    def responses(self) -> pd.DataFrame:
-        """Judged responses of finished runs."""
-        frame = self.collected.responses.merge(self.collected.finished[RUN], on=RUN)
-        return frame[frame.judge_score.notna()]
 
     def of(self, experiment: str, frame: pd.DataFrame) -> pd.DataFrame:
         """Rows of a frame that belong to the arms and seeds of an experiment."""

@@ -7,8 +7,8 @@ import pandas as pd
 from refblend.study.design.measures import with_endpoint
 from refblend.study.report.m2.costs import readable_costs
 from refblend.study.report.m2.study import REPORT, M2Study, learns, trains
-from refblend.study.report.m2.words import Row, Tables
-from refblend.study.report.readable import readable_summary
+from refblend.study.report.readable import Row, readable_summary
+from refblend.study.report.registry import Tables
 from refblend.study.report.summary import MAIN_MEASURES, summarise
 
 

@@ -1,205 +1,156 @@
 """Surprises in M2: fixed rules that look for what the method's rationale would not predict."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from itertools import permutations
+from typing import Any
 
-import pandas as pd
-
-from refblend.ppo.weights import STRATEGIES
+from refblend.ppo.weights import STRATEGIES, Strategy, WeightParams, weight_for
 from refblend.study.design.arms import SCORE, Arm
 from refblend.study.design.measures import label
-from refblend.study.layout import JUDGES
 from refblend.study.report.m2.best import scope_endpoints
 from refblend.study.report.m2.contrasts import at_endpoint
-from refblend.study.report.m2.study import SCORING, M2Study, varies_overlap
+from refblend.study.report.m2.study import M2Study, varies_overlap
 from refblend.study.report.m2.summaries import endpoint_rows, summary_rows
-from refblend.study.report.m2.words import Row, difference, names
-from refblend.study.report.readable import number
+from refblend.study.report.readable import Row, difference, number
+from refblend.study.report.registry import Tables
 
-Tables = Mapping[str, pd.DataFrame]
 SMALL_WEIGHT = 0.1
 """Share of ``max_weight`` below which the mean weight hardly blends anything."""
 
-
-@dataclass(frozen=True)
-class Surprise:
-    """A rule and what it found; nothing found is a result too."""
-
-    rule: str
-    found: tuple[str, ...]
+RULES: dict[str, Callable[[M2Study, Tables], Iterator[str]]] = {}
 
 
-def surprises(study: M2Study, tables: Tables) -> list[Surprise]:
-    """Every rule with its findings, in a fixed order."""
-    return [Surprise(rule, tuple(find(study, tables))) for rule, find in RULES.items()]
+def surprises(study: M2Study, tables: Tables) -> dict[str, list[str]]:
+    """Every rule with its findings, each once; nothing found is a result too."""
+    return {rule: list(dict.fromkeys(find(study, tables))) for rule, find in RULES.items()}
 
 
-def _controls(study: M2Study, tables: Tables) -> list[str]:
-    return _contrasts_not_above(
-        study, tables, lambda judged, other: judged.control == "none" != other.control
-    )
+def rule(text: str) -> Callable[[Any], Any]:
+    """Register a rule under what it says."""
+
+    def decorate(find: Any) -> Any:
+        RULES[text] = find
+        return find
+
+    return decorate
 
 
-def _constant(study: M2Study, tables: Tables) -> list[str]:
-    return _contrasts_not_above(
-        study,
-        tables,
-        lambda aware, other: (
-            STRATEGIES[aware.strategy].reads_entropy
-            and aware.strategy != "constant" == other.strategy
-        ),
-    )
+def contrasted(study: M2Study, tables: Tables) -> Iterator[tuple[Arm, Arm, str]]:
+    """Both arms of every declared contrast whose mean is not above 0, and its numbers."""
+    for row in at_endpoint(study, tables["contrasts"]).to_dict("records"):
+        if row["diff"] <= 0:
+            text = f"`{row['arm']}` − `{row['against']}` ({row['experiment']}): {difference(row)}"
+            yield study.resolved[row["arm"]], study.resolved[row["against"]], text
 
 
-def _contrasts_not_above(
-    study: M2Study, tables: Tables, asked: Callable[[Arm, Arm], bool]
-) -> list[str]:
-    """Contrasts of two kinds of arms whose mean difference at the endpoint is not above 0."""
-    return [
-        f"`{row['arm']}` − `{row['against']}` ({row['experiment']}): {difference(row)}"
-        for row in at_endpoint(study, tables["contrasts"]).to_dict("records")
-        if row["diff"] <= 0 and asked(study.resolved[row["arm"]], study.resolved[row["against"]])
-    ]
+def compared(study: M2Study, tables: Tables, measure: str = "") -> Iterator[tuple[str, Row]]:
+    """Rows of all experiments that learn, of their endpoints unless a measure is named."""
+    for name in study.learning:
+        named = summary_rows(tables, name, measure) if measure else None
+        for row in endpoint_rows(study, tables, name) if named is None else named:
+            yield name, row
 
 
-def _pairs(
-    study: M2Study, tables: Tables, key: str, asked: Callable[[Arm, Arm], bool]
-) -> list[tuple[Row, Row]]:
-    """Endpoint rows of arms of one experiment that differ in one key only, of two kinds."""
-    found: dict[tuple[str, ...], tuple[Row, Row]] = {}
+def slope(strategy: Strategy) -> float:
+    """How much the weight rises over the entropies from 0 to the threshold."""
+    if not strategy.reads_entropy:
+        return 0.0
+    low, high = (weight_for(strategy.name, h, 1, 1, WeightParams()) for h in (0.0, 1.0))
+    return high - low
+
+
+@rule("A control (shuffled or random scores) has at least the mean of the judge")
+def _controls(study: M2Study, tables: Tables) -> Iterator[str]:
+    for judged, other, text in contrasted(study, tables):
+        if judged.control == "none" != other.control:
+            yield text
+
+
+@rule("A weight that follows the entropy has at most the mean of one that does not")
+def _constant(study: M2Study, tables: Tables) -> Iterator[str]:
+    for aware, other, text in contrasted(study, tables):
+        if slope(STRATEGIES[aware.strategy]) and not slope(STRATEGIES[other.strategy]):
+            yield text
+
+
+@rule("A weight that rises with the entropy has at least the mean of one that falls")
+def _rising(study: M2Study, tables: Tables) -> Iterator[str]:
+    rows = list(compared(study, tables))
+    for experiment, one in rows:
+        for name, other in rows:
+            rising, falling = study.resolved[one["arm"]], study.resolved[other["arm"]]
+            if name != experiment or one["mean"] < other["mean"]:
+                continue
+            slopes = [slope(STRATEGIES[arm.strategy]) for arm in (rising, falling)]
+            if slopes[0] > 0 > slopes[1] and rising.differs_only_in(falling, f"{SCORE}.strategy"):
+                yield f"`{one['arm']}` has {one['mean']:.3f}, `{other['arm']}` {other['mean']:.3f}"
+
+
+@rule("An arm lies below its baseline with its whole 95 % Student interval (endpoint, unadjusted)")
+def _below(study: M2Study, tables: Tables) -> Iterator[str]:
+    for name, row in compared(study, tables):
+        if row["diff"] < 0 and row["diff_high"] < 0:
+            yield f"`{row['arm']}` ({name}): {difference(row)}"
+
+
+@rule("Responses at the end are longer than the baseline's with the whole interval (unadjusted)")
+def _longer(study: M2Study, tables: Tables) -> Iterator[str]:
+    for name, row in compared(study, tables, "length_end"):
+        if row["diff_low"] > 0:
+            yield f"`{row['arm']}` ({name}): {difference(row)} tokens at the last step"
+
+
+@rule("The mean weight is below a tenth of `max_weight`: hardly anything was blended")
+def _small_weight(study: M2Study, tables: Tables) -> Iterator[str]:
+    for _, row in compared(study, tables, "weight_mean"):
+        largest = float(study.resolved[row["arm"]].setting(f"{SCORE}.max_weight"))
+        if row["mean"] < SMALL_WEIGHT * largest:
+            yield f"`{row['arm']}`: mean weight {row['mean']:.4f} of {largest:g}"
+
+
+@rule("A judge with a higher AUC in training has at most the mean of one with a lower AUC")
+def _judges(study: M2Study, tables: Tables) -> Iterator[str]:
     for name in study.learning:
         rows = {row["arm"]: row for row in endpoint_rows(study, tables, name)}
-        for pair in permutations(rows, 2):
-            one, other = (study.resolved[arm] for arm in pair)
-            if asked(one, other) and one.differs_only_in(other, key):
-                found.setdefault(pair, (rows[pair[0]], rows[pair[1]]))
-    return list(found.values())
+        auc = {row["arm"]: row["mean"] for row in summary_rows(tables, name, "judge_auc")}
+        for one, other in permutations([arm for arm in rows if arm in auc], 2):
+            if auc[one] <= auc[other] or rows[one]["mean"] > rows[other]["mean"]:
+                continue
+            better, worse = study.resolved[one], study.resolved[other]
+            if better.differs_only_in(worse, f"{SCORE}.scoring.model_path"):
+                yield f"`{one}` {rows[one]['mean']:.3f}, `{other}` {rows[other]['mean']:.3f}"
 
 
-def _inverse(study: M2Study, tables: Tables) -> list[str]:
-    """The opposite map, more judge where the actor is unsure, against the default."""
-    pairs = _pairs(
-        study,
-        tables,
-        f"{SCORE}.strategy",
-        lambda one, other: (one.strategy, other.strategy) == ("inverse", "linear"),
-    )
-    return [
-        f"`{one['arm']}` has {one['mean']:.3f}, `{other['arm']}` {other['mean']:.3f}"
-        for one, other in pairs
-        if one["mean"] >= other["mean"]
-    ]
-
-
-def _judges(study: M2Study, tables: Tables) -> list[str]:
-    """The strongest judge's arm that is not above the weakest one's."""
-    pairs = _pairs(
-        study,
-        tables,
-        f"{SCORING}.model_path",
-        lambda one, other: (one.judge, other.judge) == (JUDGES[-1], JUDGES[0]),
-    )
-    return [
-        f"`{strong['arm']}` {strong['mean']:.3f}, `{weak['arm']}` {weak['mean']:.3f}"
-        for strong, weak in pairs
-        if strong["mean"] <= weak["mean"]
-    ]
-
-
-def _below(study: M2Study, tables: Tables) -> list[str]:
-    found: dict[str, str] = {}
-    for name in study.learning:
-        for row in endpoint_rows(study, tables, name):
-            if row["diff"] < 0 and row["diff_high"] < 0:
-                found.setdefault(row["arm"], f"`{row['arm']}` ({name}): {difference(row)}")
-    return list(found.values())
-
-
-def _longer(study: M2Study, tables: Tables) -> list[str]:
-    found: dict[str, str] = {}
-    for name in study.learning:
-        for row in summary_rows(tables, name, "length_end"):
-            if row["diff_low"] > 0:
-                text = f"`{row['arm']}` ({name}): {difference(row)} tokens at the last step"
-                found.setdefault(row["arm"], text)
-    return list(found.values())
-
-
-def _small_weight(study: M2Study, tables: Tables) -> list[str]:
-    found: dict[str, str] = {}
-    for name in study.learning:
-        for row in summary_rows(tables, name, "weight_mean"):
-            largest = float(study.resolved[row["arm"]].setting(f"{SCORE}.max_weight"))
-            if row["mean"] < SMALL_WEIGHT * largest:
-                text = f"`{row['arm']}`: mean weight {row['mean']:.4f} of {largest:g}"
-                found.setdefault(row["arm"], text)
-    return list(found.values())
-
-
-def _validation(study: M2Study, tables: Tables) -> list[str]:
-    best = tables["best_per_metric"]
-    found = []
-    for scope, part in best.groupby("scope", sort=False):
-        arms = part.set_index("measure")["best"]
-        endpoint = scope_endpoints(study).get(scope, "")
-        if {endpoint, "val_best"} <= set(arms.index) and arms[endpoint] != arms.val_best:
+@rule("The best arm by validation is not the best by the endpoint")
+def _validation(study: M2Study, tables: Tables) -> Iterator[str]:
+    best = tables["best_per_metric"].set_index(["scope", "measure"])["best"]
+    for scope, endpoint in scope_endpoints(study).items():
+        arms = best.get((scope, endpoint)), best.get((scope, "val_best"))
+        if all(arms) and arms[0] != arms[1]:
             name = "test" if endpoint.startswith("test_") else label(endpoint)
-            found.append(f"{scope}: {name} `{arms[endpoint]}`, validation `{arms.val_best}`")
-    return found
+            yield f"{scope}: {name} `{arms[0]}`, validation `{arms[1]}`"
 
 
-def _collapse(study: M2Study, tables: Tables) -> list[str]:
-    table = tables["stability"]
-    return [
-        f"`{row['arm']}`: {row['collapsed_runs']} of {row['finished']} runs"
-        for row in table[table.collapsed_runs > 0].to_dict("records")
-    ]
+@rule("The entropy collapsed")
+def _collapse(study: M2Study, tables: Tables) -> Iterator[str]:
+    for row in tables["stability"].query("collapsed_runs > 0").itertuples():
+        yield f"`{row.arm}`: {row.collapsed_runs} of {row.finished} runs"
 
 
-def _spikes(study: M2Study, tables: Tables) -> list[str]:
-    """Arms with more spikes than the baseline that most experiments share with them."""
+@rule("An arm has over one spike per run (loss and gradient) more than its baseline")
+def _spikes(study: M2Study, tables: Tables) -> Iterator[str]:
     table = tables["stability"].set_index("arm")
     total = table.loss_spikes + table.grad_spikes
-    more: dict[str, list[str]] = {}
     for name in study.learning:
         for arm in study.treated(name):
             base = study.baseline(name, arm)
             if base in total.index and total[arm] > total[base] + 1:
-                more.setdefault(base, []).append(arm)
-    return [
-        f"{names(list(dict.fromkeys(arms)))}; `{base}` has {total[base]:.2f}"
-        for base, arms in more.items()
-    ]
+                yield f"`{arm}` has {total[arm]:.2f}, `{base}` {total[base]:.2f}"
 
 
-def _overlap(study: M2Study, tables: Tables) -> list[str]:
-    return [
-        f"`{pool}`: {number(share, signed=True)} of the judge's time"
-        for name, spec in study.experiments.items()
-        if varies_overlap(spec)
-        for pool, share in tables[f"{name}_hidden"]
-        .groupby("pool", sort=False)["hidden"]
-        .mean()
-        .items()
-        if share <= 0
-    ]
-
-
-RULES: dict[str, Callable[[M2Study, Tables], list[str]]] = {
-    "A control without the judge's judgement (shuffled, random) has at least the mean test"
-    " accuracy of the judge": _controls,
-    "A weight that follows the entropy has at most the mean test accuracy of a constant"
-    " one": _constant,
-    "The opposite map (`inverse`) has at least the mean test accuracy of the default": _inverse,
-    "An arm lies below its baseline with its whole 95 % Student interval (test accuracy,"
-    " unadjusted)": _below,
-    "Responses at the end are longer than the baseline's with the whole 95 % Student interval"
-    " (unadjusted)": _longer,
-    "The mean weight is below a tenth of `max_weight`: hardly anything was blended": _small_weight,
-    "The strong judge's arm has at most the mean test accuracy of the weak judge's": _judges,
-    "The best arm by validation is not the best on the test set": _validation,
-    "The entropy collapsed": _collapse,
-    "An arm has over one spike per run (loss and gradient) more than its baseline": _spikes,
-    "Scoring beside the log-prob pass does not shorten the step": _overlap,
-}
+@rule("Scoring beside the log-prob pass does not shorten the step")
+def _overlap(study: M2Study, tables: Tables) -> Iterator[str]:
+    for name in (name for name, spec in study.experiments.items() if varies_overlap(spec)):
+        hidden = tables[f"{name}_hidden"].groupby("pool", sort=False)["hidden"].mean()
+        for pool, share in hidden[hidden <= 0].items():
+            yield f"`{pool}`: {number(share, signed=True)} of the judge's time"

@@ -1,7 +1,6 @@
-"""The text of M2's report: one page that answers its question, then a section per experiment."""
+"""The facts of M2's report: the page that answers its question, then a section per experiment."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -9,17 +8,14 @@ import pandas as pd
 from refblend.study.design.arms import SCORE
 from refblend.study.design.measures import label
 from refblend.study.report.formats import to_markdown
-from refblend.study.report.m2.answers import (
-    answer,
-    first_page,
-)
-from refblend.study.report.m2.best import EVERYWHERE
+from refblend.study.report.m2.answers import facts as facts_of
+from refblend.study.report.m2.best import EVERYWHERE, scope_endpoints
 from refblend.study.report.m2.contrasts import at_endpoint
-from refblend.study.report.m2.paragraphs import learning_paragraph, level_paragraph
 from refblend.study.report.m2.study import REPORT, M2Study
 from refblend.study.report.m2.summaries import endpoint_rows
 from refblend.study.report.m2.surprises import surprises
-from refblend.study.report.m2.words import own
+from refblend.study.report.readable import own
+from refblend.study.report.registry import Tables
 from refblend.study.report.shared import (
     arm_counts,
     headline,
@@ -31,92 +27,60 @@ from refblend.study.runs.collect import Collected
 from refblend.study.runs.origin import facts
 from refblend.study.stats.significance import smallest_p
 
-Tables = Mapping[str, pd.DataFrame]
-
-
-@dataclass(frozen=True)
-class Section:
-    """One experiment of the report."""
-
-    name: str
-    title: str
-    question: str
-    answer: str
-    setup: str
-    """Arms, seeds, baseline and what differs; empty where nothing was trained."""
-    paragraphs: tuple[str, ...]
-    tables: tuple[str, ...]
-    """Names of the tables that are shown."""
-    contrasts: str
-    """Its contrasts as Markdown; empty without any."""
-
 
 @REPORT.text
 def text(study: M2Study, tables: Tables) -> dict[str, Any]:
     """The variables of the template."""
     counts = sorted({len(study.seeds(name)) for name in study.experiments})
     learning = learning_only(study)
-    rules = surprises(study, tables)
+    found = surprises(study, tables)
+    answered = {name: facts_of(study, tables, name) for name in study.experiments}
     return facts(study.collected) | {
-        "questions": [study.experiments[name].question.strip() for name in study.leading],
-        "answers": first_page(study, tables),
+        "leading": [answered[name] | {"name": name} for name in study.leading],
+        "scopes": [best_of(tables, *scope) for scope in scope_endpoints(study).items()],
+        "answered": answered,
+        "ended": any(endpoint_rows(study, tables, name) for name in study.learning),
         "learning": (len(learning.finished), len(learning.runs)),
         "reachable": [(count, f"{smallest_p(count):.4g}") for count in counts],
-        "sections": sections(study, tables),
+        "sections": sections(study, tables, answered),
         "best": best_rows(tables),
-        "found": [rule for rule in rules if rule.found],
-        "silent": [rule.rule for rule in rules if not rule.found],
+        "found": {rule: hits for rule, hits in found.items() if hits},
+        "silent": [rule for rule, hits in found.items() if not hits],
         "arms": arm_rows(study),
     }
 
 
-def sections(study: M2Study, tables: Tables) -> list[Section]:
-    """The experiments of the study, and D, which the target ``scoring`` measures, by name."""
-    made = [section(study, tables, name) for name in study.experiments]
-    return sorted([*made, scoring_section(tables)], key=lambda part: part.name)
+def best_of(tables: Tables, scope: str, endpoint: str) -> dict[str, Any]:
+    """The best arm of a scope by its endpoint, as far as there is one."""
+    rows = tables["best_per_metric"].query("scope == @scope and measure == @endpoint")
+    among = "all arms that learn" if scope == EVERYWHERE else f"the arms of {scope}"
+    return {"among": among, "endpoint": label(endpoint), "rows": rows.to_dict("records")}
 
 
-def section(study: M2Study, tables: Tables, name: str) -> Section:
-    """One experiment that trains."""
-    spec, factors = study.experiments[name], ", ".join(study.experiments[name].factors)
-    contrasts = tables["contrasts_main"]
-    mine = contrasts[contrasts.experiment == name].drop(columns="experiment")
-    shown = [f"{name}_main"] + ([f"{name}_choice"] if spec.choice else [])
-    learns = [] if spec.exclusive else [learning_paragraph(study, tables, name)]
-    seeds = ", ".join(map(str, study.seeds(name)))
-    setup = f"{len(study.arms(name))} arms, seeds {seeds}; baseline `{spec.baseline}`."
-    return Section(
-        name,
-        spec.title,
-        spec.question.strip(),
-        answer(study, tables, name),
-        f"{setup} The arms differ in {factors.replace('_', ' ') or 'what is listed below'}.",
-        tuple(part for part in (*learns, level_paragraph(tables, name)) if part),
-        tuple(shown),
-        to_markdown(mine) if len(mine) else "",
-    )
-
-
-def scoring_section(tables: Tables) -> Section:
-    """Experiment D: coverage, overlength and AUC of each pair of options."""
-    parts = []
-    for row in tables["D_scoring"].drop_duplicates("arm").to_dict("records"):
-        auc = "no AUC" if pd.isna(row["auc"]) else f"AUC {row['auc']:.3f}"
-        parts.append(
-            f"`{row['arm']}`: {row['nonzero_rate']:.1%} valid, non-zero scores, {auc},"
-            f" {row['overlength']} overlength of {row['responses']}"
+def sections(
+    study: M2Study, tables: Tables, answered: dict[str, dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """The experiments by name, and the one that the target ``scoring`` measures."""
+    main, levels, made = tables["contrasts_main"], tables["knee_pivot"], []
+    for name, spec in study.experiments.items():
+        contrasts = main[main.experiment == name].drop(columns="experiment")
+        rules = levels[levels.experiment == name].to_dict("records")
+        made.append(
+            {
+                "name": name,
+                "facts": answered[name],
+                "arms": len(study.arms(name)),
+                "seeds": study.seeds(name),
+                "factors": ", ".join(spec.factors).replace("_", " "),
+                "tables": [f"{name}_main"] + ([f"{name}_choice"] if spec.choice else []),
+                "contrasts": to_markdown(contrasts) if len(contrasts) else "",
+                "measured": not spec.exclusive and endpoint_rows(study, tables, name),
+                "levels": [row | {"label": label(row["measure"])} for row in rules],
+            }
         )
-    absent = "Experiment D was not measured for this report (no folder of the target `scoring`)."
-    return Section(
-        "D",
-        "Robustness of prompt and scoring",
-        "Few-shot or compact prompt, how many new tokens, with or without hard clipping: what"
-        " happens to coverage, overlength and the judge's AUC?",
-        "; ".join(parts) + "." if parts else absent,
-        "",
-        (),
-        ("D_scoring",),
-        "",
+    rows = tables["D_scoring"].drop_duplicates("arm").to_dict("records")
+    return sorted(
+        [*made, {"name": "D", "facts": None, "scored": rows}], key=lambda part: str(part["name"])
     )
 
 
@@ -142,9 +106,7 @@ def open_text(row: dict[str, Any]) -> str:
         return "none"
     if count == others:
         return f"all {others} others" + (f" ({row['tied']} equal)" if row["tied"] else "")
-    if count <= 4:
-        return str(row["not_distinguishable_from"])
-    return f"{count} of {others} others"
+    return str(row["not_distinguishable_from"]) if count <= 4 else f"{count} of {others} others"
 
 
 def arm_rows(study: M2Study) -> list[dict[str, str]]:
@@ -152,19 +114,14 @@ def arm_rows(study: M2Study) -> list[dict[str, str]]:
     rows = []
     for arm, experiments in study.used_in().items():
         spec = study.experiments[experiments.split()[0]]
+        own_keys = spec.arms_of(study.scale)[arm].items()
         overrides = {
             key.removeprefix(f"{SCORE}."): value
-            for key, value in spec.arms_of(study.scale)[arm].items()
+            for key, value in own_keys
             if key not in spec.common
         }
-        rows.append(
-            {
-                "name": arm,
-                "experiments": experiments,
-                "overrides": overrides_text(overrides),
-                "finished": arm_counts(study.collected, arm),
-            }
-        )
+        row = {"name": arm, "experiments": experiments, "overrides": overrides_text(overrides)}
+        rows.append(row | {"finished": arm_counts(study.collected, arm)})
     return rows
 
 
@@ -173,18 +130,19 @@ def metrics(study: M2Study, tables: Tables) -> dict[str, Any]:
     """Headline numbers for ``dvc metrics``: the best treated arm of what M2 leads with."""
     rows = [row for name in study.leading for row in endpoint_rows(study, tables, name)]
     compared = [row for row in rows if pd.notna(row["diff"])]
-    best = max(compared, key=lambda row: float(row["mean"]), default=None)
-    return headline(study.collected, best)
+    return headline(
+        study.collected, max(compared, key=lambda row: float(row["mean"]), default=None)
+    )
 
 
 def learning_only(study: M2Study) -> Collected:
     """The runs of the experiments that learn."""
     arms, frames = study.all_arms(), study.collected
-    return replace(
-        frames,
-        runs=frames.runs[frames.runs.arm.isin(arms)],
-        metrics=frames.metrics[frames.metrics.arm.isin(arms)],
-    )
+    kept = {
+        name: frame[frame.arm.isin(arms)]
+        for name, frame in (("runs", frames.runs), ("metrics", frames.metrics))
+    }
+    return replace(frames, **kept)
 
 
 @REPORT.plot("val_accuracy")

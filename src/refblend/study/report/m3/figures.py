@@ -108,7 +108,4 @@ def candidates(study: M3Study, tables: Tables) -> Drawn:
     )
 
 
-@REPORT.figure("weight_entropy")
-def weight_entropy(study: M3Study) -> Drawn:
-    """Blending weight and entropy over time, and against one another."""
-    return weight_and_entropy(study.metrics, study.colours)
+REPORT.figure("weight_entropy")(weight_and_entropy)

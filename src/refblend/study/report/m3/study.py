@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +17,16 @@ from refblend.study.recommend.confirmation import Confirmation, load_confirmatio
 from refblend.study.recommend.overlay import read_record
 from refblend.study.report.plotting.style import arm_colours
 from refblend.study.report.registry import Inputs, Report
-from refblend.study.runs.collect import Collected, read_collected
-from refblend.study.runs.measures import run_measures
+from refblend.study.report.shared import RunStudy, register_run_tables
+from refblend.study.runs.collect import read_collected
 from refblend.study.runs.origin import origin_of
 from refblend.study.stats.statistics import Interval, paired_values, student_interval
 
 
 @dataclass(frozen=True)
-class M3Study:
+class M3Study(RunStudy):
     """The input of tables, figures and text."""
 
-    collected: Collected
     confirmation: Confirmation
     record: Mapping[str, Any]
     """Of the recommendation, as ``refblend study recommend`` wrote it."""
@@ -37,16 +35,6 @@ class M3Study:
     overlay: Path
     """The recommended file."""
     inputs: Inputs
-
-    @cached_property
-    def values(self) -> pd.DataFrame:
-        """One number per run and measure."""
-        return run_measures(self.collected)
-
-    @cached_property
-    def metrics(self) -> pd.DataFrame:
-        """Metrics of finished runs."""
-        return self.collected.counted_metrics
 
     @property
     def colours(self) -> dict[str, Any]:
@@ -123,3 +111,4 @@ def read_study(inputs: Inputs) -> M3Study:
 
 
 REPORT = Report("m3", "M3 recommendation", read_study, origin_of)
+register_run_tables(REPORT, resources_shown=False)

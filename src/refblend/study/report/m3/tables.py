@@ -9,9 +9,8 @@ from refblend.study.report.m3.study import REPORT, M3Study
 from refblend.study.report.readable import readable_summary
 from refblend.study.report.registry import Tables
 from refblend.study.report.summary import Family, summarise
-from refblend.study.runs import incidents
+from refblend.study.runs.incidents import in_run_order
 from refblend.study.runs.measures import wide
-from refblend.study.runs.stability import stability
 
 MEASURED = (
     "test_greedy",
@@ -50,7 +49,7 @@ def per_seed(study: M3Study) -> pd.DataFrame:
     table = study.values.pivot(index=["arm", "seed"], columns="measure", values="value")
     table = table.reindex(columns=columns).reset_index()
     table.columns.name = None
-    return incidents.in_run_order(table, study.collected.runs)
+    return in_run_order(table, study.collected.runs)
 
 
 @REPORT.table("candidates", shown=True)
@@ -63,24 +62,6 @@ def candidates(study: M3Study) -> pd.DataFrame:
 def dropped(study: M3Study) -> pd.DataFrame:
     """Arms that were not candidates, and why."""
     return pd.DataFrame(list(study.record["dropped"].items()), columns=["arm", "reason"])
-
-
-@REPORT.table("stability", shown=True)
-def stability_of_runs(study: M3Study) -> pd.DataFrame:
-    """Spikes, entropy, length and largest fall of the validation accuracy of every run."""
-    return incidents.in_run_order(stability(study.metrics), study.collected.runs)
-
-
-@REPORT.table("incidents", shown=True)
-def incidents_of_runs(study: M3Study) -> pd.DataFrame:
-    """Incidents of every run and their sum."""
-    return incidents.incidents_table(study.collected)
-
-
-@REPORT.table("resources")
-def resources(study: M3Study) -> pd.DataFrame:
-    """Time, pace, memory and energy of every run."""
-    return incidents.resources(study.collected)
 
 
 def comparison_rows(study: M3Study, tables: Tables) -> pd.DataFrame:

@@ -1,47 +1,33 @@
 """The text of M3's report: the first page answers the question, the rest is the record."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from refblend.files import read_json, sha256_file
+from refblend.study.design.measures import MEASURES
 from refblend.study.report.m3.study import REPORT, M3Study
 from refblend.study.report.m3.tables import comparison_rows
-from refblend.study.report.m3.verdict import (
-    blend_text,
-    certainty,
-    confirmed,
-    decided,
-    difference_text,
-    label,
-    recommendation,
-)
+from refblend.study.report.m3.verdict import blend_text, decided, shrinkage
 from refblend.study.report.registry import Tables
-from refblend.study.report.shared import (
-    arm_counts,
-    headline,
-    mean_accuracy,
-    mean_blend,
-    overrides_text,
-)
-from refblend.study.runs.incidents import incident_text
+from refblend.study.report.shared import arm_counts, headline, overrides_text
 from refblend.study.runs.origin import facts
 
 
 @REPORT.text
 def text(study: M3Study, tables: Tables) -> dict[str, Any]:
     """The variables of the template."""
-    rows = comparison_rows(study, tables)
-    roles = study.confirmation
+    rows: list[dict[Any, Any]] = comparison_rows(study, tables).to_dict("records")
+    roles, stated = study.confirmation, contrasts(study)
     return facts(study.collected) | {
         "experiment": roles.experiment,
         "roles": roles,
-        "recommendation": recommendation(study),
-        "confirmed": confirmed(study, rows),
-        "certainty": certainty(study),
-        "incident_text": incident_text(study.collected),
+        "label": MEASURES[roles.endpoint].label,
+        "blend": blend_text(study.recommended) if study.blends else None,
+        "first": rows[0],
+        "confirmed": decided(rows[0]),
+        "shrunk": shrinkage(study),
         "arms": [
             {"name": arm, "overrides": overrides_text(overrides)}
             | {"finished": arm_counts(study.collected, arm), "blend": blend_text(config)}
@@ -57,8 +43,10 @@ def text(study: M3Study, tables: Tables) -> dict[str, Any]:
         "overlay_name": study.overlay.name,
         "overlay_hash": sha256_file(study.overlay)[:16],
         "m1": m1_text(study.inputs.results / "m1"),
-        "results": results(study, rows),
-        "open": open_questions(study, rows),
+        "decided": [row for row in rows if decided(row)],
+        "open": [row for row in rows if not decided(row)],
+        "decided_before": [row for row in stated if decided(row)],
+        "open_before": [row for row in stated if not decided(row)],
     }
 
 
@@ -74,48 +62,6 @@ def m1_text(folder: Path) -> str:
     return f"{text}; {int((rules == 'yes').sum())} of {len(rules)} rules of stability were kept."
 
 
-def results(study: M3Study, rows: pd.DataFrame) -> list[str]:
-    """Comparisons that are decided, of M3 and of M2's stated contrasts."""
-    found = [
-        f"M3: `{row['arm']}` is {'above' if decided(row) > 0 else 'below'} `{row['baseline']}` by "
-        f"{label(study)}: {difference_text(row)}."
-        for row in rows.to_dict("records")
-        if decided(row)
-    ]
-    return found + [contrast_text(row) for row in contrasts(study) if decided(row)]
-
-
-def open_questions(study: M3Study, rows: pd.DataFrame) -> list[str]:
-    """What could not be shown or failed, of M3 and of M2's stated contrasts."""
-    found = []
-    for row in rows.to_dict("records"):
-        pair = f"M3: `{row['arm']}` and `{row['baseline']}`"
-        if pd.isna(row["diff"]):
-            found.append(f"{pair} could not be compared by {label(study)}.")
-        elif not decided(row):
-            found.append(
-                f"{pair} are not distinguishable by {label(study)}: {difference_text(row)}"
-                f"{_reach(row)}."
-            )
-    found += [contrast_text(row) for row in contrasts(study) if not decided(row)]
-    absent = study.collected.runs[study.collected.runs.status != "finished"]
-    found += [
-        f"`{row.arm}` seed {row.seed} is {row.status}" + (f": {row.reason}." if row.reason else ".")
-        for row in absent.itertuples()
-    ]
-    return found
-
-
-def _reach(row: Mapping[Any, Any]) -> str:
-    """A note if no data of this size could have passed the sign-flip test."""
-    if row["smallest_p_holm"] <= 0.05:
-        return ""
-    return (
-        "; with these seeds the sign-flip test cannot tell them apart (smallest adjusted p "
-        f"{row['smallest_p_holm']:.3g})"
-    )
-
-
 def contrasts(study: M3Study) -> list[dict[Any, Any]]:
     """M2's stated contrasts by the endpoint, those without a difference left out."""
     table = study.m2_table("contrasts")
@@ -125,28 +71,8 @@ def contrasts(study: M3Study) -> list[dict[Any, Any]]:
     return table[(table.measure == endpoint) & table["diff"].notna()].to_dict("records")
 
 
-def contrast_text(row: Mapping[Any, Any]) -> str:
-    """A contrast of M2 with its numbers."""
-    return (
-        f"M2: {row['contrast']} (experiment {row['experiment']}), `{row['arm']}` − "
-        f"`{row['against']}`: {difference_text(row)}."
-    )
-
-
 @REPORT.metrics
 def metrics(study: M3Study, tables: Tables) -> dict[str, Any]:
     """Headline numbers for ``dvc metrics``."""
     (row,) = comparison_rows(study, tables).head(1).to_dict("records")
     return headline(study.collected, {str(name): value for name, value in row.items()})
-
-
-@REPORT.plot("val_accuracy")
-def val_accuracy(study: M3Study) -> pd.DataFrame:
-    """Validation accuracy of every arm."""
-    return mean_accuracy(study.collected)
-
-
-@REPORT.plot("weight_entropy")
-def weight_entropy(study: M3Study) -> pd.DataFrame:
-    """Weight against entropy of every arm."""
-    return mean_blend(study.collected)

@@ -88,21 +88,15 @@ def curve_panels(
     return figure, axes
 
 
-def weight_with_entropy(metrics: pd.DataFrame) -> pd.DataFrame:
-    """Columns arm, seed, step, value_w and value_h of the steps that have both."""
-    weight, entropy = series(metrics, *WEIGHT), series(metrics, ENTROPY[0])
-    return weight.merge(entropy, on=KEYS, suffixes=("_w", "_h"))
-
-
-def weight_and_entropy(metrics: pd.DataFrame, colours: Mapping[str, Any]) -> Drawn:
+def weight_and_entropy(study: Any) -> Drawn:
     """Blending weight and entropy over time, and against one another, of arms with a judge.
 
     Args:
-        metrics: of finished runs.
-        colours: arm → colour.
+        study: has ``metrics`` of finished runs and ``colours`` of arms.
     """
     figure, axes = panels(3, 3)
-    both = weight_with_entropy(metrics)
+    weight, entropy = series(study.metrics, *WEIGHT), series(study.metrics, ENTROPY[0])
+    both, colours = weight.merge(entropy, on=KEYS, suffixes=("_w", "_h")), study.colours
     curves(axes[0], both.rename(columns={"value_h": "value"}), colours, ENTROPY_LABEL)
     curves(axes[1], both.rename(columns={"value_w": "value"}), colours, "weight w")
     for arm, part in both.groupby("arm"):
