@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from refblend.config.algorithm import SCORING_KEY, RefQualityScoreConfig
 from refblend.data.tokenizer import load_tokenizer
@@ -176,12 +177,9 @@ class RewardModelJudge(RequestJudge):
         found: dict[int, float] = {}
         for start in range(0, len(order), size):
             rows = order[start : start + size]
-            width = max(len(sequences[row]) for row in rows)
-            ids = torch.full((len(rows), width), self.model.config.pad_token_id or 0)
-            mask = torch.zeros_like(ids)
-            for place, row in enumerate(rows):
-                ids[place, : len(sequences[row])] = torch.as_tensor(sequences[row])
-                mask[place, : len(sequences[row])] = 1
+            tokens = [torch.tensor(sequences[row], dtype=torch.long) for row in rows]
+            ids = pad_sequence(tokens, True, self.model.config.pad_token_id or 0)
+            mask = pad_sequence([torch.ones_like(row) for row in tokens], True)
             device = self.model.device
             output = self.model(input_ids=ids.to(device), attention_mask=mask.to(device))
             found.update(zip(rows, output.logits[:, 0].float().tolist(), strict=True))
