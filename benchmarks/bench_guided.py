@@ -1,8 +1,8 @@
 """Guided against free decoding of one judge: seconds, tokens and valid scores.
 
 `python benchmarks/bench_guided.py` judges 128 worked answers with SmolLM2-135M-Instruct as it comes
-(`make pretrained`) and the general few-shot prompt; another judge by `--judge`. The two ways are
-timed in turn on one engine, with the prompt's shared prefix in the cache.
+(`make pretrained`) and the general few-shot prompt on vLLM; `--judge`, `--templates` and `--engine`
+name others. The two ways are timed in turn on one engine, with the shared prefix in the cache.
 """
 
 import argparse
@@ -13,14 +13,13 @@ import common
 from refblend.data.tokenizer import load_tokenizer
 from refblend.embedded.problems import iterate_problems
 from refblend.rollout.base import EngineOptions
-from refblend.rollout.vllm_engine import VllmEngine
+from refblend.rollout.factory import start_engine
 from refblend.scoring.clipping import ScoringLimits
 from refblend.scoring.generative import GenerativeJudge, JudgeOptions
 from refblend.scoring.guided import guided_regex
 from refblend.scoring.result import score_metrics
 from refblend.scoring.templates import load_templates
 
-RESPONSES = 128
 NEW_TOKENS = 32
 REPEATS = 3
 
@@ -29,11 +28,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--judge", type=Path, default=common.ROOT / "models/smollm/base")
     parser.add_argument("--templates", default="default")
+    parser.add_argument("--engine", choices=("vllm", "hf"), default="vllm")
+    parser.add_argument("--responses", type=int, default=128)
     given = parser.parse_args()
     if not (given.judge / "config.json").is_file():
         print(f"{given.judge} is not there: `make pretrained` makes the default judge")
         return
-    engine = VllmEngine(EngineOptions(str(given.judge), 1024, kv_cache_memory_mb=512))
+    options = EngineOptions(str(given.judge), kv_cache_memory_mb=512)
+    engine = start_engine(given.engine, options)
     tokenizer = load_tokenizer(given.judge)
     limits = ScoringLimits(engine.max_model_len, max_new_tokens=NEW_TOKENS)
     ways = {"free": None, "guided": guided_regex(NEW_TOKENS)}
@@ -46,7 +48,8 @@ def main() -> None:
         )
         for way, regex in ways.items()
     }
-    problems = [p for _, p in zip(range(RESPONSES + 1), iterate_problems("train", 7), strict=False)]
+    found = iterate_problems("train", 7)
+    problems = [p for _, p in zip(range(given.responses + 1), found, strict=False)]
     other = problems.pop()
     questions, responses = [p.question for p in problems], [p.solution for p in problems]
     facts = {}
@@ -68,7 +71,7 @@ def main() -> None:
     engine.shutdown()
     rows = [[way, min(times[way]), *facts[way].values()] for way in ways]
     common.show(
-        f"{RESPONSES} judgements by {given.judge.name}, at most {NEW_TOKENS} tokens",
+        f"{given.responses} judgements by {given.judge.name} on {given.engine}",
         ["decoding", "seconds", "tokens per answer", "valid"],
         rows,
     )
@@ -78,7 +81,7 @@ def main() -> None:
         "seconds per token of guided decoding, as a ratio to free",
         common.ratio(*per_token),
         1.15,
-        {"seconds": times, "answers": facts, "judge": given.judge.name},
+        {"seconds": times, "answers": facts, "judge": given.judge.name, "engine": given.engine},
     )
 
 
