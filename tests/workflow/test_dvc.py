@@ -87,10 +87,48 @@ def test_stages_follow_the_code_that_they_need(tracked: Path) -> None:
     for module, expected in (
         ("ppo/losses.py", ["m1", "m2", "m3"]),
         ("embedded/judge_training.py", ["prepare"]),  # the others follow its models, absent here
-        ("scoring/measure/lift.py", ["prepare", "scoring"]),
+        ("scoring/measure/lift.py", ["m2", "prepare"]),
         ("cli/main.py", []),
     ):
         path = package / module
         path.write_text(f"{path.read_text()}\n_SEVENTEEN = 17\n")
         dvc(tracked, "repro")
         assert called(tracked) == expected, module
+
+
+def test_repro_plans_every_scale(project: Path) -> None:
+    """Scale gpu has neither recipe nor scoring study. What earlier stages make must be there even
+    in a dry run of DVC, so empty folders stand for it."""
+    for name in ("dvc.yaml", ".gitignore", ".dvcignore"):
+        shutil.copy(ROOT / name, project)
+    subprocess.run(["git", "init", "-q"], cwd=project, check=True)
+    dvc(project, "init", "-q")
+    workflow = project / "params" / "workflow.yaml"
+    text = workflow.read_text()
+    for scale in ("gpu", "cpu"):
+        workflow.write_text(text.replace("scale: cpu", f"scale: {scale}"))
+        for folder in (f"data/{scale}", f"models/{scale}", f"results/{scale}/m2"):
+            (project / folder).mkdir(parents=True)
+        (project / f"results/{scale}/m2/report.md").touch()
+        dvc(project, "repro", "code")  # whose hashes the other stages read
+        planned = dvc(project, "repro", "--dry")
+        for target in ("prepare", "m1", "m2", "m3"):
+            assert f"> snakemake {target} --config scale={scale}" in planned
+
+
+@pytest.mark.slow
+def test_a_fresh_clone_pulls_from_a_local_remote(tracked: Path, tmp_path: Path) -> None:
+    """As docs/how-to/scale.md says: push to a folder, clone, pull, nothing is stale."""
+    dvc(tracked, "repro")
+    store, clone = tmp_path / "store", tmp_path / "clone"
+    dvc(tracked, "remote", "add", "--default", "store", str(store))
+    dvc(tracked, "push")
+    git = ["git", "-c", "user.name=test", "-c", "user.email=test@example.org"]
+    for command in (["add", "."], ["commit", "-qm", "all"]):
+        subprocess.run([*git, *command], cwd=tracked, check=True)
+    subprocess.run([*git, "clone", "-q", str(tracked), str(clone)], check=True)
+    shutil.copytree(tracked / "build", clone / "build")
+    dvc(clone, "pull")
+    for name in set(STAGES) - {"code"}:
+        assert (clone / "done" / name).read_text() == "ok\n"
+    assert "up to date" in dvc(clone, "status")
