@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+from refblend.embedded.recipe import StrengthSteps
+
 COLLECTED = ("runs.csv", "metrics.parquet", "responses.parquet")
 """Files that ``refblend study collect`` writes."""
 
-JUDGES = ("weak", "medium", "strong")
-"""Strengths of the embedded judge, in the order in which each continues the one before."""
+JUDGES = tuple(StrengthSteps.model_fields)
+"""Strengths of the embedded judge as ``judge.steps`` of ``params/embedded/<scale>.yaml`` names
+them, in the order in which each continues the one before."""
 
 
 def run_dir(scale: str, arm: str, seed: str | int, root: str | Path = "runs") -> Path:

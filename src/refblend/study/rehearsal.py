@@ -33,7 +33,7 @@ TRAIN_ROWS, TEST_ROWS = 640, 16
 NOT_MEASURED = {
     "actor_quality": "the user's own models are measured by hand (docs/how-to/gpu.md)",
     "judge_quality": "the user's own models are measured by hand",
-    "D_scoring": "experiment D measures the embedded judges",
+    "scoring_path": "experiment D measures the embedded judges",
     "dropped": "no candidate had to be dropped",
 }
 """Tables that scale gpu may leave empty, and why."""

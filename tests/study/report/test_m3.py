@@ -229,10 +229,9 @@ def test_costs_are_sums(project: Path) -> None:
     # The plan of runs from their own measured costs gives their own hours back.
     assert table.loc["M3, `refblend plan`", "hours"] == pytest.approx(m3_hours, rel=1e-4)
     assert (
-        "6–30 GPU-hours for 12–20 runs"
-        in table.loc["the spec's estimate, section 10: its grid"].note
+        "6–30 GPU-hours for 12–20 runs" in table.loc["estimate before the study: planned grid"].note
     )
-    assert table.loc["the spec's estimate, section 10: our grid"].note.startswith("12.5–37.5 GPU")
+    assert table.loc["estimate before the study: this grid"].note.startswith("12.5–37.5 GPU")
     assert table.loc["A"].note == "with M1's runs"
     assert table.loc["E"].note == ""
 

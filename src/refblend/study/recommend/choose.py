@@ -193,20 +193,9 @@ def candidate_table(values: pd.DataFrame, pool: Pool) -> pd.DataFrame:
 
 
 CANDIDATE_COLUMNS = (
-    "arm",
-    "departures",
-    "n_departures",
-    "knobs",
-    "n",
-    "mean",
-    "baseline_mean",
-    "diff",
-    "diff_low",
-    "diff_high",
-    "shortfall",
-    "shortfall_se",
-    "recommended",
-)
+    "arm", "departures", "n_departures", "knobs", "n", "mean", "baseline_mean", "diff", "diff_low",
+    "diff_high", "shortfall", "shortfall_se", "recommended",
+)  # fmt: skip
 """Differences with Student's interval; the shortfall to the best with its standard error."""
 
 

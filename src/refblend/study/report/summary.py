@@ -13,24 +13,10 @@ from refblend.study.stats.comparisons import Comparison, compare_pairs, probabil
 from refblend.study.stats.statistics import Interval, bootstrap_interval, iqm, student_interval
 
 MAIN_MEASURES = (
-    "test_greedy",
-    "test_sampled",
-    "val_final",
-    "val_best",
-    "val_gain",
-    "val_auc",
-    "val_drawdown",
-    "final_return",
-    "loss_spikes",
-    "grad_spikes",
-    "entropy_end",
-    "entropy_collapse",
-    "length_end",
-    "weight_mean",
-    "judge_auc",
-    "nonzero_rate",
-    "valid_rate",
-)
+    "test_greedy", "test_sampled", "val_final", "val_best", "val_gain", "val_auc", "val_drawdown",
+    "final_return", "loss_spikes", "grad_spikes", "entropy_end", "entropy_collapse", "length_end",
+    "weight_mean", "judge_auc", "nonzero_rate", "valid_rate",
+)  # fmt: skip
 """What experiments that learn are compared by, the headline first."""
 
 SUMMARY_COLUMNS = {

@@ -13,40 +13,17 @@ from refblend.study.stats.comparisons import best_configuration
 from refblend.study.stats.statistics import student_interval
 
 BEST_MEASURES = (
-    "test_greedy",
-    "test_sampled",
-    "val_final",
-    "val_best",
-    "val_gain",
-    "val_auc",
-    "val_drawdown",
-    "final_return",
-    "loss_spikes",
-    "grad_spikes",
-    "judge_auc",
-    "nonzero_rate",
-    "valid_rate",
-)
+    "test_greedy", "test_sampled", "val_final", "val_best", "val_gain", "val_auc", "val_drawdown",
+    "final_return", "loss_spikes", "grad_spikes", "judge_auc", "nonzero_rate", "valid_rate",
+)  # fmt: skip
 COST_MEASURES = ("step_seconds", "throughput", "memory_gb", "gpu_memory_gb")
 EVERYWHERE = "all"
 """Scope of the arms of all experiments that learn."""
 
 BEST_COLUMNS = [
-    "scope",
-    "measure",
-    "direction",
-    "best",
-    "n",
-    "arms",
-    "mean",
-    "low",
-    "high",
-    "share_best",
-    "tied",
-    "n_not_distinguishable",
-    "not_distinguishable_from",
-    "without_values",
-]
+    "scope", "measure", "direction", "best", "n", "arms", "mean", "low", "high", "share_best",
+    "tied", "n_not_distinguishable", "not_distinguishable_from", "without_values",
+]  # fmt: skip
 
 
 def scope_endpoints(study: M2Study) -> dict[str, str]:

@@ -11,13 +11,8 @@ from refblend.study.report.readable import compared_cells, interval_text
 from refblend.study.report.summary import Family, empty_summary, summarise
 
 CONTRAST_MEASURES = (
-    "test_greedy",
-    "test_sampled",
-    "val_best",
-    "val_auc",
-    "final_return",
-    "length_end",
-)
+    "test_greedy", "test_sampled", "val_best", "val_auc", "final_return", "length_end",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -19,24 +19,14 @@ from refblend.study.report.summary import summarise
 
 COSTS = ("memory_gb", "gpu_memory_gb", "step_seconds", "throughput", "judge_seconds")
 SCORING_COLUMNS = [
-    "experiment",
-    "arm",
-    "responses",
-    "overlength",
-    "nonzero_rate",
-    "valid_rate",
-    "fallback_rate",
-    "auc",
-    "auc_all",
-    "ece",
-    "tokens_per_response",
-    "seconds_per_response",
-]
+    "experiment", "arm", "responses", "overlength", "nonzero_rate", "valid_rate", "fallback_rate",
+    "auc", "auc_all", "ece", "tokens_per_response", "seconds_per_response",
+]  # fmt: skip
 HIDDEN_COLUMNS = ["pool", "serial", "overlapped", "seed", "step_serial", "step_overlapped"]
 HIDDEN_COLUMNS += ["judge_serial", "hidden"]
 
 
-@REPORT.table("D_scoring", shown=True)
+@REPORT.table("scoring_path", shown=True)
 def scoring_table(study: M2Study) -> pd.DataFrame:
     """Experiment D from the target ``scoring``; without rows where it was not measured.
 

@@ -23,14 +23,14 @@ RATES = {
 """Label, mark and colour of each rate."""
 
 
-@REPORT.figure("score_coverage", section="D")
+@REPORT.figure("score_coverage", section="scoring_path")
 def score_coverage(study: M2Study, tables: Tables) -> Drawn:
     """Share of valid, and of valid and non-zero scores, for every configuration with a judge."""
     bases = {base for name in study.learning for base in study.baselines(name)}
     arms = [arm for arm in study.all_arms() if arm not in bases]
     ends = {arm: study.resolved[arm].placement == "terminal" for arm in arms}
     values = study.values[["arm", "measure", "value"]]
-    scoring = tables["D_scoring"]
+    scoring = tables["scoring_path"]
     measured = scoring.assign(arm=scoring.experiment + " " + scoring.arm)
     shown = {
         "per token, per-token mean": ([arm for arm in arms if not ends[arm]], values),

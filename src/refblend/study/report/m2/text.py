@@ -60,7 +60,7 @@ def best_of(tables: Tables, scope: str, endpoint: str) -> dict[str, Any]:
 def sections(
     study: M2Study, tables: Tables, answered: dict[str, dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """The experiments by name, and the one that the target ``scoring`` measures."""
+    """The experiments by name, and the one of the target ``scoring``, named as its tables do."""
     main, levels, made = tables["contrasts_main"], tables["knee_pivot"], []
     for name, spec in study.experiments.items():
         contrasts = main[main.experiment == name].drop(columns="experiment")
@@ -78,10 +78,10 @@ def sections(
                 "levels": [row | {"label": label(row["measure"])} for row in rules],
             }
         )
-    rows = tables["D_scoring"].drop_duplicates("arm").to_dict("records")
-    return sorted(
-        [*made, {"name": "D", "facts": None, "scored": rows}], key=lambda part: str(part["name"])
-    )
+    rows = tables["scoring_path"].drop_duplicates("arm").to_dict("records")
+    letter = "".join(sorted({row["experiment"].rstrip("0123456789") for row in rows}))
+    made.append({"name": letter, "facts": None, "scored": rows})
+    return sorted(made, key=lambda part: str(part["name"]))
 
 
 def best_rows(tables: Tables) -> list[dict[str, Any]]:

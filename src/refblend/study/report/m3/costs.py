@@ -120,15 +120,15 @@ def spec_costs(runs: int) -> list[dict[str, Any]]:
     """The estimate made before the study, in GPU-hours: for its own grid, and for ours."""
     low, high = GPU_HOURS_PER_RUN
     few, many = SPEC_RUNS
-    what = "the spec's estimate, section 10"
+    what = "estimate before the study"
     return [
         {
-            "what": f"{what}: its grid",
+            "what": f"{what}: planned grid",
             "note": f"{few * low:g}–{many * high:g} GPU-hours for {few}–{many} runs of "
             f"{low:g}–{high:g} GPU-hours on 4 A800 or A100; it gives no energy",
         },
         {
-            "what": f"{what}: our grid",
+            "what": f"{what}: this grid",
             "runs": runs,
             "note": f"{runs * low:g}–{runs * high:g} GPU-hours at {low:g}–{high:g} a run",
         },

@@ -13,16 +13,9 @@ from refblend.study.runs.incidents import in_run_order
 from refblend.study.runs.measures import wide
 
 MEASURED = (
-    "test_greedy",
-    "test_sampled",
-    "val_final",
-    "val_best",
-    "val_auc",
-    "final_return",
-    "entropy_end",
-    "length_end",
-    "step_seconds",
-)
+    "test_greedy", "test_sampled", "val_final", "val_best", "val_auc", "final_return",
+    "entropy_end", "length_end", "step_seconds",
+)  # fmt: skip
 """The measures by which arms are compared."""
 
 

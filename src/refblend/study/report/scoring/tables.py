@@ -10,62 +10,22 @@ from refblend.study.runs.model_quality import judge_part, judge_table
 BIN_COLUMNS = ("kind", "low", "high", "count")
 ARM = ("experiment", "arm")
 ROBUSTNESS_COLUMNS = (
-    *ARM,
-    "responses",
-    "overlength",
-    "nonzero_rate",
-    "valid_rate",
-    "fallback_rate",
-    "auc",
-    "auc_all",
-    "ece",
-    "tokens_per_response",
-    "new_tokens_per_response",
-    "seconds_per_response",
-    "compact_rate",
-    "clipped_rate",
-    "token_path_rate",
-    "judge_error",
-    "score_mean",
-    "score_std",
-)
+    *ARM, "responses", "overlength", "nonzero_rate", "valid_rate", "fallback_rate", "auc",
+    "auc_all", "ece", "tokens_per_response", "new_tokens_per_response", "seconds_per_response",
+    "compact_rate", "clipped_rate", "token_path_rate", "judge_error", "score_mean", "score_std",
+)  # fmt: skip
 LENGTH_COLUMNS = (
-    *ARM,
-    "length",
-    "responses",
-    "overlength",
-    "nonzero_rate",
-    "valid_rate",
-    "compact_rate",
-    "clipped_rate",
-    "auc",
-)
+    *ARM, "length", "responses", "overlength", "nonzero_rate", "valid_rate", "compact_rate",
+    "clipped_rate", "auc",
+)  # fmt: skip
 ATTACK_COLUMNS = (
-    "attack",
-    "family",
-    "n",
-    "neutral_mean",
-    "attacked_mean",
-    "lift",
-    "low",
-    "high",
-    "valid_rate",
-    "clipped_rate",
-    "overlength",
-    "structure_changed",
-)
+    "attack", "family", "n", "neutral_mean", "attacked_mean", "lift", "low", "high", "valid_rate",
+    "clipped_rate", "overlength", "structure_changed",
+)  # fmt: skip
 GROUP_COLUMNS = (
-    "count",
-    "share",
-    "right",
-    "auc",
-    "auc_expected",
-    "ece",
-    "ece_expected",
-    "valid_rate",
-    "score_mean",
-    "new_tokens",
-)
+    "count", "share", "right", "auc", "auc_expected", "ece", "ece_expected", "valid_rate",
+    "score_mean", "new_tokens",
+)  # fmt: skip
 
 
 @REPORT.table("robustness", shown=True)
