@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from refblend.study.design.spec import ExperimentSpec, experiments_of, load_experiment
-from refblend.study.report.engine import NewTables
+from refblend.study.report.engine import new_tables
 from refblend.study.report.m2.study import M2Study, make_study
 from refblend.study.report.registry import load_report
 from refblend.study.runs.collect import METRIC_COLUMNS, RESPONSE_COLUMNS, RUN_COLUMNS, Collected
@@ -129,5 +129,4 @@ def study(
 
 def tables_of(made: M2Study) -> Mapping[str, pd.DataFrame]:
     """The report's tables, each made when it is asked for."""
-    artifacts = load_report("m2").artifacts(made.experiments, "table")
-    return NewTables({table.name: table for table in artifacts}, made)
+    return new_tables(load_report("m2").artifacts(made.experiments, "table"), made)

@@ -11,8 +11,8 @@ from refblend.errors import StudyError
 from refblend.study.design.spec import ExperimentSpec, load_experiment
 from refblend.study.report.engine import (
     PREPARED,
-    PreparedTables,
     draw,
+    prepared_tables,
     read_caption,
     write_tables,
 )
@@ -68,7 +68,7 @@ def test_tables_may_use_others_and_keep_their_types(inputs: Inputs, tmp_path: Pa
     assert (tmp_path / "tables" / "double.tex").exists()
     assert not (tmp_path / "tables" / "single.tex").exists()
     assert (tmp_path / "tables" / "A_arms.csv").read_text() == "experiment,scale\nA,cpu\n"
-    prepared = PreparedTables(inputs.collected / PREPARED)
+    prepared = prepared_tables(inputs.collected / PREPARED)
     assert list(prepared) == ["double", "single", "A_arms"]
     assert prepared["single"]["a"].dtype == "Int64"
     assert prepared["single"]["b"][0] == 1 / 3, "not rounded as the CSV is"

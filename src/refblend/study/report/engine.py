@@ -30,7 +30,7 @@ They may include the shared parts ``_*.md.j2``.
 
 import io
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -55,70 +55,59 @@ PHRASES = ("own", "difference", "names", "probability", "interval", "change", "c
 DESCRIPTION = "{http://purl.org/dc/elements/1.1/}description"
 
 
-class NewTables(Tables):
-    """Tables that are made when they are asked for, so that one may use others in any order."""
+class LazyTables(Tables):
+    """Tables that are made or read when they are asked for, each once, in any order."""
 
-    def __init__(self, artifacts: Mapping[str, Artifact], study: Any) -> None:
-        self.artifacts = artifacts
-        self.study = study
-        self.made: dict[str, pd.DataFrame] = {}
-
-    def __getitem__(self, name: str) -> pd.DataFrame:
-        if name not in self.made:
-            self.made[name] = self.artifacts[name].make(study=self.study, tables=self)
-        return self.made[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.artifacts)
-
-    def __len__(self) -> int:
-        return len(self.artifacts)
-
-
-class PreparedTables(Tables):
-    """Tables of :data:`PREPARED`, read when they are asked for."""
-
-    def __init__(self, path: Path) -> None:
-        """Open the file.
-
-        Raises:
-            StudyError: it is missing or damaged.
-        """
-        self.path = path
-        try:
-            self.archive = zipfile.ZipFile(path)
-        except (OSError, zipfile.BadZipFile) as error:
-            raise StudyError(
-                f"{path}: prepared tables cannot be read ({error})", "Run `refblend study tables`."
-            ) from None
-        self.read = cache(self._read)
+    def __init__(self, names: Iterable[str], make: Callable[[str], pd.DataFrame]) -> None:
+        self.names = list(names)
+        self.make = cache(make)
 
     def __getitem__(self, name: str) -> pd.DataFrame:
-        if name not in self.archive.namelist():
+        if name not in self.names:
             raise KeyError(name)
-        return self.read(name)
+        return self.make(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.archive.namelist())
+        return iter(self.names)
 
     def __len__(self) -> int:
-        return len(self.archive.namelist())
+        return len(self.names)
 
-    def _read(self, name: str) -> pd.DataFrame:
+
+def new_tables(artifacts: Iterable[Artifact], study: Any) -> Tables:
+    """Tables of a study; each may use the others."""
+    named = {artifact.name: artifact for artifact in artifacts}
+    tables = LazyTables(named, lambda name: named[name].make(study=study, tables=tables))
+    return tables
+
+
+def prepared_tables(path: Path) -> Tables:
+    """Tables of :data:`PREPARED`.
+
+    Raises:
+        StudyError: the file is missing or damaged; also when a table is asked for.
+    """
+
+    def refuse(what: str, error: Exception) -> StudyError:
+        reason = f"{path}: {what} cannot be read ({error})"
+        return StudyError(reason, "Run `refblend study tables`.")
+
+    def read(name: str) -> pd.DataFrame:
         try:
-            return pd.read_parquet(io.BytesIO(self.archive.read(name)))
+            return pd.read_parquet(io.BytesIO(archive.read(name)))
         except (OSError, zipfile.BadZipFile, *PARQUET_ERRORS) as error:
-            raise StudyError(
-                f"{self.path}: table {name} cannot be read ({error})",
-                "Run `refblend study tables`.",
-            ) from None
+            raise refuse(f"table {name}", error) from None
+
+    try:
+        archive = zipfile.ZipFile(path)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise refuse("prepared tables", error) from None
+    return LazyTables(archive.namelist(), read)
 
 
 def make_tables(report: Report, study: Any, inputs: Inputs) -> dict[str, pd.DataFrame]:
     """All tables of a report by name."""
-    artifacts = {table.name: table for table in report.artifacts(inputs.experiments, "table")}
-    tables = NewTables(artifacts, study)
-    return {name: tables[name] for name in artifacts}
+    return dict(new_tables(report.artifacts(inputs.experiments, "table"), study))
 
 
 def write_tables(report: Report, inputs: Inputs, out: Path) -> None:
@@ -150,7 +139,7 @@ def draw(report: Report, inputs: Inputs, out: Path) -> None:
         StudyError: the report has no such figure, or its tables are not prepared.
     """
     artifact = report.find(out.stem, inputs.experiments)
-    tables = PreparedTables(inputs.collected / PREPARED)
+    tables = prepared_tables(inputs.collected / PREPARED)
     from refblend.study.report.plotting.style import apply_style, write_figure
 
     apply_style()
@@ -165,7 +154,7 @@ def write_report(report: Report, inputs: Inputs, out: Path) -> None:
     Raises:
         StudyError: the tables are not prepared, or a figure is not drawn.
     """
-    study, tables = report.read(inputs), PreparedTables(inputs.collected / PREPARED)
+    study, tables = report.read(inputs), prepared_tables(inputs.collected / PREPARED)
     captions = {
         name: read_caption(out / "figures" / f"{name}.svg")
         for name in report.names("figure", inputs.experiments)

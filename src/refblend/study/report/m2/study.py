@@ -7,6 +7,7 @@ its resolved configuration (:class:`..Arm`): no code here knows a letter or the 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 
 import pandas as pd
@@ -204,29 +205,17 @@ def learns(spec: ExperimentSpec) -> bool:
     return not spec.exclusive
 
 
-def trains(spec: ExperimentSpec) -> bool:
-    """Every experiment that is declared in a file."""
-    return True
+measures_costs = attrgetter("exclusive")
+"""Whether its runs measure resources."""
 
+leads = attrgetter("leads")
+"""Whether the first page is about it."""
 
-def measures_costs(spec: ExperimentSpec) -> bool:
-    """Whether its runs measure resources."""
-    return spec.exclusive
+sweeps = attrgetter("sweep")
+"""Whether it varies one number."""
 
-
-def leads(spec: ExperimentSpec) -> bool:
-    """Whether the first page is about it."""
-    return spec.leads
-
-
-def sweeps(spec: ExperimentSpec) -> bool:
-    """Whether it varies one number."""
-    return spec.sweep is not None
-
-
-def chooses(spec: ExperimentSpec) -> bool:
-    """Whether it decides which level of a factor is better."""
-    return spec.choice is not None
+chooses = attrgetter("choice")
+"""Whether it decides which level of a factor is better."""
 
 
 def varies_judge(spec: ExperimentSpec) -> bool:

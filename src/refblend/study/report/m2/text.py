@@ -81,7 +81,7 @@ def sections(
     rows = tables["scoring_path"].drop_duplicates("arm").to_dict("records")
     letter = "".join(sorted({row["experiment"].rstrip("0123456789") for row in rows}))
     made.append({"name": letter, "facts": None, "scored": rows})
-    return sorted(made, key=lambda part: str(part["name"]))
+    return sorted(made, key=lambda part: str(part["name"] or "~"))
 
 
 def best_rows(tables: Tables) -> list[dict[str, Any]]:
