@@ -14,6 +14,7 @@ import pytest
 from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.embedded.problems import iterate_problems
 from refblend.errors import RefblendError
+from refblend.scoring.generative import JudgeOptions
 from refblend.scoring.judge import check_judge, start_judge
 from refblend.scoring.result import JudgeResult
 
@@ -97,13 +98,15 @@ def both(served: str, tiny_model_dir: Path) -> list[tuple[list[JudgeResult], lis
     # A server encodes the message as a whole: a sign at the end of the question would merge with
     # the quote's, which in process is encoded apart.
     samples = [p.question.rstrip("?.") for p in problems], [p.solution for p in problems]
-    return [
-        tuple(
-            start_judge(judge_config(tiny_model_dir, url, **way)).score(*samples)
-            for url in (served, None)
-        )
-        for way in WAYS
-    ]
+    with start_judge(judge_config(tiny_model_dir)) as judge:
+        cap = judge.tokenizer.model_max_length
+        results = []
+        for way in WAYS:
+            remote = start_judge(judge_config(tiny_model_dir, served, **way)).score(*samples)
+            asked = judge_config(tiny_model_dir, **way)
+            options = JudgeOptions.from_config(asked, judge.engine.max_model_len, cap)
+            results.append((remote, judge.with_options(options).score(*samples)))
+    return results
 
 
 def test_prompts_have_the_same_tokens(both) -> None:
