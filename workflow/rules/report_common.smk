@@ -1,4 +1,5 @@
 # Helpers of the reports' rules: what each report writes and reads.
+from refblend.study.design import arms as study_arms
 from refblend.study.report.engine import PREPARED
 from refblend.study.report.publish import READS
 from refblend.study.report.registry import load_report, read_experiments
@@ -85,6 +86,17 @@ def collected_frames(wildcards):
     ]
 
 
+@functools.cache
+def quality_of_arms(milestone, scale):
+    """Quality reports of the actor and of the judges that a milestone's arms use."""
+    specs = read_experiments(tuple(config["studies"][milestone]), Path("params"))
+    arms = study_arms.resolve_arms(specs, scale).values()
+    judges = {f"judge_{arm.judge}" for arm in arms if arm.config.use_judge}
+    return [
+        name for name in quality_files(scale) if Path(name).stem in judges | {"actor"}
+    ]
+
+
 def report_inputs(milestone):
     """Input function: what a milestone's tables are made from."""
     experiments = [
@@ -110,8 +122,10 @@ def report_inputs(milestone):
             folder = f"runs/{scale}/_collected/{milestone}"
             found += [f"{folder}/{name}" for name in layout.COLLECTED]
         found += [f"results/{scale}/{name}" for name in results.get(milestone, [])]
-        if milestone in ("scoring", "m1", "r"):
+        if milestone in ("scoring", "r"):
             found += quality_files(scale)
+        if milestone == "m1":
+            found += quality_of_arms(milestone, scale)
         return found + (scoring_report(scale) if milestone == "m2" else [])
 
     return files

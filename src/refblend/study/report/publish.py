@@ -18,6 +18,7 @@ from pathlib import Path
 from refblend.errors import StudyError
 from refblend.files import atomic_path, sha256_file, write_text
 from refblend.study.report.registry import Artifact, Inputs, Report
+from refblend.study.report.shared import quality_of_arms
 from refblend.study.runs.collect import numbers_hash, read_collected
 
 READS = {"m1": (), "r": (), "scoring": (), "m2": ("scoring",), "m3": ("m1", "m2", "scoring")}
@@ -100,9 +101,10 @@ def _code(report: Report, inputs: Inputs) -> list[str]:
 
 def _read_files(report: Report, inputs: Inputs) -> Iterator[Path]:
     """What a report reads besides runs and other reports."""
-    if report.name in ("m1", "scoring"):
-        yield from sorted((inputs.models / "quality").glob("*.json"))
+    if report.name == "m1":
+        yield from quality_of_arms(inputs)
     if report.name == "scoring":
+        yield from sorted((inputs.models / "quality").glob("judge_*.json"))
         yield from sorted((inputs.results / "scoring" / "measurements").glob("*.json"))
     if report.name == "m3":
         yield from sorted((inputs.results / "m3").glob("recommended.*"))

@@ -4,11 +4,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from refblend.study.report.registry import Report
+from refblend.study.design.arms import resolve_arms
+from refblend.study.report.registry import Inputs, Report
 from refblend.study.runs.collect import Collected
 from refblend.study.runs.incidents import (
     in_run_order,
@@ -118,6 +120,14 @@ def headline(collected: Collected, row: Mapping[str, Any] | None) -> dict[str, A
         "missing": len(collected.runs) - len(collected.finished),
         "incidents": sum(incident_totals(collected).values()),
     }
+
+
+def quality_of_arms(inputs: Inputs) -> list[Path]:
+    """Quality reports of the actor and of the judges that the arms use; none of a user's models."""
+    arms = resolve_arms(inputs.experiments, inputs.scale, inputs.params).values()
+    judges = sorted({f"judge_{arm.judge}" for arm in arms if arm.config.use_judge})
+    files = (inputs.models / "quality" / f"{name}.json" for name in ("actor", *judges))
+    return [path for path in files if path.exists()]
 
 
 def overrides_text(overrides: Mapping[str, Any]) -> str:

@@ -8,16 +8,13 @@ import pandas as pd
 
 from refblend.errors import StudyError
 from refblend.study.design.spec import ExperimentSpec
-from refblend.study.layout import JUDGES
 from refblend.study.report.plotting.style import arm_colours
 from refblend.study.report.registry import Inputs, Report
-from refblend.study.report.shared import RunStudy, register_run_tables
+from refblend.study.report.shared import RunStudy, quality_of_arms, register_run_tables
 from refblend.study.runs.collect import read_collected
 from refblend.study.runs.measures import wide
 from refblend.study.runs.model_quality import actor_table, read_quality
 from refblend.study.runs.origin import origin_of
-
-MODELS = ("actor", *(f"judge_{strength}" for strength in JUDGES))
 
 
 @dataclass(frozen=True)
@@ -74,8 +71,7 @@ def read_study(inputs: Inputs) -> M1Study:
             "Give one file of params/study `milestone: m1`, the others another.",
         )
     (experiment,) = inputs.experiments.values()
-    files = [inputs.models / "quality" / f"{name}.json" for name in MODELS]
-    quality = read_quality(path for path in files if path.exists())
+    quality = read_quality(quality_of_arms(inputs))
     return M1Study(read_collected(inputs.collected), experiment, quality, inputs.scale)
 
 
