@@ -99,7 +99,8 @@ def test_milestones_share_their_jobs_and_fresh_seeds_stand_apart(project: Path) 
     collected = "runs/cpu/_collected/m2/runs.csv"
     counts, text = planned(project, "m1", collected)
     grid = build_grid(["M1", *"ABCEFGH"], "cpu", ROOT / "params")
-    assert counts["train"] == grid.arm.nunique(), "a job an arm, shared by all experiments"
+    arms, first = grid.arm.nunique(), grid[grid.experiment == "M1"].arm.nunique()
+    assert counts["train"] == arms + first, "a job per arm, and one for the seeds added to M1's"
     resources = grid[grid.experiment.isin(["E", "F"])].arm.nunique()
     assert counts["test_accuracy"] == counts["train"] - resources
     assert "101-102-103-104-105" not in text
