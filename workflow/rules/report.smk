@@ -58,7 +58,7 @@ for _name in REPORTS:
             "../envs/refblend.yaml"
         params:
             code=REPORTS[_name].code("tables"),
-            milestone=_name,
+            milestone=lambda wildcards, name=_name: name,
             names=config["studies"].get(_name, []),
         shell:
             "refblend study tables --milestone {params.milestone:q} --scale {wildcards.scale:q}"
