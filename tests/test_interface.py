@@ -20,15 +20,15 @@ SIGNATURES = {
     "Judge.score": "(self, questions: Sequence[str], responses: Sequence[str], "
     "seeds: Sequence[int] | None = None) -> list[JudgeResult]",
     "Judge.shutdown": "(self) -> None",
-    "JudgeResult": "(score: float, valid: bool, path: Literal['text', 'token', 'logit', 'default', "
-    "'overlength', 'error'], raw: str = '', latency_s: float = 0.0, "
+    "JudgeResult": "(score: float, valid: bool, path: Literal['text', 'token', 'logit', 'oracle', "
+    "'default', 'overlength', 'error'], raw: str = '', latency_s: float = 0.0, "
     "template: Literal['full', 'compact'] = 'full', clipped: bool = False, "
     "prompt_tokens: int = 0, new_tokens: int = 0, prompt_tokens_unclipped: int = 0) -> None",
     "RefblendError": "(reason: str, remedy: str) -> None",
     "WeightParams": "(max_weight: float = 0.3, entropy_high_threshold: float = 1.0, "
     "entropy_low_threshold: float = 0.3, exp_k: float = 3.0, schedule: Literal['linear', "
     "'sigmoid', 'cosine', 'exp', 'staircase'] = 'linear', schedule_warmup_share: float = 0.5, "
-    "max_weight_warmup_steps: int = 0) -> None",
+    "max_weight_warmup_steps: int = 0, replayed: tuple[float, ...] = ()) -> None",
     "avg_response_entropy": "(entropy: Tensor, response_mask: Tensor) -> Tensor",
     "blend_rewards": "(rewards: Tensor, quality: Tensor, response_mask: Tensor, "
     "weight: float | Tensor) -> Tensor",
