@@ -153,5 +153,9 @@ def _record(path: Path) -> dict[str, Any]:
     """
     try:
         return read_object(path)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise StudyError(
+            f"{path} cannot be read ({error.strerror})", "Give the directory of a finished run."
+        ) from None
+    except ValueError as error:
         raise StudyError(f"{path} cannot be read ({error})", "Train the run again.") from error
