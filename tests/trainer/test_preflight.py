@@ -147,7 +147,7 @@ def test_more_gpus_than_the_machine_has(tiny_config: Make) -> None:
 
 
 def test_the_judges_template_is_tried_with_its_tokenizer(tiny_config: Make) -> None:
-    error = refusal(tiny_config(f"{JUDGE}.fallback_max_length=50"))
+    error = refusal(tiny_config(f"{JUDGE}.max_model_len=null", f"{JUDGE}.fallback_max_length=50"))
     assert isinstance(error, ScoringError)
     assert "the compact template takes" in str(error)
 
@@ -157,7 +157,9 @@ def test_another_run_in_the_directory_is_told_with_the_other_problems(tiny_confi
         raise CheckpointError("the directory holds another run", "Take another.")
 
     with pytest.raises(ProblemsError) as caught:
-        preflight(tiny_config(f"{JUDGE}.fallback_max_length=50"), compare)
+        preflight(
+            tiny_config(f"{JUDGE}.max_model_len=null", f"{JUDGE}.fallback_max_length=50"), compare
+        )
     assert [type(problem) for problem in caught.value.problems] == [ScoringError, CheckpointError]
 
 

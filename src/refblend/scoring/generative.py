@@ -21,7 +21,7 @@ from refblend.rollout.base import (
     RolloutEngine,
 )
 from refblend.rollout.factory import start_engine
-from refblend.rollout.model_dir import check_model, positions_of
+from refblend.rollout.model_dir import check_model, resolve_max_model_len
 from refblend.scoring.asking import Reply, RequestJudge
 from refblend.scoring.clipping import ScoringLimits, check_frame
 from refblend.scoring.guided import answer_regex
@@ -130,12 +130,7 @@ class GenerativeJudge(RequestJudge):
         cls, config: RefQualityScoreConfig, samples: Sequence[tuple[str, str]]
     ) -> list[ScoringRequest]:
         """With the judge's own tokenizer and limits; see :meth:`Judge.trial`."""
-        path = Path(config.scoring.model_path or "")
-        tokenizer = load_tokenizer(path)
-        cap = config.scoring.max_model_len or positions_of(path) or tokenizer.model_max_length
-        options = JudgeOptions.from_config(config, cap, tokenizer.model_max_length)
-        encoder = PromptEncoder(tokenizer, load_templates(config.scoring.templates))
-        check_frame(encoder.frame("compact"), options.limits)
+        encoder, options = without_engine(config)
         allowed, form, clip = options.limits.allowed_length, options.form, options.hard_clip
         return [plan_request(encoder, q, r, allowed, form, clip) for q, r in samples]
 
@@ -231,3 +226,18 @@ class GenerativeJudge(RequestJudge):
             text, ids, self.tokenizer, answer.top_logprobs, o.invalid_score, o.score_mode
         )
         return Reply(parsed, text, new_tokens=len(ids))
+
+
+def without_engine(config: RefQualityScoreConfig) -> tuple[PromptEncoder, JudgeOptions]:
+    """What makes a configured judge's prompts, by its own tokenizer and limits.
+
+    Raises:
+        ScoringError: the templates do not fit.
+    """
+    directory = Path(config.scoring.model_path or "")
+    tokenizer = load_tokenizer(directory)
+    cap = resolve_max_model_len(directory, config.scoring.max_model_len)
+    options = JudgeOptions.from_config(config, cap, tokenizer.model_max_length)
+    encoder = PromptEncoder(tokenizer, load_templates(config.scoring.templates))
+    check_frame(encoder.frame("compact"), options.limits)
+    return encoder, options

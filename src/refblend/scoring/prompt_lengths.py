@@ -3,16 +3,10 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from refblend.config.algorithm import RefQualityScoreConfig
-from refblend.data.tokenizer import load_tokenizer
-from refblend.rollout.model_dir import resolve_max_model_len
-from refblend.scoring.clipping import check_frame
-from refblend.scoring.generative import JudgeOptions
-from refblend.scoring.prompts import PromptEncoder
+from refblend.scoring.generative import without_engine
 from refblend.scoring.request import plan_request
-from refblend.scoring.templates import load_templates
 
 KINDS = ("vllm", "hf")
 """Kinds of judges whose prompts are made here, of our templates."""
@@ -38,23 +32,12 @@ class PromptShares:
 def prompt_shares(
     config: RefQualityScoreConfig, samples: Sequence[tuple[str, str]]
 ) -> PromptShares:
-    """What the length guards would do to samples, by the judge's own tokenizer and caps.
-
-    Args:
-        config: of a judge of one of :data:`KINDS`.
-        samples: pairs of question and response, at least one.
+    """What the length guards of a judge of :data:`KINDS` would do to (question, response) pairs.
 
     Raises:
         ScoringError: the templates themselves do not fit.
     """
-    scoring = config.scoring
-    assert scoring.model_path is not None, "checked by the configuration"
-    directory = Path(scoring.model_path)
-    tokenizer = load_tokenizer(directory)
-    model_cap = resolve_max_model_len(directory, scoring.max_model_len)
-    options = JudgeOptions.from_config(config, model_cap, tokenizer.model_max_length)
-    encoder = PromptEncoder(tokenizer, load_templates(scoring.templates))
-    check_frame(encoder.frame("compact"), options.limits)
+    encoder, options = without_engine(config)
     allowed = options.limits.allowed_length
     seen = Counter[str]()
     for question, response in samples:
