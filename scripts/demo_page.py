@@ -16,7 +16,7 @@ from refblend.data.tokenizer import encode_chat, load_tokenizer
 from refblend.embedded.architecture import load_model
 from refblend.embedded.generation import Sampling, generate
 from refblend.files import write_text
-from refblend.rewards.reasoning_gym import compute_score
+from refblend.rewards.gsm8k import compute_score
 from refblend.study.runs.evaluate import final_checkpoint
 from refblend.viewer.run import Run
 
@@ -29,9 +29,10 @@ table{{border-collapse:collapse}}td,th{{border:1px solid #ccc;padding:.3em .6em;
 vertical-align:top;white-space:pre-wrap}}svg{{max-width:100%;height:auto}}</style>
 <h1>{steps} PPO steps of {model}</h1>
 <p>Sums of two numbers from reasoning-gym, {problems} training problems, {responses} responses a
-step. The reward of a response is the verifier's score of its last line, blended with the score of
-a judge: the same model before training, held to the format by guided decoding. Such a judge has
-learned nothing about grading; <code>params/embedded/smollm.yaml</code> trains one that has.</p>
+step. A response is rewarded when its last number is the answer; that reward is blended with the
+score of a judge: the same model before training, held to the format by guided decoding. Such a
+judge has learned nothing about grading; <code>params/embedded/smollm.yaml</code> trains one that
+has.</p>
 {curve}
 <h2>Eight answers before and after</h2>
 <p>Greedy; right before: {before}, after: {after}.</p>
@@ -75,8 +76,7 @@ def main() -> None:
     texts = [answers(model, start, rows, length) for model in (start, end.actor)]
 
     def right(text: str, row: PromptRow) -> bool:
-        score = compute_score(row.data_source, text, row.ground_truth, row.extra, "flexible")
-        return score.acc_flexible == 1.0
+        return compute_score(text, row.ground_truth, "flexible") == 1.0
 
     marks = [[right(t, r) for t, r in zip(column, rows, strict=True)] for column in texts]
     cells = ""

@@ -14,7 +14,6 @@ from typing import Any
 
 from refblend.data.reasoning_gym import SOURCE_PREFIX, ReasoningGym, reasoning_gym
 from refblend.errors import DataError
-from refblend.rewards.gsm8k import Method
 from refblend.rewards.rule import RewardResult
 
 MARK = "####"
@@ -45,17 +44,12 @@ def extract_answers(response: str) -> tuple[str | None, str | None]:
 
 
 def compute_score(
-    data_source: str,
-    solution_str: str,
-    ground_truth: str,
-    extra_info: Mapping[str, Any],
-    method: Method = "strict",
+    data_source: str, solution_str: str, ground_truth: str, extra_info: Mapping[str, Any]
 ) -> RewardResult:
-    """The verifier's score of an answer; accuracies count full scores only.
+    """The verifier's score of the strict answer; accuracies count full scores only.
 
     ``data_source`` is ``reasoning_gym/<task>``; ``extra_info`` has ``entry`` and ``task_config``,
-    which hold what the verifier needs in place of a ground truth; ``method`` says which answer is
-    rewarded and comes from ``reward_kwargs``.
+    which hold what the verifier needs in place of a ground truth.
 
     Raises:
         DataError: the row was not written by ``refblend data reasoning-gym``.
@@ -74,5 +68,4 @@ def compute_score(
         return 0.0 if answer is None else _server().score(task, answer, entry, config)
 
     strict, flexible = (verdict(answer) for answer in extract_answers(solution_str))
-    reward = strict if method == "strict" else flexible
-    return RewardResult(reward, float(strict == 1.0), float(flexible == 1.0))
+    return RewardResult(strict, float(strict == 1.0), float(flexible == 1.0))
