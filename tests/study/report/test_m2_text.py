@@ -130,11 +130,18 @@ def test_surprises_read_judges_and_strategies_from_the_configuration() -> None:
     chosen = {name: spec for name, spec in m2_frames.specs().items() if name in "AH"}
     effects = {"inverse": 0.3, "weak_constant_terminal": 0.3, "strong_linear_terminal": 0.3}
     effects |= {"constant": 0.2, "random_terminal": 0.4}
-    found = found_by(m2_frames.study("cpu", effects, experiments=chosen))
-    (opposite,) = (text for text in found("A weight that rises") if "`inverse`" in text)
-    assert "`linear` " in opposite
-    judges = found("A judge with a higher AUC")
-    assert [text.split("`")[1] for text in judges] == ["strong_constant_terminal"]
+    study = m2_frames.study("cpu", effects, experiments=chosen)
+    metrics = study.collected.metrics
+    for judge, auc in (("weak", -0.15), ("strong", 0.1)):
+        rows = metrics.arm.str.startswith(judge) & metrics.metric.str.endswith("/auc")
+        metrics.loc[rows, "value"] += auc
+    found = found_by(study)
+    rising = [text.split("`")[1::2] for text in found("A weight that rises")]
+    assert ["inverse", "linear"] in rising
+    assert {one for one, _ in rising} == {"inverse"}
+    judges = [text.split("`")[1::2] for text in found("A judge with a higher AUC")]
+    assert ["strong_constant_terminal", "weak_constant_terminal"] in judges
+    assert "strong_linear_terminal" not in {one for one, _ in judges}
     assert any("`linear` − `constant`" in text for text in found("A weight that follows"))
     assert any("`random_terminal`" in text for text in found("A control"))
 

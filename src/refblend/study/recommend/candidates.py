@@ -75,13 +75,9 @@ def read_pool(
     params: str | Path = "params",
     experiments: Sequence[str] | None = None,
 ) -> Pool:
-    """Candidates among the arms of some experiments at a scale.
+    """Candidates among M2's arms of some experiments at a scale.
 
-    Args:
-        collected: runs of M2.
-        scale: whose configuration is laid under the arms'.
-        params: root of the parameter files.
-        experiments: names; by default those that the confirming experiment chooses from.
+    By default among those of the experiments that the confirming one chooses from.
 
     Raises:
         StudyError: the experiments have several baselines, or the baseline was not run.

@@ -79,13 +79,7 @@ def recommend(
     params: str | Path = "params",
     attacks: pd.DataFrame | None = None,
 ) -> Recommendation:
-    """Choose the recommended configuration from the runs of M2.
-
-    Args:
-        collected: runs of M2.
-        scale: whose configuration is laid under the arms'.
-        params: root of the parameter files.
-        attacks: the table of the scoring study; null where there is none.
+    """Choose the recommended configuration from the runs of M2, and the scoring study's attacks.
 
     Raises:
         StudyError: the baseline has no runs, or fewer than two seeds are shared.

@@ -27,13 +27,9 @@ class Evidence:
 
 
 def weigh(values: pd.DataFrame, arm: str, baseline: str, candidates: int) -> Evidence:
-    """The choice against the baseline, from one row per seed and one column per arm.
+    """The choice among so many candidates against the baseline: one row per seed, a column per arm.
 
-    Args:
-        values: the measure.
-        arm: what was chosen; the baseline itself where no candidate is left.
-        baseline: the arm without blending.
-        candidates: how many there were to choose from.
+    The choice is the baseline itself where no candidate is left.
     """
     if arm == baseline:
         return Evidence(

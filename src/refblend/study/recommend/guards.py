@@ -88,13 +88,7 @@ def guard(
     confirmation: Confirmation,
     tolerated: Mapping[str, float] = TOLERATED,
 ) -> dict[str, Any]:
-    """Check the runs of M3.
-
-    Args:
-        collected: the runs of M3.
-        recommended: the overlay that the recommended arm was trained with.
-        confirmation: the experiment.
-        tolerated: kind of incident → limit, see :data:`TOLERATED`.
+    """Check the runs of M3, of which one arm was trained with the overlay ``recommended``.
 
     Returns:
         The record of the checks, all passed.

@@ -65,16 +65,9 @@ def _headline(row: dict[str, Any]) -> dict[str, Any]:
     """What is said about one arm at the endpoint."""
     cells: dict[str, Any] = {"n": f"{row['n']} of {row['runs']}"}
     if pd.isna(row["baseline"]):
-        return (
-            cells
-            | dict.fromkeys(("difference", "against", "P(improvement)"), "–")
-            | {
-                "p Holm (smallest)": "–",
-                "verdict": "baseline",
-                "interval excludes 0": "–",
-                "note": row["note"],
-            }
-        )
+        compared = ("difference", "against", "P(improvement)", "p Holm (smallest)")
+        said = {"verdict": "baseline", "interval excludes 0": "–", "note": row["note"]}
+        return cells | dict.fromkeys(compared, "–") | said
     return cells | {
         "difference": change(row),
         "against": row["baseline"],

@@ -60,39 +60,27 @@ def answers(table: pd.DataFrame) -> list[str]:
 def _finished(study: M1Study, arm: str) -> dict[str, Any]:
     runs = study.collected.runs
     whole = bool((runs[runs.arm == arm].status == "finished").all())
-    return {
-        "arm": arm,
-        "rule": "every run finishes",
-        "value": arm_counts(study.collected, arm),
-        "baseline": arm_counts(study.collected, study.baseline),
-        "holds": _holds(whole),
-    }
+    value, base = (arm_counts(study.collected, name) for name in (arm, study.baseline))
+    return _row(arm, "every run finishes", value, base, _holds(whole))
 
 
 def _no_incidents(study: M1Study, arm: str) -> dict[str, Any]:
     counts = incident_counts(study.collected.metrics, study.collected.runs)
     counts = counts.set_index("arm")[list(INCIDENTS)]
-    mine = counts.loc[[arm]].sum(min_count=1).sum(min_count=1)
-    base = counts.loc[[study.baseline]].sum(min_count=1).sum(min_count=1)
-    return {
-        "arm": arm,
-        "rule": "no run is overlength, out of memory or non-finite",
-        "value": "–" if pd.isna(mine) else str(int(mine)),
-        "baseline": "–" if pd.isna(base) else str(int(base)),
-        "holds": "undecided" if pd.isna(mine) else _holds(mine == 0),
-    }
+    mine, base = (
+        counts.loc[[name]].sum(min_count=1).sum(min_count=1) for name in (arm, study.baseline)
+    )
+    value, other = ("–" if pd.isna(count) else str(int(count)) for count in (mine, base))
+    holds = "undecided" if pd.isna(mine) else _holds(mine == 0)
+    return _row(arm, "no run is overlength, out of memory or non-finite", value, other, holds)
 
 
 def _no_collapse(study: M1Study, arm: str) -> dict[str, Any]:
     table = study.wide("entropy_collapse")
     mine, base = table[arm].dropna(), table[study.baseline].dropna()
-    return {
-        "arm": arm,
-        "rule": "the entropy never collapses",
-        "value": f"{int(mine.sum())} of {len(mine)}",
-        "baseline": f"{int(base.sum())} of {len(base)}",
-        "holds": _holds(mine.sum() == 0) if len(mine) else "undecided",
-    }
+    value, other = (f"{int(part.sum())} of {len(part)}" for part in (mine, base))
+    holds = _holds(mine.sum() == 0) if len(mine) else "undecided"
+    return _row(arm, "the entropy never collapses", value, other, holds)
 
 
 def _endpoint_rule(measure: str) -> tuple[str, int]:
@@ -107,7 +95,7 @@ def _difference(study: M1Study, summary: pd.DataFrame, arm: str, measure: str) -
     """A rule on a paired difference to the baseline."""
     rule, good = DIFFERENCES.get(measure) or _endpoint_rule(measure)
     rows = summary[summary.measure == measure].set_index("arm")
-    empty = {"arm": arm, "rule": rule, "value": "–", "baseline": "–", "holds": "undecided"}
+    empty = _row(arm, rule, "–", "–", "undecided")
     if arm not in rows.index or pd.isna(rows.loc[arm, "diff"]):
         return empty
     row = rows.loc[arm]
@@ -124,3 +112,7 @@ def _difference(study: M1Study, summary: pd.DataFrame, arm: str, measure: str) -
 
 def _holds(flag: bool) -> str:
     return "yes" if flag else "no"
+
+
+def _row(arm: str, rule: str, value: str, baseline: str, holds: str) -> dict[str, Any]:
+    return {"arm": arm, "rule": rule, "value": value, "baseline": baseline, "holds": holds}

@@ -1,13 +1,12 @@
 """Contrasts between two arms that no baseline column answers, as the experiments declare them."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from refblend.study.design.measures import with_endpoint
 from refblend.study.report.m2.study import REPORT, M2Study
-from refblend.study.report.readable import compared_cells, interval_text
+from refblend.study.report.readable import change, compared_cells, probability
 from refblend.study.report.summary import Family, empty_summary, summarise
 
 CONTRAST_MEASURES = (
@@ -15,20 +14,11 @@ CONTRAST_MEASURES = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Contrast:
-    """``treated`` − ``reference``, seed by seed, within an experiment."""
-
-    name: str
-    treated: str
-    reference: str
-
-
-def declared(study: M2Study, experiment: str) -> list[Contrast]:
-    """The contrasts of an experiment whose two arms the study has at this scale."""
+def declared(study: M2Study, experiment: str) -> list[tuple[str, str, str]]:
+    """Name, treated arm and reference of contrasts whose arms the study has at this scale."""
     arms = study.arms(experiment)
     return [
-        Contrast(contrast.name, treated, reference)
+        (contrast.name, treated, reference)
         for contrast in study.experiments[experiment].contrasts
         for treated, reference in contrast.pairs.items()
         if treated in arms and reference in arms
@@ -52,46 +42,35 @@ def contrasts(study: M2Study) -> pd.DataFrame:
     return table.drop(columns=own).rename(columns={"baseline": "against"})
 
 
-def _family(study: M2Study, experiment: str, mine: list[Contrast]) -> pd.DataFrame:
+def _family(study: M2Study, experiment: str, mine: list[tuple[str, str, str]]) -> pd.DataFrame:
     """The contrasts of one experiment, each with columns of its own for its two arms."""
-    names = {f"{c.treated} − {c.reference}": c for c in mine}
+    pairs = [
+        (f"{treated} − {reference} treated", f"{treated} − {reference} reference")
+        for _, treated, reference in mine
+    ]
+    stated = {pair[0]: contrast for pair, contrast in zip(pairs, mine, strict=True)}
+    columns = {pair[0]: treated for pair, (_, treated, _) in zip(pairs, mine, strict=True)}
+    columns |= {pair[1]: reference for pair, (*_, reference) in zip(pairs, mine, strict=True)}
 
     def values_of(measure: str) -> pd.DataFrame:
         table = study.wide(experiment, measure)
-        columns = {f"{name} treated": table[c.treated] for name, c in names.items()}
-        return pd.DataFrame(
-            columns | {f"{name} reference": table[c.reference] for name, c in names.items()}
-        )
+        return pd.DataFrame({name: table[arm] for name, arm in columns.items()})
 
-    treated = {f"{name} treated": contrast for name, contrast in names.items()}
-    pairs = [(f"{name} treated", f"{name} reference") for name in names]
-    family = Family(f"{experiment} contrasts", list(treated), pairs)
-    table = summarise(
-        family, values_of, with_endpoint(study.experiments[experiment].endpoint, CONTRAST_MEASURES)
-    )
-    found = table["arm"].map(treated)
-    return table.assign(
-        experiment=experiment,
-        contrast=[contrast.name for contrast in found],
-        arm=[contrast.treated for contrast in found],
-        baseline=[contrast.reference for contrast in found],
-    )
+    family = Family(f"{experiment} contrasts", list(stated), list(dict.fromkeys(pairs)))
+    measures = with_endpoint(study.experiments[experiment].endpoint, CONTRAST_MEASURES)
+    table = summarise(family, values_of, measures)
+    found = pd.DataFrame(table["arm"].map(stated).tolist(), columns=["contrast", "arm", "baseline"])
+    return table.assign(experiment=experiment, **found)
 
 
 @REPORT.table("contrasts_main", shown=True)
 def contrasts_main(study: M2Study, tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """The contrasts of each experiment's endpoint, one row each, intervals in one cell."""
     rows: list[dict[str, Any]] = [
-        {
-            "experiment": row["experiment"],
-            "contrast": row["contrast"],
-            "arm": row["arm"],
-            "against": row["against"],
-            "pairs": row["pairs"],
-            "difference": interval_text(row["diff"], row["diff_low"], row["diff_high"], True),
-            "P(improvement)": interval_text(
-                row["prob_improvement"], row["prob_low"], row["prob_high"]
-            ),
+        {name: row[name] for name in ("experiment", "contrast", "arm", "against", "pairs")}
+        | {
+            "difference": change(row),
+            "P(improvement)": probability(row),
             **compared_cells(row),
             "note": row["note"],
         }

@@ -26,9 +26,7 @@ def level_measures(study: M2Study, experiment: str) -> list[str]:
 
 def levels_of(study: M2Study, experiment: str) -> dict[float, str]:
     """Level → arm of an experiment's sweep, increasing; of the arms that it has at this scale."""
-    sweep = study.experiments[experiment].sweep
-    assert sweep is not None, "asked of sweeps only"
-    arms = study.arms(experiment)
+    sweep, arms = study.sweep(experiment), study.arms(experiment)
     found = [(float(study.resolved[a].setting(sweep.key)), a) for a in sweep.arms if a in arms]
     return dict(sorted(found))
 
@@ -88,8 +86,7 @@ def knee_and_pivot(study: M2Study) -> pd.DataFrame:
 
 def _chosen_level(study: M2Study, experiment: str, measure: str) -> dict[str, Any]:
     """What the rule of a sweep says about one measure."""
-    sweep = study.experiments[experiment].sweep
-    assert sweep is not None, "asked of sweeps only"
+    sweep = study.sweep(experiment)
     values, base = sweep_values(study, experiment, measure)
     rng = derive_generator("m2", experiment, sweep.rule, measure)
     if sweep.rule == "knee":
