@@ -45,7 +45,7 @@ smoke: env ## the same workflow on a tiny grid, about ten minutes
 test: env ## the fast tests, including those with real engines
 	$(BIN)/pytest -m "not slow and not gpu" --durations=20 --durations-min=10
 
-test-slow: env .tools/trl .tools/verl ## the tests that take minutes
+test-slow: env .tools/trl .tools/verl .tools/trackers ## the tests that take minutes
 	$(BIN)/pytest -m "slow and not gpu"
 
 # Hostile inputs over all targets; the ordinary tests draw about 2,500.
@@ -148,8 +148,8 @@ demo: env pretrained reasoning-gym ## ten minutes: a few PPO steps of SmolLM2 wi
 		trainer.total_training_steps=$(DEMO_STEPS)
 	$(BIN)/python scripts/demo_page.py runs/demo --out runs/demo.html
 
-# Other trainers, each with pins of its own, for the tests of our integrations.
-.tools/trl .tools/verl: .tools/%: requirements/%.lock
+# Other trainers and the trackers, each with pins of its own, for the tests of our integrations.
+.tools/trl .tools/verl .tools/trackers: .tools/%: requirements/%.lock
 	$(PYTHON) -m venv $@
 	$@/bin/pip install --disable-pip-version-check -q --no-deps -r $<
 	touch $@

@@ -62,6 +62,7 @@ WITHOUT_EFFECT = (
     "trainer.run_directory",
     "trainer.run_listing",
     "trainer.summary",
+    "trainer.trackers",
 )
 """Modules, and packages with all that they hold, that read, write, report or look after processes:
 they change no number, and what only they import does not count either."""

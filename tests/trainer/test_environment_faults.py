@@ -151,7 +151,7 @@ FULL = {
     "metrics before a checkpoint": (f"{TRACKING}:MetricsLog.append", "2"),
     "metrics after a checkpoint": (f"{TRACKING}:MetricsLog.append", "3"),
     "metrics after the last checkpoint": (f"{TRACKING}:MetricsLog.append", "5"),
-    "trackers": (f"{TRACKING}:Trackers.log", "2"),
+    "trackers": ("refblend.trainer.trackers:Trackers.log", "2"),
 }
 
 

@@ -6,12 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from refblend.errors import ConfigError, DataError
+from refblend.errors import DataError
 from refblend.trainer.tracking import (
-    TRACKERS,
     MetricsLog,
-    TrackerContext,
-    Trackers,
     encode_line,
     nonfinite_keys,
     read_metrics,
@@ -61,24 +58,6 @@ def test_a_line_that_was_not_written_is_completed_from_the_checkpoint(log: Metri
     fresh = MetricsLog(log.path.with_name("fresh.jsonl"))
     fresh.complete(1, encode_line(1, {}))
     assert fresh.last_step == 1
-
-
-def test_a_tracker_that_cannot_close_does_not_hide_the_error(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    class Full:
-        def __init__(self, context: TrackerContext) -> None:
-            pass
-
-        def close(self) -> None:
-            raise OSError(28, "No space left on device")
-
-    monkeypatch.setitem(TRACKERS, "full", Full)
-    context = TrackerContext(tmp_path, 3)
-    with pytest.raises(KeyError, match="the cause"), Trackers(["full"], context):
-        raise KeyError("the cause")
-    with pytest.raises(OSError, match="No space"), Trackers(["full"], context):
-        pass
 
 
 def test_steps_must_increase(log: MetricsLog) -> None:
@@ -155,53 +134,3 @@ def test_truncate_without_a_file(tmp_path: Path) -> None:
 def test_strip_timings() -> None:
     metrics = {"step": 1, "timing_s/gen": 2.0, "perf/throughput": 9.0, "energy/kwh": 1, "a": 0.5}
     assert strip_timings(metrics) == {"step": 1, "a": 0.5}
-
-
-def test_unknown_tracker(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="'wandbb'"):
-        Trackers(["console", "wandbb"], TrackerContext(tmp_path, 3))
-
-
-def test_console_tracker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with Trackers(["console"], TrackerContext(tmp_path, 3, label="linear")) as trackers:
-        trackers.log(1, {"critic/score/mean": 0.25})
-        trackers.message("resumed from step 0")
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[0].startswith("linear:  step 1/3  reward 0.250")
-    assert lines[1] == "linear: resumed from step 0"
-
-
-def test_own_tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-
-    class Mine:
-        def __init__(self, context: TrackerContext) -> None:
-            seen.append(context.total_steps)
-
-        def log(self, step: int, metrics: object) -> None:
-            seen.append(step)
-
-        def close(self) -> None:
-            seen.append("closed")
-
-    monkeypatch.setitem(TRACKERS, "mine", Mine)
-    with Trackers(["mine", "mine"], TrackerContext(tmp_path, 7)) as trackers:
-        trackers.log(2, {})
-    assert seen == [7, 2, "closed"]
-
-
-def test_tensorboard_tracker(tmp_path: Path) -> None:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    def run(start: int, steps: range, value: float) -> None:
-        with Trackers(["tensorboard"], TrackerContext(tmp_path, 5, start_step=start)) as trackers:
-            for step in steps:
-                trackers.log(step, {"actor/entropy": value, "bad": math.nan})
-
-    run(0, range(1, 4), 1.0)
-    run(1, range(2, 6), 2.0)  # resumed from step 1: the first course's steps 2 and 3 give way
-    events = EventAccumulator(str(tmp_path / "tensorboard"))
-    events.Reload()
-    assert events.Tags()["scalars"] == ["actor/entropy"]
-    scalars = [(e.step, e.value) for e in events.Scalars("actor/entropy")]
-    assert scalars == [(1, 1.0), (2, 2.0), (3, 2.0), (4, 2.0), (5, 2.0)]

@@ -10,6 +10,9 @@ from refblend.config.base import (
     Section,
 )
 
+TrackerName = Literal["console", "tensorboard", "wandb", "mlflow", "swanlab", "jsonl"]
+"""What ``trainer.logger`` may list; see :mod:`refblend.trainer.trackers`."""
+
 
 class DriftGuardConfig(Section):
     """Watches the sanity set for drift of the reward function."""
@@ -53,8 +56,13 @@ class TrainerConfig(Section):
     """The run's directory."""
     rollout_dump_freq: int = 5
     """Steps between dumps of all responses with their scores to ``rollouts/``; 0: never."""
-    logger: list[Literal["console", "tensorboard"]] = ["console", "tensorboard"]
-    """Where metrics go besides ``metrics.jsonl``."""
+    logger: list[TrackerName] = ["console", "tensorboard"]
+    """Where a run is shown. ``jsonl`` is ``metrics.jsonl``, which every run writes; ``wandb``,
+    ``mlflow`` and ``swanlab`` need their package and read its own environment variables."""
+    project_name: str = "refblend"
+    """Project of the run at ``wandb``, ``mlflow`` and ``swanlab``."""
+    experiment_name: str | None = None
+    """Name of the run there; null: the last two folders of ``default_local_dir``."""
     max_restarts: NonNegativeInt = 2
     """Times that dead workers are replaced before the run gives up. Judge, rollout engine and
     reference policy are replaced alone and their call repeated; the loss of actor or critic sets

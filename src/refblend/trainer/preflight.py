@@ -27,6 +27,7 @@ from refblend.scoring.templates import load_templates, templates_file
 from refblend.trainer.checkpoint import named_checkpoint
 from refblend.trainer.datasets import RunData, load_run_data
 from refblend.trainer.replay import check_replay
+from refblend.trainer.trackers import check_trackers
 from refblend.workers.pools import check_machine
 
 TRIED_ROWS = 64
@@ -47,6 +48,8 @@ def preflight(config: RefblendConfig, compare: Callable[[RunData], None] | None 
     problems = Problems()
     with problems.noted():
         _check_directory(Path(config.trainer.default_local_dir))
+    with problems.noted():
+        check_trackers(config.trainer.logger)
     if config.trainer.resume_mode == "resume_path":
         with problems.noted():
             named_checkpoint(config.trainer.resume_from_path)

@@ -14,7 +14,9 @@ from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef, named_
 from refblend.trainer.datasets import RunData
 from refblend.trainer.ray_trainer import RayPPOTrainer
 from refblend.trainer.saving import RunOutputs
-from refblend.trainer.tracking import MetricsLog, TrackerContext, Trackers
+from refblend.trainer.summary import summarise_run
+from refblend.trainer.trackers import TrackerContext, Trackers
+from refblend.trainer.tracking import MetricsLog
 from refblend.trainer.worker_pool import WorkerPool
 from refblend.workers.restarts import RestartBudget, WorkerDiedError
 
@@ -42,12 +44,14 @@ def train_with_recovery(
     label = f"{run_dir.parent.name}/{run_dir.name}"
     budget = RestartBudget(config.trainer.max_restarts)
     while True:
-        context = TrackerContext(run_dir, total_steps, start.step if start else 0, label)
+        begun = start.step if start else 0
+        context = TrackerContext(run_dir, total_steps, begun, label, config.resolved())
         with Trackers(config.trainer.logger, context) as trackers:
             try:
                 with pool.workers(config, total_steps, budget, trackers.message) as workers:
                     outputs = RunOutputs(checkpoints, log, trackers)
                     RayPPOTrainer(config, data, workers, outputs, total_steps, stop).fit(start)
+                trackers.finish(lambda: summarise_run(run_dir, total_steps))
                 return
             except WorkerDiedError as error:
                 budget.spend(error)

@@ -35,6 +35,10 @@ RUN_ENTRIES = (
     "checkpoints",
     "rollouts",
     "tensorboard",
+    "trackers.json",
+    "wandb",
+    "swanlog",
+    "run.png",
 )
 """What a run writes into its directory besides the identity."""
 

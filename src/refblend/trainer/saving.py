@@ -7,7 +7,8 @@ from typing import Any
 from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef, write_state
 from refblend.trainer.console import validation_accuracy
 from refblend.trainer.state import RunState
-from refblend.trainer.tracking import MetricsLog, Trackers, encode_line
+from refblend.trainer.trackers import Trackers
+from refblend.trainer.tracking import MetricsLog, encode_line
 from refblend.workers.worker_set import WorkerSet
 
 logger = logging.getLogger(__name__)

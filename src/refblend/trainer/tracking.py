@@ -1,4 +1,4 @@
-"""Metrics of a run: the canonical ``metrics.jsonl`` and the trackers that show them.
+"""Metrics of a run: the canonical ``metrics.jsonl``.
 
 ``metrics.jsonl`` holds one JSON object per line: ``step`` first, then the metrics sorted by name,
 floats in their shortest exact form. Two runs that compute the same numbers therefore write the
@@ -6,26 +6,22 @@ same bytes, timings aside (:func:`strip_timings`). A value that is not finite is
 ``null``, because NaN is not JSON; :meth:`MetricsLog.append` returns the names of such metrics, and
 the trainer counts them as incidents.
 
-TensorBoard and the console are views. Only ``metrics.jsonl`` is read back.
+Only this file is read back; :mod:`refblend.trainer.trackers` has the views.
 """
 
 import json
 import math
 import os
 import sys
-import threading
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pandas as pd
 
 from refblend.documents import parse_json, shorten, show
-from refblend.errors import ConfigError, DataError
+from refblend.errors import DataError
 from refblend.files import atomic_path
-from refblend.trainer.console import TrainingProgress
 
 TIMING_PREFIXES = ("timing_s/", "timing_per_token_ms/", "perf/", "energy/")
 """Metrics that depend on the machine and the time, not on the computation."""
@@ -173,115 +169,3 @@ def _checked(record: Any) -> dict[str, Any]:
         if not (number or value is None):
             raise ValueError(f"{shorten(name)} is {show(value)}, neither a finite number nor null")
     return record
-
-
-class Tracker(Protocol):
-    """Shows metrics somewhere; must not change them."""
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Show the metrics of one step."""
-
-    def close(self) -> None:
-        """Flush and release; may be called twice."""
-
-
-@dataclass(frozen=True)
-class TrackerContext:
-    """What a tracker may need to know about its run."""
-
-    run_dir: Path
-    total_steps: int
-    start_step: int = 0
-    label: str = ""
-
-
-class TensorBoardTracker:
-    """Writes scalars to ``<run>/tensorboard``; after a resume, later points are discarded."""
-
-    def __init__(self, context: TrackerContext) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
-        threading.excepthook = _report
-        purge = context.start_step + 1 if context.start_step else None
-        self._writer = SummaryWriter(str(context.run_dir / "tensorboard"), purge_step=purge)
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Add one point to every curve; values that are not finite are left out."""
-        for name, value in metrics.items():
-            if math.isfinite(value):
-                self._writer.add_scalar(name, value, step)
-        self._writer.flush()
-
-    def close(self) -> None:
-        """Flush and close the event file."""
-        self._writer.close()
-
-
-def _report(arguments: threading.ExceptHookArgs) -> None:
-    """Print errors of threads, but not of TensorBoard's: its next write raises the same."""
-    if type(arguments.thread).__name__ != "_AsyncWriterThread":
-        threading.__excepthook__(arguments)
-
-
-class ConsoleTracker:
-    """The progress line of :mod:`refblend.trainer.console`."""
-
-    def __init__(self, context: TrackerContext) -> None:
-        self.progress = TrainingProgress(context.total_steps, context.label, context.start_step)
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Show the step."""
-        self.progress.log(step, metrics)
-
-    def close(self) -> None:
-        """Leave the last line on screen."""
-        self.progress.close()
-
-
-TRACKERS: dict[str, Callable[[TrackerContext], Tracker]] = {
-    "console": ConsoleTracker,
-    "tensorboard": TensorBoardTracker,
-}
-"""Trackers by the names that ``trainer.logger`` accepts; a user may add their own."""
-
-
-class Trackers:
-    """The trackers named by ``trainer.logger``, used as one; a context manager.
-
-    Raises:
-        ConfigError: a name is not in :data:`TRACKERS`.
-    """
-
-    def __init__(self, names: Iterable[str], context: TrackerContext) -> None:
-        names = list(dict.fromkeys(names))
-        for name in names:
-            if name not in TRACKERS:
-                raise ConfigError(
-                    f"trainer.logger names the unknown tracker {name!r}",
-                    f"Use any of {', '.join(sorted(TRACKERS))}.",
-                )
-        self._trackers = [TRACKERS[name](context) for name in names]
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Show the metrics of one step everywhere."""
-        for tracker in self._trackers:
-            tracker.log(step, metrics)
-
-    def message(self, text: str) -> None:
-        """Tell the user something without breaking the live line; nothing without a console."""
-        for tracker in self._trackers:
-            if isinstance(tracker, ConsoleTracker):
-                tracker.progress.message(text)
-
-    def close(self) -> None:
-        """Close every tracker."""
-        for tracker in self._trackers:
-            tracker.close()
-
-    def __enter__(self) -> "Trackers":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
-        # A tracker that cannot write its last lines must not hide the reason why the run stopped.
-        with suppress(*([OSError] if kind else [])):
-            self.close()

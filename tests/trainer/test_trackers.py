@@ -1,0 +1,164 @@
+"""Trackers: what each is given, and the errors that name a remedy; see also tests/integrations."""
+
+import importlib.util
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refblend.errors import ConfigError
+from refblend.trainer.trackers import (
+    COLUMNS,
+    PACKAGES,
+    ROWS_SHOWN,
+    TRACKERS,
+    Tracker,
+    TrackerContext,
+    Trackers,
+)
+
+
+def test_a_tracker_that_cannot_close_does_not_hide_the_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Full(Tracker):
+        def __init__(self, context: TrackerContext) -> None:
+            pass
+
+        def close(self, failed: bool = False) -> None:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setitem(TRACKERS, "full", Full)
+    context = TrackerContext(tmp_path, 3)
+    with pytest.raises(KeyError, match="the cause"), Trackers(["full"], context):
+        raise KeyError("the cause")
+    with pytest.raises(OSError, match="No space"), Trackers(["full"], context):
+        pass
+
+
+def test_unknown_tracker(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="'wandbb'"):
+        Trackers(["console", "wandbb"], TrackerContext(tmp_path, 3))
+
+
+def test_console_tracker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Trackers(["console"], TrackerContext(tmp_path, 3, label="linear")) as trackers:
+        trackers.log(1, {"critic/score/mean": 0.25})
+        trackers.message("resumed from step 0")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("linear:  step 1/3  reward 0.250")
+    assert lines[1] == "linear: resumed from step 0"
+
+
+def test_own_tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    class Mine(Tracker):
+        def __init__(self, context: TrackerContext) -> None:
+            seen.append(context.total_steps)
+
+        def log(self, step: int, metrics: object) -> None:
+            seen.append(step)
+
+        def rollouts(self, step: int, rows: Any) -> None:
+            seen.append(rows[-1]["response"])
+
+        def finish(self, summary: Any, figure: Any) -> None:
+            seen.append((summary["status"], figure()))
+
+        def close(self, failed: bool = False) -> None:
+            seen.append(f"closed, failed {failed}")
+
+    monkeypatch.setitem(TRACKERS, "mine", Mine)
+    (tmp_path / "metrics.jsonl").write_text('{"step": 2, "critic/score/mean": 0.5}\n')
+    (tmp_path / "rollouts").mkdir()
+    row = dict.fromkeys(COLUMNS, 0.5)
+    lines = [json.dumps(row | {"response": f"answer {n}"}) for n in range(ROWS_SHOWN + 3)]
+    (tmp_path / "rollouts" / "2.jsonl").write_text("\n".join(lines))
+    with Trackers(["mine", "mine", "jsonl"], TrackerContext(tmp_path, 7)) as trackers:
+        trackers.log(1, {})
+        trackers.log(2, {})
+        trackers.finish(lambda: {"status": "finished"})
+    figure = tmp_path / "run.png"
+    ended = ("finished", figure)
+    assert seen == [7, 1, 2, f"answer {ROWS_SHOWN - 1}", ended, "closed, failed False"]
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    seen.clear()
+    with pytest.raises(KeyError), Trackers(["mine"], TrackerContext(tmp_path, 7)):
+        raise KeyError
+    assert seen == [7, "closed, failed True"]
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_missing_package_is_refused_before_the_run(
+    name: str, tiny_config: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By ``refblend check`` already, with the command that helps."""
+    from refblend.trainer.preflight import preflight
+
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda n: None if n == name else found(n))
+    with pytest.raises(
+        ConfigError, match=rf"{name}, which is not installed. Run: pip install {name}"
+    ):
+        preflight(tiny_config(f"trainer.logger=[console, {name}]"))
+
+
+def test_a_resumed_run_keeps_its_identity(tmp_path: Path) -> None:
+    context = TrackerContext(tmp_path, 3)
+    first = context.identity("wandb")
+    assert context.identity("mlflow", lambda: "mine") == "mine"
+    assert TrackerContext(tmp_path, 9, 2).identity("wandb") == first
+    assert context.identity("mlflow") == "mine"
+
+
+def test_names_of_a_run(tmp_path: Path, tiny_config: Any) -> None:
+    def names(*overrides: str) -> tuple[str, str]:
+        settings = tiny_config(*overrides).resolved()
+        context = TrackerContext(tmp_path, 3, label="linear/seed_1", settings=settings)
+        return context.project, context.experiment
+
+    assert names() == ("refblend", "linear/seed_1")
+    given = ("trainer.project_name=mine", "trainer.experiment_name=first")
+    assert names(*given) == ("mine", "first")
+
+
+def test_tensorboard_tracker(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    def run(start: int, steps: range, value: float) -> None:
+        with Trackers(["tensorboard"], TrackerContext(tmp_path, 5, start_step=start)) as trackers:
+            for step in steps:
+                trackers.log(step, {"actor/entropy": value, "bad": math.nan})
+
+    run(0, range(1, 4), 1.0)
+    run(1, range(2, 6), 2.0)  # resumed from step 1: the first course's steps 2 and 3 give way
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert events.Tags()["scalars"] == ["actor/entropy"]
+    scalars = [(e.step, e.value) for e in events.Scalars("actor/entropy")]
+    assert scalars == [(1, 1.0), (2, 2.0), (3, 2.0), (4, 2.0), (5, 2.0)]
+
+
+def test_tensorboard_has_configuration_rollouts_and_summary(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    (tmp_path / "rollouts").mkdir()
+    row = dict.fromkeys(COLUMNS, 0.5) | {"response": "3+4=7"}
+    (tmp_path / "rollouts" / "1.jsonl").write_text(json.dumps(row))
+    context = TrackerContext(tmp_path, 1, settings={"trainer": {"seed": 5}})
+    with Trackers(["tensorboard"], context) as trackers:
+        trackers.log(1, {"a": 1.0})
+        trackers.finish(lambda: {"status": "finished"})
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    shown = {
+        name: events.Tensors(f"{name}/text_summary")[0].tensor_proto.string_val[0].decode()
+        for name in ("config", "rollouts", "summary")
+    }
+    assert '"seed": 5' in shown["config"]
+    assert '"response": "3+4=7"' in shown["rollouts"]
+    assert '"status": "finished"' in shown["summary"]
+    assert not (tmp_path / "run.png").exists(), "TensorBoard has the curves"
