@@ -6,7 +6,7 @@ import pytest
 from refblend.config import RefblendConfig
 from refblend.data.tokenizer import load_tokenizer
 from refblend.errors import ScoringError
-from refblend.scoring.prompt_lengths import prompt_shares
+from refblend.scoring.judge import try_judge
 from refblend.scoring.prompts import PromptEncoder
 from refblend.scoring.templates import load_templates
 
@@ -15,17 +15,32 @@ SHORT, LONG = ("1 + 1 = ?", "1+1=2\n#### 2"), ("1 + 1 = ?", "1+1=2\n" * 100)
 
 
 @pytest.fixture
-def shares_of(tiny_config: Callable[..., RefblendConfig]) -> Callable[..., tuple[float, ...]]:
-    def shares(*overrides: str) -> tuple[float, ...]:
+def asked_of(tiny_config: Callable[..., RefblendConfig]) -> Callable[..., tuple[str, ...]]:
+    """``asked_of(*overrides)`` → what the guards do to the short and to the long sample."""
+
+    def asked(*overrides: str) -> tuple[str, ...]:
         config = tiny_config(*overrides).algorithm.ref_quality_score
-        found = prompt_shares(config, [SHORT, SHORT, SHORT, LONG])
-        return found.full, found.compact, found.clipped, found.allowed_length
+        found = try_judge(config, [SHORT, LONG])
+        return tuple("clipped" if request.clipped else request.template for request in found)
 
-    return shares
+    return asked
 
 
-def test_every_share_is_that_of_the_guards(
-    shares_of: Callable[..., tuple[float, ...]], tiny_model_dir: Path
+@pytest.fixture
+def longest_of(tiny_config: Callable[..., RefblendConfig]) -> Callable[..., int]:
+    """``longest_of(*overrides)`` → tokens of a prompt that was clipped to the cap."""
+
+    def longest(*overrides: str) -> int:
+        config = tiny_config(*overrides).algorithm.ref_quality_score
+        (request,) = try_judge(config, [(SHORT[0], "1+1=2\n" * 4000)])
+        assert request.clipped
+        return len(request.token_ids)
+
+    return longest
+
+
+def test_what_the_guards_do_by_length(
+    asked_of: Callable[..., tuple[str, ...]], tiny_model_dir: Path
 ) -> None:
     encoder = PromptEncoder(load_tokenizer(tiny_model_dir), load_templates("embedded"))
     spare = 16 + 16  # safety margin and new tokens
@@ -33,20 +48,20 @@ def test_every_share_is_that_of_the_guards(
     longest = len(encoder.encode(*LONG, "compact"))
     assert compact < full < longest
     cap = f"{SCORING}.max_model_len={{}}"
-    assert shares_of(cap.format(full + spare)) == (0.75, 0, 0.25, full)
-    assert shares_of(cap.format(full + spare - 1)) == (0, 0.75, 0.25, full - 1)
-    assert shares_of(cap.format(longest + spare)) == (0.75, 0.25, 0, longest)
+    assert asked_of(cap.format(full + spare)) == ("full", "clipped")
+    assert asked_of(cap.format(full + spare - 1)) == ("compact", "clipped")
+    assert asked_of(cap.format(longest + spare)) == ("full", "compact")
     with pytest.raises(ScoringError):
-        shares_of(cap.format(compact // 2))
+        asked_of(cap.format(compact // 2))
 
 
 def test_the_fallback_counts_only_where_the_user_set_no_length(
-    shares_of: Callable[..., tuple[float, ...]],
+    longest_of: Callable[..., int],
 ) -> None:
     """The tiny model and its tokenizer have 1024 positions."""
     fallback = f"{SCORING}.fallback_max_length={{}}"
     unset = f"{SCORING}.max_model_len=null"
-    assert shares_of(unset)[3] == 768 - 32
-    assert shares_of(unset, fallback.format(700))[3] == 700 - 32
-    assert shares_of(unset, fallback.format(4000))[3] == 1024 - 32
-    assert shares_of(f"{SCORING}.max_model_len=1000", fallback.format(700))[3] == 1000 - 32
+    assert longest_of(unset) == 768 - 32
+    assert longest_of(unset, fallback.format(700)) == 700 - 32
+    assert longest_of(unset, fallback.format(4000)) == 1024 - 32
+    assert longest_of(f"{SCORING}.max_model_len=1000", fallback.format(700)) == 1000 - 32

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -150,20 +151,24 @@ def check(config: ConfigFiles, overrides: Overrides = None) -> None:
 
 def _tell_prompt_lengths(settings: "RefblendConfig", data: "RunData") -> None:
     """What the judge's length guards would do to the user's rows, at most 512 of them."""
-    from refblend.scoring.prompt_lengths import KINDS, prompt_shares
+    from refblend.scoring.judge import try_judge
 
     quality, longest = settings.algorithm.ref_quality_score, settings.data.max_response_length
     rows = [row for row in data.train.rows[:512] if row.solution]
-    if not settings.use_judge or quality.scoring.kind not in KINDS or not rows:
+    if not settings.use_judge or not rows:
         return
-    solved = [(row.question, row.solution) for row in rows]
     ids = data.encode(" ".join(row.solution for row in rows))
     long = data.decode((ids * (longest // len(ids) + 1))[:longest])
-    typer.echo(f"judge's prompts with gold solutions: {prompt_shares(quality, solved)}")
-    responses = [(row.question, long) for row in rows]
-    typer.echo(
-        f"judge's prompts with responses of {longest} tokens: {prompt_shares(quality, responses)}"
-    )
+    responses = {"gold solutions": None, f"responses of {longest} tokens": long}
+    for what, text in responses.items():
+        asked = try_judge(quality, [(row.question, text or row.solution) for row in rows])
+        if not asked:  # not every kind of judge makes prompts here
+            return
+        seen = Counter("clipped" if a.clipped else a.template for a in asked)
+        shares = ", ".join(
+            f"{seen[k] / len(asked):.1%} {k}" for k in ("full", "compact", "clipped")
+        )
+        typer.echo(f"judge's prompts with {what}: {shares}")
 
 
 @app.command()

@@ -104,12 +104,7 @@ def describe(config: RefblendConfig, data: RunData) -> str:
         parts.append(f"gold solutions of at most {max(golden)} tokens (responses may have {limit})")
     if asked := judge_trial(config, data):
         longest = max(request.unclipped_length for request in asked)
-        compact = sum(request.template == "compact" for request in asked)
-        clipped = sum(request.clipped for request in asked)
-        parts.append(
-            f"judge's prompts of at most {longest} tokens (of {len(asked)}, {compact} in the "
-            f"compact form and {clipped} clipped)"
-        )
+        parts.append(f"judge's prompts of at most {longest} tokens")
     return ", ".join([*parts, f"{planned_steps(config, len(data.train))} steps"])
 
 
