@@ -65,7 +65,8 @@ def project(tmp_path: Path, make_run: MakeRun) -> Path:
     choose(tmp_path, collect(chosen, "cpu", tmp_path / "runs"))
     fresh = make_runs(tmp_path / "runs", make_run, ARMS, FRESH)
     frames = collect(fresh, "cpu", tmp_path / "runs")
-    memory = frames.runs[["arm", "seed"]].assign(step=1, metric="perf/max_memory_gb", value=2.0)
+    memory = frames.runs[["arm", "seed"]].assign(step=1, value=2.0)
+    memory["metric"] = "perf/cpu_memory_used_gb"
     metrics = pd.concat([frames.metrics, memory], ignore_index=True)
     write_frames(tmp_path, replace(frames, metrics=metrics))
     tables = tmp_path / "results" / "cpu" / "m2" / "tables"
