@@ -163,8 +163,9 @@ def train_priority(wildcards):
 
 
 def train_threads(wildcards):
-    """What measures resources runs alone: it takes all cores that Snakemake may use."""
-    alone = wildcards.arm in EXCLUSIVE and workflow.cores
+    """What measures resources, or fills the memory, runs alone: it takes all cores."""
+    large = wildcards.scale in PRETRAINED
+    alone = (large or wildcards.arm in EXCLUSIVE) and workflow.cores
     return workflow.cores if alone else config["threads"]["train"]
 
 
