@@ -90,7 +90,7 @@ CASES = [
     check(f"{SCORING}.model_path=models/none", f"{SCORING}.model_path"),
     check(f"{SCORING}.templates=nowhere.yaml", "nowhere.yaml"),
     check(f"{SCORING}.templates=made/templates.yaml", "templates.yaml"),
-    check(f"{SCORING}.fallback_max_length=100", "the compact template takes"),
+    check(f"{SCORING}.max_model_len=100", "the compact template takes"),
     check("data.train_files=[nowhere.parquet]", "nowhere.parquet"),
     check("data.train_files=[made/empty.jsonl]", "empty.jsonl"),
     check("data.train_files=[made/text.parquet]", "text.parquet"),
@@ -270,6 +270,7 @@ def call(case: Case, project: Path) -> dict[str, Any]:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     output = done.stderr if not module else done.stdout + done.stderr
+    output = output.replace(f"{project}/", "").replace(f"{ROOT}/", "")
     found = faults(case, done.returncode, output)
     busy = os.getloadavg()[0] > 1.5 * (os.cpu_count() or 1)  # cores that are shared are slower
     limit = 2 * LIMIT_S if busy or module else LIMIT_S

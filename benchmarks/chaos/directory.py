@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from chaos.runs import ROOT, STOP_S, Run
+from chaos.runs import HANG_S, ROOT, STOP_S, Run
 
 CHANGED = "algorithm.gamma=0.9"
 """A key that determines numbers."""
@@ -85,7 +85,7 @@ def moved_aside(run: Run, moment: Moment, finished: Path) -> str:
     shutil.copytree(finished, run.directory)
     before = content(run.directory)
     process = run.start(CHANGED, "--overwrite")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + HANG_S
     while process.poll() is None and not asides(run) and time.monotonic() < deadline:
         time.sleep(0.001)
     time.sleep(moment.delay_s / 100)  # at the rename, or just after it
