@@ -4,11 +4,13 @@ rule archive:
     input:
         expand(
             "runs/{{scale}}/_collected/{milestone}/{name}",
-            milestone=config["studies"],
+            milestone=reported_milestones(),
             name=layout.COLLECTED,
         ),
         lambda wildcards: quality_files(wildcards.scale),
-        lambda wildcards: scoring_report(wildcards.scale),
+        lambda wildcards: (
+            scoring_report(wildcards.scale) if config["studies"]["m2"] else []
+        ),
         grid="results/{scale}/grid.tsv",
     output:
         update("results/{scale}/runs.csv"),

@@ -283,8 +283,14 @@ def tolerated():
 def milestone_targets(milestone, scale):
     """What a milestone's target asks for; the checks come last, after the report is written."""
     root = f"results/{scale}/{milestone}"
-    last = [f"{root}/guards.json", archive_of(scale)] if milestone == "m3" else []
-    return [f"{root}/report.md", f"{root}/checks.json", *last]
+    guards = [f"{root}/guards.json"] if milestone == "m3" else []
+    archive = [archive_of(scale)] if milestone == reported_milestones()[-1] else []
+    return [f"{root}/report.md", f"{root}/checks.json", *guards, *archive]
+
+
+def reported_milestones():
+    """The milestones that have experiments at this scale."""
+    return [name for name, found in config["studies"].items() if found]
 
 
 def archive_of(scale):
@@ -294,11 +300,7 @@ def archive_of(scale):
 
 def study_targets(scale):
     """All milestones of a scale, and the scoring where the judges are ours."""
-    milestones = [
-        milestone_targets(name, scale)
-        for name, found in config["studies"].items()
-        if found
-    ]
+    milestones = [milestone_targets(name, scale) for name in reported_milestones()]
     return sum(milestones, []) + (
         scoring_report(scale) if config["studies"]["m2"] else []
     )

@@ -12,8 +12,8 @@ from refblend.study.report.registry import Inputs, load_report, milestone_experi
 from refblend.study.runs.archive import QUALITY, of_grid, read_archive
 from refblend.study.runs.collect import write_collected
 
-ORDER = ("scoring", "m1", "m2", "m3")
-"""Each may read the reports before it."""
+ORDER = ("scoring", "m1", "m2", "m3", "r")
+"""Each may read the reports before it; a scale need not have all."""
 
 
 def redraw_reports(
@@ -38,10 +38,14 @@ def redraw_reports(
         for milestone in ORDER:
             collected = Path(scratch) / milestone
             study = tuple(milestone_experiments(milestone, params))
-            if study:
+            if milestone == "scoring":
+                if not (results / "scoring" / "measurements").is_dir():
+                    continue
+                shutil.copytree(results / QUALITY / "circumstances", collected / "circumstances")
+            elif set(study) & set(grid.experiment):
                 write_collected(of_grid(archive, select(grid, study)), collected)
             else:
-                shutil.copytree(results / QUALITY / "circumstances", collected / "circumstances")
+                continue
             inputs = Inputs(scale, study, collected, models=results, results=results, params=params)
             report, built = load_report(milestone), (out or Path(scratch) / "built") / milestone
             write_everything(report, inputs, built)
