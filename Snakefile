@@ -18,6 +18,7 @@ include: "workflow/rules/train.smk"
 include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/scoring.smk"
 include: "workflow/rules/report.smk"
+include: "workflow/rules/publish.smk"
 include: "workflow/rules/recommend.smk"
 include: "workflow/rules/archive.smk"
 

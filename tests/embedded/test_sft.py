@@ -117,6 +117,7 @@ def test_killed_training_goes_on_and_gives_the_same_weights(
     model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sft, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(sft, "SAVE_COST", 0.0)
     straight, killed, fresh = (copy.deepcopy(model) for _ in range(3))
     train(straight, stream, SCHEDULE, 0, "test")
 
@@ -137,6 +138,7 @@ def test_state_of_another_training_is_ignored(
     model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sft, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(sft, "SAVE_COST", 0.0)
     state = tmp_path / "state.pt"
     train(copy.deepcopy(model), stream, SCHEDULE, 0, "test", StateFile(state, "one"))
     result, _ = train(copy.deepcopy(model), stream, SCHEDULE, 0, "test", StateFile(state, "two"))

@@ -3,6 +3,7 @@ import functools
 import json
 import os
 import shlex
+import shutil
 import sys
 from pathlib import Path
 

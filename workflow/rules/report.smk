@@ -59,11 +59,11 @@ for _name in REPORTS:
         params:
             code=REPORTS[_name].code("tables"),
             milestone=lambda wildcards, name=_name: name,
+            out=lambda wildcards, name=_name: f"build/results/{wildcards.scale}/{name}",
             names=config["studies"].get(_name, []),
         shell:
             "refblend study tables --milestone {params.milestone:q} --scale {wildcards.scale:q}"
-            " --out build/results/{wildcards.scale}/{params.milestone} {params.names:q}"
-            " > {log:q} 2>&1"
+            " --out {params.out:q} {params.names:q} > {log:q} 2>&1"
 
 
 # One job per figure, which carries its caption: a changed function redraws its figure alone.
@@ -125,32 +125,6 @@ rule report:
     shell:
         "refblend study report --milestone {wildcards.milestone:q} --scale {wildcards.scale:q}"
         " --out {params.out:q} {params.names:q} > {log:q} 2>&1"
-
-
-# Reports are built in a folder that git and DVC ignore; published is what says anything new.
-# What is published stays when nothing differs but times, commit and machine, hence `update`.
-rule publish:
-    input:
-        collected_frames,
-        upstream_reports,
-        f"runs/{{scale}}/_collected/{{milestone}}/{PREPARED}",
-        figure_files,
-        "build/results/{scale}/{milestone}/metrics.json",
-        report="build/results/{scale}/{milestone}/report.md",
-    output:
-        update("results/{scale}/{milestone}/report.md"),
-        update("results/{scale}/{milestone}/metrics.json"),
-    log:
-        "logs/{scale}/{milestone}/publish.log",
-    conda:
-        "../envs/refblend.yaml"
-    params:
-        code=code("study.report.publish"),
-        names=lambda wildcards: config["studies"].get(wildcards.milestone, []),
-        built=subpath(input.report, parent=True),
-    shell:
-        "refblend study publish --milestone {wildcards.milestone:q} --scale {wildcards.scale:q}"
-        " --built {params.built:q} {params.names:q} > {log:q} 2>&1"
 
 
 # Last and after the report: the target fails when a run failed or incidents exceed what
