@@ -334,11 +334,11 @@ def test_d1_an_extended_run_is_the_longer_run(
     assert run.train("trainer.total_training_steps=2").status == 0
     ended = run.train()
     assert ended.status == 0, ended.output
-    # What the strategy `schedule` would have weighed is logged beside the others, and follows the
-    # planned number of steps; nothing else may differ.
-    follows_total = "actor/ref_quality/counterfactual/schedule"
+    # What the strategies `schedule` and `decay` would have weighed is logged beside the others, and
+    # follows the planned number of steps; nothing else may differ.
+    follow_total = {f"actor/ref_quality/counterfactual/{name}" for name in ("schedule", "decay")}
     records, expected = (
-        [{key: value for key, value in record.items() if key != follows_total} for record in found]
+        [{key: record[key] for key in record.keys() - follow_total} for record in found]
         for found in (run.metrics(), undisturbed.metrics())
     )
     assert records == expected
