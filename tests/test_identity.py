@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from refblend.config import RefblendConfig, load_config
+from refblend.documents import flatten
 from refblend.files import read_json, write_json
 from refblend.identity import (
     BY_CONTENT,
     IDENTITY_NAME,
     OBSERVING,
     RunIdentity,
-    _leaves,
     read_identity,
     reads_total_steps,
 )
@@ -54,7 +54,7 @@ def test_the_same_run_has_no_difference() -> None:
 
 def test_every_key_of_the_lists_exists() -> None:
     tree = config_of().resolved()
-    keys = set(_leaves(tree))
+    keys = set(flatten(tree))
     for name in (*OBSERVING, *BY_CONTENT):
         assert name in keys or any(key.startswith(f"{name}.") for key in keys), name
 

@@ -8,7 +8,7 @@ halves of surrogate pairs (not text: they cannot be written again), and PyYAML's
 
 import json
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any, ClassVar
 
 import yaml
@@ -153,3 +153,18 @@ def _check_size(value: Any) -> None:
         if left < 0:
             raise MalformedError("its aliases expand to too many values")
         waiting += [(child, depth + 1) for child in children]
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as dotted keys.
+
+    >>> flatten({"a.b": 1, "a": {"b": 2, "c": {"d": 3}}})
+    {'a.b': 2, 'a.c.d': 3}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat

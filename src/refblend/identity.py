@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from refblend.config import RefblendConfig
-from refblend.documents import show
+from refblend.documents import flatten, show
 from refblend.files import read_json
 from refblend.inputs import InputHashes
 from refblend.numeric_code import PACKAGE, code_hash
@@ -176,7 +176,7 @@ class RunIdentity:
     def _determining(self) -> dict[str, Any]:
         leaves = {
             key: value
-            for key, value in _leaves(self.config).items()
+            for key, value in flatten(self.config).items()
             if not _is_observing(key) and key not in BY_CONTENT
         }
         return leaves | ({TOTAL_STEPS: self.total_steps} if self.fixed_length else {})
@@ -219,21 +219,10 @@ def _is_observing(key: str) -> bool:
     return any(key == name or key.startswith(f"{name}.") for name in OBSERVING)
 
 
-def _leaves(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted keys and values of a tree; lists are values."""
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            found |= _leaves(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = value
-    return found
-
-
 def _changed_leaves(
     old: Mapping[str, Any], new: Mapping[str, Any]
 ) -> Iterable[tuple[str, Any, Any]]:
-    before, after = _leaves(old), _leaves(new)
+    before, after = flatten(old), flatten(new)
     for key in sorted(before.keys() | after.keys()):
         # Another version of refblend may know more keys, or fewer.
         first, second = (leaves.get(key, _default(key)) for leaves in (before, after))

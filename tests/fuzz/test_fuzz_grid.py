@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refblend.config.loading import parse_override
+from refblend.documents import flatten
 from refblend.errors import RefblendError, StudyError
 from refblend.study.design.grid import (
     build_grid,
@@ -25,7 +26,7 @@ from refblend.study.design.grid import (
     unique_runs,
     write_grid,
 )
-from refblend.study.design.spec import flatten, load_experiment
+from refblend.study.design.spec import load_experiment
 
 BASE = "data: {train_files: [a], val_files: [b]}\nactor_rollout_ref: {model: {path: m}}\n"
 SPEC: dict[str, Any] = {

@@ -229,6 +229,17 @@ def _of_entropy(
     return Strategy(name, weight, names, formula, check=check)
 
 
+def _of_steps(name: str, function: Callable[..., float], formula: str) -> Strategy:
+    """The strategy of a function of the step, the number of steps, w_max, ramp and its share."""
+
+    def weight(entropy: float, params: WeightParams, at: StepContext) -> float:
+        ramp = (params.max_weight, params.schedule, params.schedule_warmup_share)
+        return function(at.step, at.total_steps, *ramp)
+
+    names = ("max_weight", "schedule", "schedule_warmup_share")
+    return Strategy(name, weight, names, formula, reads_entropy=False, reads_total_steps=True)
+
+
 def _thresholds_in_order(params: WeightParams) -> str:
     if params.entropy_low_threshold < params.entropy_high_threshold:
         return ""
@@ -250,25 +261,15 @@ for _strategy in (
     ),
     _of_entropy("constant", entropy_to_weight_constant, "w = w_max"),
     _of_entropy("inverse", entropy_to_weight_inverse, "w = w_max·ê"),
-    Strategy(
+    _of_steps(
         "schedule",
-        lambda h, p, at: schedule_weight(
-            at.step, at.total_steps, p.max_weight, p.schedule, p.schedule_warmup_share
-        ),
-        ("max_weight", "schedule", "schedule_warmup_share"),
+        schedule_weight,
         "w = w_max·f(p), a ramp f over the share p of the training steps",
-        reads_entropy=False,
-        reads_total_steps=True,
     ),
-    Strategy(
+    _of_steps(
         "decay",
-        lambda h, p, at: decay_weight(
-            at.step, at.total_steps, p.max_weight, p.schedule, p.schedule_warmup_share
-        ),
-        ("max_weight", "schedule", "schedule_warmup_share"),
+        decay_weight,
         "w = w_max·(1 − f(p)), falling over the share p of the training steps",
-        reads_entropy=False,
-        reads_total_steps=True,
     ),
     Strategy(
         "replay",

@@ -166,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     snakemake(folder, milestones)
     if found := list(shortcomings(folder / "results" / "gpu", milestones)):
-        raise StudyError("; ".join(found), "Scale gpu would end like this, too: mend it.")
+        raise StudyError("; ".join(found), "Scale gpu would end like this, too: fix it first.")
     print(f"Scale gpu is whole: {', '.join(milestones)} in {folder}/results/gpu")
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from refblend.documents import flatten
 from refblend.errors import ConfigError
 from refblend.files import atomic_path, read_object, write_json
 from refblend.trainer.console import TrainingProgress
@@ -96,17 +97,6 @@ class Tracker:
 def finite(metrics: Mapping[str, float]) -> dict[str, float]:
     """The metrics that are finite numbers."""
     return {name: value for name, value in metrics.items() if math.isfinite(value)}
-
-
-def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """``{"a": {"b": 1}}`` → ``{"a.b": 1}``."""
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            found |= flat(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = value
-    return found
 
 
 def draw_run(run_dir: Path) -> Path:
@@ -214,7 +204,7 @@ class WandbTracker(Tracker):
     def finish(self, summary: Mapping[str, Any], figure: Callable[[], Path]) -> None:
         """The summary under ``summary.*``, the figure as an image."""
         self._run.log({"run": self._wandb.Image(str(figure()))})
-        for name, value in flat(summary, "summary.").items():
+        for name, value in flatten(summary, "summary.").items():
             self._run.summary[name] = value
 
     def close(self, failed: bool = False) -> None:
@@ -234,7 +224,7 @@ class MlflowTracker(Tracker):
 
         def new() -> str:
             run: str = client.create_run(project, run_name=context.experiment).info.run_id
-            for name, value in flat(context.settings).items():
+            for name, value in flatten(context.settings).items():
                 client.log_param(run, name, str(value)[:500])  # MLflow's own limit
             return run
 

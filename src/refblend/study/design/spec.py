@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from refblend.config.base import Section
 from refblend.config.loading import read_yaml
 from refblend.config.problems import explain
-from refblend.documents import parse_json, shorten, show
+from refblend.documents import flatten, parse_json, shorten, show
 from refblend.errors import StudyError
 
 Scale = Literal["smoke", "cpu", "smollm", "gpu"]
@@ -216,21 +216,6 @@ def check_overrides(overrides: Mapping[str, Any], prefix: str = "") -> None:
                 f"{prefix}{key}={show(value)} is neither text nor finite number, true, false, null "
                 "or a list of such: put it in quotes or correct it"
             ) from None
-
-
-def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as dotted keys.
-
-    >>> flatten({"a.b": 1, "a": {"b": 2, "c": {"d": 3}}})
-    {'a.b': 2, 'a.c.d': 3}
-    """
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            flat |= flatten(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
 
 
 def load_experiment(path: str | Path) -> ExperimentSpec:

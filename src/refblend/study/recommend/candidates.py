@@ -15,10 +15,11 @@ import pandas as pd
 
 from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.config.root import RefblendConfig
+from refblend.documents import flatten
 from refblend.errors import StudyError
 from refblend.ppo.weights import STRATEGIES
 from refblend.study.design.grid import resolve_arm
-from refblend.study.design.spec import flatten, load_experiment
+from refblend.study.design.spec import load_experiment
 from refblend.study.recommend.confirmation import load_confirmation
 from refblend.study.runs.collect import Collected
 from refblend.study.runs.series import series
