@@ -3,7 +3,6 @@ import functools
 import json
 import os
 import shlex
-import shutil
 import sys
 from pathlib import Path
 

