@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from refblend.config.algorithm import RefQualityScoreConfig, ScoringConfig
+from refblend.config.algorithm import RefQualityScoreConfig
+from refblend.config.scoring import ScoringConfig
 from refblend.errors import ScoringError, WorkerError
 from refblend.rollout.base import Generation, OverlengthError
 from refblend.scoring.clipping import ScoringLimits

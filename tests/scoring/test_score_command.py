@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from refblend.cli import scoring as cli
 from refblend.cli.judge_options import JudgeSetup
-from refblend.config.algorithm import JUDGES, RefQualityScoreConfig, ScoringConfig
+from refblend.config.algorithm import RefQualityScoreConfig
+from refblend.config.scoring import JUDGES, ScoringConfig
 from refblend.errors import ConfigError, DataError, DiskError, ModelError
 from refblend.rollout.base import Generation
 from refblend.scoring.generative import GenerativeJudge

@@ -104,8 +104,8 @@ class JudgeSetup:
         self, invalid_score: float | None, scoring: Mapping[str, Any]
     ) -> "RefQualityScoreConfig":
         """The configuration section that these options spell."""
-        from refblend.config.algorithm import JUDGES
         from refblend.config.loading import merge, nest, parse_override
+        from refblend.config.scoring import JUDGES
         from refblend.rollout.model_dir import check_model_dir
         from refblend.scoring.judge import judge_config
 

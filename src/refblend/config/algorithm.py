@@ -2,11 +2,9 @@
 
 import math
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from refblend.config.actor_rollout_ref import Dtype
 from refblend.config.base import (
     Fraction,
     NonNegativeFloat,
@@ -15,6 +13,7 @@ from refblend.config.base import (
     PositiveInt,
     Section,
 )
+from refblend.config.scoring import JUDGES, ScoringConfig
 from refblend.ppo.choices import CorrectionMode, KlType, Placement, Ramp
 from refblend.ppo.weights import STRATEGIES, WeightParams
 
@@ -61,180 +60,6 @@ class RolloutCorrectionConfig(Section):
     """``truncate``: min(ρ, threshold); ``mask``: 0 outside [1/threshold, threshold]."""
     threshold: float = Field(default=2.0, gt=1.0)
     """Bound of the ratio ρ of the trainer's to the engine's probability of a token."""
-
-
-SCORING_KEY = "algorithm.ref_quality_score.scoring"
-JUDGES = {
-    "vllm": "refblend.scoring.generative:GenerativeJudge",
-    "hf": "refblend.scoring.generative:GenerativeJudge",
-    "http": "refblend.scoring.endpoint:EndpointJudge",
-    "reward_model": "refblend.scoring.reward_model:RewardModelJudge",
-}
-"""Short names of the judges that come with the package; any other is named ``module:Class``."""
-
-
-def _is_a_judge(kind: str) -> str:
-    if kind not in JUDGES and ":" not in kind:
-        raise ValueError(f"use one of {', '.join(map(repr, JUDGES))}, or module:Class of your own")
-    return kind
-
-
-JudgeKind = Annotated[str, AfterValidator(_is_a_judge)]
-"""A name of :data:`JUDGES`, or ``module:Class`` of a :class:`refblend.scoring.judge.Judge`."""
-
-
-class HttpJudgeConfig(Section):
-    """``scoring.kind: http``: an endpoint that speaks OpenAI's chat API, as ``vllm serve`` does."""
-
-    base_url: str | None = None
-    """Address up to and with the version, as in ``http://localhost:8000/v1``."""
-    model: str | None = None
-    """The name under which the endpoint serves the judge."""
-    bearer_env: str | None = None
-    """Environment variable that holds the API key; a key itself belongs in no configuration."""
-    timeout_s: PositiveFloat = 60.0
-    """Deadline of one request."""
-    max_retries: NonNegativeInt = 4
-    """Further attempts, with growing pauses, after a lost connection, a deadline missed, or status
-    408, 409, 429 or 5xx."""
-    concurrency: PositiveInt = 32
-    """Requests under way at once."""
-    max_prompt_chars: PositiveInt = 16000
-    """Length cap of a prompt in characters: its tokens are the endpoint's business."""
-    enable_thinking: bool | None = False
-    """Whether the judge may think before it answers, sent as ``chat_template_kwargs``, which vLLM
-    understands. Null: not sent, for an endpoint that refuses fields it does not know."""
-
-    @model_validator(mode="after")
-    def _address_is_usable(self) -> "HttpJudgeConfig":
-        if self.base_url is None:
-            return self
-        address = urlsplit(self.base_url)
-        if address.scheme not in ("http", "https") or not address.hostname:
-            raise ValueError("base_url is not a web address: write http://HOST:PORT/v1")
-        if address.username or address.password:
-            raise ValueError(
-                "base_url holds a password, and configurations are stored with results: put the "
-                "key into an environment variable and name that in bearer_env"
-            )
-        return self
-
-
-class RewardModelConfig(Section):
-    """``scoring.kind: reward_model``: q = σ(scale · (logit − shift)) of a classifier."""
-
-    scale: PositiveFloat = 1.0
-    """Steepness: how fast the score leaves 0.5 as the logit leaves ``shift``."""
-    shift: float = 0.0
-    """The logit that becomes 0.5."""
-    batch_size: PositiveInt = 16
-    """Conversations per forward pass."""
-
-
-GUIDED_MIN_TOKENS = len(r"\box{0.00}")
-"""A box has that many characters, and so that many tokens at most."""
-
-
-class ScoringConfig(Section):
-    """How the judge is asked."""
-
-    kind: JudgeKind = "vllm"
-    """What answers: a language model on ``vllm`` or ``hf`` (transformers), an endpoint of yours
-    (``http``), a sequence-classification ``reward_model``, or your own ``module:Class``."""
-    model_path: str | None = None
-    """The judge's directory; ``vllm``, ``hf`` and ``reward_model`` need one."""
-    http: HttpJudgeConfig = HttpJudgeConfig()
-    reward_model: RewardModelConfig = RewardModelConfig()
-    templates: str = "default"
-    """Prompt texts and few-shot examples: ``default``, ``embedded`` (ours, which the embedded
-    judges were trained on), or the path of a YAML file."""
-    few_shot: bool = True
-    """Show the examples; off: the compact template only."""
-    max_new_tokens: PositiveInt = 64
-    """Tokens of the judge's answer at most."""
-    hard_clip: bool = True
-    """Cut token ids that would not fit; off: such a sample counts and gets ``invalid_score``."""
-    fallback_max_length: PositiveInt = 768
-    """Length cap of a judge whose ``max_model_len`` is null, beside the model's and tokenizer's:
-    many models allow far longer prompts than they read well or than memory holds."""
-    safety_margin: NonNegativeInt = 16
-    """Tokens left free below the cap."""
-    temperature: NonNegativeFloat = 0.0
-    """0: the judge answers greedily."""
-    decoding: Literal["free", "guided"] = "free"
-    """``guided``: every answer is a line of working and one box, whatever the judge prefers."""
-    score_mode: Literal["text", "expected"] = "expected"
-    """``expected``: probability-weighted value of the score's digits; ``text``: as written."""
-    on_failure: Literal["invalid_score", "rule_reward"] = "invalid_score"
-    """A sample without a valid score gets the neutral score, or its rule reward unblended."""
-    max_invalid_rate: Fraction = 0.9
-    """The run stops when more scores than this are invalid over ``invalid_window`` steps."""
-    invalid_window: PositiveInt = 5
-    """Steps over which invalid scores are counted."""
-    timeout_s: PositiveFloat | None = None
-    """Deadline of the judge for a batch; past it the judge is replaced and the batch's samples
-    have no valid score. Null: past ``trainer.worker_timeout_s`` it is replaced and asked again."""
-    resource_pool: Literal["global_pool", "judge_pool"] = "global_pool"
-    """``judge_pool``: a placement group of its own (experiment F)."""
-    node: str | None = None
-    """Address of the node of a cluster on which the judge runs, as ``ray status`` shows it; null:
-    any. It needs ``resource_pool: judge_pool``."""
-    overlap: bool = True
-    """The judge works beside the log-prob passes; off: before them (experiment F)."""
-    max_model_len: PositiveInt | None = None
-    """Longest prompt + answer of the judge's engine; null: what the model allows, and prompts are
-    capped by ``fallback_max_length`` as well."""
-    dtype: Dtype = "float32"
-    """Precision of the judge's engine."""
-    kv_cache_memory_mb: PositiveInt = 256
-    """Size of the judge's KV cache on the CPU."""
-    gpu_memory_utilization: float = Field(default=0.3, gt=0, le=1)
-    """Share of GPU memory for the judge's engine; unused on the CPU."""
-    num_threads: PositiveInt = 1
-    """CPU threads of the judge's process."""
-    num_gpus: NonNegativeFloat = 0.0
-    """GPUs reserved for the judge's process."""
-    control: Literal["none", "shuffled", "random", "oracle"] = "none"
-    """Controls: scores permuted within the batch (``shuffled``), uniform (``random``), or partial
-    credit from the gold solution (``oracle``: half for the right answer, half for the share of the
-    solution's equations that the response shows). The last two ask no judge."""
-
-    @model_validator(mode="after")
-    def _kind_fits(self) -> "ScoringConfig":
-        if self.kind == "http":
-            for name in ("base_url", "model"):
-                if getattr(self.http, name) is None:
-                    raise ValueError(f"http.{name} is needed by kind=http: set it")
-        elif self.http.base_url is not None:
-            raise ValueError(
-                f"http.base_url is given, but kind is {self.kind}: set kind=http, or leave it out"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _guidance_fits(self) -> "ScoringConfig":
-        if self.decoding == "guided" and self.kind == "reward_model":
-            raise ValueError("a reward_model writes no text to guide: set decoding=free")
-        if self.decoding == "guided" and self.max_new_tokens < GUIDED_MIN_TOKENS:
-            raise ValueError(
-                f"max_new_tokens is {self.max_new_tokens}, but the box of decoding=guided takes "
-                f"up to {GUIDED_MIN_TOKENS}: raise it"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _node_has_a_pool(self) -> "ScoringConfig":
-        if self.node is not None and self.resource_pool != "judge_pool":
-            raise ValueError(
-                f"node={self.node} places the judge away from the others: set "
-                "resource_pool=judge_pool as well"
-            )
-        return self
-
-    @property
-    def local_model(self) -> str | None:
-        """Directory of a judge that this machine holds; None for one behind HTTP."""
-        return None if self.kind == "http" else self.model_path
 
 
 class RefQualityScoreConfig(Section):

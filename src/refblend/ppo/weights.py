@@ -1,9 +1,6 @@
-"""The blending weight w: maps from the average entropy, and the strategies.
+"""The blending weight w: strategies, their parameters, and the weight of a step.
 
-ê = clip(H/τ, 0, 1) with H the average entropy and τ ``entropy_high_threshold``, both in nats.
-The formulas are listed in docs/explanation/algorithms.md. All functions return plain numbers; an
-entropy may be anything that ``float()`` accepts, so this module needs no torch.
-
+The functions behind them are in :mod:`refblend.ppo.entropy_maps` and :mod:`refblend.ppo.schedules`.
 A strategy is one record (:class:`Strategy`). Whatever lists strategies (the configuration, the
 recommendation, reports and figures) reads :data:`STRATEGIES`, so a new one is added by
 :func:`register` alone.
@@ -16,11 +13,19 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, SupportsFloat
 
 from refblend.ppo.choices import Ramp
+from refblend.ppo.entropy_maps import (
+    entropy_of,
+    entropy_to_weight_constant,
+    entropy_to_weight_cosine,
+    entropy_to_weight_exp,
+    entropy_to_weight_inverse,
+    entropy_to_weight_linear,
+    entropy_to_weight_piecewise,
+)
 from refblend.ppo.schedules import (
     decay_weight,
     replayed_weight,
     schedule_weight,
-    share,
     warmed_max_weight,
 )
 
@@ -68,97 +73,6 @@ class WeightParams:
             factor = settings.entropy_high_threshold_factor
             values["entropy_high_threshold"] = factor * initial_entropy
         return cls(**values, replayed=replayed)
-
-
-def _entropy(avg_entropy: SupportsFloat) -> float:
-    entropy = float(avg_entropy)
-    if math.isnan(entropy):
-        raise ValueError("avg_entropy is NaN: the actor's log-probs are not finite")
-    return entropy
-
-
-def normalised_entropy(avg_entropy: SupportsFloat, entropy_high_threshold: float) -> float:
-    """ê = clip(H/τ, 0, 1); a slightly negative H (rounding) gives 0, infinity gives 1.
-
-    Raises:
-        ValueError: τ is not a positive finite number, or H is NaN.
-    """
-    if not 0.0 < entropy_high_threshold < math.inf:
-        raise ValueError(
-            f"entropy_high_threshold={entropy_high_threshold} must be positive and finite"
-        )
-    return min(max(_entropy(avg_entropy) / entropy_high_threshold, 0.0), 1.0)
-
-
-def entropy_to_weight_linear(
-    avg_entropy: SupportsFloat, max_weight: float = 0.3, entropy_high_threshold: float = 1.0
-) -> float:
-    """w = w_max·(1 − ê): the default.
-
-    Raises:
-        ValueError: w_max outside [0, 1], τ ≤ 0, or H is NaN, as in every strategy.
-    """
-    return share(max_weight) * (1.0 - normalised_entropy(avg_entropy, entropy_high_threshold))
-
-
-def entropy_to_weight_cosine(
-    avg_entropy: SupportsFloat, max_weight: float = 0.3, entropy_high_threshold: float = 1.0
-) -> float:
-    """w = w_max·½(1 + cos πê): flat at both ends."""
-    ratio = normalised_entropy(avg_entropy, entropy_high_threshold)
-    return share(max_weight) * 0.5 * (1.0 + math.cos(math.pi * ratio))
-
-
-def entropy_to_weight_exp(
-    avg_entropy: SupportsFloat,
-    max_weight: float = 0.3,
-    entropy_high_threshold: float = 1.0,
-    exp_k: float = 3.0,
-) -> float:
-    """w = w_max·e^(−k·ê): falls early and stays at e^(−k) of the maximum above τ.
-
-    Raises:
-        ValueError: also when k is not positive.
-    """
-    if not 0.0 < exp_k < math.inf:
-        raise ValueError(f"exp_k={exp_k} must be positive and finite")
-    ratio = normalised_entropy(avg_entropy, entropy_high_threshold)
-    return share(max_weight) * math.exp(-exp_k * ratio)
-
-
-def entropy_to_weight_piecewise(
-    avg_entropy: SupportsFloat,
-    max_weight: float = 0.3,
-    entropy_high_threshold: float = 1.0,
-    entropy_low_threshold: float = 0.3,
-) -> float:
-    """w_max up to τ_low, 0 from τ on, linear between.
-
-    Raises:
-        ValueError: also when not 0 ≤ τ_low < τ.
-    """
-    normalised_entropy(avg_entropy, entropy_high_threshold)
-    if not 0.0 <= entropy_low_threshold < entropy_high_threshold:
-        raise ValueError(
-            f"entropy_low_threshold={entropy_low_threshold} must lie in "
-            f"[0, entropy_high_threshold={entropy_high_threshold})"
-        )
-    span = entropy_high_threshold - entropy_low_threshold
-    excess = (_entropy(avg_entropy) - entropy_low_threshold) / span
-    return share(max_weight) * (1.0 - min(max(excess, 0.0), 1.0))
-
-
-def entropy_to_weight_constant(avg_entropy: SupportsFloat, max_weight: float = 0.3) -> float:
-    """w = w_max whatever the entropy (NaN is an error here too)."""
-    _entropy(avg_entropy)
-    return share(max_weight)
-
-
-def entropy_to_weight_inverse(
-    avg_entropy: SupportsFloat, max_weight: float = 0.3, entropy_high_threshold: float = 1.0
-) -> float:
-    """w = w_max·ê: the opposite direction, more judge where the actor is uncertain."""
-    return share(max_weight) * normalised_entropy(avg_entropy, entropy_high_threshold)
 
 
 @dataclass(frozen=True)
@@ -307,7 +221,7 @@ def weight_for(
     params = params or WeightParams()
     warmed = warmed_max_weight(params.max_weight, step, params.max_weight_warmup_steps)
     return STRATEGIES[strategy].weight(
-        _entropy(avg_entropy), replace(params, max_weight=warmed), StepContext(step, total_steps)
+        entropy_of(avg_entropy), replace(params, max_weight=warmed), StepContext(step, total_steps)
     )
 
 

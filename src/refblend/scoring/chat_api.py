@@ -6,7 +6,7 @@ from typing import Any
 from openai import APIConnectionError, APIStatusError, APITimeoutError, OpenAI, OpenAIError
 from pydantic import AliasPath, BaseModel, Field
 
-from refblend.config.algorithm import HttpJudgeConfig
+from refblend.config.scoring import HttpJudgeConfig
 from refblend.documents import shorten
 from refblend.errors import ConfigError, ScoringError
 

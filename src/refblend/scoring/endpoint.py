@@ -13,7 +13,8 @@ from typing import Any
 
 from openai import AsyncOpenAI, BadRequestError, OpenAIError
 
-from refblend.config.algorithm import SCORING_KEY, RefQualityScoreConfig
+from refblend.config.algorithm import RefQualityScoreConfig
+from refblend.config.scoring import SCORING_KEY
 from refblend.errors import ScoringError
 from refblend.scoring.asking import Reply, RequestJudge
 from refblend.scoring.chat_api import (

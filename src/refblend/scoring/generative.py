@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from refblend.config.algorithm import SCORING_KEY, RefQualityScoreConfig
+from refblend.config.algorithm import RefQualityScoreConfig
+from refblend.config.scoring import SCORING_KEY
 from refblend.data.tokenizer import load_tokenizer
 from refblend.errors import RefblendError
 from refblend.lifecycle.faults import is_out_of_memory

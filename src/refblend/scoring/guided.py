@@ -5,7 +5,7 @@ box to fit: it is printable ASCII, of which a token covers at least one characte
 ``max_new_tokens`` tokens is never cut before its box ends, whatever the judge would rather write.
 """
 
-from refblend.config.algorithm import GUIDED_MIN_TOKENS, ScoringConfig
+from refblend.config.scoring import GUIDED_MIN_TOKENS, ScoringConfig
 
 _WORKING = r"[ -\[\]-z|~]"
 """Printable ASCII without backslash and braces, so that the working contains no box."""

@@ -1,7 +1,7 @@
 """The interface of a judge: many samples in, one typed result each.
 
 A kind of judge is one subclass of :class:`Judge`, and ``scoring.kind`` names it: by the short name
-of one of ours (:data:`refblend.config.algorithm.JUDGES`) or as ``module:Class``. Nothing that a
+of one of ours (:data:`refblend.config.scoring.JUDGES`) or as ``module:Class``. Nothing that a
 sample contains, and no failure of what answers, makes :meth:`Judge.score` raise or return a silent
 0: such a sample gets ``invalid_score`` with the path that says why. Whether too many did is the
 business of :class:`refblend.scoring.result.InvalidRateGuard`.
@@ -16,8 +16,9 @@ from typing import Any, Self
 from pydantic import ValidationError
 
 from refblend import runtime
-from refblend.config.algorithm import JUDGES, SCORING_KEY, RefQualityScoreConfig
+from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.config.problems import explain
+from refblend.config.scoring import JUDGES, SCORING_KEY
 from refblend.errors import ConfigError
 from refblend.lookup import load_function
 from refblend.scoring.request import ScoringRequest

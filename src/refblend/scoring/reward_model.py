@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from refblend.config.algorithm import SCORING_KEY, RefQualityScoreConfig
+from refblend.config.algorithm import RefQualityScoreConfig
+from refblend.config.scoring import SCORING_KEY
 from refblend.data.tokenizer import load_tokenizer
 from refblend.errors import ModelError, ScoringError
 from refblend.lifecycle.faults import is_out_of_memory

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from refblend.config import RefblendConfig
-from refblend.config.algorithm import RefQualityScoreConfig, ReprAlignConfig, ScoringConfig
+from refblend.config.algorithm import RefQualityScoreConfig, ReprAlignConfig
+from refblend.config.scoring import ScoringConfig
 from refblend.errors import TrainingError
 from refblend.ppo.blending import (
     blend_rewards,

@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from refblend.ppo.blending import entropy_to_weight_cosine, weight_for
+from refblend.ppo.entropy_maps import entropy_to_weight_cosine
+from refblend.ppo.weights import weight_for
 from refblend.study.design.spec import ExperimentSpec
 from refblend.study.report.m2.costs import SCORING_COLUMNS
 from refblend.study.report.m2.figures_weights import ENTROPIES, function_values, weight_params
