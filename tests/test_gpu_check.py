@@ -1,5 +1,6 @@
 """The check of one GPU, run on the CPU: the plain workers without Ray, vLLM and the like."""
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -9,29 +10,57 @@ import pytest
 from refblend.gpu_check import Report, largest_fitting
 
 ROOT = Path(__file__).parents[1]
-ABSENT = [
-    *("ray", "vllm", "psutil", "typer", "rich", "datasets", "seaborn", "matplotlib", "codecarbon"),
-    *("tensorboard", "math_verify", "scipy", "tabulate", "openai", "pynvml", "snakemake", "dvc"),
-    "pytest",
-]
-"""What a bare machine with torch and transformers does not have."""
-BARE = f"""
-import runpy, sys
+BARE = """
+import importlib.metadata, re, runpy, sys
+
+def closure(names):
+    found, left = set(), list(names)
+    while left:
+        name = re.sub(r"[-_.]+", "-", left.pop()).lower()
+        try:
+            needed = importlib.metadata.requires(name) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        if name not in found:
+            found.add(name)
+            left += [re.match(r"[\\w.-]+", n)[0] for n in needed if "extra ==" not in n]
+    return found
+
+here = closure(["torch", "transformers", "pydantic", "pandas", "pyarrow"])
+absent = {
+    module
+    for module, owners in importlib.metadata.packages_distributions().items()
+    if not here & {re.sub(r"[-_.]+", "-", owner).lower() for owner in owners}
+    and module != "refblend"
+}
+assert {"ray", "vllm", "xgrammar", "psutil", "pytest", "scipy"} <= absent, sorted(absent)
+assert not absent & {"torch", "numpy", "tokenizers", "safetensors", "yaml"}
 
 class Bare:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {ABSENT!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+        if name.partition(".")[0] in absent:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Bare())
 import importlib.util
 found = importlib.util.find_spec
 importlib.util.find_spec = lambda name, package=None: (
-    None if name.split(".")[0] in {ABSENT!r} else found(name, package)
+    None if name.partition(".")[0] in absent else found(name, package)
 )
-sys.argv = ["gpu_check", "--device", "cpu", "--tiny", "--out", sys.argv[1]]
-runpy.run_module("refblend.gpu_check", run_name="__main__")
 """
+"""Hides everything but the five libraries of a bare machine and what they themselves require."""
+
+
+def bare(code: str, home: Path) -> subprocess.CompletedProcess[str]:
+    """Run Python as on a machine with torch, transformers, pydantic, pandas and pyarrow alone."""
+    return subprocess.run(
+        [sys.executable, "-c", BARE + code],
+        env={"PYTHONPATH": str(ROOT / "src"), "PATH": "/usr/bin:/bin", "HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize(
@@ -62,17 +91,23 @@ def test_a_failed_stage_is_named_and_the_next_one_runs() -> None:
     assert "**Failed:** first: ValueError: broken" in report.text()
 
 
+def test_what_the_check_imports_is_there_on_a_bare_machine(tmp_path: Path) -> None:
+    """All that it imports, but for what it calls only where Ray and vLLM are installed."""
+    tree = ast.parse((ROOT / "src" / "refblend" / "gpu_check.py").read_text())
+    modules = {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+    wanted = {m for m in modules if m and m.startswith("refblend.")} - {"refblend.trainer.launch"}
+    assert len(wanted) > 10
+    wanted |= {"refblend.rollout.hf_engine", "refblend.scoring.generative"}
+    done = bare("\n".join(f"import {module}" for module in sorted(wanted)), tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.slow
 def test_on_a_bare_machine(tmp_path: Path) -> None:
     out = tmp_path / "check.md"
-    done = subprocess.run(
-        [sys.executable, "-c", BARE, str(out)],
-        env={"PYTHONPATH": str(ROOT / "src"), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
+    arguments = ["gpu_check", "--device", "cpu", "--tiny", "--out", str(out)]
+    run = f'sys.argv = {arguments}\nrunpy.run_module("refblend.gpu_check", run_name="__main__")'
+    done = bare(run, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     text = out.read_text()
     assert "No stage failed." in text

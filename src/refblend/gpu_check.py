@@ -61,8 +61,8 @@ class Report:
         return "\n".join(lines) + "\n"
 
 
-def seconds(work: Callable[[], Any], device: str, repeats: int = 1) -> float:
-    """Wall time of one call, after one call that is not counted when there are several."""
+def seconds(work: Callable[[], Any], device: str, repeats: int = 3) -> float:
+    """Wall time of the fastest of several calls, after one that is not counted."""
     import torch
 
     def finished() -> float:
@@ -70,12 +70,13 @@ def seconds(work: Callable[[], Any], device: str, repeats: int = 1) -> float:
             torch.cuda.synchronize()
         return time.perf_counter()
 
-    if repeats > 1:
-        work()
-    begin = finished()
+    work()
+    taken = []
     for _ in range(repeats):
+        begin = finished()
         work()
-    return (finished() - begin) / repeats
+        taken.append(finished() - begin)
+    return min(taken)
 
 
 def matmul_peak(device: str) -> float:
@@ -267,7 +268,7 @@ def check_scoring(chain: Chain, report: Report, peak: float) -> None:
     with start_judge(scoring) as judge:
         answers = [f"{a}+{a * 7}={a * 8}" for a in range(chain.prompts)]
         seeds = list(range(chain.prompts))
-        taken = seconds(lambda: judge.score(chain.questions, answers, seeds), chain.device, 2)
+        taken = seconds(lambda: judge.score(chain.questions, answers, seeds), chain.device)
         tokens = judge.last_call.prompt_tokens
     share = 2 * chain.parameters * tokens / taken / peak
     report.add("scoring", f"{tokens / taken:,.0f} prompt tokens/s, {share:.1%} of the peak")
@@ -280,7 +281,7 @@ def check_speed(chain: Chain, report: Report, peak: float, tiny: bool) -> None:
     tokens = 512 if tiny or chain.device == "cpu" else 16384
     for name, update, operations in (("log-prob pass", False, 2), ("update", True, 6)):
         work, count = chain.pass_of(tokens, 512 if tokens > 512 else 128, update)
-        taken = seconds(work, chain.device, repeats=3)
+        taken = seconds(work, chain.device)
         share = operations * chain.parameters * count / taken / peak
         report.add(name, f"{count / taken:,.0f} tokens/s, {share:.1%} of the peak")
     if chain.device != "cuda":
@@ -323,8 +324,10 @@ def check_rest(chain: Chain, report: Report) -> None:
             )
             train(chain.configured(*settings))
     tests = ROOT / "tests" / "gpu"
-    if not tests.is_dir() or not importlib.util.find_spec("pytest"):
-        report.left_out.append("tests/gpu (pytest or the checkout's tests are missing)")
+    if not importlib.util.find_spec("pytest"):
+        report.left_out.append("tests/gpu (pytest missing)")
+    elif not tests.is_dir():
+        report.left_out.append("tests/gpu (not a checkout)")
     elif chain.device == "cpu":
         report.left_out.append("tests/gpu (REFBLEND_GPU_TEST_DEVICE=cpu runs them, slowly)")
     else:
@@ -343,6 +346,7 @@ def check(device: str, tiny: bool, report: Report) -> None:
         with report.stage("model, FSDP2 and engine start"):
             chain.start()
         if report.failures:
+            report.left_out.append("all that follows the start")
             return
         report.add("parameters", f"{chain.parameters / 1e6:,.1f} million")
         for step in (1, 2):

@@ -7,7 +7,7 @@ rounding error of each other).
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -16,9 +16,11 @@ from refblend import runtime
 from refblend.data.tokenizer import load_tokenizer
 from refblend.errors import ModelError
 from refblend.rollout.base import EngineOptions, Generation, GenerationRequest, check_lengths
-from refblend.rollout.guided import Guide, GuideFactory
 from refblend.rollout.model_dir import check_model_dir, resolve_max_model_len, stop_token_ids
 from refblend.rollout.sampling import sample_tokens
+
+if TYPE_CHECKING:  # xgrammar is not needed by free decoding, nor on a bare machine
+    from refblend.rollout.guided import Guide, GuideFactory
 
 
 class HfEngine:
@@ -63,11 +65,13 @@ class HfEngine:
             answers.update(zip(rows, generations, strict=True))
         return [answers[i] for i in range(len(requests))]
 
-    def _guide(self, regex: str | None) -> Guide | None:
+    def _guide(self, regex: str | None) -> "Guide | None":
         return None if regex is None else self._guides.guide(regex)
 
     @cached_property
-    def _guides(self) -> GuideFactory:
+    def _guides(self) -> "GuideFactory":
+        from refblend.rollout.guided import GuideFactory
+
         tokenizer = load_tokenizer(self._directory)
         return GuideFactory(tokenizer, self._model.config.vocab_size, sorted(self._stop_ids))
 
@@ -118,7 +122,7 @@ class _Batch:
     def __init__(
         self,
         requests: Sequence[GenerationRequest],
-        guides: Sequence[Guide | None],
+        guides: "Sequence[Guide | None]",
         limit: int,
         device: torch.device,
     ) -> None:
