@@ -24,16 +24,22 @@ def start_engine(name: str, options: EngineOptions) -> RolloutEngine:
     raise ConfigError(f"unknown rollout engine {name!r}", "Use vllm or hf.")
 
 
-def start_rollout(config: RefblendConfig, model_path: str) -> RolloutEngine:
+def start_rollout(config: RefblendConfig, model_path: str, at_least: int = 0) -> RolloutEngine:
     """Start the rollout engine of a run with some weights, to train or to test its actor.
 
+    Args:
+        config: of the run.
+        model_path: directory of the weights.
+        at_least: tokens of prompt and answer for which there must be room, whatever
+            ``rollout.max_model_len`` says.
+
     Raises:
-        ModelError: the model's directory cannot be used.
+        ModelError: the model's directory cannot be used, or has fewer positions.
     """
     rollout = config.actor_rollout_ref.rollout
     options = EngineOptions(
         model_path=model_path,
-        max_model_len=rollout.max_model_len,
+        max_model_len=rollout.max_model_len and max(rollout.max_model_len, at_least),
         dtype=rollout.dtype,
         kv_cache_memory_mb=rollout.kv_cache_memory_mb,
         gpu_memory_utilization=rollout.gpu_memory_utilization,

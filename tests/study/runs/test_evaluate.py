@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM
 from refblend.config import RefblendConfig
 from refblend.data.schema import read_rows
 from refblend.data.tokenizer import encode_chat, load_tokenizer
-from refblend.errors import DataError, StudyError
+from refblend.errors import ModelError, StudyError
 from refblend.files import read_object, write_json
 from refblend.study.runs.evaluate import evaluate_runs, final_checkpoint
 from refblend.trainer.checkpoint import CheckpointManager, write_state
@@ -91,16 +91,32 @@ def test_accuracy_is_that_of_the_runs_reward(
     assert report["greedy"] == sum(expected) / 16
 
 
-def test_runs_of_different_models_and_long_prompts_are_refused(
+def test_runs_of_different_models_are_refused(
     make_run: Callable[..., Path], tiny_model_dir: Path, tiny_data_dir: Path
 ) -> None:
     first = make_run("seed_1", tiny_model_dir)
     other = make_run("seed_2", tiny_model_dir, "actor_rollout_ref.rollout.max_model_len=200")
     with pytest.raises(StudyError, match="seed_2 has another model or engine"):
         list(evaluate_runs([first, other], tiny_data_dir / "test.parquet"))
-    short = make_run("seed_3", tiny_model_dir, "data.max_prompt_length=8")
-    config = read_object(short / "config.json")
+
+
+def test_prompts_longer_than_those_of_training_count(
+    tmp_path: Path, make_run: Callable[..., Path], tiny_model_dir: Path, tiny_data_dir: Path
+) -> None:
+    data, run = tiny_data_dir / "test.parquet", make_run("seed_1", tiny_model_dir)
+    ((_, expected),) = evaluate_runs([run], data)
+    config = read_object(run / "config.json")
     config["actor_rollout_ref"]["rollout"]["max_model_len"] = 20
-    write_json(short / "config.json", config)
-    with pytest.raises(DataError, match="row with index 0 has"):
-        list(evaluate_runs([short], tiny_data_dir / "test.parquet"))
+    config["data"]["max_prompt_length"] = 8
+    write_json(run / "config.json", config)
+    ((_, report),) = evaluate_runs([run], data)
+    assert {**report, "of": None} == {**expected, "of": None}
+    assert report["problems"] == 16
+
+    small = tmp_path / "small"
+    shutil.copytree(tiny_model_dir, small)
+    settings = read_object(small / "config.json")
+    write_json(small / "config.json", settings | {"max_position_embeddings": 20})
+    short = make_run("seed_2", small)
+    with pytest.raises(ModelError, match="more than the 20 positions"):
+        list(evaluate_runs([short], data))

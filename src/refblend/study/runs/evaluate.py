@@ -1,5 +1,6 @@
 """Accuracy of trained actors on the test set, by the engine and the rule reward of training."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,8 @@ def evaluate_runs(
     """Test the final actors of runs, e.g. all seeds of an arm; one engine serves them in turn.
 
     The first of a prompt's answers is greedy; ``val_kwargs`` says how many more are sampled, and
-    how. Every row counts: an overlong prompt is an error, not a row less.
+    how. Every row counts: the engine has room for the longest prompt, even where training leaves
+    such prompts out.
 
     Args:
         runs: directories of runs with one configuration, but for the seed.
@@ -54,7 +56,7 @@ def evaluate_runs(
 
     Raises:
         StudyError: a run is not complete, or its engine is not that of the others.
-        DataError: a prompt leaves no room for an answer.
+        ModelError: the longest prompt and its answer need more positions than the actor has.
     """
     engine: RolloutEngine | None = None
     engines_config: RefblendConfig | None = None
@@ -66,8 +68,10 @@ def evaluate_runs(
                 continue
             config, last = _config(run), final_checkpoint(run)
             if engine is None or engines_config is None:
-                engine, engines_config = start_rollout(config, str(last.actor)), config
-                prompts = _prompts(config, last, data, engine.max_model_len)
+                prompts = load_prompt_dataset(data, load_tokenizer(last.actor), sys.maxsize)
+                needed = max(map(len, prompts.prompt_ids)) + config.data.max_response_length
+                engine = start_rollout(config, str(last.actor), at_least=needed)
+                engines_config = config
             else:
                 if config.actor_rollout_ref != engines_config.actor_rollout_ref:
                     raise StudyError(
@@ -80,13 +84,6 @@ def evaluate_runs(
     finally:
         if engine is not None:
             engine.shutdown()
-
-
-def _prompts(
-    config: RefblendConfig, last: CheckpointRef, data: str | Path, max_model_len: int
-) -> PromptDataset:
-    longest = max_model_len - config.data.max_response_length
-    return load_prompt_dataset(data, load_tokenizer(last.actor), longest, filter_overlong=False)
 
 
 def _weights(last: CheckpointRef) -> dict[str, Any]:
