@@ -6,6 +6,8 @@ nesting, aliases that expand without limit, duplicate keys (one of the two would
 halves of surrogate pairs (not text: they cannot be written again), and PyYAML's own slips.
 """
 
+import copy
+import functools
 import json
 import re
 from collections.abc import Hashable, Mapping
@@ -111,6 +113,12 @@ def parse_yaml(text: str) -> Any:
         MalformedError: it is not YAML, a key is duplicated in a mapping, it is nested deeper than
             ``MAX_DEPTH``, or its aliases expand to more than ``MAX_NODES`` values.
     """
+    # A study's files are read for every arm and rule.
+    return copy.deepcopy(_parsed(text))
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(text: str) -> Any:
     try:
         value = yaml.load(text, Loader=_Loader)
     except MalformedError:

@@ -10,11 +10,11 @@ count, nor do decorators that only register (``@REPORT.figure(...)``).
 import ast
 import functools
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from refblend.errors import ConfigError
-from refblend.numeric_code import Source, syntax, without_effect
+from refblend.numeric_code import Source, installed, syntax, without_effect
 
 REGISTRY = "REPORT"
 """Name of the object whose decorators only register."""
@@ -35,6 +35,8 @@ class Functions:
     def __init__(self, source: Source) -> None:
         self.source = source
         self._modules: dict[str, Module] = {}
+        self._used: dict[tuple[str, str], set[tuple[str, str]]] = {}
+        self._texts: dict[tuple[str, str], bytes] = {}
 
     def used(self, *entries: str) -> list[tuple[str, str]]:
         """Sorted (module, name) of all definitions behind entries: ``study.runs.collect.collect``.
@@ -51,7 +53,7 @@ class Functions:
             known = self._module(module)
             if name in known.definitions:
                 found.add((module, name))
-                waiting += self._uses(module, known.definitions[name])
+                waiting += self._uses(module, name)
             elif name in known.imports:  # handed on by a module that imports it
                 waiting.append(known.imports[name])
         return sorted(found)
@@ -60,9 +62,16 @@ class Functions:
         """SHA-256 over the definitions behind entries."""
         digest = hashlib.sha256()
         for module, name in self.used(*entries):
-            for statement in self._module(module).definitions[name]:
-                digest.update(f"{module}\0{name}\0{_text(statement)}\n".encode())
+            digest.update(self._text(module, name))
         return digest.hexdigest()
+
+    def _text(self, module: str, name: str) -> bytes:
+        """The definitions of a name as text."""
+        if (module, name) not in self._texts:
+            statements = self._module(module).definitions[name]
+            lines = [f"{module}\0{name}\0{syntax(_undecorated(s))}\n" for s in statements]
+            self._texts[module, name] = "".join(lines).encode()
+        return self._texts[module, name]
 
     def _entry(self, entry: str) -> tuple[str, str]:
         module, _, name = entry.rpartition(".")
@@ -78,13 +87,13 @@ class Functions:
             for statement in self.source.tree(module).body:
                 for name in _defined(statement):
                     known.definitions.setdefault(name, []).append(statement)
-                known.imports.update(self._imported(statement))
+                known.imports.update(self._imported(ast.walk(statement)))
             self._modules[module] = known
         return self._modules[module]
 
-    def _imported(self, tree: ast.AST) -> Iterator[tuple[str, tuple[str, str]]]:
-        """Names that a tree imports from the package."""
-        for node in ast.walk(tree):
+    def _imported(self, nodes: Iterable[ast.AST]) -> Iterator[tuple[str, tuple[str, str]]]:
+        """Names that nodes of a tree import from the package."""
+        for node in nodes:
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("refblend"):
                 base = (node.module or "").partition(".")[2]
                 for alias in node.names:
@@ -92,12 +101,20 @@ class Functions:
                     inner = (submodule, "") if self.source.has(submodule) else (base, alias.name)
                     yield alias.asname or alias.name, inner
 
-    def _uses(self, module: str, statements: list[ast.stmt]) -> Iterator[tuple[str, str]]:
+    def _uses(self, module: str, name: str) -> set[tuple[str, str]]:
+        """Definitions that those of a name refer to."""
+        if (module, name) not in self._used:
+            statements = self._module(module).definitions[name]
+            self._used[module, name] = set(self._named(module, statements))
+        return self._used[module, name]
+
+    def _named(self, module: str, statements: list[ast.stmt]) -> Iterator[tuple[str, str]]:
         """Definitions that statements name: of the same module, imported, or of a module."""
         known = self._module(module)
         for statement in map(_undecorated, statements):
-            imports = known.imports | dict(self._imported(statement))
-            for node in ast.walk(statement):
+            nodes = list(ast.walk(statement))
+            imports = known.imports | dict(self._imported(nodes))
+            for node in nodes:
                 if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                     base, name = imports.get(node.value.id, ("", "x"))
                     if base and not name:
@@ -116,7 +133,7 @@ def functions_hash(*entries: str) -> str:
 
 @functools.cache
 def _installed() -> Functions:
-    return Functions(Source())
+    return Functions(installed())
 
 
 def _defined(statement: ast.stmt) -> list[str]:
@@ -138,7 +155,3 @@ def _undecorated(statement: ast.stmt) -> ast.stmt:
             fields = {name: getattr(statement, name) for name in statement._fields}
             return ast.FunctionDef(**fields | {"decorator_list": kept})
     return statement
-
-
-def _text(statement: ast.stmt) -> str:
-    return syntax(_undecorated(statement))

@@ -74,6 +74,7 @@ class Source:
     def __init__(self, root: Path = PACKAGE) -> None:
         self.root = Path(root)
         self._trees: dict[str, ast.Module] = {}
+        self._imported: dict[str, set[str]] = {}
         self._digests: dict[str, str] = {}
 
     def modules(self, *names: str) -> list[str]:
@@ -136,16 +137,17 @@ class Source:
 
     def _imports(self, module: str) -> set[str]:
         """Modules that a module imports; a package itself when a name is imported from it."""
-        wanted: set[str] = set()
-        for base, name in _imported_names(self.tree(module)):
-            submodule = f"{base}.{name}" if base and name else base or name
-            wanted.add(submodule if self._path(submodule) else base)
-        return wanted
+        if module not in self._imported:
+            wanted = self._imported[module] = set()
+            for base, name in _imported_names(self.tree(module)):
+                submodule = f"{base}.{name}" if base and name else base or name
+                wanted.add(submodule if self._path(submodule) else base)
+        return self._imported[module]
 
 
 def code_hash(*names: str) -> str:
     """Hash of this installation's code for purposes or entries; see :meth:`Source.modules`."""
-    return _installed().hash(*names)
+    return installed().hash(*names)
 
 
 def code_hashes() -> dict[str, str]:
@@ -154,8 +156,12 @@ def code_hashes() -> dict[str, str]:
 
 
 @functools.cache
-def _installed() -> Source:
+def installed() -> Source:
+    """The source of this installation."""
     return Source()
+
+
+_SAYS_NOTHING = ("ctx", "kind", "type_comment")
 
 
 def syntax(node: Any) -> str:
@@ -164,12 +170,12 @@ def syntax(node: Any) -> str:
         return f"[{','.join(syntax(item) for item in node if not _is_bare_text(item))}]"
     if not isinstance(node, ast.AST):
         return repr(node)
-    # Newer versions of Python add fields that are empty for older syntax.
-    fields = [
-        f"{name}={syntax(value)}"
-        for name, value in ast.iter_fields(node)
-        if name not in ("ctx", "kind", "type_comment") and value is not None and value != []
-    ]
+    fields = []
+    for name in node._fields:
+        value = None if name in _SAYS_NOTHING else getattr(node, name, None)
+        # Newer versions of Python add fields that are empty for older syntax.
+        if value is not None and value != []:
+            fields.append(f"{name}={syntax(value)}")
     return f"{type(node).__name__}({','.join(fields)})"
 
 
@@ -185,6 +191,8 @@ def _is_bare_text(node: Any) -> bool:
 def _imported_names(node: ast.AST) -> Iterator[tuple[str, str]]:
     """What a tree imports from ``refblend``: dotted names of modules, and names within them."""
     for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr):  # holds no statement
+            continue
         if isinstance(child, ast.Import):
             names = [(alias.name, "") for alias in child.names]
         elif isinstance(child, ast.ImportFrom):

@@ -29,7 +29,12 @@ PROVENANCE = {
     "sessions": [SESSION | {"energy": ENERGY}, SESSION | {"energy": None, "end": None}],
     "totals": {"wall_time_s": 11.0, "energy_kwh_estimated": 0.1, "kg_co2e_estimated": 0.04},
 }
-TEST = {"status": "finished", "greedy": 0.5, "sampled": 0.25}
+TEST = {
+    "status": "finished",
+    "of": {"identity": "this run", "step": 2},
+    "greedy": 0.5,
+    "sampled": 0.25,
+}
 ROLLOUT = {
     "step": 2,
     "uid": "p0",
@@ -46,6 +51,7 @@ METRICS = [{"step": step, "actor/entropy": 0.5, "val-core/a/acc/mean@1": 0.25} f
 DOCUMENTS: dict[str, Any] = {
     "summary.json": SUMMARY,
     "provenance.json": PROVENANCE,
+    "identity.json": {"identity": "this run"},
     "test.json": TEST,
     "rollouts/2.jsonl": ROLLOUT,
 }
@@ -107,7 +113,7 @@ def test_collect_trees(data: st.DataObject) -> None:
         if name == "provenance.json":
             seconds = (tree.get("totals") or {}).get("wall_time_s")
             assert pd.isna(run.wall_time_s) if seconds is None else run.wall_time_s == seconds
-        if name == "test.json":
+        if name == "test.json" and tree.get("of") == TEST["of"]:
             values = read.metrics[(read.metrics.arm == "hostile") & (read.metrics.step == 2)]
             found = dict(zip(values.metric, values.value, strict=True))
             for key, value in tree.items():
@@ -230,7 +236,10 @@ BAD_RECORDS = {
     "totals a list": ("provenance.json", b'{"totals": [1]}'),
     "wall time a text": ("provenance.json", b'{"totals": {"wall_time_s": "x"}}'),
     "dirty a text": ("provenance.json", b'{"git": {"dirty": "maybe"}}'),
-    "a huge accuracy": ("test.json", b'{"greedy": 1' + b"0" * 400 + b"}"),
+    "a huge accuracy": (
+        "test.json",
+        b'{"of": {"identity": "this run", "step": 2}, "greedy": 1' + b"0" * 400 + b"}",
+    ),
     "summary nested without end": ("summary.json", b"[" * 100_000),
     "half a surrogate pair": ("summary.json", b'{"status": "failed", "reason": "\\ud800"}'),
     "no UTF-8": ("rollouts/2.jsonl", b"\xff\n"),

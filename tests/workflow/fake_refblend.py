@@ -87,9 +87,15 @@ def main() -> None:
     if command[0] == "train":
         train()
     elif command[0] == "evaluate":
+        from refblend.study.runs.run_files import bound_to
+
         for run in map(Path, sys.argv[2 : sys.argv.index("--data")]):
             status = json.loads((run / "summary.json").read_text())["status"]
-            write(run / "test.json", json.dumps({"status": status, "greedy": 0.5}))
+            if status == "failed":
+                write(run / "test.json", json.dumps({"status": status}))
+                continue
+            report = {"status": status, "of": bound_to(run, 10), "greedy": 0.5}
+            write(run / "test.json", json.dumps(report))
         write(option("--out"))
     elif command[0] == "study":
         from refblend.cli.study import app

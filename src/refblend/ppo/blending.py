@@ -4,13 +4,12 @@ The maps from entropy to the weight w are in :mod:`refblend.ppo.entropy_maps` an
 """
 
 from collections.abc import Sequence
-from typing import get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from refblend.ppo.choices import Placement
+from refblend.ppo.choices import PLACEMENTS, Placement
 from refblend.ppo.entropy_maps import (  # noqa: F401 - the other half of the blend, handed on
     entropy_to_weight_cosine,
     entropy_to_weight_exp,
@@ -18,8 +17,6 @@ from refblend.ppo.entropy_maps import (  # noqa: F401 - the other half of the bl
     entropy_to_weight_piecewise,
 )
 from refblend.ppo.masking import masked_fill, masked_mean, upcast
-
-PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
 
 
 def compute_avg_response_entropy(entropy: Tensor, response_mask: Tensor) -> Tensor:

@@ -1,11 +1,12 @@
 """The names of the maths' variants, for its signatures and for the configuration; free of torch."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 Ramp = Literal["linear", "sigmoid", "cosine", "exp", "staircase"]
 """A shape in :mod:`refblend.ppo.schedules`."""
 Placement = Literal["per_token", "terminal", "per_token_mean"]
 """See :func:`refblend.ppo.blending.expand_quality`."""
+PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
 LossAggMode = Literal[
     "token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"
 ]

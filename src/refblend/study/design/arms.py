@@ -7,7 +7,7 @@ from typing import Any
 
 from refblend.config.root import RefblendConfig
 from refblend.errors import StudyError
-from refblend.ppo.blending import Placement
+from refblend.ppo.choices import Placement
 from refblend.study.design.grid import resolve_arm
 from refblend.study.design.spec import OVERLAY, ExperimentSpec
 

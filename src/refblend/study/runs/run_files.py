@@ -178,17 +178,14 @@ def read_test(directory: Path, steps: int) -> tuple[dict[str, Any], str]:
     Raises:
         ValueError: the file is damaged.
     """
-    path = directory / TEST_NAME
-    report = _read_object(path)
+    report = _read_object(directory / TEST_NAME)
     if not report:
         return {}, ""
     remedy = "run `refblend evaluate` again"
     measured = _part(report, "of")
-    if not measured:  # written before evaluations were bound to runs
-        if path.stat().st_mtime_ns >= (directory / "summary.json").stat().st_mtime_ns:
-            return report, ""
-        return {}, f"{TEST_NAME} is older than the run: {remedy}"
-    if measured.get("identity") != read_identity(directory):
+    if not measured:
+        return {}, f"{TEST_NAME} does not say which run it measured: {remedy}"
+    if measured.get("identity") is None or measured["identity"] != read_identity(directory):
         return {}, f"{TEST_NAME} belongs to another run: {remedy}"
     if measured.get("step") != steps:
         return {}, f"{TEST_NAME} measured step {show(measured.get('step'))} of {steps}: {remedy}"

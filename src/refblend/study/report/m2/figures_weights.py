@@ -10,7 +10,7 @@ from matplotlib.colors import Normalize
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from refblend.ppo.blending import PLACEMENTS
+from refblend.ppo.choices import PLACEMENTS
 from refblend.ppo.weights import STRATEGIES, WeightParams, weight_for
 from refblend.study.report.m2.labels import arm_colour, arm_labels, level_name
 from refblend.study.report.m2.study import REPORT, M2Study, leads

@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from refblend.errors import StudyError
-from refblend.ppo.blending import PLACEMENTS, Placement
+from refblend.ppo.choices import PLACEMENTS, Placement
 from refblend.study.design.arms import SCORE, Arm, resolve_arms
 from refblend.study.design.measures import MEASURES
 from refblend.study.design.spec import ExperimentSpec, SweepSpec
