@@ -76,11 +76,15 @@ rules: env ## the rules of milestone M1 as docs/assets/rules.svg; needs Graphviz
 	$(BIN)/snakemake m1 --rulegraph --quiet --workflow-profile workflow/profiles/default --config scale=cpu > build/rules.dot
 	dot -Tsvg build/rules.dot > docs/assets/rules.svg
 
-package: build/package ## wheel and source archive in build/dist, checked by twine; the Dockerfile by hadolint
+package: build/package ## wheel and source archive in build/dist, checked by twine; linters for the files of other tools
 	rm -rf build/dist
 	$</bin/python -m build --quiet --outdir build/dist .
 	$</bin/twine check --strict build/dist/*
 	$</bin/hadolint Dockerfile
+	$</bin/check-jsonschema --schemafile tests/docs/devcontainer.schema.json .devcontainer/devcontainer.json
+	$</bin/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
+	$</bin/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/[!c]*.yml
+	$</bin/check-jsonschema --builtin-schema vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
 
 build/package: requirements/package.txt
 	$(PYTHON) -m venv $@
@@ -149,9 +153,11 @@ demo: env pretrained reasoning-gym ## ten minutes: a few PPO steps of SmolLM2 wi
 	$(BIN)/python scripts/demo_page.py runs/demo --out runs/demo.html
 
 # Other trainers and the trackers, each with pins of its own, for the tests of our integrations.
+# torch comes first, because it has no hash (see CONTRIBUTING.md) and pip wants all or none.
 .tools/trl .tools/verl .tools/trackers: .tools/%: requirements/%.lock
 	$(PYTHON) -m venv $@
-	$@/bin/pip install --disable-pip-version-check -q --no-deps -r $<
+	sed -n '/^torch==/p' $< | xargs -r $@/bin/pip install --disable-pip-version-check -q --no-deps
+	$@/bin/pip install --disable-pip-version-check -q --no-deps -r <(sed '/^torch==/d' $<)
 	touch $@
 
 sbom: build/supply ## software bill of materials of the lock file (CycloneDX 1.6), sbom.json

@@ -1,13 +1,15 @@
-"""MkDocs' hook: pages that are made, not written.
+"""MkDocs' hooks: pages that are made, not written; nothing is loaded from elsewhere.
 
 ``make docs`` runs ``scripts/docs_reference.py`` in the project's environment, which leaves its
 pages in ``build/docs``; the site is built in another environment. The pages of the repository's
 root (changelog and so on) are shown where they stand, not copied.
 """
 
+import re
 from pathlib import Path
 from typing import Any
 
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
@@ -26,3 +28,19 @@ def on_files(files: Files, config: Any) -> Files:
     for place, path in (made | shown).items():
         files.append(File.generated(config, place, abs_src_path=str(path)))
     return files
+
+
+# Links of <a> may lead anywhere; scripts, styles and pictures are part of the site. For a page with
+# a Mermaid diagram the theme fetches the library that draws it from a server.
+FOREIGN = re.compile(
+    r"""<(?:script|img|iframe|source)\b[^>]*\ssrc=["']?(?:https?:)?//[^>]*>"""
+    r"""|<link\b[^>]*\srel=["']?(?:stylesheet|preconnect|preload)[^>]*(?:https?:)?//[^>]*>"""
+    r"""|<\w+ class=["']?mermaid["' >]"""
+)
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """Refuse a page that would load something from another server."""
+    if found := FOREIGN.search(output):
+        raise PluginError(f"{page.file.src_uri} loads something from elsewhere: {found[0]}")
+    return output

@@ -2,8 +2,10 @@
 
 import json
 import re
+import tomllib
 from pathlib import Path
 
+import jsonschema
 import pandas as pd
 import pytest
 import yaml
@@ -62,6 +64,8 @@ def test_the_citation_is_of_this_version() -> None:
 def test_the_container_is_built_from_files_that_exist() -> None:
     folder = ROOT / ".devcontainer"
     container = json.loads((folder / "devcontainer.json").read_text(encoding="utf-8"))
+    schema = json.loads(Path(__file__).with_name("devcontainer.schema.json").read_text("utf-8"))
+    jsonschema.validate(container, schema)
     dockerfile = folder / container["build"]["dockerfile"]
     assert dockerfile.resolve() == ROOT / "Dockerfile"
     text = dockerfile.read_text(encoding="utf-8")
@@ -91,6 +95,18 @@ def test_the_catalog_finds_the_workflow() -> None:
     files = re.findall(r"`(params/[\w/]+\.yaml)`", text)
     assert len(files) == 2
     assert [name for name in files if not (ROOT / name).is_file()] == []
+
+
+def test_the_layers_in_the_picture_are_those_of_the_contract() -> None:
+    """Each row of the picture is a row of the contract; see scripts/layers.py."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
+    (layers,) = [c["layers"] for c in contracts["contracts"] if c["id"] == "layers"]
+    picture = (ROOT / "docs/assets/layers.svg").read_text("utf-8")
+    rows: dict[int, list[str]] = {}
+    for top, name in re.findall(r'<text x="[^"]+" y="(\d+)">([^<]+)</text>', picture):
+        rows.setdefault(int(top), []).append(name)
+    drawn = [" | ".join(names) for _, names in sorted(rows.items())]
+    assert drawn == layers, "call `python scripts/layers.py`"
 
 
 def test_the_rules_in_the_picture_are_rules() -> None:

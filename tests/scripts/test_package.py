@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-def test_the_wheel_passes_twine_and_the_dockerfile_hadolint(tmp_path: Path) -> None:
+def test_the_wheel_passes_twine_and_the_files_of_other_tools_their_linters(tmp_path: Path) -> None:
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
     done = subprocess.run(
@@ -21,6 +21,7 @@ def test_the_wheel_passes_twine_and_the_dockerfile_hadolint(tmp_path: Path) -> N
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("PASSED") == 2
+    assert done.stdout.count("ok -- validation done") == 4
     (wheel,) = (clone / "build" / "dist").glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
