@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM, AutoModelForTokenClassification
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from refblend.ppo.entropy import log_probs_and_entropy
 from refblend.rollout.model_dir import check_model_dir
+from refblend.workers.chunked_head import chunked_log_probs
 from refblend.workers.layout import SHARED_ATTENTION, PaddedBatch, response_states
 
 MAX_CHUNK_LOGITS = 2**24
@@ -57,15 +57,8 @@ class PolicyNetwork(LmNetwork):
         """Head, log-probs and entropies of M tokens, chunk by chunk."""
         size = max(1, MAX_CHUNK_LOGITS // self.lm.config.vocab_size)
         if len(hidden) <= size:
-            return self._chunk(hidden, labels)
-        parts = [
-            checkpoint(self._chunk, part, of_part, use_reentrant=False, preserve_rng_state=False)
-            for part, of_part in zip(hidden.split(size), labels.split(size), strict=True)
-        ]
-        return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
-
-    def _chunk(self, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        return log_probs_and_entropy(self.lm.lm_head(hidden), labels, self.temperature)
+            return log_probs_and_entropy(self.lm.lm_head(hidden), labels, self.temperature)
+        return chunked_log_probs(self.lm.lm_head, hidden, labels, self.temperature, size)
 
 
 class ValueNetwork(LmNetwork):
