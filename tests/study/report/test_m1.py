@@ -1,4 +1,5 @@
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,14 +8,15 @@ import pandas as pd
 import pytest
 
 from refblend.study.design.grid import read_grid
-from refblend.study.report.engine import read_caption
+from refblend.study.report.engine import make_tables, read_caption
 from refblend.study.report.m1.verdict import answers
 from refblend.study.report.plotting.panels import bin_scores
-from refblend.study.report.registry import load_report
+from refblend.study.report.registry import Inputs, load_report
 from refblend.study.runs.collect import collect, write_collected
 
 MakeRun = Callable[..., Path]
 Render = Callable[..., Path]
+PARAMS = Path(__file__).parents[3] / "params"
 GRID = "experiment\tarm\tseed\toverrides\n" + "".join(
     f"M1\t{arm}\t{seed}\t{{}}\n" for arm in ("off", "linear") for seed in (1, 2)
 )
@@ -122,3 +124,22 @@ def test_bins_against_a_loop() -> None:
         if chosen:
             expected.append((np.mean(scores[chosen]), np.mean(right[chosen]), len(chosen)))
     np.testing.assert_allclose(bins.to_numpy(), expected)
+
+
+def test_the_headline_is_the_experiments_endpoint(tmp_path: Path, make_run: MakeRun) -> None:
+    for arm, seed in (("off", 1), ("off", 2), ("linear", 1), ("linear", 2)):
+        make_run(
+            tmp_path / "runs" / "cpu" / arm / f"seed_{seed}", seed, 10, 0.2 + 0.1 * (arm != "off")
+        )
+    params = Path(shutil.copytree(PARAMS, tmp_path / "params"))
+    path = params / "study" / "M1.yaml"
+    path.write_text(path.read_text() + "\nendpoint: val_auc\n")
+    runs = collected(tmp_path) / "runs" / "cpu" / "_collected" / "m1"
+    inputs = Inputs("cpu", ("M1",), runs, tmp_path / "models", tmp_path / "results", params)
+    report = load_report("m1")
+    tables = make_tables(report, report.read(inputs), inputs)
+    (row,) = (
+        tables["arm_summary"].query("measure == 'val_auc' and arm == 'linear'").to_dict("records")
+    )
+    shown = tables["arm_main"].set_index("arm").loc["linear", "difference"]
+    assert f"{row['diff']:+.3f}" in shown

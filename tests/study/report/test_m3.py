@@ -1,4 +1,5 @@
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -335,3 +336,15 @@ def test_arms_letters_and_a_strategy_of_a_users_own(
         ("wave", "plain"),
     ]
     assert {"accuracy", "diff", "low", "high"} <= set(result.metrics)
+
+
+def test_the_headline_is_the_experiments_endpoint(project: Path, tmp_path: Path) -> None:
+    params = Path(shutil.copytree(PARAMS, tmp_path / "params"))
+    path = params / "study" / "M3.yaml"
+    path.write_text(path.read_text() + "\nendpoint: val_auc\n")
+    found = made(project, params=params)
+    rows = found.tables["confirmation"].query("measure == 'val_auc' and baseline == 'off'")
+    shown = found.tables["confirmation_main"].set_index(["arm", "against"])
+    for row in rows.dropna(subset="diff").to_dict("records"):
+        assert f"{row['diff']:+.3f}" in shown.loc[(row["arm"], "off"), "difference"]
+    assert len(rows.dropna(subset="diff")) == 2

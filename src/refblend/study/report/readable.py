@@ -20,9 +20,6 @@ SHOWN = {
 }
 """Measures of an experiment that learns, and their headings."""
 
-HEADLINE = "test_greedy"
-"""The measure that is also shown with its comparison."""
-
 
 def interval_text(mean: float, low: float, high: float, signed: bool = False) -> str:
     """``0.512 [0.480, 0.544]``; no brackets without an interval, a dash without a value."""
@@ -39,7 +36,7 @@ def number(value: float, signed: bool = False) -> str:
     return f"{value:+.{digits}f}" if signed else f"{value:.{digits}f}"
 
 
-def readable_summary(summary: pd.DataFrame, endpoint: str = HEADLINE) -> pd.DataFrame:
+def readable_summary(summary: pd.DataFrame, endpoint: str) -> pd.DataFrame:
     """One row per arm of an experiment that learns.
 
     Columns: arm, n, mean and interval of :data:`SHOWN`, and for the endpoint the paired

@@ -48,9 +48,9 @@ def arm_summary(study: M1Study) -> pd.DataFrame:
 
 
 @REPORT.table("arm_main", shown=True)
-def arm_main(tables: Tables) -> pd.DataFrame:
+def arm_main(study: M1Study, tables: Tables) -> pd.DataFrame:
     """The main measures, one row per arm."""
-    return readable_summary(tables["arm_summary"])
+    return readable_summary(tables["arm_summary"], study.experiment.endpoint)
 
 
 @REPORT.table("judge_in_training", shown=True)

@@ -32,7 +32,8 @@ def confirmation(study: M3Study) -> pd.DataFrame:
 @REPORT.table("confirmation_main", shown=True)
 def confirmation_main(study: M3Study) -> pd.DataFrame:
     """The main measures, one row per comparison."""
-    return readable_summary(_summary(study)).replace({"arm": _aliases(study)})
+    summary = readable_summary(_summary(study), study.confirmation.endpoint)
+    return summary.replace({"arm": _aliases(study)})
 
 
 @REPORT.table("per_seed", shown=True)
