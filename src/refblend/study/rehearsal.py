@@ -3,7 +3,8 @@
 The scale's own files, every arm and experiment, through Snakemake, in a folder of its own. The
 models are stand-ins of Qwen2.5's architecture with random weights, and their tokenizer is trained
 on the rows: those of the real GSM8K where ``REFBLEND_GSM8K_DIR`` names a folder with them, made in
-its format otherwise. Only sizes differ (``params/rehearsal``).
+its format otherwise. Besides sizes (``params/rehearsal``) only this differs: the whole form samples
+and judges with the HF engine, E excepted, which starts in a third of vLLM's time.
 """
 
 import argparse
@@ -74,8 +75,8 @@ def _parameters(folder: Path, short: bool) -> None:
         path.write_text(yaml.safe_dump(merge(read_yaml(path), changes), sort_keys=False))
     scale = params / "scale" / "gpu.yaml"
     sizes = read_yaml(ROOT / "params" / "rehearsal" / "scale.yaml")
-    if short:
-        sizes = merge(sizes, {"trainer": {"total_training_steps": 2}})
+    form = read_yaml(ROOT / "params" / "rehearsal" / ("short.yaml" if short else "whole.yaml"))
+    sizes = merge(sizes, form)
     scale.write_text(yaml.safe_dump(merge(read_yaml(scale), sizes), sort_keys=False))
 
 
