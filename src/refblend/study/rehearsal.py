@@ -23,7 +23,7 @@ import yaml
 
 from refblend.config.loading import merge, read_yaml
 from refblend.embedded.stand_in import Shape, qwen_tokenizer, write_stand_in
-from refblend.errors import DataError, StudyError
+from refblend.errors import DataError, RefblendError, StudyError
 from refblend.files import atomic_path
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -172,4 +172,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except RefblendError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,103 @@
+"""What `make rehearse` prepares and refuses; CI runs its short form for real."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from refblend.data.gsm8k import extract_answer
+from refblend.errors import DataError
+from refblend.rewards.rule import RuleReward
+from refblend.study import rehearsal
+from refblend.study.design.grid import build_grid, resolve_arm
+from refblend.study.design.spec import experiments_of
+
+ROOT = Path(__file__).parents[2]
+MILESTONES = ("m1", "m2", "m3")
+EXPERIMENTS = [name for m in MILESTONES for name in experiments_of(m, ROOT / "params", scale="gpu")]
+
+
+@pytest.fixture(params=[False, True], ids=["whole", "short"])
+def params(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    rehearsal._parameters(tmp_path, short=request.param)
+    return tmp_path / "params"
+
+
+def test_every_arm_of_every_experiment_is_rehearsed(params: Path) -> None:
+    real, small = (build_grid(EXPERIMENTS, "gpu", p) for p in (ROOT / "params", params))
+    pairs = [set(zip(grid.experiment, grid.arm, strict=True)) for grid in (real, small)]
+    assert pairs[0] == pairs[1]
+    assert set(small.groupby(["experiment", "arm"]).seed.nunique()) == {2}
+
+
+def test_no_arm_needs_a_gpu_or_another_model(params: Path) -> None:
+    grid = build_grid(EXPERIMENTS, "gpu", params)
+    for overrides in grid.overrides.unique():
+        arm = json.loads(overrides)
+        if "overlay" in arm:  # M3's file, made from M2's tables
+            continue
+        config = resolve_arm(arm, "gpu", params)
+        pair = config.actor_rollout_ref, config.algorithm.ref_quality_score.scoring
+        assert pair[0].rollout.num_gpus == pair[1].num_gpus == 0
+        assert config.critic.fsdp_config.num_gpus_per_worker == 0
+        assert config.trainer.total_training_steps <= 3
+        for path in (pair[0].model.path, pair[1].model_path):
+            assert Path(path).name in rehearsal.MODELS
+
+
+def test_made_rows_are_in_the_format_of_gsm8k(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REFBLEND_GSM8K_DIR", raising=False)
+    rows = rehearsal.source_rows()
+    assert len({row["question"] for row in rows}) == len(rows) == 656
+    reward = RuleReward()
+    for row in rows:
+        gold = extract_answer(row["answer"])
+        assert gold is not None
+        assert reward("openai/gsm8k", row["answer"], gold).score == 1.0
+
+
+def test_a_folder_without_gsm8k_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REFBLEND_GSM8K_DIR", str(tmp_path))
+    with pytest.raises(DataError, match=r"train\.jsonl does not exist"):
+        rehearsal.source_rows()
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """A complete M1 and M3, as small as can be."""
+    for name in ("m1", "m3"):
+        folder = tmp_path / name
+        (folder / "tables").mkdir(parents=True)
+        (folder / "tables" / "arms.csv").write_text("arm,n\noff,2\n")
+        (folder / "tables" / "actor_quality.csv").write_text("n\n")
+        (folder / "report.md").write_text("![curves](figures/curves.svg) [a](#b) ![c](d.png)")
+        for file in ("metrics.json", "checks.json", "guards.json", "recommended.yaml", "d.png"):
+            (folder / file).touch()
+        (folder / "figures").mkdir()
+        (folder / "figures" / "curves.svg").touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "says"),
+    [
+        ("m1/checks.json", None, "checks.json is missing"),
+        ("m3/guards.json", None, "guards.json is missing"),
+        ("m1/guards.json", None, ""),
+        ("m3/figures/curves.svg", None, "figures/curves.svg is missing"),
+        ("m1/tables/arms.csv", "arm,n\n", "arms.csv has no rows"),
+        ("m1/report.md", "no picture", "shows no figure"),
+        ("m3/report.md", "![c](d.png) No run of this experiment has finished.", "without a fin"),
+    ],
+)
+def test_what_is_not_whole_is_named(
+    results: Path, file: str, content: str | None, says: str
+) -> None:
+    assert list(rehearsal.shortcomings(results, ["m1", "m3"])) == []
+    path = results / file
+    path.unlink()
+    if content is not None:
+        path.write_text(content)
+    found = list(rehearsal.shortcomings(results, ["m1", "m3"]))
+    assert len(found) == bool(says)
+    assert all(says in problem for problem in found)
