@@ -63,6 +63,10 @@ WITHOUT_EFFECT = (
     "trainer.run_listing",
     "trainer.summary",
     "trainer.trackers",
+    "workers.cluster",
+    "workers.nodes",
+    "workers.placement",
+    "workers.pools",
 )
 """Modules, and packages with all that they hold, that read, write, report or look after processes:
 they change no number, and what only they import does not count either."""

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from refblend.errors import ConfigError, ResourceError
+from refblend.errors import ResourceError
 from refblend.rollout.model_dir import count_parameters
 from refblend.study.design.grid import resolve_arm
 from refblend.study.design.spec import experiments_of, load_experiment
+from refblend.workers.placement import GIB
 from refblend.workers.pools import (
-    GIB,
-    check_nodes,
     check_resources,
     memory_needs,
     plan_pools,
     totals,
+    with_memory,
 )
 from refblend.workers.roles import ENGINE_BASE, GLOBAL_POOL, TRAINER_BASE
 
@@ -148,19 +148,32 @@ def test_too_little_memory_names_the_largest_share_and_its_key(tiny_config) -> N
     assert f"Change {key} " in message
 
 
-def test_the_judge_can_be_tied_to_a_node(tiny_config) -> None:
-    own = f"{JUDGE}.resource_pool=judge_pool"
-    pools = plan_pools(tiny_config(own, f"{JUDGE}.node=10.0.0.7", f"{JUDGE}.num_gpus=0.5"))
-    (judge,) = pools["judge_pool"]
-    assert judge.resources == {"CPU": 1.0, "GPU": 0.5, "node:10.0.0.7": 0.001}
-    assert all("node" not in str(b.resources) for b in pools[GLOBAL_POOL])
-    nodes = {"CPU": 8.0, "node:10.0.0.6": 1.0, "node:__internal_head__": 1.0}
-    with pytest.raises(ResourceError, match=r"judge is to run on node 10\.0\.0\.7") as caught:
-        check_nodes(pools, nodes)
-    assert "Name one of 10.0.0.6." in str(caught.value)
-    check_nodes(pools, nodes | {"node:10.0.0.7": 1.0})
-    with pytest.raises(ConfigError, match="resource_pool=judge_pool as well"):
-        tiny_config(f"{JUDGE}.node=10.0.0.7")
+@pytest.mark.parametrize(
+    ("key", "role"),
+    [
+        ("actor_rollout_ref.actor", "actor"),
+        ("actor_rollout_ref.rollout", "rollout"),
+        ("actor_rollout_ref.ref", "ref"),
+        ("critic", "critic"),
+        (JUDGE, "judge"),
+    ],
+)
+def test_every_role_can_be_tied_to_a_node(tiny_config, key: str, role: str) -> None:
+    more = ("algorithm.adv_estimator=gae", "algorithm.use_kl_in_reward=true")
+    pools = plan_pools(tiny_config(*more, f"{key}.node=10.0.0.7", f"{FSDP}.world_size=2"))
+    wanted = {bundle.role: bundle.node for bundle in pools[GLOBAL_POOL]}
+    assert {name for name, node in wanted.items() if node} == {role}
+    assert wanted[role] == "10.0.0.7"
+
+
+def test_every_process_has_its_share_of_its_role_s_memory(tiny_config) -> None:
+    config = tiny_config(f"{FSDP}.world_size=2")
+    needs = memory_needs(config)
+    bundles = with_memory(plan_pools(config), needs)[GLOBAL_POOL]
+    sizes = {need.role: need.size for need in needs if need.role != "object store"}
+    assert [b.role for b in bundles].count("actor") == 2
+    for role, size in sizes.items():
+        assert sum(b.memory for b in bundles if b.role == role) == pytest.approx(size)
 
 
 GPU_ARMS = [

@@ -81,6 +81,9 @@ class TrainWorkerConfig(Section):
     """Optimiser and learning rate."""
     fsdp_config: FsdpConfig = FsdpConfig()
     """Processes, precision and devices."""
+    node: str | None = None
+    """Where the processes run in a cluster of several nodes: a node's address as ``ray status``
+    shows it, one of its custom resources, or one of its labels as ``key=value``; null: anywhere."""
 
     @model_validator(mode="after")
     def _one_batching_rule(self) -> "TrainWorkerConfig":
@@ -161,6 +164,9 @@ class RolloutConfig(Section):
     """CPU threads of the engine process."""
     num_gpus: NonNegativeFloat = 0.0
     """GPUs reserved for the engine process."""
+    node: str | None = None
+    """Where the engine runs in a cluster of several nodes: a node's address as ``ray status``
+    shows it, one of its custom resources, or one of its labels as ``key=value``; null: anywhere."""
     seed: int | None = None
     """Null: derived from ``trainer.seed``; each request has its own seed."""
     val_kwargs: ValKwargs = ValKwargs()
@@ -183,6 +189,9 @@ class RefConfig(Section):
     """Token budget of one forward pass."""
     fsdp_config: FsdpConfig = FsdpConfig()
     """Processes, precision and devices."""
+    node: str | None = None
+    """Where the processes run in a cluster of several nodes: a node's address as ``ray status``
+    shows it, one of its custom resources, or one of its labels as ``key=value``; null: anywhere."""
 
 
 class ActorRolloutRefConfig(Section):

@@ -129,8 +129,8 @@ class ScoringConfig(Section):
     resource_pool: Literal["global_pool", "judge_pool"] = "global_pool"
     """``judge_pool``: a placement group of its own (experiment F)."""
     node: str | None = None
-    """Address of the node of a cluster on which the judge runs, as ``ray status`` shows it; null:
-    any. It needs ``resource_pool: judge_pool``."""
+    """Where the judge runs in a cluster of several nodes: a node's address as ``ray status`` shows
+    it, one of its custom resources, or one of its labels as ``key=value``; null: anywhere."""
     overlap: bool = True
     """The judge works beside the log-prob passes; off: before them (experiment F)."""
     max_model_len: PositiveInt | None = None
@@ -171,15 +171,6 @@ class ScoringConfig(Section):
             raise ValueError(
                 f"max_new_tokens is {self.max_new_tokens}, but the box of decoding=guided takes "
                 f"up to {GUIDED_MIN_TOKENS}: raise it"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _node_has_a_pool(self) -> "ScoringConfig":
-        if self.node is not None and self.resource_pool != "judge_pool":
-            raise ValueError(
-                f"node={self.node} places the judge away from the others: set "
-                "resource_pool=judge_pool as well"
             )
         return self
 

@@ -83,6 +83,20 @@ class TrainerConfig(Section):
     """What happens when the sanity set gets worse."""
 
 
+PoolStrategy = Literal["pack", "spread", "strict_pack"]
+"""How the processes of a pool are placed on the nodes of a cluster."""
+
+
+class PoolStrategyConfig(Section):
+    """Placement on a cluster of several nodes: ``pack`` fills one node after another, ``spread``
+    takes the node with the fewest processes of the pool, ``strict_pack`` wants one node for all."""
+
+    global_pool: PoolStrategy = "pack"
+    """Of all processes that have no pool of their own."""
+    judge_pool: PoolStrategy = "pack"
+    """Of a judge with ``resource_pool: judge_pool``."""
+
+
 class RayConfig(Section):
     """The Ray cluster: a private local one, or an existing one when an address is given."""
 
@@ -96,3 +110,8 @@ class RayConfig(Section):
     """Deadline for the cluster and for each worker to come up."""
     cpus_per_worker: NonNegativeFloat = 1.0
     """CPU slots that a worker reserves (slots schedule; ``num_threads`` limits)."""
+    pool_strategy: PoolStrategyConfig = PoolStrategyConfig()
+    """Which nodes the processes of each resource pool take."""
+    wait_for_nodes_s: NonNegativeFloat = 300.0
+    """After the loss of a node: how long the run waits until the cluster can hold it again. Then it
+    ends with its last checkpoint."""

@@ -2,12 +2,14 @@
 
 ``global_pool`` holds all workers; ``judge_pool`` can hold the judge alone (experiment F). Ray waits
 forever for resources that the cluster does not have, so what is asked for is compared with what
-there is first, and every wait has a deadline.
+there is first, node by node (:mod:`refblend.workers.placement`), and every wait has a deadline.
 """
 
 import math
+import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import ray
 import torch
@@ -16,35 +18,16 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from refblend.config import RefblendConfig
+from refblend.config.trainer import PoolStrategy
 from refblend.errors import ResourceError
 from refblend.lifecycle.stalls import stall_limit
+from refblend.workers.nodes import alive_nodes
+from refblend.workers.placement import GIB, Bundle, Node, Pools, place, refusal
 from refblend.workers.roles import GLOBAL_POOL, MIB, roles_of
 
-GIB = 2**30
-
-
-@dataclass(frozen=True)
-class Bundle:
-    """Resources of one worker process."""
-
-    role: str
-    cpus: float
-    gpus: float
-    key: str
-    """The configuration key that asks for the GPUs."""
-    node: str | None = None
-    """Address of the node that it must be on; null: any."""
-
-    @property
-    def resources(self) -> dict[str, float]:
-        """As Ray counts them; a sliver of a node's own resource ties a process to the node."""
-        wanted = {"CPU": self.cpus, "GPU": self.gpus}
-        wanted |= {f"node:{self.node}": 0.001} if self.node else {}
-        return {kind: amount for kind, amount in wanted.items() if amount > 0}
-
-
-Pools = Mapping[str, Sequence[Bundle]]
-"""The bundles of each placement group, by its name."""
+NODE_ID = "ray.io/node-id"
+"""Label that Ray gives to every node."""
+POLL_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -123,21 +106,6 @@ def check_resources(
         )
 
 
-def check_nodes(pools: Pools, available: Mapping[str, float]) -> None:
-    """Refuse a node that the cluster does not have: Ray would wait for it.
-
-    Raises:
-        ResourceError: names the nodes that there are.
-    """
-    nodes = sorted(n.removeprefix("node:") for n in available if n.startswith("node:"))
-    for bundle in (bundle for pool in pools.values() for bundle in pool):
-        if bundle.node is not None and bundle.node not in nodes:
-            raise ResourceError(
-                f"the {bundle.role} is to run on node {bundle.node}, which is not in the cluster",
-                f"Name one of {', '.join(n for n in nodes if n != '__internal_head__')}.",
-            )
-
-
 def check_machine(config: RefblendConfig) -> None:
     """Compare what a run asks for with this machine, where it starts a cluster of its own.
 
@@ -155,34 +123,106 @@ def check_machine(config: RefblendConfig) -> None:
         check_resources(plan_pools(config), memory_needs(config), available, "machine")
 
 
+def with_memory(pools: Pools, needs: Sequence[MemoryNeed]) -> dict[str, list[Bundle]]:
+    """The same bundles, each with its share of its role's memory."""
+    sizes = {need.role: need.size for need in needs}
+    counts = Counter(bundle.role for pool in pools.values() for bundle in pool)
+    return {
+        name: [replace(b, memory=sizes[b.role] / counts[b.role]) for b in pool]
+        for name, pool in pools.items()
+    }
+
+
 class ResourcePools:
     """The placement groups of a run."""
 
-    def __init__(self, config: RefblendConfig) -> None:
-        self._bundles = plan_pools(config)
-        available = ray.cluster_resources()
-        check_resources(self._bundles, memory_needs(config), available)
-        check_nodes(self._bundles, available)
+    def __init__(self, config: RefblendConfig, wait_s: float = 0.0) -> None:
+        """Place all pools.
+
+        Args:
+            config: of the run.
+            wait_s: how long to wait for nodes that the cluster lacks.
+
+        Raises:
+            ResourceError: the cluster cannot hold the run; shows what each node has.
+        """
+        needs = memory_needs(config)
+        self._bundles = with_memory(plan_pools(config), needs)
+        self._strategies: dict[str, PoolStrategy] = config.ray.pool_strategy.model_dump()
+        self._object_store = config.ray.object_store_memory_mb * MIB
         self._groups: dict[str, PlacementGroup] = {}
+        self._nodes: dict[str, list[Node]] = {}
+        if len(alive_nodes()) == 1:
+            check_resources(self._bundles, needs, ray.cluster_resources())
         timeout_s = config.ray.start_timeout_s
-        for name, bundles in self._bundles.items():
-            wanted = [bundle.resources for bundle in bundles]
-            self._groups[name] = placement_group(wanted, strategy="PACK", name="")
-            with stall_limit(f"placing the resource pool {name}", timeout_s):
-                placed = self._groups[name].wait(timeout_s)
-            if not placed:
-                self.remove()
-                raise ResourceError(
-                    f"resource pool {name} ({wanted}) was not placed within {timeout_s:g} s",
-                    "Free the cluster's resources or raise ray.start_timeout_s.",
-                )
+        self._place(timeout_s, wait_s)
+        for name, nodes in self._nodes.items():
+            self._reserve(name, nodes, timeout_s)
+
+    def _place(self, timeout_s: float, wait_s: float) -> None:
+        """Choose the node of every process.
+
+        Raises:
+            ResourceError: the nodes are too small, or stay busy for ``timeout_s``.
+        """
+        begin = time.monotonic()
+        fits = False
+        while True:
+            waited = time.monotonic() - begin
+            nodes = alive_nodes()
+            if not fits and self._fit(nodes) is None:
+                if waited >= wait_s:
+                    raise refusal(self._bundles, self._strategies, nodes, self._object_store)
+            else:
+                fits = True
+                # A cluster of one node decides for itself; of several, another run may use some.
+                left = alive_nodes(left=True) if len(nodes) > 1 else nodes
+                placed = self._fit(left)
+                if placed is not None:
+                    self._nodes = {n: [left[i] for i in where] for n, where in placed.items()}
+                    return
+                if waited >= timeout_s + wait_s:
+                    error = refusal(self._bundles, self._strategies, left, self._object_store)
+                    raise ResourceError(f"{error.reason} at present", error.remedy)
+            time.sleep(POLL_S)
+
+    def _fit(self, nodes: Sequence[Node]) -> dict[str, list[int]] | None:
+        return place(self._bundles, self._strategies, nodes, self._object_store)
+
+    def _reserve(self, name: str, nodes: Sequence[Node], timeout_s: float) -> None:
+        """Reserve a pool's resources on the nodes that were chosen."""
+        wanted = [bundle.resources for bundle in self._bundles[name]]
+        strategy = self._strategies[name].upper()
+        selector = [{NODE_ID: node.id} for node in nodes]
+        self._groups[name] = placement_group(
+            wanted, strategy=strategy, name="", bundle_label_selector=selector
+        )
+        with stall_limit(f"placing the resource pool {name}", timeout_s):
+            placed = self._groups[name].wait(timeout_s)
+        if not placed:
+            self.remove()
+            raise ResourceError(
+                f"resource pool {name} ({wanted}) was not placed within {timeout_s:g} s",
+                "Free the cluster's resources or raise ray.start_timeout_s.",
+            )
+
+    def nodes(self, role: str) -> list[Node]:
+        """The node of each of a role's processes, in rank order."""
+        return [node for _, _, node in self._of(role)]
 
     def places(self, role: str) -> list[tuple[Bundle, PlacementGroupSchedulingStrategy]]:
         """The places of a role's processes, in rank order."""
         return [
-            (bundle, PlacementGroupSchedulingStrategy(self._groups[name], index))
+            (self._bundles[name][i], PlacementGroupSchedulingStrategy(self._groups[name], i))
+            for name, i, _ in self._of(role)
+        ]
+
+    def _of(self, role: str) -> list[tuple[str, int, Node]]:
+        """Pool, position in it and node of a role's processes."""
+        return [
+            (name, i, self._nodes[name][i])
             for name, bundles in self._bundles.items()
-            for index, bundle in enumerate(bundles)
+            for i, bundle in enumerate(bundles)
             if bundle.role == role
         ]
 

@@ -52,7 +52,9 @@ class WorkerSet:
             WorkerDiedError: one died while starting.
         """
         begin = time.monotonic()
-        workers = cls(config, ResourcePools(config), budget, notify)
+        # Only a run that has lost workers waits for nodes: at first, what does not fit is refused.
+        wait_s = config.ray.wait_for_nodes_s if budget.spent else 0.0
+        workers = cls(config, ResourcePools(config, wait_s), budget, notify)
         shared = share(config)
         try:
             # Engines start slowest, so they are launched first.
