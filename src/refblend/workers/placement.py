@@ -271,8 +271,8 @@ def table(
         for bundle in dict.fromkeys(pool):
             count = f"{pool.count(bundle)} x {bundle.role}"
             where = f"{name} ({strategies[name]}), {bundle.node or 'any node'}"
-            amounts = (f"{bundle.cpus:g}", f"{bundle.gpus:g}", _gib(bundle.memory), "")
-            rows.append((count, *amounts, where))
+            cpus, gpus = f"{bundle.cpus:g}", f"{bundle.gpus:g}"
+            rows.append((count, cpus, gpus, _gib(bundle.memory), "", where))
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
     padded = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in padded)
