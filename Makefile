@@ -16,7 +16,7 @@ STEPS ?= 2000
 # Waiting OpenMP threads must sleep, or busy processes starve one another.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: help env study report figures smoke test test-slow fuzz lint docs rules package bench prepare chaos chaos-short soak pretrained reasoning-gym demo sbom audit clean rehearse rehearse-short gpu-check
+.PHONY: help env study report figures smoke test test-engines test-others test-slow fuzz lint docs rules package bench prepare chaos chaos-short soak pretrained reasoning-gym demo sbom audit clean rehearse rehearse-short gpu-check
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -43,7 +43,19 @@ smoke: env ## the same workflow on a tiny grid, about ten minutes
 	$(BIN)/python scripts/compare_results.py results/smoke/$$part build/redrawn/$$part; done
 
 test: env ## the fast tests, including those with real engines
-	$(BIN)/pytest -m "not slow and not gpu" --durations=20 --durations-min=10
+	@$(MAKE) --no-print-directory --keep-going -j2 test-engines test-others
+
+# Two halves at once, because most tests keep one core busy. The first speaks only when it has ended.
+FAST := not slow and not gpu
+TIMES := --durations=10 --durations-min=10
+
+test-engines: env
+	@mkdir -p build; status=0; echo "The tests with real engines run beside these"; \
+	$(BIN)/pytest -m "engine and $(FAST)" $(TIMES) -p no:cacheprovider >build/test-engines.log 2>&1 || status=$$?; \
+	cat build/test-engines.log; exit $$status
+
+test-others: env
+	$(BIN)/pytest -m "not engine and $(FAST)" $(TIMES)
 
 test-slow: env .tools/trl .tools/verl .tools/trackers ## the tests that take minutes
 	$(BIN)/pytest -m "slow and not gpu"
@@ -113,7 +125,7 @@ chaos: prepare ## inject faults into real runs and their environment, about an h
 	PYTHONPATH=benchmarks $(BIN)/python -m chaos.environment
 
 chaos-short: prepare ## seven of these faults, about four minutes; writes no results
-	PYTHONPATH=benchmarks $(BIN)/python -m chaos --count 3 --directories 4 --no-write
+	PYTHONPATH=benchmarks $(BIN)/python -m chaos --short
 
 soak: prepare ## STEPS steps (2000, half an hour) of a tiny run: do memory, handles or step time grow?
 	$(BIN)/python benchmarks/soak.py --steps $(STEPS)

@@ -33,7 +33,6 @@ SCORING = f"{QUALITY}.scoring"
 MODEL = "actor_rollout_ref.model.path"
 REWARD = "reward.custom_reward_function"
 JUDGE = "--judge models/smoke/judge_weak --kind hf"
-USAGE = "Usage: "
 PROGRAM = "import sys; sys.argv[0] = 'refblend'; from refblend.cli.main import main; main()"
 
 
@@ -75,7 +74,10 @@ CASES = [
     Case("check --config nowhere.yaml", "nowhere.yaml", prepared=False),
     Case("check --config made/broken.yaml", "broken.yaml", prepared=False),
     Case("check --config made/list.yaml", "list.yaml", prepared=False),
-    Case("check", USAGE, prepared=False, problems=0),
+    Case("check", "Missing option '--config'. See `refblend check --help`", prepared=False),
+    Case("chek", "Did you mean 'check'? See `refblend --help`", prepared=False),
+    Case(f"train {SMOKE} --sede 1", "No such option: --sede", prepared=False),
+    Case("runs list runs elsewhere", "unexpected extra argument", prepared=False),
     check("algorithm.adv_estimator=ppo", "adv_estimator='ppo'"),
     check("algorithm.adv_estimator=nowhere:f", "No module named 'nowhere'"),
     check(f"{REWARD}.path=nowhere.py", "nowhere.py"),
@@ -234,7 +236,7 @@ def faults(case: Case, status: int, output: str) -> list[str]:
     found = [] if status == case.status else [f"status {status}"]
     found += ["a traceback"] if "Traceback" in output else []
     found += [] if case.says in output else [f"does not say {case.says!r}"]
-    if case.problems and not case.command.startswith("snakemake"):
+    if not case.command.startswith("snakemake"):
         if len(lines) != case.problems:
             found.append(f"{len(lines)} lines")
         found += [f"not an error: {line}" for line in lines if not line.startswith("error: ")]
@@ -246,8 +248,6 @@ def message(case: Case, output: str) -> str:
     lines = [line.strip(" │") for line in output.strip().splitlines()]
     if case.command.startswith("snakemake"):
         lines = [line for line in lines if case.says in line][:1]
-    elif not case.problems:
-        lines = [line for line in lines if line and line[0] not in "╭╰"][-1:]
     return " / ".join(lines)
 
 

@@ -13,7 +13,7 @@ from common import RESULTS, record, work_tree
 from rich.console import Console
 from rich.progress import Progress
 
-from chaos.plan import Injection, directory_injections, injections
+from chaos.plan import DIRECTORY, SHORT, Injection, directory_injections, injections
 from chaos.runs import ROOT, Run
 from chaos.strike import Result, strike
 from chaos.tables import directory_table, signal_table
@@ -29,6 +29,9 @@ def main(
     only: Annotated[str, typer.Option(help="Part of a target's name.")] = "",
     folder: Annotated[Path, typer.Option(help="Where the runs are written.")] = Path("build/chaos"),
     write: Annotated[bool, typer.Option(help="Write benchmarks/results/chaos.json.")] = True,
+    short: Annotated[
+        bool, typer.Option(help="Three fixed injections and one case of each kind; no file.")
+    ] = False,
     again: Annotated[
         bool, typer.Option(help="Only those that failed in that file; the others stay in it.")
     ] = False,
@@ -47,6 +50,8 @@ def main(
     kept = _good_rows() if again else []
     done = {row["number"] for row in kept}
     every = [*injections(count, seed), *directory_injections(directories, seed)]
+    if short:
+        every, write = [*SHORT, *directory_injections(len(DIRECTORY), seed)], False
     planned = (case for case in every if only in case.target)
     cases = [case for case in planned if case.number not in done]
     commit = work_tree()["commit"]

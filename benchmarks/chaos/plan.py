@@ -34,6 +34,13 @@ class Injection:
     """And so many seconds more: any stage of a step, or of the start."""
 
 
+SHORT = (
+    Injection(0, "driver", "SIGKILL", 2, 0.3),
+    Injection(1, "rollout engine", "SIGKILL", 1, 0.3),
+    Injection(2, "driver", "SIGTERM", 2, 0.3),
+)
+"""For ``make chaos-short``: a stop, a kill and a worker's death, each in the middle of the run."""
+
 DIRECTORY = ("moving aside", "other code", "other configuration", "two Ctrl-C")
 """What a run's directory must survive (:mod:`chaos.directory`)."""
 FIRST_DIRECTORY = 1000

@@ -6,6 +6,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from refblend.cli.evaluate import summary
 from refblend.cli.help import EXAMPLES, INTERNAL, STUDY, USE
 from refblend.cli.main import app
 
@@ -36,6 +37,21 @@ def test_an_example_names_what_exists(name: str) -> None:
     assert f"refblend {name}" in text.partition("Example:")[2]
     options = [word for word in EXAMPLES[name].split() if word.startswith("--")]
     assert [option for option in options if f" {option} " not in text.partition("Example")[0]] == []
+
+
+def test_d11_no_command_exists_twice() -> None:
+    """``plan`` and ``evaluate`` did: beside ``study plan`` and ``study evaluate``."""
+    names = list(commands(typer.main.get_command(app)))
+    assert {name for name in names if name.split()[-1] in ("plan", "evaluate")} == {
+        "plan",
+        "evaluate",
+    }
+
+
+def test_d11_evaluate_says_a_sentence() -> None:
+    report = {"greedy": 0.5, "sampled": 0.25, "problems": 64, "samples": 1, "status": "finished"}
+    assert summary(report) == "50.0% right greedily, 25.0% sampled, 64 problems"
+    assert summary({"status": "failed"}) == "failed, nothing to measure"
 
 
 def test_commands_stand_in_panels() -> None:

@@ -1,5 +1,6 @@
 """Files that other tools and sites expect; the numbers in the README are those of the tables."""
 
+import fnmatch
 import json
 import re
 import tomllib
@@ -53,6 +54,15 @@ def test_the_finding_is_what_the_tables_say() -> None:
     assert f"only {weights.set_index('arm').loc['linear', 'mean']:.3f} of" in found
     grid = pd.read_csv(TABLES / "grid.tsv", sep="\t")
     assert f"{len(grid.drop_duplicates(['arm', 'seed']))} runs" in found
+
+
+def test_d11_the_log_that_the_how_to_follows_is_written() -> None:
+    """``tail -f <path>``: the training rule's log, its wildcards filled in."""
+    page = (ROOT / "docs" / "how-to" / "stability.md").read_text()
+    (shown,) = re.findall(r"`tail -f (\S+)`", page)
+    rule = (ROOT / "workflow" / "rules" / "train.smk").read_text()
+    (log,) = re.findall(r'log:\n\s+"(.+)",', rule)
+    assert fnmatch.fnmatch(log.format(scale="cpu", arm="linear", seeds="1-2-3"), shown)
 
 
 def test_the_citation_is_of_this_version() -> None:

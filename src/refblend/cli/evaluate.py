@@ -22,13 +22,13 @@ def evaluate(
     reports = {}
     for run, report in evaluate_runs(runs, data):
         write_json(run / TEST_NAME, report)
-        typer.echo(f"{run / TEST_NAME}: {_summary(report)}")
+        typer.echo(f"{run / TEST_NAME}: {summary(report)}")
         reports[run.name.removeprefix("seed_")] = report
     if out:
         write_json(out, reports)
 
 
-def _summary(report: dict[str, Any]) -> str:
+def summary(report: dict[str, Any]) -> str:
     """A report's main numbers on one line; the status of a run that has none."""
     if "greedy" not in report:
         return f"{report['status']}, nothing to measure"

@@ -199,10 +199,24 @@ def version() -> None:
 add_examples(app)
 
 
+UsageError: type[Any] = typer.BadParameter.__bases__[0]
+"""A command line that does not fit its command; typer exports only this subclass of it."""
+
+
 def run() -> None:
     """Run the command line; our errors become one line on standard error."""
     with _errors_told():
-        app()
+        try:
+            status = app(standalone_mode=False)
+        except UsageError as error:
+            message = error.format_message()
+            if error.ctx is None or "\n" in message:  # the help of a group
+                error.show()
+            else:
+                end = "" if message.endswith(("?", ".")) else "."
+                _tell_error(f"{message}{end} See `{error.ctx.command_path} --help`.")
+            status = error.exit_code
+        sys.exit(status if isinstance(status, int) else 0)
 
 
 def main() -> None:
