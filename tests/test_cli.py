@@ -244,6 +244,26 @@ def test_d11_every_problem_has_a_line_of_its_own(
         assert second.startswith("error: the run needs about")
 
 
+def test_a_refusal_waits_for_neither_torch_nor_an_engine(config_file: Path) -> None:
+    """All of data, models and templates is read before: these imports would double the time."""
+    code = (
+        "import sys, importlib\n"
+        "main = importlib.import_module('refblend.cli.main')\n"
+        "try: main.run()\n"
+        "except SystemExit as stop: print(stop.code, sorted({'torch', 'vllm'} & set(sys.modules)))"
+    )
+    wrong = "trainer.default_local_dir=/proc/x"
+    for command in ("check", "train"):
+        done = subprocess.run(
+            [sys.executable, "-c", code, command, "--config", config_file, wrong],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.stdout == "2 []\n", done.stdout + done.stderr
+        assert "/proc/x cannot be written" in done.stderr
+
+
 def test_as_a_program(config_file: Path, tmp_path: Path) -> None:
     """The console script's own behaviour: status, one line, no traceback, nothing written."""
     program = Path(sys.executable).with_name("refblend")

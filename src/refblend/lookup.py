@@ -11,10 +11,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from refblend.errors import ConfigError
-from refblend.ppo import estimators
+
+if TYPE_CHECKING:
+    from refblend.ppo.estimators import AdvantageEstimator
 
 
 def load_function(name: str, key: str) -> Callable[..., Any]:
@@ -107,12 +109,14 @@ def _function_of(module: ModuleType, name: str, key: str) -> Callable[..., Any]:
     return function
 
 
-def get_advantage(name: str) -> estimators.AdvantageEstimator:
+def get_advantage(name: str) -> "AdvantageEstimator":
     """The estimator registered under ``name``, or the user's function ``module:function``.
 
     Raises:
         ConfigError: there is no such estimator, module or function.
     """
+    from refblend.ppo import estimators  # with torch, which a refusal does not wait for
+
     if name in estimators.ESTIMATORS:
         return estimators.ESTIMATORS[name]
     return estimators.estimator_of(load_function(name, "algorithm.adv_estimator"), name)

@@ -6,6 +6,7 @@ import torch
 from refblend.errors import ConfigError
 from refblend.lookup import get_advantage
 from refblend.ppo import advantages
+from refblend.ppo.choices import ADVANTAGES
 from refblend.ppo.estimators import (
     ESTIMATORS,
     AdvantageInputs,
@@ -59,7 +60,7 @@ def test_the_registry_calls_the_function_of_that_name(name):
 
 
 def test_all_names_and_needs():
-    assert set(ESTIMATORS) == set(DIRECT)
+    assert set(ESTIMATORS) == set(DIRECT) == set(ADVANTAGES)
     assert [n for n, e in ESTIMATORS.items() if e.needs_values] == ["gae"]
     assert [n for n, e in ESTIMATORS.items() if e.needs_reward_baselines] == ["remax"]
 

@@ -10,7 +10,7 @@ import pytest
 from refblend.cli.main import parse_seeds
 from refblend.config import RefblendConfig
 from refblend.errors import ConfigError, TrainingError
-from refblend.trainer import launch
+from refblend.trainer import launch, recovery
 
 
 @pytest.mark.engine
@@ -44,7 +44,7 @@ def test_a_seed_that_fails_leaves_its_reason_and_the_next_one_runs(
         if config.trainer.seed == 2:
             raise TrainingError("step 3 went astray", "Lower the learning rate.")
 
-    monkeypatch.setattr(launch, "train_with_recovery", train)
+    monkeypatch.setattr(recovery, "train_with_recovery", train)
     monkeypatch.setattr(launch, "summarise_run", lambda *_: {"status": "finished"})
     config = tiny_config(f"trainer.default_local_dir={tmp_path}/seed_{{seed}}")
     outcomes = {

@@ -7,6 +7,8 @@ Ramp = Literal["linear", "sigmoid", "cosine", "exp", "staircase"]
 Placement = Literal["per_token", "terminal", "per_token_mean"]
 """See :func:`refblend.ppo.blending.expand_quality`."""
 PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
+ADVANTAGES = ("gae", "grpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "remax")
+"""The estimators of :mod:`refblend.ppo.estimators`; a user's own is named ``module:function``."""
 LossAggMode = Literal[
     "token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"
 ]

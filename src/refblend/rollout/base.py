@@ -6,11 +6,12 @@ order nor the size of a batch changes a sample; each answer names the weight ver
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
-
-import torch
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from refblend.errors import ModelError
+
+if TYPE_CHECKING:
+    import torch
 
 FinishReason = Literal["stop", "length"]
 
@@ -82,7 +83,7 @@ class RolloutEngine(Protocol):
         """
         ...
 
-    def load_weights(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
+    def load_weights(self, weights: "Mapping[str, torch.Tensor]", version: int) -> None:
         """Replace the weights (Hugging Face names) and drop every cache made with the old ones."""
         ...
 

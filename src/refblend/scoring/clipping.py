@@ -14,14 +14,15 @@ Position ids are recomputed after either.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
-
-import torch
+from typing import TYPE_CHECKING, TypeVar
 
 from refblend.errors import ScoringError
 from refblend.scoring.prompts import EncodedPrompt, Frame
 
-Ids = TypeVar("Ids", list[int], torch.Tensor)
+if TYPE_CHECKING:
+    import torch
+
+Ids = TypeVar("Ids", list[int], "torch.Tensor")
 _NO_CAP = 10**9
 MIN_DATA_TOKENS = 8
 """Minimum number of response and question tokens for which a prompt must have room."""
@@ -162,6 +163,8 @@ def clip_encoded(input_ids: Ids, attention_mask: Ids, allowed_length: int) -> tu
         raise ScoringError(
             f"scoring: allowed length is {allowed_length}", "Raise the cap of the judge."
         )
+    import torch  # for tensors only: the checks before a run cut without it
+
     if isinstance(input_ids, torch.Tensor) and isinstance(attention_mask, torch.Tensor):
         return _clip_tensors(input_ids, attention_mask, allowed_length)
     given = [torch.tensor(part, dtype=torch.long) for part in (input_ids, attention_mask)]
@@ -170,8 +173,10 @@ def clip_encoded(input_ids: Ids, attention_mask: Ids, allowed_length: int) -> tu
 
 
 def _clip_tensors(
-    ids: torch.Tensor, mask: torch.Tensor, allowed: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    ids: "torch.Tensor", mask: "torch.Tensor", allowed: int
+) -> "tuple[torch.Tensor, torch.Tensor, torch.Tensor]":
+    import torch
+
     if ids.shape != mask.shape or ids.dim() not in (1, 2):
         raise ValueError(f"input_ids {tuple(ids.shape)} and attention_mask {tuple(mask.shape)}")
     pairs = zip(torch.atleast_2d(ids).tolist(), torch.atleast_2d(mask).tolist(), strict=True)
@@ -182,7 +187,7 @@ def _clip_tensors(
     return kept, left, position_ids(left).to(ids.dtype)
 
 
-def position_ids(mask: torch.Tensor) -> torch.Tensor:
+def position_ids(mask: "torch.Tensor") -> "torch.Tensor":
     """0, 1, 2, … over the tokens with mask 1; 0 for padding. Of the mask's shape, (…, L)."""
     return (mask.bool().cumsum(-1) - 1).clamp(min=0) * mask.bool()
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from refblend import runtime
 from refblend.config import RefblendConfig
 from refblend.energy import EnergyMeter
 from refblend.errors import ConfigError, RefblendError
@@ -20,7 +21,6 @@ from refblend.provenance import collect_provenance, finish, read_previous
 from refblend.trainer.checkpoint import CheckpointManager
 from refblend.trainer.datasets import RunData
 from refblend.trainer.preflight import inputs_of, planned_steps, preflight
-from refblend.trainer.recovery import train_with_recovery
 from refblend.trainer.replay import replay_of_seed, with_replay
 from refblend.trainer.run_directory import (
     Prepared,
@@ -31,7 +31,9 @@ from refblend.trainer.run_directory import (
 )
 from refblend.trainer.summary import failure, finished_summary, summarise_run
 from refblend.trainer.tracking import MetricsLog
-from refblend.trainer.worker_pool import WorkerPool
+
+if TYPE_CHECKING:
+    from refblend.trainer.worker_pool import WorkerPool
 
 
 def train(config: RefblendConfig, overwrite: bool = False) -> dict[str, Any]:
@@ -51,7 +53,7 @@ def train(config: RefblendConfig, overwrite: bool = False) -> dict[str, Any]:
     """
     data, inputs = _checked(config, overwrite)
     run = _Run(config, data, with_replay(inputs, config), overwrite)
-    with WorkerPool() as workers, terminate_cleanly(config.trainer.stop_grace_s) as stop:
+    with _worker_pool() as workers, terminate_cleanly(config.trainer.stop_grace_s) as stop:
         return run.train(workers, stop)
 
 
@@ -78,13 +80,20 @@ def train_seeds(
     if not overwrite:
         for run in runs:
             run.check_directory()
-    with WorkerPool() as workers, terminate_cleanly(config.trainer.stop_grace_s) as stop:
+    with _worker_pool() as workers, terminate_cleanly(config.trainer.stop_grace_s) as stop:
         for run in runs:
             try:
                 summary = run.train(workers, stop)
             except RefblendError as error:
                 summary = failure(error)
             yield run.config, summary
+
+
+def _worker_pool() -> "WorkerPool":
+    """An empty pool. Only now are torch and Ray imported: no refusal waits for them."""
+    with runtime.importing():
+        from refblend.trainer import recovery, worker_pool  # noqa: F401 - of every step
+    return worker_pool.WorkerPool()
 
 
 def check_directory(config: RefblendConfig, data: RunData) -> None:
@@ -156,7 +165,7 @@ class _Run:
         if self.directory.is_dir():
             check_run_dir(self.directory, *self.wanted())
 
-    def train(self, workers: WorkerPool, stop: StopRequest) -> dict[str, Any]:
+    def train(self, workers: "WorkerPool", stop: StopRequest) -> dict[str, Any]:
         """Train on the pool's workers; a run that is finished already is left as it is."""
         run_dir, (wanted, options) = self.directory, self.wanted()
         with explained(run_dir), open_run(run_dir, wanted, options) as prepared:
@@ -180,9 +189,11 @@ class _Run:
                 raise
 
     def _train(
-        self, total_steps: int, prepared: Prepared, workers: WorkerPool, stop: StopRequest
+        self, total_steps: int, prepared: Prepared, workers: "WorkerPool", stop: StopRequest
     ) -> dict[str, Any]:
         """Train, and write the records around it."""
+        from refblend.trainer.recovery import train_with_recovery
+
         config, run_dir, start = self.config, self.directory, time.monotonic()
         path = run_dir / "provenance.json"
         write_json(run_dir / "config.json", config.resolved())

@@ -19,6 +19,7 @@ from refblend.errors import (
 )
 from refblend.lifecycle.faults import disk_fault
 from refblend.lookup import get_advantage, source_file
+from refblend.ppo.choices import ADVANTAGES
 from refblend.rewards.rule import RuleReward
 from refblend.rollout.model_dir import check_model
 from refblend.scoring.judge import check_judge, try_judge
@@ -56,7 +57,8 @@ def preflight(config: RefblendConfig, compare: Callable[[RunData], None] | None 
     models_usable = _check_models(config, problems)
     known = len(problems.found)
     with problems.noted():
-        get_advantage(config.algorithm.adv_estimator)
+        if config.algorithm.adv_estimator not in ADVANTAGES:
+            get_advantage(config.algorithm.adv_estimator)
     reward = data = None
     with problems.noted():
         reward = RuleReward.from_config(config.reward)

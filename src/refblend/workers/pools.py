@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import ray
-import torch
 from ray._private.utils import estimate_available_memory
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -115,12 +114,20 @@ def check_machine(config: RefblendConfig) -> None:
         ResourceError: the machine has less memory or fewer GPUs, or ``ray.num_cpus`` is too low.
     """
     if config.ray.address is None:
+        pools = plan_pools(config)
         available = {
             "CPU": float(config.ray.num_cpus or math.inf),
-            "GPU": float(torch.cuda.device_count()),
+            "GPU": float(_gpus()) if totals(pools)[1] else 0.0,
             "memory": float(estimate_available_memory()),
         }
-        check_resources(plan_pools(config), memory_needs(config), available, "machine")
+        check_resources(pools, memory_needs(config), available, "machine")
+
+
+def _gpus() -> int:
+    """GPUs of this machine; loads torch, for which no refusal of a run without any waits."""
+    import torch
+
+    return torch.cuda.device_count()
 
 
 def with_memory(pools: Pools, needs: Sequence[MemoryNeed]) -> dict[str, list[Bundle]]:
