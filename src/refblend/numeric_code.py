@@ -63,6 +63,7 @@ WITHOUT_EFFECT = (
     "trainer.run_listing",
     "trainer.summary",
     "trainer.trackers",
+    "workers.access",
     "workers.cluster",
     "workers.nodes",
     "workers.placement",

@@ -115,3 +115,5 @@ class RayConfig(Section):
     wait_for_nodes_s: NonNegativeFloat = 300.0
     """After the loss of a node: how long the run waits until the cluster can hold it again. Then it
     ends with its last checkpoint."""
+    tls: bool = False
+    """Refuse a cluster whose nodes do not encrypt Ray's traffic (``RAY_USE_TLS``)."""

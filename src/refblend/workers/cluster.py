@@ -24,6 +24,8 @@ from refblend.config.trainer import RayConfig
 from refblend.errors import ResourceError
 from refblend.lifecycle.guardian import CLUSTER_PREFIX, command_pid
 from refblend.lifecycle.stalls import removed_on_stall, stall_limit
+from refblend.workers.access import check_nodes, is_loopback, require_token
+from refblend.workers.nodes import alive_nodes
 
 RAY_FOLDER = "r"
 """Name of Ray's own folder below the cluster's; short, because the paths of sockets are bounded."""
@@ -116,12 +118,15 @@ def ray_cluster(config: RayConfig, num_cpus: float, num_gpus: float) -> Iterator
     """Connect to a cluster with these CPU slots and GPUs for the duration of the block.
 
     Raises:
-        ResourceError: no cluster answers at ``ray.address``, or the private one did not start.
+        ResourceError: no cluster answers at ``ray.address``, it is open to others, or the private
+            one did not start.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Ray lowers the priority of its workers by default: with any other load they would starve.
     os.environ.setdefault("RAY_worker_niceness", "0")
     if config.address is not None:
+        if not is_loopback(config.address):
+            require_token()
         try:
             _require_listener(config.address)
             with _keeping_sigterm():
@@ -132,6 +137,7 @@ def ray_cluster(config: RayConfig, num_cpus: float, num_gpus: float) -> Iterator
                 "Start it, or set ray.address=null for a private one.",
             ) from None
         try:
+            check_nodes(alive_nodes(), config.tls)
             yield
         finally:
             _disconnect()
