@@ -12,7 +12,7 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from ray._raylet import AuthenticationMode, get_authentication_mode
+from ray._private.authentication.authentication_utils import is_token_auth_enabled
 
 from refblend.errors import ResourceError
 from refblend.workers.nodes import ANSWER_S, ask
@@ -72,7 +72,7 @@ def write_token(file: Path) -> None:
 def manners() -> tuple[bool, bool]:
     """Whether Ray asks for the token here, and whether it uses TLS."""
     tls = os.environ.get(TLS, "0").lower() in ("1", "true")
-    return get_authentication_mode() == AuthenticationMode.TOKEN, tls
+    return is_token_auth_enabled(), tls
 
 
 def check_nodes(nodes: Sequence[Node], tls: bool) -> None:
