@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -63,6 +64,14 @@ def read_object(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise MalformedError(f"{Path(path).name} does not hold a JSON object")
     return value
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file atomically, unless the target has its content already."""
+    if target.is_file() and target.read_bytes() == source.read_bytes():
+        return
+    with atomic_path(target) as temporary:
+        shutil.copyfile(source, temporary)
 
 
 def sha256_file(path: str | os.PathLike[str]) -> str:

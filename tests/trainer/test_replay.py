@@ -84,15 +84,15 @@ def test_identity_follows_the_weights_and_not_the_timings(replaying, recorded) -
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("not json", "not a file of metrics"),
-        ('{"no": 1}', "not a file of metrics"),
-        ('{"step": 1}', "step 1 has the weight None"),
+        ("not json", "line 1 is not a metrics record"),
+        ('{"no": 1}', "line 1 is not a metrics record"),
+        ('{"step": 1}', "step 1 has the weight nan"),
         (json.dumps({"step": 1, WEIGHT: 1.5}), "step 1 has the weight 1.5"),
-        (json.dumps({"step": 2, WEIGHT: 0.5}), "step 1 has the weight None"),
+        (json.dumps({"step": 2, WEIGHT: 0.5}), "step 1 has the weight nan"),
     ],
 )
 def test_a_file_that_cannot_be_replayed(recorded, text, says) -> None:
-    recorded.write_text(text)
+    recorded.write_text(text + "\n")
     with pytest.raises(DataError, match=says):
         read_weights(recorded)
 

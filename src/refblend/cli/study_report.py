@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from refblend.study.report.registry import Inputs
+    from refblend.study.report.registry import Inputs, Report
 
 Milestone = Annotated[str, typer.Option(help="m1, m2, m3 or scoring.")]
 Scale = Annotated[str, typer.Option(help="smoke, cpu, smollm or gpu.")]
@@ -38,11 +38,10 @@ def tables(
 ) -> None:
     """Write all tables of a milestone, and the data of its plots."""
     from refblend.study.report.engine import write_tables
-    from refblend.study.report.registry import load_report
 
-    inputs = _inputs(milestone, scale, roots, experiments)
+    made, inputs = _opened(milestone, scale, roots, experiments)
     folder = out or inputs.results / milestone
-    write_tables(load_report(milestone), inputs, folder)
+    write_tables(made, inputs, folder)
     typer.echo(str(folder / "tables"))
 
 
@@ -55,9 +54,8 @@ def figure(
 ) -> None:
     """Draw the figure named by the file; the tables must have been written."""
     from refblend.study.report.engine import draw
-    from refblend.study.report.registry import load_report
 
-    draw(load_report(milestone), _inputs(milestone, scale, roots, experiments), out)
+    draw(*_opened(milestone, scale, roots, experiments), out)
 
 
 def report(
@@ -69,11 +67,10 @@ def report(
 ) -> None:
     """Write report, headline numbers and plot data next to the tables and figures."""
     from refblend.study.report.engine import write_report
-    from refblend.study.report.registry import load_report
 
-    inputs = _inputs(milestone, scale, roots, experiments)
+    made, inputs = _opened(milestone, scale, roots, experiments)
     folder = out or inputs.results / milestone
-    write_report(load_report(milestone), inputs, folder)
+    write_report(made, inputs, folder)
     typer.echo(str(folder / "report.md"))
 
 
@@ -86,10 +83,9 @@ def publish(
 ) -> None:
     """Copy a built report to results/<scale>/<milestone>, unless that differs in times only."""
     from refblend.study.report import publish as publishing
-    from refblend.study.report.registry import load_report
 
-    inputs = _inputs(milestone, scale, roots, experiments)
-    changed = publishing.publish(load_report(milestone), inputs, built)
+    made, inputs = _opened(milestone, scale, roots, experiments)
+    changed = publishing.publish(made, inputs, built)
     told = "published" if changed else "nothing new but times; the published report stays"
     typer.echo(f"{inputs.results / milestone / 'report.md'}: {told}")
 
@@ -126,13 +122,13 @@ def redraw(
             show(done, str(written))
 
 
-def _inputs(
+def _opened(
     milestone: str, scale: str, roots: tuple[Path, Path, Path, Path], experiments: list[str] | None
-) -> "Inputs":
-    from refblend.study.report.registry import Inputs, milestone_experiments
+) -> tuple["Report", "Inputs"]:
+    from refblend.study.report.registry import Inputs, load_report, milestone_experiments
 
     runs, models, results, params = roots
-    return Inputs(
+    inputs = Inputs(
         scale=scale,
         study=tuple(experiments or milestone_experiments(milestone, params)),
         collected=runs / scale / "_collected" / milestone,
@@ -140,3 +136,4 @@ def _inputs(
         results=results / scale,
         params=params,
     )
+    return load_report(milestone), inputs

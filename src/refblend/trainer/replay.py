@@ -13,6 +13,7 @@ from refblend.config import RefblendConfig
 from refblend.errors import DataError
 from refblend.inputs import InputHashes
 from refblend.seeding import derive_generator
+from refblend.trainer.tracking import read_metrics
 
 METRIC = "actor/ref_quality/weight"
 
@@ -28,19 +29,14 @@ def read_weights(path: Path) -> tuple[float, ...]:
     """
     remedy = "Give the metrics.jsonl of a finished run that blends."
     try:
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-        by_step = {line["step"]: line.get(METRIC) for line in lines if line["step"] > 0}
-    except OSError as error:
-        raise DataError(f"replay_file {path}: {error.strerror}", remedy) from None
-    except (ValueError, KeyError, TypeError):
-        raise DataError(f"replay_file {path} is not a file of metrics", remedy) from None
-    weights = []
-    for step in range(1, len(by_step) + 1):
-        weight = by_step.get(step)
-        if not isinstance(weight, int | float) or not 0 <= weight <= 1:
-            raise DataError(f"replay_file {path}: step {step} has the weight {weight}", remedy)
-        weights.append(float(weight))
-    return tuple(weights)
+        frame = read_metrics(path).set_index("step").reindex(columns=[METRIC])
+    except DataError as error:
+        raise DataError(f"replay_file: {error.reason}", remedy) from None
+    steps = range(1, int((frame.index > 0).sum()) + 1)
+    weights = frame[METRIC].reindex(steps)
+    for step, weight in weights[~weights.between(0, 1)].items():
+        raise DataError(f"replay_file {path}: step {step} has the weight {weight}", remedy)
+    return tuple(weights.tolist())
 
 
 def replayed_weights_of(config: RefblendConfig, steps: int) -> tuple[float, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from refblend.documents import MalformedError, parse_json
+from refblend.documents import MalformedError, flatten, parse_json
 from refblend.errors import DataError
 from refblend.files import read_object
 from refblend.trainer.tracking import read_metrics
@@ -88,14 +88,11 @@ class Run:
 
     def setting(self, key: str) -> Any:
         """A value of the configuration by its dotted name; None if it is not there."""
-        node: Any = self.config
-        for part in key.split("."):
-            node = node.get(part) if isinstance(node, dict) else None
-        return node
+        return self.settings().get(key)
 
     def settings(self) -> dict[str, Any]:
         """The configuration as dotted names and values."""
-        return dict(_leaves(self.config))
+        return flatten(self.config)
 
     def main_metrics(self) -> list[tuple[str, pd.Series]]:
         """Shown name and finite values by step, of the main metrics that the run has."""
@@ -165,9 +162,3 @@ def differences(one: Run, other: Run) -> list[tuple[str, Any, Any]]:
     left, right = one.settings(), other.settings()
     keys = sorted((left.keys() | right.keys()) - {"trainer.default_local_dir"})
     return [(k, left.get(k), right.get(k)) for k in keys if left.get(k) != right.get(k)]
-
-
-def _leaves(node: Any, name: str = "") -> list[tuple[str, Any]]:
-    if not isinstance(node, dict):
-        return [(name, node)]
-    return [leaf for k, v in node.items() for leaf in _leaves(v, f"{name}.{k}".lstrip("."))]

@@ -11,12 +11,11 @@ import hashlib
 import json
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from refblend.errors import StudyError
-from refblend.files import atomic_path, sha256_file, write_text
+from refblend.files import copy_file, sha256_file, write_text
 from refblend.study.report.registry import Artifact, Inputs, Report
 from refblend.study.report.shared import quality_of_arms
 from refblend.study.runs.collect import numbers_hash, read_collected
@@ -50,7 +49,7 @@ def publish(report: Report, inputs: Inputs, built: Path) -> bool:
     unchanged = whole and published_from(target / "report.md") == made
     if not unchanged:
         for name in names:
-            _copy(built / name, target / name)
+            copy_file(built / name, target / name)
         text = (built / "report.md").read_text(encoding="utf-8")
         write_text(target / "report.md", f"{text}\n<!-- Made from {made} -->\n")
         _remove_others(target, set(names))
@@ -124,14 +123,6 @@ def _files(report: Report, inputs: Inputs) -> Iterator[str]:
 
     for artifact in report.artifacts(inputs.experiments):
         yield from of(artifact)
-
-
-def _copy(source: Path, target: Path) -> None:
-    """Copy a file whose content differs."""
-    if target.is_file() and target.read_bytes() == source.read_bytes():
-        return
-    with atomic_path(target) as temporary:
-        shutil.copyfile(source, temporary)
 
 
 def _remove_others(target: Path, names: set[str]) -> None:

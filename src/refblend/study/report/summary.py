@@ -19,37 +19,15 @@ MAIN_MEASURES = (
 )  # fmt: skip
 """What experiments that learn are compared by, the headline first."""
 
-SUMMARY_COLUMNS = {
-    "arm": "str",
-    "measure": "str",
-    "baseline": "str",
-    "runs": "int64",
-    "n": "int64",
-    "mean": "float64",
-    "iqm": "float64",
-    "low": "float64",
-    "high": "float64",
-    "boot_low": "float64",
-    "boot_high": "float64",
-    "pairs": "Int64",
-    "diff": "float64",
-    "diff_low": "float64",
-    "diff_high": "float64",
-    "diff_boot_low": "float64",
-    "diff_boot_high": "float64",
-    "diff_family_low": "float64",
-    "diff_family_high": "float64",
-    "prob_improvement": "float64",
-    "prob_low": "float64",
-    "prob_high": "float64",
-    "p": "float64",
-    "p_holm": "float64",
-    "smallest_p": "float64",
-    "smallest_p_holm": "float64",
-    "verdict": "str",
-    "interval_excludes_0": "boolean",
-    "note": "str",
-}
+_TYPES = dict.fromkeys(("arm", "measure", "baseline", "verdict", "note"), "str")
+_TYPES |= {"runs": "int64", "n": "int64", "pairs": "Int64", "interval_excludes_0": "boolean"}
+_NAMES = (
+    "arm", "measure", "baseline", "runs", "n", "mean", "iqm", "low", "high", "boot_low",
+    "boot_high", "pairs", "diff", "diff_low", "diff_high", "diff_boot_low", "diff_boot_high",
+    "diff_family_low", "diff_family_high", "prob_improvement", "prob_low", "prob_high", "p",
+    "p_holm", "smallest_p", "smallest_p_holm", "verdict", "interval_excludes_0", "note",
+)  # fmt: skip
+SUMMARY_COLUMNS = {name: _TYPES.get(name, "float64") for name in _NAMES}
 """Columns of a summary: ``low, high`` and ``diff_low, diff_high`` are Student's 95 % intervals,
 ``boot_*`` bootstrap ones, ``diff_family_*`` Student's with Bonferroni over the measure's family;
 ``runs`` counts planned runs, ``n`` those that have the measure, ``pairs`` seeds of both arms."""

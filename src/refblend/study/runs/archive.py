@@ -11,7 +11,6 @@ tables, figures and reports can be made from them, without training anything:
 """
 
 import os
-import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,7 +19,7 @@ import pandas as pd
 from refblend.data.schema import PARQUET_ERRORS
 from refblend.documents import shorten
 from refblend.errors import StudyError
-from refblend.files import atomic_path
+from refblend.files import atomic_path, copy_file
 from refblend.study.design.grid import unique_runs
 from refblend.study.runs.collect import Collected, as_collected, numbers_hash
 
@@ -115,6 +114,4 @@ def copy_quality(models: Path, circumstances: Path, out: Path) -> None:
     """
     for source, place in ((models / QUALITY, QUALITY), (circumstances, f"{QUALITY}/circumstances")):
         for file in sorted(source.glob("*.json")):
-            target = out / place / file.name
-            with atomic_path(target) as temporary:
-                shutil.copyfile(file, temporary)
+            copy_file(file, out / place / file.name)

@@ -38,14 +38,8 @@ RUN_COLUMNS = {
     "hardware": "str",
 }
 OF_THE_MACHINE = [
-    "wall_time_s",
-    "energy_kwh",
-    "kg_co2e",
-    "resumed",
-    "commit",
-    "dirty",
-    "hardware",
-]
+    "wall_time_s", "energy_kwh", "kg_co2e", "resumed", "commit", "dirty", "hardware",
+]  # fmt: skip
 """Columns of ``runs`` that differ between two equal studies."""
 METRIC_COLUMNS = {
     "arm": "str",

@@ -13,37 +13,14 @@ from refblend.errors import StudyError
 from refblend.files import read_json
 
 ACTOR_COLUMNS = (
-    "problems",
-    "samples",
-    "greedy",
-    "sampled",
-    "pass_at_k",
-    "mixed_groups",
-    "entropy",
-    "length",
-    "answered",
-    "true_equations",
-)
+    "problems", "samples", "greedy", "sampled", "pass_at_k", "mixed_groups", "entropy", "length",
+    "answered", "true_equations",
+)  # fmt: skip
 JUDGE_COLUMNS = (
-    "count",
-    "right",
-    "worked",
-    "auc",
-    "auc_worked",
-    "auc_expected",
-    "auc_expected_worked",
-    "ece",
-    "ece_expected",
-    "valid_rate",
-    "nonzero_rate",
-    "valid",
-    "score_mean",
-    "score_std",
-    "mean_absolute_error",
-    "length_correlation",
-    "distinct_scores",
-    "new_tokens",
-)
+    "count", "right", "worked", "auc", "auc_worked", "auc_expected", "auc_expected_worked", "ece",
+    "ece_expected", "valid_rate", "nonzero_rate", "valid", "score_mean", "score_std",
+    "mean_absolute_error", "length_correlation", "distinct_scores", "new_tokens",
+)  # fmt: skip
 
 
 def read_quality(paths: Iterable[str | Path]) -> dict[str, Any]:
