@@ -50,7 +50,7 @@ def test_command_marks_given_costs_and_asks_for_gpus() -> None:
     assert "6, 2 side by side" in text
 
 
-def test_d4_a_milestone_trained_anew_on_this_machine_is_preferred_to_the_shipped_tables(
+def test_a_milestone_trained_anew_on_this_machine_is_preferred_to_the_shipped_tables(
     tmp_path: Path,
 ) -> None:
     """What a newcomer has after README's first command: M1 of today, M2 and M3 as shipped."""

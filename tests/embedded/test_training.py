@@ -75,7 +75,7 @@ def test_models_are_complete_and_leave_no_state(chain: Chain) -> None:
     assert not (chain.root / "state").exists()
 
 
-def test_d9_training_again_gives_the_same_directories(
+def test_training_again_gives_the_same_directories(
     chain: Chain,
     recipe: EmbeddedConfig,
     tokenizer: Any,

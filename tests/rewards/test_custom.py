@@ -117,7 +117,7 @@ RECORD = {
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
-def test_d12_extra_info_is_the_rows_whole_column(module, tmp_path, suffix):
+def test_extra_info_is_the_rows_whole_column(module, tmp_path, suffix):
     import json
 
     import pyarrow as pa

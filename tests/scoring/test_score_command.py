@@ -1,4 +1,4 @@
-"""``refblend score`` as a user calls it, on a tiny random model; D2, D5 and D6 of the findings."""
+"""``refblend score`` as a user calls it, on a tiny random model."""
 
 import json
 import re
@@ -88,7 +88,7 @@ def read(path: Path) -> pd.DataFrame:
     return pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_json(path, lines=True)
 
 
-def test_d5_no_valid_score_ends_with_status_3(run, write, tmp_path: Path) -> None:
+def test_no_valid_score_ends_with_status_3(run, write, tmp_path: Path) -> None:
     write("I cannot say.\n" * 3)
     result = run(tmp_path / "scores.parquet")
     assert result.exit_code == 3
@@ -98,7 +98,7 @@ def test_d5_no_valid_score_ends_with_status_3(run, write, tmp_path: Path) -> Non
     assert len(read(tmp_path / "scores.parquet")) == 5, "the file says what each judgement was"
 
 
-def test_d5_some_invalid_scores_are_told_with_an_example(run, write, tmp_path: Path) -> None:
+def test_some_invalid_scores_are_told_with_an_example(run, write, tmp_path: Path) -> None:
     write("\\box{0.50}", "\\box{7}")
     result = run(tmp_path / "scores.parquet")
     assert result.exit_code == 0
@@ -106,14 +106,14 @@ def test_d5_some_invalid_scores_are_told_with_an_example(run, write, tmp_path: P
     assert re.search(r"2 of 5 .* row 2 \(default\): the judge wrote .*box\{7\}", result.stderr)
 
 
-def test_d5_nothing_is_said_of_a_judge_that_works(run, write, tmp_path: Path) -> None:
+def test_nothing_is_said_of_a_judge_that_works(run, write, tmp_path: Path) -> None:
     write("\\box{0.50}")
     result = run(tmp_path / "scores.parquet")
     assert (result.exit_code, result.stderr.count("warning")) == (0, 0)
 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
-def test_d6_the_ending_chooses_the_format(ending: str, run, write, tmp_path: Path) -> None:
+def test_the_ending_chooses_the_format(ending: str, run, write, tmp_path: Path) -> None:
     write("\\box{0.25}")
     path = tmp_path / "new" / f"scores.{ending}"
     assert run(path).exit_code == 0
@@ -124,14 +124,14 @@ def test_d6_the_ending_chooses_the_format(ending: str, run, write, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["scores.txt", "scores", "scores.xlsx", "scores.CSV.gz"])
-def test_d6_another_ending_is_refused_before_scoring(name: str, run, write, tmp_path: Path) -> None:
+def test_another_ending_is_refused_before_scoring(name: str, run, write, tmp_path: Path) -> None:
     engine = write("\\box{0.25}")
     with pytest.raises(DataError, match=r"no format.*\.csv, \.jsonl, \.parquet"):
         run(tmp_path / name)
     assert engine.requests == []
 
 
-def test_d6_the_defaults_are_those_of_training(run, write, tmp_path: Path) -> None:
+def test_the_defaults_are_those_of_training(run, write, tmp_path: Path) -> None:
     engine = write("\\box{0.25}")
     run(tmp_path / "scores.csv")
     training = ScoringConfig(model_path="m")
@@ -144,7 +144,7 @@ def test_d6_the_defaults_are_those_of_training(run, write, tmp_path: Path) -> No
     assert not engine.requests[-1].log_probs
 
 
-def test_d6_every_setting_that_is_not_given_is_the_configurations(tiny_model_dir: Path) -> None:
+def test_every_setting_that_is_not_given_is_the_configurations(tiny_model_dir: Path) -> None:
     """All but the model, its texts, and the GPU that a command has for itself."""
     setup = JudgeSetup(judge=tiny_model_dir, kind="hf", templates="embedded")
     spelled = setup.config(None, {"few_shot": None, "score_mode": None}).model_dump()
@@ -162,7 +162,7 @@ def test_d6_every_setting_that_is_not_given_is_the_configurations(tiny_model_dir
 
 
 @pytest.mark.parametrize("kind", ["file as directory", "directory", "proc"])
-def test_d2_an_output_that_cannot_be_written_is_refused_before_scoring(
+def test_an_output_that_cannot_be_written_is_refused_before_scoring(
     kind: str, run, write, tmp_path: Path
 ) -> None:
     engine = write("\\box{0.25}")

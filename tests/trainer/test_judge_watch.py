@@ -1,4 +1,4 @@
-"""A judge that fails is told of from its first step (D5)."""
+"""A judge that fails is told of from its first step."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What training would refuse later is refused before a process starts (D2, D3), all at once."""
+"""What training would refuse later is refused before a process starts, all at once."""
 
 import re
 import shutil
@@ -34,9 +34,7 @@ def refusal(config: RefblendConfig) -> RefblendError:
 
 
 @pytest.mark.parametrize("where", ["/proc/refblend", "file", "file/below"])
-def test_d2_a_directory_that_cannot_be_written(
-    tiny_config: Make, tmp_path: Path, where: str
-) -> None:
+def test_a_directory_that_cannot_be_written(tiny_config: Make, tmp_path: Path, where: str) -> None:
     (tmp_path / "file").touch()
     error = refusal(tiny_config(f"trainer.default_local_dir={tmp_path / where}"))
     assert isinstance(error, CheckpointError)
@@ -52,7 +50,7 @@ def test_the_directory_is_not_made(tiny_config: Make, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["actor_rollout_ref.model.path", f"{JUDGE}.model_path"])
 @pytest.mark.parametrize("kept", [0, 4, 0.5, 0.999])
-def test_d2_truncated_weights(
+def test_truncated_weights(
     tiny_config: Make, tiny_model_dir: Path, tmp_path: Path, key: str, kept: float
 ) -> None:
     """Whether the header or only the data is cut; the data is not read for it."""
@@ -88,7 +86,7 @@ def reward_file(tmp_path: Path) -> Path:
         ("raises", "failed on the row with index 0 of refblend/arithmetic: KeyError: 'answer'"),
     ],
 )
-def test_d2_d3_a_reward_that_cannot_be_called(
+def test_a_reward_that_cannot_be_called(
     tiny_config: Make, reward_file: Path, name: str, message: str
 ) -> None:
     function = f"reward.custom_reward_function={{path: {reward_file}, name: {name}}}"
@@ -98,7 +96,7 @@ def test_d2_d3_a_reward_that_cannot_be_called(
 
 
 @pytest.mark.parametrize("key", ["train_files", "val_files", "sanity_files"])
-def test_d3_a_data_source_without_a_rule(
+def test_a_data_source_without_a_rule(
     tiny_config: Make, tiny_data_dir: Path, tmp_path: Path, key: str
 ) -> None:
     """Even where only the last row is of it."""
@@ -115,7 +113,7 @@ def test_d3_a_data_source_without_a_rule(
     "key",
     ["actor_rollout_ref.rollout.kv_cache_memory_mb", "ray.object_store_memory_mb"],
 )
-def test_d3_more_memory_than_the_machine_has(tiny_config: Make, key: str) -> None:
+def test_more_memory_than_the_machine_has(tiny_config: Make, key: str) -> None:
     error = refusal(tiny_config(f"{key}=9000000"))
     assert isinstance(error, ResourceError)
     assert "the machine has" in str(error)

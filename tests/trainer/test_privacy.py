@@ -1,11 +1,11 @@
-"""A neighbour on the machine can neither read nor replace anything of a run (D13)."""
+"""A neighbour on the machine can neither read nor replace anything of a run."""
 
 import pytest
 
 pytestmark = pytest.mark.engine
 
 
-def test_d13_what_a_run_makes_elsewhere_lies_below_one_folder_of_mode_0700(
+def test_what_a_run_makes_elsewhere_lies_below_one_folder_of_mode_0700(
     undisturbed, outside
 ) -> None:
     (folder,) = outside.made
@@ -16,7 +16,7 @@ def test_d13_what_a_run_makes_elsewhere_lies_below_one_folder_of_mode_0700(
     assert list(outside.folder.iterdir()) == [], "the run's end removes it"
 
 
-def test_d13_another_user_reads_and_replaces_nothing(undisturbed, outside) -> None:
+def test_another_user_reads_and_replaces_nothing(undisturbed, outside) -> None:
     if not outside.neighbour:
         pytest.skip("only root can become another user")
     assert len(outside.neighbour) == 3

@@ -186,7 +186,7 @@ def test_an_existing_cluster_is_used_and_left_running(make_run, undisturbed) -> 
     assert_same(run, undisturbed)
 
 
-def test_d10_ctrl_c_saves_and_says_how_to_go_on(continued, undisturbed) -> None:
+def test_ctrl_c_saves_and_says_how_to_go_on(continued, undisturbed) -> None:
     """As SIGTERM does: the step is finished, saved and named; saving is due only at the end."""
     run, stopped, ended = continued.run, continued.stopped, continued.ended
     assert stopped.status == 128 + signal.SIGINT, stopped.output
@@ -197,7 +197,7 @@ def test_d10_ctrl_c_saves_and_says_how_to_go_on(continued, undisturbed) -> None:
 
 
 @pytest.mark.slow
-def test_d10_a_step_that_is_given_up_loses_only_itself(make_run, undisturbed) -> None:
+def test_a_step_that_is_given_up_loses_only_itself(make_run, undisturbed) -> None:
     """The grace is over while the step is not: the step before it is saved, weights unharmed."""
     run = make_run("trainer.save_freq=-1", "trainer.stop_grace_s=0.01")
     process = run.start(SABOTEUR_TARGET="driver-int", SABOTEUR_AFTER="0", SABOTEUR_STEPS="1")
@@ -212,7 +212,7 @@ def test_d10_a_step_that_is_given_up_loses_only_itself(make_run, undisturbed) ->
 
 
 @pytest.mark.slow
-def test_d10_a_second_ctrl_c_ends_at_once_with_the_last_checkpoint(make_run, undisturbed) -> None:
+def test_a_second_ctrl_c_ends_at_once_with_the_last_checkpoint(make_run, undisturbed) -> None:
     run = make_run()
     process = run.start(SABOTEUR_TARGET="driver-int-twice", SABOTEUR_AFTER="2")
     stopped = run.finish(process)

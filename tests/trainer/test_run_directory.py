@@ -1,4 +1,4 @@
-"""The directory of a run: resumed, refused, moved aside; nothing of it is ever lost (D1)."""
+"""The directory of a run: resumed, refused, moved aside; nothing of it is ever lost."""
 
 import json
 import logging
@@ -84,7 +84,7 @@ def run(tmp_path: Path) -> Path:
     return tmp_path / "runs" / "linear" / "seed_1"
 
 
-def test_d1_a_changed_key_does_not_delete_the_run(run: Path) -> None:
+def test_a_changed_key_does_not_delete_the_run(run: Path) -> None:
     held = train(run)
     with pytest.raises(
         CheckpointError, match=r"another run \(algorithm\.gamma: 1\.0 → 0\.9\)"
@@ -96,9 +96,7 @@ def test_d1_a_changed_key_does_not_delete_the_run(run: Path) -> None:
     assert aside(run) == []
 
 
-def test_d1_overwrite_moves_the_run_aside_whole(
-    run: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_overwrite_moves_the_run_aside_whole(run: Path, caplog: pytest.LogCaptureFixture) -> None:
     held = train(run)
     assert start(run, OTHER, OVERWRITE).start == "fresh"
     (kept,) = aside(run)
@@ -109,7 +107,7 @@ def test_d1_overwrite_moves_the_run_aside_whole(
     assert aside(run) == [kept]
 
 
-def test_d1_more_steps_resume_the_run(run: Path) -> None:
+def test_more_steps_resume_the_run(run: Path) -> None:
     held = train(run)
     prepared = start(run, LONGER)
     assert prepared.start == "resume"
@@ -120,13 +118,13 @@ def test_d1_more_steps_resume_the_run(run: Path) -> None:
     assert start(run, LONGER).changes == (), "it is recorded"
 
 
-def test_d1_test_and_save_settings_resume_the_run(run: Path) -> None:
+def test_test_and_save_settings_resume_the_run(run: Path) -> None:
     train(run)
     observed = replace(BASE, config={"algorithm": {"gamma": 1.0}, "trainer": {"test_freq": 2}})
     assert list(map(str, start(run, observed).changes)) == ["trainer.test_freq: 5 → 2"]
 
 
-def test_d1_changed_code_resumes_with_a_warning_or_is_refused(
+def test_changed_code_resumes_with_a_warning_or_is_refused(
     run: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     held = train(run)
@@ -289,7 +287,7 @@ def test_check_run_dir_changes_nothing(run: Path) -> None:
     assert not run.exists()
 
 
-def test_d3_check_refuses_a_directory_of_another_run(make_run: Callable[..., Any]) -> None:
+def test_check_refuses_a_directory_of_another_run(make_run: Callable[..., Any]) -> None:
     made = make_run()
     directory = f"trainer.default_local_dir={made.directory}"
     given = [directory, "reward.custom_reward_function=null"]
@@ -326,7 +324,7 @@ def test_a_function_of_the_users_own_is_part_of_the_run(
 
 
 @pytest.mark.engine
-def test_d1_an_extended_run_is_the_longer_run(continued: Any, undisturbed: Any) -> None:
+def test_an_extended_run_is_the_longer_run(continued: Any, undisturbed: Any) -> None:
     """Two steps and then two more give what four steps give; a changed key leaves all of it."""
     run = continued.run
     assert continued.short.status == 0, continued.short.output
