@@ -179,7 +179,7 @@ def test_a_judge_in_trouble_goes_on_until_too_much_is_invalid(
 
 
 @pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory")])
-def test_want_of_memory_is_for_whoever_started_the_engine(error, embedded, chat_tokenizer) -> None:
+def test_out_of_memory_is_for_whoever_started_the_engine(error, embedded, chat_tokenizer) -> None:
     """Training replaces the engine and repeats the call: a neutral score would change the run."""
     with pytest.raises(type(error)):
         judge(Failing(None, [error]), chat_tokenizer, embedded).score(["q"], ["a"])
