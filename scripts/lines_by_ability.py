@@ -72,9 +72,13 @@ ABILITIES = {
         "study.design.arms study.report.m2.answers",
         "",
     ),
-    "GPU memory, several nodes, private folders": (
+    "placement on several nodes": (
+        "workers.placement workers.nodes workers.pools",
+        "workers.resource_pools",
+    ),
+    "GPU memory, private folders": (
         "trainer.step_metrics:gpu_memory trainer.step_metrics:_add_memory "
-        "workers.cluster:_private_environment workers.pools:check_nodes",
+        "workers.cluster:_private_environment",
         "",
     ),
 }

@@ -227,12 +227,12 @@ def test_config_prints_the_resolved_tree(
     assert "RefQualityScoreConfig" in schema["$defs"]
 
 
-def test_d11_version(refblend: Callable[..., Outcome]) -> None:
+def test_version(refblend: Callable[..., Outcome]) -> None:
     assert refblend("version").out == f"{__version__}\n"
     assert refblend("--version").out == f"{__version__}\n"
 
 
-def test_d11_every_problem_has_a_line_of_its_own(
+def test_every_problem_has_a_line_of_its_own(
     config_file: Path, refblend: Callable[..., Outcome]
 ) -> None:
     wrong = ("trainer.default_local_dir=/proc/x", "ray.object_store_memory_mb=9000000")

@@ -39,7 +39,7 @@ def test_an_example_names_what_exists(name: str) -> None:
     assert [option for option in options if f" {option} " not in text.partition("Example")[0]] == []
 
 
-def test_d11_no_command_exists_twice() -> None:
+def test_no_command_exists_twice() -> None:
     """``plan`` and ``evaluate`` did: beside ``study plan`` and ``study evaluate``."""
     names = list(commands(typer.main.get_command(app)))
     assert {name for name in names if name.split()[-1] in ("plan", "evaluate")} == {
@@ -48,7 +48,7 @@ def test_d11_no_command_exists_twice() -> None:
     }
 
 
-def test_d11_evaluate_says_a_sentence() -> None:
+def test_evaluate_says_a_sentence() -> None:
     report = {"greedy": 0.5, "sampled": 0.25, "problems": 64, "samples": 1, "status": "finished"}
     assert summary(report) == "50.0% right greedily, 25.0% sampled, 64 problems"
     assert summary({"status": "failed"}) == "failed, nothing to measure"

@@ -151,7 +151,7 @@ def test_piecewise_thresholds_must_be_ordered(low: float) -> None:
     load_config(FILES, [f"{QUALITY}.entropy_low_threshold={low}"])  # linear does not use it
 
 
-def test_d11_all_problems_are_listed_unknown_keys_first() -> None:
+def test_all_problems_are_listed_unknown_keys_first() -> None:
     message = refusal("trainer.seed=-1", "trainer.sede=1", "data.truncation=up")
     assert message.startswith(
         "3 problems: (1) unknown key trainer.sede. Did you mean trainer.seed?"

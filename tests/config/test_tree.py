@@ -65,7 +65,7 @@ def described(schema: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield f"{name}.{key}", text or ""
 
 
-def test_d11_every_parameter_has_a_description() -> None:
+def test_every_parameter_has_a_description() -> None:
     found = dict(described(RefblendConfig.model_json_schema()))
     assert len(found) > 150
     assert [key for key, text in found.items() if len(text.split()) < 2] == []

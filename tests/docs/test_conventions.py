@@ -56,7 +56,7 @@ def test_the_finding_is_what_the_tables_say() -> None:
     assert f"{len(grid.drop_duplicates(['arm', 'seed']))} runs" in found
 
 
-def test_d11_the_log_that_the_how_to_follows_is_written() -> None:
+def test_the_log_that_the_how_to_follows_is_written() -> None:
     """``tail -f <path>``: the training rule's log, its wildcards filled in."""
     page = (ROOT / "docs" / "how-to" / "stability.md").read_text()
     (shown,) = re.findall(r"`tail -f (\S+)`", page)

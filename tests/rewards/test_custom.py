@@ -172,7 +172,7 @@ TREE = {
 }
 
 
-def test_d11_verls_spelling_at_the_top_level():
+def test_verls_spelling_at_the_top_level():
     function = {"path": "my.py", "name": "f", "reward_kwargs": {"a": 1}}
     config = RefblendConfig.model_validate(TREE | {"custom_reward_function": function})
     assert config.reward.custom_reward_function.model_dump() == function

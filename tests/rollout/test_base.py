@@ -111,7 +111,7 @@ def test_hf_batches_stay_within_the_cache(tiny_model_dir, requests_of) -> None:
         ("no-model", False),
     ],
 )
-def test_d11_a_hub_id_gets_the_command_that_downloads_it(path, hinted, tmp_path, monkeypatch):
+def test_a_hub_id_gets_the_command_that_downloads_it(path, hinted, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models").mkdir()
     with pytest.raises(ModelError) as caught:

@@ -69,7 +69,7 @@ def test_eta_after_resume_and_after_a_slow_start() -> None:
     assert progress.seconds_left(51) == pytest.approx(98)
 
 
-def test_d11_a_terminal_keeps_every_line_above_the_bar() -> None:
+def test_a_terminal_keeps_every_line_above_the_bar() -> None:
     stream = io.StringIO()
     progress = TrainingProgress(3, "run", stream=stream, live=True)
     progress.log(1, METRICS)

@@ -16,7 +16,7 @@ from refblend.study.runs.collect import Collected
 ROOT = Path(__file__).parents[3]
 
 
-def test_d7_every_plot_is_coloured_by_arm() -> None:
+def test_every_plot_is_coloured_by_arm() -> None:
     plots = yaml.safe_load((ROOT / "dvc.yaml").read_text())["plots"]
     drawn = [spec for entry in plots if isinstance(entry, dict) for spec in entry.values()]
     assert drawn
@@ -31,7 +31,7 @@ def test_d7_every_plot_is_coloured_by_arm() -> None:
             assert stem in load_report(milestone).names("plot", {})
 
 
-def test_d8_the_metrics_of_all_milestones_are_one_narrow_table(tmp_path: Path) -> None:
+def test_the_metrics_of_all_milestones_are_one_narrow_table(tmp_path: Path) -> None:
     """`dvc metrics show` on the numbers that the reports write, with the longest values."""
     runs = pd.DataFrame({"arm": "linear", "seed": range(9999), "status": "missing"})
     metrics = pd.DataFrame(

@@ -91,7 +91,7 @@ def later(study: Study) -> None:
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def test_d9_d11_an_equal_study_leaves_git_clean(study: Study) -> None:
+def test_an_equal_study_leaves_git_clean(study: Study) -> None:
     assert study.publish()
     published = study.root / "results" / "m1"
     study.git("add", "-A")
