@@ -68,6 +68,7 @@ WITHOUT_EFFECT = (
     "workers.nodes",
     "workers.placement",
     "workers.pools",
+    "workers.run_files",
 )
 """Modules, and packages with all that they hold, that read, write, report or look after processes:
 they change no number, and what only they import does not count either."""

@@ -158,6 +158,9 @@ def test_a_worker_that_dies_while_starting_gives_its_resources_back(
         def __init__(self, *_: object) -> None:
             pass
 
+        def prepared(self, config: object) -> object:
+            return config
+
         def places(self, role: str) -> list[None]:
             return [None]
 

@@ -23,6 +23,7 @@ from refblend.lifecycle.stalls import stall_limit
 from refblend.workers.nodes import alive_nodes
 from refblend.workers.placement import GIB, Bundle, Node, Pools, place, refusal
 from refblend.workers.roles import GLOBAL_POOL, MIB, roles_of
+from refblend.workers.run_files import check_sight, located
 
 NODE_ID = "ray.io/node-id"
 """Label that Ray gives to every node."""
@@ -213,9 +214,20 @@ class ResourcePools:
                 "Free the cluster's resources or raise ray.start_timeout_s.",
             )
 
-    def nodes(self, role: str) -> list[Node]:
-        """The node of each of a role's processes, in rank order."""
-        return [node for _, _, node in self._of(role)]
+    def prepared(self, config: RefblendConfig) -> RefblendConfig:
+        """The configuration for the processes, once every node has been found to see its files.
+
+        Raises:
+            ResourceError: a node does not see models or the run's directory.
+        """
+        config = located(config)
+        try:
+            own = ray.get_runtime_context().get_node_id()
+            check_sight(config, [node for nodes in self._nodes.values() for node in nodes], own)
+        except BaseException:
+            self.remove()
+            raise
+        return config
 
     def places(self, role: str) -> list[tuple[Bundle, PlacementGroupSchedulingStrategy]]:
         """The places of a role's processes, in rank order."""

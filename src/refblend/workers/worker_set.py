@@ -55,7 +55,7 @@ class WorkerSet:
         # Only a run that has lost workers waits for nodes: at first, what does not fit is refused.
         wait_s = config.ray.wait_for_nodes_s if budget.spent else 0.0
         workers = cls(config, ResourcePools(config, wait_s), budget, notify)
-        shared = share(config)
+        shared = share(workers.pools.prepared(config))
         try:
             # Engines start slowest, so they are launched first.
             for role in sorted(roles_of(config), key=lambda r: r.engine_model is None):
@@ -204,11 +204,11 @@ class WorkerSet:
 
     def save(self, directory: Path) -> None:
         """Write what the roles that learn have learned to ``directory/<role>``, all at once."""
-        _wait_all([g.call("save", str(directory / g.role)) for g in self._learning()])
+        _wait_all([g.call("save", str(directory.absolute() / g.role)) for g in self._learning()])
 
     def load(self, directory: Path) -> None:
         """Continue from what :meth:`save` wrote."""
-        _wait_all([g.call("load", str(directory / g.role)) for g in self._learning()])
+        _wait_all([g.call("load", str(directory.absolute() / g.role)) for g in self._learning()])
 
     def _learning(self) -> list[WorkerGroup]:
         """The groups that hold what was learned."""
