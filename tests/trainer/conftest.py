@@ -2,18 +2,15 @@
 
 import json
 import os
-import shutil
-import stat
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import yaml
 
@@ -220,72 +217,10 @@ def make_run(
     return make
 
 
-@dataclass
-class Outside:
-    """What a run makes outside the user's own folders, looked at while it trains."""
-
-    folder: Path
-    """For temporary files, open to all as ``/tmp`` is."""
-    made: list[Path] = field(default_factory=list)
-    modes: dict[str, int] = field(default_factory=dict)
-    sockets: list[str] = field(default_factory=list)
-    neighbour: list[subprocess.CompletedProcess[str]] = field(default_factory=list)
-    """What the user ``nobody`` tried; empty unless the test may change its user."""
-
-    def look(self, pid: int) -> None:
-        """Look now, while the command ``pid`` trains."""
-        self.made = sorted(self.folder.iterdir())
-        for path in self.made:
-            names = {path.name: path, "token": path / "token"}
-            self.modes = {name: stat.S_IMODE(at.stat().st_mode) for name, at in names.items()}
-        family = psutil.Process(pid).children(recursive=True)
-        named = {c.laddr for p in family for c in p.net_connections("unix") if c.laddr}
-        self.sockets = sorted(name for name in named if name.startswith("/"))
-        if os.getuid() == 0:
-            for path in self.made:
-                for command in (["ls", path], ["cat", path / "token"], ["rmdir", path / "tmp"]):
-                    done = subprocess.run(command, user="nobody", capture_output=True, text=True)
-                    self.neighbour.append(done)
-
-
 @pytest.fixture(scope="session")
-def outside() -> Iterator[Outside]:
-    """Filled in by ``undisturbed``."""
-    folder = Path(f"/tmp/d{os.getpid() % 1000}")  # short, as sockets need it
-    folder.mkdir()
-    folder.chmod(0o1777)
-    yield Outside(folder)
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.fixture(scope="session")
-def undisturbed(make_run: Callable[..., Run], outside: Outside) -> Run:
+def undisturbed(make_run: Callable[..., Run]) -> Run:
     """A finished run of 4 steps that the others are compared with."""
     run = make_run()
-    process = run.start(TMPDIR=str(outside.folder))
-    while process.poll() is None and not (run.directory / "metrics.jsonl").exists():
-        time.sleep(0.5)
-    if process.poll() is None:
-        outside.look(process.pid)
-    ended = run.finish(process)
+    ended = run.train()
     assert ended.status == 0, ended.output
     return run
-
-
-@dataclass(frozen=True)
-class Continued:
-    """A run of two steps, extended to four, stopped by Ctrl-C in the third and called again."""
-
-    run: Run
-    short: Ended
-    stopped: Ended
-    ended: Ended
-
-
-@pytest.fixture(scope="session")
-def continued(make_run: Callable[..., Run]) -> Continued:
-    """Checkpoints are due only at the end, so Ctrl-C has to save one of its own."""
-    run = make_run("trainer.save_freq=-1")
-    short = run.train("trainer.total_training_steps=2")
-    process = run.start(SABOTEUR_TARGET="driver-int", SABOTEUR_AFTER="2", SABOTEUR_DELAY="0.1")
-    return Continued(run, short, run.finish(process), run.train())

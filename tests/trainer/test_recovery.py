@@ -12,7 +12,6 @@ from refblend.trainer.manifest import find_damage
 pytestmark = pytest.mark.engine
 
 LAST = 4
-ROLES = {"JudgeWorker": "judge", "ReferenceWorker": "ref", "RolloutWorker": "rollout"}
 
 
 def assert_same(run, undisturbed) -> None:
@@ -60,7 +59,7 @@ def test_a_dead_worker_without_state_is_replaced(
     run = make_run()
     ended = run.train(SABOTEUR_TARGET=worker, SABOTEUR_AFTER=str(after))
     assert ended.status == 0, ended.output
-    assert f"the {ROLES[worker]} worker died" in ended.output
+    assert "worker died" in ended.output
     assert "it is replaced (1)" in ended.output
     assert "resumed" not in ended.output
     assert_same(run, undisturbed)
@@ -186,13 +185,17 @@ def test_an_existing_cluster_is_used_and_left_running(make_run, undisturbed) -> 
     assert_same(run, undisturbed)
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(continued, undisturbed) -> None:
+def test_ctrl_c_saves_and_says_how_to_go_on(make_run, undisturbed) -> None:
     """As SIGTERM does: the step is finished, saved and named; saving is due only at the end."""
-    run, stopped, ended = continued.run, continued.stopped, continued.ended
+    run = make_run("trainer.save_freq=-1")
+    process = run.start(SABOTEUR_TARGET="driver-int", SABOTEUR_AFTER="0", SABOTEUR_DELAY="0.1")
+    stopped = run.finish(process)
     assert stopped.status == 128 + signal.SIGINT, stopped.output
-    assert f"{run.directory}: stopped after step 3; the same command continues" in stopped.output
+    assert f"{run.directory}: stopped after step 1; the same command continues" in stopped.output
+    ended = run.train()
     assert ended.status == 0, ended.output
-    assert "resumed from step 3" in ended.output
+    assert "resumed from step 1" in ended.output
+    assert run.canonical_lines() == undisturbed.canonical_lines()
     assert run.weights(LAST) == undisturbed.weights(LAST)
 
 

@@ -96,6 +96,45 @@ def test_stages_follow_the_code_that_they_need(tracked: Path) -> None:
         assert called(tracked) == expected, module
 
 
+REAL = " && ".join(
+    f"{sys.executable} -c 'from refblend.cli.main import main; main()' {command}"
+    for command in (
+        "data prepare --recipe params/embedded/smoke.yaml --out data/smoke",
+        "models tokenizer --recipe params/embedded/smoke.yaml --out models/smoke/tokenizer",
+    )
+)
+"""What the rules of the stage ``prepare`` call first; its models take minutes."""
+
+
+def test_d9_status_is_clean_after_everything_was_made_again(project: Path) -> None:
+    """The real files, made twice: the same hashes, so DVC has nothing to do and git no change."""
+    pipeline = yaml.safe_load((ROOT / "dvc.yaml").read_text())
+    prepare = pipeline["stages"]["prepare"] | {"cmd": REAL}
+    stages = {"code": pipeline["stages"]["code"], "prepare": prepare}
+    (project / "dvc.yaml").write_text(yaml.safe_dump(pipeline | {"stages": stages, "plots": []}))
+    workflow = project / "params" / "workflow.yaml"
+    workflow.write_text(workflow.read_text().replace("scale: cpu", "scale: smoke"))
+    for name in (".gitignore", ".dvcignore"):
+        shutil.copy(ROOT / name, project)
+    git = ["git", "-c", "user.name=test", "-c", "user.email=test@example.org"]
+    subprocess.run([*git, "init", "-q"], cwd=project, check=True)
+    dvc(project, "init", "-q")
+    dvc(project, "repro")
+    for command in (["add", "."], ["commit", "-qm", "all"]):
+        subprocess.run([*git, *command], cwd=project, check=True)
+    lock = (project / "dvc.lock").read_text()
+    for name in ("data", "models", "build"):
+        shutil.rmtree(project / name)
+    dvc(project, "repro", "--force")
+    assert len(list((project / "data" / "smoke").glob("*.parquet"))) == 4
+    assert (project / "dvc.lock").read_text() == lock
+    assert "up to date" in dvc(project, "status")
+    done = subprocess.run(
+        [*git, "status", "--porcelain"], cwd=project, check=True, text=True, capture_output=True
+    )
+    assert done.stdout == ""
+
+
 def test_repro_plans_every_scale(project: Path) -> None:
     """Scale gpu has neither recipe nor scoring study. What earlier stages make must be there even
     in a dry run of DVC, so empty folders stand for it."""
