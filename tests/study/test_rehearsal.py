@@ -87,6 +87,7 @@ def results(tmp_path: Path) -> Path:
         ("m3/figures/curves.svg", None, "figures/curves.svg is missing"),
         ("m1/tables/arms.csv", "arm,n\n", "arms.csv has no rows"),
         ("m1/report.md", "no picture", "shows no figure"),
+        ("m1/report.md", "![c](d.png) No data.", "a table without rows"),
         ("m3/report.md", "![c](d.png) No run of this experiment has finished.", "without a fin"),
     ],
 )

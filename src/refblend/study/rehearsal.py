@@ -4,7 +4,7 @@ The scale's own files, every arm and experiment, through Snakemake, in a folder 
 models are stand-ins of Qwen2.5's architecture with random weights, and their tokenizer is trained
 on the rows: those of the real GSM8K where ``REFBLEND_GSM8K_DIR`` names a folder with them, made in
 its format otherwise. Besides sizes (``params/rehearsal``) only this differs: the whole form samples
-and judges with the HF engine, E excepted, which starts in a third of vLLM's time.
+and judges with the HF engine, which starts sooner than vLLM; E keeps vLLM for its rollouts.
 """
 
 import argparse
@@ -131,6 +131,8 @@ def shortcomings(results: Path, milestones: Sequence[str]) -> Iterator[str]:
             yield from (f"{report}: {n} is missing" for n in shown if not (folder / n).exists())
             if not shown:
                 yield f"{report} shows no figure"
+            if "No data." in report.read_text():
+                yield f"{report} shows a table without rows"
             if "No run of this experiment has finished" in report.read_text():
                 yield f"{report} has an experiment without a finished run"
 

@@ -81,6 +81,16 @@ def test_everything_is_written_when_nothing_ran(tmp_path: Path, render: Render) 
     assert "0 of 4 runs finished" in (out / "report.md").read_text()
 
 
+def test_models_of_the_user_leave_no_empty_table(
+    tmp_path: Path, make_run: MakeRun, render: Render
+) -> None:
+    for arm, seed in (("off", 1), ("off", 2), ("linear", 1), ("linear", 2)):
+        make_run(tmp_path / "runs" / "cpu" / arm / f"seed_{seed}", seed, 10, 0.3, arm != "off")
+    text = (render(collected(tmp_path), "m1") / "report.md").read_text()
+    assert "No data." not in text
+    assert "models that the study did not make" in text
+
+
 def judge(tmp_path: Path, make_run: MakeRun, render: Render, **linear: dict[str, object]) -> str:
     """The verdict on `linear` by its runs' arguments, of a baseline that gains 0.2."""
     for seed in (1, 2, 3):

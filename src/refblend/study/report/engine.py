@@ -24,8 +24,9 @@ their types for the later steps, and plot data), :func:`draw` (one figure), :fun
 (text and numbers). A figure carries its caption in its description, where the report finds it.
 
 Templates get the variables of ``text`` and: ``scale``, ``tables`` (name → Markdown, of shown
-tables), ``figures`` (the artifacts), ``figure(name)`` (a figure with its caption) and ``made_by``.
-They may include the shared parts ``_*.md.j2``.
+tables), ``without_rows`` (the names of those that are empty), ``figures`` (the artifacts),
+``figure(name)`` (a figure with its caption) and ``made_by``. They may include the shared parts
+``_*.md.j2``.
 """
 
 import io
@@ -180,6 +181,7 @@ def render(
     variables = {
         "scale": inputs.scale,
         "tables": {name: to_markdown(tables[name]) for name in shown},
+        "without_rows": {name for name in shown if tables[name].empty},
         "figures": report.artifacts(inputs.experiments, "figure"),
         "figure": lambda name: f"![{words(name)}](figures/{name}.svg)\n\n*{captions[name]}*\n",
         "made_by": f"snakemake {report.name} --config scale={inputs.scale}",
