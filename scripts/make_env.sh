@@ -23,11 +23,13 @@ if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
     exit 0
 fi
 if [ "$(version "$venv/bin/python")" != 3.11 ]; then
-    if [ "$(version "$python")" != 3.11 ]; then
+    found=$(version "$python")
+    if [ "$found" != 3.11 ]; then
         cat >&2 <<TEXT
-Python 3.11 was not found as "$python". The lock files are resolved for Python 3.11 and tested with it
-only: under 3.12 and 3.13 nothing has been run, because no CPU build of PyTorch for them was at hand.
-Install it (Debian and Ubuntu: apt install python3.11 python3.11-venv; macOS: brew install
+Python 3.11 was not found as "$python"${found:+, which is $found}. The lock files and their hashes are
+those of Python 3.11. The packages support 3.12 and 3.13 too, but there only the tests without engines
+have been run, with PyTorch's build for CUDA: its CPU builds for them were not at hand.
+Install 3.11 (Debian and Ubuntu: apt install python3.11 python3.11-venv; macOS: brew install
 python@3.11; anywhere: pyenv install 3.11), or name it: make env PYTHON=/path/to/python3.11
 TEXT
         exit 2

@@ -97,6 +97,16 @@ def test_every_public_name_loads_no_engine() -> None:
     assert not found & heavy
 
 
+def test_the_names_take_less_than_a_second_after_torch() -> None:
+    """Seconds of the processor, which others on the machine do not lengthen."""
+    code = (
+        "import time, torch; begun = time.process_time(); import refblend; "
+        "[getattr(refblend, name) for name in refblend.__all__]; print(time.process_time() - begun)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 1.0
+
+
 def test_the_blend_of_the_first_page() -> None:
     """The docstring of the package, on a batch worked by hand."""
     mask = torch.tensor([[1.0, 1.0], [1.0, 0.0]])

@@ -56,3 +56,10 @@ def test_the_first_own_run(clone: Path) -> None:
     assert "runs/mine: finished, step 6" in said
     assert (clone / "runs" / "mine" / "run.html").stat().st_size > 20_000
     assert re.search(r"max_weight +0\.2 +0\.6", said)
+
+
+def test_the_example_with_trl(clone: Path) -> None:
+    said = type_commands(clone, "docs/how-to/trl.md")
+    weights = re.findall(r"'actor/ref_quality/weight': '?([\d.e-]+)", said)
+    assert len(weights) == 4
+    assert all(0 < float(weight) < 0.3 for weight in weights)

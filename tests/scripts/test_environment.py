@@ -93,6 +93,18 @@ def test_make_env_without_python(tmp_path: Path) -> None:
     assert not (tmp_path / "venv").exists()
 
 
+@pytest.mark.parametrize("version", ["3.10", "3.12", "3.13"])
+def test_make_env_refuses_another_python(version: str, tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\necho {version}\n")
+    python.chmod(0o755)
+    done = make_env(str(python), str(tmp_path / "venv"), "requirements/cpu.lock")
+    assert done.returncode == 2
+    assert f'Python 3.11 was not found as "{python}", which is {version}' in done.stderr
+    assert "3.12 and 3.13" in done.stderr
+    assert not (tmp_path / "venv").exists()
+
+
 def test_make_env_without_lock(tmp_path: Path) -> None:
     done = make_env("python3.11", str(tmp_path / "venv"), "requirements/no.lock")
     assert done.returncode == 2
