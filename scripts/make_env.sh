@@ -27,8 +27,8 @@ if [ "$(version "$venv/bin/python")" != 3.11 ]; then
     if [ "$found" != 3.11 ]; then
         cat >&2 <<TEXT
 Python 3.11 was not found as "$python"${found:+, which is $found}. The lock files and their hashes are
-those of Python 3.11. The packages support 3.12 and 3.13 too, but there only the tests without engines
-have been run, with PyTorch's build for CUDA: its CPU builds for them were not at hand.
+those of Python 3.11. The pinned packages install on 3.12 and 3.13 too (vLLM's CPU build wants 3.11 to
+3.14), but the tests have not been run there to their end: PyTorch's CPU builds were not at hand.
 Install 3.11 (Debian and Ubuntu: apt install python3.11 python3.11-venv; macOS: brew install
 python@3.11; anywhere: pyenv install 3.11), or name it: make env PYTHON=/path/to/python3.11
 TEXT
