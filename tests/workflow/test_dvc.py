@@ -106,7 +106,7 @@ REAL = " && ".join(
 """What the rules of the stage ``prepare`` call first; its models take minutes."""
 
 
-def test_d9_status_is_clean_after_everything_was_made_again(project: Path) -> None:
+def test_status_is_clean_after_everything_was_made_again(project: Path) -> None:
     """The real files, made twice: the same hashes, so DVC has nothing to do and git no change."""
     pipeline = yaml.safe_load((ROOT / "dvc.yaml").read_text())
     prepare = pipeline["stages"]["prepare"] | {"cmd": REAL}
