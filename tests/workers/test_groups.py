@@ -4,7 +4,13 @@ from typing import Any
 
 import pytest
 import torch
-from ray.exceptions import ActorDiedError, GetTimeoutError, RayTaskError
+from ray.exceptions import (
+    ActorDiedError,
+    GetTimeoutError,
+    ObjectLostError,
+    OwnerDiedError,
+    RayTaskError,
+)
 
 from refblend.errors import DataError, WorkerError
 from refblend.workers import groups
@@ -78,6 +84,17 @@ def test_every_role_has_a_key_to_lower(tiny_config) -> None:
             value = tree
             for part in key.split("."):
                 value = value[part]
+
+
+@pytest.mark.usefixtures("ray_answers")
+@pytest.mark.parametrize(
+    "lost", [ObjectLostError("aa", "owner", "stack"), OwnerDiedError("aa", "owner", "stack")]
+)
+def test_what_was_on_a_lost_node_counts_as_a_death(lost: ObjectLostError) -> None:
+    """The weights that an engine is given may lie on a node that has gone since."""
+    for answer in (lost, failed(lost)):
+        with pytest.raises(WorkerDiedError, match="the actor worker died"):
+            wait(1, answer)
 
 
 @pytest.mark.usefixtures("ray_answers")

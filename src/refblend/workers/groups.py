@@ -9,7 +9,13 @@ from typing import Any
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+from ray.exceptions import (
+    GetTimeoutError,
+    NodeDiedError,
+    ObjectLostError,
+    RayActorError,
+    RayTaskError,
+)
 
 from refblend import runtime
 from refblend.errors import RefblendError
@@ -26,6 +32,8 @@ from refblend.workers.roles import Role
 
 DEATH_NOTICE_S = 30.0
 """Within this time after a failure Ray tells of a process that is gone."""
+LOST = (ObjectLostError, NodeDiedError)
+"""What a call meets whose node, or an argument's node, is gone."""
 
 
 def _wait(role: str, references: Sequence[Any], timeout_s: float, remedy: str) -> list[Any]:
@@ -37,11 +45,13 @@ def _wait(role: str, references: Sequence[Any], timeout_s: float, remedy: str) -
         raise WorkerTimeoutError(
             f"the {role} worker did not answer within {timeout_s:g} s", remedy
         ) from None
-    except RayActorError as error:
+    except (RayActorError, *LOST) as error:
         raise WorkerDiedError(role, _first_line(error)) from None
     except RayTaskError as error:
         if isinstance(error.cause, RefblendError):
             raise error.cause from None
+        if isinstance(error.cause, LOST):
+            raise WorkerDiedError(role, _first_line(error.cause)) from None
         if is_out_of_memory(error.cause):
             raise WorkerMemoryError(role, _first_line(error.cause)) from None
         death = _find_death(role, references)
