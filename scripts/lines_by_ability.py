@@ -72,8 +72,8 @@ ABILITIES = {
         "study.design.arms study.report.m2.answers",
         "",
     ),
-    "placement on several nodes": (
-        "workers.placement workers.nodes workers.pools",
+    "several nodes: placement, files, memory": (
+        "workers.placement workers.nodes workers.pools workers.run_files",
         "workers.resource_pools",
     ),
     "GPU memory, private folders": (
