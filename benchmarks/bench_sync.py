@@ -2,8 +2,8 @@
 
 `python benchmarks/bench_sync.py` pushes as a run does (gathered from the actor, through Ray's
 object store, into the vLLM engine) and times, in the same process, the other parts of a step on a
-batch of scale cpu at 3M and of 16 responses at 100M parameters. The latter is a twelfth of a batch,
-so its step is also scaled by twelve: everything but the push grows with the batch.
+batch of scale cpu at 3M and of 16 responses at 100M parameters. The share is that of the step that
+was run, scaled to no other.
 """
 
 import tempfile
@@ -81,28 +81,20 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         found = {name: measure(name, Path(folder), tokenizer) for name in SHAPES}
     ray.shutdown()
-    whole_batch = common.PROMPTS * common.GROUP
     rows = []
     for name, figures in found.items():
         times = figures["seconds"]
         steps = [sum(t) for t in zip(*(v for k, v in times.items() if k != "memcpy"), strict=True)]
         figures["share_of_step"] = common.ratio(times["push"], steps)
-        rest = [step - push for step, push in zip(steps, times["push"], strict=True)]
-        whole = common.PROMPTS / PROMPTS[name]
-        figures["share_of_whole_step"] = common.ratio(
-            times["push"],
-            [push + whole * r for push, r in zip(times["push"], rest, strict=True)],
-        )
         figures["memcpys"] = common.ratio(times["push"], times["memcpy"])
-        keys = ("responses", "share_of_step", "share_of_whole_step", "memcpys")
+        keys = ("responses", "share_of_step", "memcpys")
         rows.append([name, *(figures[key] for key in keys)])
-    columns = ["parameters", "responses per step", "share of the step"]
-    columns += [f"at {whole_batch} responses", "× memcpy"]
+    columns = ["parameters", "responses per step", "share of the step", "× memcpy"]
     common.show("weight push", columns, rows)
     common.record(
         "sync",
-        f"largest share of a step of {whole_batch} responses taken by the weight push",
-        max(figures["share_of_whole_step"] for figures in found.values()),
+        "largest share of the step that was run taken by the weight push",
+        max(figures["share_of_step"] for figures in found.values()),
         0.02,
         found,
     )
