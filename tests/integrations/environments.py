@@ -20,11 +20,15 @@ def python_of(name: str) -> Path:
 
 def run_in(name: str, script: str, *arguments: str, seconds: float = 600) -> str:
     """Standard output of a script of this folder, run in the environment."""
-    own = {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-    environment = os.environ | own | {"VERL_USE_EXTERNAL_MODULES": "refblend.integrations.verl"}
+    own = {
+        "PYTHONPATH": str(ROOT / "src"),
+        "OMP_NUM_THREADS": "1",
+        "VERL_USE_EXTERNAL_MODULES": "refblend.integrations.verl",
+        "RAY_raylet_start_wait_time_s": "120",  # a busy machine needs more than Ray's 30 s
+    }
     done = subprocess.run(
         [python_of(name), Path(__file__).with_name(script), *arguments],
-        env=environment,
+        env=os.environ | own,
         capture_output=True,
         text=True,
         timeout=seconds,
