@@ -49,12 +49,12 @@ test: env ## the fast tests, including those with real engines
 FAST := not slow and not gpu
 TIMES := --durations=10 --durations-min=10
 
-test-engines: env
+test-engines: env ## the half of `make test` that starts engines
 	@mkdir -p build; status=0; echo "The tests with real engines run beside these"; \
 	$(BIN)/pytest -m "engine and $(FAST)" $(TIMES) -p no:cacheprovider >build/test-engines.log 2>&1 || status=$$?; \
 	cat build/test-engines.log; exit $$status
 
-test-others: env
+test-others: env ## the other half of `make test`
 	$(BIN)/pytest -m "not engine and $(FAST)" $(TIMES)
 
 test-slow: env .tools/trl .tools/verl .tools/trackers ## the tests that take minutes
