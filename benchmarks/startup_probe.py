@@ -19,7 +19,7 @@ runtime.configure_process(1)  # as `refblend train` does before it imports torch
 import psutil
 
 from refblend.cli.main import run
-from refblend.trainer import launch
+from refblend.trainer import launch, recovery
 from refblend.trainer.ray_trainer import RayPPOTrainer
 from refblend.workers.worker_set import WorkerSet
 
@@ -64,7 +64,7 @@ def marked(path: str, name: str, work: Callable[..., Any]) -> Callable[..., Any]
 if __name__ == "__main__":
     marks = sys.argv.pop(1)
     launch.train = marked(marks, "imported", launch.train)
-    launch.train_with_recovery = marked(marks, "checked", launch.train_with_recovery)
+    recovery.train_with_recovery = marked(marks, "checked", recovery.train_with_recovery)
     WorkerSet.start = staticmethod(marked(marks, "cluster", WorkerSet.start))
     RayPPOTrainer.fit = marked(marks, "workers", RayPPOTrainer.fit)
     RayPPOTrainer.train_step = marked(marks, "step", RayPPOTrainer.train_step)
