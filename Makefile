@@ -45,17 +45,18 @@ smoke: env ## the same workflow on a tiny grid, about ten minutes
 test: env ## the fast tests, including those with real engines
 	@$(MAKE) --no-print-directory --keep-going -j2 test-engines test-others
 
-# Two halves at once, because most tests keep one core busy. The first speaks only when it has ended.
+# Two halves at once, because most tests keep one core busy. The first speaks only when it has ended. Tests that
+# call make have nothing to do with the two jobs here.
 FAST := not slow and not gpu
 TIMES := --durations=10 --durations-min=10
 
 test-engines: env ## the half of `make test` that starts engines
 	@mkdir -p build; status=0; echo "The tests with real engines run beside these"; \
-	$(BIN)/pytest -m "engine and $(FAST)" $(TIMES) -p no:cacheprovider >build/test-engines.log 2>&1 || status=$$?; \
+	MAKEFLAGS=--no-print-directory $(BIN)/pytest -m "engine and $(FAST)" $(TIMES) -p no:cacheprovider >build/test-engines.log 2>&1 || status=$$?; \
 	cat build/test-engines.log; exit $$status
 
 test-others: env ## the other half of `make test`
-	$(BIN)/pytest -m "not engine and $(FAST)" $(TIMES)
+	MAKEFLAGS=--no-print-directory $(BIN)/pytest -m "not engine and $(FAST)" $(TIMES)
 
 test-slow: env .tools/trl .tools/verl .tools/trackers ## the tests that take minutes
 	$(BIN)/pytest -m "slow and not gpu"
