@@ -24,3 +24,22 @@ rule archive:
         code=code("study.runs.archive"),
     shell:
         "refblend study archive --scale {wildcards.scale:q} > {log:q} 2>&1"
+
+
+# Every declared contrast of all experiments: better, worse, equivalent or undecided.
+rule verdicts:
+    input:
+        "results/{scale}/runs.csv",
+        "results/{scale}/runs.parquet",
+        "results/{scale}/responses.parquet",
+        experiments=[f"params/study/{name}.yaml" for name in EXPERIMENTS],
+    output:
+        "results/{scale}/verdicts.csv",
+    log:
+        "logs/{scale}/verdicts.log",
+    conda:
+        "../envs/refblend.yaml"
+    params:
+        code=code("study.report.verdicts"),
+    shell:
+        "refblend study verdicts --scale {wildcards.scale:q} > {log:q} 2>&1"

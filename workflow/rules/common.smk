@@ -284,7 +284,7 @@ def milestone_targets(milestone, scale):
     """What a milestone's target asks for; the checks come last, after the report is written."""
     root = f"results/{scale}/{milestone}"
     guards = [f"{root}/guards.json"] if milestone == "m3" else []
-    archive = [archive_of(scale)] if milestone == reported_milestones()[-1] else []
+    archive = archive_of(scale) if milestone == reported_milestones()[-1] else []
     return [f"{root}/report.md", f"{root}/checks.json", *guards, *archive]
 
 
@@ -294,8 +294,8 @@ def reported_milestones():
 
 
 def archive_of(scale):
-    """Every number of every run, from which `make figures` makes all reports anew."""
-    return f"results/{scale}/runs.parquet"
+    """Every number of every run, from which `make figures` makes all reports anew, and verdicts."""
+    return [f"results/{scale}/runs.parquet", f"results/{scale}/verdicts.csv"]
 
 
 def study_targets(scale):

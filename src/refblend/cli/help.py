@@ -96,6 +96,7 @@ EXAMPLES = {
     "study guard": f"refblend study guard --collected {_FRAMES} --recommended recommended.yaml "
     "--out guards.json",
     "study archive": "refblend study archive --scale cpu",
+    "study verdicts": "refblend study verdicts --scale cpu",
     "study redraw": "refblend study redraw --scale cpu --out redrawn",
     "study mark": "refblend study mark runs/cpu/off/seed_1 --out 1.trained.json",
     "study fail": "refblend study fail runs/cpu/off/seed_1 --status 1 --log train.log",

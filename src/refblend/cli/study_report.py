@@ -1,4 +1,4 @@
-"""``refblend study tables | figure | report | publish | archive | redraw``: write the record."""
+"""``refblend study tables | figure | report | publish | archive | verdicts | redraw``."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -25,7 +25,7 @@ ROOTS = (Path("runs"), Path("models"), Path("results"), Path("params"))
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``refblend study``."""
-    for command in (tables, figure, report, publish, archive, redraw):
+    for command in (tables, figure, report, publish, archive, verdicts, redraw):
         app.command()(command)
 
 
@@ -105,6 +105,14 @@ def archive(scale: Scale, roots: Roots = ROOTS) -> None:
     typer.echo(f"{out / 'runs.parquet'}: {len(collected.runs)} runs")
 
 
+def verdicts(scale: Scale, roots: Roots = ROOTS) -> None:
+    """Write verdicts.csv: every declared contrast as better, worse, equivalent or undecided."""
+    from refblend.study.report.verdicts import write_verdicts
+
+    _, _, results, params = roots
+    typer.echo(str(write_verdicts(scale, results / scale, params)))
+
+
 def redraw(
     scale: Scale,
     out: Annotated[
@@ -117,7 +125,7 @@ def redraw(
     from refblend.study.report.redraw import ORDER, redraw_reports
 
     _, _, results, params = roots
-    with step_progress("reports", 0, len(ORDER)) as show:
+    with step_progress("reports", 0, len(ORDER) + 1) as show:
         for done, written in enumerate(redraw_reports(scale, results / scale, params, out), 1):
             show(done, str(written))
 

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -54,6 +54,7 @@ def test_figures_worked_out_elsewhere() -> None:
     assert seeds_for(lambda n: power_of_difference(Design(1.0), n, 0.5), 0.8) == 64
 
 
+@settings(deadline=None)
 @given(deviation=st.floats(0.005, 0.2), seeds=st.integers(2, 60), power=st.floats(0.2, 0.95))
 def test_the_least_detectable_difference_has_that_power(
     deviation: float, seeds: int, power: float

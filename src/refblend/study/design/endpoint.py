@@ -22,7 +22,15 @@ def check_endpoint(spec: ExperimentSpec, arm: str, config: RefblendConfig, path:
     Raises:
         StudyError: the endpoint is not a measure, has no better direction, or the arm lacks it.
     """
-    endpoint = spec.endpoint
+    names = [spec.endpoint, *map(spec.endpoint_of, spec.contrasts)]
+    for endpoint in dict.fromkeys(names):
+        _check(endpoint, spec, arm, config, path)
+
+
+def _check(
+    endpoint: str, spec: ExperimentSpec, arm: str, config: RefblendConfig, path: Path
+) -> None:
+    """Refuse one measure."""
     measure = MEASURES.get(endpoint)
     ordered = [name for name, known in MEASURES.items() if known.higher_is_better is not None]
     if measure is None or measure.higher_is_better is None:
@@ -30,7 +38,7 @@ def check_endpoint(spec: ExperimentSpec, arm: str, config: RefblendConfig, path:
             f"{path}: endpoint: {endpoint} is not a measure that can be better or worse",
             f"Choose one of {', '.join(ordered)}.",
         )
-    if spec.milestone == "m3" and not measure.higher_is_better:
+    if spec.milestone == "m3" and endpoint == spec.endpoint and not measure.higher_is_better:
         raise StudyError(
             f"{path}: endpoint: of {endpoint} less is better, which M3 cannot confirm",
             "Choose an accuracy or a return.",

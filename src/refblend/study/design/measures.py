@@ -16,6 +16,9 @@ class Measure:
     """Null: neither direction is better in itself."""
 
 
+ACCURACIES = (10, 20, 30, 40)
+"""Validation accuracies, in per cent, to which the steps are counted."""
+
 MEASURES: dict[str, Measure] = {
     measure.name: measure
     for measure in (
@@ -25,6 +28,13 @@ MEASURES: dict[str, Measure] = {
         Measure("val_best", "validation accuracy, best", "share", True),
         Measure("val_gain", "validation accuracy, final − start", "share", True),
         Measure("val_auc", "validation accuracy, mean height of the curve", "share", True),
+        Measure("val_auc_third", "validation accuracy, mean height, first third", "share", True),
+        *(
+            Measure(
+                f"steps_to_{percent}", f"steps to {percent} % validation accuracy", "steps", False
+            )
+            for percent in ACCURACIES
+        ),
         Measure("val_drawdown", "validation accuracy, largest fall", "share", False),
         Measure("final_return", "training return (rule reward), last 5 steps", "reward", True),
         Measure("loss_spikes", "loss spikes", "steps", False),

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from refblend.config.base import Section
+from refblend.config.base import PositiveFloat, Section
 from refblend.config.loading import read_yaml
 from refblend.config.problems import explain
 from refblend.documents import flatten, parse_json, shorten, show
@@ -31,7 +31,13 @@ class ContrastSpec(Section):
     name: str
     """What is compared, as tables show it; several entries may share a name."""
     pairs: dict[ArmName, ArmName]
-    """Treated arm: reference arm. Differences are treated − reference, seed by seed."""
+    """Treated arm: reference arm. Differences are treated − reference."""
+    primary: bool = False
+    """It answers the experiment's question; the others are exploratory, a family of their own."""
+    endpoint: str | None = None
+    """The measure that it is decided by; null: the experiment's."""
+    margin: PositiveFloat | None = None
+    """Null: the experiment's. A measure in other units needs a margin of its own."""
 
 
 class SweepSpec(Section):
@@ -65,6 +71,12 @@ class ExperimentSpec(Section):
     """Arms with another baseline than ``baseline``."""
     endpoint: str = "test_greedy"
     """The measure that the headline, the rules and the contrasts' summary read."""
+    alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
+    """Level of the verdicts on the contrasts, for all primary ones together (Holm)."""
+    margin: PositiveFloat = 0.02
+    """Arms whose difference lies within ± this are equivalent."""
+    effect: PositiveFloat = 0.03
+    """Smallest difference of interest, for which ``refblend study power`` counts seeds."""
     factors: dict[FactorName, str] = Field(default={})
     """What differs between the arms: name → dotted key, read from each arm's configuration."""
     facet: FactorName | None = None
@@ -166,6 +178,14 @@ class ExperimentSpec(Section):
     def baseline_of(self, arm: str) -> str:
         """The arm with which ``arm`` is compared."""
         return self.baselines.get(arm, self.baseline)
+
+    def endpoint_of(self, contrast: ContrastSpec) -> str:
+        """The measure that a contrast is decided by."""
+        return contrast.endpoint or self.endpoint
+
+    def seeds_of(self, scale: str) -> list[int]:
+        """Seeds of a scale; none where the experiment has none there."""
+        return {str(name): seeds for name, seeds in self.seeds.items()}.get(scale, [])
 
     def arms_of(self, scale: str) -> dict[str, dict[str, Any]]:
         """Arms of a scale in declared order, each with its overrides, ``common`` included."""

@@ -9,6 +9,7 @@ from refblend.study.design.grid import read_grid, select
 from refblend.study.report.engine import write_everything
 from refblend.study.report.publish import publish
 from refblend.study.report.registry import Inputs, load_report, milestone_experiments
+from refblend.study.report.verdicts import write_verdicts
 from refblend.study.runs.archive import QUALITY, of_grid, read_archive
 from refblend.study.runs.collect import write_collected
 
@@ -28,7 +29,7 @@ def redraw_reports(
         out: folder to write; none: ``results``, where they say anything else.
 
     Yields:
-        Each report when it is written.
+        Each report when it is written, and the table of verdicts.
 
     Raises:
         StudyError: the archive is missing, or lacks a run.
@@ -52,3 +53,4 @@ def redraw_reports(
             if out is None:
                 publish(report, inputs, built)
             yield (out or results) / milestone / "report.md"
+    yield write_verdicts(scale, results, params, out)

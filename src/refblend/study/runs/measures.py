@@ -5,11 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from refblend.study.design.measures import MEASURES
+from refblend.study.design.measures import ACCURACIES, MEASURES
 from refblend.study.runs.collect import Collected
 from refblend.study.runs.series import series
 from refblend.study.runs.stability import stability
-from refblend.study.runs.validation import results_on_test, start_and_end
+from refblend.study.runs.validation import results_on_test, start_and_end, validation_frame
+from refblend.study.stats.statistics import area_under_curve, first_reached
 
 RETURN_STEPS = 5
 """Steps at the end of a run over which its final return is averaged."""
@@ -53,7 +54,13 @@ def run_measures(collected: Collected) -> pd.DataFrame:
         no judge) has no row.
     """
     metrics = collected.counted_metrics
-    parts = [*_validation(metrics), *_stability(metrics), *_test(metrics), _final_return(metrics)]
+    parts = [
+        *_validation(metrics),
+        _speed(metrics),
+        *_stability(metrics),
+        *_test(metrics),
+        _final_return(metrics),
+    ]
     parts += [_reduced(series(metrics, name), to, "mean") for to, name in MEANS.items()]
     steps = metrics[metrics.step > 0]
     later = steps[steps.step > steps.groupby(RUN).step.transform("min")]
@@ -83,6 +90,22 @@ def _validation(metrics: pd.DataFrame) -> list[pd.DataFrame]:
     ends = ends[ends.measure == "acc"]
     names = {"val_final": "final", "val_best": "best", "val_gain": "gain", "val_auc": "auc"}
     return [_named(ends, column, name) for name, column in names.items()]
+
+
+def _speed(metrics: pd.DataFrame) -> pd.DataFrame:
+    """How fast the greedy validation accuracy rises: area of the first third, steps to a level."""
+    frame = validation_frame(metrics)
+    rows = []
+    for (arm, seed), part in frame[frame.measure == "acc"].groupby(RUN):
+        steps, values = (part.sort_values("step")[name].to_numpy() for name in ("step", "value"))
+        third = np.append(steps[steps < steps[-1] / 3], steps[-1] / 3)
+        area = area_under_curve(third, np.interp(third, steps, values))
+        rows.append((arm, seed, "val_auc_third", area))
+        rows += [
+            (arm, seed, f"steps_to_{percent}", first_reached(steps, values, percent / 100))
+            for percent in ACCURACIES
+        ]
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def _stability(metrics: pd.DataFrame) -> list[pd.DataFrame]:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from scipy import integrate, optimize, stats
+from scipy import integrate, optimize, special, stats
 
 LARGEST = 10_000
 """Seeds beyond which a study is called infeasible."""
@@ -65,9 +65,14 @@ def power_of_equivalence(design: Design, seeds: int, margin: float, effect: floa
     def within(ratio: float) -> float:
         """Given estimated error / true error: the chance, times the ratio's density."""
         half = margin - critical * ratio * error
-        chance = stats.norm.cdf((half - effect) / error) - stats.norm.cdf((-half - effect) / error)
-        density = stats.chi2.pdf(freedom * ratio**2, freedom) * 2 * freedom * ratio
-        return float(chance * density)
+        chance = special.ndtr((half - effect) / error) - special.ndtr((-half - effect) / error)
+        if ratio == 0:
+            return 0.0
+        squared = freedom * ratio**2
+        # Of the chi-square distribution; scipy.stats' own takes fifty times as long.
+        logarithm = (freedom / 2 - 1) * math.log(squared / 2) - squared / 2
+        density = math.exp(logarithm - math.lgamma(freedom / 2)) / 2
+        return float(chance * density * 2 * freedom * ratio)
 
     # Beyond six deviations of the estimated error nothing is left to add.
     ceiling = min(largest, 1 + 6 / math.sqrt(2 * freedom))

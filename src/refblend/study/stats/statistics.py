@@ -182,3 +182,19 @@ def area_under_curve(steps: ArrayLike, values: ArrayLike) -> float:
     if x.size < 2:
         return float(y[0]) if y.size else float("nan")
     return float(np.trapezoid(y, x) / (x[-1] - x[0]))
+
+
+def first_reached(steps: ArrayLike, values: ArrayLike, level: float) -> float:
+    """The step at which a curve first reaches a level, interpolated between its points.
+
+    A curve that never does counts as its last step: the mean over runs is a restricted mean, which
+    is too small for arms of which some never get there.
+    """
+    x, y = np.asarray(steps, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    above = np.flatnonzero(y >= level)
+    if above.size == 0:
+        return float(x[-1])
+    i = int(above[0])
+    if i == 0:
+        return float(x[0])
+    return float(x[i - 1] + (level - y[i - 1]) / (y[i] - y[i - 1]) * (x[i] - x[i - 1]))

@@ -1,0 +1,177 @@
+"""The four verdicts on a contrast: better, worse, equivalent, undecided.
+
+One rule for all of them. Each contrast is tested for a difference (exact, two-sided) and for
+equivalence (two one-sided exact tests within ± margin); both p values are adjusted by Holm within
+the family, each kind for itself. *equivalent* where the second is at most α, else *better* or
+*worse* where the first is, else *undecided*. A difference that is real but within the margin is
+thus *equivalent*: it is too small to matter. Of one contrast at most one of the two null hypotheses
+is true, so the chance of any false better or worse in a family is at most α, and so is that of any
+false equivalent.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
+
+from refblend.study.stats.exact import equivalence_p, exact_p, least_p
+from refblend.study.stats.power import (
+    Design,
+    least_detectable,
+    power_of_difference,
+    power_of_equivalence,
+    seeds_for,
+)
+from refblend.study.stats.significance import holm
+from refblend.study.stats.statistics import Interval, student_interval
+
+VERDICTS = ("better", "worse", "equivalent", "undecided")
+POWER = 0.8
+"""Power of the numbers of seeds and of the detectable differences that are named."""
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """The runs of two arms on one endpoint, by seed; failed runs are left out."""
+
+    treated: pd.Series
+    reference: pd.Series
+    margin: float
+    """Differences within ± this count as equivalent."""
+    higher_is_better: bool = True
+
+    def runs(self, paired: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Both arms' values; of the seeds that both have, where ``paired``."""
+        x, y = self.treated.dropna(), self.reference.dropna()
+        if paired:
+            both = pd.concat([x, y], axis=1, join="inner")
+            x, y = both.iloc[:, 0], both.iloc[:, 1]
+        return x.to_numpy(np.float64), y.to_numpy(np.float64)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What is known of a contrast; differences are treated − reference."""
+
+    paired: bool
+    n: int
+    """Pairs, or runs of the arm that has fewer."""
+    difference: Interval
+    """Student's interval of pairs, Welch's of independent arms, at 1 − α, not adjusted."""
+    p: float
+    p_adjusted: float
+    p_equivalence: float
+    p_equivalence_adjusted: float
+    least_p_adjusted: float
+    """The smallest adjusted p of a difference that these seeds can give in this family."""
+    verdict: str
+    detectable: float
+    """The smallest true difference that so many seeds find with a power of 80 % at α / family."""
+    seeds_needed: int | None
+    """Seeds per arm for which a difference of the margin is found, and none shown to be
+    equivalent, each with a power of 80 %; null below two runs, or where no number is enough."""
+
+
+def is_paired(contrasts: Sequence[Contrast]) -> bool:
+    """Whether contrasts of one experiment and endpoint are compared seed by seed.
+
+    Rule: paired if that gives the narrower intervals, by the variances pooled over the contrasts
+    and Student's quantiles; the means play no part, so the choice favours no outcome. Where
+    nothing varies or nothing is known: paired.
+    """
+    paired, independent = [], []
+    sizes: list[int] = []
+    for contrast in contrasts:
+        x, y = contrast.runs(paired=True)
+        if x.size >= 2:
+            paired.append(float(np.var(x - y, ddof=1)))
+            independent.append(float(np.var(x, ddof=1) + np.var(y, ddof=1)))
+            sizes.append(x.size)
+    if not sizes:
+        return True
+    n = min(sizes)
+    quantile = [float(stats.t.ppf(0.975, freedom)) for freedom in (n - 1, 2 * (n - 1))]
+    widths = [
+        q * math.sqrt(np.mean(v)) for q, v in zip(quantile, (paired, independent), strict=True)
+    ]
+    return widths[0] <= widths[1]
+
+
+def decide(contrasts: Sequence[Contrast], paired: Sequence[bool], alpha: float) -> list[Outcome]:
+    """The verdicts of one family.
+
+    Args:
+        contrasts: those that are adjusted together.
+        paired: of each, as :func:`is_paired` says of its experiment and endpoint.
+        alpha: level of the family.
+    """
+    runs = [contrast.runs(each) for contrast, each in zip(contrasts, paired, strict=True)]
+    p = [exact_p(*xy, each) for xy, each in zip(runs, paired, strict=True)]
+    equal = [
+        equivalence_p(*xy, each, contrast.margin)
+        for xy, each, contrast in zip(runs, paired, contrasts, strict=True)
+    ]
+    least = [least_p(x.size, y.size, each) for (x, y), each in zip(runs, paired, strict=True)]
+    adjusted, adjusted_equal, adjusted_least = holm(p), holm(equal), holm(least)
+    found = []
+    for i, contrast in enumerate(contrasts):
+        x, y = runs[i]
+        interval = interval_of(x, y, paired[i], 1 - alpha)
+        detectable, needed = planned(x, y, paired[i], contrast.margin, alpha / len(contrasts))
+        values = (float(adjusted[i]), float(adjusted_equal[i]))
+        found.append(
+            Outcome(
+                paired[i], interval.n, interval, p[i], values[0], equal[i], values[1],
+                float(adjusted_least[i]), verdict_of(interval.estimate, values, contrast, alpha),
+                detectable, needed,
+            )
+        )  # fmt: skip
+    return found
+
+
+def verdict_of(
+    difference: float, adjusted: tuple[float, float], contrast: Contrast, alpha: float
+) -> str:
+    """The rule of the module's head; ``adjusted`` are p of a difference and of equivalence."""
+    if adjusted[1] <= alpha:
+        return "equivalent"
+    if adjusted[0] > alpha:
+        return "undecided"
+    return "better" if (difference > 0) == contrast.higher_is_better else "worse"
+
+
+def interval_of(
+    x: NDArray[np.float64], y: NDArray[np.float64], paired: bool, confidence: float
+) -> Interval:
+    """Student's interval of paired differences, Welch's of two independent means."""
+    if paired:
+        return student_interval(x - y, confidence)
+    n = min(x.size, y.size)
+    estimate = float(x.mean() - y.mean()) if n else math.nan
+    if n < 2:
+        return Interval(estimate, math.nan, math.nan, n)
+    if np.ptp(x) == np.ptp(y) == 0:
+        return Interval(estimate, estimate, estimate, n)
+    found = stats.ttest_ind(x, y, equal_var=False).confidence_interval(confidence)
+    return Interval(estimate, float(found.low), float(found.high), n)
+
+
+def planned(
+    x: NDArray[np.float64], y: NDArray[np.float64], paired: bool, margin: float, alpha: float
+) -> tuple[float, int | None]:
+    """The least detectable difference with these seeds, and the seeds that the margin takes."""
+    n = min(x.size, y.size)
+    if n < 2:
+        return math.nan, None
+    variance = np.var(x - y, ddof=1) if paired else (np.var(x, ddof=1) + np.var(y, ddof=1)) / 2
+    if variance == 0:
+        return 0.0, 2
+    design = Design(math.sqrt(variance), paired, alpha)
+    different = seeds_for(lambda seeds: power_of_difference(design, seeds, margin), POWER)
+    equal = seeds_for(lambda seeds: power_of_equivalence(design, seeds, margin), POWER)
+    needed = None if different is None or equal is None else max(different, equal)
+    return least_detectable(design, n, POWER), needed

@@ -1,0 +1,80 @@
+"""Verdicts on declared contrasts of made runs, in memory and from an archive."""
+
+from pathlib import Path
+
+import m2_frames
+import pandas as pd
+import pytest
+from scipy import stats
+
+from refblend.study.design.grid import build_grid, write_grid
+from refblend.study.design.spec import ContrastSpec, ExperimentSpec
+from refblend.study.report.verdicts import VERDICT_COLUMNS, verdicts, write_verdicts
+from refblend.study.runs.archive import write_archive
+
+SEEDS = list(range(1, 11))
+
+
+@pytest.fixture(scope="module")
+def spec() -> ExperimentSpec:
+    """A's arms with stated contrasts and ten seeds."""
+    declared = m2_frames.specs()["A"]
+    contrasts = [
+        ContrastSpec(name="gains", pairs={"linear": "off"}, primary=True),
+        ContrastSpec(name="same", pairs={"cosine": "off"}, primary=True),
+        ContrastSpec(name="slower", pairs={"exp": "off"}, endpoint="steps_to_30", margin=1.0),
+    ]
+    return declared.model_copy(update={"contrasts": contrasts, "seeds": {"cpu": SEEDS}})
+
+
+@pytest.fixture(scope="module")
+def study(spec: ExperimentSpec) -> m2_frames.M2Study:
+    effects = {"linear": 0.1, "exp": -0.1}
+    return m2_frames.study("cpu", effects, experiments={"A": spec})
+
+
+def test_each_contrast_gets_its_verdict(study, spec) -> None:
+    table = verdicts(study.values, {"A": spec}, "cpu").set_index("contrast")
+    assert list(table.reset_index()[[*VERDICT_COLUMNS]].columns) == list(VERDICT_COLUMNS)
+    assert dict(table.verdict) == {"gains": "better", "same": "equivalent", "slower": "worse"}
+    assert dict(table.n) == {"gains": 10, "same": 10, "slower": 10}
+    assert dict(table.primary) == {"gains": True, "same": True, "slower": False}
+    assert table.loc["slower", "estimate"] > 1  # more steps are worse
+    assert table.loc["slower", ["endpoint", "margin"]].tolist() == ["steps_to_30", 1.0]
+
+
+def test_numbers_are_those_of_scipy(study, spec) -> None:
+    row = verdicts(study.values, {"A": spec}, "cpu").set_index("contrast").loc["gains"]
+    greedy = study.collected.metrics.query("metric == 'test/greedy'").pivot(
+        index="seed", columns="arm", values="value"
+    )
+    difference = greedy["linear"] - greedy["off"]
+    assert row.estimate == pytest.approx(difference.mean())
+    if row.paired:
+        interval = stats.ttest_rel(greedy["linear"], greedy["off"]).confidence_interval()
+    else:
+        test = stats.ttest_ind(greedy["linear"], greedy["off"], equal_var=False)
+        interval = test.confidence_interval()
+    assert (row.low, row.high) == pytest.approx((interval.low, interval.high))
+    assert row.p_adjusted == pytest.approx(2 * row.p)  # the smaller of two that differ
+
+
+def test_failed_runs_leave_a_row(spec) -> None:
+    missing = [("linear", seed) for seed in SEEDS]
+    made = m2_frames.study("cpu", missing=missing, experiments={"A": spec})
+    row = verdicts(made.values, {"A": spec}, "cpu").set_index("contrast").loc["gains"]
+    assert (row.n, row.p, row.verdict) == (0, 1.0, "undecided")
+    assert pd.isna(row.estimate)
+
+
+def test_the_archive_gives_the_same(tmp_path: Path) -> None:
+    study = m2_frames.study("smoke", {"linear_terminal": 0.1})
+    names = list(study.experiments)
+    write_grid(build_grid(names, "smoke", m2_frames.PARAMS), tmp_path / "grid.tsv")
+    write_archive(study.collected, tmp_path)
+    found = pd.read_csv(write_verdicts("smoke", tmp_path, m2_frames.PARAMS))
+    expected = m2_frames.tables_of(study)["verdicts"]
+    assert len(found) > 0
+    pd.testing.assert_frame_equal(
+        found.astype({"seeds_needed": "Int64"}), expected, check_dtype=False, rtol=1e-5
+    )

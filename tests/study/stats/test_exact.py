@@ -1,0 +1,87 @@
+"""Exact tests against scipy's permutation tests, and against counting by hand."""
+
+import math
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from refblend.study.stats.exact import equivalence_p, exact_p, exact_p_above, least_p
+
+SMALL = st.lists(st.integers(-5, 5), min_size=2, max_size=6)
+
+
+@settings(deadline=None)
+@given(SMALL)
+def test_pairs_against_every_pattern_of_signs(differences: list[int]) -> None:
+    sums = [
+        sum(sign * value for sign, value in zip(signs, differences, strict=True))
+        for signs in product([1, -1], repeat=len(differences))
+    ]
+    expected = sum(value >= sum(differences) for value in sums) / len(sums)
+    zeros = [0.0] * len(differences)
+    assert exact_p_above([value / 10 for value in differences], zeros, True) == expected
+
+
+@settings(deadline=None, max_examples=40)
+@given(SMALL, SMALL)
+def test_independent_runs_against_every_split(x: list[int], y: list[int]) -> None:
+    pooled = x + y
+    sums = [sum(pooled[i] for i in part) for part in combinations(range(len(pooled)), len(x))]
+    expected = sum(value >= sum(x) for value in sums) / len(sums)
+    found = exact_p_above([value / 10 for value in x], [value / 10 for value in y], False)
+    assert found == expected
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_two_sides_as_scipy_has_them(paired: bool) -> None:
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(0.6, 1, 8), rng.normal(0, 1, 8)
+    data, kind = ((x - y,), "samples") if paired else ((x, y), "independent")
+    statistic = np.mean if paired else lambda a, b: np.mean(a) - np.mean(b)
+    expected = stats.permutation_test(data, statistic, permutation_type=kind, n_resamples=13_000)
+    assert exact_p(x, y, paired) == pytest.approx(expected.pvalue, abs=1e-12)
+    assert exact_p(x, y, paired) == exact_p(y, x, paired)
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_many_runs_are_close_to_students_test_and_never_zero(paired: bool) -> None:
+    rng = np.random.default_rng(2)
+    x, y = rng.normal(0.4, 1, 30), rng.normal(0, 1, 30)
+    student = stats.ttest_rel(x, y) if paired else stats.ttest_ind(x, y)
+    assert exact_p(x, y, paired) == pytest.approx(student.pvalue, abs=0.015)
+    assert exact_p(x + 100, y, paired) == least_p(30, 30, paired) == 2 / 20_000
+
+
+def test_the_least_p_is_reached_by_arms_that_do_not_overlap() -> None:
+    x, y = [3.0, 4.0, 5.0, 6.0], [0.0, 1.0, 1.5, 2.0]
+    assert exact_p(x, y, True) == least_p(4, 4, True) == 2 / 16
+    assert exact_p(x, y, False) == least_p(4, 4, False) == 2 / math.comb(8, 4)
+    assert exact_p([1.0], [0.0], True) == least_p(1, 1, True) == 1.0
+
+
+@settings(deadline=None, max_examples=40)
+@given(SMALL, st.floats(0.01, 3), st.booleans())
+def test_equivalence_is_easier_with_a_wider_margin(
+    values: list[int], margin: float, paired: bool
+) -> None:
+    zeros = [0.0] * len(values)
+    narrow = equivalence_p(values, zeros, paired, margin)
+    assert equivalence_p(values, zeros, paired, margin + 1) <= narrow
+    assert narrow == equivalence_p(zeros, values, paired, margin)
+
+
+def test_equal_runs_are_equivalent_as_surely_as_so_few_can_say() -> None:
+    same = [0.4, 0.5, 0.45, 0.5]
+    assert equivalence_p(same, same, True, 0.02) == 1 / 16
+    assert exact_p(same, same, True) == 1.0
+
+
+def test_incomplete_runs_are_refused() -> None:
+    with pytest.raises(ValueError, match="no pairs"):
+        exact_p([1.0, 2.0], [1.0, 2.0, 3.0], True)
+    with pytest.raises(ValueError, match="NaN"):
+        exact_p([1.0, math.nan], [1.0, 2.0], False)
