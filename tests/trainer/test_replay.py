@@ -61,6 +61,18 @@ def test_as_recorded_or_in_an_order_that_the_seed_draws(replaying) -> None:
     assert first == replayed_weights_of(replaying(shuffled, "trainer.seed=1"), 5)
 
 
+def test_the_mean_has_the_same_dose_in_every_step(replaying) -> None:
+    mean = replayed_weights_of(replaying("algorithm.ref_quality_score.replay_order=mean"), 4)
+    assert mean == pytest.approx((0.25,) * 4)
+
+
+@pytest.mark.parametrize(("seed", "partner"), [(1, 2), (2, 1), (7, 8), (10, 9), (0, 0)])
+def test_a_run_may_replay_its_partner(replaying, tmp_path, seed: int, partner: int) -> None:
+    config = replay_of_seed(replaying(file=tmp_path / "seed_{partner_seed}.jsonl"), seed)
+    expected = str(tmp_path / f"seed_{partner}.jsonl")
+    assert config.algorithm.ref_quality_score.replay_file == expected
+
+
 def test_other_strategies_replay_nothing(replaying) -> None:
     config = replaying("algorithm.ref_quality_score.strategy=linear")
     assert replayed_weights_of(config, 4) == ()

@@ -208,6 +208,19 @@ def run_inputs(wildcards):
     return files + overlay(wildcards) + tools(wildcards)
 
 
+def replayed_runs(wildcards):
+    """The jobs that train the arm whose weights an arm replays, of all its seeds."""
+    try:
+        arm = study_blocks.replayed_arm(run_overrides(wildcards))
+    except RefblendError as error:
+        raise WorkflowError(str(error)) from None
+    return [
+        f"runs/{wildcards.scale}/{block.arm}/{block.name}.trained.json"
+        for block in blocks(wildcards.scale)
+        if block.arm == arm
+    ]
+
+
 def failed_attempts(wildcards):
     """How often the runs of a job have failed: a changed parameter, so the next call tries again."""
     records = [Path(run) / "failures.jsonl" for run in run_dirs(wildcards)]

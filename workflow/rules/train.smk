@@ -10,6 +10,7 @@
 rule train:
     input:
         run_inputs,
+        replayed_runs,
     output:
         "runs/{scale}/{arm}/{seeds}.trained.json",
     log:

@@ -86,9 +86,12 @@ class RefQualityScoreConfig(Section):
     """``schedule``, ``decay``: share of the training steps after which w has risen to
     ``max_weight``, or fallen to 0."""
     replay_file: str | None = None
-    """``replay``: ``metrics.jsonl`` of the run whose weights are used."""
-    replay_order: Literal["recorded", "shuffled"] = "recorded"
-    """``replay``: step by step as recorded, or in an order drawn from the run's seed."""
+    """``replay``: ``metrics.jsonl`` of the run whose weights are used. With ``--seeds``, ``{seed}``
+    in it becomes the run's seed and ``{partner_seed}`` the other one of its pair 1 and 2, 3 and 4,
+    …"""
+    replay_order: Literal["recorded", "shuffled", "mean"] = "recorded"
+    """``replay``: step by step as recorded, in an order drawn from the run's seed, or their mean in
+    every step."""
     groups: Literal["all", "mixed"] = "all"
     """``mixed``: blend only in groups with both rewarded and unrewarded responses."""
     weight_per_length: bool = False

@@ -28,6 +28,26 @@ class PromptDataset:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def at_least(self, steps: int) -> "PromptDataset":
+        """The rows whose solution has at least so many steps.
+
+        Raises:
+            DataError: a row does not say how many, or none is left.
+        """
+        counts = [row.extra.get("n_steps") for row in self.rows]
+        for row, count in zip(self.rows, counts, strict=True):
+            if not isinstance(count, int | float):
+                raise DataError(
+                    f"data.min_steps is {steps}, but the row with index {row.index} has no "
+                    "extra_info.n_steps",
+                    "Leave data.min_steps out, or give the steps of every row.",
+                )
+        kept = [place for place, count in enumerate(counts) if count >= steps]
+        if not kept:
+            raise DataError(f"no training row has {steps} steps or more", "Lower data.min_steps.")
+        rows, ids = ([values[i] for i in kept] for values in (self.rows, self.prompt_ids))
+        return PromptDataset(rows, ids, self.n_dropped, self.n_truncated)
+
 
 def load_prompt_dataset(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],

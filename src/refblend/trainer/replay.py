@@ -1,11 +1,12 @@
 """The strategy ``replay``: blend with the weights that another run had.
 
 A dose-matched control needs the weights without what they followed: they are read from the other
-run's ``metrics.jsonl``, and used in their order or in a random one.
+run's ``metrics.jsonl``, and used in their order, in a random one, or as their mean.
 """
 
 import hashlib
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,8 +55,11 @@ def replayed_weights_of(config: RefblendConfig, steps: int) -> tuple[float, ...]
             f"replay_file {path} has weights of {len(weights)} steps, this run has {steps}",
             "Replay a run that is at least as long, or lower trainer.total_training_steps.",
         )
-    if config.algorithm.ref_quality_score.replay_order == "recorded":
+    order_of_use = config.algorithm.ref_quality_score.replay_order
+    if order_of_use == "recorded":
         return weights[:steps]
+    if order_of_use == "mean":
+        return (math.fsum(weights[:steps]) / max(1, steps),) * steps
     order = derive_generator(config.trainer.seed, "replayed weights").permutation(steps)
     return tuple(weights[i] for i in order)
 
@@ -70,13 +74,23 @@ def check_replay(config: RefblendConfig) -> None:
 
 
 def replay_of_seed(config: RefblendConfig, seed: int) -> RefblendConfig:
-    """The configuration with ``{seed}`` in ``replay_file`` replaced."""
+    """The configuration with ``{seed}`` and ``{partner_seed}`` in ``replay_file`` replaced.
+
+    The partner of 1 is 2 and that of 2 is 1, and so on in pairs: another run's weights with as
+    many runs as the arm itself has.
+    """
     quality = config.algorithm.ref_quality_score
     if quality.replay_file is None:
         return config
-    changed = {"replay_file": quality.replay_file.replace("{seed}", str(seed))}
+    file = quality.replay_file.replace("{seed}", str(seed))
+    changed = {"replay_file": file.replace("{partner_seed}", str(partner_seed(seed)))}
     algorithm = {"ref_quality_score": quality.model_copy(update=changed)}
     return config.model_copy(update={"algorithm": config.algorithm.model_copy(update=algorithm)})
+
+
+def partner_seed(seed: int) -> int:
+    """The other seed of the pair 1 and 2, 3 and 4, …; 0 is its own."""
+    return ((seed - 1) ^ 1) + 1 if seed > 0 else seed
 
 
 def with_replay(inputs: InputHashes, config: RefblendConfig) -> InputHashes:

@@ -1,5 +1,6 @@
 """Facts about experiments: declared in their files, or read from resolved configurations."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,10 @@ import yaml
 
 from refblend.errors import StudyError
 from refblend.study.design.arms import Arm, resolve_arms
+from refblend.study.design.blocks import replayed_arm
+from refblend.study.design.grid import build_grid
 from refblend.study.design.spec import experiments_of, load_experiment
+from refblend.trainer.replay import partner_seed
 
 PARAMS = Path(__file__).parents[3] / "params"
 SCORE = "algorithm.ref_quality_score"
@@ -108,3 +112,18 @@ def test_experiments_belong_to_the_milestone_that_they_name(tmp_path: Path) -> N
     assert experiments_of("m1", tmp_path) == ["Q"]
     assert experiments_of("m2", tmp_path, {"m2": ["B", "A"]}) == ["B", "A"]
     assert experiments_of("m2", PARAMS) == ["A", "B", "C", "E", "F", "G", "H"]
+
+
+def test_an_arm_waits_for_the_runs_whose_weights_it_replays() -> None:
+    key = "algorithm.ref_quality_score.replay_file"
+    grid = build_grid(["L"], "cpu", PARAMS).drop_duplicates("arm").set_index("arm")
+    replayed = {arm: replayed_arm(json.loads(row.overrides)) for arm, row in grid.iterrows()}
+    awaited = {arm: other for arm, other in replayed.items() if other}
+    assert awaited == {"yoked": "linear_auto", "yoked_mean": "linear_auto"}
+    with pytest.raises(StudyError, match="not a run of this study"):
+        replayed_arm({key: "elsewhere/metrics.jsonl"})
+
+
+def test_seeds_that_replay_their_partner_come_in_pairs() -> None:
+    for seeds in load_experiment(PARAMS / "study" / "L.yaml").seeds.values():
+        assert {partner_seed(seed) for seed in seeds} == set(seeds)

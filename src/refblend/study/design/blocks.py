@@ -5,12 +5,15 @@ never retrains what another one has. Seeds that a later milestone adds form sepa
 requesting M1 trains none of M2's, and requesting M2 none of the fresh seeds of M3.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
+from refblend.errors import StudyError
 from refblend.study.design.grid import select
 from refblend.study.design.spec import load_experiment
 
@@ -53,6 +56,28 @@ def wanted_blocks(blocks: Sequence[Block], rows: pd.DataFrame) -> list[Block]:
     """The blocks that hold a run of these grid rows, each once."""
     wanted = _seeds_by_arm(rows)
     return [block for block in blocks if wanted.get(block.arm, set()) & set(block.seeds)]
+
+
+REPLAYED = re.compile(r"runs/[^/]+/(?P<arm>[^/]+)/seed_\{(seed|partner_seed)\}/metrics\.jsonl")
+"""Where an arm of a study finds the weights that it replays."""
+
+
+def replayed_arm(overrides: Mapping[str, Any]) -> str | None:
+    """The arm whose recorded weights an arm replays; null where it replays none.
+
+    Raises:
+        StudyError: the weights are not those of another arm of the study.
+    """
+    file = overrides.get("algorithm.ref_quality_score.replay_file")
+    if file is None:
+        return None
+    found = REPLAYED.fullmatch(str(file))
+    if not found:
+        raise StudyError(
+            f"replay_file {file} is not a run of this study",
+            "Write runs/{scale}/ARM/seed_{partner_seed}/metrics.jsonl.",
+        )
+    return found["arm"]
 
 
 def exclusive_arms(experiments: Sequence[str], params: str | Path = "params") -> set[str]:

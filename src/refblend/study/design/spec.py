@@ -69,6 +69,8 @@ class ExperimentSpec(Section):
     """The reference arm of paired differences."""
     baselines: dict[ArmName, ArmName] = Field(default={})
     """Arms with another baseline than ``baseline``."""
+    regimes: dict[FactorName, ArmName] = Field(default={})
+    """Settings under which a recommendation may differ: name → the baseline of its arms."""
     endpoint: str = "test_greedy"
     """The measure that the headline, the rules and the contrasts' summary read."""
     alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
@@ -152,6 +154,7 @@ class ExperimentSpec(Section):
         """What names an arm or a factor that does not exist, and seeds that repeat."""
         named = {
             "baseline": [self.baseline],
+            "regimes": list(self.regimes.values()),
             "baselines": [*self.baselines, *self.baselines.values()],
             **{f"arms_at.{scale}": arms for scale, arms in self.arms_at.items()},
             **{f"at.{scale}": list(arms) for scale, arms in self.at.items()},
