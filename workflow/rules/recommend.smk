@@ -17,6 +17,8 @@ rule recommend:
             labels={"experiment": "M3", "file": "recommended configuration"},
         ),
         record="results/{scale}/m3/recommended.json",
+        # One file for each regime in which the rule reward is another.
+        regimes=directory("results/{scale}/m3/regimes"),
     log:
         "logs/{scale}/m3/recommend.log",
     benchmark:
@@ -33,7 +35,7 @@ rule recommend:
         "Recommend a configuration: {output.overlay}"
     shell:
         "refblend study recommend --collected {params.collected:q} --scale {wildcards.scale:q}"
-        " --params params {params.attacks:q} --out {output.overlay:q} > {log:q} 2>&1"
+        " --params params {params.attacks:q} --out {output.overlay:q} --regimes {output.regimes:q} > {log:q} 2>&1"
 
 
 # Last, as `checks`: fails when the recommended configuration is no longer safe to use.

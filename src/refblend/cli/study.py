@@ -126,17 +126,26 @@ def recommend(
         Path | None,
         typer.Option(help="attacks.csv of the scoring study; decides scoring.on_failure."),
     ] = None,
+    regimes: Annotated[
+        Path | None, typer.Option(help="Folder for a recommendation per regime of experiment I.")
+    ] = None,
 ) -> None:
     """Choose the recommended configuration from the runs of M2 by a fixed rule."""
+    from refblend.study.recommend.candidates import regimes_at
     from refblend.study.recommend.choose import recommend as choose
     from refblend.study.recommend.on_failure import read_attacks
     from refblend.study.recommend.overlay import write_recommendation
     from refblend.study.runs.collect import read_collected
 
     table = read_attacks(attacks) if attacks else None
-    chosen = choose(read_collected(collected), scale, params, table)
-    write_recommendation(chosen, out)
-    typer.echo(f"{out}: {chosen.arm}. {chosen.evidence.text}")
+    runs, places = read_collected(collected), {None: out}
+    if regimes:
+        places |= {name: regimes / f"{name}.yaml" for name in regimes_at(scale, params)}
+        regimes.mkdir(parents=True, exist_ok=True)
+    for regime, place in places.items():
+        chosen = choose(runs, scale, params, table, regime)
+        write_recommendation(chosen, place)
+        typer.echo(f"{place}: {chosen.arm}. {chosen.evidence.text}")
 
 
 @app.command()

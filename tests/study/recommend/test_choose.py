@@ -5,6 +5,7 @@ import pytest
 from made_runs import collected, flat, with_metric
 
 from refblend.errors import StudyError
+from refblend.study.recommend.candidates import regimes_at
 from refblend.study.recommend.choose import recommend
 from refblend.study.recommend.overlay import record
 
@@ -39,10 +40,11 @@ def test_the_simplest_within_one_standard_error_of_the_best() -> None:
         chosen = recommend(runs, "cpu", PARAMS)
 
         means = {arm: sum(moved[arm]) / 3 for arm in simple_first}
-        eligible = [arm for arm in simple_first if means[arm] >= sum(moved["off"]) / 3]
+        means["off"] = sum(moved["off"]) / 3
+        eligible = [arm for arm in ["off", *simple_first] if means[arm] >= means["off"]]
         best = max(eligible, key=lambda arm: means[arm])
-        # Equal departures (strategy or placement): fewer parameters first, then the files' order.
-        order = ["linear", "constant", "cosine", "linear_terminal", "cosine_terminal"]
+        # No blend is the simplest of all. Equal departures (strategy or placement): fewer parameters first, then the files' order.
+        order = ["off", "linear", "constant", "cosine", "linear_terminal", "cosine_terminal"]
         expected = None
         for arm in order:
             if arm not in eligible or expected:
@@ -62,7 +64,7 @@ def test_no_blend_as_good_as_the_baseline_switches_blending_off() -> None:
         "off",
         False,
         "baseline",
-        None,
+        "off",
     )
     assert "No blend of 2" in chosen.evidence.text
 
@@ -89,17 +91,46 @@ def test_the_test_set_does_not_matter() -> None:
     assert record(after) == record(before)
 
 
-def test_seeds_that_all_share() -> None:
-    """The fourth seeds of A's arms would change the choice: they are not used."""
+def test_a_gain_within_the_noise_is_no_reason_to_blend() -> None:
+    noisy = {"off": flat(0.40, 0.42, 0.44), "linear": flat(0.48, 0.36, 0.45)}
+    chosen = recommend(collected(noisy), "cpu", PARAMS)
+    assert (chosen.arm, chosen.best, chosen.enable) == ("off", "linear", False)
+    sure = noisy | {"linear": flat(0.44, 0.45, 0.47)}
+    assert recommend(collected(sure), "cpu", PARAMS).arm == "linear"
+
+
+def test_every_seed_that_an_arm_shares_with_the_baseline_counts() -> None:
+    """The fourth seed of off and cosine decides, though the other candidate has none."""
+    arms = {
+        "off": flat(0.4, 0.4, 0.4, 0.9),
+        "cosine": flat(0.5, 0.52, 0.51, 0.0),
+        "linear_terminal_w01": flat(0.41, 0.42, 0.41),
+    }
+    chosen = recommend(collected(arms), "cpu", PARAMS)
+    assert (chosen.arm, chosen.seeds) == ("linear_terminal_w01", (1, 2, 3, 4))
+    three = {arm: flat(*(float(run[-1]) for run in runs[:3])) for arm, runs in arms.items()}
+    assert recommend(collected(three), "cpu", PARAMS).arm == "cosine"
+
+
+def test_each_regime_has_its_own_recommendation() -> None:
     runs = collected(
         {
-            "off": flat(0.4, 0.4, 0.4, 0.9),
-            "cosine": flat(0.5, 0.52, 0.51, 0.0),
-            "linear_terminal_w01": flat(0.41, 0.42, 0.41),
+            "off": flat(0.40, 0.42, 0.41),
+            "constant_terminal": flat(0.39, 0.41, 0.40),
+            "sparse_off": flat(0.30, 0.31, 0.29),
+            "sparse_judge": flat(0.40, 0.39, 0.42),
+            "sparse_oracle": flat(0.60, 0.59, 0.62),
         }
     )
-    chosen = recommend(runs, "cpu", PARAMS)
-    assert (chosen.arm, chosen.seeds) == ("cosine", (1, 2, 3))
+    chosen = recommend(runs, "cpu", PARAMS, regime="sparse")
+    assert (chosen.arm, chosen.baseline, chosen.regime) == ("sparse_judge", "sparse_off", "sparse")
+    assert chosen.dropped["sparse_oracle"] == "a control: oracle scores"
+    assert "reward.verifier.checked_share" in chosen.dropped["constant_terminal"]
+    assert recommend(runs, "cpu", PARAMS).arm == "off"
+    assert record(chosen)["regime"] == "sparse"
+    assert set(regimes_at("cpu", PARAMS)) == {"sparse", "noisy", "hard"}
+    assert regimes_at("smoke", PARAMS) == ["sparse"]
+    assert regimes_at("gpu", PARAMS) == []
 
 
 def test_too_few_seeds_are_an_error() -> None:

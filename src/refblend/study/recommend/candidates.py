@@ -19,8 +19,8 @@ from refblend.documents import flatten
 from refblend.errors import StudyError
 from refblend.ppo.weights import STRATEGIES
 from refblend.study.design.grid import resolve_arm
-from refblend.study.design.spec import load_experiment
-from refblend.study.recommend.confirmation import load_confirmation
+from refblend.study.design.spec import experiments_of, load_experiment
+from refblend.study.recommend.confirmation import EXPLORING, load_confirmation
 from refblend.study.runs.collect import Collected
 from refblend.study.runs.series import series
 from refblend.study.runs.validation import validation_frame
@@ -74,18 +74,17 @@ def read_pool(
     collected: Collected,
     scale: str,
     params: str | Path = "params",
-    experiments: Sequence[str] | None = None,
+    regime: str | None = None,
 ) -> Pool:
-    """Candidates among M2's arms of some experiments at a scale.
+    """Candidates among M2's arms at a scale, of the experiments that the confirming one names.
 
-    By default among those of the experiments that the confirming one chooses from.
+    Of a regime: among the arms of the experiments that declare it, with its baseline.
 
     Raises:
         StudyError: the experiments have several baselines, or the baseline was not run.
         ConfigError: an arm's configuration is not acceptable.
     """
-    names = experiments or load_confirmation(params).sources
-    baseline, arms = _declared(scale, params, names)
+    baseline, arms = _declared(scale, params, regime)
     if baseline not in set(collected.runs.arm):
         raise StudyError(
             f"the baseline {baseline} is not among the collected runs", "Collect the runs of M2."
@@ -108,12 +107,35 @@ def read_pool(
     return Pool(baseline, off, ordered, dropped, usual)
 
 
+def regimes_at(scale: str, params: str | Path = "params") -> list[str]:
+    """Regimes that M2's experiments declare and run at a scale, without the confirmed one."""
+    main = load_confirmation(params).baseline
+    return [
+        name
+        for spec in map(load_experiment, _files(params, experiments_of(EXPLORING, params)))
+        for name, baseline in spec.regimes.items()
+        if baseline != main and baseline in spec.arms_of(scale) and spec.seeds_of(scale)
+    ]
+
+
+def _files(params: str | Path, names: Sequence[str]) -> list[Path]:
+    return [Path(params) / "study" / f"{name}.yaml" for name in names]
+
+
 def _declared(
-    scale: str, params: str | Path, experiments: Sequence[str]
+    scale: str, params: str | Path, regime: str | None
 ) -> tuple[str, dict[str, dict[str, Any]]]:
     """The one baseline of several experiments, and the overrides of all their arms."""
-    specs = [load_experiment(Path(params) / "study" / f"{name}.yaml") for name in experiments]
+    experiments = load_confirmation(params).sources
+    if regime is not None:
+        experiments = tuple(experiments_of(EXPLORING, params))
+    specs = [load_experiment(path) for path in _files(params, experiments)]
+    # A scale may have no seeds for some of them.
+    specs = [spec for spec in specs if spec.seeds_of(scale)]
     baselines = sorted({spec.baseline for spec in specs})
+    if regime is not None:
+        specs = [spec for spec in specs if regime in spec.regimes]
+        baselines = sorted({spec.regimes[regime] for spec in specs})
     if len(baselines) != 1:
         raise StudyError(
             f"experiments {', '.join(experiments)} have several baselines: {', '.join(baselines)}",
@@ -129,15 +151,26 @@ def _declared(
 def unsuitable(config: RefblendConfig, off: RefblendConfig) -> str:
     """Why a configuration is not a candidate; empty if it is one."""
     blend: RefQualityScoreConfig = config.algorithm.ref_quality_score
+    if other := _outside_the_blend(config, off):
+        return f"differs from the baseline in {', '.join(other)}, not only in the blend"
     if config.algorithm.adv_estimator != off.algorithm.adv_estimator:
         return f"another advantage estimator than the baseline's: {config.algorithm.adv_estimator}"
     if not blend.enable:
         return "does not blend"
     if blend.scoring.control != "none":
         return f"a control: {blend.scoring.control} scores"
+    if blend.strategy == "replay":
+        return "replays another run's weights"
     if blend.scoring.model_path != off.algorithm.ref_quality_score.scoring.model_path:
         return "another judge than the scale's"
     return ""
+
+
+def _outside_the_blend(config: RefblendConfig, off: RefblendConfig) -> list[str]:
+    """Keys outside ``ref_quality_score``, the estimator and the run in which two differ."""
+    apart = ("algorithm.ref_quality_score.", "algorithm.adv_estimator", "critic.", "trainer.")
+    mine, other = (flatten(each.model_dump(mode="json")) for each in (config, off))
+    return [key for key in mine if not key.startswith(apart) and mine[key] != other.get(key)]
 
 
 def unhealthy(collected: Collected, arm: str, max_invalid: float = MAX_INVALID) -> str:

@@ -2,17 +2,20 @@
 
 1. Only validation is looked at (the mean greedy accuracy over the second half of training); the
    test set and the fresh seeds of M3 stay unseen, so that M3 can confirm or refute the choice.
-2. Candidates are the blends of :mod:`refblend.study.recommend.candidates`, on the seeds that all
-   of them and the baseline have. A blend whose mean is below the baseline's is out: it costs a
-   judge and gains nothing. If none is left, no blending is recommended.
-3. Among the rest, the *simplest* one whose paired shortfall to the best mean is at most one
-   standard error of that shortfall is recommended (Breiman et al. 1984, as for the knee in
-   docs/explanation/statistics.md). Simpler means fewer keys that depart from ``params/ppo.yaml``,
-   then fewer numbers in the strategy's formula, then earlier in ``params/study``.
+2. Candidates are the baseline, which does not blend, and the blends of
+   :mod:`refblend.study.recommend.candidates`. Each is compared with the baseline on all seeds that
+   the two share; the best has the largest mean difference, 0 for the baseline itself. A blend
+   whose mean difference is below 0 is out: it costs a judge and gains nothing.
+3. The *simplest* candidate whose mean paired shortfall to the best is at most one standard error
+   of that shortfall is recommended (Breiman et al. 1984, as for the knee in
+   docs/explanation/statistics.md). Simpler means no blend first, then fewer keys that depart from
+   ``params/ppo.yaml``, then fewer numbers in the strategy's formula, then earlier in
+   ``params/study``. The rule thus says "do not blend" unless some blend is ahead by more than the
+   noise.
 
 The best mean of many arms with few seeds is mostly luck, and nearly everything is "not
-distinguishable from the best" with so few. One standard error is between the two and keeps the
-defaults unless the data speak against them.
+distinguishable from the best" with so few. One standard error is between the two, and costs no
+judge unless the data speak for one.
 
 ``scoring.on_failure`` follows from the attacks on the judge, see
 :mod:`refblend.study.recommend.on_failure`.
@@ -31,19 +34,21 @@ from refblend.study.recommend.candidates import Candidate, Pool, late_accuracy, 
 from refblend.study.recommend.evidence import EXACT, Evidence, weigh
 from refblend.study.recommend.on_failure import OnFailure, choose_on_failure, with_on_failure
 from refblend.study.runs.collect import Collected
-from refblend.study.stats.statistics import complete_seeds, student_interval
-from refblend.study.stats.thresholds import find_knee
+from refblend.study.stats.statistics import complete_seeds, resample_rows, student_interval
+from refblend.study.stats.thresholds import SLACK
 
 MEASURE = "mean greedy validation accuracy over the second half of training"
 RULE = (
-    f"Measure: {MEASURE}, on the seeds that all candidates and the baseline share. Candidates: "
-    "blends with the real judge and the baseline's estimator that ran without failures, incidents "
-    "or collapse, and whose mean is not below the baseline's. Recommended: the simplest candidate "
-    "whose mean paired shortfall to the best one is at most one standard error of that shortfall; "
-    "simpler means fewer keys that depart from params/ppo.yaml, then fewer numbers in the "
-    "strategy's formula, then earlier in params/study. No candidate: blending is switched off."
+    f"Measure: {MEASURE}, on the seeds that a candidate shares with the one it is compared with. "
+    "Candidates: the baseline without a blend, and blends with the real judge that differ from it "
+    "in nothing else, ran without failures, incidents or collapse, and whose mean is not below "
+    "the baseline's. Recommended: the simplest "
+    "candidate whose mean paired shortfall to the best one is at most one standard error of that "
+    "shortfall; simpler means no blend first, then fewer keys that depart from params/ppo.yaml, "
+    "then fewer numbers in the strategy's formula, then earlier in params/study."
 )
 MIN_SEEDS = 2
+RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
@@ -55,8 +60,10 @@ class Recommendation:
     config: RefblendConfig
     baseline: str
     seeds: tuple[int, ...]
-    best: str | None
-    """The candidate with the best mean; null where none is left."""
+    regime: str | None
+    """Null: the one that M3 confirms."""
+    best: str
+    """The candidate with the best mean difference; it may be the baseline."""
     stability: float
     """Share of paired bootstrap resamples in which the rule chooses the same arm."""
     evidence: Evidence
@@ -78,17 +85,20 @@ def recommend(
     scale: str,
     params: str | Path = "params",
     attacks: pd.DataFrame | None = None,
+    regime: str | None = None,
 ) -> Recommendation:
     """Choose the recommended configuration from the runs of M2, and the scoring study's attacks.
+
+    Of a regime that an experiment declares: from its arms, against its own baseline.
 
     Raises:
         StudyError: the baseline has no runs, or fewer than two seeds are shared.
         ConfigError: an arm's configuration is not acceptable.
     """
-    pool = read_pool(collected, scale, params)
+    pool = read_pool(collected, scale, params, regime)
     values = candidate_values(collected, pool)
     table = candidate_table(values, pool)
-    choice = choose_arm(values, pool, table)
+    choice = choose_arm(values, pool)
     table = with_shortfall(table, values, choice)
     config = choice.candidate.config if choice.candidate else pool.off
     blend = config.algorithm.ref_quality_score
@@ -101,9 +111,10 @@ def recommend(
         config=config,
         baseline=pool.baseline,
         seeds=tuple(int(seed) for seed in values.index),
+        regime=regime,
         best=choice.best,
         stability=choice.stability,
-        evidence=weigh(values, choice.arm, pool.baseline, len(table)),
+        evidence=weigh(values, choice.arm, pool.baseline, len(pool.candidates)),
         candidates=table,
         dropped=dict(pool.dropped),
         on_failure=on_failure,
@@ -118,54 +129,73 @@ class Choice:
     arm: str
     candidate: Candidate | None
     """Null where the baseline is recommended."""
-    best: str | None
-    """The candidate with the best mean; null where none is left."""
+    best: str
+    """The candidate with the best mean difference; it may be the baseline."""
     stability: float
     """Share of paired bootstrap resamples in which the rule chooses the same arm."""
-    eligible: tuple[str, ...]
-    """Candidates whose mean is not below the baseline's, from the simplest on."""
 
 
-def choose_arm(values: pd.DataFrame, pool: Pool, table: pd.DataFrame) -> Choice:
+def choose_arm(values: pd.DataFrame, pool: Pool) -> Choice:
     """Apply the rule of the module's head to the seeds' values."""
-    eligible = tuple(row.arm for row in table.itertuples() if row.diff >= -EXACT)
-    if not eligible:
-        return Choice(pool.baseline, None, None, float("nan"), eligible)
-    ranked = values[list(eligible)].set_axis(np.arange(len(eligible), dtype=float), axis=1)
-    knee = find_knee(ranked, derive_generator("m3", "recommend"))
-    assert knee.level is not None
-    assert knee.best is not None
-    arm = eligible[int(knee.level)]
-    candidate = next(candidate for candidate in pool.candidates if candidate.arm == arm)
-    return Choice(arm, candidate, eligible[int(knee.best)], knee.stability, eligible)
+    arms = [pool.baseline, *(candidate.arm for candidate in pool.candidates)]
+    arm, best = apply_rule(values[arms], pool.baseline)
+    complete, _ = complete_seeds(values[arms])
+    rng, agree = derive_generator("m3", "recommend"), []
+    for rows in resample_rows(len(complete), RESAMPLES, rng) if len(complete) >= MIN_SEEDS else ():
+        agree.append(apply_rule(complete.iloc[rows], pool.baseline)[0] == arm)
+    candidate = next((each for each in pool.candidates if each.arm == arm), None)
+    return Choice(arm, candidate, best, float(np.mean(agree)) if agree else float("nan"))
+
+
+def apply_rule(values: pd.DataFrame, baseline: str) -> tuple[str, str]:
+    """The chosen arm, and the one with the best mean difference to the baseline.
+
+    Args:
+        values: a row per seed, a column per arm, the simplest first; NaN where a run is missing.
+        baseline: one of the columns.
+    """
+    table = values.to_numpy(dtype=np.float64)
+    gains = np.nanmean(table - table[:, [list(values.columns).index(baseline)]], axis=0)
+    best = int(np.argmax(gains))
+    shortfalls = table[:, [best]] - table
+    counts = np.isfinite(shortfalls).sum(axis=0)
+    means = np.nanmean(shortfalls, axis=0)
+    spread = np.sqrt(np.nansum((shortfalls - means) ** 2, axis=0) / np.maximum(counts - 1, 1))
+    within = (means <= spread / np.sqrt(counts) * SLACK) & (counts >= MIN_SEEDS)
+    within &= gains >= -EXACT
+    within[best] = True
+    return str(values.columns[int(np.argmax(within))]), str(values.columns[best])
 
 
 def candidate_values(collected: Collected, pool: Pool) -> pd.DataFrame:
-    """The measure: one row per shared seed, one column for the baseline and each candidate.
+    """The measure: one row per seed of the baseline, one column for it and each candidate.
 
     Raises:
-        StudyError: fewer than two seeds are shared.
+        StudyError: a candidate shares fewer than two seeds with the baseline.
     """
     arms = [pool.baseline, *(candidate.arm for candidate in pool.candidates)]
     late = late_accuracy(collected)
     frame = late[late.arm.isin(arms)].pivot(index="seed", columns="arm", values="value")
     frame = frame.reindex(columns=arms)
-    shared, without = complete_seeds(frame)
-    if without or len(shared) < MIN_SEEDS:
-        lacking = f"; none of {', '.join(map(str, without))}" if without else ""
-        raise StudyError(
-            f"{pool.baseline} and the candidates share {len(shared)} seeds with validations"
-            f"{lacking}",
-            f"At least {MIN_SEEDS} are needed: finish the runs of M2, with validation on.",
-        )
-    return shared
+    frame = frame[frame[pool.baseline].notna()]
+    for arm, shared in frame.notna().sum().items():
+        if shared < MIN_SEEDS:
+            raise StudyError(
+                f"{pool.baseline} and {arm} share {shared} seeds with validations",
+                f"At least {MIN_SEEDS} are needed: finish the runs of M2, with validation on.",
+            )
+    return frame
 
 
 def candidate_table(values: pd.DataFrame, pool: Pool) -> pd.DataFrame:
     """The baseline's and each candidate's mean, and the paired difference to the baseline."""
-    rows = []
+    off = values[pool.baseline]
+    rows = [
+        {"arm": pool.baseline, "departures": "no blend", "n_departures": 0, "knobs": 0}
+        | {"n": len(off), "mean": off.mean(), "baseline_mean": off.mean(), "diff": 0.0}
+    ]
     for candidate in pool.candidates:
-        gain = student_interval(values[candidate.arm] - values[pool.baseline])
+        gain = student_interval((values[candidate.arm] - off).dropna())
         rows.append(
             {
                 "arm": candidate.arm,
@@ -177,7 +207,7 @@ def candidate_table(values: pd.DataFrame, pool: Pool) -> pd.DataFrame:
                 "knobs": candidate.parameters,
                 "n": gain.n,
                 "mean": values[candidate.arm].mean(),
-                "baseline_mean": values[pool.baseline].mean(),
+                "baseline_mean": off[values[candidate.arm].notna()].mean(),
                 "diff": gain.estimate,
                 "diff_low": gain.low,
                 "diff_high": gain.high,
@@ -194,11 +224,9 @@ CANDIDATE_COLUMNS = (
 
 
 def with_shortfall(table: pd.DataFrame, values: pd.DataFrame, choice: Choice) -> pd.DataFrame:
-    """Marks the choice; adds the eligible arms' mean paired shortfall to the best and its error."""
+    """Marks the choice; adds every candidate's mean paired shortfall to the best and its error."""
     table = table.assign(recommended=table["arm"] == choice.arm)
-    if choice.best is None:
-        return table
-    gaps = {arm: values[choice.best] - values[arm] for arm in choice.eligible}
+    gaps = {arm: (values[choice.best] - values[arm]).dropna() for arm in table.arm}
     return table.assign(
         shortfall=table.arm.map({arm: gap.mean() for arm, gap in gaps.items()}),
         shortfall_se=table.arm.map({arm: gap.sem() for arm, gap in gaps.items()}),

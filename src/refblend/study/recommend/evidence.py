@@ -29,11 +29,11 @@ class Evidence:
 def weigh(values: pd.DataFrame, arm: str, baseline: str, candidates: int) -> Evidence:
     """The choice among so many candidates against the baseline: one row per seed, a column per arm.
 
-    The choice is the baseline itself where no candidate is left.
+    The choice is the baseline itself where no blend is ahead of it.
     """
     if arm == baseline:
         return Evidence(
-            f"No blend of {candidates} reaches the mean of {baseline} "
+            f"No blend of {candidates} is ahead of {baseline} by more than one standard error "
             f"({values[baseline].mean():.4f}, n = {len(values)}).",
             "baseline",
         )

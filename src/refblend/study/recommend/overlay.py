@@ -19,7 +19,7 @@ from refblend.study.recommend.choose import MEASURE, RULE, Recommendation
 COVERED = ("adv_estimator", "norm_adv_by_std_in_grpo", "ref_quality_score")
 """Sections of ``algorithm`` that the choice covers; the overlay holds them whole."""
 
-REPORTED = ("scale", "arm", "enable", "baseline", "best")
+REPORTED = ("scale", "arm", "enable", "baseline", "best", "regime")
 
 
 def overlay(chosen: Recommendation) -> dict[str, Any]:
@@ -31,10 +31,11 @@ def overlay(chosen: Recommendation) -> dict[str, Any]:
 def render_overlay(chosen: Recommendation) -> str:
     """YAML with the rule, the seeds and the evidence in comments above it."""
     shares = "" if math.isnan(chosen.stability) else f" ({chosen.stability:.0%} of resamples agree)"
-    best = f"the best mean has {chosen.best}" if chosen.best else "no candidate is left"
+    best = f"the best mean has {chosen.best}"
+    regime = f", regime {chosen.regime}" if chosen.regime else ""
     seeds = ", ".join(map(str, chosen.seeds))
     paragraphs = [
-        f"Recommended configuration at scale {chosen.scale}: arm {chosen.arm} of M2. "
+        f"Recommended configuration at scale {chosen.scale}{regime}: arm {chosen.arm} of M2. "
         "Written by `refblend study recommend`; do not edit.",
         f"Use: refblend train --config params/ppo.yaml --config params/scale/{chosen.scale}.yaml "
         "--config <this file>",

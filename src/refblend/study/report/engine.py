@@ -50,7 +50,7 @@ from refblend.study.report.registry import Artifact, Inputs, Report, Tables
 PREPARED = "tables.zip"
 """Beside the collected frames: the tables with their types, a Parquet file each."""
 
-PHRASES = ("own", "difference", "names", "probability", "interval", "change", "counts")
+PHRASES = ("own", "difference", "names", "probability", "interval", "change", "estimate", "counts")
 """Functions of :mod:`.readable` that templates have as filters."""
 
 DESCRIPTION = "{http://purl.org/dc/elements/1.1/}description"

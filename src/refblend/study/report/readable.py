@@ -101,6 +101,11 @@ def change(row: Row) -> str:
     return interval_text(row["diff"], row["diff_low"], row["diff_high"], signed=True)
 
 
+def estimate(row: Row) -> str:
+    """The difference of a verdict with its interval."""
+    return interval_text(row["estimate"], row["low"], row["high"], signed=True)
+
+
 def counts(incidents: Mapping[str, int]) -> str:
     """``overlength 0, oom 0, …``."""
     return ", ".join(f"{name.replace('_', '-')} {count}" for name, count in incidents.items())

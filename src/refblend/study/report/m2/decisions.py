@@ -1,9 +1,33 @@
 """The verdicts on M2's declared contrasts, which its first page leads with."""
 
-import pandas as pd
+from typing import Any
 
+import numpy as np
+import pandas as pd
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from refblend.study.design.measures import MEASURES, label
 from refblend.study.report.m2.study import REPORT, M2Study
+from refblend.study.report.plotting.common import (
+    INK,
+    Drawn,
+    Mark,
+    categories,
+    draw_marks,
+    one_legend,
+    panels,
+)
+from refblend.study.report.plotting.style import BASELINE_COLOUR, COLUMN, PALETTE
+from refblend.study.report.readable import interval_text
+from refblend.study.report.registry import Tables
 from refblend.study.report.verdicts import verdicts
+from refblend.study.stats.verdicts import VERDICTS
+
+COLOURS = dict(zip(VERDICTS, (PALETTE[0], PALETTE[3], PALETTE[2], BASELINE_COLOUR), strict=True))
+SHAPES = dict(zip(VERDICTS, "^vso", strict=True))
+WIDEST = 4.0
+"""Margins that the figure's axis shows on either side at most."""
 
 
 @REPORT.table("verdicts")
@@ -11,3 +35,93 @@ def all_verdicts(study: M2Study) -> pd.DataFrame:
     """One row per declared contrast, as in ``results/<scale>/verdicts.csv``."""
     learning = {name: study.experiments[name] for name in study.learning}
     return verdicts(study.values, learning, study.scale)
+
+
+def primary(tables: Tables) -> pd.DataFrame:
+    """The contrasts that answer the experiments' questions."""
+    table = tables["verdicts"]
+    return table[table.primary].reset_index(drop=True)
+
+
+@REPORT.table("verdicts_main", shown=True)
+def primary_verdicts(tables: Tables) -> pd.DataFrame:
+    """The verdicts of the primary contrasts, for readers."""
+    rows = [
+        {
+            "experiment": row["experiment"],
+            "contrast": row["contrast"],
+            "treated − reference": f"{row['treated']} − {row['reference']} ",
+            "by": label(row["endpoint"]),
+            "n": f"{row['n']} {'pairs' if row['paired'] else 'per arm'}",
+            "difference": interval_text(row["estimate"], row["low"], row["high"], signed=True),
+            "p Holm": f"{row['p_adjusted']:.3g}",
+            "p Holm, equivalence": f"{row['p_equivalence_adjusted']:.3g}",
+            "verdict": row["verdict"],
+        }
+        for row in primary(tables).to_dict("records")
+    ]
+    columns = ["experiment", "contrast", "treated − reference", "by", "n", "difference"]
+    return pd.DataFrame(rows, columns=[*columns, "p Holm", "p Holm, equivalence", "verdict"])
+
+
+def decided(tables: Tables) -> dict[str, Any]:
+    """What the first page says: every verdict with its contrasts, and what stays open."""
+    rows = primary(tables).to_dict("records")
+    found = {name: [row for row in rows if row["verdict"] == name] for name in VERDICTS}
+    return {
+        "rows": rows,
+        "margins": sorted({f"{row['margin']:g}" for row in rows}),
+        "alphas": sorted({f"{row['alpha']:g}" for row in rows}),
+        **found,
+        "unreachable": sum(row["least_p_adjusted"] > row["alpha"] for row in rows),
+        "exploratory": int((~tables["verdicts"].primary).sum()),
+    }
+
+
+@REPORT.figure("verdicts", section="verdicts", preview=True)
+def verdict_forest(study: M2Study, tables: Tables) -> Drawn:
+    """Every primary contrast in units of its margin, better to the right."""
+    table = primary(tables)
+    better = table.endpoint.map(lambda name: 1.0 if MEASURES[name].higher_is_better else -1.0)
+    unit = better / table.margin
+    shown = table.assign(
+        estimate=table.estimate * unit,
+        ends=[sorted(pair) for pair in zip(table.low * unit, table.high * unit, strict=True)],
+    )
+    names = [f"{row.experiment}: {row.treated} − {row.reference}" for row in table.itertuples()]
+    size = (2 * COLUMN, 0.9 + 0.17 * max(4, len(names)))
+    figure, (axis,) = panels(1, 1, figsize=size)
+    categories(axis, names, fontsize="x-small")
+    marks = []
+    for place, row in enumerate(shown.itertuples()):
+        if np.isfinite(row.estimate):
+            bars = ((row.ends[0], row.ends[1], 1.6),)
+            looks: dict[str, Any] = {"colour": COLOURS[row.verdict], "shape": SHAPES[row.verdict]}
+            marks.append(Mark(place, row.estimate, bars, **looks))
+        if np.isfinite(row.detectable):
+            reach = row.detectable / row.margin
+            axis.hlines(place, -reach, reach, color="#e0e0e0", linewidth=6, zorder=0)
+    reach = max([2.0, *(abs(edge) for mark in marks for edge in mark.bars[0][:2])])
+    reach = min(reach * 1.05, max(WIDEST, *(1.1 * abs(mark.mean) for mark in marks), 0.0))
+    draw_marks(axis, marks, (-reach, reach))
+    axis.axvspan(-1, 1, color=PALETTE[2], alpha=0.12, zorder=0, linewidth=0)
+    axis.set_xlabel("difference ÷ margin, better to the right")
+    line: dict[str, Any] = {"linestyle": "none", "markersize": 5}
+    legend: list[Any] = [
+        Line2D([], [], color=COLOURS[name], marker=SHAPES[name], label=name, **line)
+        for name in VERDICTS
+    ]
+    legend += [
+        Patch(color=PALETTE[2], alpha=0.2, label="within the margin"),
+        Line2D([], [], color="#e0e0e0", linewidth=6, label="not detectable"),
+    ]
+    one_legend(figure, (), ncols=3, extra=legend)
+    axis.tick_params(axis="y", colors=INK)
+    return figure, (
+        "The primary contrasts, treated − reference, each in units of its margin of equivalence "
+        "and turned so that better is to the right. Bars: 95 % intervals, not adjusted (Student's "
+        "for pairs, Welch's else), an arrow head where one goes on beyond the panel; mark and "
+        "colour: the verdict, adjusted by Holm within the experiment. Green: differences that "
+        "count as none. Grey: differences that so many seeds miss in more than one study of five. "
+        f"{study.origin(*study.learning)}"
+    )

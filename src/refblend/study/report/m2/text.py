@@ -11,6 +11,7 @@ from refblend.study.report.formats import to_markdown
 from refblend.study.report.m2.answers import facts as facts_of
 from refblend.study.report.m2.best import EVERYWHERE, scope_endpoints
 from refblend.study.report.m2.contrasts import at_endpoint
+from refblend.study.report.m2.decisions import decided
 from refblend.study.report.m2.study import REPORT, M2Study
 from refblend.study.report.m2.summaries import endpoint_rows
 from refblend.study.report.m2.surprises import surprises
@@ -27,6 +28,11 @@ from refblend.study.runs.collect import Collected
 from refblend.study.runs.origin import facts
 from refblend.study.stats.significance import smallest_p
 
+QUESTION = (
+    "Does blending a judge's score into the rewards help, how should the weight follow the actor's "
+    "entropy, and is it the judge's judgement that matters?"
+)
+
 
 @REPORT.text
 def text(study: M2Study, tables: Tables) -> dict[str, Any]:
@@ -36,6 +42,8 @@ def text(study: M2Study, tables: Tables) -> dict[str, Any]:
     found = surprises(study, tables)
     answered = {name: facts_of(study, tables, name) for name in study.experiments}
     return facts(study.collected) | {
+        "question": QUESTION,
+        "verdicts": decided(tables),
         "leading": [answered[name] | {"name": name} for name in study.leading],
         "scopes": [best_of(tables, *scope) for scope in scope_endpoints(study).items()],
         "answered": answered,

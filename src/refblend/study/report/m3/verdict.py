@@ -78,6 +78,6 @@ def shrinkage(study: M3Study) -> dict[str, Any] | None:
     """
     chosen = next((row for row in study.record["candidates"] if row["recommended"]), None)
     fresh = study.late_difference()
-    if chosen is None or fresh.n == 0 or fresh.estimate >= chosen["diff"]:
+    if not study.blends or chosen is None or fresh.n == 0 or fresh.estimate >= chosen["diff"]:
         return None
     return {"before": chosen["diff"], "fresh": fresh}

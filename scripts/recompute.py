@@ -1,0 +1,211 @@
+"""Recompute the verdicts and what the first page says from the runs' numbers, with other code.
+
+Reads ``runs.csv``, ``runs.parquet``, ``verdicts.csv`` and M2's report of a scale, and imports
+pandas and scipy but nothing of the package: the measures, tests, adjustments and verdicts are
+written again here, from their definitions in docs/explanation/statistics.md.
+
+    python scripts/recompute.py results/smoke
+
+Ends with status 1 and names every number that differs.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+VALIDATION = re.compile(r"val-core/(?!refblend/sanity/).+/acc/mean@1")
+LOWER_IS_BETTER = ("steps_to_", "val_drawdown", "loss_spikes", "grad_spikes", "step_seconds")
+TOLERANCE = 2e-5
+MONTE_CARLO = 0.02
+"""Tolerance of a p value where not all rearrangements are tried: five of its standard errors."""
+
+
+def endpoints(metrics: pd.DataFrame) -> pd.DataFrame:
+    """One row per run (arm, seed), one column per endpoint."""
+    accuracy = [name for name in metrics.columns if VALIDATION.fullmatch(name)]
+    rows = {}
+    for run, part in metrics.sort_values("step").groupby(["arm", "seed"]):
+        row = {}
+        for name in ("greedy", "sampled"):
+            values = part.get(f"test/{name}", pd.Series(dtype=float)).dropna()
+            row[f"test_{name}"] = values.iloc[-1] if len(values) else np.nan
+        curve = part.set_index("step")[accuracy].mean(axis=1).dropna()
+        if len(curve):
+            row |= curve_endpoints(curve.index.to_numpy(float), curve.to_numpy(float))
+        rows[run] = row
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["arm", "seed"])
+
+
+def curve_endpoints(steps: np.ndarray, values: np.ndarray) -> dict[str, float]:
+    """What the greedy validation accuracy over the steps says."""
+    found = {"val_final": values[-1], "val_best": values.max(), "val_gain": values[-1] - values[0]}
+    found["val_auc"] = np.trapezoid(values, steps) / np.ptp(steps) if len(steps) > 1 else values[0]
+    fine = np.linspace(0, steps[-1] / 3, 30_001)
+    heights = np.interp(fine, steps, values)
+    found["val_auc_third"] = (heights.sum() - (heights[0] + heights[-1]) / 2) / 30_000
+    line = np.linspace(steps[0], steps[-1], 300_001)
+    heights = np.interp(line, steps, values)
+    for percent in (10, 20, 30, 40):
+        above = np.flatnonzero(heights >= percent / 100 - 1e-12)
+        found[f"steps_to_{percent}"] = line[above[0]] if len(above) else steps[-1]
+    return found
+
+
+def p_above(x: np.ndarray, y: np.ndarray, paired: bool) -> float:
+    """One-sided permutation p of mean(x) > mean(y)."""
+    if min(len(x), len(y)) < 2:
+        return 1.0
+    options = {"alternative": "greater", "n_resamples": 70_000, "rng": np.random.default_rng(1)}
+    if paired:
+        test = stats.permutation_test((x - y,), np.mean, permutation_type="samples", **options)
+    else:
+
+        def difference(a: np.ndarray, b: np.ndarray, axis: int = -1) -> np.ndarray:
+            return a.mean(axis=axis) - b.mean(axis=axis)
+
+        test = stats.permutation_test((x, y), difference, vectorized=True, **options)
+    return float(test.pvalue)
+
+
+def holm(p: np.ndarray) -> np.ndarray:
+    """Holm's adjustment, by its definition."""
+    order, m = np.argsort(p, kind="stable"), len(p)
+    adjusted = np.empty(m)
+    for rank, place in enumerate(order):
+        adjusted[place] = min(1.0, max((m - i) * p[order[i]] for i in range(rank + 1)))
+    return adjusted
+
+
+def compare(row: pd.Series, values: pd.DataFrame) -> dict[str, float]:
+    """Estimate, interval and both p values of one row of the verdicts."""
+    arms = [
+        values.xs(arm, level="arm")[row.endpoint].dropna()
+        if arm in values.index.get_level_values("arm")
+        else pd.Series(dtype=float)
+        for arm in (row.treated, row.reference)
+    ]
+    if row.paired:
+        both = pd.concat(arms, axis=1, join="inner").dropna().to_numpy()
+        x, y = both[:, 0], both[:, 1]
+    else:
+        x, y = (arm.to_numpy() for arm in arms)
+    found = {"n": min(len(x), len(y)), "estimate": np.nan, "low": np.nan, "high": np.nan}
+    if found["n"]:
+        found["estimate"] = x.mean() - y.mean()
+    if found["n"] > 1:
+        found["low"], found["high"] = interval(x, y, row.paired, 1 - row.alpha)
+    found["p"] = min(1.0, 2 * min(p_above(x, y, row.paired), p_above(y, x, row.paired)))
+    found["p_equivalence"] = max(
+        p_above(x + row.margin, y, row.paired), p_above(y + row.margin, x, row.paired)
+    )
+    return found
+
+
+def interval(x: np.ndarray, y: np.ndarray, paired: bool, level: float) -> tuple[float, float]:
+    """Student's interval of pairs, Welch's of independent arms."""
+    if paired:
+        return tuple(stats.t.interval(level, len(x) - 1, (x - y).mean(), stats.sem(x - y)))
+    a, b = x.var(ddof=1) / len(x), y.var(ddof=1) / len(y)
+    if a + b == 0:
+        return x.mean() - y.mean(), x.mean() - y.mean()
+    freedom = (a + b) ** 2 / (a**2 / (len(x) - 1) + b**2 / (len(y) - 1))
+    return tuple(stats.t.interval(level, freedom, x.mean() - y.mean(), np.sqrt(a + b)))
+
+
+def verdict(row: pd.Series, found: pd.Series) -> str:
+    """The rule, from the adjusted p values."""
+    if found.p_equivalence_adjusted <= row.alpha:
+        return "equivalent"
+    if found.p_adjusted > row.alpha:
+        return "undecided"
+    sign = -1 if row.endpoint.startswith(LOWER_IS_BETTER) else 1
+    return "better" if sign * found.estimate > 0 else "worse"
+
+
+def recomputed(table: pd.DataFrame, values: pd.DataFrame, seeds: pd.DataFrame) -> pd.DataFrame:
+    """What the verdicts must say, row by row; ``seeds`` are those of each experiment."""
+    rows = []
+    for row in table.itertuples():
+        mine = values[values.index.get_level_values("seed").isin(seeds[row.experiment])]
+        rows.append(compare(row, mine))
+    found = pd.DataFrame(rows, index=table.index)
+    for kind in ("p", "p_equivalence"):
+        found[f"{kind}_adjusted"] = (
+            found[kind]
+            .groupby([table.experiment, table.primary])
+            .transform(lambda p: holm(p.to_numpy()))
+        )
+    found["verdict"] = [verdict(table.loc[i], found.loc[i]) for i in table.index]
+    return found
+
+
+def differences(table: pd.DataFrame, found: pd.DataFrame) -> list[str]:
+    """Every number of the table that is not the recomputed one."""
+    problems = []
+    for i, row in table.iterrows():
+        name = f"{row.experiment}, {row.treated} − {row.reference}, {row.endpoint}"
+        pairs = row.n > 16 if row.paired else row.n > 9
+        for column in found.columns:
+            expected, given = found.loc[i, column], row[column]
+            if column == "verdict":
+                same = expected == given
+            elif pd.isna(expected) or pd.isna(given):
+                same = pd.isna(expected) and pd.isna(given)
+            else:
+                wide = MONTE_CARLO if pairs and column.startswith("p") else TOLERANCE
+                same = abs(expected - given) <= wide * max(1, abs(expected))
+            if not same:
+                problems.append(f"{name}: {column} is {given}, recomputed {expected}")
+    return problems
+
+
+def page_problems(report: str, table: pd.DataFrame) -> list[str]:
+    """Verdicts that the first page counts or lists otherwise than the table."""
+    primary = table[table.primary]
+    page = report.split("\n## ", maxsplit=1)[0]
+    counted = re.search(
+        r"Of (\d+) primary contrasts (\d+) \w+ better, (\d+) worse, (\d+) equivalent and "
+        r"(\d+) undecided",
+        page,
+    )
+    words = ("better", "worse", "equivalent", "undecided")
+    expected = [len(primary), *(int((primary.verdict == word).sum()) for word in words)]
+    if counted is None or [int(number) for number in counted.groups()] != expected:
+        said = counted.group(0) if counted else "nothing"
+        return [f"the first page says {said!r}; the table has {expected}"]
+    problems = []
+    for row in primary.itertuples():
+        shown = f"{row.estimate:+.3f}" if abs(row.estimate) < 10 else f"{row.estimate:+.1f}"
+        lines = [line for line in page.splitlines() if f"{row.treated} − {row.reference} " in line]
+        if not any(shown in line or pd.isna(row.estimate) for line in lines):
+            problems.append(f"the first page lacks {row.treated} − {row.reference} {shown}")
+    return problems
+
+
+def main(folder: Path) -> int:
+    """Compare everything of one scale's results."""
+    runs = pd.read_csv(folder / "runs.csv")
+    metrics = pd.read_parquet(folder / "runs.parquet")
+    finished = runs[runs.status == "finished"][["arm", "seed"]]
+    values = endpoints(metrics.merge(finished, on=["arm", "seed"]))
+    table = pd.read_csv(folder / "verdicts.csv", keep_default_na=False, na_values=[""])
+    grid = pd.read_csv(folder / "grid.tsv", sep="\t")
+    seeds = grid.groupby("experiment").seed.agg(set)
+    problems = differences(table, recomputed(table, values, seeds))
+    report = folder / "m2" / "report.md"
+    if report.exists():
+        of_m2 = pd.read_csv(folder / "m2" / "tables" / "verdicts.csv")
+        shared = table.merge(of_m2[["experiment"]].drop_duplicates(), on="experiment")
+        problems += page_problems(report.read_text(), shared)
+    for problem in problems:
+        print(problem)
+    print(f"{folder}: {len(table)} verdicts from {len(values)} runs, {len(problems)} differences")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
