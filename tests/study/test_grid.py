@@ -18,7 +18,7 @@ from refblend.study.design.grid import (
     unique_runs,
     write_grid,
 )
-from refblend.study.design.spec import GridRow, load_experiment
+from refblend.study.design.spec import GridRow, experiments_of, load_experiment
 
 BASE = {
     "data": {"train_files": ["data/cpu/train.parquet"], "val_files": ["data/cpu/val.parquet"]},
@@ -331,18 +331,23 @@ def test_the_digest_is_of_the_arm_not_of_the_run(params: Path) -> None:
 @pytest.mark.parametrize("scale", ["smoke", "cpu", "gpu"])
 def test_the_whole_study_is_accepted_at_every_scale(scale: str) -> None:
     root = Path(__file__).parents[2] / "params"
-    grid = build_grid(["M1", *"ABCEFGH", "M3"], scale, root)
+    names = experiments_of("m2", root, scale=scale)
+    assert set(names) >= set("ABCEFGH")
+    grid = build_grid(["M1", *names, "M3"], scale, root)
     assert set(select(grid, ["M3"]).arm) == {"off", "linear", "recommended"}
 
 
 def test_the_study_is_declared_as_planned() -> None:
     """Numbers of arms and runs, and which arms the milestones share."""
     root = Path(__file__).parents[2] / "params"
-    grid = build_grid(["M1", *"ABCEFGH", "M3"], "cpu", root)
+    grid = build_grid(["M1", *"ABCEFGHIJKL", "M3"], "cpu", root)
     arms = grid.groupby("experiment").arm.nunique().to_dict()
-    assert arms == {"M1": 2, "A": 19, "B": 6, "C": 6, "E": 4, "F": 4, "G": 8, "H": 8, "M3": 3}
-    assert set(select(grid, ["A"]).seed) == set("12345")
-    assert set(select(grid, ["M3"]).seed) == {"101", "102", "103", "104", "105"}
+    assert arms == {
+        **{"M1": 2, "A": 19, "B": 9, "C": 9, "E": 4, "F": 4, "G": 7, "H": 8},
+        **{"I": 16, "J": 6, "K": 9, "L": 5, "M3": 3},
+    }
+    assert set(select(grid, ["A"]).seed) == set(map(str, range(1, 11)))
+    assert set(select(grid, ["M3"]).seed) == set(map(str, range(101, 121)))
     for experiment in "ABCGH":
         held = set(select(grid, [experiment]).arm)
         assert {"off", "linear", "linear_terminal"} <= held

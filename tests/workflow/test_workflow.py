@@ -67,7 +67,9 @@ def test_workflow_parameters_spell_out_every_key() -> None:
     assert set(written) == set(WorkflowConfig.model_fields) - derived
 
 
-@pytest.mark.parametrize(("scale", "count"), [("smoke", 9), ("cpu", 9), ("smollm", 1), ("gpu", 9)])
+@pytest.mark.parametrize(
+    ("scale", "count"), [("smoke", 13), ("cpu", 13), ("smollm", 1), ("gpu", 9)]
+)
 def test_the_grid_of_every_scale_is_valid(scale: str, count: int) -> None:
     params = ROOT / "params"
     names = [
@@ -99,9 +101,12 @@ def planned(project: Path, *targets: str, scale: str = "cpu") -> tuple[dict[str,
 def test_milestones_share_their_jobs_and_fresh_seeds_stand_apart(project: Path) -> None:
     collected = "runs/cpu/_collected/m2/runs.csv"
     counts, text = planned(project, "m1", collected)
-    grid = build_grid(["M1", *"ABCEFGH"], "cpu", ROOT / "params")
-    arms, first = grid.arm.nunique(), grid[grid.experiment == "M1"].arm.nunique()
-    assert counts["train"] == arms + first, "a job per arm, and one for the seeds added to M1's"
+    grid = build_grid(["M1", *"ABCEFGHIJKL"], "cpu", ROOT / "params")
+    # Five seeds a job: two jobs for ten seeds, one for three, and M1's three before the other seven.
+    first = set(grid[grid.experiment == "M1"].arm)
+    seeds = grid.groupby("arm").seed.nunique()
+    expected = sum(3 if arm in first else -(-number // 5) for arm, number in seeds.items())
+    assert counts["train"] == expected
     resources = grid[grid.experiment.isin(["E", "F"])].arm.nunique()
     assert counts["test_accuracy"] == counts["train"] - resources
     assert "101-102-103-104-105" not in text
@@ -242,7 +247,7 @@ def test_the_smoke_study_writes_every_milestone_and_one_report(project: Path) ->
     results = project / "results" / "smoke"
     for name in ("m1/checks.json", "m2/checks.json", "m3/checks.json", "m3/guards.json"):
         assert (results / name).exists()
-    arms = build_grid(["M1", *"ABCEFGH", "M3"], "smoke", ROOT / "params").arm
+    arms = build_grid(["M1", *"ABCEFGHIJKL", "M3"], "smoke", ROOT / "params").arm
     assert {line.split("/")[0] for line in trained(project)} == set(arms)
     assert "Nothing to be done" in snakemake(project, "smoke").stderr
     target = "results/smoke/report.html"

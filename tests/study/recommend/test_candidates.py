@@ -3,7 +3,9 @@ from pathlib import Path
 import pytest
 from made_runs import collected, flat, with_metric
 
+from refblend.study.design.grid import resolve_arm
 from refblend.study.recommend.candidates import late_accuracy, read_pool
+from refblend.study.recommend.candidates import unsuitable as unsuitable_because
 from refblend.study.recommend.choose import recommend
 
 PARAMS = Path(__file__).parents[3] / "params"
@@ -82,10 +84,9 @@ def test_controls_other_judges_and_other_estimators_are_no_candidates() -> None:
     unsuitable = {arm for arm, reason in pool.dropped.items() if "no runs" not in reason}
     assert unsuitable >= {"shuffled", "random_terminal", "gae_off", "gae_linear"}
     assert "linear_mean" not in unsuitable
-    weak = read_pool(
-        collected({arm: flat(0.4, 0.4) for arm in ("off", "weak_linear_terminal")}),
-        "cpu",
-        PARAMS,
-        ("A", "H"),
-    )
-    assert weak.dropped["weak_linear_terminal"] == "another judge than the scale's"
+    scoring = "algorithm.ref_quality_score.scoring"
+    off = resolve_arm({"algorithm.ref_quality_score.enable": False}, "cpu", PARAMS)
+    weak = resolve_arm({f"{scoring}.model_path": "models/cpu/judge_weak"}, "cpu", PARAMS)
+    assert unsuitable_because(weak, off) == "another judge than the scale's"
+    sparse = resolve_arm({"reward.verifier.checked_share": 0.25}, "cpu", PARAMS)
+    assert "reward.verifier.checked_share" in unsuitable_because(sparse, off)

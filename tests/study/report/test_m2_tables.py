@@ -115,14 +115,13 @@ def test_interval_of_a_choice_and_when_it_is_not_identifiable() -> None:
 
 def test_placement_rule_says_under_which_placement_the_others_ran() -> None:
     effects = {"linear_terminal": 0.3, "gae_linear_mean": 0.3}
-    table = choice_table(part_of("BG", effects=effects), "G")
+    table = choice_table(part_of("GH", effects=effects), "G")
     grpo = table[table.estimator == "grpo"].set_index("placement")
     assert grpo.index[grpo.best].tolist() == ["terminal"]
-    assert grpo.swept.to_dict() == {"per_token": False, "terminal": True, "per_token_mean": False}
+    assert grpo.swept.to_dict() == {"per_token": False, "terminal": True}
     assert grpo.distinguishable.fillna(False).to_dict() == {
         "per_token": True,
         "terminal": False,
-        "per_token_mean": True,
     }
     gae = table[table.estimator == "gae"].set_index("placement")
     assert gae.index[gae.best].tolist() == ["per_token_mean"]
@@ -132,11 +131,11 @@ def test_best_per_metric_names_what_it_cannot_tell_apart() -> None:
     study = part_of("B", effects={"linear_terminal": 0.3, "linear": -0.3})
     table = best_per_metric(study).set_index(["scope", "measure"])
     row = table.loc[("all", "test_greedy")]
-    assert (row.best, row.n, row.arms) == ("linear_terminal", 3, 6)
+    assert (row.best, row.n, row.arms) == ("linear_terminal", 3, 9)
     assert row["mean"] == pytest.approx(greedy(study, "linear_terminal").mean())
     assert row.share_best == 1.0
     spikes = table.loc[("all", "loss_spikes")]
-    assert (spikes.best, spikes.tied, spikes.n_not_distinguishable) == ("off", 5, 5)
+    assert (spikes.best, spikes.tied, spikes.n_not_distinguishable) == ("off", 8, 8)
     assert "step_seconds" not in table.index.get_level_values("measure")
 
 

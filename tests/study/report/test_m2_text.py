@@ -50,7 +50,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_report_is_whole(written: Path) -> None:
     text = (written / "report.md").read_text()
     assert not re.search(r"\bnan\b|<NA>|\bNone\b|\binf\b", text)
-    places = [text.index(f"\n## {name}. ") for name in "ABCDEFGH"]
+    places = [text.index(f"\n## {name}. ") for name in "ABCDEFGHIJKL"]
     assert places == sorted(places)
     specs = m2_frames.specs()
     for figure in load_report("m2").artifacts(specs, "figure"):
@@ -62,17 +62,38 @@ def test_report_is_whole(written: Path) -> None:
     assert "| cosine" in text
     assert "- `cosine`, seed 1: **failed**, worker died" in text
     assert "not identifiable, 2 levels with runs" in text
-    assert "B, C and H ran under `terminal`, the better one under GRPO." in text
+    assert "H ran under `terminal`, the better one under GRPO." in text
     assert "65.0% valid, non-zero scores, no AUC, 120 overlength of 360" in text
 
 
-def test_the_first_page_answers_the_question(written: Path) -> None:
-    page = (written / "report.md").read_text().split("\n## ", maxsplit=1)[0]
-    assert "Which map from the actor's entropy" in page
-    assert "Among the arms of A `linear_terminal` has the best mean test accuracy" in page
-    assert "B, knee of max_weight: not identifiable" in page
+def test_the_first_page_gives_the_verdicts(written: Path) -> None:
+    page, answers = (written / "report.md").read_text().split("\n## ", maxsplit=2)[:2]
+    table = pd.read_csv(written / "tables" / "verdicts.csv")
+    primary = table[table.primary]
+    assert len(primary) == len(re.findall(r"^\| [A-L] ", page, flags=re.MULTILINE)) > 5
+    # Two seeds cannot decide anything, and the page says so and what it would take.
+    assert f"Of {len(primary)} primary contrasts 0 are better, 0 worse, 0 equivalent and" in page
+    assert "whatever the effect" in page
+    assert "Nothing is shown to be better than its reference." in page
+    row = primary[primary.treated == "linear_terminal"].iloc[0]
+    assert f"{row.estimate:+.3f} [{row.low:+.3f}, {row.high:+.3f}]" in page
+    assert f", {row.seeds_needed:.0f} seeds" in page
     assert page.count("(figures/") == 1
-    assert len(re.findall(r"^\| [A-H] ", page, flags=re.MULTILINE)) == 7
+    assert answers.startswith("Answers")
+    assert "Among the arms of A `linear_terminal` has the best mean test accuracy" in answers
+    assert "B, knee of max_weight: not identifiable" in answers
+
+
+def test_the_page_counts_every_kind_of_verdict() -> None:
+    row = {"treated": "a", "reference": "b", "experiment": "X", "estimate": 0.1, "low": 0.05}
+    row |= {"high": 0.15, "seeds_needed": 12}
+    kinds = ("better", "worse", "equivalent", "undecided")
+    facts = {"rows": [row] * 4, "margins": ["0.02"], "alphas": ["0.05"], "exploratory": 3}
+    text = SAY.page(facts | dict.fromkeys(kinds, [row]) | {"unreachable": 0})
+    assert "1 is better, 1 worse, 1 equivalent and 1 undecided" in text
+    assert text.count("`a` − `b` (X) +0.100 [+0.050, +0.150]") == 4
+    assert "(X) +0.100 [+0.050, +0.150], 12 seeds." in text
+    assert "whatever the effect" not in text
 
 
 def test_each_section_begins_with_its_answer(written: Path) -> None:
@@ -150,7 +171,7 @@ def test_text_of_levels_and_assumed_placements() -> None:
     row = {"identifiable": True, "chosen": 0.3, "low": 0.2, "high": 0.3, "stability": 0.7, "n": 3}
     assert SAY.level(row).startswith("0.3, 95 % interval over resampled seeds 0.2 to 0.3")
     assert "70%" in SAY.level(row)
-    chosen = {name: spec for name, spec in m2_frames.specs().items() if name in "BG"}
+    chosen = {name: spec for name, spec in m2_frames.specs().items() if name in "GH"}
     study = m2_frames.study("smoke", experiments=chosen)
     table = pd.DataFrame(
         {
@@ -161,7 +182,7 @@ def test_text_of_levels_and_assumed_placements() -> None:
         }
     )
     sentence = SAY.assumed(assumed(study, table, "G"))
-    assert sentence.startswith("B ran under `terminal`, which is NOT the better one under GRPO")
+    assert sentence.startswith("H ran under `terminal`, which is NOT the better one under GRPO")
     assert "(`per_token`)" in sentence
 
 
