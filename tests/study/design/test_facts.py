@@ -111,7 +111,7 @@ def test_experiments_belong_to_the_milestone_that_they_name(tmp_path: Path) -> N
     assert experiments_of("m2", tmp_path) == ["ZX"]
     assert experiments_of("m1", tmp_path) == ["Q"]
     assert experiments_of("m2", tmp_path, {"m2": ["B", "A"]}) == ["B", "A"]
-    assert experiments_of("m2", PARAMS) == ["A", "B", "C", "E", "F", "G", "H"]
+    assert experiments_of("m2", PARAMS) == list("ABCEFGHIJKL")
 
 
 def test_an_arm_waits_for_the_runs_whose_weights_it_replays() -> None:

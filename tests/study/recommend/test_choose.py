@@ -43,7 +43,8 @@ def test_the_simplest_within_one_standard_error_of_the_best() -> None:
         means["off"] = sum(moved["off"]) / 3
         eligible = [arm for arm in ["off", *simple_first] if means[arm] >= means["off"]]
         best = max(eligible, key=lambda arm: means[arm])
-        # No blend is the simplest of all. Equal departures (strategy or placement): fewer parameters first, then the files' order.
+        # No blend is the simplest of all. Equal departures (strategy or placement): fewer
+        # parameters first, then the files' order.
         order = ["off", "linear", "constant", "cosine", "linear_terminal", "cosine_terminal"]
         expected = None
         for arm in order:

@@ -89,7 +89,7 @@ def test_the_page_counts_every_kind_of_verdict() -> None:
     row |= {"high": 0.15, "seeds_needed": 12}
     kinds = ("better", "worse", "equivalent", "undecided")
     facts = {"rows": [row] * 4, "margins": ["0.02"], "alphas": ["0.05"], "exploratory": 3}
-    text = SAY.page(facts | dict.fromkeys(kinds, [row]) | {"unreachable": 0})
+    text = SAY.page(facts | {kind: [row] for kind in kinds} | {"unreachable": 0})
     assert "1 is better, 1 worse, 1 equivalent and 1 undecided" in text
     assert text.count("`a` − `b` (X) +0.100 [+0.050, +0.150]") == 4
     assert "(X) +0.100 [+0.050, +0.150], 12 seeds." in text
