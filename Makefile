@@ -39,6 +39,7 @@ figures: env ## every table, figure and report of SCALE anew from the committed 
 smoke: env ## the same workflow on a tiny grid, about ten minutes
 	$(BIN)/snakemake smoke --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=smoke
 	$(BIN)/refblend study redraw --scale smoke --out build/redrawn
+	$(BIN)/python scripts/recompute.py results/smoke
 	@for part in scoring m1 m2 m3; do \
 	$(BIN)/python scripts/compare_results.py results/smoke/$$part build/redrawn/$$part; done
 

@@ -190,6 +190,11 @@ class Question:
         typer.Option(min=1, help="Size of the test set; repeat it to plan for others."),
     ] = None
     hours: Annotated[float | None, typer.Option(min=0, help="Hours per run.")] = None
+    experiments: Annotated[
+        list[str] | None,
+        typer.Option(help="Plan the primary contrasts of these instead; may be repeated."),
+    ] = None
+    scale: Annotated[str, typer.Option(help="Whose declared seeds are shown with these.")] = "cpu"
 
 
 @app.command()
@@ -204,7 +209,13 @@ def power(
     import pandas as pd
 
     from refblend.errors import StudyError
-    from refblend.study.planning.power import PowerQuestion, power_table, read_spread
+    from refblend.study.planning.power import (
+        PowerQuestion,
+        design_table,
+        power_table,
+        read_spread,
+    )
+    from refblend.study.report.registry import read_experiments
 
     if not runs.is_file():
         raise StudyError(f"{runs} is not a file", "Name the table of runs of a finished study.")
@@ -212,5 +223,10 @@ def power(
     asked = PowerQuestion(
         question.effect, question.margin, question.target, question.alpha, sizes, question.hours
     )
-    table = power_table(read_spread(pd.read_csv(runs), measure, baseline), asked)
+    values = pd.read_csv(runs)
+    if question.experiments:
+        specs = read_experiments(tuple(question.experiments), Path("params"))
+        table = design_table(values, specs, question.scale, asked)
+    else:
+        table = power_table(read_spread(values, measure, baseline), asked)
     typer.echo(table.to_string(index=False, float_format=lambda value: f"{value:.4g}"))

@@ -1,11 +1,19 @@
 """From a table of runs to the seeds that a comparison needs."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from refblend.errors import StudyError
-from refblend.study.planning.power import PowerQuestion, power_table, read_spread
+from refblend.study.design.spec import load_experiment
+from refblend.study.planning.power import (
+    PowerQuestion,
+    design_table,
+    power_table,
+    read_spread,
+)
 
 
 def runs(seeds: int = 400, deviation: float = 0.03, shared: float = 0.0) -> pd.DataFrame:
@@ -66,3 +74,30 @@ def test_hopeless_and_unknown_are_not_numbers() -> None:
 def test_unusable_tables_are_refused(table: pd.DataFrame, baseline: str, message: str) -> None:
     with pytest.raises(StudyError, match=message):
         read_spread(table, "test_greedy", baseline)
+
+
+def test_primary_contrasts_are_planned_by_their_own_endpoint_and_level() -> None:
+    params = Path(__file__).parents[3] / "params"
+    spec = load_experiment(params / "study" / "J.yaml")
+    rng = np.random.default_rng(8)
+    rows = [
+        {"arm": arm, "seed": seed, "test_sampled": 0.3 + rng.normal(0, 0.02)}
+        for arm in ("off", "constant_terminal")
+        for seed in range(1, 9)
+    ]
+    values = pd.DataFrame(rows)
+    asked = PowerQuestion(0.5, 0.5, test_sizes=(512, 2048), hours_per_run=0.1)
+    table = design_table(values, {"J": spec}, "cpu", asked)
+    assert set(table.endpoint) == {"val_auc_third", "test_sampled"}
+    assert table[table.endpoint == "val_auc_third"].deviation.isna().all()
+    planned = table[table.endpoint == "test_sampled"]
+    assert set(planned.alpha) == {0.05 / 4}
+    assert set(planned.declared) == {len(spec.seeds_of("cpu"))}
+    alone = PowerQuestion(
+        spec.effect, spec.margin, alpha=0.05 / 4, test_sizes=(512, 2048), hours_per_run=0.1
+    )
+    expected = power_table(read_spread(values, "test_sampled", "off"), alone)
+    assert planned.seeds_equivalence.tolist() == expected.seeds_equivalence.tolist()
+    assert planned.hours.tolist() == expected.hours.tolist()
+    with pytest.raises(StudyError, match="no primary contrast"):
+        design_table(values, {"E": load_experiment(params / "study" / "E.yaml")}, "cpu", asked)

@@ -1,11 +1,13 @@
 """``refblend study power``: seeds that a comparison needs, from the variance of earlier runs."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from refblend.errors import StudyError
+from refblend.study.design.spec import ExperimentSpec
 from refblend.study.stats.power import (
     Design,
     least_detectable,
@@ -115,3 +117,45 @@ def _row(
         "least_detectable": least_detectable(design, spread.seeds, question.power),
         "hours": pd.NA if both is None or hours is None else 2 * both * hours,
     }
+
+
+def design_table(
+    values: pd.DataFrame,
+    experiments: Mapping[str, ExperimentSpec],
+    scale: str,
+    question: PowerQuestion,
+) -> pd.DataFrame:
+    """The seeds that the primary contrasts of declared experiments take, and those declared.
+
+    Each contrast is planned at α ÷ (primary contrasts of the experiment), Bonferroni, which Holm
+    never exceeds, with the experiment's margin and smallest effect; ``question`` gives the power,
+    the sizes of the test set and the hours of a run.
+
+    Returns:
+        One row per experiment, endpoint, design and size: experiment, endpoint, contrasts, alpha,
+        declared, then the columns of :func:`power_table`. An endpoint that the earlier runs lack
+        has one row without numbers.
+    """
+    parts = []
+    for name, spec in experiments.items():
+        stated = [c for c in spec.contrasts if c.primary]
+        family = sum(len(contrast.pairs) for contrast in stated)
+        for endpoint in dict.fromkeys(map(spec.endpoint_of, stated)):
+            alpha = spec.alpha / family
+            head = {"experiment": name, "endpoint": endpoint, "contrasts": family, "alpha": alpha}
+            head["declared"] = len(spec.seeds_of(scale))
+            if endpoint not in values.columns:
+                parts.append(pd.DataFrame([head]))
+                continue
+            sizes = question.test_sizes if endpoint.startswith("test_") else ()
+            asked = replace(
+                question, alpha=alpha, margin=spec.margin, effect=spec.effect, test_sizes=sizes
+            )
+            found = power_table(read_spread(values, endpoint, spec.baseline), asked)
+            parts.append(pd.DataFrame([head]).merge(found, how="cross"))
+    if not parts:
+        raise StudyError(
+            f"{', '.join(experiments)}: no primary contrast is declared",
+            "Mark contrasts with primary: true in params/study.",
+        )
+    return pd.concat(parts, ignore_index=True)
