@@ -47,12 +47,19 @@ def curve_endpoints(steps: np.ndarray, values: np.ndarray) -> dict[str, float]:
     fine = np.linspace(0, steps[-1] / 3, 30_001)
     heights = np.interp(fine, steps, values)
     found["val_auc_third"] = (heights.sum() - (heights[0] + heights[-1]) / 2) / 30_000
-    line = np.linspace(steps[0], steps[-1], 300_001)
-    heights = np.interp(line, steps, values)
     for percent in (10, 20, 30, 40):
-        above = np.flatnonzero(heights >= percent / 100 - 1e-12)
-        found[f"steps_to_{percent}"] = line[above[0]] if len(above) else steps[-1]
+        found[f"steps_to_{percent}"] = first_step(steps, values, percent / 100)
     return found
+
+
+def first_step(steps: np.ndarray, values: np.ndarray, level: float) -> float:
+    """The first step at which straight lines between the points reach a level, or the last."""
+    if values[0] >= level:
+        return steps[0]
+    for i in range(1, len(steps)):
+        if values[i] >= level:
+            return np.interp(level, values[i - 1 : i + 1], steps[i - 1 : i + 1])
+    return steps[-1]
 
 
 def p_above(x: np.ndarray, y: np.ndarray, paired: bool) -> float:
@@ -107,6 +114,8 @@ def compare(row: pd.Series, values: pd.DataFrame) -> dict[str, float]:
 
 def interval(x: np.ndarray, y: np.ndarray, paired: bool, level: float) -> tuple[float, float]:
     """Student's interval of pairs, Welch's of independent arms."""
+    if paired and np.std(x - y) == 0:
+        return (x - y).mean(), (x - y).mean()
     if paired:
         return tuple(stats.t.interval(level, len(x) - 1, (x - y).mean(), stats.sem(x - y)))
     a, b = x.var(ddof=1) / len(x), y.var(ddof=1) / len(y)

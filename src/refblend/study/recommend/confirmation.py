@@ -39,7 +39,12 @@ class Confirmation:
     @property
     def contrasts(self) -> tuple[tuple[str, str], ...]:
         """Stated (arm, reference) beside the comparisons with the baseline."""
-        return tuple(pair for each in self.experiment.contrasts for pair in each.pairs.items())
+        return tuple(
+            pair
+            for each in self.experiment.contrasts
+            for pair in each.pairs.items()
+            if pair[1] != self.baseline
+        )
 
     @property
     def comparisons(self) -> tuple[tuple[str, str], ...]:

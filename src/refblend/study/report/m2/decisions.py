@@ -83,7 +83,7 @@ def verdict_forest(study: M2Study, tables: Tables) -> Drawn:
     """Every primary contrast in units of its margin, better to the right."""
     table = primary(tables)
     better = table.endpoint.map(lambda name: 1.0 if MEASURES[name].higher_is_better else -1.0)
-    unit = better / table.margin
+    unit = better.astype("float64") / table.margin
     shown = table.assign(
         estimate=table.estimate * unit,
         ends=[sorted(pair) for pair in zip(table.low * unit, table.high * unit, strict=True)],
