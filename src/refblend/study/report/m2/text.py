@@ -28,11 +28,6 @@ from refblend.study.runs.collect import Collected
 from refblend.study.runs.origin import facts
 from refblend.study.stats.significance import smallest_p
 
-QUESTION = (
-    "Does blending a judge's score into the rewards help, how should the weight follow the actor's "
-    "entropy, and is it the judge's judgement that matters?"
-)
-
 
 @REPORT.text
 def text(study: M2Study, tables: Tables) -> dict[str, Any]:
@@ -42,7 +37,6 @@ def text(study: M2Study, tables: Tables) -> dict[str, Any]:
     found = surprises(study, tables)
     answered = {name: facts_of(study, tables, name) for name in study.experiments}
     return facts(study.collected) | {
-        "question": QUESTION,
         "verdicts": decided(tables),
         "leading": [answered[name] | {"name": name} for name in study.leading],
         "scopes": [best_of(tables, *scope) for scope in scope_endpoints(study).items()],
