@@ -138,7 +138,8 @@ def recommend(
     from refblend.study.runs.collect import read_collected
 
     table = read_attacks(attacks) if attacks else None
-    runs, places = read_collected(collected), {None: out}
+    runs = read_collected(collected)
+    places: dict[str | None, Path] = {None: out}
     if regimes:
         places |= {name: regimes / f"{name}.yaml" for name in regimes_at(scale, params)}
         regimes.mkdir(parents=True, exist_ok=True)

@@ -34,18 +34,21 @@ class PromptDataset:
         Raises:
             DataError: a row does not say how many, or none is left.
         """
-        counts = [row.extra.get("n_steps") for row in self.rows]
-        for row, count in zip(self.rows, counts, strict=True):
+        kept = []
+        for place, row in enumerate(self.rows):
+            count = row.extra.get("n_steps")
             if not isinstance(count, int | float):
                 raise DataError(
                     f"data.min_steps is {steps}, but the row with index {row.index} has no "
                     "extra_info.n_steps",
                     "Leave data.min_steps out, or give the steps of every row.",
                 )
-        kept = [place for place, count in enumerate(counts) if count >= steps]
+            if count >= steps:
+                kept.append(place)
         if not kept:
             raise DataError(f"no training row has {steps} steps or more", "Lower data.min_steps.")
-        rows, ids = ([values[i] for i in kept] for values in (self.rows, self.prompt_ids))
+        rows = [self.rows[place] for place in kept]
+        ids = [self.prompt_ids[place] for place in kept]
         return PromptDataset(rows, ids, self.n_dropped, self.n_truncated)
 
 

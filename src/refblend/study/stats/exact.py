@@ -80,9 +80,9 @@ def _signs(n: int) -> tuple[NDArray[np.float64], bool]:
     """Sign patterns (rows of n), and whether they are all."""
     if 2**n <= MOST:
         bits = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
-        return 1.0 - 2.0 * bits, True
+        return (1.0 - 2.0 * bits).astype(np.float64), True
     drawn = np.random.default_rng(0).integers(2, size=(DRAWN, n))
-    return 1.0 - 2.0 * drawn, False
+    return (1.0 - 2.0 * drawn).astype(np.float64), False
 
 
 @cache
