@@ -50,6 +50,36 @@ def test_a_driver_that_is_killed_and_stopped_resumes(make_run, undisturbed) -> N
     assert [s["end"] is None for s in sessions] == [True, True, False]
 
 
+TWO_ENGINES = (
+    "actor_rollout_ref.rollout.num_engines=2",
+    "algorithm.ref_quality_score.scoring.num_engines=2",
+)
+
+
+@pytest.mark.slow
+def test_two_engines_give_the_numbers_of_one_even_if_one_dies(make_run, undisturbed) -> None:
+    """One of the two judges dies while both work: it alone is replaced and asked again."""
+    run = make_run(*TWO_ENGINES)
+    ended = run.train(SABOTEUR_TARGET="JudgeWorker", SABOTEUR_AFTER="2", SABOTEUR_RANKS="1")
+    assert ended.status == 0, ended.output
+    assert "judge engine" in ended.output
+    assert "it is replaced (1)" in ended.output
+    assert "resumed" not in ended.output
+    assert_same(run, undisturbed)
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_another_number_of_engines(make_run, undisturbed) -> None:
+    """And one of its rollout engines dies."""
+    run = make_run(*TWO_ENGINES, "trainer.total_training_steps=2")
+    ended = run.train(SABOTEUR_TARGET="RolloutWorker", SABOTEUR_AFTER="0", SABOTEUR_RANKS="1")
+    assert ended.status == 0, ended.output
+    assert "rollout engine" in ended.output
+    run.overrides.clear()
+    assert run.train().status == 0
+    assert_same(run, undisturbed)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("worker", ["JudgeWorker", "ReferenceWorker", "RolloutWorker"])
 @pytest.mark.parametrize("after", [0, 2])

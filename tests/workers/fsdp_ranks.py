@@ -71,13 +71,16 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rank", type=int)
     parser.add_argument("--ranks", type=int)
+    parser.add_argument("--replicas", type=int, default=1)
     parser.add_argument("--addresses", nargs=3)
     parser.add_argument("--resume-from", type=Path)
     args = parser.parse_args()
     folder, rank, ranks = args.folder, args.rank, args.ranks
     keys = ("actor_rollout_ref.actor", "actor_rollout_ref.ref", "critic")
     config: RefblendConfig = load_config(
-        [folder / "config.yaml"], [f"{key}.fsdp_config.world_size={ranks}" for key in keys]
+        [folder / "config.yaml"],
+        [f"{key}.fsdp_config.world_size={ranks}" for key in keys]
+        + [f"{key}.fsdp_config.replicas={args.replicas}" for key in keys],
     )
     sequences, policy_targets, value_targets = torch.load(folder / "case.pt", weights_only=False)
     own = folder / f"ranks_{ranks}"

@@ -1,5 +1,6 @@
-"""Two ranks (gloo, FSDP2) do what one process does: forward passes, gradients, updates, saves.
+"""Ranks (gloo, FSDP2) do what one process does: forward passes, gradients, updates, saves.
 
+Two ranks share the parameters; four hold two copies of them (HSDP), each shared by two.
 The batch has seven rows of uneven lengths, one response empty, in mini-batches of four and three
 rows: neither divides over two ranks in equal micro-batches.
 """
@@ -11,8 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from torch.distributed import TCPStore
 
-from refblend.workers.groups import free_address
 from refblend.workers.types import merge_shards
 
 pytestmark = pytest.mark.engine
@@ -21,10 +22,14 @@ SCRIPT = Path(__file__).with_name("fsdp_ranks.py")
 DEADLINE_S = 240
 
 
-def run_group(folder: Path, ranks: int, resume_from: Path | None = None) -> list[dict]:
+def run_group(
+    folder: Path, ranks: int, resume_from: Path | None = None, replicas: int = 1
+) -> list[dict]:
     """Run all ranks to their end; what each wrote."""
-    addresses = [free_address() for _ in range(3)]
+    stores = [TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) for _ in range(3)]
+    addresses = [f"tcp://127.0.0.1:{store.port}" for store in stores]
     command = [sys.executable, str(SCRIPT), str(folder), "--ranks", str(ranks)]
+    command += ["--replicas", str(replicas)]
     command += ["--addresses", *addresses]
     if resume_from is not None:
         command += ["--resume-from", str(resume_from)]
@@ -53,6 +58,15 @@ def groups(tmp_path_factory, rank_config, sequences, targets):
     two = run_group(folder, 2)
     one = run_group(folder, 1, resume_from=folder / "ranks_2")
     return two, one[0]
+
+
+@pytest.fixture(scope="module")
+def hybrid(tmp_path_factory, rank_config, sequences, targets):
+    """What two copies of two ranks each found."""
+    folder = tmp_path_factory.mktemp("hsdp")
+    (folder / "config.yaml").write_text(yaml.safe_dump(rank_config))
+    torch.save((sequences, *targets), folder / "case.pt")
+    return run_group(folder, 4, replicas=2)
 
 
 def largest_difference(a: dict, b: dict) -> float:
@@ -121,3 +135,25 @@ def test_a_save_of_two_ranks_continues_on_one_and_on_two(groups, role) -> None:
     # Without the optimiser's moments the fourth update would differ by about the rate, 1e-4.
     assert largest_difference(one[role]["resumed"], two[0][role]["resumed"]) < 1e-5
     assert largest_difference(one[role]["resumed"], one[role]["restored"]) > 5e-5
+
+
+@pytest.mark.slow
+@ROLES
+def test_two_copies_of_two_shards_train_as_one_process(groups, hybrid, role) -> None:
+    _, one = groups
+    forward = merge_shards(hybrid[0][f"{role}_forward"], 7)
+    for ours, theirs in zip(forward, merge_shards(one[f"{role}_forward"], 7), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
+    for rank in hybrid:
+        for what in ("gradients", "parameters"):
+            assert largest_difference(rank[role][what], one[role][what]) < 1e-5
+        for ours, theirs in zip(rank[role]["metrics"], one[role]["metrics"], strict=True):
+            assert ours == pytest.approx(theirs, rel=1e-5, abs=1e-5)
+        assert largest_difference(rank[role]["restored"], hybrid[0][role]["parameters"]) == 0
+
+
+@pytest.mark.slow
+def test_two_copies_of_two_shards_send_the_weights_once(groups, hybrid) -> None:
+    _, one = groups
+    assert [bool(rank["weights"]) for rank in hybrid] == [True, False, False, False]
+    assert largest_difference(hybrid[0]["weights"], one["weights"]) < 1e-5

@@ -124,7 +124,7 @@ class LateOnce(WorkerGroup):
         self.launched = 0
         self.replacement = replacement
 
-    def wait(self, references: Any) -> list[Any]:
+    def wait(self, references: Any, left_s: float | None = None) -> list[Any]:
         if self.launched == 1:
             raise WorkerTimeoutError("the judge worker did not answer within 5 s", "Raise it.")
         return list(references)

@@ -56,12 +56,13 @@ def test_the_judge_alone_can_have_a_deadline_of_its_own(tiny_config) -> None:
     assert JUDGE.deadline(tiny_config()) is None
 
 
-def test_engines_are_one_process_and_training_roles_as_many_as_asked_for(tiny_config) -> None:
+def test_there_are_as_many_ranks_and_engines_as_asked_for(tiny_config) -> None:
     config = tiny_config(
         "actor_rollout_ref.actor.fsdp_config.world_size=3",
         "actor_rollout_ref.ref.fsdp_config.world_size=2",
+        "actor_rollout_ref.rollout.num_engines=4",
     )
     sizes = {name: role.processes(config).count for name, role in ROLES.items()}
-    assert sizes == {"actor": 3, "rollout": 1, "critic": 1, "ref": 2, "judge": 1}
+    assert sizes == {"actor": 3, "rollout": 4, "critic": 1, "ref": 2, "judge": 1}
     engines = [name for name, role in ROLES.items() if role.engine_model is not None]
     assert engines == ["rollout", "judge"]

@@ -53,12 +53,25 @@ class FsdpConfig(Section):
 
     world_size: PositiveInt = 1
     """Processes of the group; FSDP2 shards parameters over them when there is more than one."""
+    replicas: PositiveInt = 1
+    """Copies of the parameters (HSDP): each is sharded over ``world_size / replicas`` neighbouring
+    processes, and only gradients pass between copies. With as many as there are nodes, parameters
+    are gathered inside a node only, for more memory per process. 1: sharded over all."""
     num_threads: PositiveInt = 1
     """CPU threads of each process."""
     param_dtype: Dtype = "float32"
     """Precision of forward and backward; master weights stay in float32."""
     num_gpus_per_worker: NonNegativeFloat = 0.0
     """GPUs reserved for each process; 0 places it on the CPU."""
+
+    @model_validator(mode="after")
+    def _replicas_divide_the_ranks(self) -> "FsdpConfig":
+        if self.world_size % self.replicas:
+            raise ValueError(
+                f"replicas={self.replicas} does not divide world_size={self.world_size}: make each "
+                "copy of the parameters span the same number of processes"
+            )
+        return self
 
 
 class TrainWorkerConfig(Section):
@@ -152,6 +165,10 @@ class RolloutConfig(Section):
     on the CPU."""
     kv_cache_memory_mb: PositiveInt = 256
     """Size of the KV cache on the CPU."""
+    num_engines: PositiveInt = 1
+    """Engines that share the prompts of a step, each with ``tensor_model_parallel_size`` ×
+    ``num_gpus`` GPUs and ``num_threads`` CPU threads: all responses to a prompt come from one, and
+    the weights go to all. A sample does not depend on their number."""
     tensor_model_parallel_size: PositiveInt = 1
     """GPUs per engine (must stay 1 on the CPU)."""
     dtype: Dtype = "float32"
@@ -161,11 +178,11 @@ class RolloutConfig(Section):
     enable_prefix_caching: bool = True
     """Compute the prompt of several responses once."""
     num_threads: PositiveInt = 1
-    """CPU threads of the engine process."""
+    """CPU threads of each engine process."""
     num_gpus: NonNegativeFloat = 0.0
-    """GPUs reserved for the engine process."""
+    """GPUs reserved for each engine process."""
     node: str | None = None
-    """Where the engine runs in a cluster of several nodes: a node's address as ``ray status``
+    """Where the engines run in a cluster of several nodes: a node's address as ``ray status``
     shows it, one of its custom resources, or one of its labels as ``key=value``; null: anywhere."""
     seed: int | None = None
     """Null: derived from ``trainer.seed``; each request has its own seed."""

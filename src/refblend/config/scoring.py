@@ -133,6 +133,9 @@ class ScoringConfig(Section):
     it, one of its custom resources, or one of its labels as ``key=value``; null: anywhere."""
     overlap: bool = True
     """The judge works beside the log-prob passes; off: before them (experiment F)."""
+    num_engines: PositiveInt = 1
+    """Judges that share the responses of a step, each with ``num_gpus`` GPUs and ``num_threads``
+    CPU threads: all responses to a question go to one. A score does not depend on their number."""
     max_model_len: PositiveInt | None = None
     """Longest prompt + answer of the judge's engine; null: what the model allows, and prompts are
     capped by ``fallback_max_length`` as well."""
@@ -143,9 +146,9 @@ class ScoringConfig(Section):
     gpu_memory_utilization: float = Field(default=0.3, gt=0, le=1)
     """Share of GPU memory for the judge's engine; unused on the CPU."""
     num_threads: PositiveInt = 1
-    """CPU threads of the judge's process."""
+    """CPU threads of each judge's process."""
     num_gpus: NonNegativeFloat = 0.0
-    """GPUs reserved for the judge's process."""
+    """GPUs reserved for each judge's process."""
     control: Literal["none", "shuffled", "random", "oracle"] = "none"
     """Controls: scores permuted within the batch (``shuffled``), uniform (``random``), or partial
     credit from the gold solution (``oracle``: half for the right answer, half for the share of the
@@ -157,6 +160,11 @@ class ScoringConfig(Section):
             for name in ("base_url", "model"):
                 if getattr(self.http, name) is None:
                     raise ValueError(f"http.{name} is needed by kind=http: set it")
+            if self.num_engines > 1:
+                raise ValueError(
+                    f"num_engines={self.num_engines}, but with kind=http the engines are yours: "
+                    "set num_engines=1, and http.concurrency to the requests under way at once"
+                )
         elif self.http.base_url is not None:
             raise ValueError(
                 f"http.base_url is given, but kind is {self.kind}: set kind=http, or leave it out"

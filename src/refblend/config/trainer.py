@@ -102,6 +102,9 @@ class RayConfig(Section):
 
     address: str | None = None
     """Address of a running cluster; null: a private one on this machine."""
+    interface: str | None = None
+    """Network interface, as in ``eth0``, over which training ranks on several nodes talk (gloo,
+    nccl); null: the one that carries the node's address. Ranks that share a node use loopback."""
     num_cpus: PositiveInt | None = None
     """CPU slots of the private cluster; null: as many as the run asks for."""
     object_store_memory_mb: PositiveInt = 200

@@ -40,6 +40,26 @@ class CallStats:
     prefix_cache_hit_rate: float | None = None
     """Share of prompt tokens served by the cache since its last reset, where it is known."""
 
+    @classmethod
+    def merged(cls, calls: Sequence["CallStats"]) -> "CallStats":
+        """Of one batch that several engines judged side by side; empty for none.
+
+        The hit rates are weighted by the prompt tokens of this batch.
+        """
+        if len(calls) == 1:
+            return calls[0]
+        rates = [(c.prefix_cache_hit_rate, c.prompt_tokens) for c in calls]
+        known = [(rate, tokens) for rate, tokens in rates if rate is not None and tokens]
+        hits, prompts = sum(rate * tokens for rate, tokens in known), sum(t for _, t in known)
+        return cls(
+            samples=sum(c.samples for c in calls),
+            requests=sum(c.requests for c in calls),
+            seconds=max((c.seconds for c in calls), default=0.0),
+            prompt_tokens=sum(c.prompt_tokens for c in calls),
+            new_tokens=sum(c.new_tokens for c in calls),
+            prefix_cache_hit_rate=hits / prompts if prompts else None,
+        )
+
     @property
     def seconds_per_sample(self) -> float:
         """Wall time divided by the samples."""

@@ -22,8 +22,9 @@ from refblend.trainer.batch import Experience, PromptBatch, Rollout
 from refblend.trainer.datasets import RunData
 from refblend.trainer.guards import JudgeWatch
 from refblend.trainer.step_record import Span, StepRecord
+from refblend.workers.engines import SplitCall
 from refblend.workers.groups import Future
-from refblend.workers.roles import ACTOR, CRITIC, REFERENCE
+from refblend.workers.roles import ACTOR, CRITIC, JUDGE, REFERENCE
 from refblend.workers.types import LogProbs, Sequences, merge_shards
 from refblend.workers.worker_set import WorkerSet
 
@@ -61,8 +62,7 @@ class ExperienceCollector:
         workers, sequences, rows = self.workers, rollout.sequences, len(prompts.rows)
         greedy_texts = rollout.greedy.texts if rollout.greedy else []
         judging = self._compute_ref_quality_score(prompts, rollout.texts, greedy_texts, step)
-        count = rows + len(greedy_texts)
-        judged = None if self._overlap else self._judge_results(judging, count, step, record)
+        judged = None if self._overlap else self._judge_results(judging, step, record)
         old = workers.forward(ACTOR, "compute_log_prob", sequences)
         values = workers.forward(CRITIC, "compute_values", sequences)
         ref = workers.forward(REFERENCE, "compute_log_prob", sequences)
@@ -76,7 +76,7 @@ class ExperienceCollector:
             solutions += self._once(solutions) if greedy_texts else []
             judged = _partial_credit([*rollout.texts, *greedy_texts], solutions, accuracy)
         elif self._overlap:
-            judged = self._judge_results(judging, count, step, record)
+            judged = self._judge_results(judging, step, record)
         rule = self._imperfect(prompts, [*results, *greedy], step)
         experience = Experience(
             rule=torch.tensor(rule[:rows]),
@@ -98,7 +98,7 @@ class ExperienceCollector:
 
     def _compute_ref_quality_score(
         self, prompts: PromptBatch, texts: list[str], greedy: list[str], step: int
-    ) -> Future | None:
+    ) -> SplitCall | None:
         """Launch the judge on all responses; None when no judge runs."""
         questions = [row.question for row in prompts.rows]
         questions += self._once(questions) if greedy else []
@@ -108,13 +108,13 @@ class ExperienceCollector:
         return self.workers.judge_responses(questions, [*texts, *greedy], seeds)
 
     def _judge_results(
-        self, judging: Future | None, count: int, step: int, record: StepRecord
+        self, judging: SplitCall | None, step: int, record: StepRecord
     ) -> list[JudgeResult] | None:
         """Wait for the judge; too many invalid scores are told, and then stop the run."""
         if judging is None:
             return None
-        judged, call = self.workers.judge_results(judging, count)
-        record.add(call.metrics())
+        judged, call = self.workers.judge_results(judging)
+        record.add(call.metrics() | self.workers.idle_metrics(JUDGE))
         self._watch.update(step, judged)
         return judged
 

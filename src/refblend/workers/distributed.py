@@ -1,11 +1,11 @@
 """FSDP2 (``fully_shard``): process group, sharding, gathering, saving and restoring.
 
+Parameters are sharded over all ranks, or over those of each copy with ``fsdp_config.replicas``.
+
 A single process without a process group runs the same code with nothing sharded.
 """
 
 import contextlib
-import os
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +20,9 @@ from torch.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 
+from refblend.config import RefblendConfig
 from refblend.config.actor_rollout_ref import FsdpConfig
+from refblend.workers import rendezvous
 from refblend.workers.networks import LmNetwork
 
 WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
@@ -32,26 +34,23 @@ def pick_device(config: FsdpConfig) -> torch.device:
     return torch.device("cuda" if config.num_gpus_per_worker > 0 else "cpu")
 
 
-def init_process_group(rank: int, config: FsdpConfig, address: str, timeout_s: float) -> None:
+def init_process_group(rank: int, config: FsdpConfig, address: str, run: RefblendConfig) -> None:
     """Join the group (gloo on the CPU, nccl on GPUs); nothing to do for a single process."""
-    if config.world_size == 1:
-        return
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    backend = "nccl" if pick_device(config).type == "cuda" else "gloo"
-    dist.init_process_group(
-        backend,
-        init_method=address,
-        rank=rank,
-        world_size=config.world_size,
-        timeout=timedelta(seconds=timeout_s),
-    )
+    if config.world_size > 1:
+        backend = "nccl" if pick_device(config).type == "cuda" else "gloo"
+        timeout_s, interface = run.trainer.worker_timeout_s, run.ray.interface
+        rendezvous.join(address, rank, config.world_size, backend, timeout_s, interface)
 
 
 Network = TypeVar("Network", bound=LmNetwork)
 
 
 def shard(network: Network, config: FsdpConfig) -> Network:
-    """Move to the device and shard every transformer block over the group."""
+    """Move to the device and shard every transformer block over the group.
+
+    With ``replicas`` the group is a mesh of copies × shards: ranks of one copy are neighbours, so
+    they share a node wherever the pool placed them so.
+    """
     device = pick_device(config)
     network.to(device)
     if not dist.is_initialized():
@@ -59,7 +58,10 @@ def shard(network: Network, config: FsdpConfig) -> Network:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-    kwargs: dict[str, Any] = {"mesh": init_device_mesh(device.type, (dist.get_world_size(),))}
+    size, copies = dist.get_world_size(), config.replicas
+    shape = (size,) if copies == 1 else (copies, size // copies)
+    names = ("replicate", "shard")[-len(shape) :]
+    kwargs: dict[str, Any] = {"mesh": init_device_mesh(device.type, shape, mesh_dim_names=names)}
     if config.param_dtype == "bfloat16":
         kwargs["mp_policy"] = MixedPrecisionPolicy(
             param_dtype=torch.bfloat16, reduce_dtype=torch.float32

@@ -2,7 +2,6 @@
 
 import importlib
 import os
-import socket
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,7 +20,8 @@ from refblend import runtime
 from refblend.errors import RefblendError
 from refblend.lifecycle.faults import is_out_of_memory
 from refblend.lifecycle.stalls import stall_limit
-from refblend.workers.pools import ResourcePools
+from refblend.workers import rendezvous
+from refblend.workers.pools import Place
 from refblend.workers.restarts import (
     Replacement,
     WorkerDiedError,
@@ -36,11 +36,21 @@ LOST = (ObjectLostError, NodeDiedError)
 """What a call meets whose node, or an argument's node, is gone."""
 
 
-def _wait(role: str, references: Sequence[Any], timeout_s: float, remedy: str) -> list[Any]:
-    """The answers of all ranks, with Ray's errors turned into ours."""
+def _wait(
+    role: str,
+    references: Sequence[Any],
+    timeout_s: float,
+    remedy: str,
+    left_s: float | None = None,
+) -> list[Any]:
+    """The answers of all ranks, with Ray's errors turned into ours.
+
+    ``left_s`` is what is left of the deadline ``timeout_s``; None: all of it.
+    """
+    left_s = timeout_s if left_s is None else left_s
     try:
-        with stall_limit(f"waiting for the {role} worker", timeout_s):
-            answers: list[Any] = ray.get(list(references), timeout=timeout_s)
+        with stall_limit(f"waiting for the {role} worker", left_s):
+            answers: list[Any] = ray.get(list(references), timeout=left_s)
     except GetTimeoutError:
         raise WorkerTimeoutError(
             f"the {role} worker did not answer within {timeout_s:g} s", remedy
@@ -91,6 +101,10 @@ class WorkerProcess:
     call raises, but only a text of what a constructor raises.
     """
 
+    def listen(self, host: str) -> str:
+        """Open the rendezvous of the ranks on the first one's node; returns its address."""
+        return rendezvous.listen(host)
+
     def start(self, worker: str, num_threads: int, *arguments: Any) -> None:
         """Make the worker; the first call."""
         os.environ.update(runtime.process_environment(num_threads))
@@ -110,13 +124,6 @@ def share(value: Any) -> Any:
         return ray.put(value)
 
 
-def free_address() -> str:
-    """A loopback address with a free port for the rendezvous of a group's processes."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return f"tcp://127.0.0.1:{sock.getsockname()[1]}"
-
-
 class Future:
     """A call under way on all ranks of a group; made by :meth:`WorkerGroup.call`."""
 
@@ -131,8 +138,10 @@ class Future:
         self.seconds = 0.0
         """From launch to the answer, once it was waited for."""
 
-    def results(self) -> list[Any]:
+    def results(self, left_s: float | None = None) -> list[Any]:
         """Wait for all ranks; a group that can be replaced is asked again after a death or a hang.
+
+        ``left_s`` is what is left of the deadline of the first wait; None: all of it.
 
         Raises:
             WorkerDiedError: a process is gone, and its state with it.
@@ -141,12 +150,13 @@ class Future:
         """
         while True:
             try:
-                answers = self._group.wait(self.references)
+                answers = self._group.wait(self.references, left_s)
             except (WorkerDiedError, WorkerTimeoutError) as error:
                 # Another call may have replaced the group since this one was launched.
                 self._group.replace(error, self._generation)
                 self._generation = self._group.generation
                 self.references = self._launch()
+                left_s = None
             else:
                 self.seconds = time.monotonic() - self.launched
                 return answers
@@ -167,44 +177,52 @@ class WorkerGroup:
     def __init__(
         self,
         role: Role,
-        pools: ResourcePools,
+        places: Callable[[], Sequence[Place]],
         num_threads: int,
         timeout_s: float,
-        arguments: Callable[[], Sequence[Sequence[Any]]],
+        arguments: Sequence[Any],
         replacement: Replacement | None = None,
     ) -> None:
         """Launch the processes without waiting for them (see :meth:`ready`).
 
-        ``timeout_s`` is the deadline of every call; ``arguments`` makes the constructor arguments
-        of each rank, again for each start.
+        ``places`` says where they run, one place per process, again for each start;
+        ``timeout_s`` is the deadline of every call; ``arguments`` are those of the constructor,
+        to which training ranks add their number and the address where they meet.
         """
         self.role = role.name
         self.generation = 0
         """How often the group was replaced."""
-        self._pools = pools
+        self._places = places
         self._timeout_s = timeout_s
-        self._arguments = arguments
+        self._trains = role.engine_model is None
         self.replacement = replacement
-        self._start = (role.worker, num_threads)
+        self._start = (role.worker, num_threads, *arguments)
         # A separate class, so that Ray's process titles name the worker.
         self._remote = ray.remote(type(role.worker.split(":")[1], (WorkerProcess,), {}))
         self._launch()
 
     def _launch(self) -> None:
+        places = self._places()
         self._ranks: list[ActorHandle] = [
             self._remote.options(
-                num_cpus=bundle.cpus,
-                num_gpus=bundle.gpus,
+                num_cpus=place.bundle.cpus,
+                num_gpus=place.bundle.gpus,
                 max_restarts=0,
-                scheduling_strategy=place,
+                scheduling_strategy=place.strategy,
                 # Ray would keep a record of every call, for a dashboard that does not run.
                 enable_task_events=False,
             ).remote()
-            for bundle, place in self._pools.places(self.role)
+            for place in places
         ]
+        own: list[tuple[Any, ...]] = [()] * self.size
+        if self._trains:
+            host = rendezvous.meeting_host([place.node.address for place in places])
+            # Nobody waits here: Ray hands the address on from process to process.
+            address = self._ranks[0].listen.remote(host) if self.size > 1 else ""
+            own = [(number, address) for number in range(self.size)]
         self._starting = [
-            rank.start.remote(*self._start, *args)
-            for rank, args in zip(self._ranks, self._arguments(), strict=True)
+            rank.start.remote(*self._start, *extra)
+            for rank, extra in zip(self._ranks, own, strict=True)
         ]
 
     @property
@@ -217,10 +235,10 @@ class WorkerGroup:
         remedy = "Raise ray.start_timeout_s, or start fewer runs at once."
         _wait(self.role, self._starting, timeout_s, remedy)
 
-    def wait(self, references: Sequence[Any]) -> list[Any]:
+    def wait(self, references: Sequence[Any], left_s: float | None = None) -> list[Any]:
         """Wait for calls on this group; errors as in :meth:`Future.results`."""
         remedy = "Raise trainer.worker_timeout_s, or lower the batch or the lengths."
-        return _wait(self.role, references, self._timeout_s, remedy)
+        return _wait(self.role, references, self._timeout_s, remedy, left_s)
 
     def replace(self, error: Exception, generation: int) -> None:
         """Start all ranks afresh after ``error``, unless ``generation`` is gone already.

@@ -31,6 +31,15 @@ POLL_S = 0.5
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where a worker process runs."""
+
+    bundle: Bundle
+    strategy: PlacementGroupSchedulingStrategy
+    node: Node
+
+
+@dataclass(frozen=True)
 class MemoryNeed:
     """What one role needs on the host."""
 
@@ -229,21 +238,27 @@ class ResourcePools:
             raise
         return config
 
-    def places(self, role: str) -> list[tuple[Bundle, PlacementGroupSchedulingStrategy]]:
+    def places(self, role: str) -> list[Place]:
         """The places of a role's processes, in rank order."""
         return [
-            (self._bundles[name][i], PlacementGroupSchedulingStrategy(self._groups[name], i))
-            for name, i, _ in self._of(role)
+            Place(
+                self._bundles[name][i],
+                PlacementGroupSchedulingStrategy(self._groups[name], i),
+                node,
+            )
+            for name, i, node in self._of(role)
         ]
 
     def _of(self, role: str) -> list[tuple[str, int, Node]]:
-        """Pool, position in it and node of a role's processes."""
-        return [
+        """Pool, position in it and node of a role's processes: those of a node are neighbours."""
+        found = [
             (name, i, self._nodes[name][i])
             for name, bundles in self._bundles.items()
             for i, bundle in enumerate(bundles)
             if bundle.role == role
         ]
+        order = list(dict.fromkeys(node.id for _, _, node in found))
+        return sorted(found, key=lambda place: order.index(place[2].id))
 
     def remove(self) -> None:
         """Give all resources back."""

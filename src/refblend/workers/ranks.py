@@ -37,7 +37,7 @@ class Rank:
 
     def __init__(self, run: RefblendConfig, fsdp: FsdpConfig, rank: int, address: str) -> None:
         runtime.prepare_process(fsdp.num_threads)
-        distributed.init_process_group(rank, fsdp, address, run.trainer.worker_timeout_s)
+        distributed.init_process_group(rank, fsdp, address, run)
         model = run.actor_rollout_ref.model
         self.fsdp = fsdp
         self.model_path = model.path

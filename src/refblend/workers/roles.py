@@ -38,7 +38,7 @@ class Processes:
 
 @dataclass(frozen=True)
 class Role:
-    """A kind of process: a group of ranks with a network of torch, or one inference engine."""
+    """A kind of process: a group of ranks with a network of torch, or inference engines."""
 
     name: str
     """In messages, in the directories of checkpoints and in resource pools."""
@@ -77,13 +77,13 @@ class Role:
         return getattr(self.settings(config), "timeout_s", None)
 
     def processes(self, config: RefblendConfig) -> Processes:
-        """The ranks; or the one process of an engine, whose tensor-parallel ranks are its own."""
+        """The ranks; or one process per engine, whose tensor-parallel ranks are its own."""
         settings = self.settings(config)
         if self.engine_model is None:
             fsdp = settings.fsdp_config
             return Processes(fsdp.world_size, fsdp.num_threads, fsdp.num_gpus_per_worker)
         gpus = settings.num_gpus * getattr(settings, "tensor_model_parallel_size", 1)
-        return Processes(1, settings.num_threads, gpus)
+        return Processes(settings.num_engines, settings.num_threads, gpus)
 
     def memory(self, config: RefblendConfig) -> float:
         """Bytes of host memory over all processes.
@@ -94,14 +94,14 @@ class Role:
         asked, settings = self.processes(config), self.settings(config)
         engine, key = self.engine_model is not None, self.engine_model or MODEL
         if engine and getattr(settings, "kind", None) == "http":
-            return TRAINER_BASE  # a process that asks, without a model
+            return asked.count * TRAINER_BASE  # processes that ask, without a model
         weights = 0 if asked.gpus else count_parameters(Path(_value(config, key)), key)
         if not engine:
             # Weights; for those that learn also gradients and AdamW's two moments.
             copies = 4 if self.learns else 1
             return asked.count * TRAINER_BASE + copies * weights * BYTES["float32"]
         cache = 0 if asked.gpus else settings.kv_cache_memory_mb * MIB
-        return ENGINE_BASE + weights * BYTES[settings.dtype] + cache
+        return asked.count * (ENGINE_BASE + weights * BYTES[settings.dtype] + cache)
 
 
 def _ranks(name: str, worker: str, section: str, budget: str, **more: Any) -> Role:

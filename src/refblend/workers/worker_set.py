@@ -7,6 +7,7 @@ much as several training steps.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,20 @@ from refblend.rollout.base import Generation, GenerationRequest
 from refblend.scoring.judge import CallStats, failed_results
 from refblend.scoring.result import JudgeResult
 from refblend.workers.batching import plan_micro_batches, plan_updates
-from refblend.workers.groups import Future, WorkerGroup, free_address, share
-from refblend.workers.pools import ResourcePools
+from refblend.workers.engines import EngineGroup, SplitCall, Work
+from refblend.workers.groups import Future, WorkerGroup, share
+from refblend.workers.pools import Place, ResourcePools
 from refblend.workers.restarts import Replacement, RestartBudget, WorkerTimeoutError, reason_of
 from refblend.workers.roles import ACTOR, JUDGE, ROLES, ROLLOUT, Role, roles_of
 from refblend.workers.types import PolicyTargets, Sequences, ValueTargets
 
+CHARS_PER_TOKEN = 4
+"""About as many characters as a judge's token has: the driver has no tokenizer of the judge."""
+
 
 @dataclass
 class WorkerSet:
-    """The running workers, one group for each role that the configuration needs."""
+    """The running workers: ranks and engines of each role that the configuration needs."""
 
     config: RefblendConfig
     pools: ResourcePools
@@ -33,9 +38,11 @@ class WorkerSet:
     notify: Callable[[str], None]
     """Tells the user of a worker that is up, and of a replacement."""
     groups: dict[str, WorkerGroup] = field(default_factory=dict)
-    """By role, in the order in which they were launched."""
+    """The ranks of each role with a network."""
+    engines: dict[str, EngineGroup] = field(default_factory=dict)
+    """The engines of each role that has such."""
     version: int = 0
-    """The step whose weights the rollout engine holds; 0: those it started with."""
+    """The step whose weights the rollout engines hold; 0: those they started with."""
 
     @classmethod
     def start(
@@ -59,8 +66,8 @@ class WorkerSet:
         try:
             # Engines start slowest, so they are launched first.
             for role in sorted(roles_of(config), key=lambda r: r.engine_model is None):
-                workers.groups[role.name] = workers._launch(role, shared, total_steps)
-            for group in workers.groups.values():
+                workers._launch(role, shared, total_steps)
+            for group in workers._all():
                 group.ready(config.ray.start_timeout_s)
                 notify(f"{group.role} is ready ({time.monotonic() - begin:.1f} s)")
         except BaseException:
@@ -69,27 +76,40 @@ class WorkerSet:
             raise
         return workers
 
-    def _launch(self, role: Role, shared: Any, total_steps: int) -> WorkerGroup:
+    def _launch(self, role: Role, shared: Any, total_steps: int) -> None:
         """Launch a role's processes without waiting; ``shared`` refers to the configuration."""
         config, asked = self.config, role.processes(self.config)
-
-        def arguments() -> list[tuple[Any, ...]]:
-            if role.engine_model is not None:
-                return [(shared,)]
-            address = free_address()
-            return [(shared, total_steps, rank, address) for rank in range(asked.count)]
-
+        start_s, timeout_s = config.ray.start_timeout_s, config.trainer.worker_timeout_s
+        if role.engine_model is None:
+            how = None if role.learns else Replacement(self.account, lambda: None, start_s)
+            places = partial(self.pools.places, role.name)
+            given = (shared, total_steps)
+            group = WorkerGroup(role, places, asked.threads, timeout_s, given, how)
+            self.groups[role.name] = group
+            return
         own_deadline = role.deadline(config)
-        replacement = None
-        if not role.learns:
-            replacement = Replacement(
-                account=self.account,
-                prepare=self._restore_weights if role is ROLLOUT else lambda: None,
-                start_timeout_s=config.ray.start_timeout_s,
+        timeout_s = own_deadline or timeout_s
+
+        def engine(number: int) -> WorkerGroup:
+            name = f"{role.name} engine {number + 1} of {asked.count}" if asked.count > 1 else ""
+            how = Replacement(
+                account=partial(self.account, name=name),
+                prepare=partial(self._restore_engine, role, number),
+                start_timeout_s=start_s,
                 repeats_late=own_deadline is None,
             )
-        timeout_s = own_deadline or config.trainer.worker_timeout_s
-        return WorkerGroup(role, self.pools, asked.threads, timeout_s, arguments, replacement)
+            places = partial(self._place, role, number)
+            return WorkerGroup(role, places, asked.threads, timeout_s, (shared,), how)
+
+        self.engines[role.name] = EngineGroup([engine(n) for n in range(asked.count)], timeout_s)
+
+    def _place(self, role: Role, number: int) -> list[Place]:
+        """The place of one engine."""
+        return self.pools.places(role.name)[number : number + 1]
+
+    def _all(self) -> list[WorkerGroup | EngineGroup]:
+        """Everything that runs, engines first, in the order of its launch."""
+        return [*self.engines.values(), *self.groups.values()]
 
     def begin_run(
         self, config: RefblendConfig, budget: RestartBudget, notify: Callable[[str], None]
@@ -100,35 +120,44 @@ class WorkerSet:
         on the run's seed, because every request brings its own seed.
         """
         self.config, self.budget, self.notify = config, budget, notify
-        _wait_all([g.call("begin_run") for name, g in self.groups.items() if ROLES[name].remembers])
+        calls = [g.call("begin_run") for name, g in self.groups.items() if ROLES[name].remembers]
+        for name, engines in self.engines.items():
+            calls += engines.call("begin_run") if ROLES[name].remembers else []
+        _wait_all(calls)
         self.push_weights(version=0)
 
-    def account(self, error: Exception) -> None:
+    def account(self, error: Exception, name: str = "") -> None:
         """A worker died or missed its deadline and is about to be replaced.
+
+        ``name`` says which, where its role has several that are replaced alone.
 
         Raises:
             WorkerError: too many were.
         """
         self.budget.spend(error)
-        self.notify(f"{reason_of(error)}; it is replaced ({self.budget.spent})")
+        which = f"{name}: " if name else ""
+        self.notify(f"{which}{reason_of(error)}; it is replaced ({self.budget.spent})")
 
     def shutdown(self) -> None:
         """End every process and give the resources back."""
-        for group in self.groups.values():
+        for group in self._all():
             group.kill()
         self.pools.remove()
 
     def call(self, role: Role, method: str, *arguments: Any) -> Any:
-        """Call a method on all ranks of a role that runs, and wait; the answer of rank 0."""
+        """Call a method on all ranks of a role with a network, and wait; the answer of rank 0."""
         return self.groups[role.name].call(method, *arguments).result()
 
     def generate(self, requests: Sequence[GenerationRequest], version: int) -> list[Generation]:
         """Sample with the current weights.
 
         Raises:
-            WorkerError: the engine sampled from other weights than ``version``.
+            WorkerError: an engine sampled from other weights than ``version``.
         """
-        generations: list[Generation] = self.call(ROLLOUT, "generate", list(requests))
+        prompts, new = [r.prompt_ids for r in requests], [r.max_new_tokens for r in requests]
+        work = Work(list(map(tuple, prompts)), list(map(len, prompts)), new)
+        engines = self.engines[ROLLOUT.name]
+        generations: list[Generation] = engines.split("generate", [requests], work).results()
         stale = {g.weight_version for g in generations} - {version}
         if stale:
             raise WorkerError(
@@ -139,26 +168,42 @@ class WorkerSet:
 
     def judge_responses(
         self, questions: Sequence[str], responses: Sequence[str], seeds: Sequence[int]
-    ) -> Future | None:
+    ) -> SplitCall | None:
         """Launch the judge on all responses, see :meth:`judge_results`; None when no judge runs."""
-        judge = self.groups.get(JUDGE.name)
-        arguments = (list(questions), list(responses), list(seeds))
-        return judge.call("generate_quality_score", *arguments) if judge else None
+        judge = self.engines.get(JUDGE.name)
+        if judge is None:
+            return None
+        answer = self.config.algorithm.ref_quality_score.scoring.max_new_tokens
+        work = Work(
+            questions,
+            [len(question) / CHARS_PER_TOKEN for question in questions],
+            [len(response) / CHARS_PER_TOKEN + answer for response in responses],
+        )
+        return judge.split("generate_quality_score", [questions, responses, seeds], work)
 
-    def judge_results(self, pending: Future, count: int) -> tuple[list[JudgeResult], CallStats]:
+    def judge_results(self, pending: SplitCall) -> tuple[list[JudgeResult], CallStats]:
         """Wait for the judge: one result per response, and the call's metrics.
 
-        Past a deadline of its own (``scoring.timeout_s``) the judge was replaced and the samples
-        are failures, not zeros; without one the new judge was asked again.
+        An engine past a deadline of its own (``scoring.timeout_s``) was replaced and its samples
+        are failures, not zeros; without such a deadline the new engine was asked again.
 
         Raises:
             WorkerError: the judge had to be replaced too often.
         """
-        settings = self.config.algorithm.ref_quality_score
-        try:
-            return pending.result(), self.call(JUDGE, "last_call")
-        except WorkerTimeoutError as error:
-            return failed_results(count, str(error), settings.invalid_score), CallStats()
+        invalid_score = self.config.algorithm.ref_quality_score.invalid_score
+
+        def failed(error: WorkerTimeoutError, count: int) -> list[JudgeResult]:
+            return failed_results(count, str(error), invalid_score)
+
+        results = pending.results(instead=failed)
+        answered = [pending.group.engines[part.engine] for part in pending.parts if part.answered]
+        calls = [engine.call("last_call") for engine in answered]
+        return results, CallStats.merged([call.result() for call in calls])
+
+    def idle_metrics(self, role: Role) -> dict[str, float]:
+        """How long each of several engines had nothing to do in the role's last call."""
+        engines = self.engines.get(role.name)
+        return engines.idle_metrics() if engines else {}
 
     def forward(self, role: Role, method: str, sequences: Sequences) -> Future | None:
         """Launch a pass over all sequences: one shard per rank; None when no such role runs."""
@@ -191,16 +236,21 @@ class WorkerSet:
         return group.call_each("update", [(data, answers, plan, step) for plan in plans]).result()
 
     def push_weights(self, version: int) -> None:
-        """Give the actor's weights to the rollout engine."""
+        """Give the actor's weights to every rollout engine."""
         self.version = version
-        # Every rank takes part in gathering; rank 0's answer stays in shared memory.
-        references = self.groups[ACTOR.name].call("full_weights").references
-        self.call(ROLLOUT, "load_weights", references[0], version)
+        self._push(self.engines[ROLLOUT.name].engines, version)
 
-    def _restore_weights(self) -> None:
-        """Bring a fresh rollout engine to where the lost one was."""
-        if self.version:
-            self.push_weights(self.version)
+    def _push(self, engines: Sequence[WorkerGroup], version: int) -> None:
+        """Give the actor's weights to these engines: the one place where weights are pushed."""
+        # Every rank takes part in gathering; rank 0's answer stays in shared memory, and Ray copies
+        # it once to each node where an engine reads it.
+        references = self.groups[ACTOR.name].call("full_weights").references
+        _wait_all([engine.call("load_weights", references[0], version) for engine in engines])
+
+    def _restore_engine(self, role: Role, number: int) -> None:
+        """Bring a fresh engine to where the lost one was; the others keep what they have."""
+        if role is ROLLOUT and self.version:
+            self._push(self.engines[role.name].engines[number : number + 1], self.version)
 
     def save(self, directory: Path) -> None:
         """Write what the roles that learn have learned to ``directory/<role>``, all at once."""

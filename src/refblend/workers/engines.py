@@ -1,0 +1,168 @@
+"""Several engines of one role: a batch is dealt out among them and its answers are put back.
+
+All rows with one key (a prompt, a question) go to one engine, whose prefix cache then serves them.
+The keys are dealt out longest first, each to the engine with the least work so far (Graham's LPT
+rule). Every request has a seed of its own, so an answer does not depend on its engine: it is the
+same bit for bit where the engine's arithmetic does not depend on its batch, as vLLM's on the CPU,
+and up to rounding elsewhere.
+"""
+
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+
+from refblend.lifecycle.stalls import stall_limit
+from refblend.workers.groups import Future, WorkerGroup
+from refblend.workers.restarts import WorkerTimeoutError
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a batch of requests is expected to cost, row by row."""
+
+    keys: Sequence[Hashable]
+    """Rows with equal keys share a prefix, and so an engine."""
+    prefix: Sequence[float]
+    """Tokens that the rows of a key have in common: counted once."""
+    own: Sequence[float]
+    """Tokens of the row itself."""
+
+
+def split_rows(work: Work, engines: int) -> list[list[int]]:
+    """The rows of each engine, in the order of the batch; an engine may get none."""
+    rows: dict[Hashable, list[int]] = {}
+    for row, key in enumerate(work.keys):
+        rows.setdefault(key, []).append(row)
+
+    def cost(key: Hashable) -> float:
+        return max(work.prefix[row] for row in rows[key]) + sum(work.own[row] for row in rows[key])
+
+    shares: list[list[int]] = [[] for _ in range(engines)]
+    loads = [0.0] * engines
+    costs = {key: cost(key) for key in rows}
+    for key in sorted(rows, key=lambda key: -costs[key]):
+        least = loads.index(min(loads))
+        shares[least] += rows[key]
+        loads[least] += costs[key]
+    return [sorted(share) for share in shares]
+
+
+@dataclass
+class Part:
+    """The share of one engine in a call."""
+
+    engine: int
+    rows: list[int]
+    future: Future
+    answered: bool = False
+    """Whether the engine answered; not before the call was waited for, and not past a deadline."""
+
+
+@dataclass
+class SplitCall:
+    """A call whose rows are under way on several engines; made by :meth:`EngineGroup.split`."""
+
+    group: "EngineGroup"
+    parts: list[Part]
+    size: int
+    """Rows of the call."""
+    launched: float = field(default_factory=time.monotonic)
+    """Monotonic clock, in seconds."""
+    seconds: float = 0.0
+    """From launch to the last answer, once it was waited for."""
+
+    def results(
+        self, instead: Callable[[WorkerTimeoutError, int], Sequence[Any]] | None = None
+    ) -> list[Any]:
+        """The answers of all rows, in their order.
+
+        The engine that died is replaced, alone, and its share is asked again. ``instead`` makes the
+        answers of an engine that missed its deadline; without it that is an error.
+
+        Raises:
+            WorkerError: as :meth:`refblend.workers.groups.Future.results`.
+        """
+        answers: list[Any] = [None] * self.size
+        deadline = time.monotonic() + self.group.timeout_s
+        waiting, ended = list(self.parts), {}
+        while waiting:
+            part = _first_done(waiting, deadline)
+            waiting.remove(part)
+            try:
+                left_s = _left(deadline) if len(self.parts) > 1 else None
+                found = part.future.results(left_s)[0]
+                part.answered = True
+            except WorkerTimeoutError as error:
+                if instead is None:
+                    raise
+                found = instead(error, len(part.rows))
+            ended[part.engine] = time.monotonic() - self.launched
+            for row, answer in zip(part.rows, found, strict=True):
+                answers[row] = answer
+        self.seconds = max(ended.values(), default=0.0)
+        busy = (ended.get(engine, 0.0) for engine in range(self.group.size))
+        self.group.idle_shares = [1 - t / self.seconds if self.seconds else 1.0 for t in busy]
+        return answers
+
+
+def _left(deadline: float) -> float:
+    """Seconds until then; an answer that is there already is taken even later."""
+    return max(1.0, deadline - time.monotonic())
+
+
+def _first_done(parts: Sequence[Part], deadline: float) -> Part:
+    """The part that is answered, or has failed, first; any where the deadline passes before."""
+    by_reference = {part.future.references[0]: part for part in parts}
+    if len(parts) == 1:
+        return parts[0]
+    left = _left(deadline)
+    with stall_limit("waiting for the engines", left):
+        done, _ = ray.wait(list(by_reference), num_returns=1, timeout=left)
+    return by_reference[done[0]] if done else parts[0]
+
+
+class EngineGroup:
+    """The engines of one role, each a group of one process that is replaced alone."""
+
+    def __init__(self, engines: Sequence[WorkerGroup], timeout_s: float) -> None:
+        self.engines = list(engines)
+        self.role = engines[0].role
+        self.timeout_s = timeout_s
+        self.idle_shares = [0.0] * self.size
+        """Of the last split call: each engine's share of its time without work."""
+
+    @property
+    def size(self) -> int:
+        """Number of engines."""
+        return len(self.engines)
+
+    def ready(self, timeout_s: float) -> None:
+        """Wait until every engine is up."""
+        for engine in self.engines:
+            engine.ready(timeout_s)
+
+    def kill(self) -> None:
+        """End all engines at once."""
+        for engine in self.engines:
+            engine.kill()
+
+    def call(self, method: str, *arguments: Any) -> list[Future]:
+        """Call a method with the same arguments on every engine, without waiting."""
+        return [engine.call(method, *arguments) for engine in self.engines]
+
+    def split(self, method: str, columns: Sequence[Sequence[Any]], work: Work) -> SplitCall:
+        """Call a method on each engine with its rows of all columns, without waiting."""
+        parts = []
+        for number, rows in enumerate(split_rows(work, self.size)):
+            if rows:
+                own = [[column[row] for row in rows] for column in columns]
+                parts.append(Part(number, rows, self.engines[number].call(method, *own)))
+        return SplitCall(self, parts, len(work.keys))
+
+    def idle_metrics(self) -> dict[str, float]:
+        """``perf/<role>/idle_share/<engine>``; nothing for a single engine."""
+        shares = self.idle_shares if self.size > 1 else []
+        return {f"perf/{self.role}/idle_share/{i}": share for i, share in enumerate(shares)}
