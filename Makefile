@@ -16,7 +16,7 @@ STEPS ?= 2000
 # Waiting OpenMP threads must sleep, or busy processes starve one another.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: help env study report figures smoke test test-engines test-others test-slow fuzz lint docs rules package bench prepare chaos chaos-short soak pretrained reasoning-gym demo sbom audit clean rehearse rehearse-short gpu-check
+.PHONY: help env study report figures smoke test test-engines test-others test-slow nodes fuzz lint docs rules package bench prepare chaos chaos-short soak pretrained reasoning-gym demo sbom audit clean rehearse rehearse-short gpu-check
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -61,6 +61,9 @@ test-others: env ## the other half of `make test`
 
 test-slow: env .tools/trl .tools/verl .tools/trackers ## the tests that take minutes
 	$(BIN)/pytest -m "slow and not gpu"
+
+nodes: env ## runs on two Ray nodes in network namespaces of this machine; needs root and iproute2
+	REFBLEND_NODES=1 $(BIN)/pytest -rs tests/trainer/test_two_nodes.py
 
 # Hostile inputs over all targets; the ordinary tests draw about 2,500.
 FUZZ_CASES ?= 60000
