@@ -170,7 +170,7 @@ def placeholders(command: str) -> list[str]:
 
 @pytest.mark.parametrize("path", RULES, ids=lambda path: path.stem)
 def test_shell_rules_quote_every_parameter(path: Path) -> None:
-    commands = re.findall(r"    shell:\n((?: +\".*\"\n)+)", path.read_text())
+    commands = re.findall(r"    shell:\n((?: +[\"'].*[\"']\n)+)", path.read_text())
     assert len(commands) == path.read_text().count("    shell:")
     for command in commands:
         for name in placeholders(command):
