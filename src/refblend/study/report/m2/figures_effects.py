@@ -104,7 +104,7 @@ def forest(study: M2Study, tables: Tables, experiment: str) -> Drawn:
         Line2D([], [], color=INK, linewidth=w, marker=m, markersize=5, label=t) for t, w, m in bar
     ]
     handles.append(Line2D([], [], color=MISSED_COLOUR, linewidth=7, label="not detectable"))
-    one_legend(figure, (), extra=handles)
+    one_legend(figure, (), ncols=2, extra=handles)
     return figure, (
         f"Experiment {experiment}: mean paired difference to the baseline "
         f"({', '.join(study.baselines(experiment))}) in {label(spec.endpoint)}. {INTERVALS} "
