@@ -97,7 +97,8 @@ sys.exit(143)
 
 WAIT = """
 def stop(signum, frame):
-    print("got", signal.Signals(signum).name, flush=True)
+    # Not print(): the signal may come before the print() of the process number has returned.
+    os.write(1, f"got {signal.Signals(signum).name}\\n".encode())
     sys.exit(128 + signum)
 for name in ("SIGTERM", "SIGINT", "SIGHUP"):
     signal.signal(getattr(signal, name), stop)

@@ -28,7 +28,7 @@ PANELS = {
         INTERNAL: ("models",),
     },
     "study": {
-        STUDY: ("power", "recommend", "guard", "redraw", "archive"),
+        STUDY: ("power", "recommend", "guard", "verdicts", "redraw", "archive"),
         INTERNAL: (
             "grid",
             "collect",

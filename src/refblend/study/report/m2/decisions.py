@@ -78,7 +78,7 @@ def decided(tables: Tables) -> dict[str, Any]:
     }
 
 
-@REPORT.figure("verdicts", section="verdicts", preview=True)
+@REPORT.figure("verdicts", section="verdicts")
 def verdict_forest(study: M2Study, tables: Tables) -> Drawn:
     """Every primary contrast in units of its margin, better to the right."""
     table = primary(tables)
