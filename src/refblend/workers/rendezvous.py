@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from urllib.parse import urlsplit
 
-import psutil
-
 from refblend.errors import ResourceError
 
 LOOPBACK = "127.0.0.1"
@@ -94,7 +92,7 @@ def join(
         master_listen_fd=listener.detach() if listener else None,
     )
     own = _own_address(where.hostname, where.port)
-    name = choose_interface(own, _interfaces(), interface)
+    name = choose_interface(own, _interfaces(own), interface)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
     os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={name}")  # without "=" it is a prefix
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
@@ -106,8 +104,15 @@ def _own_address(host: str, port: int) -> str:
         return str(connection.getsockname()[0])
 
 
-def _interfaces() -> dict[str, list[str]]:
-    """The addresses of each network interface of this machine."""
+def _interfaces(own: str) -> dict[str, list[str]]:
+    """The addresses of each network interface here, or of loopback alone where that is used.
+
+    The check of a bare machine with a GPU meets on loopback, and psutil is not there.
+    """
+    if ipaddress.ip_address(own).is_loopback:
+        return {next(name for _, name in socket.if_nameindex() if name.startswith("lo")): [own]}
+    import psutil
+
     return {
         name: [entry.address.split("%")[0] for entry in entries]
         for name, entries in psutil.net_if_addrs().items()
