@@ -8,6 +8,7 @@ spread evenly over its tokens (off by default). Pure functions on tensors.
 import torch
 from torch import Tensor
 
+from refblend.ppo.entropy_maps import entropy_of
 from refblend.ppo.masking import masked_fill, upcast
 from refblend.ppo.schedules import warmed_ramp
 
@@ -46,9 +47,7 @@ def alignment_weight(
     Raises:
         ValueError: a negative weight, a threshold that is not positive, or a NaN entropy.
     """
-    entropy = float(avg_entropy)
-    if entropy != entropy:
-        raise ValueError("avg_entropy is NaN: the actor's log-probs are not finite")
+    entropy = entropy_of(avg_entropy)
     if not weight >= 0 or not entropy_high_threshold > 0:
         raise ValueError(
             f"repr_align: weight={weight} must not be negative and "

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from refblend.config import RefblendConfig
+from refblend.config.scoring import SCORING_KEY
 from refblend.rollout.model_dir import count_parameters
 
 GLOBAL_POOL = "global_pool"
@@ -119,7 +120,7 @@ def _engine(name: str, worker: str, section: str, model: str, also_lower: str, *
     )
 
 
-_ROLLOUT, _JUDGE = "actor_rollout_ref.rollout", "algorithm.ref_quality_score.scoring"
+_ROLLOUT = "actor_rollout_ref.rollout"
 _LEARNING: dict[str, Any] = {
     "budget": "ppo_max_token_len_per_gpu",
     "learns": True,
@@ -147,9 +148,9 @@ REFERENCE = _ranks(
 JUDGE = _engine(
     "judge",
     "JudgeWorker",
-    _JUDGE,
-    f"{_JUDGE}.model_path",
-    f" or {_JUDGE}.max_model_len",
+    SCORING_KEY,
+    f"{SCORING_KEY}.model_path",
+    f" or {SCORING_KEY}.max_model_len",
     needed=lambda config: config.use_judge,
     remembers=True,
 )

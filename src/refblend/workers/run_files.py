@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from refblend.config import RefblendConfig
+from refblend.config.scoring import SCORING_KEY
 from refblend.errors import ResourceError
 from refblend.workers.nodes import ANSWER_S, ask
 from refblend.workers.placement import Node
 
 RUN_DIR = "trainer.default_local_dir"
-_JUDGE = "algorithm.ref_quality_score.scoring"
 SAMPLE = 2**20
 """Bytes of each end of a file that are compared between nodes."""
 
@@ -100,8 +100,8 @@ def _read(config: RefblendConfig) -> list[str]:
     keys = ["actor_rollout_ref.model.path"]
     scoring = config.algorithm.ref_quality_score.scoring
     if config.use_judge:
-        keys += [f"{_JUDGE}.model_path"] if scoring.local_model else []
-        keys += [f"{_JUDGE}.templates"] if Path(scoring.templates).is_file() else []
+        keys += [f"{SCORING_KEY}.model_path"] if scoring.local_model else []
+        keys += [f"{SCORING_KEY}.templates"] if Path(scoring.templates).is_file() else []
     return keys
 
 

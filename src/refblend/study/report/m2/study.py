@@ -57,8 +57,7 @@ class M2Study(RunStudy):
 
     def seeds(self, experiment: str) -> list[int]:
         """Seeds of an experiment at this scale."""
-        seeds = {str(scale): seeds for scale, seeds in self.experiments[experiment].seeds.items()}
-        return seeds.get(self.scale, [])
+        return self.experiments[experiment].seeds_of(self.scale)
 
     def all_arms(self) -> list[str]:
         """Arms of the experiments that learn, each once."""
