@@ -20,6 +20,7 @@ from refblend.study.runs.checks import record_failure
 from refblend.trainer import run_directory
 from refblend.trainer.checkpoint import CheckpointManager, write_state
 from refblend.trainer.run_directory import (
+    UNCONFIRMED_NAME,
     Prepared,
     StartOptions,
     check_run_dir,
@@ -347,6 +348,16 @@ def test_an_extended_run_is_the_longer_run(make_run: Callable[..., Any], undistu
     assert refused.status == 2
     assert "algorithm.gamma: 1.0 → 0.9" in refused.output
     assert content(directory) == held
+
+
+def test_opening_a_finished_run_confirms_it(tmp_path: Path) -> None:
+    """(test_checks.py: what a refused job leaves does not count before)"""
+    assert start(tmp_path / "run", BASE).start == "fresh"
+    write_json(tmp_path / "run" / "summary.json", {"status": "finished"})
+    record_failure([tmp_path / "run", tmp_path / "other"], 2)
+    assert (tmp_path / "run" / UNCONFIRMED_NAME).exists()
+    assert start(tmp_path / "run", BASE).start == "resume"
+    assert not (tmp_path / "run" / UNCONFIRMED_NAME).exists()
 
 
 def test_a_job_that_failed_before_it_began_can_begin(tmp_path: Path) -> None:

@@ -23,6 +23,14 @@ def _environment() -> None:
     runtime.configure_process()
 
 
+def _check_models(**directories: Path) -> None:
+    """Refuse an option that names no model before torch is imported, which takes seconds."""
+    from refblend.rollout.model_dir import check_model_dir
+
+    for option, directory in directories.items():
+        check_model_dir(str(directory), f"--{option}")
+
+
 @app.command()
 def tokenizer(recipe: Recipe, out: Out) -> None:
     """Train the byte-level BPE on the corpus of the recipe, or copy the pretrained model's."""
@@ -73,6 +81,7 @@ def judge_data(
     test_out: Annotated[Path, typer.Option(help="Parquet file of the held-out pairs.")],
 ) -> None:
     """Sample, collect and corrupt responses to train the judges."""
+    _check_models(actor=actor, clean=clean)
     from refblend.data.tokenizer import load_tokenizer
     from refblend.embedded.architecture import load_model
     from refblend.embedded.judge_data import build_pairs, write_pairs
@@ -103,6 +112,7 @@ def judge(
     ] = None,
 ) -> None:
     """Train one strength of the judge; medium continues from weak, strong from medium."""
+    _check_models(start=start)
     from refblend.data.tokenizer import load_tokenizer
     from refblend.embedded.judge_data import read_pairs
     from refblend.embedded.judge_training import JudgeChain, train_judge
@@ -135,6 +145,7 @@ def evaluate_actor(
     report: Report,
 ) -> None:
     """Measure accuracy, pass@k and entropy of an actor."""
+    _check_models(model=model)
     from refblend.data.schema import read_rows
     from refblend.data.tokenizer import load_tokenizer
     from refblend.embedded.actor_quality import measure_actor

@@ -27,6 +27,9 @@ from refblend.trainer.tracking import read_metrics
 logger = logging.getLogger(__name__)
 
 LOCK_NAME = ".lock"
+UNCONFIRMED_NAME = "unconfirmed.json"
+"""Says that a job was refused before it compared this finished run with what it asked for
+(:func:`refblend.study.runs.checks.record_failure`); :func:`open_run` compares, and removes it."""
 RUN_ENTRIES = (
     "config.json",
     "metrics.jsonl",
@@ -120,6 +123,7 @@ def open_run(path: Path, wanted: RunIdentity, options: StartOptions) -> Iterator
                 stack.enter_context(run_lock(path))
             if options.resume_mode == "resume_path" and prepared.start == "resume":
                 _keep_later_steps(path, options.resume_path)
+            (path / UNCONFIRMED_NAME).unlink(missing_ok=True)
         yield prepared
 
 

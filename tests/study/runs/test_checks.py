@@ -44,6 +44,38 @@ def test_checks_pass_and_fail_as_they_should(tmp_path: Path, make_run: MakeRun) 
     assert [json.loads(line)["exit_status"] for line in attempts] == [1, 1]
 
 
+def test_what_an_older_configuration_finished_does_not_count_for_a_refused_job(
+    tmp_path: Path, make_run: MakeRun
+) -> None:
+    """Two seeds, the first finished once; then the job is refused before it compared anything."""
+    old, new = (tmp_path / "cpu" / "linear" / f"seed_{seed}" for seed in (1, 2))
+    make_run(old, 1)
+    log = tmp_path / "train.log"
+    log.write_text("error: data.train_files: no such file\n")
+    assert record_failure([old, new], 2, log) == [new]
+    runs = collect(grid_of(("linear", 1), ("linear", 2)), "cpu", tmp_path).runs
+    assert list(runs.status) == ["failed", "failed"]
+    assert "no such file" in runs.reason[0]
+    assert {run["status"] for run in block_record([old, new]).values()} == {"failed"}
+    assert json.loads((old / "summary.json").read_text())["status"] == "finished"
+    # Both are tried again: the workflow counts the lines.
+    assert all((run / "failures.jsonl").exists() for run in (old, new))
+
+
+def test_a_seed_that_fails_in_training_leaves_the_finished_ones_counted(
+    tmp_path: Path, make_run: MakeRun
+) -> None:
+    done, broken = (tmp_path / "cpu" / "linear" / f"seed_{seed}" for seed in (1, 2))
+    make_run(done, 1)
+    make_run(broken, 2)
+    (broken / "summary.json").write_text('{"status": "failed", "reason": "NaN"}')
+    assert record_failure([done, broken], 2) == [broken]
+    assert list(collect(grid_of(("linear", 1), ("linear", 2)), "cpu", tmp_path).runs.status) == [
+        "finished",
+        "failed",
+    ]
+
+
 def test_the_marker_names_status_and_identity_of_every_seed(
     tmp_path: Path, make_run: MakeRun
 ) -> None:

@@ -8,8 +8,10 @@ from typing import Any
 from refblend.errors import StudyError
 from refblend.files import read_object, write_json
 from refblend.identity import read_identity
+from refblend.lifecycle.status import FIXABLE
 from refblend.study.runs.collect import Collected
 from refblend.study.runs.incidents import incident_totals
+from refblend.trainer.run_directory import UNCONFIRMED_NAME
 
 SIGNALLED = 128
 """Exit statuses from this value on mean that a signal ended the process."""
@@ -52,6 +54,10 @@ def record_failure(
     log's last line. ``failures.jsonl`` has one line per attempt: the workflow sees that the number
     has changed and tries the run again at its next call.
 
+    A job that was refused before any run began has not compared its finished runs with what it
+    asks for: they may be another configuration's. They are marked as unconfirmed, and do not count
+    until a job has compared them.
+
     Returns:
         The failed runs.
 
@@ -60,27 +66,38 @@ def record_failure(
     """
     directories = [Path(run) for run in ([runs] if isinstance(runs, str | Path) else runs)]
     last_words = _last_words(Path(log)) if log else ""
-    failed = []
-    for run in directories:
-        summary = _summary(run)
-        if summary.get("status") == "finished":
-            continue
-        own = summary.get("status") == "failed" and "exit_status" not in summary
-        reason = str(summary.get("reason") or last_words) if own else last_words
-        # Whose failure it is: null before the run marked its directory.
-        record = {"status": "failed", "exit_status": status, "reason": reason}
-        record["identity"] = read_identity(run)
+    summaries = {run: _summary(run) for run in directories}
+    finished = [run for run, summary in summaries.items() if summary.get("status") == "finished"]
+    failed = [run for run in directories if run not in finished]
+    # In this attempt: the trainer writes no ``exit_status``.
+    own = {run for run in failed if _is_own_failure(summaries[run])}
+    for run in failed:
+        reason = str(summaries[run].get("reason") or last_words) if run in own else last_words
         run.mkdir(parents=True, exist_ok=True)
-        with open(run / "failures.jsonl", "a", encoding="utf-8") as stream:
-            stream.write(json.dumps(record) + "\n")
-        write_json(run / "summary.json", record)
-        failed.append(run)
+        write_json(run / "summary.json", _append_failure(run, status, reason))
+    if failed and status == FIXABLE and not own:
+        for run in finished:
+            write_json(run / UNCONFIRMED_NAME, _append_failure(run, status, last_words))
     if not failed:
         raise StudyError(
             f"training ended with status {status}, and no seed had failed: {last_words}",
             "See the log; the next call tries again.",
         )
     return failed
+
+
+def _is_own_failure(summary: Mapping[str, Any]) -> bool:
+    return summary.get("status") == "failed" and "exit_status" not in summary
+
+
+def _append_failure(run: Path, status: int, reason: str) -> dict[str, Any]:
+    """Add an attempt to the run's ``failures.jsonl``, and return its record."""
+    # Whose failure it is: null before the run marked its directory.
+    identity = read_identity(run)
+    record = {"status": "failed", "exit_status": status, "reason": reason, "identity": identity}
+    with open(run / "failures.jsonl", "a", encoding="utf-8") as stream:
+        stream.write(json.dumps(record) + "\n")
+    return record
 
 
 def block_record(runs: Sequence[str | Path]) -> dict[str, dict[str, Any]]:
@@ -94,8 +111,9 @@ def block_record(runs: Sequence[str | Path]) -> dict[str, dict[str, Any]]:
         summary = _summary(run)
         if not summary:
             raise StudyError(f"{run}: no summary.json", "The next call resumes the run.")
+        unconfirmed = (run / UNCONFIRMED_NAME).exists()
         record[run.name.removeprefix("seed_")] = {
-            "status": str(summary.get("status", "finished")),
+            "status": "failed" if unconfirmed else str(summary.get("status", "finished")),
             "identity": read_identity(run),
         }
     return record

@@ -13,6 +13,7 @@ from refblend.documents import MalformedError, parse_json, shorten, show
 from refblend.errors import DataError
 from refblend.files import read_object
 from refblend.identity import read_identity
+from refblend.trainer.run_directory import UNCONFIRMED_NAME
 from refblend.trainer.tracking import read_metrics
 
 TEST_NAME = "test.json"
@@ -47,6 +48,11 @@ def read_run(
             record |= _outcome(summary)
             if record["status"] == "finished" and (values is None or values.empty):
                 record |= {"status": "failed", "reason": "summary without metrics"}
+        if record["status"] == "finished" and (
+            refusal := _read_object(directory / UNCONFIRMED_NAME)
+        ):
+            reason = f"it may be another configuration's: its job was refused ({refusal['reason']})"
+            record |= {"status": "failed", "reason": reason}
         if record["status"] == "finished" and values is not None:
             report, problem = read_test(directory, record["steps"])
             values = _with_test(values, report)
