@@ -75,3 +75,58 @@ def test_a_milestone_trained_anew_on_this_machine_is_preferred_to_the_shipped_ta
     (note,) = plan["notes"]
     assert note.startswith(f"off, linear: measured in {tmp_path / 'cpu' / 'm1'}")
     assert "note" in CliRunner().invoke(app, [*shown, "--slots", "2"]).stdout
+
+
+COSTS = {
+    "stages": {
+        "gen": {"per_prompt": 0.5, "fixed": 1.0},
+        "ref_quality_score": {"per_prompt": 0.25},
+        "old_log_prob": {"per_prompt": 0.25},
+        "update_actor": {"per_prompt": 0.75},
+    },
+    "driver": 0.5,
+    "push": 0.25,
+    "prompts": 16,
+    "responses": 4,
+    "weights_gb": 2.0,
+}
+STEP = ["plan", "--nodes", "1", "--nodes", "2", "--gpus-per-node", "2"]
+
+
+def test_nodes_predict_a_step_from_recorded_costs(tmp_path: Path) -> None:
+    recorded = tmp_path / "planning.json"
+    recorded.write_text(json.dumps({"figures": {"costs": COSTS}}))
+    done = CliRunner().invoke(app, [*STEP, "--from", str(recorded), "--json"])
+    assert done.exit_code == 0, done.output
+    document = json.loads(done.stdout)
+    assert document["network"] == {"inside": 100.0, "between": 12.5}
+    both = [p for p in document["plans"] if p["placement"] == "co-located"]
+    assert [(p["nodes"], p["devices"], p["processes"]["rollout"]) for p in both] == [
+        (1, 2, 2),
+        (2, 4, 4),
+    ]
+    # On two devices: gen 1 + 4, judge and pass 2 + 2, driver 0.5, update 6, gathered twice and
+    # scattered once half of 2 GB at 100 GB/s, the pass gathered once beside the judge; push 0.25.
+    assert both[0]["prediction"]["seconds"] == pytest.approx(5 + 4 + 0.01 + 0.5 + 6 + 0.03 + 0.25)
+    text = CliRunner().invoke(app, [*STEP, "--from", str(recorded)]).stdout
+    assert "All times are predicted." in text
+    assert "Measured, one process, 16 prompts of 4 responses: gen 9 s (fixed 1 s)" in text
+    assert "Assumed: 100 GB/s between the devices of a node and 12.5 GB/s between nodes" in text
+    assert text.count("co-located") == text.count("engines apart") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["M1"], "--scale, --slots is missing"),
+        (["--scale", "cpu", "--slots", "2"], "EXPERIMENTS is missing"),
+        (["M1", *STEP[1:]], "--nodes predicts one step"),
+        (STEP[1:], "--from is missing"),
+        (STEP[1:5], "--gpus-per-node is missing"),
+        ([*STEP[1:], "--from", "nowhere"], "nowhere: no costs of a step"),
+    ],
+)
+def test_what_is_missing_is_named(arguments: list[str], told: str) -> None:
+    done = CliRunner().invoke(app, ["plan", *arguments])
+    assert isinstance(done.exception, StudyError), done.output
+    assert told in str(done.exception)

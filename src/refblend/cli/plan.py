@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refblend.cli.options import with_options
+from refblend.cli.plan_step import Cluster, show_step_plan
+from refblend.errors import StudyError
 
 if TYPE_CHECKING:
     from refblend.study.planning.plan import StudyPlan
@@ -25,7 +27,7 @@ UNITS = {
 class Machine:
     """Where the study would run."""
 
-    slots: Annotated[int, typer.Option(help="Cores, one per run, or GPUs.")]
+    slots: Annotated[int | None, typer.Option(help="Cores, one per run, or GPUs.")] = None
     gpus_per_run: Annotated[
         int | None, typer.Option(help="GPUs that a run needs; scale gpu only.")
     ] = None
@@ -33,8 +35,11 @@ class Machine:
 
 @dataclass(frozen=True, kw_only=True)
 class GivenCosts:
-    """Costs that are given instead of measured; None: as measured."""
+    """What is given instead of measured or configured; None: as measured or configured."""
 
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Training steps instead of the configuration's.")
+    ] = None
     step_seconds: Annotated[float | None, typer.Option(help="Seconds of a training step.")] = None
     startup_seconds: Annotated[
         float | None, typer.Option(help="Seconds of a run outside its training steps.")
@@ -74,32 +79,42 @@ class Sources:
 
 @with_options
 def plan(
-    experiments: Annotated[list[str], typer.Argument(help="Names, e.g. M1.")],
-    scale: Annotated[str, typer.Option(help="smoke, cpu, smollm or gpu.")],
     machine: Machine,
     given: GivenCosts,
     sources: Sources,
-    steps: Annotated[
-        int | None, typer.Option(min=1, help="Training steps instead of the configuration's.")
-    ] = None,
+    cluster: Cluster,
+    experiments: Annotated[list[str] | None, typer.Argument(help="Names, e.g. M1.")] = None,
+    scale: Annotated[str | None, typer.Option(help="smoke, cpu, smollm or gpu.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
-    """Estimate the cost of a study: hours, makespan, memory, energy, from measured step costs."""
+    """Estimate the cost of a study, or of a step on a cluster, from measured costs."""
     from refblend.study.design.grid import build_grid
     from refblend.study.planning import costs
     from refblend.study.planning.plan import check_gpus, plan_study, planned_steps
 
+    if cluster.nodes:
+        if experiments:
+            raise StudyError("--nodes predicts one step, no study", "Leave out the experiments.")
+        show_step_plan(cluster, as_json)
+        return
+    needed = {"EXPERIMENTS": experiments, "--scale": scale, "--slots": machine.slots}
+    if not experiments or scale is None or machine.slots is None:
+        missing = ", ".join(name for name, value in needed.items() if value in (None, []))
+        raise StudyError(
+            f"{missing} is missing",
+            "Give all of them for a study, or --nodes and --from for a step on a cluster.",
+        )
     check_gpus(scale, machine.gpus_per_run)
     tables = sources.tables(scale)
     runs, notes = costs.read_resources(tables)
     known = costs.measured_costs(runs)
+    stated = asdict(given)
+    steps = stated.pop("steps")
     grid = build_grid(experiments, scale, sources.params)
     planned = plan_study(
         grid,
         planned_steps(grid, scale, sources.params, steps),
-        costs.arm_costs(
-            list(dict.fromkeys(grid["arm"])), known, costs.given_costs(**asdict(given))
-        ),
+        costs.arm_costs(list(dict.fromkeys(grid["arm"])), known, costs.given_costs(**stated)),
         machine.slots,
         machine.gpus_per_run,
         {arm: count for arm, (count, _) in known.items()},
