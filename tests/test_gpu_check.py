@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from refblend.gpu_check import Report, largest_fitting
+from refblend.gpu_check.measuring import Report, largest_fitting
 
 ROOT = Path(__file__).parents[1]
 BARE = """
@@ -93,8 +93,9 @@ def test_a_failed_stage_is_named_and_the_next_one_runs() -> None:
 
 def test_what_the_check_imports_is_there_on_a_bare_machine(tmp_path: Path) -> None:
     """All that it imports, but for what it calls only where Ray and vLLM are installed."""
-    tree = ast.parse((ROOT / "src" / "refblend" / "gpu_check.py").read_text())
-    modules = {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+    files = sorted((ROOT / "src" / "refblend" / "gpu_check").glob("*.py"))
+    nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text()))]
+    modules = {n.module for n in nodes if isinstance(n, ast.ImportFrom)}
     wanted = {m for m in modules if m and m.startswith("refblend.")} - {"refblend.trainer.launch"}
     assert len(wanted) > 10
     wanted |= {"refblend.rollout.hf_engine", "refblend.scoring.generative"}

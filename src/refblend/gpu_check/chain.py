@@ -1,0 +1,162 @@
+"""The workers of a run in one process, and a batch that goes through them."""
+
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+TOLERANCE = {"cpu": 1e-3, "cuda": 0.15}
+"""Largest mean gap of log-probs between trainer and engine, in nats: float32, bfloat16."""
+
+
+class Chain:
+    """The workers of a run and one batch, without Ray.
+
+    Args:
+        folder: for model and rows.
+        device: ``cpu`` or ``cuda``.
+        tiny: a model of two million parameters in place of half a billion.
+    """
+
+    prompts, answers, length = 8, 4, 64
+
+    def __init__(self, folder: Path, device: str, tiny: bool) -> None:
+        from refblend.embedded.stand_in import HALF_BILLION, Shape, qwen_tokenizer, write_stand_in
+
+        self.device, self.folder = device, folder
+        self.questions = [f"What is {a} + {a * 7}? Say the number." for a in range(self.prompts)]
+        self.model = folder / "model"
+        self.tokenizer = qwen_tokenizer(self.questions, 400)
+        write_stand_in(self.model, self.tokenizer, Shape() if tiny else HALF_BILLION, seed=0)
+        on_gpu = device == "cuda"
+        fsdp = {
+            "param_dtype": "bfloat16" if on_gpu else "float32",
+            "num_gpus_per_worker": float(on_gpu),
+            "num_threads": os.cpu_count() or 1,
+        }
+        self._settings = [
+            f"data.train_files=[{self._rows()}]",
+            f"data.val_files=[{self._rows()}]",
+            f"data.max_response_length={self.length}",
+            f"data.train_batch_size={self.prompts}",
+            "data.max_val_samples=4",
+            f"actor_rollout_ref.model.path={self.model}",
+            "actor_rollout_ref.rollout.name=hf",
+            f"actor_rollout_ref.rollout.n={self.answers}",
+            "actor_rollout_ref.rollout.max_model_len=512",
+            f"actor_rollout_ref.rollout.dtype={fsdp['param_dtype']}",
+            f"algorithm.ref_quality_score.scoring.model_path={self.model}",
+            "algorithm.ref_quality_score.scoring.max_invalid_rate=1.0",
+            "actor_rollout_ref.actor.optim.lr=1.0e-5",
+            *(f"actor_rollout_ref.actor.fsdp_config.{k}={v}" for k, v in fsdp.items()),
+        ]
+        self.config = self.configured()
+
+    def configured(self, *overrides: str) -> Any:
+        """The chain's configuration with some keys changed."""
+        from refblend.config.loading import load_config
+
+        return load_config([], [*self._settings, *overrides])
+
+    def _rows(self) -> Path:
+        from refblend.data.schema import PromptRow, write_rows
+
+        path = self.folder / "rows.jsonl"
+        rows = [
+            PromptRow(i, "openai/gsm8k", [{"role": "user", "content": q}], q, str(8 * i), "")
+            for i, q in enumerate(self.questions)
+        ]
+        write_rows(path, rows)
+        return path
+
+    def start(self) -> None:
+        """Process group of one rank, actor and rollout engine."""
+        import torch.distributed as dist
+
+        from refblend.rollout.factory import start_rollout
+        from refblend.workers.fsdp_workers import ActorWorker
+
+        if not dist.is_initialized():
+            backend = "nccl" if self.device == "cuda" else "gloo"
+            store = f"file://{self.folder / 'rendezvous'}"
+            dist.init_process_group(backend, init_method=store, rank=0, world_size=1)
+        self.actor = ActorWorker(self.config, 2)
+        self.engine = start_rollout(self.config, str(self.model))
+        self.parameters = sum(p.numel() for p in self.actor.network.parameters())
+
+    def rollout(self, step: int) -> Any:
+        """Responses to every prompt, as sequences, with the engine's log-probs."""
+        from refblend.data.tokenizer import encode_chat
+        from refblend.rollout.base import GenerationRequest
+        from refblend.workers.types import Sequences
+
+        prompts = [
+            encode_chat(self.tokenizer, [{"role": "user", "content": question}])
+            for question in self.questions
+            for _ in range(self.answers)
+        ]
+        requests = [
+            GenerationRequest(ids, self.length, seed=100 * step + number)
+            for number, ids in enumerate(prompts)
+        ]
+        self.generations = self.engine.generate(requests)
+        return Sequences(prompts, [list(found.token_ids) for found in self.generations])
+
+    def gap(self, sequences: Any, log_probs: Any) -> float:
+        """Mean distance of the trainer's log-probs from the engine's."""
+        found = [
+            abs(ours - theirs)
+            for row, generation in zip(log_probs.tolist(), self.generations, strict=True)
+            for ours, theirs in zip(row, generation.log_probs, strict=False)
+        ]
+        return sum(found) / len(found)
+
+    def train_step(self, step: int) -> float:
+        """One step from rollout to weight push; the gap of log-probs before the update.
+
+        Raises:
+            AssertionError: engine and trainer do not hold the same weights.
+        """
+        import torch
+
+        from refblend.rewards.rule import RuleReward
+        from refblend.workers.types import MiniBatch, PolicyTargets, response_mask
+
+        sequences = self.rollout(step)
+        rows = len(sequences)
+        plan = [list(range(i, min(i + 8, rows))) for i in range(0, rows, 8)]
+        _, (log_probs, _) = self.actor.compute_log_prob(sequences, plan)
+        gap = self.gap(sequences, log_probs)
+        assert gap < TOLERANCE[self.device], f"log-probs of engine and trainer differ by {gap:.4f}"
+        reward = RuleReward()
+        texts = [self.tokenizer.decode(ids) for ids in sequences.response_ids]
+        scores = [reward("openai/gsm8k", t, str(8 * (i // 4))).score for i, t in enumerate(texts)]
+        mask = response_mask(sequences.response_lengths, sequences.response_width)
+        noise = torch.randn(mask.shape, generator=torch.Generator().manual_seed(step))
+        targets = PolicyTargets(mask, log_probs, (noise + torch.tensor(scores)[:, None]) * mask)
+        mini = MiniBatch(plan, float(mask.sum()), rows)
+        metrics = self.actor.update(sequences, targets, [mini], step)
+        assert math.isfinite(metrics["grad_norm"]), f"gradient norm {metrics['grad_norm']}"
+        self.engine.load_weights(self.actor.full_weights(), step)
+        return gap
+
+    def pass_of(self, tokens: int, width: int, update: bool) -> tuple[Callable[[], Any], int]:
+        """A log-prob pass or an update over about so many tokens in one micro-batch; and tokens."""
+        import torch
+
+        from refblend.workers.types import MiniBatch, PolicyTargets, Sequences, response_mask
+
+        rows = max(1, tokens // width)
+        drawn = torch.randint(
+            3, len(self.tokenizer), (rows, width), generator=torch.Generator().manual_seed(0)
+        )
+        half = width // 2
+        sequences = Sequences(drawn[:, :half].tolist(), drawn[:, half:].tolist())
+        plan = [list(range(rows))]
+        if not update:
+            return lambda: self.actor.compute_log_prob(sequences, plan), rows * width
+        mask = response_mask(sequences.response_lengths, sequences.response_width)
+        targets = PolicyTargets(mask, torch.zeros(mask.shape), torch.ones(mask.shape) * mask)
+        mini = MiniBatch(plan, float(mask.sum()), rows)
+        return lambda: self.actor.update(sequences, targets, [mini], 1), rows * width

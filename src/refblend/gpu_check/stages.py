@@ -1,0 +1,117 @@
+"""The stages of the check, each reported."""
+
+import importlib.util
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from refblend.gpu_check.chain import Chain
+from refblend.gpu_check.measuring import Report, largest_fitting, matmul_peak, seconds
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def check_scoring(chain: Chain, report: Report, peak: float) -> None:
+    """The judge on the HF engine, with its prompts' share of the peak."""
+    from refblend.scoring.judge import start_judge
+
+    key, on_gpu = "algorithm.ref_quality_score.scoring", chain.device == "cuda"
+    dtype = "bfloat16" if on_gpu else "float32"
+    settings = (f"{key}.kind=hf", f"{key}.max_new_tokens=8", f"{key}.dtype={dtype}")
+    scoring = chain.configured(*settings).algorithm.ref_quality_score
+    with start_judge(scoring) as judge:
+        answers = [f"{a}+{a * 7}={a * 8}" for a in range(chain.prompts)]
+        seeds = list(range(chain.prompts))
+        taken = seconds(lambda: judge.score(chain.questions, answers, seeds), chain.device)
+        tokens = judge.last_call.prompt_tokens
+    share = 2 * chain.parameters * tokens / taken / peak
+    report.add("scoring", f"{tokens / taken:,.0f} prompt tokens/s, {share:.1%} of the peak")
+
+
+def check_speed(chain: Chain, report: Report, peak: float, tiny: bool) -> None:
+    """Log-prob pass and update as shares of the peak; memory; the largest micro-batch (CUDA)."""
+    import torch
+
+    tokens = 512 if tiny or chain.device == "cpu" else 16384
+    for name, update, operations in (("log-prob pass", False, 2), ("update", True, 6)):
+        work, count = chain.pass_of(tokens, 512 if tokens > 512 else 128, update)
+        taken = seconds(work, chain.device)
+        share = operations * chain.parameters * count / taken / peak
+        report.add(name, f"{count / taken:,.0f} tokens/s, {share:.1%} of the peak")
+    if chain.device != "cuda":
+        report.left_out.append("memory and the largest micro-batch (no GPU)")
+        return
+    report.add("memory", f"{torch.cuda.max_memory_allocated() / 2**30:.1f} GiB at the update")
+
+    def fits(size: int) -> bool:
+        try:
+            chain.pass_of(size, 512, True)[0]()
+        except torch.cuda.OutOfMemoryError:
+            return False
+        finally:
+            torch.cuda.empty_cache()
+        return True
+
+    found = largest_fitting(fits, 4096, 2**20)
+    report.add("largest micro-batch", f"{found:,} tokens of an update, by search")
+
+
+def check_rest(chain: Chain, report: Report) -> None:
+    """What needs more than the bare libraries: the tests on a GPU, and training on vLLM and Ray."""
+    missing = [name for name in ("ray", "vllm", "psutil") if not importlib.util.find_spec(name)]
+    if missing:
+        report.left_out.append(f"training through Ray with vLLM ({', '.join(missing)} missing)")
+    elif chain.device == "cpu":
+        report.left_out.append("training through Ray with vLLM (make smoke does it on a CPU)")
+    else:
+        with report.stage("training through Ray, rollouts by vLLM"):
+            from refblend.trainer.launch import train
+
+            rollout, judge = "actor_rollout_ref.rollout", "algorithm.ref_quality_score.scoring"
+            settings = (
+                *(f"{rollout}.name=vllm", f"{rollout}.num_gpus=0.3"),
+                f"{rollout}.gpu_memory_utilization=0.3",
+                "actor_rollout_ref.actor.fsdp_config.num_gpus_per_worker=0.4",
+                *(f"{judge}.num_gpus=0.3", f"{judge}.gpu_memory_utilization=0.2"),
+                *("trainer.total_training_steps=2", "trainer.energy=false"),
+                f"trainer.default_local_dir={chain.folder / 'run'}",
+            )
+            train(chain.configured(*settings))
+    tests = ROOT / "tests" / "gpu"
+    if not importlib.util.find_spec("pytest"):
+        report.left_out.append("tests/gpu (pytest missing)")
+    elif not tests.is_dir():
+        report.left_out.append("tests/gpu (not a checkout)")
+    elif chain.device == "cpu":
+        report.left_out.append("tests/gpu (REFBLEND_GPU_TEST_DEVICE=cpu runs them, slowly)")
+    else:
+        with report.stage("tests/gpu"):
+            command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", str(tests)]
+            subprocess.run(command, check=True, cwd=ROOT, timeout=600)
+
+
+def check(device: str, tiny: bool, report: Report) -> None:
+    """All stages, each reported."""
+    peak = matmul_peak(device)
+    kind = "bfloat16" if device == "cuda" else "float32"
+    report.add(f"matrix-multiply peak, {kind}", f"{peak / 1e12:.2f} TFLOP/s")
+    with tempfile.TemporaryDirectory() as folder:
+        chain = Chain(Path(folder), device, tiny)
+        with report.stage("model, FSDP2 and engine start"):
+            chain.start()
+        if report.failures:
+            report.left_out.append("all that follows the start")
+            return
+        report.add("parameters", f"{chain.parameters / 1e6:,.1f} million")
+        for step in (1, 2):
+            what = "rollout to weight push" if step == 1 else "the same with pushed weights"
+            with report.stage(f"step {step}: {what}"):
+                gap = chain.train_step(step)
+                report.add("log-probs, engine against trainer", f"{gap:.2e} nats")
+        with report.stage("speed"):
+            check_speed(chain, report, peak, tiny)
+        with report.stage("scoring"):
+            check_scoring(chain, report, peak)
+        del chain.actor, chain.engine
+        check_rest(chain, report)
