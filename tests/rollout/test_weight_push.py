@@ -8,9 +8,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+import refblend.rollout.vllm_engine as vllm_engine_module
 from refblend.errors import ModelError
 from refblend.rollout.base import EngineOptions
 from refblend.rollout.factory import start_engine
+from refblend.workers.weight_buffer import MappedWeights, WeightBuffer
 
 BOTH = pytest.mark.parametrize(
     "engine", ["hf", pytest.param("vllm", marks=pytest.mark.engine)], indirect=True
@@ -145,3 +147,54 @@ def test_untied_head_must_be_pushed_too(make_tiny_model, requests_of, gap) -> No
     engine.load_weights(other.state_dict(), 1)
     requests = requests_of(8)
     assert gap(other, requests, engine.generate(requests)) < 1e-4
+
+
+def computed_with(model) -> dict[str, torch.Tensor]:
+    """All weights as the layers compute with them: a packed one gives itself for unit vectors."""
+    found = {}
+    for path, module in model.named_modules():
+        for key, parameter in module.named_parameters(recurse=False):
+            found[f"{path}.{key}"] = parameter.clone()
+        head = module is model.lm_head
+        width = module.embedding_dim if head else getattr(module, "input_size_per_partition", 0)
+        if width:
+            unit = torch.eye(width, dtype=module.weight.dtype)
+            found[path] = module.cpu_linear(unit, module.weight, None).clone()
+    return found
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_weights_in_place_are_those_of_vllms_reload_to_the_bit(
+    dtype, tiny_model_dir, model, new_model, monkeypatch
+) -> None:
+    options = EngineOptions(str(tiny_model_dir), 128, dtype=dtype, kv_cache_memory_mb=16)
+    engine = start_engine("vllm", options)
+    worker = engine._llm.llm_engine
+
+    def pushed(weights, version) -> dict[str, torch.Tensor]:
+        engine.load_weights(weights, version)
+        return worker.apply_model(computed_with)[0]
+
+    buffer, mapped = WeightBuffer(), MappedWeights()
+    packed = buffer.pack(weights_of(new_model), getattr(torch, dtype))
+    in_place = pushed(mapped.tensors(packed, None), 1)
+    # The next push overwrites the buffer; the engine must not read from it any more.
+    buffer.pack({k: torch.zeros_like(v) for k, v in weights_of(model).items()}, packed.dtype)
+    assert not differing(worker.apply_model(computed_with)[0], in_place)
+    separate = {name: tensor.clone() for name, tensor in weights_of(new_model).items()}
+    assert not differing(pushed(separate, 2), in_place)
+    calls = []
+    monkeypatch.setattr(vllm_engine_module, "load_in_place", lambda *_: calls.append(1))
+    old = pushed(weights_of(model), 3)
+    assert len(differing(old, in_place)) > 10
+    assert not differing(pushed(weights_of(new_model), 4), in_place)
+    assert calls == [1, 1]
+    engine.shutdown()
+
+
+def differing(one, other) -> list[str]:
+    """Names of the weights that are not equal to the bit."""
+    assert one.keys() == other.keys()
+    assert sum("." in name and not name.endswith(("weight", "bias")) for name in one) == 8
+    return [name for name, tensor in one.items() if not torch.equal(tensor, other[name])]

@@ -1,6 +1,9 @@
-"""What becomes of a batch whose judge misses its deadline."""
+"""A judge that misses its deadline; where engines get pushed weights from."""
 
+from types import SimpleNamespace
 from typing import Any, cast
+
+import pytest
 
 from refblend.scoring.judge import CallStats
 from refblend.scoring.result import JudgeResult
@@ -59,3 +62,42 @@ def test_past_a_deadline_of_its_own_the_samples_have_no_score(tiny_config, monke
     assert [(v.score, v.valid, v.path) for v in late] == [(0.25, False, "error")] * 2
     assert "did not answer within 1 s" in late[0].raw
     assert call == CallStats(samples=1, requests=1, seconds=2.0, prompt_tokens=10)
+
+
+class Group:
+    """Ranks on some machines, which only write down what they are asked."""
+
+    def __init__(self, *machines: str) -> None:
+        self.machines = machines
+        self.asked: list[Any] = []
+
+    def call(self, *asked: Any) -> Any:
+        self.asked.append(asked)
+        references = [f"{asked[0]} of rank {i}" for i in range(2)]
+        return SimpleNamespace(references=references, results=list)
+
+
+@pytest.mark.parametrize(
+    ("machines", "asked", "received"),
+    [
+        (["here"], ["pack_weights"], [None]),
+        (["here", "here"], ["pack_weights"], [None, None]),
+        (
+            ["here", "there", "there"],
+            ["pack_weights", "packed_bytes"],
+            [None, "packed_bytes of rank 0", "packed_bytes of rank 0"],
+        ),
+    ],
+)
+def test_engines_elsewhere_get_the_bytes_and_others_the_memory(
+    tiny_config, machines, asked, received
+) -> None:
+    actor, rollout = Group("here", "elsewhere"), [Group(machine) for machine in machines]
+    workers = WorkerSet(tiny_config(), cast("Any", None), RestartBudget(1), print)
+    workers.groups["actor"] = cast("Any", actor)
+    workers.engines["rollout"] = cast("Any", SimpleNamespace(engines=rollout))
+    workers.push_weights(version=4)
+    assert workers.version == 4
+    assert actor.asked == [(method,) for method in asked]
+    for engine, expected in zip(rollout, received, strict=True):
+        assert engine.asked == [("load_weights", "pack_weights of rank 0", 4, expected)]

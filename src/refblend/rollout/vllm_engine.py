@@ -24,6 +24,7 @@ from refblend.rollout.base import (
     GenerationRequest,
     check_lengths,
 )
+from refblend.rollout.in_place import load_in_place
 from refblend.rollout.model_dir import check_model_dir, resolve_max_model_len, stop_token_ids
 
 CPU_BLOCK_SIZE = 32
@@ -40,11 +41,13 @@ class WeightReceiver:
     """Mixed into vLLM's worker: receives pushed weights in Hugging Face names."""
 
     def receive_weights(self, weights: Mapping[str, torch.Tensor]) -> None:
-        """Load ``weights`` in place and pack the tied head again."""
+        """Take over ``weights``, which the caller may overwrite afterwards."""
+        model = self.model_runner.get_model()  # type: ignore[attr-defined]
+        if load_in_place(model, weights):
+            return
         self.reload_weights(  # type: ignore[attr-defined]
             weights_iterator=iter(weights.items()), is_checkpoint_format=True
         )
-        model = self.model_runner.get_model()  # type: ignore[attr-defined]
         _repack_tied_head(model)
 
 

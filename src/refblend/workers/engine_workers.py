@@ -5,7 +5,8 @@ Separate from the networks' workers, because their processes need nothing of dis
 
 from collections.abc import Sequence
 
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from refblend import runtime
 from refblend.config import RefblendConfig
@@ -14,6 +15,7 @@ from refblend.rollout.factory import start_rollout
 from refblend.scoring.judge import CallStats, start_judge
 from refblend.scoring.result import JudgeResult
 from refblend.seeding import derive_seed
+from refblend.workers.weight_buffer import MappedWeights, PackedWeights
 
 
 class RolloutWorker:
@@ -22,15 +24,21 @@ class RolloutWorker:
     def __init__(self, config: RefblendConfig) -> None:
         rollout = config.actor_rollout_ref.rollout
         runtime.prepare_process(rollout.num_threads)
+        self._weights = MappedWeights()
         self.engine: RolloutEngine = start_rollout(config, config.actor_rollout_ref.model.path)
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
         """Answer all requests with the current weights."""
         return self.engine.generate(requests)
 
-    def load_weights(self, weights: dict[str, Tensor], version: int) -> None:
-        """Take over the actor's weights after its update."""
-        self.engine.load_weights(weights, version)
+    def load_weights(
+        self, packed: PackedWeights, version: int, received: NDArray[np.uint8] | None = None
+    ) -> None:
+        """Take over the actor's weights after its update.
+
+        ``received`` is the buffer's bytes, where the actor works on another machine.
+        """
+        self.engine.load_weights(self._weights.tensors(packed, received), version)
 
 
 class JudgeWorker:

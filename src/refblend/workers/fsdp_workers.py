@@ -4,6 +4,9 @@ Each is a plain class that can be used without Ray, in one process or as one ran
 group (:mod:`refblend.workers.ranks`).
 """
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from refblend.config import RefblendConfig
@@ -21,6 +24,7 @@ from refblend.workers.layout import PaddedBatch, pad_batch, scatter_tokens
 from refblend.workers.networks import PolicyNetwork, ValueNetwork, load_policy, load_value
 from refblend.workers.ranks import Rank, TrainableRank
 from refblend.workers.types import MiniBatch, PolicyTargets, Sequences, Shard, ValueTargets
+from refblend.workers.weight_buffer import PackedWeights, WeightBuffer
 
 __all__ = ["ActorWorker", "CriticWorker", "JudgeWorker", "ReferenceWorker", "RolloutWorker"]
 
@@ -49,6 +53,8 @@ class ActorWorker(TrainableRank[PolicyTargets], PolicyRank):
         self, run: RefblendConfig, total_steps: int, rank: int = 0, address: str = ""
     ) -> None:
         super().__init__(run, run.actor_rollout_ref.actor, total_steps, rank, address)
+        self._pushed = WeightBuffer()
+        self._pushed_dtype: torch.dtype = getattr(torch, run.actor_rollout_ref.rollout.dtype)
 
     def load_network(self, path: str) -> PolicyNetwork:
         """The policy at the rollout temperature."""
@@ -98,8 +104,17 @@ class ActorWorker(TrainableRank[PolicyTargets], PolicyRank):
         return loss, metrics
 
     def full_weights(self) -> dict[str, Tensor]:
-        """All weights for the rollout engine (empty on ranks other than 0)."""
+        """All weights under Hugging Face names (empty on ranks other than 0)."""
         return distributed.full_state(self.network)
+
+    def pack_weights(self) -> PackedWeights | None:
+        """Put all weights where the rollout engines read them (None on ranks other than 0)."""
+        weights = self.full_weights()
+        return self._pushed.pack(weights, self._pushed_dtype) if distributed.is_main() else None
+
+    def packed_bytes(self) -> NDArray[np.uint8] | None:
+        """What was packed last, for engines on other machines (None on ranks other than 0)."""
+        return self._pushed.bytes() if distributed.is_main() else None
 
 
 class CriticWorker(TrainableRank[ValueTargets]):

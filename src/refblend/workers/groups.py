@@ -4,6 +4,7 @@ import importlib
 import os
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -112,6 +113,11 @@ class WorkerProcess:
         with runtime.importing():
             made = getattr(importlib.import_module(module), name)
         self._worker = made(*arguments)
+
+    def machine(self) -> str:
+        """What processes that can open one another's memory share: kernel and process ids."""
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
 
     def call(self, method: str, *arguments: Any) -> Any:
         """Call a method of the worker."""
@@ -234,6 +240,9 @@ class WorkerGroup:
         """Wait until every rank is up; errors as in :meth:`Future.results`."""
         remedy = "Raise ray.start_timeout_s, or start fewer runs at once."
         _wait(self.role, self._starting, timeout_s, remedy)
+        references = [rank.machine.remote() for rank in self._ranks]
+        self.machines: list[str] = _wait(self.role, references, timeout_s, remedy)
+        """Of each rank, once it is up."""
 
     def wait(self, references: Sequence[Any], left_s: float | None = None) -> list[Any]:
         """Wait for calls on this group; errors as in :meth:`Future.results`."""
