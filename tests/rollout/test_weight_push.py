@@ -156,8 +156,8 @@ def computed_with(model) -> dict[str, torch.Tensor]:
         for key, parameter in module.named_parameters(recurse=False):
             found[f"{path}.{key}"] = parameter.clone()
         head = module is model.lm_head
-        width = module.embedding_dim if head else getattr(module, "input_size_per_partition", 0)
-        if width:
+        width = getattr(module, "input_size_per_partition", 0)
+        if width and (head or not hasattr(module, "embedding_dim")):
             unit = torch.eye(width, dtype=module.weight.dtype)
             found[path] = module.cpu_linear(unit, module.weight, None).clone()
     return found
