@@ -69,7 +69,7 @@ def _step(
         # Packing on the CPU frees the weight; where it does not, the layer computes from it.
         shape = (_size(module, "output_size"), _size(module, "input_size"))
         fits = parameter.numel() == 0 and shape == (rows, parts[0].shape[1])
-        return partial(_pack_linear, module, parts) if fits else None
+        return partial(_pack_linear, module, parameter.dtype, parts) if fits else None
     if isinstance(module, VocabParallelEmbedding) and key == "weight":
         # vLLM rounds the vocabulary up; the rows behind it stay zero.
         fits = rows == module.org_vocab_size and parts[0].shape[1:] == parameter.shape[1:]
@@ -85,9 +85,9 @@ def _copy(target: Tensor, parts: Sequence[Tensor]) -> None:
     target.copy_(_joined(parts))
 
 
-def _pack_linear(module: Any, parts: Sequence[Tensor]) -> None:
+def _pack_linear(module: Any, dtype: torch.dtype, parts: Sequence[Tensor]) -> None:
     module.cpu_linear = None  # its memory serves the new weights
-    module.weight = nn.Parameter(_joined(parts), requires_grad=False)
+    module.weight = nn.Parameter(_joined(parts).to(dtype), requires_grad=False)
     _pack(module)
 
 
