@@ -79,6 +79,7 @@ class VllmEngine:
         self._prompt_tokens = 0
         self._cached_tokens = 0
         self.weight_version = 0
+        self._processes = options.tensor_parallel_size
         on_gpu = torch.cuda.is_available()
         memory: dict[str, Any] = (
             {"gpu_memory_utilization": options.gpu_memory_utilization}
@@ -178,6 +179,9 @@ class VllmEngine:
 
     def load_weights(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
         """Replace the weights; see :class:`RolloutEngine`."""
+        if self._processes > 1:
+            # They are pickled, and a view of a buffer would take the whole of it along.
+            weights = {name: tensor.clone() for name, tensor in weights.items()}
         self._llm.collective_rpc("receive_weights", args=(weights,))
         self.reset_prefix_cache()
         self.weight_version = version
