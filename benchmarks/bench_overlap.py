@@ -14,8 +14,9 @@ from itertools import product
 from pathlib import Path
 
 import common
-from bench_step import overrides, run_training
+import runs
 
+STEPS = 6
 ROUNDS = 3
 POOLS = {"shared": "global_pool", "dedicated": "judge_pool"}
 WAYS = {"serial": "false", "overlapped": "true"}
@@ -26,13 +27,12 @@ def phase(folder: Path, name: str, pool: str, way: str) -> dict[str, float]:
     """Wall seconds of the scoring phase and of the judge within it, medians over a run's steps."""
     scoring = "algorithm.ref_quality_score.scoring"
     settings = [
-        *overrides(folder),
+        *runs.overrides(folder, STEPS, name),
         "algorithm.use_kl_in_reward=true",  # so that the reference policy has a pass as well
         f"{scoring}.resource_pool={POOLS[pool]}",
         f"{scoring}.overlap={WAYS[way]}",
-        f"trainer.default_local_dir={folder}/{name}",
     ]
-    _, lines = run_training(folder, settings, name=name)
+    _, lines = runs.run_training(folder / name, settings, STEPS)
     step = [
         line["timing_s/step"] - sum(line[f"timing_s/{stage}"] for stage in OTHER_STAGES)
         for line in lines

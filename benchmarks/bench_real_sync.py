@@ -2,8 +2,9 @@
 
 `python benchmarks/bench_real_sync.py` pushes as a run does (packed by the actor into shared memory,
 read by the vLLM engine there), in turn with a memcpy of as many bytes, in float32 and in bfloat16;
-then the other parts of the step that scale smollm runs, without judge and without KL: generation,
-log-probs, update of 8 × 8 responses. The share is that of this step, extrapolated to no other.
+then, in bfloat16, the other parts of the step that scale smollm runs, without judge and without KL:
+generation, log-probs, update of 8 × 8 responses. The share is that of this step, extrapolated to no
+other.
 """
 
 import statistics
@@ -18,14 +19,14 @@ from passes import passes_of
 
 from refblend.rollout.base import GenerationRequest
 from refblend.workers.engine_workers import RolloutWorker
+from refblend.workers.fsdp_workers import ActorWorker
 from refblend.workers.types import Sequences
 
-NEW_TOKENS = 26
-PUSHES = 6
+PUSHES = 4
 
 
 def measure(path: Path, dtype: str) -> dict[str, Any]:
-    """Times of the push and of the other parts in one precision."""
+    """Times of the push in one precision; of the other parts too, where it is the scale's."""
     worker = real_size.load_actor(path, dtype)
     engine = RolloutWorker(real_size.config_of(path, dtype))
     source = torch.cat(
@@ -38,42 +39,50 @@ def measure(path: Path, dtype: str) -> dict[str, Any]:
         assert packed is not None
         engine.load_weights(packed, 1)
 
-    pushes = common.alternate({"push": push, "memcpy": lambda: target.copy_(source)}, PUSHES)
+    times = common.alternate({"push": push, "memcpy": lambda: target.copy_(source)}, PUSHES)
+    found = {
+        "mib": source.nbytes / 2**20,
+        "memcpys": common.ratio(times["push"], times["memcpy"]),
+        "seconds": times,
+    }
+    if dtype == real_size.PRECISION:
+        times |= time_step(path, worker, engine)
+        spent = statistics.median(times["push"])
+        rest = sum(sum(times[part]) for part in ("generate", "log_prob", "update"))
+        found["share_of_step"] = spent / (spent + rest)
+    engine.engine.shutdown()
+    return found
+
+
+def time_step(path: Path, worker: ActorWorker, engine: RolloutWorker) -> dict[str, list[float]]:
+    """Seconds of the step's other parts, once each."""
     drawn = real_size.batch(path)
     requests = [
-        GenerationRequest(p, NEW_TOKENS, seed=i, ignore_eos=True)
+        GenerationRequest(p, real_size.NEW_TOKENS, seed=i, ignore_eos=True)
         for i, p in enumerate(drawn.prompt_ids)
     ]
-    answers = [g.token_ids for g in engine.generate(requests)]
+    answers: list[list[int]] = []
+
+    def generate() -> None:
+        answers.extend(g.token_ids for g in engine.generate(requests))
+
+    times = common.alternate({"generate": generate}, repeats=1, warm_ups=0)
     passes = passes_of(worker, Sequences(drawn.prompt_ids, answers))
-    parts = common.alternate(
-        {
-            "generate": lambda: engine.generate(requests),
-            "log_prob": passes.log_prob,
-            "update": passes.update,
-        },
-        repeats=1,
-    )
-    engine.engine.shutdown()
-    spent = statistics.median(pushes["push"])
-    return {
-        "mib": source.nbytes / 2**20,
-        "responses": len(requests),
-        "memcpys": common.ratio(pushes["push"], pushes["memcpy"]),
-        "share_of_step": spent / (spent + sum(statistics.median(t) for t in parts.values())),
-        "seconds": pushes | parts,
-    }
+    rest = {"log_prob": passes.log_prob, "update": passes.update}
+    return times | common.alternate(rest, repeats=1, warm_ups=0)
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = real_size.model(Path(folder))
         found = {dtype: measure(path, dtype) for dtype in real_size.PRECISIONS}
-    keys = ("mib", "responses", "memcpys", "share_of_step")
     common.show(
         f"weight push, {real_size.described(path)}",
-        ["precision", "MiB", "responses of the step", "× memcpy", "share of the step"],
-        [[dtype, *(of[key] for key in keys)] for dtype, of in found.items()],
+        ["precision", "MiB", "× memcpy", "share of the step"],
+        [
+            [dtype, of["mib"], of["memcpys"], of.get("share_of_step", "")]
+            for dtype, of in found.items()
+        ],
     )
     common.record(
         "real_sync",

@@ -12,109 +12,30 @@ overhead, and in the plain one. The run's judge works before the log-prob passes
 other down, which the bare parts, one after another, do not show.
 """
 
-import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
-import time
-from itertools import pairwise
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import common
-import psutil
+import runs
 import torch
 
 from refblend.config import RefblendConfig, load_config
-from refblend.rollout.base import EngineOptions
+from refblend.rollout.factory import start_rollout
 from refblend.rollout.vllm_engine import VllmEngine
-from refblend.scoring.clipping import ScoringLimits
-from refblend.scoring.generative import TOP_LOGPROBS, GenerativeJudge, JudgeOptions
-from refblend.scoring.templates import load_templates
+from refblend.scoring.generative import TOP_LOGPROBS, GenerativeJudge
+from refblend.scoring.judge import start_judge
 from refblend.seeding import derive_seed
 from refblend.trainer.datasets import load_run_data
-from refblend.workers import batching
+from refblend.workers import batching, distributed
 from refblend.workers.layout import pad_batch
 from refblend.workers.networks import PolicyNetwork, load_policy
 from refblend.workers.types import Sequences
 
 STEPS = 6
-WARM = 2
-"""First steps that are left out: caches and lazy imports."""
 REPEATS = 3
-
-
-def overrides(folder: Path, steps: int = STEPS) -> list[str]:
-    """The run's settings."""
-    return [
-        *common.run_overrides(folder, folder / "run", steps),
-        "actor_rollout_ref.actor.optim.lr=0",
-        "trainer.save_freq=0",
-        "trainer.rollout_dump_freq=1",
-        "trainer.energy=false",
-        "trainer.logger=[]",
-        "algorithm.ref_quality_score.scoring.overlap=false",
-    ]
-
-
-def cpu_seconds(root: psutil.Process) -> dict[tuple[int, str], float]:
-    """CPU time of a process and its living descendants, by process id and name."""
-    found: dict[tuple[int, str], float] = {}
-    for process in [root, *root.children(recursive=True)]:
-        try:
-            title, times = process.cmdline()[0], process.cpu_times()
-            parent = process.ppid()
-        except (psutil.NoSuchProcess, IndexError):
-            continue
-        name = title.split(".")[0] if title.startswith("ray::") else process.name()
-        # The command and its child, which trains.
-        name = "driver" if root.pid in (process.pid, parent) else name
-        found[process.pid, name] = times.user + times.system
-    return found
-
-
-def run_training(
-    folder: Path, settings: list[str], total: int = STEPS, name: str = "run"
-) -> tuple[list[dict[str, float]], list[dict[str, Any]]]:
-    """CPU seconds of each measured step by process, and their lines of ``metrics.jsonl``.
-
-    Args:
-        folder: holds the run's directory ``name``.
-        settings: overrides of scale cpu.
-        total: training steps.
-        name: as in ``trainer.default_local_dir``.
-    """
-    configs = [argument for path in common.CONFIGS for argument in ("--config", str(path))]
-    paths = [str(common.ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")]
-    process = subprocess.Popen(
-        [Path(sys.executable).with_name("refblend"), "train", *configs, *settings],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
-        stdout=subprocess.DEVNULL,
-    )
-    metrics, marks = folder / name / "metrics.jsonl", []
-    while process.poll() is None:
-        lines = metrics.read_text().splitlines() if metrics.exists() else []
-        if len(lines) > len(marks):
-            marks += [cpu_seconds(psutil.Process(process.pid))] * (len(lines) - len(marks))
-        time.sleep(0.05)
-    if process.returncode:
-        raise SystemExit(f"the training run failed with status {process.returncode}")
-    # The last step is left out too, because validation follows it.
-    spent = [_difference(a, b) for a, b in pairwise(marks[: total - 1])]
-    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
-    return spent[WARM - 1 :], lines[WARM : total - 1]
-
-
-def _difference(
-    before: dict[tuple[int, str], float], after: dict[tuple[int, str], float]
-) -> dict[str, float]:
-    start = {pid: spent for (pid, _), spent in before.items()}
-    found: dict[str, float] = {}
-    for (pid, name), spent in after.items():
-        found[name] = found.get(name, 0.0) + spent - start.get(pid, 0.0)
-    return found
 
 
 def optimise(policy: PolicyNetwork, sequences: Sequences, config: RefblendConfig) -> None:
@@ -124,8 +45,9 @@ def optimise(policy: PolicyNetwork, sequences: Sequences, config: RefblendConfig
     size = (actor.ppo_mini_batch_size or 0) * config.actor_rollout_ref.rollout.n
     for rows in batching.split_mini_batches(len(sequences), size or None):
         for part in plan(policy, sequences, rows, actor.ppo_max_token_len_per_gpu):
-            log_probs, _ = policy(pad_batch(sequences, part, torch.device("cpu")))
-            (-log_probs.mean()).backward()
+            with distributed.precision(actor.fsdp_config):
+                found, _ = policy(pad_batch(sequences, part, torch.device("cpu")))
+            (-found.mean()).backward()
         optimiser.step()
         optimiser.zero_grad()
 
@@ -133,9 +55,11 @@ def optimise(policy: PolicyNetwork, sequences: Sequences, config: RefblendConfig
 @torch.no_grad()
 def log_probs(policy: PolicyNetwork, sequences: Sequences, config: RefblendConfig) -> None:
     """Log-probs and entropy of every response."""
-    budget = config.actor_rollout_ref.actor.ppo_max_token_len_per_gpu
-    for part in plan(policy, sequences, range(len(sequences)), budget):
-        policy(pad_batch(sequences, part, torch.device("cpu")))
+    actor = config.actor_rollout_ref.actor
+    rows = range(len(sequences))
+    for part in plan(policy, sequences, rows, actor.ppo_max_token_len_per_gpu):
+        with distributed.precision(actor.fsdp_config):
+            policy(pad_batch(sequences, part, torch.device("cpu")))
 
 
 def plan(policy: PolicyNetwork, sequences: Sequences, rows: Any, budget: int) -> list[list[int]]:
@@ -145,91 +69,167 @@ def plan(policy: PolicyNetwork, sequences: Sequences, rows: Any, budget: int) ->
     return batching.plan_micro_batches(sequences.lengths, rows, 1, budget, prompts=prompts)[0]
 
 
-def measure_parts(folder: Path, config: RefblendConfig) -> dict[str, list[float]]:
-    """CPU seconds of every bare part on the inputs of the run's last step."""
-    from vllm import SamplingParams
-    from vllm.inputs import TokensPrompt
-    from vllm.sampling_params import RequestOutputKind
+class BareEngines:
+    """The run's engines, asked for one step's samples and scores by vLLM's own calls."""
 
-    bare_output: dict[str, Any] = {
-        "flat_logprobs": True,
-        "detokenize": False,
-        "output_kind": RequestOutputKind.FINAL_ONLY,
-    }
-    scoring = config.algorithm.ref_quality_score.scoring
-    data = load_run_data(config)
-    text = (folder / "run" / "rollouts" / f"{STEPS}.jsonl").read_text()
-    lines = [json.loads(line) for line in text.splitlines()]
-    prompts = [data.train.prompt_ids[line["uid"]] for line in lines]
-    actor = VllmEngine(EngineOptions(f"{folder}/actor", 256, kv_cache_memory_mb=128))
-    judge = VllmEngine(
-        EngineOptions(scoring.model_path, scoring.max_model_len, kv_cache_memory_mb=256)
-    )
-    limits = ScoringLimits(judge.max_model_len, max_new_tokens=common.JUDGE_TOKENS)
-    templates = load_templates("embedded")
-    asked = GenerativeJudge(judge, data.tokenizer, templates, JudgeOptions(limits))
-    judged = [
-        TokensPrompt(prompt_token_ids=list(asked.plan(x["question"], x["response"]).token_ids))
-        for x in lines
-    ]
-    seed = config.trainer.seed
+    def __init__(self, config: RefblendConfig, step: int) -> None:
+        from vllm.inputs import TokensPrompt
+        from vllm.sampling_params import RequestOutputKind
 
-    def sampling(log_probs: bool) -> list[SamplingParams]:
-        return [
+        self.lines = runs.rollouts(Path(config.trainer.default_local_dir), step)
+        data, seed = load_run_data(config), config.trainer.seed
+        path = str(config.actor_rollout_ref.model.path)
+        self.actor = cast("VllmEngine", start_rollout(config, path))
+        self.judge = cast("GenerativeJudge", start_judge(config.algorithm.ref_quality_score, seed))
+        self.asked = cast("VllmEngine", self.judge.engine)
+        self.prompts = [data.train.prompt_ids[line["uid"]] for line in self.lines]
+        self.inputs = [TokensPrompt(prompt_token_ids=list(p)) for p in self.prompts]
+        plans = [self.judge.plan(line["question"], line["response"]) for line in self.lines]
+        self.judged = [TokensPrompt(prompt_token_ids=list(p.token_ids)) for p in plans]
+        self.seeds = [
+            derive_seed(seed, "rollout", step, line["uid"], line["sample"]) for line in self.lines
+        ]
+        self.new_tokens = config.data.max_response_length
+        self.bare_output: dict[str, Any] = {
+            "flat_logprobs": True,
+            "detokenize": False,
+            "output_kind": RequestOutputKind.FINAL_ONLY,
+        }
+
+    def forget(self) -> None:
+        """A step's weights and responses are new: the judge has cached only its shared prefix."""
+        self.actor.reset_prefix_cache()
+        self.asked.reset_prefix_cache()
+        self._score(self.judged[:1], log_probs=False)
+
+    def generate(self, log_probs: bool = True) -> list[list[int]]:
+        """The step's responses, with the log-probs of their tokens."""
+        from vllm import SamplingParams
+
+        params = [
             SamplingParams(
                 temperature=1.0,
-                max_tokens=config.data.max_response_length,
-                seed=derive_seed(seed, "rollout", STEPS, x["uid"], x["sample"]),
-                stop_token_ids=actor._stop_ids,
+                max_tokens=self.new_tokens,
+                seed=seed,
+                stop_token_ids=self.actor._stop_ids,
                 logprobs=0 if log_probs else None,
-                **bare_output,
+                **self.bare_output,
             )
-            for x in lines
+            for seed in self.seeds
         ]
-
-    def greedy(log_probs: bool) -> SamplingParams:
-        return SamplingParams(
-            temperature=0.0,
-            max_tokens=common.JUDGE_TOKENS,
-            logprobs=TOP_LOGPROBS if log_probs else None,
-            **bare_output,
-        )
-
-    inputs = [TokensPrompt(prompt_token_ids=list(p)) for p in prompts]
-
-    def forget() -> None:
-        # A step's weights and responses are new: the judge has cached only its shared prefix.
-        actor.reset_prefix_cache()
-        judge.reset_prefix_cache()
-        judge._llm.generate(judged[:1], greedy(False), use_tqdm=False)
-
-    def generate(log_probs: bool = True) -> list[list[int]]:
-        outputs = actor._llm.generate(inputs, sampling(log_probs), use_tqdm=False)
+        outputs = self.actor._llm.generate(self.inputs, params, use_tqdm=False)
         return [list(o.outputs[0].token_ids) for o in outputs]
 
-    def score(log_probs: bool = True) -> None:
-        judge._llm.generate(judged, greedy(log_probs), use_tqdm=False)
+    def score(self, log_probs: bool = True) -> None:
+        """The judge's answers, with the alternatives of each token."""
+        self._score(self.judged, log_probs)
 
-    sequences = Sequences(prompts, generate())
-    if sequences.response_lengths != [line["length"] for line in lines]:
-        raise SystemExit("the bare engine did not repeat the run's samples")
-    shared = load_policy(f"{folder}/actor", 1.0)
-    plain = load_policy(f"{folder}/actor", 1.0, shared_prefix=False)
-    times = common.alternate(
-        {
-            "generate": generate,
-            "judge": score,
-            "log_probs": lambda: log_probs(shared, sequences, config),
-            "update": lambda: optimise(shared, sequences, config),
-            "generate_tokens_only": lambda: generate(False),
-            "judge_tokens_only": lambda: score(False),
+    def _score(self, judged: Sequence[Any], log_probs: bool) -> None:
+        from vllm import SamplingParams
+        from vllm.sampling_params import StructuredOutputsParams
+
+        options = self.judge.options
+        params = SamplingParams(
+            temperature=0.0,
+            max_tokens=options.limits.max_new_tokens,
+            logprobs=TOP_LOGPROBS if log_probs else None,
+            stop_token_ids=self.asked._stop_ids,
+            structured_outputs=options.regex and StructuredOutputsParams(regex=options.regex),
+            **self.bare_output,
+        )
+        self.asked._llm.generate(judged, params, use_tqdm=False)
+
+    def sequences(self) -> Sequences:
+        """The step's responses, made again."""
+        found = Sequences(self.prompts, self.generate())
+        if found.response_lengths != [line["length"] for line in self.lines]:
+            raise SystemExit("the bare engine did not repeat the run's samples")
+        return found
+
+
+def measure_parts(
+    config: RefblendConfig, step: int, repeats: int, other_ways: bool = True
+) -> dict[str, list[float]]:
+    """CPU seconds of every bare part on the inputs of one of the run's steps.
+
+    ``other_ways``: also engines that return tokens only, and networks in the plain layout.
+    """
+    engines = BareEngines(config, step)
+    sequences, model = engines.sequences(), str(config.actor_rollout_ref.model.path)
+    policy = load_policy(model, 1.0)
+    cases: dict[str, Callable[[], object]] = {
+        "generate": engines.generate,
+        "judge": engines.score,
+        "log_probs": lambda: log_probs(policy, sequences, config),
+        "update": lambda: optimise(policy, sequences, config),
+    }
+    if other_ways:
+        plain = load_policy(model, 1.0, shared_prefix=False)
+        cases |= {
+            "generate_tokens_only": lambda: engines.generate(False),
+            "judge_tokens_only": lambda: engines.score(False),
             "log_probs_plain": lambda: log_probs(plain, sequences, config),
             "update_plain": lambda: optimise(plain, sequences, config),
-        },
-        REPEATS,
-        before=forget,
-    )
+        }
+    times = common.alternate(cases, repeats, before=engines.forget)
     return times | {"tokens": [float(sum(sequences.lengths))]}
+
+
+BARE = ("generate", "judge", "log_probs", "update")
+OTHER_WAYS = {
+    "plain_parts": ("generate", "judge", "log_probs_plain", "update_plain"),
+    "engines_without_log_probs": (
+        "generate_tokens_only",
+        "judge_tokens_only",
+        "log_probs",
+        "update",
+    ),
+}
+
+
+def compare(
+    name: str,
+    goal: float,
+    steps: Sequence[dict[str, float]],
+    lines: Sequence[dict[str, Any]],
+    parts: dict[str, list[float]],
+    **more: Any,
+) -> None:
+    """Show and record the steps beside their parts; ``more`` goes to the record."""
+    medians = {k: statistics.median(v) for k, v in parts.items()}
+    bare = sum(medians[part] for part in BARE)
+    step = statistics.median(sum(spent.values()) for spent in steps)
+    other_ways = {
+        f"ratio_to_{way}": step / sum(medians[part] for part in own)
+        for way, own in OTHER_WAYS.items()
+        if medians.keys() >= set(own)
+    }
+    rows = [[part, value / bare] for part, value in medians.items() if part != "tokens"]
+    for process in sorted({process for spent in steps for process in spent}):
+        spent = statistics.median(s.get(process, 0.0) for s in steps)
+        if spent > 0.005 * bare:
+            rows += [[f"of the step: {process}", spent / bare]]
+    rows += [["training step", step / bare]]
+    rows += [[f"the step's {what}", value] for what, value in other_ways.items()]
+    common.show("CPU time as a ratio to the sum of the bare parts", ["what", "ratio"], rows)
+    timings = {
+        key: statistics.median(line[key] for line in lines)
+        for key in lines[0]
+        if key.startswith("timing_s/")
+    }
+    common.record(
+        name,
+        "CPU time of a training step as a ratio to its bare parts",
+        step / bare,
+        goal,
+        {
+            "step_cpu_seconds": steps,
+            "parts_cpu_seconds": parts,
+            "step_wall_seconds": timings,
+            **other_ways,
+            **more,
+        },
+    )
 
 
 def main() -> None:
@@ -239,42 +239,10 @@ def main() -> None:
         common.make_model(folder / "actor", tokenizer, seed=0)
         common.make_model(folder / "judge", tokenizer, seed=1)
         common.prepare_data(folder)
-        steps, lines = run_training(folder, overrides(folder))
-        config = load_config(common.CONFIGS, overrides(folder))
-        parts = measure_parts(folder, config)
-    medians = {k: statistics.median(v) for k, v in parts.items()}
-    bare = sum(medians[k] for k in ("generate", "judge", "log_probs", "update"))
-    plain = sum(medians[k] for k in ("generate", "judge", "log_probs_plain", "update_plain"))
-    tokens_only = sum(
-        medians[k] for k in ("generate_tokens_only", "judge_tokens_only", "log_probs", "update")
-    )
-    step = statistics.median(sum(spent.values()) for spent in steps)
-    rows = [[name, value / bare] for name, value in medians.items() if name != "tokens"]
-    rows += [["sum of the bare parts", 1.0], ["sum, plain layout", plain / bare]]
-    for process in sorted({name for spent in steps for name in spent}):
-        spent = statistics.median(s.get(process, 0.0) for s in steps)
-        if spent > 0.005 * bare:
-            rows += [[f"of the step: {process}", spent / bare]]
-    rows += [["training step", step / bare], ["… to engines without log-probs", step / tokens_only]]
-    common.show("CPU time as a ratio to the sum of the bare parts", ["what", "ratio"], rows)
-    timings = {
-        key: statistics.median(line[key] for line in lines)
-        for key in lines[0]
-        if key.startswith("timing_s/")
-    }
-    common.record(
-        "step",
-        "CPU time of a training step as a ratio to its bare parts",
-        step / bare,
-        1.10,
-        {
-            "step_cpu_seconds": steps,
-            "parts_cpu_seconds": parts,
-            "ratio_to_plain_parts": step / plain,
-            "ratio_to_engines_without_log_probs": step / tokens_only,
-            "step_wall_seconds": timings,
-        },
-    )
+        settings = runs.overrides(folder, STEPS)
+        steps, lines = runs.run_training(folder / "run", settings, STEPS)
+        parts = measure_parts(load_config(common.CONFIGS, settings), STEPS, REPEATS)
+    compare("step", 1.10, steps, lines, parts)
 
 
 if __name__ == "__main__":

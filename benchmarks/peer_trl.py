@@ -1,4 +1,4 @@
-"""TRL's GRPOTrainer on a job file; run by ``bench_peers.py`` in TRL's own environment.
+"""TRL's GRPOTrainer on a job file; run by ``peers.py`` in TRL's own environment.
 
 Prints one JSON line: CPU and wall seconds and tokens of each batch of prompts.
 """
@@ -50,7 +50,7 @@ trainer = GRPOTrainer(
     args=GRPOConfig(
         output_dir=job["output"],
         use_cpu=True,
-        bf16=False,
+        bf16=job["dtype"] == "bfloat16",
         max_steps=job["batches"] * UPDATES,
         generation_batch_size=RESPONSES,
         per_device_train_batch_size=job["micro_batch"],

@@ -10,6 +10,7 @@ from typing import Any
 
 import common
 import torch
+from peers import Job
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from refblend.config import RefblendConfig, load_config
@@ -25,6 +26,18 @@ _SCALE = load_config(CONFIGS, [])
 PROMPTS, GROUP = _SCALE.data.train_batch_size, _SCALE.actor_rollout_ref.rollout.n
 RESPONSE_TOKENS = (16, 37)
 PRECISIONS = ("float32", "bfloat16")
+PRECISION = _SCALE.actor_rollout_ref.rollout.dtype
+"""The scale's own."""
+NEW_TOKENS = 26
+SMALL_PROMPTS = 2
+SMALL_RUN = [
+    f"data.train_batch_size={SMALL_PROMPTS}",
+    f"data.max_response_length={NEW_TOKENS}",
+    f"actor_rollout_ref.actor.fsdp_config.num_threads={common.THREADS}",
+    f"actor_rollout_ref.rollout.num_threads={common.THREADS}",
+    f"algorithm.ref_quality_score.scoring.num_threads={common.THREADS}",
+]
+"""Overrides of scale smollm for a step of a few CPU seconds: 2 prompts × 8 responses."""
 
 
 def model(folder: Path) -> Path:
@@ -52,6 +65,34 @@ def model(folder: Path) -> Path:
         LlamaForCausalLM(config).save_pretrained(path)
         tokenizer.save_pretrained(path)
     return path
+
+
+def prepare_inputs(folder: Path) -> Path:
+    """Data, and the model as actor and as judge, below ``folder``; the model's directory."""
+    path = model(folder)
+    for role in ("actor", "judge"):
+        (folder / role).symlink_to(path, target_is_directory=True)
+    common.prepare_data(folder)
+    return path
+
+
+def job(folder: Path, dtype: str) -> Job:
+    """A small GRPO job on :func:`prepare_inputs`, in one precision."""
+    precision = [
+        f"actor_rollout_ref.actor.fsdp_config.param_dtype={dtype}",
+        f"actor_rollout_ref.rollout.dtype={dtype}",
+    ]
+    settings = [*SMALL_RUN, *precision]
+    return Job(
+        folder,
+        SMALL_PROMPTS,
+        GROUP,
+        NEW_TOKENS,
+        1e-5,
+        dtype=dtype,
+        configs=CONFIGS,
+        settings=settings,
+    )
 
 
 def batch(path: Path, prompts: int = PROMPTS, group: int = GROUP) -> Sequences:

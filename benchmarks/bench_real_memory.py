@@ -1,0 +1,78 @@
+"""Peak memory of a run at 135M parameters with a judge, compared with TRL's without one.
+
+`TRL_ENV=.tools/trl python benchmarks/bench_real_memory.py` (after `make .tools/trl`) trains the job
+of `bench_real_peers.py` in bfloat16 with both trainers, ours with the judge of scale smollm, and
+adds up the memory of all processes of each: the proportional set size, in which a page that several
+processes share counts once. TRL computes all responses of the batch in one micro-batch, or half.
+"""
+
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import common
+import psutil
+import real_size
+import runs
+from peers import trl_python
+
+GOAL = 1.0
+BATCHES = 2
+MICRO_BATCHES = (8, 16)
+
+
+def peak_gib(process: "subprocess.Popen[Any]") -> float:
+    """Largest sum over a process and its descendants until it ends, sampled about 5 × a second."""
+    root, peak = psutil.Process(process.pid), 0
+    while True:
+        held = 0
+        for each in [root, *root.children(recursive=True)]:
+            try:
+                held += each.memory_full_info().pss
+            except psutil.Error:  # it has ended
+                continue
+        peak = max(peak, held)
+        try:
+            process.communicate(timeout=0.2)
+            break
+        except subprocess.TimeoutExpired:
+            continue
+    if process.returncode:
+        raise SystemExit(f"{process.args} failed with status {process.returncode}")
+    return peak / 2**30
+
+
+def main() -> None:
+    python = trl_python()
+    if python is None:
+        return
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        path = real_size.prepare_inputs(folder)
+        job = real_size.job(folder, "bfloat16")
+        found: dict[str, float] = {}
+        for way, judged in (("refblend with a judge", "true"), ("refblend without", "false")):
+            enable = f"algorithm.ref_quality_score.enable={judged}"
+            settings = [*job.our_settings(f"judged_{judged}", BATCHES), enable]
+            found[way] = peak_gib(runs.start_training(settings, job.configs))
+        for size in MICRO_BATCHES:
+            trl = job.start_trl(python, size, BATCHES)
+            found[f"TRL without, micro-batch {size}"] = peak_gib(trl)
+    common.show(
+        f"peak memory of all processes, {real_size.described(path)}",
+        ["run", "GiB"],
+        [[way, held] for way, held in found.items()],
+    )
+    least = min(held for way, held in found.items() if way.startswith("TRL"))
+    common.record(
+        "real_memory",
+        "peak memory of all processes with a judge, as a ratio to TRL's least without one",
+        found["refblend with a judge"] / least,
+        GOAL,
+        {"peak_gib": found, "model": real_size.described(path)},
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""Runs of `refblend train` that are watched from outside: CPU time of each step, by process."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import common
+import psutil
+
+WARM = 2
+"""First steps that are left out: caches and lazy imports."""
+
+
+def overrides(folder: Path, steps: int, name: str = "run") -> list[str]:
+    """Settings of a measured run: the inputs below ``folder``, no checkpoints, all rollouts."""
+    return [
+        *common.run_overrides(folder, folder / name, steps),
+        "actor_rollout_ref.actor.optim.lr=0",
+        "trainer.save_freq=0",
+        "trainer.rollout_dump_freq=1",
+        "trainer.energy=false",
+        "trainer.logger=[]",
+        "algorithm.ref_quality_score.scoring.overlap=false",
+    ]
+
+
+def start_training(
+    settings: Sequence[str], configs: Sequence[Path] = common.CONFIGS
+) -> "subprocess.Popen[bytes]":
+    """The run's command, started; it finds the reward of :mod:`length_reward`."""
+    layers = [argument for path in configs for argument in ("--config", str(path))]
+    paths = [str(common.ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")]
+    return subprocess.Popen(
+        [Path(sys.executable).with_name("refblend"), "train", *layers, *settings],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        stdout=subprocess.DEVNULL,
+    )
+
+
+def run_training(
+    run: Path, settings: Sequence[str], total: int, configs: Sequence[Path] = common.CONFIGS
+) -> tuple[list[dict[str, float]], list[dict[str, Any]]]:
+    """CPU seconds of each measured step by process, and their lines of ``metrics.jsonl``.
+
+    Args:
+        run: the run's directory, as in ``settings``.
+        settings: overrides of ``configs``.
+        total: training steps.
+        configs: the configuration's layers.
+    """
+    process = start_training(settings, configs)
+    metrics, marks = run / "metrics.jsonl", []
+    while process.poll() is None:
+        lines = metrics.read_text().splitlines() if metrics.exists() else []
+        if len(lines) > len(marks):
+            marks += [_cpu_seconds(psutil.Process(process.pid))] * (len(lines) - len(marks))
+        time.sleep(0.05)
+    if process.returncode:
+        raise SystemExit(f"the training run failed with status {process.returncode}")
+    # The last step is left out too, because validation follows it.
+    spent = [_difference(a, b) for a, b in pairwise(marks[: total - 1])]
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    return spent[WARM - 1 :], lines[WARM : total - 1]
+
+
+def rollouts(run: Path, step: int) -> list[dict[str, Any]]:
+    """What a step sampled, one line per response."""
+    text = (run / "rollouts" / f"{step}.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def _cpu_seconds(root: psutil.Process) -> dict[tuple[int, str], float]:
+    """CPU time of a process and its living descendants, by process id and name."""
+    found: dict[tuple[int, str], float] = {}
+    for process in [root, *root.children(recursive=True)]:
+        try:
+            title, times = process.cmdline()[0], process.cpu_times()
+            parent = process.ppid()
+        except (psutil.NoSuchProcess, IndexError):
+            continue
+        name = title.split(".")[0] if title.startswith("ray::") else process.name()
+        # The command and its child, which trains.
+        name = "driver" if root.pid in (process.pid, parent) else name
+        found[process.pid, name] = times.user + times.system
+    return found
+
+
+def _difference(
+    before: dict[tuple[int, str], float], after: dict[tuple[int, str], float]
+) -> dict[str, float]:
+    start = {pid: spent for (pid, _), spent in before.items()}
+    found: dict[str, float] = {}
+    for (pid, name), spent in after.items():
+        found[name] = found.get(name, 0.0) + spent - start.get(pid, 0.0)
+    return found
