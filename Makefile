@@ -63,7 +63,7 @@ test-slow: env .tools/trl .tools/verl .tools/trackers ## the tests that take min
 	$(BIN)/pytest -m "slow and not gpu"
 
 nodes: env ## runs on two Ray nodes in network namespaces of this machine; needs root and iproute2
-	REFBLEND_NODES=1 $(BIN)/pytest -rs tests/trainer/test_two_nodes.py
+	REFBLEND_NODES=1 $(BIN)/pytest -rs tests/trainer/test_two_nodes.py tests/scripts/test_cluster_examples.py
 
 # Hostile inputs over all targets; the ordinary tests draw about 2,500.
 FUZZ_CASES ?= 60000
@@ -97,7 +97,8 @@ package: build/package ## wheel and source archive in build/dist, checked by twi
 	rm -rf build/dist
 	$</bin/python -m build --quiet --outdir build/dist .
 	$</bin/twine check --strict build/dist/*
-	$</bin/hadolint Dockerfile
+	$</bin/hadolint Dockerfile examples/kuberay/Dockerfile
+	$</bin/shellcheck scripts/*.sh examples/slurm/train.sbatch examples/kuberay/train.sh
 	$</bin/check-jsonschema --schemafile tests/docs/devcontainer.schema.json .devcontainer/devcontainer.json
 	$</bin/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
 	$</bin/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/[!c]*.yml

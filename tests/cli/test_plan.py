@@ -84,7 +84,7 @@ COSTS = {
         "old_log_prob": {"per_prompt": 0.25},
         "update_actor": {"per_prompt": 0.75},
     },
-    "driver": 0.5,
+    "driver": {"per_prompt": 0.0, "fixed": 0.5},
     "push": 0.25,
     "prompts": 16,
     "responses": 4,
@@ -112,6 +112,8 @@ def test_nodes_predict_a_step_from_recorded_costs(tmp_path: Path) -> None:
     assert "All times are predicted." in text
     assert "Measured, one process, 16 prompts of 4 responses: gen 9 s (fixed 1 s)" in text
     assert "Assumed: 100 GB/s between the devices of a node and 12.5 GB/s between nodes" in text
+    doubled = CliRunner().invoke(app, [*STEP, "--from", str(recorded), "--prompts", "32"]).stdout
+    assert "Measured, one process, extrapolated to 32 prompts of 4 responses: gen 17 s" in doubled
     assert text.count("co-located") == text.count("engines apart") == 2
 
 

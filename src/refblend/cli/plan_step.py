@@ -1,7 +1,7 @@
 """``refblend plan --nodes``: one step on a cluster, predicted from measured stage costs."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,6 +35,9 @@ class Cluster:
             "with half the batch tells fixed times. Or a result of benchmarks/bench_planning.py.",
         ),
     ] = None
+    prompts: Annotated[
+        int | None, typer.Option(min=1, help="Size of the batch; default: the measured one.")
+    ] = None
     weights_gb: Annotated[
         float | None, typer.Option(min=0, help="Weights to push; default: counted in the model.")
     ] = None
@@ -56,6 +59,8 @@ def show_step_plan(cluster: Cluster, as_json: bool) -> None:
     if cluster.gpus_per_node is None:
         raise StudyError("--gpus-per-node is missing", "Give the devices of a node.")
     costs = read_costs(cluster.measured_run or [], cluster.weights_gb)
+    measured = costs.prompts
+    costs = replace(costs, prompts=cluster.prompts or measured)
     net = Network(inside=cluster.node_gb_per_s, between=cluster.network_gb_per_s)
     plans = [
         plan
@@ -67,20 +72,22 @@ def show_step_plan(cluster: Cluster, as_json: bool) -> None:
         typer.echo(json.dumps(document | {"plans": [asdict(plan) for plan in plans]}, indent=2))
         return
     typer.echo(tabulate(table_rows(plans), headers="keys", tablefmt="github"))
-    typer.echo(
-        "\n".join(["", "* the best on these nodes. All times are predicted.", *_told(costs, net)])
-    )
+    told = _told(costs, net, measured)
+    typer.echo("\n".join(["", "* the best on these nodes. All times are predicted.", *told]))
 
 
-def _told(costs: "StepCosts", net: "Network") -> list[str]:
-    """What is measured, and what is assumed."""
+def _told(costs: "StepCosts", net: "Network", measured: int) -> list[str]:
+    """What is measured, with batches of so many prompts, and what is assumed."""
+    extrapolated = "" if costs.prompts == measured else "extrapolated to "
     stages = ", ".join(
         f"{name} {cost.seconds(costs.prompts):.3g} s (fixed {cost.fixed:.3g} s)"
         for name, cost in costs.stages.items()
     )
+    driver = costs.driver.seconds(costs.prompts)
     return [
-        f"Measured, one process, {costs.prompts} prompts of {costs.responses} responses: {stages}, "
-        f"driver {costs.driver:.3g} s, push to an engine of the same node {costs.push:.3g} s.",
+        f"Measured, one process, {extrapolated}{costs.prompts} prompts of {costs.responses} "
+        f"responses: {stages}, driver {driver:.3g} s, push to an engine of the same node "
+        f"{costs.push:.3g} s.",
         f"Assumed: {net.inside:g} GB/s between the devices of a node and {net.between:g} GB/s "
         f"between nodes for {costs.weights_gb:.3g} GB of weights, once to each node; parameters "
         "sharded inside nodes and replicated across; models fit wherever they share a device.",

@@ -27,7 +27,7 @@ COSTS = StepCosts(
         "old_log_prob": StageCost(0.25),
         "update_actor": StageCost(0.75),
     },
-    driver=1.0,
+    driver=StageCost(0.0625, 0.5),
     push=0.5,
     prompts=8,
     responses=2,
@@ -139,7 +139,7 @@ costs = st.builds(
     stages=st.fixed_dictionaries(
         {name: st.builds(StageCost, works, works) for name in COSTS.stages}
     ),
-    driver=works,
+    driver=st.builds(StageCost, works, works),
     push=works,
     prompts=st.integers(1, 200),
     responses=st.integers(1, 8),

@@ -20,7 +20,7 @@ COSTS = StepCosts(
         "old_log_prob": StageCost(0.25),
         "update_actor": StageCost(0.75),
     },
-    driver=0.5,
+    driver=StageCost(0.0, 0.5),
     push=0.25,
     prompts=64,
     responses=4,
@@ -57,7 +57,7 @@ def test_costs_are_the_medians_of_a_runs_later_steps(tmp_path: Path) -> None:
         {name: LARGE[name] for name in found.stages}
     )
     assert all(cost.fixed == 0 for cost in found.stages.values())
-    assert found.driver == pytest.approx(15 - 14.5)
+    assert found.driver.seconds(24) == pytest.approx(15 - 14.5)
     assert (found.push, found.prompts, found.responses, found.updates) == (0.5, 24, 8, 2)
     assert found.weights_gb == 0.5
 
@@ -82,6 +82,8 @@ def test_a_second_run_tells_what_every_batch_takes(tmp_path: Path) -> None:
     assert found.stages["gen"].per_prompt == pytest.approx(1 / 6)
     assert found.stages["old_log_prob"].fixed == pytest.approx(0)
     assert found.stages["old_log_prob"].seconds(24) == pytest.approx(1)
+    # 0.25 s without a stage, and 0.5 s for twice the prompts.
+    assert (found.driver.fixed, found.driver.seconds(24)) == pytest.approx((0, 0.5))
     with pytest.raises(StudyError, match="differ in more, or less"):
         read_costs([runs[0], runs[0]], weights_gb=0)
 

@@ -103,8 +103,8 @@ class StepCosts:
     """What a step costs; the stages that it has are the keys of ``stages``."""
 
     stages: Mapping[str, StageCost]
-    driver: float
-    """Seconds between the stages: rewards, advantages, what is sent to workers."""
+    driver: StageCost
+    """Between the stages: rewards, advantages, what is sent to workers."""
     push: float
     """Seconds of a push of the weights to an engine on the same node."""
     prompts: int
@@ -182,7 +182,7 @@ def step_tasks(costs: StepCosts, layout: Layout, net: Network) -> list[Task]:
     scoring = [stage for stage in SCORING if stage in costs.stages]
     for stage in scoring:
         add(stage, "gen")
-    tasks.append(Task("driver", costs.driver, after=("gen", *scoring)))
+    tasks.append(Task("driver", costs.driver.seconds(costs.prompts), after=("gen", *scoring)))
     last = "driver"
     for stage in ("update_critic", "update_actor"):
         if stage in costs.stages:

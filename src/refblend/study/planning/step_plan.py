@@ -20,6 +20,7 @@ from refblend.errors import StudyError
 from refblend.files import read_object
 from refblend.rollout.model_dir import count_parameters
 from refblend.study.planning.step_model import (
+    ENGINES,
     SCORING,
     STAGES,
     Network,
@@ -78,15 +79,16 @@ def read_costs(sources: Sequence[Path], weights_gb: float | None = None) -> Step
             f"{sources[0]} and {sources[1]} differ in more, or less, than the size of the batch",
             "Train the second with half of data.train_batch_size and of ppo_mini_batch_size.",
         )
-    return replace(larger, stages={s: _line(s, larger, smaller) for s in larger.stages})
+    sizes = larger.prompts, smaller.prompts
+    stages = {s: _line(larger.stages[s], smaller.stages[s], *sizes) for s in larger.stages}
+    return replace(larger, stages=stages, driver=_line(larger.driver, smaller.driver, *sizes))
 
 
-def _line(stage: str, larger: StepCosts, smaller: StepCosts) -> StageCost:
-    """The straight line through both measurements; neither part is negative."""
-    high, low = (costs.stages[stage].seconds(costs.prompts) for costs in (larger, smaller))
-    slope = max(0.0, (high - low) / (larger.prompts - smaller.prompts))
-    slope = min(slope, high / larger.prompts)
-    return StageCost(per_prompt=slope, fixed=high - slope * larger.prompts)
+def _line(more: StageCost, less: StageCost, many: int, few: int) -> StageCost:
+    """The straight line through two measurements; neither part is negative."""
+    high, low = more.seconds(many), less.seconds(few)
+    slope = min(max(0.0, (high - low) / (many - few)), high / many)
+    return StageCost(per_prompt=slope, fixed=high - slope * many)
 
 
 def _recorded(path: Path, weights_gb: float | None) -> StepCosts:
@@ -135,7 +137,7 @@ def _measured(directory: Path, weights_gb: float | None) -> StepCosts:
     actor = config.actor_rollout_ref.actor
     return StepCosts(
         stages=stages,
-        driver=max(0.0, seconds["step"] - staged),
+        driver=StageCost(max(0.0, seconds["step"] - staged) / prompts),
         push=seconds["update_weights"],
         prompts=prompts,
         responses=config.actor_rollout_ref.rollout.n,
@@ -151,11 +153,10 @@ def _check(directory: Path, config: RefblendConfig) -> None:
         StudyError: names the key.
     """
     scoring, rollout = config.algorithm.ref_quality_score.scoring, config.actor_rollout_ref.rollout
+    key, parallel = "actor_rollout_ref.rollout", rollout.tensor_model_parallel_size > 1
     wrong = {
-        "actor_rollout_ref.rollout.num_engines=1": rollout.num_engines > 1,
-        "actor_rollout_ref.rollout.tensor_model_parallel_size=1": (
-            rollout.tensor_model_parallel_size > 1
-        ),
+        f"{key}.num_engines=1": rollout.num_engines > 1,
+        f"{key}.tensor_model_parallel_size=1": parallel,
         f"{SCORING_KEY}.num_engines=1": config.use_judge and scoring.num_engines > 1,
         f"{SCORING_KEY}.overlap=false": config.use_judge and scoring.overlap,
     }
@@ -203,12 +204,8 @@ def plan_step(costs: StepCosts, nodes: int, per_node: int, net: Network) -> list
 
 def _candidates(costs: StepCosts, devices: int) -> Iterator[tuple[str, dict[str, int]]]:
     """Kinds of layouts, with the devices that each role apart gets."""
-    parts = (
-        range(1, devices)
-        if devices <= SHARES
-        else [devices * k // SHARES for k in range(1, SHARES)]
-    )
-    engines = sorted({min(count, costs.prompts) for count in parts})
+    parts = min(devices, SHARES)
+    engines = sorted({min(devices * k // parts, costs.prompts) for k in range(1, parts)})
     for kind, apart in ROLES_APART.items():
         if not apart:
             yield kind, {}
@@ -233,8 +230,7 @@ def _tried(
             layout[role] = devices[first : first + counts[role]]
             first += counts[role]
         else:
-            engine = role in ("rollout", "judge")
-            layout[role] = devices[: min(shared, costs.prompts) if engine else shared]
+            layout[role] = devices[: min(shared, costs.prompts) if role in ENGINES else shared]
     processes = {role: len(places) for role, places in layout.items()}
     return StepPlan(nodes, len(devices), kind, processes, predict(costs, layout, net))
 
