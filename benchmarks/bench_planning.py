@@ -3,11 +3,13 @@
 `python benchmarks/bench_planning.py` measures two short runs at scale cpu, one process at work at a
 time and with whole and half batches: these are all costs that the model gets, with what two busy
 cores do together (two processes, one after another and at once). Then it measures runs that it
-predicted: judge and passes side by side, two rollout engines, two judges, and, as root, two Ray
-nodes in network namespaces (`scripts/two_nodes.sh`). All nodes share this machine's cores, so the
-model has them as one device. Responses have a fixed length, so that steps are alike.
+predicted: judge and passes side by side, two rollout engines, and, as root, both on two Ray nodes
+in network namespaces (`scripts/two_nodes.sh`). All nodes share this machine's cores, so the
+model has them as one device. Responses have a fixed length, so that steps are alike. A folder as
+an argument keeps the runs, and the next call makes only those that are missing.
 """
 
+import contextlib
 import os
 import shutil
 import statistics
@@ -15,8 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from refblend.trainer.tracking import read_metrics
 from refblend.workers.networks import load_policy
 
 TWO_NODES = common.ROOT / "scripts" / "two_nodes.sh"
-STEPS = 10
+STEPS = 8
 PROBES = 3
 BATCH = 24
 NETWORK = Network(inside=1.0, between=0.06)
@@ -50,10 +51,6 @@ CASES: dict[str, tuple[list[str], dict[str, list[int]]]] = {
         [f"{ROLLOUT}.num_engines=2"],
         {"rollout": [0, 0], "judge": [0], "actor": [0]},
     ),
-    "one node, two engines, two judges": (
-        [f"{ROLLOUT}.num_engines=2", f"{JUDGE}.num_engines=2"],
-        {"rollout": [0, 0], "judge": [0, 0], "actor": [0]},
-    ),
     "two nodes, one engine": (
         [*NODES, f"{ROLLOUT}.node=node_a"],
         {"rollout": [0], "judge": [1], "actor": [0]},
@@ -69,6 +66,8 @@ CASES: dict[str, tuple[list[str], dict[str, list[int]]]] = {
 def train(folder: Path, name: str, prompts: int, *settings: str) -> Path:
     """A short run's directory."""
     run = folder / name
+    if (run / "summary.json").exists():
+        return run
     configs = [argument for path in common.CONFIGS for argument in ("--config", str(path))]
     command: list[str | Path] = [Path(sys.executable).with_name("refblend"), "train", *configs]
     if f"ray.address={ADDRESS}" in settings:
@@ -144,29 +143,42 @@ def measure(folder: Path) -> tuple[StepCosts, float, dict[str, list[float]]]:
     serial = f"{JUDGE}.overlap=false"
     runs = [train(folder, f"serial_{size}", size, serial) for size in (BATCH, BATCH // 2)]
     cores = busy_cores(folder)
-    steps = {}
-    can_nodes = os.geteuid() == 0 and shutil.which("ip") is not None
-    os.environ["RAY"] = str(Path(sys.executable).with_name("ray"))
-    if can_nodes:
-        subprocess.run(["bash", TWO_NODES, "up", folder / "nodes"], check=True)
-    try:
-        for number, (name, (settings, nodes)) in enumerate(CASES.items()):
-            if can_nodes or Counter(n for where in nodes.values() for n in where)[1] == 0:
-                steps[name] = step_seconds(train(folder, f"case_{number}", BATCH, *settings))
-    finally:
-        if can_nodes:
-            subprocess.run(["bash", TWO_NODES, "down", folder / "nodes"], check=True)
+    cases = [(f"case_{k}", name, *case) for k, (name, case) in enumerate(CASES.items())]
+    on_one = [case for case in cases if not needs_nodes(case[3])]
+    steps = {name: step_seconds(train(folder, run, BATCH, *told)) for run, name, told, _ in on_one}
+    if os.geteuid() == 0 and shutil.which("ip"):
+        with two_nodes(folder / "nodes"):
+            steps |= {
+                name: step_seconds(train(folder, run, BATCH, *told))
+                for run, name, told, where in cases
+                if needs_nodes(where)
+            }
     return read_costs(runs), cores, steps
 
 
-def main() -> None:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+def needs_nodes(where: Mapping[str, list[int]]) -> bool:
+    """Whether a process is on the second node."""
+    return any(1 in nodes for nodes in where.values())
+
+
+@contextlib.contextmanager
+def two_nodes(folder: Path) -> Iterator[None]:
+    """Two Ray nodes in namespaces of this machine."""
+    os.environ["RAY"] = str(Path(sys.executable).with_name("ray"))
+    try:
+        subprocess.run(["bash", TWO_NODES, "up", folder], check=True)
+        yield
+    finally:
+        subprocess.run(["bash", TWO_NODES, "down", folder], check=True)
+
+
+def main(folder: Path) -> None:
+    if not (folder / "data").exists():
         tokenizer = common.embedded_tokenizer()
         common.make_model(folder / "actor", tokenizer)
         common.make_model(folder / "judge", tokenizer, seed=1)
         common.prepare_data(folder)
-        costs, cores, steps = measure(folder)
+    costs, cores, steps = measure(folder)
     cases = {
         case: {"predicted": predicted(costs, CASES[case][1], cores), "measured": seconds}
         for case, seconds in steps.items()
@@ -195,5 +207,8 @@ def main() -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["probe"]:
         probe(Path(sys.argv[2]))
+    elif len(sys.argv) > 1:
+        main(Path(sys.argv[1]).absolute())
     else:
-        main()
+        with tempfile.TemporaryDirectory() as name:
+            main(Path(name))
