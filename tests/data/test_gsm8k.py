@@ -22,7 +22,7 @@ RECORDS = [
     },
     {
         "question": "It is 4 degrees and falls by 9. How cold is it then?",
-        "answer": "4-9=<<4-9=-5>>-5\n#### -5",
+        "answer": "It falls below 0.\n\n4-9=<<4-9=-5>>-5\n#### -5",
     },
 ]
 
@@ -43,6 +43,7 @@ def test_local_file_to_verl_rows(tmp_path: Path, name: str) -> None:
     assert rows[0].messages[0]["content"].startswith(RECORDS[0]["question"])
     assert '"####"' in rows[0].messages[0]["content"]
     assert rows[0].solution == RECORDS[0]["answer"]
+    assert [row.extra["n_steps"] for row in rows] == [1, 1, 2]
     out = tmp_path / "out.parquet"
     write_rows(out, rows)
     assert read_rows(out) == rows

@@ -38,6 +38,8 @@ def test_every_row_is_converted_and_the_splits_are_disjoint(
     splits: dict[str, list[PromptRow]],
 ) -> None:
     assert {name: len(part) for name, part in splits.items()} == {"train": 7473, "test": 1319}
+    steps = [row.extra["n_steps"] for part in splits.values() for row in part]
+    assert (min(steps), max(steps)) == (2, 11)
     drawn = hold_out(splits["train"], splits["test"], 512, 64, seed=1)
     questions = [row.question for part in drawn.values() for row in part]
     assert len(questions) == len(set(questions)) == 8792

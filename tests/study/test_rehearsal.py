@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from refblend.data.gsm8k import extract_answer
+from refblend.data.dataset import PromptDataset
+from refblend.data.gsm8k import convert_records, extract_answer
 from refblend.errors import DataError
 from refblend.rewards.rule import RuleReward
 from refblend.study import rehearsal
@@ -27,6 +28,10 @@ def test_every_arm_of_every_experiment_is_rehearsed(params: Path) -> None:
     real, small = (build_grid(EXPERIMENTS, "gpu", p) for p in (ROOT / "params", params))
     pairs = [set(zip(grid.experiment, grid.arm, strict=True)) for grid in (real, small)]
     assert pairs[0] == pairs[1]
+    for milestone in MILESTONES:
+        assert experiments_of(milestone, params, scale="gpu") == experiments_of(
+            milestone, ROOT / "params", scale="gpu"
+        )
     assert set(small.groupby(["experiment", "arm"]).seed.nunique()) == {2}
 
 
@@ -43,6 +48,12 @@ def test_no_arm_needs_a_gpu_or_another_model(params: Path) -> None:
         assert config.trainer.total_training_steps <= 3
         for path in (pair[0].model.path, pair[1].model_path):
             assert Path(path).name in rehearsal.MODELS
+
+
+def test_made_rows_serve_the_arms_that_pick_hard_problems(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REFBLEND_GSM8K_DIR", raising=False)
+    rows = convert_records(rehearsal.source_rows(), "train", "made")
+    assert len(PromptDataset(rows, [[1]] * len(rows), 0, 0).at_least(3)) > 64
 
 
 def test_made_rows_are_in_the_format_of_gsm8k(monkeypatch: pytest.MonkeyPatch) -> None:

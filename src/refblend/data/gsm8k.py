@@ -26,6 +26,11 @@ def extract_answer(solution: str) -> str | None:
     return answer if _NUMBER.fullmatch(answer) else None
 
 
+def count_steps(solution: str) -> int:
+    """Steps of a solution: its lines before the one with ``####`` (2 to 11 in GSM8K)."""
+    return sum(bool(line.strip()) for line in solution.split("####")[0].splitlines())
+
+
 def convert_records(records: list[dict[str, Any]], split: str, source: str) -> list[PromptRow]:
     """``question``/``answer`` rows as prompt rows; ``source`` names the input in errors.
 
@@ -50,7 +55,7 @@ def convert_records(records: list[dict[str, Any]], split: str, source: str) -> l
                 question=question,
                 ground_truth=answer,
                 solution=record["answer"].strip(),
-                extra={"split": split},
+                extra={"split": split, "n_steps": count_steps(record["answer"])},
             )
         )
     return rows

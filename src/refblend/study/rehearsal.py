@@ -71,8 +71,10 @@ def _parameters(folder: Path, short: bool) -> None:
         link.symlink_to(ROOT / name)
     over = read_yaml(ROOT / "params" / "rehearsal" / "study.yaml")
     for path in (params / "study").glob("*.yaml"):
-        changes = merge(over["each"], over.get(path.stem, {}))
-        path.write_text(yaml.safe_dump(merge(read_yaml(path), changes), sort_keys=False))
+        spec = read_yaml(path)
+        if "gpu" in spec["seeds"]:
+            changes = merge(over["each"], over.get(path.stem, {}))
+            path.write_text(yaml.safe_dump(merge(spec, changes), sort_keys=False))
     scale = params / "scale" / "gpu.yaml"
     sizes = read_yaml(ROOT / "params" / "rehearsal" / "scale.yaml")
     form = read_yaml(ROOT / "params" / "rehearsal" / ("short.yaml" if short else "whole.yaml"))
@@ -102,12 +104,13 @@ def source_rows() -> list[dict[str, str]]:
 
 def _made(number: int) -> dict[str, str]:
     boxes, pears = number // 30 + 2, number % 30 + 2
+    packed, left = boxes * pears, boxes * pears - 1
     return {
-        "question": f"Nora packs {boxes} boxes with {pears} pears each and eats one pear. "
-        "How many pears are in the boxes?",
-        "answer": f"She packs {boxes}*{pears}=<<{boxes}*{pears}={boxes * pears}>>{boxes * pears} "
-        f"pears.\nThen {boxes * pears}-1=<<{boxes * pears}-1={boxes * pears - 1}>>"
-        f"{boxes * pears - 1} are left.\n#### {boxes * pears - 1}",
+        "question": f"Nora packs {boxes} boxes with {pears} pears each, eats one pear and adds "
+        "two. How many pears are in the boxes?",
+        "answer": f"She packs {boxes}*{pears}=<<{boxes}*{pears}={packed}>>{packed} pears.\n"
+        f"Then {packed}-1=<<{packed}-1={left}>>{left} are left.\n"
+        f"At last there are {left}+2=<<{left}+2={left + 2}>>{left + 2}.\n#### {left + 2}",
     }
 
 
