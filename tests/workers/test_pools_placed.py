@@ -10,6 +10,7 @@ from refblend.errors import ResourceError
 from refblend.workers import pools
 from refblend.workers.placement import GIB, Node
 from refblend.workers.pools import ResourcePools
+from refblend.workers.restarts import WorkerDiedError
 
 A = Node("id-a", "10.0.0.1", 2.0, memory=100 * GIB, object_store=GIB)
 B = Node("id-b", "10.0.0.2", 1.0, memory=100 * GIB, object_store=GIB)
@@ -119,3 +120,17 @@ def test_a_busy_cluster_is_waited_for_until_the_start_s_deadline(
         ResourcePools(config)
     assert 30 <= clock.now < 32
     assert len(reserved) == 1
+
+
+def test_nothing_starts_again_on_a_node_that_is_gone(tiny_config, cluster, reserved) -> None:
+    """Ray would keep the process waiting for the node until the start's deadline."""
+    alive = [A, B]
+    cluster(lambda now: alive)
+    found = ResourcePools(
+        tiny_config("actor_rollout_ref.rollout.node=10.0.0.2", "ray.address=10.0.0.1:6399")
+    )
+    assert [place.node.id for place in found.places("rollout")] == ["id-b"]
+    alive.remove(B)
+    with pytest.raises(WorkerDiedError, match=r"the rollout worker died: its node 10\.0\.0\.2 is"):
+        found.places("rollout")
+    assert found.places("actor"), "those on other nodes may go on"

@@ -33,6 +33,8 @@ from refblend.workers.roles import Role
 
 DEATH_NOTICE_S = 30.0
 """Within this time after a failure Ray tells of a process that is gone."""
+NODE_CHECK_S = 5.0
+"""How often a start that takes long looks whether its nodes are still there."""
 LOST = (ObjectLostError, NodeDiedError)
 """What a call meets whose node, or an argument's node, is gone."""
 
@@ -205,10 +207,9 @@ class WorkerGroup:
         self._start = (role.worker, num_threads, *arguments)
         # A separate class, so that Ray's process titles name the worker.
         self._remote = ray.remote(type(role.worker.split(":")[1], (WorkerProcess,), {}))
-        self._launch()
+        self._launch(places())
 
-    def _launch(self) -> None:
-        places = self._places()
+    def _launch(self, places: Sequence[Place]) -> None:
         self._ranks: list[ActorHandle] = [
             self._remote.options(
                 num_cpus=place.bundle.cpus,
@@ -239,7 +240,16 @@ class WorkerGroup:
     def ready(self, timeout_s: float) -> None:
         """Wait until every rank is up; errors as in :meth:`Future.results`."""
         remedy = "Raise ray.start_timeout_s, or start fewer runs at once."
-        _wait(self.role, self._starting, timeout_s, remedy)
+        deadline = time.monotonic() + timeout_s
+        while True:
+            left_s = max(0.0, deadline - time.monotonic())
+            try:
+                _wait(self.role, self._starting, timeout_s, remedy, min(left_s, NODE_CHECK_S))
+                break
+            except WorkerTimeoutError:
+                self._places()  # on a node that is gone Ray would wait for ever, without a word
+                if left_s <= NODE_CHECK_S:
+                    raise
         references = [rank.machine.remote() for rank in self._ranks]
         self.machines: list[str] = _wait(self.role, references, timeout_s, remedy)
         """Of each rank, once it is up."""
@@ -255,8 +265,10 @@ class WorkerGroup:
         Raises:
             Exception: ``error`` itself, where the group cannot be replaced or a late call is not
                 made again.
+            WorkerDiedError: a node is gone, which no replacement of this group alone can mend.
             WorkerError: too many replacements.
         """
+        self._places()
         how = self.replacement
         if how is None:
             raise error
@@ -269,7 +281,7 @@ class WorkerGroup:
         how.account(error)
         self.kill()
         self.generation += 1
-        self._launch()
+        self._launch(self._places())
         self.ready(how.start_timeout_s)
         how.prepare()
 

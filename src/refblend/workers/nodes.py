@@ -1,7 +1,8 @@
 """The nodes of the cluster that this process is connected to."""
 
 import math
-from collections.abc import Callable, Sequence
+import socket
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import ray
@@ -13,11 +14,13 @@ from refblend.workers.placement import Node
 
 ANSWER_S = 30.0
 """A node that takes longer to start a process is not used."""
+CONNECT_S = 3.0
+"""A node that accepts no connection in this time is gone; Ray notices after half a minute."""
 _BUILT_IN = ("CPU", "GPU", "memory", "object_store_memory", "node:", "accelerator_type:")
 
 
 def alive_nodes(left: bool = False) -> list[Node]:
-    """The nodes that Ray believes alive, the driver's own first, then by address.
+    """The nodes that can be reached, the driver's own first, then by address.
 
     Args:
         left: what they have left, instead of all that they have.
@@ -26,7 +29,7 @@ def alive_nodes(left: bool = False) -> list[Node]:
     rest = available_resources_per_node() if left else {}
     nodes = []
     for found in ray.nodes():
-        if not found["Alive"]:
+        if not found["Alive"] or (found["NodeID"] != here and not _accepts(found)):
             continue
         total = found["Resources"]
         have = rest.get(found["NodeID"], {}) if left else total
@@ -45,6 +48,16 @@ def alive_nodes(left: bool = False) -> list[Node]:
             )
         )
     return sorted(nodes, key=lambda node: (node.id != here, node.address, node.id))
+
+
+def _accepts(node: Mapping[str, Any]) -> bool:
+    """Whether the node manager that Ray knows at this node accepts a connection."""
+    address = node["NodeManagerAddress"], node["NodeManagerPort"]
+    try:
+        socket.create_connection(address, timeout=CONNECT_S).close()
+    except OSError:
+        return False
+    return True
 
 
 def ask(

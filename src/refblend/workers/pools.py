@@ -22,6 +22,7 @@ from refblend.errors import ResourceError
 from refblend.lifecycle.stalls import stall_limit
 from refblend.workers.nodes import alive_nodes
 from refblend.workers.placement import GIB, Bundle, Node, Pools, place, refusal
+from refblend.workers.restarts import WorkerDiedError
 from refblend.workers.roles import GLOBAL_POOL, MIB, roles_of
 from refblend.workers.run_files import check_sight, located
 
@@ -239,7 +240,17 @@ class ResourcePools:
         return config
 
     def places(self, role: str) -> list[Place]:
-        """The places of a role's processes, in rank order."""
+        """The places of a role's processes, in rank order.
+
+        Raises:
+            WorkerDiedError: a node of theirs is gone. Nothing can start there; what is reserved
+                elsewhere must be placed again, together with the lost.
+        """
+        with stall_limit("looking for the nodes"):
+            reachable = {node.id for node in alive_nodes()}
+        for _, _, node in self._of(role):
+            if node.id not in reachable:
+                raise WorkerDiedError(role, f"its node {node.address} is gone")
         return [
             Place(
                 self._bundles[name][i],
