@@ -9,10 +9,12 @@
 #   scripts/two_nodes.sh run DIR COMMAND  a command on node a, with the cluster's token
 #   scripts/two_nodes.sh down DIR         ends their processes and removes the namespaces
 #
-# Node a is the head, 10.77.0.1:6399, with the custom resource node_a; node b is 10.77.0.2.
+# Node a is the head, 10.77.0.1:6399, with the custom resource node_a; node b is 10.77.0.2. With
+# HIDE=FOLDER node b starts without sight of what lies in that folder, as without a shared file
+# system, and with a cache of its own in DIR/cache.
 set -euo pipefail
 
-usage() { sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage() { sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 [ $# -ge 2 ] || usage
 what=$1 dir=$(realpath -m "$2")
 ray=${RAY:-$(dirname "$(realpath "$0")")/../.venv/bin/ray}
@@ -34,7 +36,13 @@ start() {
         address=10.77.0.2
         options+=(--address=10.77.0.1:6399)
     fi
-    inside "$node" \
+    local before=()
+    if [ "$node" = b ] && [ -n "${HIDE:-}" ]; then
+        # Each `ip netns exec` has a mount namespace of its own.
+        # shellcheck disable=SC2016  # expanded by the inner shell
+        before=(env XDG_CACHE_HOME="$dir/cache" bash -c 'mount -t tmpfs none "$0" && exec "$@"' "$HIDE")
+    fi
+    inside "$node" "${before[@]}" \
         "$ray" start "${options[@]}" --node-ip-address="$address" > "$dir/$node.log" 2>&1
 }
 

@@ -65,6 +65,7 @@ WITHOUT_EFFECT = (
     "trainer.trackers",
     "workers.access",
     "workers.cluster",
+    "workers.node_files",
     "workers.nodes",
     "workers.placement",
     "workers.pools",

@@ -1,10 +1,14 @@
 """Runs on two Ray nodes, each in a network namespace of this machine: `make nodes`."""
 
+import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,8 +41,8 @@ class Nodes:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def __call__(self, what: str, *arguments: str) -> None:
-        environment = os.environ | {"RAY": str(Path(sys.executable).with_name("ray"))}
+    def __call__(self, what: str, *arguments: str, **variables: str) -> None:
+        environment = os.environ | {"RAY": str(Path(sys.executable).with_name("ray"))} | variables
         command = ["bash", SCRIPT, what, self.folder, *arguments]
         subprocess.run(command, check=True, env=environment, timeout=180)
 
@@ -72,6 +76,20 @@ class Nodes:
     def train(self, run, *overrides: str):
         return run.finish(self.start(run, *overrides))
 
+    def workers(self) -> set[tuple[str, str]]:
+        """Node and class of every worker process; Ray puts the class into the title."""
+        found = set()
+        for node in "ab":
+            listed = ["ip", "netns", "pids", f"refblend-{node}"]
+            for pid in subprocess.run(
+                listed, check=True, capture_output=True, text=True
+            ).stdout.split():
+                with contextlib.suppress(OSError):
+                    title = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+                    if title.startswith("ray::") and "Worker" in title:
+                        found.add((node, re.split(r"[:.\0]+", title)[1]))
+        return found
+
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
@@ -83,6 +101,31 @@ def nodes() -> Iterator[Nodes]:
     finally:
         found("down")
         shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def watched(nodes: Nodes) -> Iterator[set[tuple[str, str]]]:
+    """The worker processes that are seen while the block lasts."""
+    seen: set[tuple[str, str]] = set()
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(1.0):
+            seen.update(nodes.workers())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        watcher.join()
+
+
+def forget_the_end(run) -> None:
+    """Leave the run as a kill after step 3 would."""
+    shutil.rmtree(run.directory / "checkpoints" / "global_step_4")
+    (run.directory / "summary.json").unlink()
 
 
 def assert_same(run, other) -> None:
@@ -105,3 +148,81 @@ def test_a_plan_that_does_not_fit_shows_what_each_node_has(nodes, make_run) -> N
     assert "9 x actor" in ended.output
     assert "10.77.0.2" in ended.output
     assert "Traceback" not in ended.output
+
+
+def test_ranks_and_engines_on_both_nodes_give_the_numbers_of_one_node(
+    nodes, make_run, undisturbed
+) -> None:
+    """Bit for bit where the batch is cut the same; with one rank sums are rounded differently."""
+    cut = (f"{FSDP}.world_size=2",)
+    alone = make_run(*cut)
+    ended = alone.train()
+    assert ended.status == 0, ended.output
+    run = make_run(
+        *cut,
+        "ray.address=10.77.0.1:6399",
+        "ray.shared_filesystem=true",
+        "ray.pool_strategy.global_pool=spread",
+        "actor_rollout_ref.rollout.num_engines=2",
+        "algorithm.ref_quality_score.scoring.resource_pool=judge_pool",
+        "algorithm.ref_quality_score.scoring.node=10.77.0.2",
+    )
+    with watched(nodes) as seen:
+        ended = nodes.train(run)
+    assert ended.status == 0, ended.output
+    on_both = {(node, name) for node in "ab" for name in ("ActorWorker", "RolloutWorker")}
+    assert on_both | {("b", "JudgeWorker")} <= seen
+    assert ("a", "JudgeWorker") not in seen
+    assert_same(run, alone)
+    first, other = run.metrics()[1], undisturbed.metrics()[1]
+    assert first == pytest.approx(other, rel=1e-4, abs=1e-6)
+    shards = run.directory / "checkpoints" / "global_step_4" / "actor" / "optimizer"
+    assert sorted(p.name for p in shards.iterdir()) == [".metadata", "__0_0.distcp", "__1_0.distcp"]
+    forget_the_end(run)
+    ended = nodes.train(run)
+    assert "resumed from step 2" in ended.output
+    assert_same(run, alone)
+
+
+def test_a_node_that_is_killed_and_returns_changes_no_number(nodes, make_run, undisturbed) -> None:
+    """With the rollout engine and the judge; nothing is started on it while it is gone."""
+    run = make_run(*TWO_NODES, "actor_rollout_ref.rollout.node=10.77.0.2")
+    process = nodes.start(run)
+    recorded = run.directory / "metrics.jsonl"
+    while process.poll() is None and not (
+        recorded.exists() and len(recorded.read_text().splitlines()) > 2
+    ):
+        time.sleep(0.1)
+    nodes("stop", "b")
+    time.sleep(5)
+    nodes("start", "b")
+    ended = run.finish(process)
+    assert ended.status == 0, ended.output
+    assert "its node 10.77.0.2 is gone; all workers start again (1)" in ended.output
+    assert_same(run, undisturbed)
+
+
+def test_models_are_sent_to_a_node_that_does_not_see_them(
+    nodes, make_run, undisturbed, tmp_path_factory
+) -> None:
+    """And what the actor saves there comes back; a resumed run sends it again."""
+    run = make_run(*TWO_NODES, "actor_rollout_ref.actor.node=10.77.0.2")
+    nodes("stop", "b")
+    nodes("start", "b", HIDE=str(tmp_path_factory.getbasetemp()))
+    try:
+        for attempt in range(2):
+            ended = nodes.train(run)
+            assert ended.status == 0, ended.output
+            assert_same(run, undisturbed)
+            if attempt == 0:
+                forget_the_end(run)
+        refused = nodes.train(make_run(*run.overrides, "ray.shared_filesystem=true"))
+    finally:
+        nodes("stop", "b")
+        nodes("start", "b")
+    assert "resumed from step 2" in ended.output
+    cache = nodes.folder / "cache" / "refblend" / "nodes"
+    assert len([p.name for p in cache.iterdir() if re.fullmatch("[0-9a-f]{64}", p.name)]) == 2
+    assert len(list(cache.iterdir())) == 2, "actor and judge, and nothing half-sent or left behind"
+    assert refused.status == 2
+    assert "node 10.77.0.2 does not see the same" in refused.output

@@ -53,7 +53,7 @@ def test_past_a_deadline_of_its_own_the_samples_have_no_score(tiny_config, monke
     config = tiny_config(f"{key}.scoring.timeout_s=1", f"{key}.invalid_score=0.25")
     monkeypatch.setattr(engines.ray, "wait", lambda waiting, **_: (["answered"], ["late"]))
     group = EngineGroup(cast("Any", [Judge(), Judge()]), timeout_s=1)
-    workers = WorkerSet(config, cast("Any", None), RestartBudget(1), print)
+    workers = WorkerSet(config, cast("Any", None), cast("Any", None), RestartBudget(1), print)
     good = JudgeResult(0.75, True, "text")
     parts = [Part(0, [0, 2], cast("Any", Late())), Part(1, [1], cast("Any", Answer([good])))]
     results, call = workers.judge_results(SplitCall(group, parts, 3))

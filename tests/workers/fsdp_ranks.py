@@ -1,7 +1,8 @@
 """One rank of a group of workers, as a process of its own (run by ``test_fsdp2.py``).
 
 Trains actor and critic on the same batch whatever the number of ranks, saves them after three
-updates, loads the save of ``--resume-from`` and updates once more. Rank 0 writes all it saw.
+updates, loads the save of ``--resume-from`` and updates once more; the same with the optimiser's
+state in shards. Every rank writes all it saw.
 """
 
 import argparse
@@ -57,11 +58,19 @@ def train(
     found["metrics"] = [worker.update(sequences, targets, minis, step) for step in (1, 2, 3)]
     found["parameters"] = {n: full(p) for n, p in network.named_parameters()}
     worker.save(str(save))
+    worker._sharded = True
+    worker.save(f"{save}_sharded")
     worker.load(str(resume))
     network = worker.trainable.network
     found["restored"] = {n: full(p) for n, p in network.named_parameters()}
     found["fourth"] = worker.update(sequences, targets, minis, 4)
     found["resumed"] = {n: full(p) for n, p in network.named_parameters()}
+    sharded = Path(f"{resume}_sharded")
+    found["files"] = sorted(str(p.relative_to(sharded)) for p in sharded.glob("opt*/**/*"))
+    worker.load(str(sharded))
+    found["fourth_sharded"] = worker.update(sequences, targets, minis, 4)
+    network = worker.trainable.network
+    found["resumed_sharded"] = {n: full(p) for n, p in network.named_parameters()}
     return found
 
 

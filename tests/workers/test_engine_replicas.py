@@ -22,6 +22,7 @@ from refblend.workers.placement import Bundle, Node
 from refblend.workers.pools import Place
 from refblend.workers.restarts import RestartBudget
 from refblend.workers.roles import ROLES
+from refblend.workers.run_files import RunFiles
 from refblend.workers.worker_set import WorkerSet
 
 ROLLOUT = "actor_rollout_ref.rollout"
@@ -77,8 +78,8 @@ class Pools:
     def __init__(self, config: RefblendConfig, *_: Any) -> None:
         self.config = config
 
-    def prepared(self, config: RefblendConfig) -> RefblendConfig:
-        return config
+    def files(self, config: RefblendConfig) -> RunFiles:
+        return RunFiles(config, [], "n")
 
     def places(self, role: str) -> list[Place]:
         place = Place(Bundle(role, 1, 0, "key"), None, Node("n", "127.0.0.1", 8))  # type: ignore[arg-type]

@@ -20,6 +20,8 @@ pytestmark = pytest.mark.engine
 
 SCRIPT = Path(__file__).with_name("fsdp_ranks.py")
 DEADLINE_S = 240
+SHARD_FILES = [".metadata", "__0_0.distcp", "__1_0.distcp"]
+"""Of torch.distributed.checkpoint."""
 
 
 def run_group(
@@ -135,6 +137,17 @@ def test_a_save_of_two_ranks_continues_on_one_and_on_two(groups, role) -> None:
     # Without the optimiser's moments the fourth update would differ by about the rate, 1e-4.
     assert largest_difference(one[role]["resumed"], two[0][role]["resumed"]) < 1e-5
     assert largest_difference(one[role]["resumed"], one[role]["restored"]) > 5e-5
+
+
+@ROLES
+def test_a_save_in_shards_continues_as_a_whole_one(groups, role) -> None:
+    """On two ranks, each of which wrote a shard, and on one."""
+    two, one = groups
+    for rank in (*two, one):
+        found = rank[role]
+        assert found["files"] == [f"optimizer/{name}" for name in SHARD_FILES]
+        assert found["fourth_sharded"] == found["fourth"]
+        assert largest_difference(found["resumed_sharded"], found["resumed"]) == 0
 
 
 @pytest.mark.slow

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from refblend.workers.distributed import OPTIMIZER_FILE
 from refblend.workers.fsdp_workers import (
     ActorWorker,
     CriticWorker,
     ReferenceWorker,
 )
 from refblend.workers.networks import load_policy
-from refblend.workers.optimization import OPTIMIZER_FILE
 from refblend.workers.types import (
     LogProbs,
     MiniBatch,

@@ -118,5 +118,9 @@ class RayConfig(Section):
     wait_for_nodes_s: NonNegativeFloat = 300.0
     """After the loss of a node: how long the run waits until the cluster can hold it again. Then it
     ends with its last checkpoint."""
+    shared_filesystem: bool = False
+    """All nodes see models and run directory under the driver's paths: one that does not is
+    refused, and each training rank writes its own shard of the optimiser's state. Off: nodes that
+    see them use them, to the others models are sent, and checkpoints come back from them."""
     tls: bool = False
     """Refuse a cluster whose nodes do not encrypt Ray's traffic (``RAY_USE_TLS``)."""

@@ -25,7 +25,7 @@ def profiled(workers: WorkerSet, folder: Path, spans: Sequence[Span]) -> Iterato
     """Profile the block: the actor's operators, and the ``spans`` that it has when it ends."""
     workers.call(ACTOR, "start_profile")
     yield
-    operators = workers.call(ACTOR, "stop_profile", str(folder / "actor.json"))
+    operators = workers.call(ACTOR, "stop_profile", str(folder.absolute() / "actor.json"))
     write_profile(folder, spans, operators)
     workers.notify(f"profile: {folder}")
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as checkpoint
 from safetensors.torch import save_file
 from torch import Tensor
 from torch.distributed.checkpoint.state_dict import (
@@ -25,6 +26,9 @@ from refblend.config.actor_rollout_ref import FsdpConfig
 from refblend.workers import rendezvous
 from refblend.workers.networks import LmNetwork
 
+OPTIMIZER_FILE = "optimizer.pt"
+OPTIMIZER_SHARDS = "optimizer"
+"""Directory of the state that each rank wrote by itself."""
 WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 """States are gathered from all ranks, so that they fit any number of them."""
 
@@ -108,19 +112,34 @@ def save_model(network: LmNetwork, directory: Path) -> None:
         save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
 
 
-def save_optimizer(network: LmNetwork, optimizer: torch.optim.Optimizer, path: Path) -> None:
-    """Write the optimiser's state, independent of the number of ranks (rank 0 writes)."""
+def save_optimizer(
+    network: LmNetwork, optimizer: torch.optim.Optimizer, directory: Path, sharded: bool
+) -> None:
+    """Write the optimiser's state, independent of the number of ranks.
+
+    ``sharded``: each rank of a group writes what it holds, and nothing is gathered; otherwise rank
+    0 writes.
+    """
+    if sharded and dist.is_initialized():
+        state = get_optimizer_state_dict(network, optimizer)
+        checkpoint.save({"optimizer": state}, checkpoint_id=directory / OPTIMIZER_SHARDS)
+        return
     state = get_optimizer_state_dict(network, optimizer, options=WHOLE)
     if is_main():
         # Given a path, torch uses its own writer, which does not report a full disk.
-        with open(path, "wb") as stream:
+        with open(directory / OPTIMIZER_FILE, "wb") as stream:
             torch.save(state, stream)
 
 
-def load_optimizer(network: LmNetwork, optimizer: torch.optim.Optimizer, path: Path) -> None:
-    """Restore the state written by :func:`save_optimizer`, on any number of ranks."""
-    state = torch.load(path, map_location="cpu", weights_only=True)
-    set_optimizer_state_dict(network, optimizer, state, options=WHOLE)
+def load_optimizer(network: LmNetwork, optimizer: torch.optim.Optimizer, directory: Path) -> None:
+    """Restore what :func:`save_optimizer` wrote, on any number of ranks; nothing if it did not."""
+    if (directory / OPTIMIZER_SHARDS).is_dir():
+        own = {"optimizer": get_optimizer_state_dict(network, optimizer)}
+        checkpoint.load(own, checkpoint_id=directory / OPTIMIZER_SHARDS)
+        set_optimizer_state_dict(network, optimizer, own["optimizer"])
+    elif (directory / OPTIMIZER_FILE).exists():
+        state = torch.load(directory / OPTIMIZER_FILE, map_location="cpu", weights_only=True)
+        set_optimizer_state_dict(network, optimizer, state, options=WHOLE)
 
 
 def clip_gradients(network: LmNetwork, max_norm: float) -> float:

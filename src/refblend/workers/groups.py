@@ -22,6 +22,7 @@ from refblend.errors import RefblendError
 from refblend.lifecycle.faults import is_out_of_memory
 from refblend.lifecycle.stalls import stall_limit
 from refblend.workers import rendezvous
+from refblend.workers.placement import Node
 from refblend.workers.pools import Place
 from refblend.workers.restarts import (
     Replacement,
@@ -188,14 +189,14 @@ class WorkerGroup:
         places: Callable[[], Sequence[Place]],
         num_threads: int,
         timeout_s: float,
-        arguments: Sequence[Any],
+        arguments: Callable[[Node], Sequence[Any]],
         replacement: Replacement | None = None,
     ) -> None:
         """Launch the processes without waiting for them (see :meth:`ready`).
 
         ``places`` says where they run, one place per process, again for each start;
-        ``timeout_s`` is the deadline of every call; ``arguments`` are those of the constructor,
-        to which training ranks add their number and the address where they meet.
+        ``timeout_s`` is the deadline of every call; ``arguments`` gives those of the constructor
+        on a node, to which training ranks add their number and the address where they meet.
         """
         self.role = role.name
         self.generation = 0
@@ -204,7 +205,8 @@ class WorkerGroup:
         self._timeout_s = timeout_s
         self._trains = role.engine_model is None
         self.replacement = replacement
-        self._start = (role.worker, num_threads, *arguments)
+        self._start = (role.worker, num_threads)
+        self._arguments = arguments
         # A separate class, so that Ray's process titles name the worker.
         self._remote = ray.remote(type(role.worker.split(":")[1], (WorkerProcess,), {}))
         self._launch(places())
@@ -227,9 +229,11 @@ class WorkerGroup:
             # Nobody waits here: Ray hands the address on from process to process.
             address = self._ranks[0].listen.remote(host) if self.size > 1 else ""
             own = [(number, address) for number in range(self.size)]
+        self.nodes = [place.node for place in places]
+        """Of each rank."""
         self._starting = [
-            rank.start.remote(*self._start, *extra)
-            for rank, extra in zip(self._ranks, own, strict=True)
+            rank.start.remote(*self._start, *self._arguments(node), *extra)
+            for rank, node, extra in zip(self._ranks, self.nodes, own, strict=True)
         ]
 
     @property

@@ -13,8 +13,6 @@ from refblend.workers import distributed
 from refblend.workers.batching import halve_micro_batches
 from refblend.workers.networks import LmNetwork
 
-OPTIMIZER_FILE = "optimizer.pt"
-
 
 def learning_rate(config: OptimConfig, step: int, total_steps: int) -> float:
     """Learning rate of step ``step`` (from 1): linear warm-up, then constant or cosine to zero.
@@ -108,18 +106,16 @@ class Trainable:
             return None
         return totals
 
-    def save(self, directory: Path) -> None:
-        """Write the model in Hugging Face format and the optimiser's state."""
+    def save(self, directory: Path, sharded: bool = False) -> None:
+        """Write the model in Hugging Face format and the optimiser's state, by shards or whole."""
         distributed.save_model(self.network, directory)
         # An optimiser that has never stepped (critic warm-up) has no state to save.
         if self.optimizer.state:
-            distributed.save_optimizer(self.network, self.optimizer, directory / OPTIMIZER_FILE)
+            distributed.save_optimizer(self.network, self.optimizer, directory, sharded)
 
     def load_optimizer(self, directory: Path) -> None:
         """Restore the optimiser; the model was loaded from the same directory."""
-        path = directory / OPTIMIZER_FILE
-        if path.exists():
-            distributed.load_optimizer(self.network, self.optimizer, path)
+        distributed.load_optimizer(self.network, self.optimizer, directory)
 
 
 def mean_over_steps(steps: Sequence[dict[str, float]]) -> dict[str, float]:

@@ -24,7 +24,7 @@ from refblend.workers.nodes import alive_nodes
 from refblend.workers.placement import GIB, Bundle, Node, Pools, place, refusal
 from refblend.workers.restarts import WorkerDiedError
 from refblend.workers.roles import GLOBAL_POOL, MIB, roles_of
-from refblend.workers.run_files import check_sight, located
+from refblend.workers.run_files import RunFiles
 
 NODE_ID = "ray.io/node-id"
 """Label that Ray gives to every node."""
@@ -224,20 +224,18 @@ class ResourcePools:
                 "Free the cluster's resources or raise ray.start_timeout_s.",
             )
 
-    def prepared(self, config: RefblendConfig) -> RefblendConfig:
-        """The configuration for the processes, once every node has been found to see its files.
+    def files(self, config: RefblendConfig) -> RunFiles:
+        """The run's files, once every node of the run has those that it needs.
 
         Raises:
-            ResourceError: a node does not see models or the run's directory.
+            ResourceError, DiskError, WorkerDiedError: as :class:`RunFiles`.
         """
-        config = located(config)
         try:
             own = ray.get_runtime_context().get_node_id()
-            check_sight(config, [node for nodes in self._nodes.values() for node in nodes], own)
+            return RunFiles(config, [node for nodes in self._nodes.values() for node in nodes], own)
         except BaseException:
             self.remove()
             raise
-        return config
 
     def places(self, role: str) -> list[Place]:
         """The places of a role's processes, in rank order.

@@ -109,6 +109,7 @@ class TrainableRank(Rank, ABC, Generic[Targets]):
         self.config = config
         self._norm_length = float(run.data.max_response_length)
         self._total_steps = total_steps
+        self._sharded = run.ray.shared_filesystem
         self._build(self.model_path)
 
     @abstractmethod
@@ -158,7 +159,7 @@ class TrainableRank(Rank, ABC, Generic[Targets]):
 
     def save(self, directory: str) -> None:
         """Write model and optimiser."""
-        self.trainable.save(Path(directory))
+        self.trainable.save(Path(directory), self._sharded)
 
     def load(self, directory: str) -> None:
         """Continue from what :meth:`save` wrote."""

@@ -1,14 +1,16 @@
-"""The run's files on the nodes of a cluster: paths are the driver's, and every node must see them.
+"""The run's files on the nodes of a cluster: paths are the driver's, and each node is asked what it
+sees.
 
-On a cluster of the run's own, nodes and driver are one machine and nothing here changes anything.
-Data files are read by the driver alone.
+A node that does not see the same models gets them sent, and what a rank saves where the run's
+directory is not seen is fetched. On a cluster of the run's own, nodes and driver are one machine
+and nothing here changes anything. Data files are read by the driver alone.
 """
 
 import contextlib
 import hashlib
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -16,12 +18,97 @@ from typing import Any
 from refblend.config import RefblendConfig
 from refblend.config.scoring import SCORING_KEY
 from refblend.errors import ResourceError
+from refblend.workers.node_files import fetch, files_of, forget, outgoing, send
 from refblend.workers.nodes import ANSWER_S, ask
 from refblend.workers.placement import Node
 
 RUN_DIR = "trainer.default_local_dir"
 SAMPLE = 2**20
 """Bytes of each end of a file that are compared between nodes."""
+
+
+class RunFiles:
+    """Where the processes of each node find models and leave checkpoints."""
+
+    def __init__(self, config: RefblendConfig, nodes: Sequence[Node], own: str) -> None:
+        """Ask the nodes what they see, and send what they lack.
+
+        Args:
+            config: of the run, whose directory exists.
+            nodes: on which the run has processes.
+            own: id of the driver's node, which is not asked.
+
+        Raises:
+            ResourceError: a node does not answer, or does not see what a shared file system has.
+            DiskError: a model could not be sent.
+            WorkerDiedError: a node is gone.
+        """
+        self._config = located(config)
+        self._own = own
+        self._configs: dict[str, RefblendConfig] = {}
+        self._blind: set[str] = set()
+        others = self._others(nodes)
+        if not others:
+            return
+        run_dir = _value(self._config, RUN_DIR)
+        keys = _read(self._config)
+        with tempfile.NamedTemporaryFile(dir=run_dir, prefix=".refblend-") as probe:
+            probe.write(os.urandom(16))
+            probe.flush()
+            paths = [*dict.fromkeys(_value(self._config, key) for key in keys), probe.name]
+            unseen = _unseen(others, paths)
+        for node in others:
+            lacking = unseen[node.id]
+            if config.ray.shared_filesystem and lacking:
+                told = ", ".join(sorted(run_dir if p == probe.name else p for p in lacking))
+                raise ResourceError(
+                    f"ray.shared_filesystem is true, but node {node.address} does not see the same "
+                    f"{told} as the driver",
+                    "Mount it there at the same path, or set ray.shared_filesystem=false: files "
+                    "are then sent.",
+                )
+            if probe.name in lacking:
+                self._blind.add(node.id)
+            sent = {path: _sent(Path(path), node) for path in lacking if path != probe.name}
+            own_config = self._config
+            for key in keys:
+                path = _value(own_config, key)
+                own_config = _replaced(own_config, key.split("."), sent.get(path, path))
+            self._configs[node.id] = own_config
+
+    def config_for(self, node: Node) -> RefblendConfig:
+        """The configuration with the paths under which that node has the files."""
+        return self._configs.get(node.id, self._config)
+
+    def outbox(self, node: Node, target: Path) -> str:
+        """Where a process on that node writes what shall end in ``target``."""
+        return outgoing(node) if node.id in self._blind else str(target.absolute())
+
+    def collect(self, node: Node, outbox: str, target: Path) -> None:
+        """Bring here what was written to an :meth:`outbox`.
+
+        Raises:
+            DiskError: it arrived damaged.
+            WorkerDiedError: the node is gone.
+        """
+        if node.id in self._blind:
+            fetch(outbox, node, target)
+
+    @contextlib.contextmanager
+    def inboxes(self, nodes: Sequence[Node], source: Path) -> Iterator[list[str]]:
+        """Yield where a process on each of these nodes finds ``source``; errors as at the start."""
+        path = str(source.absolute())
+        others = self._others(nodes)
+        unseen = _unseen(others, [path]) if others else {}
+        sent = {node.id: send(source, node) for node in others if unseen[node.id]}
+        yield [sent.get(node.id, path) for node in nodes]
+        for node in others:
+            if node.id in sent:
+                forget(sent[node.id], node)
+
+    def _others(self, nodes: Sequence[Node]) -> list[Node]:
+        """Each of them once, without the driver's."""
+        return [node for node in {n.id: n for n in nodes}.values() if node.id != self._own]
 
 
 def located(config: RefblendConfig) -> RefblendConfig:
@@ -33,41 +120,24 @@ def located(config: RefblendConfig) -> RefblendConfig:
     return config
 
 
-def check_sight(config: RefblendConfig, nodes: Sequence[Node], own: str) -> None:
-    """Ask each node whether it sees models, templates and the run's directory as the driver does.
-
-    Args:
-        config: as :func:`located` gives it; the run's directory exists.
-        nodes: on which the run has processes.
-        own: id of the driver's node, which is not asked.
+def _unseen(nodes: Sequence[Node], paths: Sequence[str]) -> dict[str, set[str]]:
+    """By node id: the paths under which a node does not find what this machine has there.
 
     Raises:
-        ResourceError: a node does not answer, or something is missing there or differs.
+        ResourceError: a node does not answer.
     """
-    others = [node for node in {n.id: n for n in nodes}.values() if node.id != own]
-    if not others:
-        return
-    run_dir = config.trainer.default_local_dir
-    with tempfile.NamedTemporaryFile(dir=run_dir, prefix=".refblend-") as probe:
-        probe.write(os.urandom(16))
-        probe.flush()
-        wanted = glance([*{_value(config, key) for key in _read(config)}, probe.name])
-        answers = ask(others, glance, list(wanted), timeout_s=ANSWER_S)
-    for node in others:
+    wanted = glance(paths)
+    answers: Mapping[str, Any] = ask(nodes, glance, list(paths), timeout_s=ANSWER_S)
+    for node in nodes:
         if node.id not in answers:
             raise ResourceError(
                 f"node {node.address} does not answer within {ANSWER_S:g} s",
                 "Look at it with `ray status`, or take it out of the cluster.",
             )
-        found = answers[node.id]
-        missing = [path for path, print_ in wanted.items() if found.get(path) != print_]
-        if missing:
-            told = ", ".join(sorted(run_dir if path == probe.name else path for path in missing))
-            raise ResourceError(
-                f"node {node.address} does not see the same {told} as the driver",
-                "Put them on a file system that all nodes mount at the same path, or pin the run's "
-                "processes to other nodes (the keys called node).",
-            )
+    return {
+        node.id: {path for path in paths if answers[node.id].get(path) != wanted.get(path)}
+        for node in nodes
+    }
 
 
 def glance(paths: Sequence[str]) -> dict[str, str]:
@@ -76,7 +146,7 @@ def glance(paths: Sequence[str]) -> dict[str, str]:
     for path in paths:
         digest = hashlib.sha256()
         with contextlib.suppress(OSError):
-            for name, file in _files(Path(path)):
+            for name, file in files_of(Path(path)):
                 size = file.stat().st_size
                 with open(file, "rb") as stream:
                     ends = stream.read(SAMPLE)
@@ -88,11 +158,10 @@ def glance(paths: Sequence[str]) -> dict[str, str]:
     return seen
 
 
-def _files(path: Path) -> list[tuple[str, Path]]:
-    """A file, or all files of a directory, by their names below it."""
-    if path.is_file():
-        return [(path.name, path)]
-    return sorted((p.relative_to(path).as_posix(), p) for p in path.rglob("*") if p.is_file())
+def _sent(path: Path, node: Node) -> str:
+    """Where a file or directory lies on a node after it was sent."""
+    folder = send(path, node)
+    return str(Path(folder) / path.name) if path.is_file() else folder
 
 
 def _read(config: RefblendConfig) -> list[str]:

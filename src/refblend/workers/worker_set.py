@@ -4,6 +4,7 @@ The processes may serve one run after another (:meth:`WorkerSet.begin_run`): sta
 much as several training steps.
 """
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,9 +20,11 @@ from refblend.scoring.result import JudgeResult
 from refblend.workers.batching import plan_micro_batches, plan_updates
 from refblend.workers.engines import EngineGroup, SplitCall, Work
 from refblend.workers.groups import Future, WorkerGroup, share
+from refblend.workers.placement import Node
 from refblend.workers.pools import Place, ResourcePools
 from refblend.workers.restarts import Replacement, RestartBudget, WorkerTimeoutError, reason_of
 from refblend.workers.roles import ACTOR, JUDGE, ROLES, ROLLOUT, Role, roles_of
+from refblend.workers.run_files import RunFiles
 from refblend.workers.types import PolicyTargets, Sequences, ValueTargets
 
 CHARS_PER_TOKEN = 4
@@ -34,6 +37,7 @@ class WorkerSet:
 
     config: RefblendConfig
     pools: ResourcePools
+    files: RunFiles
     budget: RestartBudget
     notify: Callable[[str], None]
     """Tells the user of a worker that is up, and of a replacement."""
@@ -61,12 +65,12 @@ class WorkerSet:
         begin = time.monotonic()
         # Only a run that has lost workers waits for nodes: at first, what does not fit is refused.
         wait_s = config.ray.wait_for_nodes_s if budget.spent else 0.0
-        workers = cls(config, ResourcePools(config, wait_s), budget, notify)
-        shared = share(workers.pools.prepared(config))
+        pools = ResourcePools(config, wait_s)
+        workers = cls(config, pools, pools.files(config), budget, notify)
         try:
             # Engines start slowest, so they are launched first.
             for role in sorted(roles_of(config), key=lambda r: r.engine_model is None):
-                workers._launch(role, shared, total_steps)
+                workers._launch(role, total_steps)
             for group in workers._all():
                 group.ready(config.ray.start_timeout_s)
                 notify(f"{group.role} is ready ({time.monotonic() - begin:.1f} s)")
@@ -76,19 +80,25 @@ class WorkerSet:
             raise
         return workers
 
-    def _launch(self, role: Role, shared: Any, total_steps: int) -> None:
-        """Launch a role's processes without waiting; ``shared`` refers to the configuration."""
+    def _launch(self, role: Role, total_steps: int) -> None:
+        """Launch a role's processes without waiting."""
         config, asked = self.config, role.processes(self.config)
         start_s, timeout_s = config.ray.start_timeout_s, config.trainer.worker_timeout_s
         if role.engine_model is None:
             how = None if role.learns else Replacement(self.account, lambda: None, start_s)
             places = partial(self.pools.places, role.name)
-            given = (shared, total_steps)
+
+            def given(node: Node) -> tuple[Any, ...]:
+                return self.files.config_for(node), total_steps
+
             group = WorkerGroup(role, places, asked.threads, timeout_s, given, how)
             self.groups[role.name] = group
             return
         own_deadline = role.deadline(config)
         timeout_s = own_deadline or timeout_s
+
+        def configured(node: Node) -> tuple[Any, ...]:
+            return (self.files.config_for(node),)
 
         def engine(number: int) -> WorkerGroup:
             name = f"{role.name} engine {number + 1} of {asked.count}" if asked.count > 1 else ""
@@ -99,7 +109,7 @@ class WorkerSet:
                 repeats_late=own_deadline is None,
             )
             places = partial(self._place, role, number)
-            return WorkerGroup(role, places, asked.threads, timeout_s, (shared,), how)
+            return WorkerGroup(role, places, asked.threads, timeout_s, configured, how)
 
         self.engines[role.name] = EngineGroup([engine(n) for n in range(asked.count)], timeout_s)
 
@@ -262,11 +272,24 @@ class WorkerSet:
 
     def save(self, directory: Path) -> None:
         """Write what the roles that learn have learned to ``directory/<role>``, all at once."""
-        _wait_all([g.call("save", str(directory.absolute() / g.role)) for g in self._learning()])
+        saves = []
+        for group in self._learning():
+            node, target = group.nodes[0], directory / group.role  # rank 0 writes
+            outbox = self.files.outbox(node, target)
+            saves.append((group.call("save", outbox), node, outbox, target))
+        _wait_all([call for call, *_ in saves])
+        for _, *where in saves:
+            self.files.collect(*where)
 
     def load(self, directory: Path) -> None:
         """Continue from what :meth:`save` wrote."""
-        _wait_all([g.call("load", str(directory.absolute() / g.role)) for g in self._learning()])
+        with contextlib.ExitStack() as inboxes:
+            calls = []
+            for group in self._learning():
+                box = self.files.inboxes(group.nodes, directory / group.role)
+                folders = inboxes.enter_context(box)
+                calls.append(group.call_each("load", [(folder,) for folder in folders]))
+            _wait_all(calls)
 
     def _learning(self) -> list[WorkerGroup]:
         """The groups that hold what was learned."""
