@@ -1,73 +1,19 @@
-"""How a batch is dealt out among engines, and how its answers are put together again."""
+"""How the answers of several engines are put together again."""
 
-import itertools
 from typing import Any, cast
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from refblend.errors import ConfigError
+from refblend.rollout.sharing import Work
 from refblend.scoring.judge import CallStats
 from refblend.workers import engines
-from refblend.workers.engines import EngineGroup, Work, split_rows
+from refblend.workers.engines import EngineGroup
 from refblend.workers.pools import plan_pools, totals
 from refblend.workers.restarts import WorkerTimeoutError
 
 ROLLOUT = "actor_rollout_ref.rollout"
 JUDGE = "algorithm.ref_quality_score.scoring"
-
-
-@st.composite
-def works(draw: st.DrawFn) -> Work:
-    """Up to 40 rows of up to 12 prompts; the prefix follows from the prompt."""
-    keys = draw(st.lists(st.integers(0, 11), max_size=40))
-    own = draw(st.lists(st.integers(1, 50), min_size=len(keys), max_size=len(keys)))
-    return Work(keys, [float(7 * key) for key in keys], list(map(float, own)))
-
-
-@given(works(), st.integers(1, 6))
-def test_every_row_goes_to_one_engine_and_a_prompt_is_not_torn(work: Work, count: int) -> None:
-    shares = split_rows(work, count)
-    assert len(shares) == count
-    assert sorted(itertools.chain(*shares)) == list(range(len(work.keys)))
-    assert all(share == sorted(share) for share in shares)
-    of_key = [{work.keys[row] for row in share} for share in shares]
-    assert sum(map(len, of_key)) == len(set(work.keys))
-    assert split_rows(work, count) == shares
-
-
-def load(work: Work, rows: list[int]) -> float:
-    prefixes = {work.keys[row]: work.prefix[row] for row in rows}
-    return sum(prefixes.values()) + sum(work.own[row] for row in rows)
-
-
-@given(works(), st.integers(1, 3))
-def test_the_longest_share_is_near_the_best_possible(work: Work, count: int) -> None:
-    """Graham's bound for LPT, 4/3 - 1/(3m), against every way to deal out up to 7 prompts."""
-    keys = sorted(set(work.keys))[:7]
-    rows = [row for row, key in enumerate(work.keys) if key in keys]
-    work = Work(*([column[row] for row in rows] for column in (work.keys, work.prefix, work.own)))
-    longest = max(load(work, share) for share in split_rows(work, count))
-    best = min(
-        max(
-            load(work, [row for row, key in enumerate(work.keys) if deal[keys.index(key)] == e])
-            for e in range(count)
-        )
-        for deal in itertools.product(range(count), repeat=len(keys))
-    )
-    assert longest <= best * (4 / 3 - 1 / (3 * count)) + 1e-9
-
-
-def test_one_engine_gets_the_batch_as_it_is() -> None:
-    assert split_rows(Work("abab", [1] * 4, [5, 4, 3, 2]), 1) == [[0, 1, 2, 3]]
-    assert split_rows(Work("", [], []), 2) == [[], []]
-
-
-def test_the_longest_prompt_has_an_engine_of_its_own() -> None:
-    """Its shared tokens count once: 30 + 2 × 5 against 2 × 10 + 2 × 10."""
-    work = Work("abaccb", [30, 10, 30, 10, 10, 10], [5, 5, 5, 5, 5, 5])
-    assert split_rows(work, 2) == [[0, 2], [1, 3, 4, 5]]
 
 
 class FakeFuture:

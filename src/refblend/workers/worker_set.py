@@ -15,10 +15,11 @@ from typing import Any
 from refblend.config import RefblendConfig
 from refblend.errors import WorkerError
 from refblend.rollout.base import Generation, GenerationRequest
+from refblend.rollout.sharing import Work, work_of
 from refblend.scoring.judge import CallStats, failed_results
 from refblend.scoring.result import JudgeResult
 from refblend.workers.batching import plan_micro_batches, plan_updates
-from refblend.workers.engines import EngineGroup, SplitCall, Work
+from refblend.workers.engines import EngineGroup, SplitCall
 from refblend.workers.groups import Future, WorkerGroup, share
 from refblend.workers.placement import Node
 from refblend.workers.pools import Place, ResourcePools
@@ -164,10 +165,8 @@ class WorkerSet:
         Raises:
             WorkerError: an engine sampled from other weights than ``version``.
         """
-        prompts, new = [r.prompt_ids for r in requests], [r.max_new_tokens for r in requests]
-        work = Work(list(map(tuple, prompts)), list(map(len, prompts)), new)
-        engines = self.engines[ROLLOUT.name]
-        generations: list[Generation] = engines.split("generate", [requests], work).results()
+        call = self.engines[ROLLOUT.name].split("generate", [requests], work_of(requests))
+        generations: list[Generation] = call.results()
         stale = {g.weight_version for g in generations} - {version}
         if stale:
             raise WorkerError(

@@ -12,8 +12,7 @@ from refblend.data.tokenizer import load_tokenizer
 from refblend.errors import ConfigError, StudyError
 from refblend.files import read_object
 from refblend.rewards.rule import RuleReward
-from refblend.rollout.base import RolloutEngine
-from refblend.rollout.factory import start_rollout
+from refblend.study.runs.engines import Engines
 from refblend.study.runs.run_files import bound_to
 from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef
 from refblend.trainer.validation import ValidationSet, validation_requests
@@ -39,7 +38,7 @@ def final_checkpoint(run: Path) -> CheckpointRef:
 def evaluate_runs(
     runs: Sequence[str | Path], data: str | Path
 ) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Test the final actors of runs, e.g. all seeds of an arm; one engine serves them in turn.
+    """Test the final actors of runs, e.g. all seeds of an arm; the same engines serve them in turn.
 
     The first of a prompt's answers is greedy; ``val_kwargs`` says how many more are sampled, and
     how. Every row counts: the engine has room for the longest prompt, even where training leaves
@@ -58,7 +57,7 @@ def evaluate_runs(
         StudyError: a run is not complete, or its engine is not that of the others.
         ModelError: the longest prompt and its answer need more positions than the actor has.
     """
-    engine: RolloutEngine | None = None
+    engines: Engines | None = None
     engines_config: RefblendConfig | None = None
     try:
         for number, run in enumerate(map(Path, runs)):
@@ -67,10 +66,10 @@ def evaluate_runs(
                 yield run, {"status": status}
                 continue
             config, last = _config(run), final_checkpoint(run)
-            if engine is None or engines_config is None:
+            if engines is None or engines_config is None:
                 prompts = load_prompt_dataset(data, load_tokenizer(last.actor), sys.maxsize)
                 needed = max(map(len, prompts.prompt_ids)) + config.data.max_response_length
-                engine = start_rollout(config, str(last.actor), at_least=needed)
+                engines = Engines(config, last.actor, at_least=needed)
                 engines_config = config
             else:
                 if config.actor_rollout_ref != engines_config.actor_rollout_ref:
@@ -78,29 +77,22 @@ def evaluate_runs(
                         f"{run} has another model or engine than the runs before it",
                         "Evaluate the seeds of one arm at a time.",
                     )
-                engine.load_weights(_weights(last), number)
-            numbers = _measure(engine, config, prompts, last)
+                engines.load(last.actor, number)
+            numbers = _measure(engines, config, prompts, last)
             yield run, {"status": status, "of": bound_to(run, last.step), **numbers}
     finally:
-        if engine is not None:
-            engine.shutdown()
-
-
-def _weights(last: CheckpointRef) -> dict[str, Any]:
-    from safetensors.torch import load_file
-
-    files = sorted(last.actor.glob("*.safetensors"))
-    return {name: tensor for file in files for name, tensor in load_file(file).items()}
+        if engines is not None:
+            engines.shutdown()
 
 
 def _measure(
-    engine: RolloutEngine, config: RefblendConfig, prompts: PromptDataset, last: CheckpointRef
+    engines: Engines, config: RefblendConfig, prompts: PromptDataset, last: CheckpointRef
 ) -> dict[str, float | int]:
     """Shares in [0, 1]; ``length`` is the mean number of tokens of a greedy answer."""
     kwargs, longest = config.actor_rollout_ref.rollout.val_kwargs, config.data.max_response_length
     samples = kwargs.n if kwargs.do_sample else 0
     requests = validation_requests([ValidationSet(prompts)], kwargs, longest, SEED)
-    answers = engine.generate(requests)
+    answers = engines.generate(requests)
     tokenizer, reward = load_tokenizer(last.actor), RuleReward.from_config(config.reward)
     rows = [row for row in prompts.rows for _ in range(samples + 1)]
     results = [
