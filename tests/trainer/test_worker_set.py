@@ -93,7 +93,9 @@ def test_engines_elsewhere_get_the_bytes_and_others_the_memory(
     tiny_config, machines, asked, received
 ) -> None:
     actor, rollout = Group("here", "elsewhere"), [Group(machine) for machine in machines]
-    workers = WorkerSet(tiny_config(), cast("Any", None), RestartBudget(1), print)
+    workers = WorkerSet(
+        tiny_config(), cast("Any", None), cast("Any", None), RestartBudget(1), print
+    )
     workers.groups["actor"] = cast("Any", actor)
     workers.engines["rollout"] = cast("Any", SimpleNamespace(engines=rollout))
     workers.push_weights(version=4)

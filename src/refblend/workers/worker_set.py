@@ -271,14 +271,15 @@ class WorkerSet:
 
     def save(self, directory: Path) -> None:
         """Write what the roles that learn have learned to ``directory/<role>``, all at once."""
-        saves = []
+        calls, written = [], []
         for group in self._learning():
             node, target = group.nodes[0], directory / group.role  # rank 0 writes
             outbox = self.files.outbox(node, target)
-            saves.append((group.call("save", outbox), node, outbox, target))
-        _wait_all([call for call, *_ in saves])
-        for _, *where in saves:
-            self.files.collect(*where)
+            calls.append(group.call("save", outbox))
+            written.append((node, outbox, target))
+        _wait_all(calls)
+        for node, outbox, target in written:
+            self.files.collect(node, outbox, target)
 
     def load(self, directory: Path) -> None:
         """Continue from what :meth:`save` wrote."""
