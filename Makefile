@@ -16,7 +16,7 @@ STEPS ?= 2000
 # Waiting OpenMP threads must sleep, or busy processes starve one another.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: help env study report figures smoke test test-engines test-others test-slow nodes fuzz lint docs rules package bench prepare chaos chaos-short soak pretrained reasoning-gym demo sbom audit clean rehearse rehearse-short gpu-check
+.PHONY: help env study report figures smoke test test-engines test-others test-slow nodes fuzz lint docs rules package bench prepare chaos chaos-short chaos-nodes soak pretrained reasoning-gym demo sbom audit clean rehearse rehearse-short gpu-check
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -132,6 +132,9 @@ chaos: prepare ## inject faults into real runs and their environment, about an h
 
 chaos-short: prepare ## seven of these faults, about four minutes; writes no results
 	PYTHONPATH=benchmarks $(BIN)/python -m chaos --short
+
+chaos-nodes: prepare ## faults of nodes and cables on two Ray nodes of this machine, 35 in an hour; needs root, iproute2
+	PYTHONPATH=benchmarks $(BIN)/python -m chaos.nodes $(CHAOS)
 
 soak: prepare ## STEPS steps (2000, half an hour) of a tiny run: do memory, handles or step time grow?
 	$(BIN)/python benchmarks/soak.py --steps $(STEPS)

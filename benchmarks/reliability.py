@@ -1,7 +1,8 @@
 """Copy the tables of the long runs into docs/explanation/reliability.md.
 
-`python benchmarks/reliability.py` reads what `make chaos`, `make fuzz` and `make soak` wrote to
-``benchmarks/results`` and replaces the text between ``<!-- name -->`` and ``<!-- /name -->``.
+`python benchmarks/reliability.py` reads what `make chaos`, `make chaos-nodes`, `make fuzz` and
+`make soak` wrote to ``benchmarks/results`` and replaces the text between ``<!-- name -->`` and
+``<!-- /name -->``.
 """
 
 import json
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from chaos.nodes import FAULTS, MOMENTS
 from chaos.plan import DIRECTORY
 from chaos.tables import directory_table, environment_table, signal_table
 
@@ -35,6 +37,23 @@ def chaos(result: dict[str, Any]) -> str:
     if any(row["target"] in DIRECTORY for row in rows):
         tables.append(directory_table(rows))
     return "\n\n".join([said, *tables])
+
+
+def nodes(result: dict[str, Any]) -> str:
+    """Faults of nodes by the stage in which they came."""
+    head, rows = result["headline"], result["figures"]["cases"]
+    moments = list(MOMENTS)
+    lines = [
+        f"{head['value']} of {head['goal']} ended as promised.",
+        "",
+        f"| fault | {' | '.join(moments)} |",
+        "|---|" + "---|" * len(moments),
+    ]
+    for fault in FAULTS:
+        found = {row["moment"]: row["outcome"] for row in rows if row["fault"] == fault}
+        cells = (found.get(moment, "not run") for moment in moments)
+        lines.append(f"| {fault} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def wrong_inputs(result: dict[str, Any]) -> str:
@@ -107,6 +126,7 @@ def soak(result: dict[str, Any]) -> str:
 
 TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "chaos": chaos,
+    "nodes": nodes,
     "environment": environment,
     "fuzz": fuzz,
     "wrong_inputs": wrong_inputs,

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,10 +39,18 @@ class Run:
     directory: Path
 
     def start(
-        self, *more: str, start_new_session: bool = False, **environment: str
+        self,
+        *more: str,
+        before: Sequence[str] = (),
+        start_new_session: bool = False,
+        **environment: str,
     ) -> "subprocess.Popen[str]":
-        """Launch the command, with further arguments and environment variables."""
+        """Launch the command, with further arguments and environment variables.
+
+        ``before``: a command that runs it, as ``env`` does.
+        """
         command = [
+            *before,
             str(Path(sys.executable).with_name("refblend")),
             "train",
             "--config=params/ppo.yaml",
