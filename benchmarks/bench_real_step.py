@@ -15,8 +15,8 @@ from bench_step import compare, measure_parts
 
 from refblend.config import load_config
 
-STEPS = 4
-REPEATS = 1
+STEPS = 5
+REPEATS = 2
 
 
 def main() -> None:
