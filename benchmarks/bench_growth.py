@@ -18,7 +18,7 @@ from typing import Any
 
 import common
 import numpy as np
-from bench_step import log_probs, optimise
+from bench_step import adamw, log_probs, optimise
 
 from refblend.config import RefblendConfig, load_config
 from refblend.rollout.base import EngineOptions
@@ -108,9 +108,11 @@ def stages_of(
         for prompt, response in zip(sequences.prompt_ids, sequences.response_ids, strict=True)
     ]
 
+    optimiser = adamw(model.policy)
+
     def networks() -> None:
         log_probs(model.policy, sequences, config)
-        optimise(model.policy, sequences, config)
+        optimise(model.policy, optimiser, sequences, config)
 
     return {
         "networks": networks,

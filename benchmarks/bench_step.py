@@ -38,10 +38,19 @@ STEPS = 6
 REPEATS = 3
 
 
-def optimise(policy: PolicyNetwork, sequences: Sequences, config: RefblendConfig) -> None:
+def adamw(policy: PolicyNetwork) -> torch.optim.Optimizer:
+    """The optimiser, which keeps its moments between steps as the run's does."""
+    return torch.optim.AdamW(policy.parameters(), lr=0.0, fused=True)
+
+
+def optimise(
+    policy: PolicyNetwork,
+    optimiser: torch.optim.Optimizer,
+    sequences: Sequences,
+    config: RefblendConfig,
+) -> None:
     """Forward, backward and AdamW of every mini-batch."""
     actor = config.actor_rollout_ref.actor
-    optimiser = torch.optim.AdamW(policy.parameters(), lr=0.0, fused=True)
     size = (actor.ppo_mini_batch_size or 0) * config.actor_rollout_ref.rollout.n
     for rows in batching.split_mini_batches(len(sequences), size or None):
         for part in plan(policy, sequences, rows, actor.ppo_max_token_len_per_gpu):
@@ -157,19 +166,21 @@ def measure_parts(
     engines = BareEngines(config, step)
     sequences, model = engines.sequences(), str(config.actor_rollout_ref.model.path)
     policy = load_policy(model, 1.0)
+    optimiser = adamw(policy)
     cases: dict[str, Callable[[], object]] = {
         "generate": engines.generate,
         "judge": engines.score,
         "log_probs": lambda: log_probs(policy, sequences, config),
-        "update": lambda: optimise(policy, sequences, config),
+        "update": lambda: optimise(policy, optimiser, sequences, config),
     }
     if other_ways:
         plain = load_policy(model, 1.0, shared_prefix=False)
+        its_optimiser = adamw(plain)
         cases |= {
             "generate_tokens_only": lambda: engines.generate(False),
             "judge_tokens_only": lambda: engines.score(False),
             "log_probs_plain": lambda: log_probs(plain, sequences, config),
-            "update_plain": lambda: optimise(plain, sequences, config),
+            "update_plain": lambda: optimise(plain, its_optimiser, sequences, config),
         }
     times = common.alternate(cases, repeats, before=engines.forget)
     return times | {"tokens": [float(sum(sequences.lengths))]}
