@@ -1,6 +1,6 @@
 """Recompute the verdicts and what the first page says from the runs' numbers, with other code.
 
-Reads ``runs.csv``, ``runs.parquet``, ``verdicts.csv`` and M2's report of a scale, and imports
+Reads ``runs.csv``, ``runs.parquet``, ``verdicts.csv`` and the reports of a scale, and imports
 pandas and scipy but nothing of the package: the measures, tests, adjustments and verdicts are
 written again here, from their definitions in docs/explanation/statistics.md.
 
@@ -195,6 +195,64 @@ def page_problems(report: str, table: pd.DataFrame) -> list[str]:
     return problems
 
 
+def is_shown(text: str, values: np.ndarray, level: float = 0.95) -> bool:
+    """Whether a text gives the mean and Student's interval of some values, as rounded there."""
+    if not len(values):
+        return text == "–"
+    numbers = [values.mean()]
+    if len(values) > 1:
+        half = stats.t.ppf((1 + level) / 2, len(values) - 1) * stats.sem(values)
+        numbers += [numbers[0] - half, numbers[0] + half]
+    given = re.findall(r"[-+]?\d+\.?(\d*)", text), re.findall(r"[-+]?\d+\.?\d*", text)
+    return len(given[1]) == len(numbers) and all(
+        abs(float(said) - number) <= 0.501 * 10.0 ** -len(digits)
+        for digits, said, number in zip(*given, numbers, strict=True)
+    )
+
+
+def difference(values: pd.DataFrame, arm: str, other: str, measure: str) -> np.ndarray:
+    """Differences of two arms, seed by seed."""
+    one, two = (values.xs(name, level="arm")[measure] for name in (arm, other))
+    return (one - two).dropna().to_numpy()
+
+
+def m1_problems(report: str, values: pd.DataFrame) -> list[str]:
+    """Accuracies on M1's first page that are not those of its runs; greedy test accuracy only."""
+    page = report.split("\n## ", maxsplit=1)[0]
+    sentence = re.compile(
+        r"Arm `(\w+)` reaches a greedy test accuracy of (.+?) \(n = (\d+)\)"
+        r"(?:, (.+?) against `(\w+)`)?\."
+    )
+    found = sentence.findall(page)
+    problems = [] if found else ["M1's first page names no arm's greedy test accuracy"]
+    for arm, own, n, change, base in found:
+        mine = values.xs(arm, level="arm").test_greedy.dropna().to_numpy()
+        same = is_shown(own, mine) and int(n) == len(mine)
+        if base:
+            same &= is_shown(change, difference(values, arm, base, "test_greedy"))
+        if not same:
+            problems.append(f"M1, {arm}: {own} (n = {n}) {change} is not what the runs give")
+    return problems
+
+
+def m3_problems(report: str, table: pd.DataFrame, values: pd.DataFrame) -> list[str]:
+    """Differences, simultaneous intervals and the answer of M3's first page."""
+    page, problems, decided = report.split("\n## ", maxsplit=1)[0], [], []
+    for row in table.itertuples():
+        paired = difference(values, row.arm, row.against, row.measure)
+        each = 1 - 0.05 / len(table)
+        given = [row.difference, table.loc[row.Index, "simultaneous interval"]]
+        same = is_shown(given[0], paired) and is_shown(given[1], paired, each)
+        if not (same and all(text in page for text in given)):
+            problems.append(f"M3, {row.arm} − {row.against}: {given} is not what the runs give")
+        half = stats.t.ppf(1 - 0.025 / len(table), len(paired) - 1) * stats.sem(paired)
+        decided.append(np.sign(paired.mean()) if abs(paired.mean()) > half > 0 else 0)
+    words = {1: "**Confirmed**", -1: "**Refuted**", 0: "**Neither confirmed nor refuted**"}
+    if words[int(decided[0])] not in page:
+        problems.append(f"M3's first page does not say {words[int(decided[0])]}")
+    return problems
+
+
 def main(folder: Path) -> int:
     """Compare everything of one scale's results."""
     runs = pd.read_csv(folder / "runs.csv")
@@ -210,6 +268,16 @@ def main(folder: Path) -> int:
         of_m2 = pd.read_csv(folder / "m2" / "tables" / "verdicts.csv")
         shared = table.merge(of_m2[["experiment"]].drop_duplicates(), on="experiment")
         problems += page_problems(report.read_text(), shared)
+    for name, compared in (("M1", "m1"), ("M3", "m3")):
+        page = folder / compared / "report.md"
+        if page.exists():
+            mine = values[values.index.get_level_values("seed").isin(seeds[name])]
+            text, said = page.read_text(), folder / compared / "tables" / "verdict.csv"
+            problems += (
+                m1_problems(text, mine)
+                if compared == "m1"
+                else m3_problems(text, pd.read_csv(said), mine)
+            )
     for problem in problems:
         print(problem)
     print(f"{folder}: {len(table)} verdicts from {len(values)} runs, {len(problems)} differences")

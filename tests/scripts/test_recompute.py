@@ -79,3 +79,38 @@ def test_the_first_page_is_compared_with_the_table() -> None:
     assert recompute.page_problems(page, table) == []
     assert "lacks a − b" in recompute.page_problems(page.replace("0.123", "0.124"), table)[0]
     assert "has [1, 1, 0, 0, 0]" in recompute.page_problems(page.replace("1 is", "0 are"), table)[0]
+
+
+@pytest.fixture(scope="module")
+def accuracies() -> pd.DataFrame:
+    """Greedy test accuracy of two arms and three seeds."""
+    runs = {("off", 1): 0.40, ("off", 2): 0.42, ("off", 3): 0.44}
+    runs |= {("linear", 1): 0.50, ("linear", 2): 0.53, ("linear", 3): 0.53}
+    index = pd.MultiIndex.from_tuples(runs, names=["arm", "seed"])
+    return pd.DataFrame({"test_greedy": runs.values()}, index=index)
+
+
+def test_m1_s_page_is_compared_with_the_runs(accuracies: pd.DataFrame) -> None:
+    recompute = load(SCRIPT)
+    page = (
+        "Arm `off` reaches a greedy test accuracy of 0.420 [0.370, 0.470] (n = 3)."
+        " Arm `linear` reaches a greedy test accuracy of 0.520 [0.477, 0.563] (n = 3), "
+        "+0.100 [+0.075, +0.125] against `off`."
+    )
+    assert recompute.m1_problems(page, accuracies) == []
+    for right, wrong in (("0.420", "0.421"), ("+0.075", "+0.077"), ("(n = 3),", "(n = 4),")):
+        (problem,) = recompute.m1_problems(page.replace(right, wrong), accuracies)
+        assert "is not what the runs give" in problem
+    assert recompute.m1_problems("nothing", accuracies) != []
+
+
+def test_m3_s_page_is_compared_with_the_runs(accuracies: pd.DataFrame) -> None:
+    recompute = load(SCRIPT)
+    row = {"arm": "linear", "against": "off", "measure": "test_greedy"}
+    row |= {"difference": "+0.100 [+0.075, +0.125]"}
+    table = pd.DataFrame([row | {"simultaneous interval": "+0.100 [+0.075, +0.125]"}])
+    page = "**Confirmed** | +0.100 [+0.075, +0.125] |"
+    assert recompute.m3_problems(page, table, accuracies) == []
+    assert recompute.m3_problems(page.replace("Confirmed", "Refuted"), table, accuracies) != []
+    other = table.assign(difference="+0.101 [+0.075, +0.125]")
+    assert recompute.m3_problems(page, other, accuracies) != []

@@ -21,13 +21,19 @@ COST_STEPS = 4
 
 
 def specs() -> dict[str, ExperimentSpec]:
-    """M2's experiments as declared, with three seeds and A with five: made studies stay small."""
+    """M2's experiments as declared, with three seeds and A with five: made studies stay small.
+
+    Scale cpu has all arms here, whatever the hours of the real study hold.
+    """
     fewer = {"A": 5}
     names = experiments_of("m2", PARAMS)
     declared = {name: load_experiment(PARAMS / "study" / f"{name}.yaml") for name in names}
     return {
         name: spec.model_copy(
-            update={"seeds": {k: seeds[: fewer.get(name, 3)] for k, seeds in spec.seeds.items()}}
+            update={
+                "seeds": {k: seeds[: fewer.get(name, 3)] for k, seeds in spec.seeds.items()},
+                "arms_at": {k: arms for k, arms in spec.arms_at.items() if k != "cpu"},
+            }
         )
         for name, spec in declared.items()
     }
@@ -75,6 +81,9 @@ def run_lines(
             ]
     rows.append((steps, "test/greedy", 0.5 + effect + shift + own[1]))
     rows.append((steps, "test/sampled", 0.4 + effect + shift))
+    for level in (1, 2, 3):
+        rows.append((steps, f"test/greedy_steps_{level}", 0.8 - 0.2 * level + effect + own[1]))
+    rows.append((steps, "test/truncated", 0.02))
     return rows
 
 

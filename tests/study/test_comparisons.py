@@ -84,9 +84,9 @@ def by_arm(values: pd.DataFrame, **options: float) -> dict[str, Comparison]:
 def test_verdicts_of_planted_differences() -> None:
     result = by_arm(ten_seeds())
     assert {arm: c.verdict for arm, c in result.items()} == {
-        "better": "higher",
-        "worse": "lower",
-        "same": "not distinguishable",
+        "better": "better",
+        "worse": "worse",
+        "same": "undecided",
     }
     better = result["better"]
     assert better.p == 2 / 2**10
@@ -95,6 +95,17 @@ def test_verdicts_of_planted_differences() -> None:
     assert better.smallest_p_holm <= better.alpha
     assert better.difference.n == better.student.n == 10
     assert better.difference.low < 0.1 < better.difference.high
+
+
+def test_small_differences_are_equivalent_and_directions_count() -> None:
+    draws = np.random.default_rng(5).normal(0.5, 0.1, 10)
+    close = (draws + np.array([0.004, -0.003] * 5)).tolist()
+    values = frame(off=draws.tolist(), close=close, far=(draws + 0.3).tolist())
+    result = by_arm(values, margin=0.02)
+    assert (result["close"].verdict, result["far"].verdict) == ("equivalent", "better")
+    assert by_arm(values)["close"].verdict == "undecided"
+    assert by_arm(values, margin=0.02, higher_is_better=False)["far"].verdict == "worse"
+    assert by_arm(values, higher_is_better=None)["far"].verdict == "higher"
 
 
 @pytest.mark.parametrize(
@@ -106,7 +117,7 @@ def test_few_seeds_cannot_reach_five_percent(seeds: int, p: float, reachable: bo
     assert comparison.difference.excludes_zero
     assert comparison.p == comparison.smallest_p == p
     assert (comparison.smallest_p_holm <= 0.05) is reachable
-    assert comparison.verdict == ("higher" if reachable else "not distinguishable")
+    assert comparison.verdict == ("better" if reachable else "undecided")
 
 
 def test_a_verdict_needs_interval_and_test() -> None:
@@ -115,8 +126,8 @@ def test_a_verdict_needs_interval_and_test() -> None:
     result = by_arm(values)
     assert result["one"].p == 1 / 32
     assert result["one"].p_holm == 3 / 32
-    assert result["one"].verdict == "not distinguishable"
-    assert by_arm(values, alpha=0.1)["one"].verdict == "higher"
+    assert result["one"].verdict == "undecided"
+    assert by_arm(values, alpha=0.1)["one"].verdict == "better"
     assert result["three"].p == 1.0
 
 
@@ -127,7 +138,7 @@ def test_missing_runs_are_said_not_dropped() -> None:
     assert result["part"].difference.estimate == pytest.approx(0.15)
     failed = result["failed"]
     assert (failed.difference.n, failed.p, failed.smallest_p) == (0, 1.0, 1.0)
-    assert failed.verdict == "not distinguishable"
+    assert failed.verdict == "undecided"
     assert math.isnan(failed.student.low)
 
 

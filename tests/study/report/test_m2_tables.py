@@ -12,6 +12,7 @@ from scipy import stats
 from refblend.errors import StudyError
 from refblend.study.design.measures import MEASURES
 from refblend.study.report.m2.best import best_per_metric
+from refblend.study.report.m2.breakdown import breakdown, length_controlled, pass_at_n
 from refblend.study.report.m2.costs import cost_table, hidden_judge_time, scoring_table
 from refblend.study.report.m2.levels import choice_table, knee_and_pivot, level_means
 from refblend.study.report.m2.runs import per_seed, stability_by_arm
@@ -128,14 +129,14 @@ def test_placement_rule_says_under_which_placement_the_others_ran() -> None:
 
 
 def test_best_per_metric_names_what_it_cannot_tell_apart() -> None:
-    study = part_of("B", effects={"linear_terminal": 0.3, "linear": -0.3})
+    study = part_of("B", effects={"linear_terminal": 0.3, "linear_per_length": -0.3})
     table = best_per_metric(study).set_index(["scope", "measure"])
     row = table.loc[("all", "test_greedy")]
-    assert (row.best, row.n, row.arms) == ("linear_terminal", 3, 9)
+    assert (row.best, row.n, row.arms) == ("linear_terminal", 3, 8)
     assert row["mean"] == pytest.approx(greedy(study, "linear_terminal").mean())
     assert row.share_best == 1.0
     spikes = table.loc[("all", "loss_spikes")]
-    assert (spikes.best, spikes.tied, spikes.n_not_distinguishable) == ("off", 8, 8)
+    assert (spikes.best, spikes.tied, spikes.n_not_distinguishable) == ("off", 7, 7)
     assert "step_seconds" not in table.index.get_level_values("measure")
 
 
@@ -169,22 +170,26 @@ def test_correlations_against_scipy() -> None:
     metrics = study.collected.metrics.copy()
     rng = np.random.default_rng(0)
     name = "actor/ref_quality/weight"
-    noisy = (metrics.arm == "linear") & (metrics.metric == name)
+    noisy = (metrics.arm == "linear_per_length") & (metrics.metric == name)
     metrics.loc[noisy, "value"] = rng.uniform(size=noisy.sum())
     flat = (metrics.arm == "linear_terminal") & (metrics.metric == name)
     metrics.loc[flat, "value"] = 0.3
     study = with_metrics(study, metrics)
     tables = m2_frames.tables_of(study)
     runs = tables["correlations_per_seed"]
-    row = runs[(runs.arm == "linear") & (runs.seed == 2) & (runs.y == "avg_entropy")].iloc[0]
-    mine = metrics[(metrics.arm == "linear") & (metrics.seed == 2)]
+    row = runs[
+        (runs.arm == "linear_per_length") & (runs.seed == 2) & (runs.y == "avg_entropy")
+    ].iloc[0]
+    mine = metrics[(metrics.arm == "linear_per_length") & (metrics.seed == 2)]
     by_step = mine.pivot(index="step", columns="metric", values="value").dropna(subset=name)
     expected = stats.spearmanr(by_step[name], by_step["actor/ref_quality/avg_entropy"]).statistic
     assert (row.points, row.rho) == (20, pytest.approx(expected))
 
     table = tables["correlations"].set_index(["arm", "x", "y"])
-    rhos = runs[(runs.arm == "linear") & (runs.x == "weight") & (runs.y == "avg_entropy")].rho
-    found = table.loc[("linear", "weight", "avg_entropy")]
+    rhos = runs[
+        (runs.arm == "linear_per_length") & (runs.x == "weight") & (runs.y == "avg_entropy")
+    ].rho
+    found = table.loc[("linear_per_length", "weight", "avg_entropy")]
     interval = stats.ttest_1samp(rhos, 0).confidence_interval()
     assert found["mean"] == pytest.approx(rhos.mean())
     assert found.low == pytest.approx(max(-1, interval.low))
@@ -194,13 +199,13 @@ def test_correlations_against_scipy() -> None:
 
 
 def test_stability_counts_runs_that_failed_and_collapse() -> None:
-    study = part_of("B", missing={("linear", 1)})
+    study = part_of("B", missing={("linear_per_length", 1)})
     metrics = study.collected.metrics.copy()
-    low = (metrics.arm == "linear") & (metrics.metric == "actor/ref_quality/avg_entropy")
+    low = (metrics.arm == "linear_per_length") & (metrics.metric == "actor/ref_quality/avg_entropy")
     metrics.loc[low & (metrics.seed == 2) & (metrics.step > 5), "value"] = 0.01
     table = stability_by_arm(with_metrics(study, metrics)).set_index("arm")
-    assert (table.loc["linear", "runs"], table.loc["linear", "finished"]) == (3, 2)
-    assert table.loc["linear", "collapsed_runs"] == 1
+    assert list(table.loc["linear_per_length", ["runs", "finished"]]) == [3, 2]
+    assert table.loc["linear_per_length", "collapsed_runs"] == 1
     assert table.loc["off", "collapsed_runs"] == 0
     assert table.loc["linear_terminal", "judge_invalid"] == 60
 
@@ -208,7 +213,9 @@ def test_stability_counts_runs_that_failed_and_collapse() -> None:
 def test_measures_of_a_run_are_in_its_row() -> None:
     study = part_of("B")
     table = per_seed(study).set_index(["arm", "seed"])
-    assert table.loc[("linear", 2), "test_greedy"] == pytest.approx(greedy(study, "linear")[2])
+    assert table.loc[("linear_per_length", 2), "test_greedy"] == pytest.approx(
+        greedy(study, "linear_per_length")[2]
+    )
     assert table.loc[("off", 1)].status == "finished"
 
 
@@ -230,3 +237,21 @@ def test_levels_without_any_run_choose_nothing() -> None:
     pivot = find_pivot(empty, pd.Series(0.0, index=[1, 2, 3]), np.random.default_rng(0))
     assert (pivot.level, pivot.n) == (None, 0)
     assert best_configuration(empty, np.random.default_rng(0)).arm is None
+
+
+def test_accuracy_is_taken_apart_by_tries_and_length() -> None:
+    answers = pd.DataFrame({"arm": "a", "seed": 1, "step": 5, "acc": [0, 1, 0, 0, 1, 1]})
+    assert pass_at_n(answers, 2) == pytest.approx(2 / 3)
+    assert pass_at_n(answers, 3) == 1.0
+    assert np.isnan(pass_at_n(answers.head(0), 2))
+    baseline = pd.DataFrame({"acc": [1, 1, 0, 0], "length": [1.0, 2.0, 8.0, 9.0]})
+    longer = pd.DataFrame({"acc": [1, 0, 0, 1], "length": [1.0, 8.0, 8.0, 9.0]})
+    # Bins of the quartiles 1.75, 5 and 8.25: a quarter of the baseline in each; none of 2 tokens.
+    assert length_controlled(longer, baseline) == pytest.approx((1 + 0 + 1) / 3)
+    assert length_controlled(baseline, baseline) == 0.5
+
+
+def test_difficulty_comes_from_the_test_set() -> None:
+    table = breakdown(part_of("B")).set_index("arm")
+    assert table.loc["off", "1 steps"] > table.loc["off", "2 steps"] > table.loc["off", "3 steps"]
+    assert table.loc["off", "truncated"] == pytest.approx(0.02)

@@ -58,7 +58,7 @@ def test_report_is_whole(written: Path) -> None:
         assert text.count(f"(figures/{figure.name}.svg)") == 1
         assert f"*{read_caption(svg)}*" in text
     assert "cannot give a p below 0.5 with 2 seeds" in text
-    assert "so *not distinguishable* is its only possible answer" in text
+    assert "so it can call nothing better or worse" in text
     assert "| cosine" in text
     assert "- `cosine`, seed 1: **failed**, worker died" in text
     assert "not identifiable, 2 levels with runs" in text
@@ -187,17 +187,17 @@ def test_text_of_levels_and_assumed_placements() -> None:
 
 
 def test_verdicts_name_the_arms_and_what_was_out_of_reach() -> None:
-    common = {"verdict": "not distinguishable", "smallest_p_holm": 0.5}
+    common = {"verdict": "undecided", "smallest_p_holm": 0.5}
     rows = [
         {"arm": "a", "interval_excludes_0": True, **common},
         {"arm": "b", "interval_excludes_0": False, **common},
         {"arm": "c", "interval_excludes_0": None, **common},
     ]
     text = SAY.verdicts(rows)
-    assert "higher none; lower none" in text
+    assert "better none; worse none; equivalent none; undecided `a`, `b`, `c`." in text
     assert "can give is 0.5" in text
     assert "excludes 0 for: `a`." in text
     assert "1 of them has no such interval" in text
-    reachable = SAY.verdicts([{**rows[0], "verdict": "higher", "smallest_p_holm": 0.01}])
-    assert "higher `a`" in reachable
+    reachable = SAY.verdicts([{**rows[0], "verdict": "better", "smallest_p_holm": 0.01}])
+    assert "better `a`;" in reachable
     assert "could not have reached" not in reachable

@@ -176,7 +176,7 @@ def test_the_first_page_answers_the_question(project: Path) -> None:
     assert list(zip(verdict.arm, verdict.against, verdict.says, strict=True)) == [
         ("recommended", "off", "better"),
         ("recommended", "linear", "better"),
-        ("linear", "off", "not distinguishable"),
+        ("linear", "off", "undecided"),
     ]
     assert result.metrics["accuracy"] == pytest.approx(0.58, abs=0.02)
     assert result.metrics["diff"] == pytest.approx(0.1, abs=0.01)

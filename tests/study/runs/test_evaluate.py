@@ -135,6 +135,14 @@ def test_accuracy_is_that_of_the_runs_reward(
     report = dict(evaluate_runs([run], tiny_data_dir / "test.parquet"))[run]
     assert 0 < sum(expected) < 16
     assert report["greedy"] == sum(expected) / 16
+    right: dict[int, list[int]] = {}
+    for row, hit in zip(read_rows(tiny_data_dir / "test.parquet"), expected, strict=True):
+        right.setdefault(row.extra.get("n_steps", 0), []).append(hit)
+    for steps, hits in right.items():
+        if steps:
+            assert report[f"greedy_steps_{steps}"] == sum(hits) / len(hits)
+    assert sum(name.startswith("greedy_steps_") for name in report) == len(right.keys() - {0})
+    assert 0 <= report["truncated"] <= 1
 
 
 def test_runs_of_different_models_are_refused(

@@ -19,6 +19,9 @@ MAIN_MEASURES = (
 )  # fmt: skip
 """What experiments that learn are compared by, the headline first."""
 
+MARGIN = 0.02
+"""Accuracies and rates that differ by less are equivalent; other measures have no margin."""
+
 _TYPES = dict.fromkeys(("arm", "measure", "baseline", "verdict", "note"), "str")
 _TYPES |= {"runs": "int64", "n": "int64", "pairs": "Int64", "interval_excludes_0": "boolean"}
 _NAMES = (
@@ -60,8 +63,13 @@ def summarise(
             continue
         # A baseline that cannot have the measure (a judge's, without a judge) gives no comparison.
         pairs = [pair for pair in family.pairs if values[pair[1]].notna().any()]
+        known = MEASURES.get(measure)
         comparisons = compare_pairs(
-            values, pairs, derive_generator("m2", family.name, measure, "difference")
+            values,
+            pairs,
+            derive_generator("m2", family.name, measure, "difference"),
+            margin=MARGIN if known and known.unit == "share" and known.higher_is_better else 0.0,
+            higher_is_better=known.higher_is_better if known else None,
         )
         by_arm = {comparison.arm: comparison for comparison in comparisons}
         for arm in family.arms:

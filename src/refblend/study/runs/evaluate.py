@@ -88,7 +88,9 @@ def evaluate_runs(
 def _measure(
     engines: Engines, config: RefblendConfig, prompts: PromptDataset, last: CheckpointRef
 ) -> dict[str, float | int]:
-    """Shares in [0, 1]; ``length`` is the mean number of tokens of a greedy answer."""
+    """Shares in [0, 1]; ``length`` is the mean number of tokens of a greedy answer, ``truncated``
+    the share of those cut off, and ``greedy_steps_<n>`` their accuracy where solutions have n steps
+    (of data whose rows say it)."""
     kwargs, longest = config.actor_rollout_ref.rollout.val_kwargs, config.data.max_response_length
     samples = kwargs.n if kwargs.do_sample else 0
     requests = validation_requests([ValidationSet(prompts)], kwargs, longest, SEED)
@@ -108,13 +110,20 @@ def _measure(
     right = [r.acc_strict if strict else r.acc_flexible for r in results]
     greedy = slice(None, None, samples + 1)
     sampled = [value for place, value in enumerate(right) if place % (samples + 1)]
+    first = answers[greedy]
+    by_steps: dict[int, list[float]] = {}
+    for row, hit in zip(prompts.rows, right[greedy], strict=True):
+        if row.extra.get("n_steps") is not None:
+            by_steps.setdefault(int(row.extra["n_steps"]), []).append(hit)
     numbers = {
         "problems": len(prompts),
         "samples": samples,
         "greedy": _mean(right[greedy]),
         "greedy_strict": _mean([r.acc_strict for r in results[greedy]]),
-        "length": _mean([len(answer.token_ids) for answer in answers[greedy]]),
+        "length": _mean([len(answer.token_ids) for answer in first]),
+        "truncated": _mean([float(answer.finish_reason == "length") for answer in first]),
     }
+    numbers |= {f"greedy_steps_{n}": _mean(hits) for n, hits in sorted(by_steps.items())}
     return numbers | ({"sampled": _mean(sampled)} if sampled else {})
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from refblend.study.stats.exact import equivalence_p
 from refblend.study.stats.significance import holm, sign_flip_p, smallest_p
 from refblend.study.stats.statistics import (
     Interval,
@@ -86,14 +87,24 @@ class Comparison:
     """Smallest p that this number of seeds can give: 2/2ⁿ."""
     smallest_p_holm: float
     """Smallest adjusted p that this family of comparisons can give."""
+    p_equivalence_holm: float
+    """Adjusted p of two one-sided exact tests that the difference lies within ± the margin."""
     alpha: float
+    higher_is_better: bool | None = True
+    """Null: neither direction is better in itself."""
 
     @property
     def verdict(self) -> str:
-        """ "higher", "lower", or "not distinguishable": interval with 0, or adjusted p > alpha."""
-        if not self.difference.excludes_zero or self.p_holm > self.alpha:
-            return "not distinguishable"
-        return "higher" if self.difference.estimate > 0 else "lower"
+        """ "equivalent", "better", "worse" or "undecided", as :mod:`.verdicts` has it; "higher" or
+        "lower" where no direction is better."""
+        if self.p_equivalence_holm <= self.alpha:
+            return "equivalent"
+        if self.p_holm > self.alpha:
+            return "undecided"
+        above = self.difference.estimate > 0
+        if self.higher_is_better is None:
+            return "higher" if above else "lower"
+        return "better" if above == self.higher_is_better else "worse"
 
     @property
     def interval_excludes_zero(self) -> bool | None:
@@ -110,14 +121,16 @@ def compare_pairs(
     pairs: Sequence[tuple[str, str]],
     rng: np.random.Generator,
     alpha: float = 0.05,
-    resamples: int = 5000,
+    margin: float = 0.0,
+    higher_is_better: bool | None = True,
 ) -> list[Comparison]:
     """Arms against their baselines, (arm, baseline), over the seeds that both of a pair have.
 
     All pairs are one family: their p values are adjusted together by Holm, their simultaneous
     intervals by Bonferroni. A pair without seeds in common stays in it, with n = 0 and p = 1. All
     are resampled with the same stream, so that an arm's interval does not depend on which others
-    there are. ``alpha`` is the verdicts' level; intervals have confidence 1 − alpha.
+    there are. ``alpha`` is the verdicts' level; intervals have confidence 1 − alpha. With a
+    ``margin`` of 0 nothing is equivalent.
 
     Raises:
         ValueError: an arm is not a column, or a seed or an arm is duplicated.
@@ -131,12 +144,18 @@ def compare_pairs(
     p = [sign_flip_p(pair, np.random.default_rng(stream)) for pair in differences]
     bounds = [smallest_p(pair.size) for pair in differences]
     adjusted, adjusted_bounds = holm(p), holm(bounds)
+    equal = holm(
+        [
+            equivalence_p(pair, np.zeros(pair.size), True, margin) if margin else 1.0
+            for pair in differences
+        ]
+    )
     return [
         Comparison(
             arm=arm,
             baseline=baseline,
             difference=bootstrap_interval(
-                pair, np.random.default_rng(stream), confidence=1 - alpha, resamples=resamples
+                pair, np.random.default_rng(stream), confidence=1 - alpha
             ),
             student=student_interval(pair, confidence=1 - alpha),
             simultaneous=student_interval(pair, confidence=1 - alpha / len(pairs)),
@@ -144,7 +163,9 @@ def compare_pairs(
             p_holm=float(adjusted[i]),
             smallest_p=bounds[i],
             smallest_p_holm=float(adjusted_bounds[i]),
+            p_equivalence_holm=float(equal[i]),
             alpha=alpha,
+            higher_is_better=higher_is_better,
         )
         for i, ((arm, baseline), pair) in enumerate(zip(pairs, differences, strict=True))
     ]

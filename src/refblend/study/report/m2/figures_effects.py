@@ -1,6 +1,5 @@
 """M2's differences to the baseline: of every arm, along a sweep, and by the judge's quality."""
 
-import textwrap
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,11 @@ from refblend.study.report.m2.labels import arm_colour, arm_labels, level_name
 from refblend.study.report.m2.levels import level_measures, levels_of, sweep_values
 from refblend.study.report.m2.study import REPORT, M2Study, leads, learns, sweeps, varies_judge
 from refblend.study.report.plotting.common import (
+    BARS,
     INK,
     Drawn,
     Mark,
+    bars_of,
     categories,
     draw_marks,
     mark_limits,
@@ -29,12 +30,7 @@ from refblend.study.report.registry import Tables
 from refblend.study.stats.power import Design, least_detectable
 from refblend.study.stats.statistics import student_interval
 
-INTERVALS = (
-    "Thick bars: Student's 95 % interval of the mean paired difference; thin bars: the same for "
-    "all comparisons of the experiment together (Bonferroni); small strokes: single seeds; an "
-    "arrow head: the bar goes on beyond the panel. Filled marks: told apart from the baseline by "
-    "the rule of the tables (adjusted p and interval); open marks: not. n: pairs of seeds."
-)
+INTERVALS = f"{BARS} Filled marks: decided by the rule of the tables; open marks: undecided."
 SHORT = {
     "val_best": "best validation accuracy",
     "val_auc": "validation accuracy, mean of curve",
@@ -68,14 +64,11 @@ def forest(study: M2Study, tables: Tables, experiment: str) -> Drawn:
     for arm in (arm for arm in labels if arm in table.index):
         row, colour = table.loc[arm], arm_colour(study, arm)
         level = next(level for level, arms in facets.items() if arm in arms)
-        bars = [
-            (row[f"{b}_low"], row[f"{b}_high"], w) for b, w in (("diff_family", 0.8), ("diff", 2.4))
-        ]
         seeds = (values[arm] - values[study.baseline(experiment, arm)]).dropna()
-        looks: dict[str, Any] = {"colour": colour, "filled": row["verdict"] in ("higher", "lower")}
+        looks: dict[str, Any] = {"colour": colour, "filled": row["verdict"] != "undecided"}
         place = names[level].index(labels[arm])
         missed[arm] = undetectable(seeds, len(study.family(experiment).pairs))
-        marks[arm] = Mark(place, row["diff"], bars, seeds, beside=0.27, **looks)
+        marks[arm] = Mark(place, row["diff"], bars_of(row), seeds, beside=0.27, **looks)
     size = (
         2 * COLUMN if len(facets) > 1 else 1.4 * COLUMN,
         0.9 + 0.24 * max(3, *map(len, [*names.values(), ""])),
@@ -191,7 +184,7 @@ def _chosen(
             text = f"{sweep.rule} {row.chosen:g} ({row.stability:.0%} of resamples)"
             axis.axvline(row.chosen, color=WRONG_COLOUR, linewidth=1.2, zorder=1, ymax=0.77)
         else:
-            text = textwrap.fill(f"{sweep.rule} not identifiable: {row.why_not}", 46)
+            text = f"{sweep.rule} not identifiable"
         style = {"ha": "center", "va": "top", "fontsize": "x-small", "color": WRONG_COLOUR}
         axis.text(0.5, 0.98, text, transform=axis.transAxes, **style)
 

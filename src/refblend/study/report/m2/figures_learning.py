@@ -1,8 +1,5 @@
 """M2's curves: accuracy of every arm, and reward and length by the levels of a choice."""
 
-from typing import Any
-
-import seaborn as sns
 from matplotlib.lines import Line2D
 
 from refblend.study.report.m2.labels import arm_colour, in_words, level_name
@@ -76,6 +73,33 @@ def learning(study: M2Study, experiment: str, x: str) -> Drawn:
     )
 
 
+@REPORT.figure("{experiment}_difference", each=learns)
+def difference(study: M2Study, experiment: str) -> Drawn:
+    """Every arm's validation accuracy minus its baseline's, seed by seed, over the steps."""
+    arms = study.treated(experiment)
+    accuracy = study.of(experiment, study.accuracy)[[*KEYS, "value"]]
+    bases = accuracy.rename(columns={"arm": "base", "value": "of_base"})
+    frame = accuracy.assign(base=[study.baseline(experiment, arm) for arm in accuracy.arm])
+    frame = frame[frame.arm.isin(arms)].merge(bases, on=["base", "seed", "step"])
+    frame = frame.assign(value=frame.value - frame.of_base)
+    figure, axes = panels(len(arms), 3, 0.45 * COLUMN, sharex=True, sharey=True)
+    for axis, arm in zip(axes, arms, strict=False):
+        curves(axis, frame, {arm: arm_colour(study, arm)})
+        axis.axhline(0, color=BASELINE_COLOUR, linewidth=0.8, linestyle="--", zorder=1)
+        axis.set(title=in_words(arm), xlabel="")
+    if limits := value_limits(frame["value"]):
+        axes[0].set_ylim(*limits)
+    if not arms:
+        no_data(axes[0], f"no arms of {experiment} at this scale")
+    figure.supxlabel("step", fontsize="medium")
+    figure.supylabel("difference to the baseline", fontsize="medium")
+    return figure, (
+        f"Experiment {experiment}: greedy validation accuracy of each arm minus that of its "
+        f"baseline with the same seed ({', '.join(study.baselines(experiment))}), over the "
+        f"training steps. {BAND} {study.origin(experiment)}"
+    )
+
+
 def choice_colours(study: M2Study, experiment: str, arms: list[str]) -> dict[str, str]:
     """Arm → colour of its level of the experiment's choice; grey for baselines."""
     levels = study.choice_levels(experiment)
@@ -136,41 +160,4 @@ def choice_curves(study: M2Study, experiment: str) -> Drawn:
         f"Experiment {experiment}: rule reward of the training responses, greedy validation "
         "accuracy, and mean length of the training responses, by "
         f"{spec.choice} (colour){columns}. {BAND} {study.origin(experiment)}"
-    )
-
-
-@REPORT.figure("{experiment}_reward_length", each=chooses)
-def reward_against_length(study: M2Study, experiment: str) -> Drawn:
-    """The path of every arm through reward and length."""
-    names = {"reward": "critic/score/mean", "length": "response_length/mean"}
-    reward, length = (study.metric(experiment, name)[[*KEYS, "value"]] for name in names.values())
-    both = reward.merge(length, on=KEYS, suffixes=("_reward", "_length"))
-    facets = facet_arms(study, experiment)
-    figure, axes = panels(len(facets), len(facets), 0.85 * COLUMN, sharex=True, sharey=True)
-    xy = {"x": "value_length", "y": "value_reward"}
-    for axis, (level, arms) in zip(axes, facets.items(), strict=False):
-        shown = both[both.arm.isin(arms)]
-        labels = choice_names(study, experiment, arms)
-        for arm, colour in choice_colours(study, experiment, arms).items():
-            part = shown[shown.arm == arm]
-            mean = part.groupby("step", as_index=False)[list(xy.values())].mean()
-            ends = {"ax": axis, "s": 22, "zorder": 3, "linewidth": 1, "edgecolor": colour}
-            sns.lineplot(mean, **xy, sort=False, color=colour, label=labels[arm], ax=axis)
-            last = part[part.step == part.step.max()]
-            sns.scatterplot(last, **xy, s=8, color=colour, alpha=0.6, linewidth=0, ax=axis)
-            sns.scatterplot(mean.head(1), **xy, color="white", **ends)
-            sns.scatterplot(mean.tail(1), **xy, color=colour, **ends)
-        axis.legend().remove()
-        if shown.empty:
-            no_data(axis)
-        axis.set(title=level_name(level), xlabel="mean response length (tokens)")
-        axis.set_ylabel("rule reward" if axis is axes[0] else "")
-    mark: dict[str, Any] = {"linestyle": "none", "marker": "o", "color": "black", "markersize": 4}
-    first = Line2D([], [], markerfacecolor="white", label="first step", **mark)
-    one_legend(figure, axes, extra=[first, Line2D([], [], label="last step", **mark)])
-    return figure, (
-        f"Experiment {experiment}: rule reward against response length, both means over the "
-        "training responses of a step. Lines: mean over seeds from the first step (open mark) to "
-        "the last (filled); small dots: the seeds' last steps. A path to the right that does not "
-        f"rise is length without reward. {study.origin(experiment)}"
     )

@@ -12,13 +12,10 @@ from matplotlib.ticker import MaxNLocator
 
 from refblend.ppo.choices import PLACEMENTS
 from refblend.ppo.weights import STRATEGIES, WeightParams, weight_for
-from refblend.study.report.m2.labels import arm_colour, arm_labels, level_name
+from refblend.study.report.m2.labels import arm_colour, level_name
 from refblend.study.report.m2.study import REPORT, M2Study, leads
 from refblend.study.report.plotting.common import (
     Drawn,
-    Mark,
-    categories,
-    draw_marks,
     no_data,
     one_legend,
     panels,
@@ -37,7 +34,7 @@ from refblend.study.report.plotting.style import (
     PLACEMENT_COLOURS,
     strategy_colours,
 )
-from refblend.study.report.registry import Tables
+from refblend.study.runs.series import series
 
 ENTROPIES = np.linspace(0.0, 1.5, 301)
 SHAPES = dict(zip(PLACEMENTS, "o^s", strict=True))
@@ -50,8 +47,11 @@ def function_values(strategy: str, params: WeightParams) -> list[float]:
 
 
 def weight_params(study: M2Study, arm: str) -> WeightParams:
-    """Parameters of an arm's strategy."""
-    return WeightParams.of(study.resolved[arm].config.algorithm.ref_quality_score)
+    """Parameters of an arm's strategy; τ of ``auto`` is the mean over its runs."""
+    settings = study.resolved[arm].config.algorithm.ref_quality_score
+    first = series(study.metrics[study.metrics.arm == arm], *ENTROPY).sort_values("step")
+    initial = first.groupby("seed")["value"].first().mean()
+    return WeightParams.of(settings, initial)
 
 
 @REPORT.figure("{experiment}_weight_functions", section="weight", each=leads)
@@ -182,42 +182,3 @@ def _seeds_and_means(
         mean = part.groupby("step", as_index=False)[["value_h", "value_w"]].mean()
         shape = SHAPES[study.resolved[str(arm)].placement]
         axis.scatter(mean.value_h, mean.value_w, s=11, c=mean.step, marker=shape, zorder=3, **style)
-
-
-@REPORT.figure("{experiment}_weight_correlation", section="weight", each=leads)
-def weight_correlation(study: M2Study, tables: Tables, experiment: str) -> Drawn:
-    """Spearman's correlation of weight and of entropy with the validation accuracy."""
-    table = tables["correlations"]
-    table = table[table.y.str.contains("accuracy")].set_index(["x", "arm"])
-    names, places = arm_labels(study, experiment), study.placements(experiment)
-    labels = list(dict.fromkeys(names.values()))
-    size = (2 * COLUMN, 1.0 + 0.27 * max(3, len(labels)))
-    figure, axes = panels(2, 2, figsize=size, sharex=True, sharey=True)
-    for axis, quantity in zip(axes, ("weight", "avg_entropy"), strict=True):
-        title = f"{quantity.rpartition('_')[2]} and validation accuracy"
-        axis.set(title=title, xlabel="Spearman's ρ over the steps of a run")
-        axis.set_xticks([-1, -0.5, 0, 0.5, 1])
-        marks = []
-        for arm in (arm for arm in names if (quantity, arm) in table.index):
-            placement, row = study.resolved[arm].placement, table.loc[(quantity, arm)]
-            shift = 0.17 * (2 * places.index(placement) - len(places) + 1)
-            place, colour = labels.index(names[arm]) + shift, PLACEMENT_COLOURS[placement]
-            if np.isfinite(row["mean"]):
-                bars = ((row["low"], row["high"], 1.5),)
-                looks: dict[str, Any] = {"colour": colour, "shape": SHAPES[placement]}
-                label = f"placement {level_name(placement)}"
-                marks.append(Mark(place, row["mean"], bars, label=label, **looks))
-            else:
-                side, edge = ("left", 0.52) if placement == "per_token" else ("right", 0.48)
-                look = {"ha": side, "fontsize": "x-small", "color": colour}
-                no_data(axis, row["note"], edge, place, **look)
-        draw_marks(axis, marks, limits=(-1.05, 1.05))
-    categories(axes[0], labels)
-    axes[1].grid(visible=False, axis="y")
-    one_legend(figure, axes)
-    return figure, (
-        f"Experiment {experiment}: Spearman's correlation over the validated steps of a run, of "
-        "the blending weight and of the batch-average entropy with the greedy validation accuracy. "
-        "Marks: mean over seeds; bars: Student's 95 % interval, cut off at ±1. Both follow the "
-        f"steps: a correlation is not causation. {study.origin(experiment)}"
-    )

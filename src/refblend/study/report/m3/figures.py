@@ -7,8 +7,10 @@ import pandas as pd
 from refblend.study.design.measures import MEASURES
 from refblend.study.report.m3.study import REPORT, M3Study
 from refblend.study.report.plotting.common import (
+    BARS,
     Drawn,
     Mark,
+    bars_of,
     categories,
     draw_marks,
     one_legend,
@@ -42,9 +44,7 @@ def confirmation_forest(study: M3Study, tables: Tables) -> Drawn:
     counts = table[table.measure.isin(shown) & table["diff"].notna()].pairs
     return figure, (
         "Confirmation on seeds that were not used to choose: paired differences between arms, seed "
-        "by seed. Thin bars: Student's 95 % interval; thick bars: 95 % bootstrap interval, too "
-        "narrow with few seeds; small marks: seeds; an arrow head: the bar goes on beyond the "
-        "panel. Pairs of seeds: "
+        f"by seed. {BARS} Pairs of seeds: "
         f"{', '.join(map(str, sorted(set(counts)))) or 'none'}."
     )
 
@@ -57,7 +57,7 @@ def forest_marks(study: M3Study, part: pd.DataFrame, measure: str) -> list[Mark]
         Mark(
             places[row.arm, row.baseline],
             row.diff,
-            ((row.diff_boot_low, row.diff_boot_high, 3), (row.diff_low, row.diff_high, 1)),
+            bars_of(pd.Series(row._asdict())),
             (values[row.arm] - values[row.baseline]).dropna(),
             beside=0.22,
             colour=RIGHT_COLOUR,

@@ -22,7 +22,7 @@ PLACEMENTS = {
     "terminal": "Q_t = q on the last response token, 0 before",
     "per_token_mean": "Q_t = q/L on every response token",
 }
-WORDS = {1: "better", -1: "worse", 0: "not distinguishable"}
+WORDS = {1: "better", -1: "worse", 0: "undecided"}
 """The outcomes of a comparison: decided upwards, decided downwards, not decided."""
 
 
@@ -39,7 +39,7 @@ def verdict(study: M3Study, tables: Tables) -> pd.DataFrame:
             "simultaneous interval": interval_text(
                 row["diff"], row["diff_family_low"], row["diff_family_high"], True
             ),
-            "says": "not compared" if pd.isna(row["diff"]) else WORDS[decided(row)],
+            "says": "not compared" if pd.isna(row["diff"]) else said(row),
         }
         for row in comparison_rows(study, tables).to_dict("records")
     ]
@@ -56,6 +56,12 @@ def decided(row: Mapping[Any, Any]) -> int:
     if pd.isna(flag) or str(flag) != "True":
         return 0
     return 1 if row["diff"] > 0 else -1
+
+
+def said(row: Mapping[Any, Any]) -> str:
+    """The verdict in a word; one that is not decided may still be shown to be equivalent."""
+    sign = decided(row)
+    return "equivalent" if sign == 0 and row["verdict"] == "equivalent" else WORDS[sign]
 
 
 def blend_text(config: RefblendConfig) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -18,6 +19,19 @@ REACH = 1.0
 """How far beyond the seeds an interval may stretch an axis, in spans of the seeds."""
 
 INK = "#404040"
+
+BARS = (
+    "Thick bars: Student's 95 % interval of the mean paired difference; thin bars: the same for "
+    "all comparisons of the family together (Bonferroni); small strokes: single seeds; an arrow "
+    "head: the bar goes on beyond the panel."
+)
+"""What the bars of every forest mean."""
+
+
+def bars_of(row: "pd.Series[Any]") -> list[tuple[float, float, float]]:
+    """The bars of a summary's row, as :data:`BARS` says."""
+    kinds = (("diff_family", 0.8), ("diff", 2.4))
+    return [(row[f"{kind}_low"], row[f"{kind}_high"], width) for kind, width in kinds]
 
 
 def panels(
@@ -109,7 +123,7 @@ def draw_marks(
 def mark_limits(marks: Sequence[Mark], zero: bool = True) -> tuple[float, float] | None:
     """Limits that hold means, seeds and zero, and the widest intervals as far as they are near."""
     values = [value for mark in marks for value in (mark.mean, *mark.seeds)]
-    bounds = [bound for mark in marks for bar in mark.bars[-1:] for bound in bar[:2]]
+    bounds = [bound for mark in marks for bar in mark.bars for bound in bar[:2]]
     return value_limits([*values, *([0.0] if zero else [])], bounds) if values else None
 
 

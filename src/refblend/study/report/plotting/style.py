@@ -29,7 +29,7 @@ STRATEGY_PALETTE = (
 )  # fmt: skip
 """Colours of the strategies in the order of their registry; with more strategies they repeat."""
 
-CONTROL_COLOURS = {"shuffled": "#332288", "random": "#999933"}
+CONTROL_COLOURS = {"shuffled": "#332288", "random": "#999933", "oracle": "#882255"}
 """Colours of the controls, which have a strategy too."""
 
 PLACEMENT_COLOURS = {"per_token": "#0173b2", "terminal": "#de8f05", "per_token_mean": "#029e73"}
