@@ -47,7 +47,7 @@ def curve_endpoints(steps: np.ndarray, values: np.ndarray) -> dict[str, float]:
     fine = np.linspace(0, steps[-1] / 3, 30_001)
     heights = np.interp(fine, steps, values)
     found["val_auc_third"] = (heights.sum() - (heights[0] + heights[-1]) / 2) / 30_000
-    for percent in (10, 20, 30, 40):
+    for percent in range(10, 90, 10):
         found[f"steps_to_{percent}"] = first_step(steps, values, percent / 100)
     return found
 

@@ -71,6 +71,8 @@ def test_every_measure_by_hand() -> None:
         "steps_to_20": 1.0,
         "steps_to_30": 2.0,
         "steps_to_40": 3.0,
+        "steps_to_50": 4.0,
+        **dict.fromkeys(("steps_to_60", "steps_to_70", "steps_to_80"), STEPS),
         "val_drawdown": 0.2,
         "final_return": (0.1 + 0.2 + 0.3 + 0.4 + 0.5) / 5,
         "loss_spikes": 1,

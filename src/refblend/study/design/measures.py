@@ -16,7 +16,7 @@ class Measure:
     """Null: neither direction is better in itself."""
 
 
-ACCURACIES = (10, 20, 30, 40)
+ACCURACIES = (10, 20, 30, 40, 50, 60, 70, 80)
 """Validation accuracies, in per cent, to which the steps are counted."""
 
 MEASURES: dict[str, Measure] = {
