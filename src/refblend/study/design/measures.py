@@ -19,6 +19,9 @@ class Measure:
 ACCURACIES = (10, 20, 30, 40, 50, 60, 70, 80)
 """Validation accuracies, in per cent, to which the steps are counted."""
 
+MANY_STEPS = 4
+"""Test problems whose solutions have so many steps or more count as one difficulty."""
+
 MEASURES: dict[str, Measure] = {
     measure.name: measure
     for measure in (

@@ -12,6 +12,7 @@ from refblend.data.tokenizer import load_tokenizer
 from refblend.errors import ConfigError, StudyError
 from refblend.files import read_object
 from refblend.rewards.rule import RuleReward
+from refblend.study.design.measures import MANY_STEPS
 from refblend.study.runs.engines import Engines
 from refblend.study.runs.run_files import bound_to
 from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef
@@ -90,7 +91,7 @@ def _measure(
 ) -> dict[str, float | int]:
     """Shares in [0, 1]; ``length`` is the mean number of tokens of a greedy answer, ``truncated``
     the share of those cut off, and ``greedy_steps_<n>`` their accuracy where solutions have n steps
-    (of data whose rows say it)."""
+    (:data:`MANY_STEPS`: or more), of data whose rows say it."""
     kwargs, longest = config.actor_rollout_ref.rollout.val_kwargs, config.data.max_response_length
     samples = kwargs.n if kwargs.do_sample else 0
     requests = validation_requests([ValidationSet(prompts)], kwargs, longest, SEED)
@@ -114,7 +115,7 @@ def _measure(
     by_steps: dict[int, list[float]] = {}
     for row, hit in zip(prompts.rows, right[greedy], strict=True):
         if row.extra.get("n_steps") is not None:
-            by_steps.setdefault(int(row.extra["n_steps"]), []).append(hit)
+            by_steps.setdefault(min(int(row.extra["n_steps"]), MANY_STEPS), []).append(hit)
     numbers = {
         "problems": len(prompts),
         "samples": samples,

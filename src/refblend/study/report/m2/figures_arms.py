@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from refblend.study.design.measures import label
+from refblend.study.design.measures import MANY_STEPS, label
 from refblend.study.report.m2.breakdown import by_difficulty, difficulties
 from refblend.study.report.m2.figures_effects import SHORT
 from refblend.study.report.m2.labels import arm_colour, in_words, level_name
@@ -104,7 +104,8 @@ def difficulty(study: M2Study, experiment: str) -> Drawn:
                 colour = arm_colour(study, arm)
                 marks.append(Mark(place, found.estimate, bars, values, 0.27, colour))
         draw_marks(axis, marks, zero=False)
-        axis.set(title=f"{level} step{'s' if level > 1 else ''}", xlabel="test accuracy")
+        steps = f"{level}{' or more' if level == MANY_STEPS else ''} step{'s' * (level > 1)}"
+        axis.set(title=steps, xlabel="test accuracy")
     categories(axes[0], [in_words(arm) for arm in arms], fontsize="x-small")
     if not levels:
         no_data(axes[0])
