@@ -8,9 +8,11 @@ is given up after 12 s, not after a minute. A slow cable is not among the faults
 module of the kernel, which many machines, the one measured here too, do not have.
 """
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -82,8 +84,10 @@ class Nodes:
         """Kill Ray's head service, not its node."""
         listed = ["ip", "netns", "pids", "refblend-a"]
         for pid in subprocess.check_output(listed, text=True).split():
-            if b"gcs_server" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]:
-                os.kill(int(pid), 9)
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                program = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
+                if program.endswith(b"gcs_server"):
+                    os.kill(int(pid), signal.SIGKILL)
 
 
 def killed_and_back(nodes: Nodes) -> None:
@@ -140,9 +144,8 @@ def strike(case: Case, nodes: Nodes, directory: Path, expected: tuple[list[str],
         AssertionError: a promise of docs/explanation/reliability.md is broken.
     """
     run, (hit, placement) = Run(directory), FAULTS[case.fault]
-    directory.mkdir(parents=True)
     flag = directory.parent / "flag"
-    flag.mkdir()
+    flag.mkdir(parents=True)
     target, call = MOMENTS[case.moment]
     sabotage = {
         "SABOTAGE": target,
