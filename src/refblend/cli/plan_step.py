@@ -32,7 +32,7 @@ class Cluster:
         typer.Option(
             "--from",
             help="Run directory whose stages were timed with scoring.overlap=false; a second one "
-            "with half the batch tells fixed times. Or a result of benchmarks/bench_planning.py.",
+            "with half the batch tells fixed times. Or a result of bench_planning or bench_step.",
         ),
     ] = None
     prompts: Annotated[
@@ -53,8 +53,9 @@ def show_step_plan(cluster: Cluster, as_json: bool) -> None:
     """Print the best layout of every kind on each number of nodes."""
     from tabulate import tabulate
 
+    from refblend.study.planning.step_costs import read_costs
     from refblend.study.planning.step_model import Network
-    from refblend.study.planning.step_plan import plan_step, read_costs, table_rows
+    from refblend.study.planning.step_plan import plan_step, table_rows
 
     if cluster.gpus_per_node is None:
         raise StudyError("--gpus-per-node is missing", "Give the devices of a node.")

@@ -7,8 +7,9 @@ import pytest
 
 from refblend.config import load_config
 from refblend.errors import StudyError
+from refblend.study.planning.step_costs import read_costs
 from refblend.study.planning.step_model import Network, Place, StageCost, StepCosts, predict
-from refblend.study.planning.step_plan import plan_step, read_costs
+from refblend.study.planning.step_plan import plan_step
 
 PARAMS = Path(__file__).parents[3] / "params"
 FILES = [PARAMS / "ppo.yaml", PARAMS / "scale" / "cpu.yaml"]
@@ -106,6 +107,18 @@ def test_a_file_without_costs_is_refused(tmp_path: Path, content: str | None) ->
         path.write_text(content)
     with pytest.raises(StudyError, match=r"planning\.json: no costs"):
         read_costs([path])
+
+
+def test_the_benchmark_of_a_step_tells_its_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The committed record, with the batch of scale cpu."""
+    monkeypatch.chdir(PARAMS.parent)
+    path = Path("benchmarks/results/step.json")
+    wall = json.loads(path.read_text())["figures"]["step_wall_seconds"]
+    found = read_costs([path], weights_gb=0.004)
+    assert (found.prompts, found.responses, found.weights_gb) == (24, 8, 0.004)
+    assert found.stages["gen"].seconds(24) == pytest.approx(wall["timing_s/gen"])
+    total = sum(cost.seconds(24) for cost in (*found.stages.values(), found.driver)) + found.push
+    assert total == pytest.approx(wall["timing_s/step"])
 
 
 def test_a_single_device_holds_everything() -> None:
