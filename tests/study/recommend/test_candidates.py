@@ -18,14 +18,22 @@ def test_late_accuracy_is_the_mean_of_the_second_half() -> None:
 
 
 def test_candidates_are_ordered_by_departures_then_parameters_then_place() -> None:
-    arms = ("off", "piecewise", "exp_terminal", "linear_terminal", "constant", "linear", "cosine")
+    arms = (
+        "off",
+        "piecewise",
+        "schedule_terminal",
+        "linear_terminal",
+        "constant",
+        "linear",
+        "cosine",
+    )
     pool = read_pool(collected({arm: flat(0.4, 0.4) for arm in arms}), "cpu", PARAMS)
     assert [candidate.arm for candidate in pool.candidates] == [
-        "linear", "constant", "cosine", "linear_terminal", "piecewise", "exp_terminal",
+        "linear", "constant", "cosine", "linear_terminal", "piecewise", "schedule_terminal",
     ]  # fmt: skip
     assert pool.candidates[0].departures == {}
     assert pool.candidates[-1].departures == {
-        "algorithm.ref_quality_score.strategy": "exp",
+        "algorithm.ref_quality_score.strategy": "schedule",
         "algorithm.ref_quality_score.placement": "terminal",
     }
 
@@ -77,12 +85,12 @@ def test_failed_seeds_and_collapse_drop_an_arm() -> None:
 
 
 def test_controls_other_judges_and_other_estimators_are_no_candidates() -> None:
-    arms = ("off", "linear", "shuffled", "random_terminal", "gae_off", "gae_linear")
+    arms = ("off", "linear", "shuffled", "shuffled_terminal", "gae_off", "gae_linear")
     runs = collected({arm: flat(0.4, 0.4) for arm in arms})
     pool = read_pool(runs, "cpu", PARAMS)
     assert [candidate.arm for candidate in pool.candidates] == ["linear"]
     unsuitable = {arm for arm, reason in pool.dropped.items() if "no runs" not in reason}
-    assert unsuitable >= {"shuffled", "random_terminal", "gae_off", "gae_linear"}
+    assert unsuitable >= {"shuffled", "shuffled_terminal", "gae_off", "gae_linear"}
     assert "linear_mean" not in unsuitable
     scoring = "algorithm.ref_quality_score.scoring"
     off = resolve_arm({"algorithm.ref_quality_score.enable": False}, "cpu", PARAMS)

@@ -17,12 +17,16 @@ def test_a_clearly_better_blend_is_chosen() -> None:
         {
             "off": flat(0.40, 0.42, 0.41),
             "linear": flat(0.41, 0.42, 0.42),
-            "cosine_terminal": flat(0.60, 0.63, 0.61),
+            "constant_terminal": flat(0.60, 0.63, 0.61),
         }
     )
     chosen = recommend(runs, "cpu", PARAMS)
-    assert (chosen.arm, chosen.best, chosen.enable) == ("cosine_terminal", "cosine_terminal", True)
-    assert chosen.config.algorithm.ref_quality_score.strategy == "cosine"
+    assert (chosen.arm, chosen.best, chosen.enable) == (
+        "constant_terminal",
+        "constant_terminal",
+        True,
+    )
+    assert chosen.config.algorithm.ref_quality_score.strategy == "constant"
     assert chosen.config.algorithm.ref_quality_score.placement == "terminal"
     assert chosen.evidence.level == "clear"
     assert chosen.seeds == (1, 2, 3)
@@ -31,11 +35,11 @@ def test_a_clearly_better_blend_is_chosen() -> None:
 def test_the_simplest_within_one_standard_error_of_the_best() -> None:
     """The rule against a loop written from its words."""
     rng = np.random.default_rng(5)
-    simple_first = ["linear", "constant", "cosine", "linear_terminal", "cosine_terminal"]
+    simple_first = ["linear", "constant", "cosine", "linear_terminal", "constant_terminal"]
     levels = {arm: 0.5 + rng.normal(0, 0.02, 3) for arm in ["off", *simple_first]}
     levels["off"] -= 0.05
     for shift in (0.0, 0.01, 0.02, 0.04, 0.2):
-        moved = levels | {"cosine_terminal": levels["cosine_terminal"] + shift}
+        moved = levels | {"constant_terminal": levels["constant_terminal"] + shift}
         runs = collected({arm: flat(*values) for arm, values in moved.items()})
         chosen = recommend(runs, "cpu", PARAMS)
 
@@ -45,7 +49,7 @@ def test_the_simplest_within_one_standard_error_of_the_best() -> None:
         best = max(eligible, key=lambda arm: means[arm])
         # No blend is the simplest of all. Equal departures (strategy or placement): fewer
         # parameters first, then the files' order.
-        order = ["off", "linear", "constant", "cosine", "linear_terminal", "cosine_terminal"]
+        order = ["off", "linear", "constant", "cosine", "linear_terminal", "constant_terminal"]
         expected = None
         for arm in order:
             if arm not in eligible or expected:

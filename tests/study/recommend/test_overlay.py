@@ -18,9 +18,9 @@ from refblend.study.runs.collect import write_collected
 PARAMS = Path(__file__).parents[3] / "params"
 
 
-@pytest.mark.parametrize("better", ["off", "linear", "piecewise_terminal"])
+@pytest.mark.parametrize("better", ["off", "linear", "schedule_terminal"])
 def test_the_file_is_a_complete_overlay(tmp_path: Path, better: str) -> None:
-    levels = {arm: flat(0.4, 0.42, 0.41) for arm in ("off", "linear", "piecewise_terminal")}
+    levels = {arm: flat(0.4, 0.42, 0.41) for arm in ("off", "linear", "schedule_terminal")}
     runs = collected(levels | {better: flat(0.7, 0.71, 0.72)})
     table = pd.DataFrame(
         {"attack": ["flood"], "lift": 0.4, "low": 0.3, "valid_rate": 0.0, "neutral_mean": 0.1}
