@@ -114,6 +114,50 @@ done""",
 }
 
 
+@pytest.mark.parametrize("status", [0, 2])
+def test_the_slurm_script_starts_a_node_each_and_ends_as_the_run_does(
+    tmp_path: Path, status: int
+) -> None:
+    """With programs that only tell how they were called: no Ray, no run."""
+    told = f'echo "$(basename "$0") $*" >> {tmp_path}/told'
+    token = f"stat -c %a $RAY_AUTH_TOKEN_PATH >> {tmp_path}/modes"
+    fakes = {
+        "scontrol": "printf 'one\\ntwo\\n'",
+        "srun": 'for w in "$@"; do case $w in --*) shift ;; *) exec "$@" ;; esac; done',
+        "getent": 'test "$2" = one && echo "10.0.0.1 STREAM" || echo "10.0.0.2 STREAM"',
+        "ray": f"{told}; {token}; exec sleep 60",
+        "python": "sleep 0.5",
+        "refblend": f"{told}; exit {status}",
+    }
+    for name, body in fakes.items():
+        (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "REFBLEND_BIN": str(tmp_path),
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOB_NODELIST": "nodes",
+        "SLURM_CPUS_PER_TASK": "3",
+        "SLURM_GPUS_ON_NODE": "4",
+    }
+    done = subprocess.run(
+        ["bash", SCRIPT, "trainer.seed=1"], cwd=tmp_path, env=environment, timeout=30
+    )
+    assert done.returncode == status
+    *rays, run = (tmp_path / "told").read_text().splitlines()
+    common = "ray start --block --disable-usage-stats --node-ip-address=10.0.0.{} "
+    common += "--num-cpus=3 --num-gpus=4 "
+    assert sorted(rays) == [
+        common.format(1) + "--head --port=6379 --include-dashboard=false",
+        common.format(2) + "--address=10.0.0.1:6379",
+    ]
+    assert run == "refblend train trainer.seed=1 ray.address=10.0.0.1:6379"
+    assert (tmp_path / "modes").read_text().split() == ["600", "600"]
+    (logs,) = (tmp_path / "runs").glob(".ray-7.*")
+    assert stat.S_IMODE(logs.stat().st_mode) == 0o700
+    assert not (logs / "token").exists()
+
+
 @pytest.fixture
 def slurm(tmp_path: Path) -> Iterator[dict[str, str]]:
     """The environment of a job whose two nodes are namespaces without a Ray of their own."""
