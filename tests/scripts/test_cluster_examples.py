@@ -125,7 +125,7 @@ def test_the_slurm_script_starts_a_node_each_and_ends_as_the_run_does(
         "scontrol": "printf 'one\\ntwo\\n'",
         "srun": 'for w in "$@"; do case $w in --*) shift ;; *) exec "$@" ;; esac; done',
         "getent": 'test "$2" = one && echo "10.0.0.1 STREAM" || echo "10.0.0.2 STREAM"',
-        "ray": f"{told}; {token}; exec sleep 60",
+        "ray": f"{told}; {token}; echo $$ >> {tmp_path}/pids; exec sleep 60",
         "python": "sleep 0.5",
         "refblend": f"{told}; exit {status}",
     }
@@ -156,6 +156,8 @@ def test_the_slurm_script_starts_a_node_each_and_ends_as_the_run_does(
     (logs,) = (tmp_path / "runs").glob(".ray-7.*")
     assert stat.S_IMODE(logs.stat().st_mode) == 0o700
     assert not (logs / "token").exists()
+    left = [pid for pid in (tmp_path / "pids").read_text().split() if Path("/proc", pid).exists()]
+    assert left == [], "Ray outlived the job"
 
 
 @pytest.fixture
