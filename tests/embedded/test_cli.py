@@ -57,7 +57,7 @@ def test_wrong_strength_and_missing_model(tmp_path: Path, recipe_file: Path) -> 
     files = ["--pairs", tmp_path / "none.parquet", "--out", tmp_path / "out"]
     with pytest.raises(ConfigError, match="unknown strength 'huge'"):
         run(models_app, "judge", "--strength", "huge", *common, *files)
-    with pytest.raises(ModelError, match="is not a model directory"):
+    with pytest.raises(ModelError, match=r"--model: .*none is not a directory"):
         run(
             models_app,
             "evaluate-actor",

@@ -158,8 +158,8 @@ def test_a_worker_that_dies_while_starting_gives_its_resources_back(
         def __init__(self, *_: object) -> None:
             pass
 
-        def prepared(self, config: object) -> object:
-            return config
+        def files(self, config: object) -> None:
+            """No process of this test looks for a file."""
 
         def places(self, role: str) -> list[None]:
             return [None]
@@ -180,7 +180,6 @@ def test_a_worker_that_dies_while_starting_gives_its_resources_back(
 
     monkeypatch.setattr(worker_set, "ResourcePools", Pools)
     monkeypatch.setattr(worker_set, "WorkerGroup", Group)
-    monkeypatch.setattr(worker_set, "share", lambda value: value)
     with pytest.raises(WorkerDiedError, match="no memory"):
         worker_set.WorkerSet.start(tiny_config(), 2, RestartBudget(0), print)
     assert ended == ["rollout", "judge", "actor", "pools"]

@@ -112,18 +112,19 @@ def judge(
     ] = None,
 ) -> None:
     """Train one strength of the judge; medium continues from weak, strong from medium."""
-    _check_models(start=start)
-    from refblend.data.tokenizer import load_tokenizer
-    from refblend.embedded.judge_data import read_pairs
-    from refblend.embedded.judge_training import JudgeChain, train_judge
     from refblend.embedded.recipe import STRENGTHS, load_recipe
     from refblend.errors import ConfigError
-    from refblend.files import sha256_file
-    from refblend.scoring.templates import load_templates
 
     chosen = next((name for name in STRENGTHS if name == strength), None)
     if chosen is None:
         raise ConfigError(f"unknown strength {strength!r}", "Use weak, medium or strong.")
+    _check_models(start=start)
+    from refblend.data.tokenizer import load_tokenizer
+    from refblend.embedded.judge_data import read_pairs
+    from refblend.embedded.judge_training import JudgeChain, train_judge
+    from refblend.files import sha256_file
+    from refblend.scoring.templates import load_templates
+
     settings = load_recipe(recipe)
     state_dir = state or out.with_name(f".{out.name}.training")
     chain = JudgeChain(

@@ -12,7 +12,7 @@ from refblend.study.report.m2.contrasts import contrasts
 from refblend.study.report.m2.study import M2Study
 from refblend.study.report.m2.summaries import experiment_summary
 
-MISSING = {("cosine", 1), ("linear_terminal_w02", 1), ("gae_linear_mean", 1)}
+MISSING = {("cosine", 1), ("linear_terminal_w01", 1), ("gae_linear_mean", 1)}
 MISSING |= {("gae_linear_mean", 2), ("gae_linear_mean", 3)}
 
 
@@ -20,7 +20,7 @@ MISSING |= {("gae_linear_mean", 2), ("gae_linear_mean", 3)}
 def study() -> M2Study:
     """The grid of scale cpu without A's 19 arms at five seeds; some runs failed."""
     kept = {name: spec for name, spec in m2_frames.specs().items() if name in "BG"}
-    effects = {"linear_terminal": 0.05, "linear": -0.04}
+    effects = {"linear_terminal": 0.05, "linear": -0.04, "linear_per_length": -0.04}
     return m2_frames.study("cpu", effects, MISSING, kept)
 
 
@@ -36,7 +36,7 @@ def values_of(study: M2Study, arm: str, measure: str = "test/greedy") -> pd.Seri
     return part.set_index("seed")["value"].sort_index()
 
 
-@pytest.mark.parametrize("arm", ["linear", "linear_terminal_w02", "linear_terminal"])
+@pytest.mark.parametrize("arm", ["linear_per_length", "linear_terminal_w01", "linear_terminal"])
 def test_means_and_differences(study: M2Study, summary: pd.DataFrame, arm: str) -> None:
     row = summary[(summary.arm == arm) & (summary.measure == "test_greedy")].iloc[0]
     values, base = values_of(study, arm), values_of(study, "off")
@@ -53,7 +53,7 @@ def test_means_and_differences(study: M2Study, summary: pd.DataFrame, arm: str) 
     assert row["diff"] == pytest.approx((values - pairs).mean())
     interval = paired.confidence_interval(0.95)
     assert (row.diff_low, row.diff_high) == pytest.approx((interval.low, interval.high))
-    family = paired.confidence_interval(1 - 0.05 / 8)  # eight arms against off
+    family = paired.confidence_interval(1 - 0.05 / 7)  # seven arms against off
     assert (row.diff_family_low, row.diff_family_high) == pytest.approx((family.low, family.high))
     assert row.interval_excludes_0 == (family.low > 0 or family.high < 0)
 
@@ -78,17 +78,17 @@ def test_holm_over_the_arms_of_one_measure(summary: pd.DataFrame) -> None:
 def test_a_failed_run_is_noted_and_a_baseline_without_judge_is_no_comparison(
     summary: pd.DataFrame,
 ) -> None:
-    row = summary[(summary.arm == "linear_terminal_w02") & (summary.measure == "test_greedy")]
+    row = summary[(summary.arm == "linear_terminal_w01") & (summary.measure == "test_greedy")]
     assert row.note.tolist() == ["1 of 3 runs without it"]
     weights = summary[summary.measure == "weight_mean"].set_index("arm")
     assert weights.loc["off", "note"] == "no run has this measure"
-    assert weights.loc["linear", "note"] == "the baseline does not have it"
+    assert weights.loc["linear_per_length", "note"] == "the baseline does not have it"
     assert weights.p.isna().all()
 
 
 def test_lower_is_better_turns_the_improvement_only(study: M2Study) -> None:
     table = experiment_summary(study, "B", ["step_seconds"]).set_index("arm")
-    slower = table.loc["linear"]
+    slower = table.loc["linear_per_length"]
     assert slower["diff"] == pytest.approx(2.0)
     assert slower.prob_improvement == 0.0
     assert slower.note == "all differences equal: their interval says nothing"
