@@ -98,6 +98,17 @@ def test_a_run_that_has_lost_a_node_waits_for_it(tiny_config, cluster, reserved,
     assert len(reserved) == 1
 
 
+def test_of_two_nodes_the_one_that_is_left_waits_too(
+    tiny_config, cluster, reserved, clock, monkeypatch
+) -> None:
+    """Though it alone would be refused: Ray no longer counts the lost one's resources."""
+    monkeypatch.setattr(pools.ray, "cluster_resources", lambda: {"CPU": 2.0})
+    cluster(lambda now: [A, B] if now >= 60 else [A])
+    ResourcePools(tiny_config("ray.address=10.0.0.1:6399"), wait_s=100.0)
+    assert 60 <= clock.now < 62
+    assert len(reserved) == 1
+
+
 def test_a_node_that_stays_away_ends_the_wait(tiny_config, cluster, reserved, clock) -> None:
     cluster(lambda now: [replace(A, cpus=1.0), B])
     with pytest.raises(ResourceError, match="do not fit the 2 nodes"):

@@ -170,7 +170,7 @@ class ResourcePools:
         self._object_store = config.ray.object_store_memory_mb * MIB
         self._groups: dict[str, PlacementGroup] = {}
         self._nodes: dict[str, list[Node]] = {}
-        if len(alive_nodes()) == 1:
+        if not wait_s and len(alive_nodes()) == 1:  # not where the others may come back
             check_resources(self._bundles, needs, ray.cluster_resources())
         timeout_s = config.ray.start_timeout_s
         self._place(timeout_s, wait_s)
