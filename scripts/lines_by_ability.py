@@ -73,8 +73,26 @@ ABILITIES = {
         "",
     ),
     "several nodes: placement, files, memory": (
-        "workers.placement workers.nodes workers.pools workers.run_files",
+        "workers.placement workers.nodes workers.pools workers.run_files workers.node_files",
         "workers.resource_pools",
+    ),
+    "several engines, meeting points, access to a cluster": (
+        "rollout.sharing workers.engines study.runs.engines workers.rendezvous workers.access",
+        "",
+    ),
+    "prediction of a step on a cluster": (
+        "study.planning.step_costs study.planning.step_model study.planning.step_plan "
+        "cli.plan_step",
+        "",
+    ),
+    "weights in memory that processes share, put in place": (
+        "rollout.in_place workers.weight_buffer",
+        "",
+    ),
+    "verdicts, regimes, difficulty, profiles": (
+        "study.stats.verdicts study.stats.exact study.report.m2.breakdown "
+        "study.report.m2.figures_arms cli.study_report:verdicts",
+        "",
     ),
     "GPU memory, private folders": (
         "trainer.step_metrics:gpu_memory trainer.step_metrics:_add_memory "
