@@ -1,5 +1,6 @@
 """The command line: wrong input is one line and exit status 2, before anything is written."""
 
+import itertools
 import json
 import os
 import shutil
@@ -252,16 +253,20 @@ def test_a_refusal_waits_for_neither_torch_nor_an_engine(config_file: Path) -> N
         "try: main.run()\n"
         "except SystemExit as stop: print(stop.code, sorted({'torch', 'vllm'} & set(sys.modules)))"
     )
-    wrong = "trainer.default_local_dir=/proc/x"
-    for command in ("check", "train"):
+    wrong = {
+        "trainer.default_local_dir=/proc/x": "/proc/x cannot be written",
+        "actor_rollout_ref.rollout.num_gpus=100": "the machine has 0",
+        "algorithm.adv_estimator=ppo": "neither a known name",
+    }
+    for command, (override, told) in itertools.product(("check", "train"), wrong.items()):
         done = subprocess.run(
-            [sys.executable, "-c", code, command, "--config", config_file, wrong],
+            [sys.executable, "-c", code, command, "--config", config_file, override],
             capture_output=True,
             text=True,
             timeout=120,
         )
         assert done.stdout == "2 []\n", done.stdout + done.stderr
-        assert "/proc/x cannot be written" in done.stderr
+        assert told in done.stderr
 
 
 def test_as_a_program(config_file: Path, tmp_path: Path) -> None:

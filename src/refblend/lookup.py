@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from refblend.errors import ConfigError
+from refblend.ppo.choices import ADVANTAGES
 
 if TYPE_CHECKING:
     from refblend.ppo.estimators import AdvantageEstimator
@@ -115,8 +116,12 @@ def get_advantage(name: str) -> "AdvantageEstimator":
     Raises:
         ConfigError: there is no such estimator, module or function.
     """
-    from refblend.ppo import estimators  # with torch, which a refusal does not wait for
+    key = "algorithm.adv_estimator"
+    if name not in ADVANTAGES and "refblend.ppo.estimators" not in sys.modules:
+        # Nothing else can be registered yet, and a refusal does not wait for torch.
+        load_function(name, key)
+    from refblend.ppo import estimators
 
     if name in estimators.ESTIMATORS:
         return estimators.ESTIMATORS[name]
-    return estimators.estimator_of(load_function(name, "algorithm.adv_estimator"), name)
+    return estimators.estimator_of(load_function(name, key), name)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import ray
+from ray._private.accelerators import get_accelerator_manager_for_resource
 from ray._private.utils import estimate_available_memory
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -135,10 +136,11 @@ def check_machine(config: RefblendConfig) -> None:
 
 
 def _gpus() -> int:
-    """GPUs of this machine; loads torch, for which no refusal of a run without any waits."""
-    import torch
-
-    return torch.cuda.device_count()
+    """GPUs of this machine that Ray would find; asked of its own code, which loads no torch."""
+    manager = get_accelerator_manager_for_resource("GPU")
+    visible = manager.get_current_process_visible_accelerator_ids()
+    found = int(manager.get_current_node_num_accelerators())
+    return found if visible is None else min(found, len(visible))
 
 
 def with_memory(pools: Pools, needs: Sequence[MemoryNeed]) -> dict[str, list[Bundle]]:
