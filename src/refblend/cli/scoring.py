@@ -179,11 +179,11 @@ def attacks(
     setup: JudgeSetup, corpus: CorpusSetup, results: Results, score_mode: ScoreMode = None
 ) -> None:
     """How much each attack raises the mean score of wrong answers."""
+    frame = results.load(corpus, ("wrong",))
     from refblend.progress import step_progress
     from refblend.scoring.measure.attacks import ATTACKS
     from refblend.scoring.measure.lift import measure_attacks
 
-    frame = results.load(corpus, ("wrong",))
     frame = frame[frame["label"] == 0]
     total = (len(ATTACKS) + 1) * len(frame)
     with (
