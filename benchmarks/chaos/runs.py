@@ -117,8 +117,12 @@ class Run:
         return [f"{path.name}: {damage}" for path in found if (damage := find_damage(path))]
 
 
-def processes_left(pid: int, patience_s: float = 30.0) -> list[str]:
-    """Processes of the private cluster of the command ``pid`` that do not end on their own."""
+def processes_left(pid: int, patience_s: float = 90.0) -> list[str]:
+    """Processes of the private cluster of the command ``pid`` that do not end on their own.
+
+    Ray's agents of a killed raylet first tell the head service, and where that has died too they
+    try for a minute before they end.
+    """
     deadline = time.monotonic() + patience_s
     while True:
         left = [str(process) for process in cluster_processes(pid)]
