@@ -7,8 +7,7 @@ import pytest
 from refblend.errors import StudyError
 from refblend.study.runs.checks import record_failure
 from refblend.study.runs.collect import collect, read_collected, write_collected
-from refblend.study.runs.series import series
-from refblend.study.runs.validation import start_and_end
+from refblend.study.runs.curves import series, start_and_end
 
 MakeRun = Callable[..., Path]
 

@@ -22,8 +22,7 @@ from refblend.study.design.grid import resolve_arm
 from refblend.study.design.spec import experiments_of, load_experiment
 from refblend.study.recommend.confirmation import EXPLORING, load_confirmation
 from refblend.study.runs.collect import Collected
-from refblend.study.runs.series import series
-from refblend.study.runs.validation import validation_frame
+from refblend.study.runs.curves import series, validation_frame
 from refblend.study.stats.statistics import entropy_collapse
 
 NEVER = ("overlength", "oom", "nonfinite", "judge_error")

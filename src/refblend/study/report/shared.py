@@ -12,6 +12,7 @@ import pandas as pd
 from refblend.study.design.arms import resolve_arms
 from refblend.study.report.registry import Inputs, Report
 from refblend.study.runs.collect import Collected
+from refblend.study.runs.curves import series, stability, validation_frame
 from refblend.study.runs.incidents import (
     in_run_order,
     incident_totals,
@@ -19,9 +20,6 @@ from refblend.study.runs.incidents import (
     resources,
 )
 from refblend.study.runs.measures import run_measures
-from refblend.study.runs.series import series
-from refblend.study.runs.stability import stability
-from refblend.study.runs.validation import validation_frame
 
 KEYS = ["arm", "step"]
 RUN = ["arm", "seed"]

@@ -1,9 +1,11 @@
-"""Incidents of a milestone's runs, and the resources each run used."""
+"""What a report says of its runs: incidents, resources, and the origin of its numbers."""
+
+from typing import Any
 
 import pandas as pd
 
 from refblend.study.runs.collect import Collected
-from refblend.study.runs.series import series
+from refblend.study.runs.curves import series
 
 INCIDENTS = ("overlength", "oom", "nonfinite", "judge_invalid", "judge_error", "drift")
 """Counters ``incidents/<name>``: events of each step."""
@@ -21,12 +23,6 @@ def incident_totals(collected: Collected) -> dict[str, int]:
         name: int(metrics[metrics.metric == f"incidents/{name}"]["value"].sum())
         for name in INCIDENTS
     }
-
-
-def incident_text(collected: Collected) -> str:
-    """``overlength 0, oom 0, …`` over all runs."""
-    totals = incident_totals(collected)
-    return ", ".join(f"{name.replace('_', '-')} {count}" for name, count in totals.items())
 
 
 def incident_counts(metrics: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
@@ -80,3 +76,46 @@ def resources(collected: Collected) -> pd.DataFrame:
     memory = series(collected.metrics, "perf/cpu_memory_used_gb")
     peak = memory.groupby(["arm", "seed"])["value"].max().rename("peak_memory_gb")
     return table.merge(peak, left_on=["arm", "seed"], right_index=True, how="left")
+
+
+def commit_text(collected: Collected) -> str:
+    """The commits that trained the runs, shortened, with a note if the work tree was not clean."""
+    known = collected.runs[collected.runs.commit.fillna("") != ""]
+    commits = [commit[:10] for commit in dict.fromkeys(known.commit)]
+    dirty = bool(known.dirty.fillna(False).any())
+    return (", ".join(commits) or "unknown") + (" with uncommitted changes" if dirty else "")
+
+
+def origin(collected: Collected) -> str:
+    """The number of runs behind a figure, and the commit that trained them."""
+    counts = collected.finished.groupby("arm", sort=False).size()
+    runs = ", ".join(f"{arm} n = {count}" for arm, count in counts.items()) or "none"
+    absent = len(collected.runs) - len(collected.finished)
+    more = f" ({absent} of {len(collected.runs)} runs did not finish)" if absent else ""
+    return f"Runs: {runs}{more}. Commit {commit_text(collected)}."
+
+
+def facts(collected: Collected) -> dict[str, Any]:
+    """What every report says about its runs, as variables for its template.
+
+    Returns:
+        ``runs`` and ``finished`` (numbers), ``absent`` (rows of runs that did not finish),
+        ``seeds``, ``commit``, ``hardware``, ``incidents`` (kind → number) and ``totals`` (texts:
+        hours, kwh, kg of CO₂e).
+    """
+    runs = collected.runs
+    return {
+        "runs": len(runs),
+        "finished": len(collected.finished),
+        "absent": runs[runs.status != "finished"].to_dict("records"),
+        "seeds": sorted({int(seed) for seed in runs.seed}),
+        "commit": commit_text(collected),
+        "hardware": "; ".join(sorted({name for name in runs.hardware.dropna() if name}))
+        or "unknown",
+        "incidents": incident_totals(collected),
+        "totals": {
+            "hours": f"{runs.wall_time_s.sum() / 3600:.2f}",
+            "kwh": f"{runs.energy_kwh.sum():.4f}",
+            "kg": f"{runs.kg_co2e.sum():.4f}",
+        },
+    }

@@ -7,9 +7,13 @@ import pandas as pd
 
 from refblend.study.design.measures import ACCURACIES, MEASURES
 from refblend.study.runs.collect import Collected
-from refblend.study.runs.series import series
-from refblend.study.runs.stability import stability
-from refblend.study.runs.validation import results_on_test, start_and_end, validation_frame
+from refblend.study.runs.curves import (
+    results_on_test,
+    series,
+    stability,
+    start_and_end,
+    validation_frame,
+)
 from refblend.study.stats.statistics import area_under_curve, first_reached
 
 RETURN_STEPS = 5

@@ -14,10 +14,8 @@ from refblend.study.report.plotting.panels import (
 )
 from refblend.study.report.plotting.panels import score_distribution as distribution
 from refblend.study.report.plotting.style import COLUMN
+from refblend.study.runs.curves import LOSS, MEASURE_LABELS, series, validation_frame
 from refblend.study.runs.model_quality import reliability_bins
-from refblend.study.runs.series import series
-from refblend.study.runs.stability import LOSS
-from refblend.study.runs.validation import MEASURE_LABELS, validation_frame
 
 
 @REPORT.figure("training_curves", preview=True)

@@ -12,9 +12,9 @@ from refblend.study.report.plotting.style import arm_colours
 from refblend.study.report.registry import Inputs, Report
 from refblend.study.report.shared import RunStudy, quality_of_arms, register_run_tables
 from refblend.study.runs.collect import read_collected
+from refblend.study.runs.incidents import origin
 from refblend.study.runs.measures import wide
 from refblend.study.runs.model_quality import actor_table, read_quality
-from refblend.study.runs.origin import origin_of
 
 
 @dataclass(frozen=True)
@@ -75,5 +75,5 @@ def read_study(inputs: Inputs) -> M1Study:
     return M1Study(read_collected(inputs.collected), experiment, quality, inputs.scale)
 
 
-REPORT = Report("m1", "M1 stability", read_study, origin_of)
+REPORT = Report("m1", "M1 stability", read_study, lambda study: origin(study.collected))
 register_run_tables(REPORT, resources_shown=True)

@@ -8,9 +8,9 @@ from refblend.study.report.m1.study import REPORT, M1Study
 from refblend.study.report.readable import readable_summary
 from refblend.study.report.registry import Tables
 from refblend.study.report.summary import MAIN_MEASURES, Family, summarise
+from refblend.study.runs.curves import results_on_test, start_and_end
 from refblend.study.runs.incidents import in_run_order
 from refblend.study.runs.model_quality import actor_table, judge_table
-from refblend.study.runs.validation import results_on_test, start_and_end
 
 JUDGE_MEASURES = (
     "weight", "avg_entropy", "score_mean", "score_std", "nonzero_rate", "valid_rate",

@@ -7,7 +7,7 @@ from refblend.study.report.m1.study import REPORT, M1Study
 from refblend.study.report.m1.verdict import answers
 from refblend.study.report.registry import Tables
 from refblend.study.report.shared import arm_counts, headline, overrides_text
-from refblend.study.runs.origin import facts
+from refblend.study.runs.incidents import facts
 
 
 @REPORT.text

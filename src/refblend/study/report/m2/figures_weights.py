@@ -34,7 +34,7 @@ from refblend.study.report.plotting.style import (
     PLACEMENT_COLOURS,
     strategy_colours,
 )
-from refblend.study.runs.series import series
+from refblend.study.runs.curves import series
 
 ENTROPIES = np.linspace(0.0, 1.5, 301)
 SHAPES = dict(zip(PLACEMENTS, "o^s", strict=True))

@@ -9,9 +9,8 @@ from scipy import stats
 from refblend.study.design.measures import MEASURES
 from refblend.study.report.m2.study import REPORT, M2Study
 from refblend.study.report.shared import RUN, incidents_of_runs, resources_of_runs
+from refblend.study.runs.curves import stability, validation_frame
 from refblend.study.runs.incidents import INCIDENTS, incident_counts
-from refblend.study.runs.stability import stability
-from refblend.study.runs.validation import validation_frame
 from refblend.study.stats.statistics import student_interval
 
 WEIGHT = "actor/ref_quality/weight"

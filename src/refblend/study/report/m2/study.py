@@ -21,10 +21,9 @@ from refblend.study.report.registry import Inputs, Report
 from refblend.study.report.shared import RUN, RunStudy
 from refblend.study.report.summary import Family
 from refblend.study.runs.collect import Collected, read_collected
+from refblend.study.runs.curves import series, validation_frame
+from refblend.study.runs.incidents import commit_text
 from refblend.study.runs.measures import wide
-from refblend.study.runs.origin import commit_text
-from refblend.study.runs.series import series
-from refblend.study.runs.validation import validation_frame
 
 SCORING = f"{SCORE}.scoring"
 

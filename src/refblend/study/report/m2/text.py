@@ -25,7 +25,7 @@ from refblend.study.report.shared import (
     overrides_text,
 )
 from refblend.study.runs.collect import Collected
-from refblend.study.runs.origin import facts
+from refblend.study.runs.incidents import facts
 from refblend.study.stats.significance import smallest_p
 
 

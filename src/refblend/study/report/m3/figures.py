@@ -19,9 +19,8 @@ from refblend.study.report.plotting.common import (
 from refblend.study.report.plotting.panels import BAND, curve_panels, weight_and_entropy
 from refblend.study.report.plotting.style import COLUMN, RIGHT_COLOUR, WRONG_COLOUR
 from refblend.study.report.registry import Tables
+from refblend.study.runs.curves import series, validation_frame
 from refblend.study.runs.measures import wide
-from refblend.study.runs.series import series
-from refblend.study.runs.validation import validation_frame
 
 BESIDE = ("val_final", "val_auc")
 """Measures of the forest plot besides the endpoint."""

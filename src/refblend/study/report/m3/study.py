@@ -19,7 +19,7 @@ from refblend.study.report.plotting.style import arm_colours
 from refblend.study.report.registry import Inputs, Report
 from refblend.study.report.shared import RunStudy, register_run_tables
 from refblend.study.runs.collect import read_collected
-from refblend.study.runs.origin import origin_of
+from refblend.study.runs.incidents import origin
 from refblend.study.stats.statistics import Interval, paired_values, student_interval
 
 
@@ -110,5 +110,5 @@ def read_study(inputs: Inputs) -> M3Study:
     return M3Study(collected, confirmation, record, configs, overlay, inputs)
 
 
-REPORT = Report("m3", "M3 recommendation", read_study, origin_of)
+REPORT = Report("m3", "M3 recommendation", read_study, lambda study: origin(study.collected))
 register_run_tables(REPORT, resources_shown=False)

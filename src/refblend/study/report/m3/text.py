@@ -12,7 +12,7 @@ from refblend.study.report.m3.tables import comparison_rows
 from refblend.study.report.m3.verdict import blend_text, decided, shrinkage
 from refblend.study.report.registry import Tables
 from refblend.study.report.shared import arm_counts, headline, overrides_text
-from refblend.study.runs.origin import facts
+from refblend.study.runs.incidents import facts
 
 
 @REPORT.text

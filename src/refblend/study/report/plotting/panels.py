@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from refblend.study.report.plotting.common import Drawn, no_data, one_legend, panels, value_limits
 from refblend.study.report.plotting.style import RIGHT_COLOUR, WRONG_COLOUR
-from refblend.study.runs.series import series
+from refblend.study.runs.curves import series
 from refblend.study.stats.statistics import student_interval
 
 BAND = (
