@@ -133,7 +133,7 @@ chaos: prepare ## inject faults into real runs and their environment, about an h
 chaos-short: prepare ## seven of these faults, about four minutes; writes no results
 	PYTHONPATH=benchmarks $(BIN)/python -m chaos --short
 
-chaos-nodes: prepare ## faults of nodes and cables on two Ray nodes of this machine, 35 in an hour; needs root, iproute2
+chaos-nodes: prepare ## faults of nodes and cables on two Ray nodes of this machine, 40 in an hour; needs root, iproute2
 	PYTHONPATH=benchmarks $(BIN)/python -m chaos.nodes $(CHAOS)
 
 soak: prepare ## STEPS steps (2000, half an hour) of a tiny run: do memory, handles or step time grow?

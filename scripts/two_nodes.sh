@@ -5,7 +5,7 @@
 #   scripts/two_nodes.sh up DIR           makes both nodes; prints the address of the cluster
 #   scripts/two_nodes.sh stop DIR a|b     ends a node's processes, as a power cut would
 #   scripts/two_nodes.sh start DIR a|b    starts a node's Ray again
-#   scripts/two_nodes.sh cable DIR up|down|slow|fast   the cable, 100 ms and 2 % loss when slow
+#   scripts/two_nodes.sh cable DIR up|down|slow|fast   slow: 40 ms each way and 1 % loss (slow_cable.py)
 #   scripts/two_nodes.sh run DIR COMMAND  a command on node a, with the cluster's token
 #   scripts/two_nodes.sh down DIR         ends their processes and removes the namespaces
 #
@@ -17,7 +17,8 @@ set -euo pipefail
 usage() { sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 [ $# -ge 2 ] || usage
 what=$1 dir=$(realpath -m "$2")
-ray=${RAY:-$(dirname "$(realpath "$0")")/../.venv/bin/ray}
+here=$(dirname "$(realpath "$0")")
+ray=${RAY:-$here/../.venv/bin/ray}
 prefix=${NETNS_PREFIX:-refblend}
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$dir/token RAY_USAGE_STATS_ENABLED=0
 export OMP_WAIT_POLICY=PASSIVE OMP_NUM_THREADS=1 RAY_worker_niceness=0
@@ -57,6 +58,17 @@ stop() {
     done
 }
 
+# The addresses, and with them all connections, from one kind of device to another.
+move() {
+    local last=0 n
+    for n in a b; do
+        last=$((last + 1))
+        inside $n ip link set "$2-$n" up mtu 9000
+        inside $n ip addr del "10.77.0.$last/24" dev "$1-$n"
+        inside $n ip addr add "10.77.0.$last/24" dev "$2-$n"
+    done
+}
+
 case $what in
 up)
     mkdir -p "$dir"
@@ -78,13 +90,24 @@ stop) stop "$3" KILL ;;
 cable)
     case $3 in
     up | down) inside b ip link set veth-b "$3" ;;
-    slow) inside b tc qdisc replace dev veth-b root netem delay 100ms loss 2% ;;
-    fast) inside b tc qdisc del dev veth-b root ;;
+    slow)
+        coproc exec python3 "$here/slow_cable.py" "$prefix" 2> "$dir/slow_cable.log"
+        echo "$COPROC_PID" > "$dir/slow_cable.pid"
+        read -r <&"${COPROC[0]}"
+        move veth tap
+        ;;
+    fast)
+        [ -f "$dir/slow_cable.pid" ] || exit 0
+        move tap veth
+        kill "$(cat "$dir/slow_cable.pid")"
+        rm "$dir/slow_cable.pid"
+        ;;
     *) usage ;;
     esac
     ;;
 run) inside a "${@:3}" ;;
 down)
+    bash "$0" cable "$dir" fast
     for n in a b; do
         stop $n TERM KILL
         ip netns del "$prefix-$n" 2> /dev/null || true

@@ -17,6 +17,7 @@ from refblend.study.runs.incidents import (
     in_run_order,
     incident_totals,
     incidents_table,
+    origin,
     resources,
 )
 from refblend.study.runs.measures import run_measures
@@ -46,6 +47,11 @@ class RunStudy:
         """Judged responses of finished runs."""
         frame = self.collected.responses.merge(self.collected.finished[RUN], on=RUN)
         return frame[frame.judge_score.notna()]
+
+
+def origin_of(study: RunStudy) -> str:
+    """:func:`origin` of a study's runs; the end of a report's captions."""
+    return origin(study.collected)
 
 
 def incidents_of_runs(study: RunStudy) -> pd.DataFrame:

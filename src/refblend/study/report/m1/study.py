@@ -10,9 +10,13 @@ from refblend.errors import StudyError
 from refblend.study.design.spec import ExperimentSpec
 from refblend.study.report.plotting.style import arm_colours
 from refblend.study.report.registry import Inputs, Report
-from refblend.study.report.shared import RunStudy, quality_of_arms, register_run_tables
+from refblend.study.report.shared import (
+    RunStudy,
+    origin_of,
+    quality_of_arms,
+    register_run_tables,
+)
 from refblend.study.runs.collect import read_collected
-from refblend.study.runs.incidents import origin
 from refblend.study.runs.measures import wide
 from refblend.study.runs.model_quality import actor_table, read_quality
 
@@ -75,5 +79,5 @@ def read_study(inputs: Inputs) -> M1Study:
     return M1Study(read_collected(inputs.collected), experiment, quality, inputs.scale)
 
 
-REPORT = Report("m1", "M1 stability", read_study, lambda study: origin(study.collected))
+REPORT = Report("m1", "M1 stability", read_study, origin_of)
 register_run_tables(REPORT, resources_shown=True)

@@ -17,9 +17,8 @@ from refblend.study.recommend.confirmation import Confirmation, load_confirmatio
 from refblend.study.recommend.overlay import read_record
 from refblend.study.report.plotting.style import arm_colours
 from refblend.study.report.registry import Inputs, Report
-from refblend.study.report.shared import RunStudy, register_run_tables
+from refblend.study.report.shared import RunStudy, origin_of, register_run_tables
 from refblend.study.runs.collect import read_collected
-from refblend.study.runs.incidents import origin
 from refblend.study.stats.statistics import Interval, paired_values, student_interval
 
 
@@ -110,5 +109,5 @@ def read_study(inputs: Inputs) -> M3Study:
     return M3Study(collected, confirmation, record, configs, overlay, inputs)
 
 
-REPORT = Report("m3", "M3 recommendation", read_study, lambda study: origin(study.collected))
+REPORT = Report("m3", "M3 recommendation", read_study, origin_of)
 register_run_tables(REPORT, resources_shown=False)
