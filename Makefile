@@ -24,7 +24,7 @@ help: ## list the targets
 env: ## create .venv from requirements/cpu.lock (LOCK=requirements/gpu.lock for CUDA); no-op when unchanged
 	@scripts/make_env.sh $(PYTHON) $(VENV) $(LOCK)
 
-study: env ## train and report all milestones at scale cpu, about two hours; TARGET=m1 for one; SCALE=gpu
+study: env ## train and report all milestones at scale cpu, about eight hours; TARGET=m1 for one; SCALE=gpu
 	$(BIN)/snakemake $(TARGET) --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=$(SCALE)
 	@echo "Reports: results/$(SCALE)/*/report.md"
 
