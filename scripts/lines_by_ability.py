@@ -21,7 +21,7 @@ ABILITIES = {
     "the blend in TRL and verl": ("integrations", ""),
     "`refblend show`": ("viewer cli.show", ""),
     "check of a GPU, rehearsal of scale gpu, stand-in models": (
-        "gpu_check study.rehearsal embedded.stand_in study.design.endpoint",
+        "gpu_check study.rehearsal embedded.stand_in study.design.measures:check_endpoint",
         "",
     ),
     "trackers of services, rollouts and a figure in all": (

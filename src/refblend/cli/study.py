@@ -162,7 +162,7 @@ def guard(
 ) -> None:
     """Fail when runs of M3 are missing, have incidents, or fall below the baseline."""
     from refblend.files import write_json
-    from refblend.study.recommend.confirmation import load_confirmation
+    from refblend.study.recommend.candidates import load_confirmation
     from refblend.study.recommend.guards import guard as check
     from refblend.study.recommend.guards import parse_tolerated
     from refblend.study.runs.collect import read_collected

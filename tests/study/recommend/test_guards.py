@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from refblend.cli.study import app
 from refblend.errors import RefblendError, StudyError
-from refblend.study.recommend.confirmation import load_confirmation
+from refblend.study.recommend.candidates import load_confirmation
 from refblend.study.recommend.guards import TOLERATED, guard, guarded_interval, parse_tolerated
 from refblend.study.runs.collect import (
     METRIC_COLUMNS,

@@ -22,7 +22,7 @@ from refblend.config.root import RefblendConfig
 from refblend.documents import MalformedError, parse_yaml, shorten, show
 from refblend.errors import ConfigError, Problems, StudyError
 from refblend.files import atomic_path
-from refblend.study.design.endpoint import check_endpoint
+from refblend.study.design.measures import check_endpoint
 from refblend.study.design.spec import OVERLAY, ExperimentSpec, GridRow, load_experiment
 
 EXPERIMENT_NAME = re.compile(r"[A-Z][A-Za-z0-9]*")

@@ -17,8 +17,7 @@ from scipy import stats
 
 from refblend.errors import StudyError
 from refblend.files import sha256_file
-from refblend.study.recommend.candidates import invalid_rate
-from refblend.study.recommend.confirmation import Confirmation
+from refblend.study.recommend.candidates import Confirmation, invalid_rate
 from refblend.study.recommend.overlay import invalid_when_chosen, read_enable
 from refblend.study.runs.collect import Collected
 from refblend.study.runs.incidents import incident_totals

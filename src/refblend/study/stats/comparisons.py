@@ -15,8 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from refblend.study.stats.exact import equivalence_p
-from refblend.study.stats.significance import holm, sign_flip_p, smallest_p
+from refblend.study.stats.exact import equivalence_p, holm, sign_flip_p, smallest_p
 from refblend.study.stats.statistics import (
     Interval,
     bootstrap_interval,

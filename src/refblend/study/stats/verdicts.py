@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from refblend.study.stats.exact import equivalence_p, exact_p, least_p
+from refblend.study.stats.exact import equivalence_p, exact_p, holm, least_p
 from refblend.study.stats.power import (
     Design,
     least_detectable,
@@ -26,7 +26,6 @@ from refblend.study.stats.power import (
     power_of_equivalence,
     seeds_for,
 )
-from refblend.study.stats.significance import holm
 from refblend.study.stats.statistics import Interval, student_interval
 
 VERDICTS = ("better", "worse", "equivalent", "undecided")

@@ -26,7 +26,7 @@ from refblend.study.report.shared import (
 )
 from refblend.study.runs.collect import Collected
 from refblend.study.runs.incidents import facts
-from refblend.study.stats.significance import smallest_p
+from refblend.study.stats.exact import smallest_p
 
 
 @REPORT.text

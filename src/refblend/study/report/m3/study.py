@@ -12,8 +12,7 @@ from refblend.config.root import RefblendConfig
 from refblend.errors import StudyError
 from refblend.study.design.grid import config_files, resolve_arm
 from refblend.study.design.spec import OVERLAY
-from refblend.study.recommend.candidates import late_accuracy
-from refblend.study.recommend.confirmation import Confirmation, load_confirmation
+from refblend.study.recommend.candidates import Confirmation, late_accuracy, load_confirmation
 from refblend.study.recommend.overlay import read_record
 from refblend.study.report.plotting.style import arm_colours
 from refblend.study.report.registry import Inputs, Report
