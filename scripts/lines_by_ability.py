@@ -19,7 +19,7 @@ SOURCE = Path("src/refblend")
 ABILITIES = {
     "public interface": ("__init__ interface", "__init__"),
     "the blend in TRL and verl": ("integrations", ""),
-    "`refblend show`": ("viewer cli.show", ""),
+    "`refblend show`": ("viewer cli.runs:show", ""),
     "check of a GPU, rehearsal of scale gpu, stand-in models": (
         "gpu_check study.rehearsal embedded.stand_in study.design.measures:check_endpoint",
         "",
@@ -64,7 +64,7 @@ ABILITIES = {
     "which code a number, and a figure, depends on": ("numeric_code function_code", ""),
     "a description of every key, new keys, all errors of a file at once": ("config", "config"),
     "finished actors tested by the engine of training": (
-        "study.runs.evaluate cli.evaluate study.runs.run_files:read_test",
+        "study.runs.evaluate cli.runs:evaluate study.runs.run_files:read_test",
         "study.evaluate",
     ),
     "help in panels with examples": ("cli.help cli.main cli.options", "cli"),

@@ -6,9 +6,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from refblend.cli.evaluate import summary
 from refblend.cli.help import EXAMPLES, INTERNAL, STUDY, USE
 from refblend.cli.main import app
+from refblend.cli.runs import summary
 
 
 def commands(group: Any, *words: str) -> dict[str, Any]:

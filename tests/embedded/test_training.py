@@ -104,10 +104,10 @@ def test_actor_is_reproducible_and_keeps_a_finished_clean_phase(
     chain: Chain, recipe: EmbeddedConfig, tokenizer: Any, tmp_path: Path
 ) -> None:
     shutil.copytree(chain.root / "actor_clean", tmp_path / "actor_clean")
-    result = train_actor(
+    clean, _ = train_actor(
         recipe, tokenizer, tmp_path / "actor_clean", tmp_path / "actor", tmp_path / "state"
     )
-    assert result.clean is None
+    assert clean is None
     assert torch.equal(weights(tmp_path / "actor"), weights(chain.root / "actor"))
 
 
@@ -116,10 +116,10 @@ def test_a_clean_phase_without_weights_is_trained_again(
 ) -> None:
     shutil.copytree(chain.root / "actor_clean", tmp_path / "actor_clean")
     (tmp_path / "actor_clean" / "model.safetensors").unlink()
-    result = train_actor(
+    clean, _ = train_actor(
         recipe, tokenizer, tmp_path / "actor_clean", tmp_path / "actor", tmp_path / "state"
     )
-    assert result.clean is not None
+    assert clean is not None
     assert torch.equal(weights(tmp_path / "actor"), weights(chain.root / "actor"))
 
 
@@ -128,10 +128,10 @@ def test_changed_recipe_trains_the_clean_phase_again(
 ) -> None:
     shutil.copytree(chain.root / "actor_clean", tmp_path / "actor_clean")
     changed = recipe.model_copy(update={"actor": recipe.actor.model_copy(update={"seed": 77})})
-    result = train_actor(
+    clean, _ = train_actor(
         changed, tokenizer, tmp_path / "actor_clean", tmp_path / "actor", tmp_path / "state"
     )
-    assert result.clean is not None
+    assert clean is not None
 
 
 def test_chain_of_judges_equals_one_training(

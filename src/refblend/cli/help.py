@@ -12,35 +12,13 @@ USE, STUDY, INTERNAL = "Use", "Study", "Internal (called by the workflow)"
 
 PANELS = {
     "": {
-        USE: (
-            "check",
-            "train",
-            "show",
-            "score",
-            "evaluate",
-            "runs",
-            "data",
-            "judge",
-            "config",
-            "version",
-        ),
-        STUDY: ("plan", "study"),
-        INTERNAL: ("models",),
+        USE: "check train show score evaluate runs data judge config version",
+        STUDY: "plan study",
+        INTERNAL: "models",
     },
     "study": {
-        STUDY: ("power", "recommend", "guard", "verdicts", "redraw", "archive"),
-        INTERNAL: (
-            "grid",
-            "collect",
-            "tables",
-            "figure",
-            "report",
-            "publish",
-            "check",
-            "mark",
-            "fail",
-            "schemas",
-        ),
+        STUDY: "power recommend guard verdicts redraw archive",
+        INTERNAL: "grid collect tables figure report publish check mark fail schemas",
     },
 }
 """Commands of a group by panel; those of a group that is not named here stand in one panel."""
@@ -111,14 +89,14 @@ class Panels(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write one section per panel; commands of no panel come first."""
         panels = PANELS.get("" if ctx.parent is None else (ctx.info_name or ""), {})
-        known = {name for names in panels.values() for name in names}
+        known = " ".join(panels.values()).split()
         commands = self.list_commands(ctx)
-        rest = [name for name in commands if name not in known]
+        rest = " ".join(name for name in commands if name not in known)
         width = formatter.width - 6 - max(map(len, commands))
         for panel, names in {"Commands": rest, **panels}.items():
             rows = [
                 (name, self.commands[name].get_short_help_str(width))
-                for name in names
+                for name in names.split()
                 if name in self.commands
             ]
             if rows:

@@ -13,13 +13,12 @@ from rich.console import Console
 
 from refblend import __version__, runtime
 from refblend.cli.data import app as data_app
-from refblend.cli.evaluate import evaluate
 from refblend.cli.help import Panels, add_examples
 from refblend.cli.models import app as models_app
 from refblend.cli.plan import plan
 from refblend.cli.runs import app as runs_app
+from refblend.cli.runs import evaluate, show
 from refblend.cli.scoring import judge_app, score
-from refblend.cli.show import show
 from refblend.cli.study import app as study_app
 from refblend.errors import ConfigError, ProblemsError, RefblendError, TrainingError
 from refblend.lifecycle import supervision

@@ -1,5 +1,6 @@
 """``refblend models …``: build and measure the embedded tokenizer, actor and judges."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -65,10 +66,9 @@ def actor(
     from refblend.embedded.recipe import load_recipe
 
     state_dir = state or out.with_name(f".{out.name}.training")
-    result = train_actor(load_recipe(recipe), load_tokenizer(tokenizer), clean_out, out, state_dir)
-    clean = f"{result.clean.seconds:.0f} s" if result.clean else "kept"
-    sloppy = f"{result.sloppy.seconds:.0f} s" if result.sloppy else "none"
-    typer.echo(f"{out}: clean phase {clean}, sloppy phase {sloppy}")
+    results = train_actor(load_recipe(recipe), load_tokenizer(tokenizer), clean_out, out, state_dir)
+    clean, sloppy = (f"{result.seconds:.0f} s" if result else None for result in results)
+    typer.echo(f"{out}: clean phase {clean or 'kept'}, sloppy phase {sloppy or 'none'}")
 
 
 @app.command("judge-data")
@@ -163,7 +163,7 @@ def evaluate_actor(
         settings.max_new_tokens,
         seed=0,
     )
-    write_json(report, {"model": model.name, **quality.as_dict()})
+    write_json(report, {"model": model.name, **asdict(quality)})
     typer.echo(
         f"{model}: greedy {quality.greedy:.3f}, sampled {quality.sampled:.3f}, "
         f"pass@{quality.samples} {quality.pass_at_k:.3f}, entropy {quality.entropy:.3f} nats"

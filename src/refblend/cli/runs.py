@@ -1,9 +1,70 @@
-"""``refblend runs …``: list runs, and free the space of those that were moved aside."""
+"""``refblend show``, ``refblend evaluate`` and ``refblend runs …``: runs that are there."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+
+
+def show(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a run.")],
+    step: Annotated[
+        int | None, typer.Option(min=0, help="Step of the responses; default: the last recorded.")
+    ] = None,
+    best: Annotated[int, typer.Option(min=0, help="Responses shown at each end.")] = 3,
+    compare: Annotated[
+        Path | None, typer.Option(help="Another run: settings and metrics side by side.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write one page for a browser instead.")] = None,
+) -> None:
+    """Show a run: metrics as sparklines, its best and worst responses with their scores."""
+    from refblend.viewer.console import show_comparison, show_run
+    from refblend.viewer.page import write_page
+    from refblend.viewer.run import Run
+
+    shown = Run.open(run)
+    other = None if compare is None else Run.open(compare)
+    console = Console()
+    if html is not None:
+        count, recorded = write_page(html, shown, other)
+        left_out = "" if count == recorded else f" of {recorded}; the newest steps and the first"
+        typer.echo(f"{html}: curves, and {count} responses{left_out}")
+    elif other is not None:
+        show_comparison(shown, other, console)
+    else:
+        show_run(shown, console, step, best)
+
+
+def evaluate(
+    runs: Annotated[list[Path], typer.Argument(help="Run directories, e.g. all seeds of an arm.")],
+    data: Annotated[Path, typer.Option(help="Prompt file, e.g. data/cpu/test.parquet.")],
+    out: Annotated[Path | None, typer.Option(help="File for all reports together.")] = None,
+) -> None:
+    """Test the final actors of runs with the engine of training; each run gets its test.json."""
+    from refblend import runtime
+    from refblend.files import write_json
+
+    runtime.configure_process()
+    from refblend.study.runs.evaluate import evaluate_runs
+    from refblend.study.runs.run_files import TEST_NAME
+
+    reports = {}
+    for run, report in evaluate_runs(runs, data):
+        write_json(run / TEST_NAME, report)
+        typer.echo(f"{run / TEST_NAME}: {summary(report)}")
+        reports[run.name.removeprefix("seed_")] = report
+    if out:
+        write_json(out, reports)
+
+
+def summary(report: dict[str, Any]) -> str:
+    """A report's main numbers on one line; the status of a run that has none."""
+    if "greedy" not in report:
+        return f"{report['status']}, nothing to measure"
+    sampled = f", {report['sampled']:.1%} sampled" if "sampled" in report else ""
+    return f"{report['greedy']:.1%} right greedily{sampled}, {report['problems']} problems"
+
 
 app = typer.Typer(help="List runs; delete those that were moved aside.", no_args_is_help=True)
 

@@ -1,7 +1,6 @@
 """The warm start of the embedded actor: a clean phase, then a short sloppy one."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +23,6 @@ from refblend.embedded.sums import sum_problem, sum_rows
 from refblend.seeding import derive_generator
 
 Render = Callable[[Any, Problem], str]
-
-
-@dataclass(frozen=True)
-class ActorResult:
-    """Results of the two phases; None for one that was kept or is not wanted."""
-
-    clean: TrainingResult | None
-    sloppy: TrainingResult | None
 
 
 def encode_example(
@@ -82,13 +73,27 @@ def demonstration_stream(
 
 def train_actor(
     recipe: EmbeddedConfig, tokenizer: Any, clean_out: Path, out: Path, state_dir: Path
-) -> ActorResult:
+) -> tuple[TrainingResult | None, TrainingResult | None]:
     """Train both phases and save them in Hugging Face format.
 
     A finished clean phase in ``clean_out`` made by the same recipe is reused, and an unfinished
     phase continues from its state in ``state_dir``.
+
+    Returns:
+        Results of the clean and of the sloppy phase; None for one that was kept or is not wanted.
     """
     actor = recipe.actor
+
+    def run(phase: PhaseRecipe, name: str, render: Render, mark: str, path: Path) -> TrainingResult:
+        size, rate, warm_up = phase.batch_size, phase.learning_rate, phase.warmup_steps
+        schedule = Schedule(phase.steps, size, rate, warm_up, bfloat16=recipe.bfloat16)
+        stream = demonstration_stream(recipe, tokenizer, name, render)
+        state = StateFile(state_dir / f"actor_{name}.pt", mark)
+        result, _ = train(model, stream, schedule, tokenizer.pad_token_id, f"actor {name}", state)
+        _save(model, tokenizer, path, mark, phase.steps)
+        discard_state(state.path)
+        return result
+
     clean_mark = fingerprint_of(recipe, tokenizer, "actor_clean")
     clean_result = None
     if fingerprint_of_model(clean_out) == clean_mark:
@@ -99,50 +104,18 @@ def train_actor(
             if recipe.pretrained is not None
             else build_model(recipe.architecture, tokenizer, actor.seed)
         )
-        stream = demonstration_stream(recipe, tokenizer, "clean", lambda _, p: p.solution)
-        state = StateFile(state_dir / "actor_clean.pt", clean_mark)
-        plan = _schedule(actor.clean, recipe.bfloat16)
-        clean_result = _run_phase(model, tokenizer, stream, plan, state, clean_out, "actor clean")
+        clean_result = run(actor.clean, "clean", lambda _, p: p.solution, clean_mark, clean_out)
     mark = fingerprint_of(recipe, tokenizer, "actor")
     if actor.sloppy is None:
         _save(model, tokenizer, out, mark, actor.clean.steps)
-        return ActorResult(clean_result, None)
+        return clean_result, None
 
     def render(rng: Any, problem: Problem) -> str:
         return sloppy_solution(
             rng, problem, actor.terse_share, actor.wrong_step_probability, actor.filler_share
         )
 
-    stream = demonstration_stream(recipe, tokenizer, "sloppy", render)
-    state = StateFile(state_dir / "actor_sloppy.pt", mark)
-    plan = _schedule(actor.sloppy, recipe.bfloat16)
-    sloppy_result = _run_phase(model, tokenizer, stream, plan, state, out, "actor sloppy")
-    return ActorResult(clean_result, sloppy_result)
-
-
-def _run_phase(
-    model: Any,
-    tokenizer: Any,
-    stream: Callable[[int], Example],
-    schedule: Schedule,
-    state: StateFile,
-    out: Path,
-    label: str,
-) -> TrainingResult:
-    result, _ = train(model, stream, schedule, tokenizer.pad_token_id, label, state)
-    _save(model, tokenizer, out, state.fingerprint, schedule.last_step)
-    discard_state(state.path)
-    return result
-
-
-def _schedule(phase: PhaseRecipe, bfloat16: bool) -> Schedule:
-    return Schedule(
-        phase.steps,
-        phase.batch_size,
-        phase.learning_rate,
-        phase.warmup_steps,
-        bfloat16=bfloat16,
-    )
+    return clean_result, run(actor.sloppy, "sloppy", render, mark, out)
 
 
 def _save(model: Any, tokenizer: Any, out: Path, fingerprint: str, steps: int) -> None:

@@ -7,7 +7,7 @@ of true equations.
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -45,10 +45,6 @@ class ActorQuality:
     greedy_by_steps: dict[str, float]
     mixed_by_steps: dict[str, float]
 
-    def as_dict(self) -> dict[str, Any]:
-        """For the JSON report."""
-        return asdict(self)
-
 
 def measure_actor(
     model: Any,
@@ -83,13 +79,11 @@ def _summarize(
 ) -> ActorQuality:
     samples = len(sampled) // len(rows)
     repeated = [row for row in rows for _ in range(samples)]
-    texts = [tokenizer.decode(o.token_ids, skip_special_tokens=True) for o in sampled]
-    right = np.array(
-        [
-            _is_right(o, tokenizer.decode(o.token_ids, skip_special_tokens=True), row)
-            for o, row in zip(greedy, rows, strict=True)
-        ]
+    greedy_texts, texts = (
+        [tokenizer.decode(output.token_ids, skip_special_tokens=True) for output in outputs]
+        for outputs in (greedy, sampled)
     )
+    right = np.array([_is_right(*one) for one in zip(greedy, greedy_texts, rows, strict=True)])
     judged = zip(sampled, texts, repeated, strict=True)
     hits = np.array([_is_right(*one) for one in judged]).reshape(len(rows), samples)
     counts = hits.sum(1)

@@ -22,9 +22,16 @@ from refblend.seeding import derive_seed
 
 
 def build_model(recipe: ArchitectureRecipe, tokenizer: Any, seed: int) -> Qwen2ForCausalLM:
-    """A Qwen2 with random weights drawn from ``seed``; embeddings tied, float32."""
+    """The network of actor and judge before its training; weights drawn from ``seed``."""
+    return random_qwen2(recipe, tokenizer, derive_seed(seed, "weights"))
+
+
+def random_qwen2(
+    recipe: ArchitectureRecipe, tokenizer: Any, seed: int, vocab_size: int | None = None
+) -> Qwen2ForCausalLM:
+    """A Qwen2 with torch's random weights; embeddings tied, float32, all tokens by default."""
     config = Qwen2Config(
-        vocab_size=len(tokenizer),
+        vocab_size=vocab_size or len(tokenizer),
         hidden_size=recipe.hidden_size,
         intermediate_size=recipe.mlp_size,
         num_hidden_layers=recipe.num_layers,
@@ -40,7 +47,7 @@ def build_model(recipe: ArchitectureRecipe, tokenizer: Any, seed: int) -> Qwen2F
         dtype="float32",
     )
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive_seed(seed, "weights"))
+        torch.manual_seed(seed)
         return Qwen2ForCausalLM(config)
 
 
@@ -84,9 +91,7 @@ def save_model(
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
-    model.generation_config = GenerationConfig(
-        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
-    )
+    model.generation_config = generation_config(tokenizer)
     model.save_pretrained(temporary)
     tokenizer.save_pretrained(temporary)
     text = json.dumps(facts, indent=2, sort_keys=True) + "\n"
@@ -98,6 +103,13 @@ def save_model(
     temporary.rename(path)
 
 
+def generation_config(tokenizer: Any) -> GenerationConfig:
+    """The tokens that end and pad what the model writes."""
+    return GenerationConfig(
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
+    )
+
+
 def count_parameters(model: Any) -> int:
     """Number of trainable parameters, tied ones counted once."""
     return sum(parameter.numel() for parameter in model.parameters())
@@ -107,14 +119,9 @@ _PARTS: dict[str, tuple[str, ...]] = {
     "actor_clean": ("data.difficulty", "data.long_share", "architecture", "actor.clean"),
     "actor": ("data.difficulty", "data.long_share", "architecture", "actor"),
     "judge": (
-        "data.difficulty",
-        "data.long_share",
-        "architecture",
-        "actor",
-        "judge_data",
-        "judge",
+        "data.difficulty", "data.long_share", "architecture", "actor", "judge_data", "judge",
     ),
-}
+}  # fmt: skip
 
 
 def fingerprint_of(recipe: EmbeddedConfig, tokenizer: Any, what: str, *more: str) -> str:

@@ -99,12 +99,6 @@ def _drill(rng: Any, tokenizer: Any, value_max: int, box_weight: float) -> Examp
     return encode_example(tokenizer, _DRILL_PROMPT.format(own=own, other=other), answer, weights)
 
 
-def previous_strength(strength: Strength) -> Strength | None:
-    """The strength from which this one continues; None for the first."""
-    place = STRENGTHS.index(strength)
-    return STRENGTHS[place - 1] if place else None
-
-
 @dataclass(frozen=True)
 class JudgeChain:
     """What all strengths of one chain are trained on."""
@@ -128,15 +122,10 @@ def train_judge(
 ) -> TrainingResult:
     """Train one part of the chain and save it to ``out``.
 
-    The directory also contains the optimiser's state, for the next strength, and the texts of the
-    scoring prompt that the judge was trained on (``scoring_templates.yaml``), for its users.
-
-    Args:
-        chain: recipe and training data.
-        strength: what to train.
-        start: the clean warm start for ``weak``, else the judge of the strength before.
-        out: model directory to write.
-        state_path: file of the unfinished training.
+    ``start`` is the clean warm start for ``weak``, else the judge of the strength before; an
+    unfinished training continues from ``state_path``. The directory also contains the optimiser's
+    state, for the next strength, and the texts of the scoring prompt that the judge was trained on
+    (``scoring_templates.yaml``), for its users.
 
     Raises:
         ModelError: ``start`` is not the model from which this strength continues.
@@ -144,9 +133,9 @@ def train_judge(
     settings, fingerprint = chain.recipe.judge, chain.fingerprint
     model = load_model(start)
     optimizer = make_optimizer(model, settings.learning_rate)
-    before = previous_strength(strength)
     first = 0
-    if before is not None:
+    if strength != STRENGTHS[0]:
+        before = STRENGTHS[STRENGTHS.index(strength) - 1]
         first = getattr(settings.steps, before)
         _check_start(start, before, {"chain": fingerprint, "steps": first})
         optimizer.load_state_dict(torch.load(start / OPTIMIZER_FILE, weights_only=True))

@@ -5,13 +5,12 @@ pre-tokeniser) are those of the real model; only sizes, vocabulary and weights a
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from refblend.data.tokenizer import train_tokenizer
+from refblend.embedded.architecture import generation_config, random_qwen2
+from refblend.embedded.recipe import ArchitectureRecipe
 
 QWEN_PIECES = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -20,22 +19,13 @@ QWEN_PIECES = (
 """What Qwen2's tokenizer cuts a text into before it merges pairs of bytes."""
 
 
-@dataclass(frozen=True)
-class Shape:
-    """Sizes of a model; the defaults give about two million parameters with 4,096 tokens."""
-
-    hidden_size: int = 128
-    intermediate_size: int = 512
-    layers: int = 6
-    heads: int = 4
-    kv_heads: int = 2
-    vocab_size: int | None = None
-    """Null: as many as the tokenizer has."""
-    positions: int = 4096
-
-
-HALF_BILLION = Shape(896, 4864, 24, 14, 2, vocab_size=151_936, positions=32_768)
-"""Qwen2.5-0.5B: 494 million parameters, tied embeddings."""
+TINY = ArchitectureRecipe(mlp_size=512, num_layers=6, max_positions=4096)
+"""About two million parameters with 4,096 tokens."""
+HALF_BILLION = ArchitectureRecipe(
+    hidden_size=896, mlp_size=4864, num_layers=24, num_heads=14, max_positions=32_768
+)
+"""Qwen2.5-0.5B: 494 million parameters with :data:`QWEN_TOKENS` tokens, tied embeddings."""
+QWEN_TOKENS = 151_936
 
 
 def qwen_tokenizer(texts: Iterable[str], vocab_size: int = 4096) -> Any:
@@ -43,36 +33,9 @@ def qwen_tokenizer(texts: Iterable[str], vocab_size: int = 4096) -> Any:
     return train_tokenizer(texts, vocab_size, 131_072, QWEN_PIECES)
 
 
-def write_stand_in(path: Path, tokenizer: Any, shape: Shape, seed: int) -> None:
-    """Write model and tokenizer as a Hugging Face directory.
-
-    Args:
-        path: the directory.
-        tokenizer: of :func:`qwen_tokenizer`.
-        shape: sizes of the model.
-        seed: of the weights.
-    """
-    from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
-
-    config = Qwen2Config(
-        vocab_size=shape.vocab_size or len(tokenizer),
-        hidden_size=shape.hidden_size,
-        intermediate_size=shape.intermediate_size,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads,
-        max_position_embeddings=shape.positions,
-        tie_word_embeddings=True,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=None,
-        dtype="float32",
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = Qwen2ForCausalLM(config)
-    model.generation_config = GenerationConfig(
-        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
-    )
+def write_stand_in(path: Path, tokenizer: Any, seed: int, shape: ArchitectureRecipe = TINY) -> None:
+    """Write model and tokenizer (of :func:`qwen_tokenizer`) as a Hugging Face directory."""
+    model = random_qwen2(shape, tokenizer, seed, vocab_size)
+    model.generation_config = generation_config(tokenizer)
     model.save_pretrained(path)
     tokenizer.save_pretrained(path)

@@ -22,7 +22,7 @@ import pandas as pd
 import yaml
 
 from refblend.config.loading import merge, read_yaml
-from refblend.embedded.stand_in import Shape, qwen_tokenizer, write_stand_in
+from refblend.embedded.stand_in import qwen_tokenizer, write_stand_in
 from refblend.errors import DataError, RefblendError, StudyError
 from refblend.files import atomic_path
 
@@ -58,7 +58,7 @@ def prepare(folder: Path, rows: Sequence[Mapping[str, str]], short: bool) -> Non
     tokenizer = qwen_tokenizer(f"{row['question']}\n{row['answer']}" for row in rows)
     for seed, name in enumerate(MODELS):
         if not (models / name / "model.safetensors").exists():
-            write_stand_in(models / name, tokenizer, Shape(), seed)
+            write_stand_in(models / name, tokenizer, seed)
 
 
 def _parameters(folder: Path, short: bool) -> None:
