@@ -82,7 +82,7 @@ ABILITIES = {
     ),
     "prediction of a step on a cluster": (
         "study.planning.step_costs study.planning.step_model study.planning.step_plan "
-        "cli.plan_step",
+        "cli.plan:Cluster cli.plan:show_step_plan cli.plan:_told",
         "",
     ),
     "weights in memory that processes share, put in place": (

@@ -24,8 +24,7 @@ TINY = ArchitectureRecipe(mlp_size=512, num_layers=6, max_positions=4096)
 HALF_BILLION = ArchitectureRecipe(
     hidden_size=896, mlp_size=4864, num_layers=24, num_heads=14, max_positions=32_768
 )
-"""Qwen2.5-0.5B: 494 million parameters with :data:`QWEN_TOKENS` tokens, tied embeddings."""
-QWEN_TOKENS = 151_936
+"""Qwen2.5-0.5B: 494 million parameters with 151,936 tokens, tied embeddings."""
 
 
 def qwen_tokenizer(texts: Iterable[str], vocab_size: int = 4096) -> Any:
@@ -33,9 +32,10 @@ def qwen_tokenizer(texts: Iterable[str], vocab_size: int = 4096) -> Any:
     return train_tokenizer(texts, vocab_size, 131_072, QWEN_PIECES)
 
 
-def write_stand_in(path: Path, tokenizer: Any, seed: int, shape: ArchitectureRecipe = TINY) -> None:
+def write_stand_in(path: Path, tokenizer: Any, seed: int, tiny: bool = True) -> None:
     """Write model and tokenizer (of :func:`qwen_tokenizer`) as a Hugging Face directory."""
-    model = random_qwen2(shape, tokenizer, seed, vocab_size)
+    shape, tokens = (TINY, None) if tiny else (HALF_BILLION, 151_936)
+    model = random_qwen2(shape, tokenizer, seed, tokens)
     model.generation_config = generation_config(tokenizer)
     model.save_pretrained(path)
     tokenizer.save_pretrained(path)

@@ -22,20 +22,13 @@ class Chain:
     prompts, answers, length = 8, 4, 64
 
     def __init__(self, folder: Path, device: str, tiny: bool) -> None:
-        from refblend.embedded.stand_in import (
-            HALF_BILLION,
-            QWEN_TOKENS,
-            qwen_tokenizer,
-            write_stand_in,
-        )
+        from refblend.embedded.stand_in import qwen_tokenizer, write_stand_in
 
         self.device, self.folder = device, folder
         self.questions = [f"What is {a} + {a * 7}? Say the number." for a in range(self.prompts)]
         self.model = folder / "model"
         self.tokenizer = qwen_tokenizer(self.questions, 400)
-        write_stand_in(
-            self.model, self.tokenizer, 0, *(() if tiny else (HALF_BILLION, QWEN_TOKENS))
-        )
+        write_stand_in(self.model, self.tokenizer, 0, tiny)
         on_gpu = device == "cuda"
         fsdp = {
             "param_dtype": "bfloat16" if on_gpu else "float32",
