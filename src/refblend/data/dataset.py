@@ -103,14 +103,8 @@ def truncate_ids(ids: list[int], length: int, truncation: Truncation) -> list[in
     """Cut to ``length`` tokens; ``left`` removes the beginning, ``right`` the end (as in verl)."""
     if len(ids) <= length:
         return ids
-    if truncation == "left":
-        return ids[len(ids) - length :]
-    if truncation == "right":
-        return ids[:length]
-    if truncation == "middle":
-        head = length // 2
-        return ids[:head] + ids[len(ids) - (length - head) :]
-    raise ValueError(f"truncation {truncation!r} does not cut")
+    head = {"left": 0, "right": length, "middle": length // 2}[truncation]
+    return ids[:head] + ids[len(ids) - (length - head) :]
 
 
 class PromptSampler:

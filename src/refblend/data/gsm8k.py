@@ -71,11 +71,7 @@ def load_file(path: str | os.PathLike[str], split: str) -> list[PromptRow]:
 
 
 def load_split(source: str, split: str) -> list[PromptRow]:
-    """The train or test split of a local folder, or of a data set of the hub.
-
-    Args:
-        source: a folder with ``<split>.jsonl`` or ``<split>.parquet``, or a name for ``datasets``.
-        split: ``train`` or ``test``.
+    """The train or test split of a folder, as ``<split>.jsonl`` or ``.parquet``, or of the hub.
 
     Raises:
         DataError: there is no such split, or it is not GSM8K.

@@ -80,11 +80,7 @@ def convert_records(
 
 
 def load_split(folder: str | os.PathLike[str], split: str) -> list[PromptRow]:
-    """The train or test split below a folder.
-
-    Args:
-        folder: holds ``<split>.jsonl``, ``<split>.parquet`` or a folder ``<split>`` of JSON files.
-        split: ``train`` or ``test``.
+    """The train or test split: ``<split>.jsonl``, ``<split>.parquet`` or JSON files in ``<split>``.
 
     Raises:
         DataError: there is no such split, or a file is not MATH.

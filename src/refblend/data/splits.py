@@ -18,25 +18,16 @@ def hold_out(
 ) -> dict[str, list[PromptRow]]:
     """Draw the validation and sanity rows from the train split; no question is in two splits.
 
-    Test rows stay as they are. Of the train rows, repeated questions and those of the test split
-    are left out. The sanity rows are drawn last, so their number changes no validation row.
-
-    Args:
-        train: rows of the published train split.
-        test: rows of the published test split.
-        validation: number of validation rows.
-        sanity: number of sanity rows.
-        seed: of the draw.
+    ``train`` and ``test`` are the published splits. Test rows stay as they are; of the train rows,
+    repeated questions and those of the test split are left out. The sanity rows are drawn last, so
+    their number changes no validation row.
 
     Raises:
         DataError: the train split is too small.
     """
     taken = {row.question for row in test}
-    kept = []
-    for row in train:
-        if row.question not in taken:
-            taken.add(row.question)
-            kept.append(row)
+    first = {row.question: row for row in reversed(train)}
+    kept = [row for row in train if row is first[row.question] and row.question not in taken]
     if validation + sanity >= len(kept):
         raise DataError(
             f"{validation} validation and {sanity} sanity rows leave nothing of {len(kept)} train "

@@ -49,14 +49,10 @@ def convert_gguf(
 ) -> int:
     """Write model and tokenizer of a GGUF file to ``out``, replacing it in one rename.
 
-    Args:
-        path: the GGUF file.
-        out: directory to write.
-        sha256: expected checksum of the file.
-        dtype: of the saved weights; that of the engine that reads them saves a conversion there.
+    ``dtype`` is of the saved weights; that of the engine that reads them saves a conversion there.
 
     Returns:
-        Parameters of the model.
+        Number of the model's parameters.
 
     Raises:
         ModelError: see :func:`check_gguf`.

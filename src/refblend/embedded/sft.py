@@ -143,16 +143,10 @@ def train(
     state: StateFile | None = None,
     optimizer: torch.optim.AdamW | None = None,
 ) -> tuple[TrainingResult, torch.optim.AdamW]:
-    """Run the schedule on ``model`` in place, saving the state from time to time.
+    """Run the schedule on a causal language model in place, saving the state from time to time.
 
-    Args:
-        model: a causal language model with ``model`` and ``lm_head``.
-        stream: example of a number; must be a pure function.
-        schedule: steps, batch size and learning rate.
-        pad_id: token that fills the padding.
-        label: name shown in the progress line.
-        state: where the state of an unfinished training is kept; removed by the caller.
-        optimizer: continues a chain; a new one by default.
+    ``stream`` gives the example of a number and must be a pure function. The file of ``state`` is
+    removed by the caller. ``optimizer`` continues a chain; it is a new one by default.
 
     Raises:
         ModelError: the loss is not finite.

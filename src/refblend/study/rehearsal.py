@@ -16,7 +16,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import yaml
@@ -43,10 +42,7 @@ NOT_MEASURED = {
 def prepare(folder: Path, rows: Sequence[Mapping[str, str]], short: bool) -> None:
     """Everything that a user of scale gpu brings along: parameters, rows and models.
 
-    Args:
-        folder: the working directory of the workflow.
-        rows: GSM8K's ``question`` and ``answer``, train rows first.
-        short: two arms of one milestone, two steps.
+    ``rows`` have GSM8K's ``question`` and ``answer``, train rows first.
     """
     _parameters(folder, short)
     source = folder / "source"
@@ -115,12 +111,7 @@ def _made(number: int) -> dict[str, str]:
 
 
 def shortcomings(results: Path, milestones: Sequence[str]) -> Iterator[str]:
-    """What a complete study would not have: empty tables, missing figures, checks not run.
-
-    Args:
-        results: ``results/gpu`` of the rehearsal.
-        milestones: those that were asked for.
-    """
+    """What a complete study would not have: empty tables, missing figures, checks not run."""
     for milestone in milestones:
         folder = results / milestone
         files = ["report.md", "metrics.json", "checks.json"]
@@ -146,11 +137,10 @@ def snakemake(folder: Path, targets: Sequence[str], *options: str) -> None:
     Raises:
         StudyError: it failed; its own messages are above.
     """
-    arguments: dict[str, Any] = {"scale": "gpu", "gsm8k": "source"}
     command = [sys.executable, "-m", "snakemake", *targets, *options]
     command += ["--snakefile", str(ROOT / "Snakefile"), "--directory", str(folder)]
     command += ["--workflow-profile", str(ROOT / "workflow" / "profiles" / "default")]
-    command += ["--config", *(f"{key}={value}" for key, value in arguments.items())]
+    command += ["--config", "scale=gpu", "gsm8k=source"]
     status = subprocess.run(command, cwd=folder, check=False).returncode
     if status:
         raise StudyError(f"snakemake ended with status {status}", f"See its logs in {folder}/logs.")

@@ -25,12 +25,7 @@ def harmless(text: str) -> str:
 
 
 def sparkline(values: pd.Series, width: int = WIDTH) -> str:
-    """The values as bars between their minimum and maximum; neighbours are averaged to fit.
-
-    Args:
-        values: finite numbers, at least one.
-        width: characters at most.
-    """
+    """One finite value or more as bars between their bounds; neighbours are averaged to fit."""
     count = min(width, len(values))
     bounds = [round(i * len(values) / count) for i in range(count + 1)]
     means = [values.iloc[a:b].mean() for a, b in pairwise(bounds)]
@@ -88,10 +83,8 @@ def _configured(run: Run) -> list[str]:
 
 def metrics_table(run: Run) -> Table:
     """The main metrics with their course."""
-    table = Table(box=box.SIMPLE_HEAD)
-    for heading, side in (("", "left"), ("course", "left"), ("first", "right")):
-        table.add_column(heading, justify=side)  # type: ignore[arg-type]
-    for heading in ("lowest", "highest", "last"):
+    table = Table("", "course", box=box.SIMPLE_HEAD)
+    for heading in ("first", "lowest", "highest", "last"):
         table.add_column(heading, justify="right")
     for label, values in run.main_metrics():
         shown = (values.iloc[0], values.min(), values.max(), values.iloc[-1])
@@ -131,13 +124,7 @@ def response_panel(response: Response) -> Panel:
 
 
 def show_run(run: Run, console: Console, step: int | None = None, count: int = 3) -> None:
-    """Print a run.
-
-    Args:
-        run: the run.
-        console: where to.
-        step: of the responses; None: the last that was recorded.
-        count: best and worst responses.
+    """Print a run with ``count`` best and worst responses of a step, by default the last recorded.
 
     Raises:
         DataError: no responses of this step were recorded, or they cannot be read.

@@ -17,12 +17,7 @@ _PLACE = "/*DATA*/null"
 
 
 def write_page(path: Path, run: Run, other: Run | None = None) -> tuple[int, int]:
-    """Write the page, atomically.
-
-    Args:
-        path: to write.
-        run: the run.
-        other: a run to compare the curves with.
+    """Write the page, atomically; ``other`` is a run to compare the curves with.
 
     Returns:
         Number of responses on the page, and of those that the run recorded.

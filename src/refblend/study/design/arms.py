@@ -6,6 +6,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from refblend.config.root import RefblendConfig
+from refblend.documents import flatten
 from refblend.errors import StudyError
 from refblend.ppo.choices import Placement
 from refblend.study.design.grid import resolve_arm
@@ -74,15 +75,8 @@ class Arm:
 
     def differs_only_in(self, other: "Arm", key: str) -> bool:
         """Whether two configurations are equal but for one dotted key, and differ there."""
-        trees = [arm.config.resolved() for arm in (self, other)]
-        values = []
-        for tree in trees:
-            node = tree
-            *parents, last = key.split(".")
-            for part in parents:
-                node = node[part]
-            values.append(node.pop(last))
-        return trees[0] == trees[1] and values[0] != values[1]
+        mine, others = (flatten(arm.config.resolved()) for arm in (self, other))
+        return mine.pop(key) != others.pop(key) and mine == others
 
 
 def resolve_arms(

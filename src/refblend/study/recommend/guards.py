@@ -7,7 +7,7 @@ below 0.
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from refblend.files import sha256_file
 from refblend.study.recommend.candidates import Confirmation, invalid_rate
 from refblend.study.recommend.overlay import invalid_when_chosen, read_enable
 from refblend.study.runs.collect import Collected
-from refblend.study.runs.incidents import incident_totals
+from refblend.study.runs.incidents import incident_totals, unfinished
 from refblend.study.runs.measures import run_measures, wide
 from refblend.study.stats.statistics import Interval, student_interval
 
@@ -67,20 +67,6 @@ def parse_tolerated(texts: Iterable[str]) -> dict[str, float]:
     return limits
 
 
-@dataclass(frozen=True)
-class BaselineCheck:
-    """The recommended configuration against the baseline, seed by seed."""
-
-    measure: str
-    difference: Interval
-    """Recommended − baseline; Student's, see :func:`guarded_interval`."""
-
-    @property
-    def worse(self) -> bool:
-        """Whether the whole interval lies below 0."""
-        return self.difference.high < 0
-
-
 def guard(
     collected: Collected,
     recommended: str | Path,
@@ -101,8 +87,11 @@ def guard(
     totals, rates = incident_totals(collected), invalid_rates(collected)
     limits = dict(tolerated)
     limits["judge_invalid"] = max(limits["judge_invalid"], 2 * invalid_when_chosen(recommended))
-    result, problem = compare(collected, confirmation)
-    failures = missing_runs(collected, (baseline, arm)) + beyond(totals, rates, limits)
+    difference, problem = compare(collected, confirmation)
+    trained = set(collected.runs.arm)
+    failures = unfinished(collected)
+    failures += [f"no run of the arm {each}" for each in (baseline, arm) if each not in trained]
+    failures += beyond(totals, rates, limits)
     if blends and not any(run.startswith(f"{arm} ") for run in rates):
         failures.append(f"no run of {arm} has a judge's score although its configuration blends")
     failures += [problem] if problem else []
@@ -112,7 +101,7 @@ def guard(
             "See the report of M3 and docs/how-to/stability.md; fix the cause, or choose again "
             "with `refblend study recommend`.",
         )
-    assert result is not None
+    assert difference is not None
     return {
         "recommended": {"blends": blends, "sha256": sha256_file(recommended)},
         "runs": len(collected.runs),
@@ -120,11 +109,8 @@ def guard(
         "judge_invalid_rate": max(rates.values(), default=0.0),
         "tolerated": limits | {"judge_invalid": round(limits["judge_invalid"], 6)},
         "against": baseline,
-        "measure": result.measure,
-        "difference": {
-            name: round(getattr(result.difference, name), 6)
-            for name in ("estimate", "low", "high", "n")
-        },
+        "measure": confirmation.endpoint,
+        "difference": {name: round(value, 6) for name, value in asdict(difference).items()},
     }
 
 
@@ -144,17 +130,6 @@ def beyond(
     ]
 
 
-def missing_runs(collected: Collected, arms: Iterable[str]) -> list[str]:
-    """Runs that did not finish, and arms without any row."""
-    runs = collected.runs
-    absent = runs[runs.status != "finished"]
-    named = [
-        f"{row.arm} seed {row.seed} is {row.status}" + (f" ({row.reason})" if row.reason else "")
-        for row in absent.itertuples()
-    ]
-    return named + [f"no run of the arm {arm}" for arm in arms if arm not in set(runs.arm)]
-
-
 def invalid_rates(collected: Collected) -> dict[str, float]:
     """Share of invalid judge scores of every run with a judge, including failed runs."""
     return {
@@ -164,8 +139,9 @@ def invalid_rates(collected: Collected) -> dict[str, float]:
     }
 
 
-def compare(collected: Collected, confirmation: Confirmation) -> tuple[BaselineCheck | None, str]:
-    """The comparison, and what speaks against the recommended configuration (empty if nothing)."""
+def compare(collected: Collected, confirmation: Confirmation) -> tuple[Interval | None, str]:
+    """Recommended − baseline, seed by seed (:func:`guarded_interval`), and what speaks against the
+    recommended configuration: a whole interval below 0, or runs to compare are missing."""
     baseline, arm = confirmation.baseline, confirmation.recommended
     values = run_measures(collected)
     measure = confirmation.endpoint
@@ -184,13 +160,12 @@ def compare(collected: Collected, confirmation: Confirmation) -> tuple[BaselineC
         return None, f"{len(differences)} seeds to compare {arm} with {baseline}{without}"
     problems = collected.metrics.loc[collected.metrics.metric == "test/problems", "value"]
     smallest = 1 / problems.min() if measure.startswith("test_") and len(problems) else 0.0
-    result = BaselineCheck(measure, guarded_interval(differences, smallest))
+    found = guarded_interval(differences, smallest)
     text = (
-        f"{arm} is below {baseline}: {measure} {result.difference.estimate:+.4f} "
-        f"[{result.difference.low:+.4f}, {result.difference.high:+.4f}] "
-        f"(n = {result.difference.n})"
+        f"{arm} is below {baseline}: {measure} {found.estimate:+.4f} "
+        f"[{found.low:+.4f}, {found.high:+.4f}] (n = {found.n})"
     )
-    return result, text if result.worse else ""
+    return found, text if found.high < 0 else ""
 
 
 def guarded_interval(differences: pd.Series, smallest: float) -> Interval:

@@ -105,13 +105,8 @@ def of_grid(archive: Collected, grid: pd.DataFrame) -> Collected:
 
 
 def copy_quality(models: Path, circumstances: Path, out: Path) -> None:
-    """Copy the measurements of the embedded models of a scale into its archive.
-
-    Args:
-        models: of the scale, with a folder ``quality``; none where the models are not ours.
-        circumstances: records of when and where they were measured.
-        out: the scale's results.
-    """
+    """Copy measurements of a scale's embedded models, and when and where they were made, to its
+    archive; there are none where the models are not ours."""
     for source, place in ((models / QUALITY, QUALITY), (circumstances, f"{QUALITY}/circumstances")):
         for file in sorted(source.glob("*.json")):
             copy_file(file, out / place / file.name)

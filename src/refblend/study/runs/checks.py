@@ -10,7 +10,7 @@ from refblend.files import read_object, write_json
 from refblend.identity import read_identity
 from refblend.lifecycle.status import FIXABLE
 from refblend.study.runs.collect import Collected
-from refblend.study.runs.incidents import incident_totals
+from refblend.study.runs.incidents import incident_totals, unfinished
 from refblend.trainer.run_directory import UNCONFIRMED_NAME
 
 SIGNALLED = 128
@@ -25,13 +25,8 @@ def check_milestone(collected: Collected, tolerated: Mapping[str, int]) -> dict[
     Raises:
         StudyError: a check failed; all failures are named.
     """
-    runs = collected.runs[collected.runs.status != "finished"]
-    failures = [
-        f"{row.arm} seed {row.seed} is {row.status}" + (f" ({row.reason})" if row.reason else "")
-        for row in runs.itertuples()
-    ]
     totals = incident_totals(collected)
-    failures += [
+    failures = unfinished(collected) + [
         f"{totals[kind]} {kind} incidents (tolerated: {limit})"
         for kind, limit in tolerated.items()
         if totals.get(kind, 0) > limit

@@ -81,13 +81,7 @@ class Collected:
 
 
 def collect(grid: pd.DataFrame, scale: str, root: str | Path = "runs") -> Collected:
-    """Read every run of a grid.
-
-    Args:
-        grid: as :func:`refblend.study.design.grid.read_grid` gives it.
-        scale: folder below ``root``.
-        root: folder of all runs.
-    """
+    """Read every run of a grid; ``root`` is the folder of all runs."""
     runs, metrics, responses = [], [], []
     for row in unique_runs(grid).itertuples():
         directory = run_dir(scale, row.arm, row.seed, root)

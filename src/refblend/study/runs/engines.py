@@ -28,6 +28,7 @@ class Engines:
 
     def __init__(self, config: RefblendConfig, model: Path, at_least: int) -> None:
         """Start all at once; arguments and errors as those of :func:`start_rollout`."""
+        self.config = config
         count, devices = shares_of(config)
         self._alone: RolloutEngine | None = None
         self._processes: list[ProcessPoolExecutor] = []

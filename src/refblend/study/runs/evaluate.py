@@ -59,7 +59,6 @@ def evaluate_runs(
         ModelError: the longest prompt and its answer need more positions than the actor has.
     """
     engines: Engines | None = None
-    engines_config: RefblendConfig | None = None
     try:
         for number, run in enumerate(map(Path, runs)):
             status = str(_record(run / "summary.json").get("status", "finished"))
@@ -67,13 +66,12 @@ def evaluate_runs(
                 yield run, {"status": status}
                 continue
             config, last = _config(run), final_checkpoint(run)
-            if engines is None or engines_config is None:
+            if engines is None:
                 prompts = load_prompt_dataset(data, load_tokenizer(last.actor), sys.maxsize)
                 needed = max(map(len, prompts.prompt_ids)) + config.data.max_response_length
                 engines = Engines(config, last.actor, at_least=needed)
-                engines_config = config
             else:
-                if config.actor_rollout_ref != engines_config.actor_rollout_ref:
+                if config.actor_rollout_ref != engines.config.actor_rollout_ref:
                     raise StudyError(
                         f"{run} has another model or engine than the runs before it",
                         "Evaluate the seeds of one arm at a time.",

@@ -16,6 +16,15 @@ RESOURCE_MEASURES = {
 }
 
 
+def unfinished(collected: Collected) -> list[str]:
+    """A phrase for each run that did not finish."""
+    runs = collected.runs[collected.runs.status != "finished"]
+    return [
+        f"{row.arm} seed {row.seed} is {row.status}" + (f" ({row.reason})" if row.reason else "")
+        for row in runs.itertuples()
+    ]
+
+
 def incident_totals(collected: Collected) -> dict[str, int]:
     """Incidents of each kind over all runs, failed ones included."""
     metrics = collected.metrics

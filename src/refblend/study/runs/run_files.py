@@ -73,10 +73,7 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 def _part(record: dict[str, Any], key: str) -> dict[str, Any]:
     """An object within a record; empty when it is absent or null."""
-    value = record.get(key)
-    if value is not None and not isinstance(value, dict):
-        raise ValueError(f"{key} is {show(value)}, not an object")
-    return value or {}
+    return _checked(record, key, dict, "not an object") or {}
 
 
 def _number(record: dict[str, Any], key: str) -> Any:
@@ -88,11 +85,15 @@ def _number(record: dict[str, Any], key: str) -> Any:
 
 
 def _truth(record: dict[str, Any], key: str) -> bool | None:
-    """A boolean, or None if it is absent or null."""
+    return _checked(record, key, bool, "neither true nor false")
+
+
+def _checked(record: dict[str, Any], key: str, kind: type, otherwise: str) -> Any:
+    """A value of a kind, or None where it is absent or null."""
     value = record.get(key)
-    if value is None or isinstance(value, bool):
+    if value is None or isinstance(value, kind):
         return value
-    raise ValueError(f"{key} is {show(value)}, neither true nor false")
+    raise ValueError(f"{key} is {show(value)}, {otherwise}")
 
 
 def _outcome(summary: dict[str, Any]) -> dict[str, Any]:
@@ -167,10 +168,7 @@ def _response(record: Any) -> dict[str, Any]:
     for name in RESPONSE_NUMBERS:
         read[name] = _number(record, name)
     read["judge_valid"] = _truth(record, "judge_valid")
-    judge_path = record.get("judge_path")
-    if judge_path is not None and not isinstance(judge_path, str):
-        raise ValueError(f"judge_path is {show(judge_path)}, not text")
-    return read | {"judge_path": judge_path}
+    return read | {"judge_path": _checked(record, "judge_path", str, "not text")}
 
 
 def bound_to(directory: Path, step: int) -> dict[str, Any]:
