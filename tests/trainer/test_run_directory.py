@@ -362,11 +362,11 @@ def test_opening_a_finished_run_confirms_it(tmp_path: Path) -> None:
 
 def test_a_job_that_failed_before_it_began_can_begin(tmp_path: Path) -> None:
     """The workflow recorded a refusal; the next call, with the cause removed, is not refused."""
-    record_failure(tmp_path / "run", 2)
+    record_failure([tmp_path / "run"], 2)
     failures = (tmp_path / "run" / "failures.jsonl").read_text()
     assert json.loads(failures)["identity"] is None
     assert start(tmp_path / "run", BASE).start == "fresh"
-    record_failure(tmp_path / "run", 2)
+    record_failure([tmp_path / "run"], 2)
     last = (tmp_path / "run" / "failures.jsonl").read_text().splitlines()[-1]
     assert json.loads(last)["identity"] == BASE.digest
     (tmp_path / "mine").mkdir()

@@ -125,7 +125,6 @@ def parse_seeds(text: str) -> list[int]:
 
 
 def _show(run_dir: str, summary: dict[str, Any]) -> None:
-    """The outcome of a finished run."""
     from refblend.trainer.closing import show_end
 
     show_end(Path(run_dir), summary, Console())

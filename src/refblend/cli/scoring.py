@@ -204,6 +204,5 @@ def attacks(
 
 
 def _asked(judge: "GenerativeJudge") -> dict[str, Any]:
-    """How the judge was asked, for the report."""
     options = judge.options
     return {"max_new_tokens": options.limits.max_new_tokens, "score_mode": options.score_mode}

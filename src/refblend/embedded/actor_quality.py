@@ -53,9 +53,8 @@ def measure_actor(
     samples: int,
     max_new_tokens: int,
     seed: int,
-    temperature: float = 1.0,
 ) -> ActorQuality:
-    """Answer each row greedily and ``samples`` times at ``temperature``.
+    """Answer each row greedily and ``samples`` times at temperature 1.
 
     ``mixed_groups`` is the share of problems whose samples are neither all right nor all wrong:
     those from which a group-relative advantage can learn.
@@ -63,7 +62,7 @@ def measure_actor(
     prompts = [encode_chat(tokenizer, row.messages) for row in rows]
     many = [prompt for prompt in prompts for _ in range(samples)]
     eos = tokenizer.eos_token_id
-    drawn = Sampling(max_new_tokens, temperature, derive_seed(seed, "quality"))
+    drawn = Sampling(max_new_tokens, 1.0, derive_seed(seed, "quality"))
     with step_progress("actor answers", 0, len(prompts) + len(many)) as show:
         greedy = generate(
             model, prompts, Sampling(max_new_tokens), eos, lambda done: show(done, "greedy")

@@ -118,10 +118,8 @@ def count_parameters(model: Any) -> int:
 _PARTS: dict[str, tuple[str, ...]] = {
     "actor_clean": ("data.difficulty", "data.long_share", "architecture", "actor.clean"),
     "actor": ("data.difficulty", "data.long_share", "architecture", "actor"),
-    "judge": (
-        "data.difficulty", "data.long_share", "architecture", "actor", "judge_data", "judge",
-    ),
-}  # fmt: skip
+    "judge": ("data.difficulty", "data.long_share", "architecture", "actor", "judge_data", "judge"),
+}
 
 
 def fingerprint_of(recipe: EmbeddedConfig, tokenizer: Any, what: str, *more: str) -> str:

@@ -15,11 +15,11 @@ from refblend.embedded.problems import Problem, Step, render_solution
 
 
 def corrupt_steps(
-    rng: np.random.Generator, steps: tuple[Step, ...], probability: float, spread: int = 3
+    rng: np.random.Generator, steps: tuple[Step, ...], probability: float
 ) -> list[Step]:
     """The chain with each result wrong with ``probability``; later steps continue from it.
 
-    A wrong result is off by 1 to ``spread`` in either direction and never negative; division that
+    A wrong result is off by 1 to 3 in either direction and never negative; division that
     has become inexact is rounded down.
     """
     chain: list[Step] = []
@@ -33,7 +33,7 @@ def corrupt_steps(
             "/": value // right,
         }[step.op]
         if rng.random() < probability:
-            offset = int(rng.integers(1, spread + 1)) * (1 if rng.random() < 0.5 else -1)
+            offset = int(rng.integers(1, 4)) * (1 if rng.random() < 0.5 else -1)
             result = result + offset if result + offset >= 0 else result + abs(offset)
         chain.append(Step(value, step.op, right, result))
         value = result

@@ -65,7 +65,6 @@ def header(run: Run) -> list[str]:
 
 
 def _configured(run: Run) -> list[str]:
-    """Actor, blend and judge of a run."""
     blend = "algorithm.ref_quality_score"
     actor = (
         f"actor      {run.setting('actor_rollout_ref.model.path')}, "

@@ -36,8 +36,8 @@ def test_checks_pass_and_fail_as_they_should(tmp_path: Path, make_run: MakeRun) 
     with pytest.raises(StudyError, match="no seed had failed: error: no memory left"):
         record_failure([run], 1, log)
     (run / "summary.json").unlink()
-    record_failure(run, 1, log)
-    record_failure(run, 1, log)
+    record_failure([run], 1, log)
+    record_failure([run], 1, log)
     with pytest.raises(StudyError, match=r"linear seed 1 is failed \(error: no memory left\)"):
         check_milestone(checked(tmp_path), {})
     attempts = (run / "failures.jsonl").read_text().splitlines()

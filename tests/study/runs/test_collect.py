@@ -21,7 +21,7 @@ def test_every_run_is_a_row_whatever_became_of_it(tmp_path: Path, make_run: Make
     root = tmp_path / "cpu"
     make_run(root / "off" / "seed_1", 1, blended=False)
     make_run(root / "off" / "seed_2", 2, status="incomplete")
-    record_failure(root / "off" / "seed_3", 1)
+    record_failure([root / "off" / "seed_3"], 1)
     make_run(root / "linear" / "seed_1", 1)
     (root / "linear" / "seed_1" / "summary.json").write_text("{torn")
     make_run(root / "linear" / "seed_2", 2)

@@ -96,7 +96,6 @@ def _without_prefix(seconds: Mapping[Any, float]) -> dict[str, float]:
 def _costs(
     config: RefblendConfig, seconds: Mapping[str, float], weights_gb: float | None, source: Path
 ) -> StepCosts:
-    """Costs from the seconds of every stage."""
     prompts = config.data.train_batch_size
     ranks = {
         "actor": config.actor_rollout_ref.actor.fsdp_config.world_size,
@@ -132,11 +131,7 @@ def _costs(
 
 
 def _check(directory: Path, config: RefblendConfig) -> None:
-    """Refuse a run whose stages disturbed one another, or were split over engines.
-
-    Raises:
-        StudyError: names the key.
-    """
+    """Refuse a run whose stages disturbed one another, or were split over engines."""
     scoring, rollout = config.algorithm.ref_quality_score.scoring, config.actor_rollout_ref.rollout
     key, parallel = "actor_rollout_ref.rollout", rollout.tensor_model_parallel_size > 1
     wrong = {

@@ -24,9 +24,6 @@ from refblend.study.runs.collect import Collected
 from refblend.study.runs.curves import series, validation_frame
 from refblend.study.stats.statistics import entropy_collapse
 
-MILESTONE = "m3"
-EXPLORING = "m2"
-
 
 @dataclass(frozen=True)
 class Confirmation:
@@ -79,12 +76,11 @@ def load_confirmation(params: str | Path = "params") -> Confirmation:
         StudyError: there is none or several, or not exactly one arm with an overlay.
         ConfigError: a file is missing or not YAML.
     """
-    names = experiments_of(MILESTONE, params)
+    names = experiments_of("m3", params)
     folder = Path(params) / "study"
     if len(names) != 1:
         raise StudyError(
-            f"{folder}: {len(names)} experiments have milestone {MILESTONE}: "
-            f"{', '.join(names) or 'none'}",
+            f"{folder}: {len(names)} experiments have milestone m3: {', '.join(names) or 'none'}",
             "Exactly one confirms the recommendation: correct milestone in the others.",
         )
     experiment = load_experiment(folder / f"{names[0]}.yaml")
@@ -96,7 +92,7 @@ def load_confirmation(params: str | Path = "params") -> Confirmation:
         )
     sources = experiment.choose_from or [
         name
-        for name in experiments_of(EXPLORING, params)
+        for name in experiments_of("m2", params)
         if not load_experiment(folder / f"{name}.yaml").exclusive
     ]
     return Confirmation(names[0], experiment, chosen[0], tuple(sources))
@@ -188,7 +184,7 @@ def regimes_at(scale: str, params: str | Path = "params") -> list[str]:
     main = load_confirmation(params).baseline
     return [
         name
-        for spec in map(load_experiment, _files(params, experiments_of(EXPLORING, params)))
+        for spec in map(load_experiment, _files(params, experiments_of("m2", params)))
         for name, baseline in spec.regimes.items()
         if baseline != main and baseline in spec.arms_of(scale) and spec.seeds_of(scale)
     ]
@@ -204,7 +200,7 @@ def _declared(
     """The one baseline of several experiments, and the overrides of all their arms."""
     experiments = load_confirmation(params).sources
     if regime is not None:
-        experiments = tuple(experiments_of(EXPLORING, params))
+        experiments = tuple(experiments_of("m2", params))
     specs = [load_experiment(path) for path in _files(params, experiments)]
     # A scale may have no seeds for some of them.
     specs = [spec for spec in specs if spec.seeds_of(scale)]

@@ -39,9 +39,7 @@ def check_milestone(collected: Collected, tolerated: Mapping[str, int]) -> dict[
     return {"runs": len(collected.runs), "incidents": totals, "tolerated": dict(tolerated)}
 
 
-def record_failure(
-    runs: str | Path | Sequence[str | Path], status: int, log: str | Path | None = None
-) -> list[Path]:
+def record_failure(runs: Sequence[Path], status: int, log: Path | None = None) -> list[Path]:
     """Record which runs of a job failed, after the job ended with an error.
 
     A run whose summary says finished is left alone. A failed run keeps the reason that the trainer
@@ -59,13 +57,16 @@ def record_failure(
     Raises:
         StudyError: all runs have finished, so none of them explains the job's error.
     """
-    directories = [Path(run) for run in ([runs] if isinstance(runs, str | Path) else runs)]
-    last_words = _last_words(Path(log)) if log else ""
-    summaries = {run: _summary(run) for run in directories}
+    last_words = _last_words(log) if log else ""
+    summaries = {run: _summary(run) for run in runs}
     finished = [run for run, summary in summaries.items() if summary.get("status") == "finished"]
-    failed = [run for run in directories if run not in finished]
+    failed = [run for run in runs if run not in finished]
     # In this attempt: the trainer writes no ``exit_status``.
-    own = {run for run in failed if _is_own_failure(summaries[run])}
+    own = {
+        run
+        for run in failed
+        if summaries[run].get("status") == "failed" and "exit_status" not in summaries[run]
+    }
     for run in failed:
         reason = str(summaries[run].get("reason") or last_words) if run in own else last_words
         run.mkdir(parents=True, exist_ok=True)
@@ -81,10 +82,6 @@ def record_failure(
     return failed
 
 
-def _is_own_failure(summary: Mapping[str, Any]) -> bool:
-    return summary.get("status") == "failed" and "exit_status" not in summary
-
-
 def _append_failure(run: Path, status: int, reason: str) -> dict[str, Any]:
     """Add an attempt to the run's ``failures.jsonl``, and return its record."""
     # Whose failure it is: null before the run marked its directory.
@@ -95,14 +92,14 @@ def _append_failure(run: Path, status: int, reason: str) -> dict[str, Any]:
     return record
 
 
-def block_record(runs: Sequence[str | Path]) -> dict[str, dict[str, Any]]:
+def block_record(runs: Sequence[Path]) -> dict[str, dict[str, Any]]:
     """Status and identity of every run of a block, by seed: the content of the job's marker.
 
     Raises:
         StudyError: a run has no summary, so the job is not done.
     """
     record = {}
-    for run in map(Path, runs):
+    for run in runs:
         summary = _summary(run)
         if not summary:
             raise StudyError(f"{run}: no summary.json", "The next call resumes the run.")
@@ -123,9 +120,8 @@ def _summary(run: Path) -> dict[str, Any]:
         return {}
 
 
-def _last_words(log: Path, limit: int = 300) -> str:
-    """The last non-empty line of a log, shortened."""
+def _last_words(log: Path) -> str:
     if not log.exists():
         return ""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    return next((line.strip()[:limit] for line in reversed(lines) if line.strip()), "")
+    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")

@@ -131,11 +131,6 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _config(run: Path) -> RefblendConfig:
-    """The configuration that the run was trained with.
-
-    Raises:
-        StudyError: it is missing or not acceptable to this version.
-    """
     try:
         return load_config([run / "config.json"])
     except ConfigError as error:
@@ -143,11 +138,6 @@ def _config(run: Path) -> RefblendConfig:
 
 
 def _record(path: Path) -> dict[str, Any]:
-    """What the run wrote there.
-
-    Raises:
-        StudyError: it is missing or damaged.
-    """
     try:
         return read_object(path)
     except OSError as error:

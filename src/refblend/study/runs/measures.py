@@ -28,23 +28,20 @@ FROM_STABILITY = (
     "length_end",
     "val_drawdown",
 )
-MEANS = {
-    "weight_mean": "actor/ref_quality/weight",
-    "judge_auc": "actor/ref_quality/auc",
-    "nonzero_rate": "actor/ref_quality/nonzero_rate",
-    "valid_rate": "actor/ref_quality/valid_rate",
+REDUCED = {
+    "weight_mean": ("actor/ref_quality/weight", "mean"),
+    "judge_auc": ("actor/ref_quality/auc", "mean"),
+    "nonzero_rate": ("actor/ref_quality/nonzero_rate", "mean"),
+    "valid_rate": ("actor/ref_quality/valid_rate", "mean"),
+    "step_seconds": ("perf/time_per_step", "median"),
+    "throughput": ("perf/throughput", "median"),
+    "judge_seconds": ("timing_s/ref_quality_score", "median"),
+    "memory_gb": ("perf/cpu_memory_used_gb", "max"),
+    "gpu_memory_gb": ("perf/gpu_memory_used_gb", "max"),
 }
-"""Averaged over the steps of a run."""
-
-MEDIANS = {
-    "step_seconds": "perf/time_per_step",
-    "throughput": "perf/throughput",
-    "judge_seconds": "timing_s/ref_quality_score",
-}
-"""Median over the steps after a run's first, which pays for what is set up once."""
-
-PEAKS = {"memory_gb": "perf/cpu_memory_used_gb", "gpu_memory_gb": "perf/gpu_memory_used_gb"}
-"""Largest value of a run; all processes of a run together."""
+"""Metric of each measure, and how it is reduced over the steps of a run. Medians are of times: they
+leave out a run's first step, which pays for what is set up once. Memory is that of all processes of
+a run together."""
 
 COLUMNS = ["arm", "seed", "measure", "value"]
 RUN = ["arm", "seed"]
@@ -58,18 +55,18 @@ def run_measures(collected: Collected) -> pd.DataFrame:
         no judge) has no row.
     """
     metrics = collected.counted_metrics
-    parts = [
-        *_validation(metrics),
-        _speed(metrics),
-        *_stability(metrics),
-        *_test(metrics),
-        _final_return(metrics),
-    ]
-    parts += [_reduced(series(metrics, name), to, "mean") for to, name in MEANS.items()]
+    ends = start_and_end(metrics)
+    ends = ends[ends.measure == "acc"]
+    parts = [_named(ends, name, f"val_{name}") for name in ("final", "best", "gain", "auc")]
+    parts += [_speed(metrics), *_stability(metrics)]
+    for name in ("greedy", "sampled"):
+        parts.append(_named(results_on_test(metrics, name), "value", f"test_{name}"))
+    score = series(metrics, "critic/score/mean")
+    parts.append(_reduced(score.groupby(RUN).tail(RETURN_STEPS), "final_return", "mean"))
     steps = metrics[metrics.step > 0]
     later = steps[steps.step > steps.groupby(RUN).step.transform("min")]
-    parts += [_reduced(series(later, name), to, "median") for to, name in MEDIANS.items()]
-    parts += [_reduced(series(metrics, name), to, "max") for to, name in PEAKS.items()]
+    for to, (name, how) in REDUCED.items():
+        parts.append(_reduced(series(later if how == "median" else metrics, name), to, how))
     values = pd.concat([part for part in parts if len(part)] or [pd.DataFrame(columns=COLUMNS)])
     values = values.dropna(subset="value")[COLUMNS].astype({"value": "float64", "seed": "int64"})
     order = {name: place for place, name in enumerate(MEASURES)}
@@ -87,13 +84,6 @@ def wide(values: pd.DataFrame, measure: str, arms: Sequence[str]) -> pd.DataFram
     table = table.reindex(columns=list(arms)).astype("float64")
     table.columns.name = None
     return table.sort_index()
-
-
-def _validation(metrics: pd.DataFrame) -> list[pd.DataFrame]:
-    ends = start_and_end(metrics)
-    ends = ends[ends.measure == "acc"]
-    names = {"val_final": "final", "val_best": "best", "val_gain": "gain", "val_auc": "auc"}
-    return [_named(ends, column, name) for name, column in names.items()]
 
 
 def _speed(metrics: pd.DataFrame) -> pd.DataFrame:
@@ -121,21 +111,7 @@ def _stability(metrics: pd.DataFrame) -> list[pd.DataFrame]:
     return [_named(frame, name, name) for name in (*FROM_STABILITY, "entropy_collapse")]
 
 
-def _test(metrics: pd.DataFrame) -> list[pd.DataFrame]:
-    return [
-        _named(results_on_test(metrics, name), "value", f"test_{name}")
-        for name in ("greedy", "sampled")
-    ]
-
-
-def _final_return(metrics: pd.DataFrame) -> pd.DataFrame:
-    """Mean rule reward of the training responses over the last steps."""
-    score = series(metrics, "critic/score/mean")
-    return _reduced(score.groupby(RUN).tail(RETURN_STEPS), "final_return", "mean")
-
-
 def _reduced(rows: pd.DataFrame, name: str, how: str) -> pd.DataFrame:
-    """One value per run: ``how`` over its rows."""
     if rows.empty:
         return pd.DataFrame(columns=COLUMNS)
     values = rows.groupby(RUN)["value"].agg(how).replace([np.inf, -np.inf], np.nan)

@@ -27,7 +27,6 @@ class Design:
     """Level of the two-sided test of a difference, and of each one-sided test of equivalence."""
 
     def __post_init__(self) -> None:
-        """Refuse impossible values."""
         if not (self.deviation > 0 and math.isfinite(self.deviation)):
             raise ValueError(f"deviation={self.deviation} must be positive and finite")
         if not 0 < self.alpha < 1:
