@@ -210,12 +210,7 @@ def power(
     import pandas as pd
 
     from refblend.errors import StudyError
-    from refblend.study.planning.power import (
-        PowerQuestion,
-        design_table,
-        power_table,
-        read_spread,
-    )
+    from refblend.study.planning.power import PowerQuestion, design_table, power_table, read_spread
     from refblend.study.report.registry import read_experiments
 
     if not runs.is_file():

@@ -130,8 +130,7 @@ def read_records(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
 def _suffix(path: Path) -> str:
     if path.suffix not in (".parquet", ".jsonl"):
         raise DataError(
-            f"{path} has an unknown file suffix",
-            "Use a name that ends in .parquet or .jsonl.",
+            f"{path} has an unknown file suffix", "Use a name that ends in .parquet or .jsonl."
         )
     return path.suffix
 

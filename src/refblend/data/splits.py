@@ -10,11 +10,7 @@ SPLITS = ("train", "validation", "test", "sanity")
 
 
 def hold_out(
-    train: Sequence[PromptRow],
-    test: Sequence[PromptRow],
-    validation: int,
-    sanity: int,
-    seed: int,
+    train: Sequence[PromptRow], test: Sequence[PromptRow], validation: int, sanity: int, seed: int
 ) -> dict[str, list[PromptRow]]:
     """Draw the validation and sanity rows from the train split; no question is in two splits.
 

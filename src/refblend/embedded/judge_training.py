@@ -54,10 +54,7 @@ def verdict_weights(tokenizer: Any, verdict_ids: Sequence[int], box_weight: floa
 
 
 def pair_stream(
-    recipe: EmbeddedConfig,
-    tokenizer: Any,
-    templates: ScoringTemplates,
-    pairs: Sequence[Pair],
+    recipe: EmbeddedConfig, tokenizer: Any, templates: ScoringTemplates, pairs: Sequence[Pair]
 ) -> Callable[[int], Example]:
     """Example ``i``: a pair in one form of the scoring prompt, or a drill that only compares."""
     settings = recipe.judge

@@ -26,11 +26,7 @@ def build_corpus(recipe: EmbeddedConfig, scoring: ScoringTemplates) -> list[str]
     texts += [f"{role}\n" for role in ROLES] * 50  # the chat template's words
     for index, problem in zip(range(count), stream, strict=False):
         response = sloppy_solution(
-            rng,
-            problem,
-            actor.terse_share,
-            actor.wrong_step_probability,
-            actor.filler_share,
+            rng, problem, actor.terse_share, actor.wrong_step_probability, actor.filler_share
         )
         texts += [problem.question, problem.solution, response, render_verdict(problem, response)]
         if index % 4 == 0:

@@ -191,9 +191,7 @@ def measured_costs(resources: pd.DataFrame) -> dict[str, tuple[int, dict[str, fl
 
 
 def arm_costs(
-    arms: Sequence[str],
-    measured: Mapping[str, tuple[int, Mapping[str, float]]],
-    given: GivenCosts,
+    arms: Sequence[str], measured: Mapping[str, tuple[int, Mapping[str, float]]], given: GivenCosts
 ) -> dict[str, dict[str, Cost]]:
     """Every arm's costs: measured if there are finished runs, given otherwise.
 

@@ -215,9 +215,7 @@ def plan_study(
 
 
 def _energy(
-    arms: Sequence[str],
-    seconds: Mapping[str, float],
-    costs: Mapping[str, Mapping[str, Cost]],
+    arms: Sequence[str], seconds: Mapping[str, float], costs: Mapping[str, Mapping[str, Cost]]
 ) -> tuple[float | None, float | None]:
     """kWh and kg CO2e of all runs, per arm; null if an arm's costs are unknown."""
     if any("watts" not in costs[arm] for arm in arms):

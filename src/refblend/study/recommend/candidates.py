@@ -143,10 +143,7 @@ class Pool:
 
 
 def read_pool(
-    collected: Collected,
-    scale: str,
-    params: str | Path = "params",
-    regime: str | None = None,
+    collected: Collected, scale: str, params: str | Path = "params", regime: str | None = None
 ) -> Pool:
     """Candidates among M2's arms at a scale, of the experiments that the confirming one names.
 

@@ -10,10 +10,7 @@ from refblend.study.runs.curves import series
 INCIDENTS = ("overlength", "oom", "nonfinite", "judge_invalid", "judge_error", "drift")
 """Counters ``incidents/<name>``: events of each step."""
 
-RESOURCE_MEASURES = {
-    "perf/time_per_step": "seconds_a_step",
-    "perf/throughput": "tokens_a_second",
-}
+RESOURCE_MEASURES = {"perf/time_per_step": "seconds_a_step", "perf/throughput": "tokens_a_second"}
 
 
 def unfinished(collected: Collected) -> list[str]:

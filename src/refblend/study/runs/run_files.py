@@ -22,9 +22,7 @@ STATUSES = ("finished", "stopped", "failed", "incomplete", "missing")
 """``stopped``: ended early by a guard; ``incomplete``: killed, resumed by the next call."""
 
 
-def read_run(
-    directory: Path,
-) -> tuple[dict[str, Any], pd.DataFrame | None, list[dict[str, Any]]]:
+def read_run(directory: Path) -> tuple[dict[str, Any], pd.DataFrame | None, list[dict[str, Any]]]:
     """Record, metrics and responses of one run; problems become the record's status and reason."""
     record: dict[str, Any] = {"status": "missing", "reason": "no run directory"}
     if not directory.is_dir():

@@ -115,10 +115,7 @@ def _knee(gains: NDArray[np.float64]) -> NDArray[np.intp]:
 
 
 def find_pivot(
-    values: pd.DataFrame,
-    baseline: pd.Series,
-    rng: np.random.Generator,
-    resamples: int = 5000,
+    values: pd.DataFrame, baseline: pd.Series, rng: np.random.Generator, resamples: int = 5000
 ) -> Pivot:
     """The last level before the improvement over the baseline changes its sign.
 
