@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from refblend.config.base import PositiveFloat, Section
 from refblend.config.loading import read_yaml
@@ -128,21 +128,11 @@ class ExperimentSpec(Section):
                 raise ValueError(f"arms.{name}.{OVERLAY} is not a path: name a configuration file")
         return flat
 
-    @field_validator("at")
+    @field_validator("common", "at")
     @classmethod
-    def _further_can_be_written(
-        cls, at: dict[str, dict[str, dict[str, Any]]]
-    ) -> dict[str, dict[str, dict[str, Any]]]:
-        for scale, arms in at.items():
-            for name, overrides in arms.items():
-                check_overrides(flatten(overrides), f"at.{scale}.{name}.")
-        return at
-
-    @field_validator("common")
-    @classmethod
-    def _common_can_be_written(cls, common: dict[str, Any]) -> dict[str, Any]:
-        check_overrides(flatten(common), "common.")
-        return common
+    def _further_can_be_written(cls, tree: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        check_overrides(flatten(tree), f"{info.field_name}.")
+        return tree
 
     @model_validator(mode="after")
     def _names_exist(self) -> "ExperimentSpec":
