@@ -21,7 +21,8 @@ ABILITIES = {
     "the blend in TRL and verl": ("integrations", ""),
     "`refblend show`": ("viewer cli.runs:show", ""),
     "check of a GPU, rehearsal of scale gpu, stand-in models": (
-        "gpu_check study.rehearsal embedded.stand_in study.design.measures:check_endpoint",
+        "gpu_check study.rehearsal embedded.stand_in study.design.grid:check_endpoint "
+        "study.design.grid:_lacking",
         "",
     ),
     "trackers of services, rollouts and a figure in all": (

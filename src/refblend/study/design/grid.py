@@ -22,13 +22,14 @@ from refblend.config.root import RefblendConfig
 from refblend.documents import MalformedError, parse_yaml, shorten, show
 from refblend.errors import ConfigError, Problems, StudyError
 from refblend.files import atomic_path
-from refblend.study.design.measures import check_endpoint
+from refblend.study.design.measures import MEASURES
 from refblend.study.design.spec import OVERLAY, ExperimentSpec, GridRow, load_experiment
 
 EXPERIMENT_NAME = re.compile(r"[A-Z][A-Za-z0-9]*")
 GRID_COLUMNS = list(GridRow.model_fields)
 MOST_LISTED = 10
 """Problems of a grid that one error lists."""
+OF_THE_JUDGE = ("judge_auc", "nonzero_rate", "valid_rate", "judge_seconds")
 
 
 def config_files(scale: str, params: str | Path = "params") -> list[str]:
@@ -160,6 +161,48 @@ def _resolve(
         return resolve_arm(overrides, scale, params)
     except ConfigError as error:
         raise ConfigError(f"{path}, arm {arm}: {error.reason}", error.remedy) from None
+
+
+def check_endpoint(spec: ExperimentSpec, arm: str, config: RefblendConfig, path: Path) -> None:
+    """Refuse an experiment, before any training, whose report would be empty.
+
+    ``config`` is that of ``arm``, one of the experiment's; ``path`` names its file in messages.
+
+    Raises:
+        StudyError: an endpoint is not a measure, has no better direction, or the arm lacks it.
+    """
+    ordered = [name for name, known in MEASURES.items() if known.higher_is_better is not None]
+    for endpoint in dict.fromkeys([spec.endpoint, *map(spec.endpoint_of, spec.contrasts)]):
+        if endpoint not in ordered:
+            raise StudyError(
+                f"{path}: endpoint: {endpoint} is not a measure that can be better or worse",
+                f"Choose one of {', '.join(ordered)}.",
+            )
+        less_is_better = not MEASURES[endpoint].higher_is_better
+        if spec.milestone == "m3" and endpoint == spec.endpoint and less_is_better:
+            raise StudyError(
+                f"{path}: endpoint: of {endpoint} less is better, which M3 cannot confirm",
+                "Choose an accuracy or a return.",
+            )
+        if lacking := _lacking(endpoint, config):
+            raise StudyError(
+                f"{path}: endpoint: no run of arm {arm} would have {endpoint}: {lacking}",
+                "Change that setting, or the experiment's endpoint.",
+            )
+
+
+def _lacking(endpoint: str, config: RefblendConfig) -> str:
+    """Why runs of a configuration lack a measure; empty where they have it."""
+    trainer, sampled = config.trainer, config.actor_rollout_ref.rollout.val_kwargs
+    if endpoint.startswith("test_") and trainer.save_freq == 0:
+        return "trainer.save_freq=0 leaves no actor to test"
+    if endpoint == "test_sampled" and not (sampled.do_sample and sampled.n):
+        return "rollout.val_kwargs samples no answers"
+    if endpoint == "val_gain" and not trainer.val_before_train:
+        return "trainer.val_before_train=false"
+    if endpoint in OF_THE_JUDGE and not config.use_judge:
+        return "it has no judge"
+    return ""
 
 
 def select(grid: pd.DataFrame, experiments: Sequence[str]) -> pd.DataFrame:

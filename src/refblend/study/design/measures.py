@@ -1,12 +1,7 @@
-"""The measures that arms may be compared by, and whether an experiment's runs will have them."""
+"""The measures that arms may be compared by: names, labels and which direction is better."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-
-from refblend.config.root import RefblendConfig
-from refblend.errors import StudyError
-from refblend.study.design.spec import ExperimentSpec
 
 
 @dataclass(frozen=True)
@@ -78,48 +73,3 @@ def label(measure: str) -> str:
     """Label of a measure, with its unit where a reader needs one."""
     known = MEASURES[measure]
     return f"{known.label} ({known.unit})" if known.unit in PHYSICAL else known.label
-
-
-OF_THE_JUDGE = ("judge_auc", "nonzero_rate", "valid_rate", "judge_seconds")
-
-
-def check_endpoint(spec: ExperimentSpec, arm: str, config: RefblendConfig, path: Path) -> None:
-    """Refuse an experiment, before any training, whose report would be empty.
-
-    ``config`` is that of ``arm``, one of the experiment's; ``path`` names its file in messages.
-
-    Raises:
-        StudyError: an endpoint is not a measure, has no better direction, or the arm lacks it.
-    """
-    ordered = [name for name, known in MEASURES.items() if known.higher_is_better is not None]
-    for endpoint in dict.fromkeys([spec.endpoint, *map(spec.endpoint_of, spec.contrasts)]):
-        if endpoint not in ordered:
-            raise StudyError(
-                f"{path}: endpoint: {endpoint} is not a measure that can be better or worse",
-                f"Choose one of {', '.join(ordered)}.",
-            )
-        less_is_better = not MEASURES[endpoint].higher_is_better
-        if spec.milestone == "m3" and endpoint == spec.endpoint and less_is_better:
-            raise StudyError(
-                f"{path}: endpoint: of {endpoint} less is better, which M3 cannot confirm",
-                "Choose an accuracy or a return.",
-            )
-        if lacking := _lacking(endpoint, config):
-            raise StudyError(
-                f"{path}: endpoint: no run of arm {arm} would have {endpoint}: {lacking}",
-                "Change that setting, or the experiment's endpoint.",
-            )
-
-
-def _lacking(endpoint: str, config: RefblendConfig) -> str:
-    """Why runs of a configuration lack a measure; empty where they have it."""
-    trainer, sampled = config.trainer, config.actor_rollout_ref.rollout.val_kwargs
-    if endpoint.startswith("test_") and trainer.save_freq == 0:
-        return "trainer.save_freq=0 leaves no actor to test"
-    if endpoint == "test_sampled" and not (sampled.do_sample and sampled.n):
-        return "rollout.val_kwargs samples no answers"
-    if endpoint == "val_gain" and not trainer.val_before_train:
-        return "trainer.val_before_train=false"
-    if endpoint in OF_THE_JUDGE and not config.use_judge:
-        return "it has no judge"
-    return ""
