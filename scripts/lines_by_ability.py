@@ -49,7 +49,7 @@ ABILITIES = {
         "ppo.weights",
     ),
     "archive of runs, reports redrawn from it, publishing without noise": (
-        "study.runs.archive study.report.redraw study.report.publish cli.study_report:archive "
+        "study.runs.archive study.report.publish cli.study_report:archive "
         "cli.study_report:redraw cli.study_report:publish",
         "",
     ),
@@ -91,7 +91,8 @@ ABILITIES = {
         "",
     ),
     "verdicts, regimes, difficulty, profiles": (
-        "study.stats.verdicts study.stats.exact study.report.m2.breakdown "
+        "study.stats.verdicts study.stats.exact study.report.m2.runs:breakdown "
+        "study.report.m2.runs:pass_at_n study.report.m2.runs:length_controlled "
         "study.report.m2.figures_arms cli.study_report:verdicts",
         "",
     ),

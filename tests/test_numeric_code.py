@@ -107,7 +107,7 @@ def test_what_can_change_a_number_is_seen(first: str, second: str) -> None:
         ("embedded/prepare.py", {"data"}),
         ("data/gsm8k.py", {"gsm8k"}),
         ("study/runs/evaluate.py", {"test_accuracy", "reports"}),
-        ("study/report/m1/tables.py", {"reports"}),
+        ("study/report/m1/study.py", {"reports"}),
         # a reward and the problems of scale smollm read it, too
         ("data/splits.py", {"gsm8k", "train", "data", *TRAINED_MODELS}),
         ("rollout/vllm_engine.py", {"train", "measure_judges", "test_accuracy"}),

@@ -96,6 +96,6 @@ def test_a_changed_figure_is_redrawn_alone(made: Path) -> None:
 def test_a_changed_sentence_draws_nothing_and_the_style_everything(made: Path) -> None:
     edit(made, f"{PACKAGE}/scoring/text.py", "LISTED_ATTACKS = 5", "LISTED_ATTACKS = 3")
     assert planned(made) == {"report", "publish"}
-    edit(made, f"{PACKAGE}/plotting/style.py", "COLUMN = 3.5", "COLUMN = 3.4")
+    edit(made, f"{PACKAGE}/plotting/common.py", "COLUMN = 3.5", "COLUMN = 3.4")
     drawn = {f"{name}.svg" for name in load_report("scoring").names("figure", {})}
     assert planned(made) == drawn | {"robustness.png", "report", "publish"}

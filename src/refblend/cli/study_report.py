@@ -122,10 +122,10 @@ def redraw(
 ) -> None:
     """Write all tables, figures and reports anew from the archive, without any run or model."""
     from refblend.progress import step_progress
-    from refblend.study.report.redraw import ORDER, redraw_reports
+    from refblend.study.report.publish import READS, redraw_reports
 
     _, _, results, params = roots
-    with step_progress("reports", 0, len(ORDER) + 1) as show:
+    with step_progress("reports", 0, len(READS) + 1) as show:
         for done, written in enumerate(redraw_reports(scale, results / scale, params, out), 1):
             show(done, str(written))
 

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from refblend.study.design.grid import read_grid
-from refblend.study.report.engine import make_tables, read_caption
-from refblend.study.report.m1.verdict import answers
+from refblend.study.report.engine import new_tables, read_caption
+from refblend.study.report.m1.text import answers
 from refblend.study.report.plotting.panels import bin_scores
 from refblend.study.report.registry import Inputs, load_report
 from refblend.study.runs.collect import collect, write_collected
@@ -147,7 +147,7 @@ def test_the_headline_is_the_experiments_endpoint(tmp_path: Path, make_run: Make
     runs = collected(tmp_path) / "runs" / "cpu" / "_collected" / "m1"
     inputs = Inputs("cpu", ("M1",), runs, tmp_path / "models", tmp_path / "results", params)
     report = load_report("m1")
-    tables = make_tables(report, report.read(inputs), inputs)
+    tables = new_tables(report.artifacts(inputs.experiments, "table"), report.read(inputs))
     (row,) = (
         tables["arm_summary"].query("measure == 'val_auc' and arm == 'linear'").to_dict("records")
     )

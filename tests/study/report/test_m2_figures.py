@@ -19,8 +19,13 @@ from refblend.study.design.spec import ExperimentSpec
 from refblend.study.report.m2.costs import SCORING_COLUMNS
 from refblend.study.report.m2.figures_weights import ENTROPIES, function_values, weight_params
 from refblend.study.report.m2.study import M2Study, make_study
-from refblend.study.report.plotting.common import Drawn, interval_bar, value_limits
-from refblend.study.report.plotting.style import apply_style, write_figure
+from refblend.study.report.plotting.common import (
+    Drawn,
+    apply_style,
+    interval_bar,
+    value_limits,
+    write_figure,
+)
 from refblend.study.report.registry import Tables, load_report
 from refblend.study.runs.collect import RESPONSE_COLUMNS, Collected
 

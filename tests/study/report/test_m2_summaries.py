@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from refblend.study.report.m2.contrasts import contrasts
+from refblend.study.report.m2.levels import contrasts
+from refblend.study.report.m2.runs import experiment_summary
 from refblend.study.report.m2.study import M2Study
-from refblend.study.report.m2.summaries import experiment_summary
 
 MISSING = {("cosine", 1), ("linear_terminal_w01", 1), ("gae_linear_mean", 1)}
 MISSING |= {("gae_linear_mean", 2), ("gae_linear_mean", 3)}

@@ -11,11 +11,20 @@ from scipy import stats
 
 from refblend.errors import StudyError
 from refblend.study.design.measures import MEASURES
-from refblend.study.report.m2.best import best_per_metric
-from refblend.study.report.m2.breakdown import breakdown, length_controlled, pass_at_n
 from refblend.study.report.m2.costs import cost_table, hidden_judge_time, scoring_table
-from refblend.study.report.m2.levels import choice_table, knee_and_pivot, level_means
-from refblend.study.report.m2.runs import per_seed, stability_by_arm
+from refblend.study.report.m2.levels import (
+    best_per_metric,
+    choice_table,
+    knee_and_pivot,
+    level_means,
+)
+from refblend.study.report.m2.runs import (
+    breakdown,
+    length_controlled,
+    pass_at_n,
+    per_seed,
+    stability_by_arm,
+)
 from refblend.study.report.m2.study import M2Study
 from refblend.study.stats.comparisons import best_configuration
 from refblend.study.stats.thresholds import Knee, Pivot, find_knee, find_pivot, not_identifiable

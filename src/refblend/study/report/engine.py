@@ -32,7 +32,8 @@ tables), ``without_rows`` (the names of those that are empty), ``figures`` (the 
 import io
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
+from contextlib import contextmanager
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -44,7 +45,7 @@ from refblend.data.schema import PARQUET_ERRORS
 from refblend.errors import StudyError
 from refblend.files import atomic_path, write_json, write_text
 from refblend.study.report import readable
-from refblend.study.report.formats import to_markdown, write_csv, write_latex
+from refblend.study.report.readable import to_markdown, words, write_csv, write_latex
 from refblend.study.report.registry import Artifact, Inputs, Report, Tables
 
 PREPARED = "tables.zip"
@@ -53,11 +54,14 @@ PREPARED = "tables.zip"
 PHRASES = ("own", "difference", "names", "probability", "interval", "change", "estimate", "counts")
 """Functions of :mod:`.readable` that templates have as filters."""
 
+FORMATS = {"share": ".1%", "number": ".3f", "signed": "+.3f", "percent": ".0%"}
+"""Filters of numbers; a missing one is a dash."""
+
 DESCRIPTION = "{http://purl.org/dc/elements/1.1/}description"
 
 
 class LazyTables(Tables):
-    """Tables that are made or read when they are asked for, each once, in any order."""
+    """Tables that are made or read when they are asked for, each once."""
 
     def __init__(self, names: Iterable[str], make: Callable[[str], pd.DataFrame]) -> None:
         self.names = list(names)
@@ -89,33 +93,29 @@ def prepared_tables(path: Path) -> Tables:
         StudyError: the file is missing or damaged; also when a table is asked for.
     """
 
-    def refuse(what: str, error: Exception) -> StudyError:
-        reason = f"{path}: {what} cannot be read ({error})"
-        return StudyError(reason, "Run `refblend study tables`.")
+    @contextmanager
+    def explained(what: str) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, zipfile.BadZipFile, *PARQUET_ERRORS) as error:
+            reason = f"{path}: {what} cannot be read ({error})"
+            raise StudyError(reason, "Run `refblend study tables`.") from None
 
     def read(name: str) -> pd.DataFrame:
-        try:
+        with explained(f"table {name}"):
             return pd.read_parquet(io.BytesIO(archive.read(name)))
-        except (OSError, zipfile.BadZipFile, *PARQUET_ERRORS) as error:
-            raise refuse(f"table {name}", error) from None
 
-    try:
+    with explained("prepared tables"):
         archive = zipfile.ZipFile(path)
-    except (OSError, zipfile.BadZipFile) as error:
-        raise refuse("prepared tables", error) from None
     return LazyTables(archive.namelist(), read)
-
-
-def make_tables(report: Report, study: Any, inputs: Inputs) -> dict[str, pd.DataFrame]:
-    """All tables of a report by name."""
-    return dict(new_tables(report.artifacts(inputs.experiments, "table"), study))
 
 
 def write_tables(report: Report, inputs: Inputs, out: Path) -> None:
     """Write tables (LaTeX too of those that are shown) and plot data, and :data:`PREPARED`."""
     study = report.read(inputs)
-    tables = make_tables(report, study, inputs)
-    for artifact in report.artifacts(inputs.experiments, "table"):
+    artifacts = report.artifacts(inputs.experiments, "table")
+    tables = new_tables(artifacts, study)
+    for artifact in artifacts:
         write_csv(tables[artifact.name], out / "tables" / f"{artifact.name}.csv")
         if artifact.shown:
             write_latex(tables[artifact.name], out / "tables" / f"{artifact.name}.tex")
@@ -141,7 +141,7 @@ def draw(report: Report, inputs: Inputs, out: Path) -> None:
     """
     artifact = report.find(out.stem, inputs.experiments)
     tables = prepared_tables(inputs.collected / PREPARED)
-    from refblend.study.report.plotting.style import apply_style, write_figure
+    from refblend.study.report.plotting.common import apply_style, write_figure
 
     apply_style()
     study = report.read(inputs)
@@ -168,8 +168,8 @@ def write_everything(report: Report, inputs: Inputs, out: Path) -> None:
     """Tables, figures, text and numbers of a report, one after another."""
     write_tables(report, inputs, out)
     for figure in report.artifacts(inputs.experiments, "figure"):
-        for suffix in (".svg", ".png") if figure.preview else (".svg",):
-            draw(report, inputs, out / "figures" / f"{figure.name}{suffix}")
+        for file in figure.files:
+            draw(report, inputs, out / file)
     write_report(report, inputs, out)
 
 
@@ -193,14 +193,18 @@ def render(
 @cache
 def environment() -> jinja2.Environment:
     """The one environment of all templates; an unknown variable is an error."""
+
+    def formatted(spec: str, value: float | None) -> str:
+        return "–" if pd.isna(value) else format(value, spec)
+
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("refblend.study.report"),
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
     )
-    made.filters |= {"share": share, "signed": signed, "words": words, "number": number}
     made.filters |= {name: getattr(readable, name) for name in PHRASES}
-    made.filters["percent"] = "{:.0%}".format
+    made.filters["words"] = words
+    made.filters |= {name: partial(formatted, spec) for name, spec in FORMATS.items()}
     made.tests["missing"] = pd.isna
     return made
 
@@ -218,23 +222,3 @@ def read_caption(path: Path) -> str:
         raise StudyError(
             f"{path}: has no caption ({error or 'no description'})", "Run `refblend study figure`."
         ) from None
-
-
-def share(value: float | None) -> str:
-    """A share as a percentage."""
-    return "–" if value is None or pd.isna(value) else f"{value:.1%}"
-
-
-def number(value: float | None) -> str:
-    """A number with three decimals."""
-    return "–" if value is None or pd.isna(value) else f"{value:.3f}"
-
-
-def signed(value: float | None) -> str:
-    """A difference with its sign."""
-    return "–" if value is None or pd.isna(value) else f"{value:+.3f}"
-
-
-def words(name: str) -> str:
-    """A name without underscores."""
-    return name.replace("_", " ")

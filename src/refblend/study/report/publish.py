@@ -5,43 +5,49 @@ machine determines: times, memory, energy, the commit, the hardware. Those stand
 and text, so that every study would change tracked files although it found nothing else. The last
 line of a published ``report.md`` therefore has a hash over everything that the report is made from
 without them (:func:`made_from`): when it is the same, all published files stay as they are.
+
+:func:`redraw_reports` makes every report of a scale from its archive, without training anything.
 """
 
 import hashlib
 import json
 import os
 import re
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from refblend.errors import StudyError
 from refblend.files import copy_file, sha256_file, write_text
-from refblend.study.report.registry import Artifact, Inputs, Report
+from refblend.study.design.grid import read_grid, select
+from refblend.study.report.engine import write_everything
+from refblend.study.report.registry import (
+    Inputs,
+    Report,
+    load_report,
+    milestone_experiments,
+)
 from refblend.study.report.shared import quality_of_arms
-from refblend.study.runs.collect import numbers_hash, read_collected
+from refblend.study.report.verdicts import write_verdicts
+from refblend.study.runs.archive import QUALITY, of_grid, read_archive
+from refblend.study.runs.collect import numbers_hash, read_collected, write_collected
 
-READS = {"m1": (), "r": (), "scoring": (), "m2": ("scoring",), "m3": ("m1", "m2", "scoring")}
-"""Reports whose published results a report reads."""
+READS = {"scoring": (), "m1": (), "m2": ("scoring",), "m3": ("m1", "m2", "scoring"), "r": ()}
+"""Reports in the order in which they are made, and those whose published results each reads."""
 
 _MARK = re.compile(r"\n<!-- Made from ([0-9a-f]{64}) -->\n\Z")
 
 
 def publish(report: Report, inputs: Inputs, built: Path) -> bool:
-    """Copy a built report to the results, unless those say the same.
-
-    Args:
-        report: the report.
-        inputs: what it was made from; ``inputs.results`` is where it is published.
-        built: folder with everything that the report has registered.
-
-    Returns:
-        Whether the published files have changed.
+    """Copy a built report to ``inputs.results``, unless those say the same; returns whether it did.
 
     Raises:
         StudyError: a file was not built.
     """
     target, made = inputs.results / report.name, made_from(report, inputs)
-    names = [*_files(report, inputs), "metrics.json"]
+    artifacts = report.artifacts(inputs.experiments)
+    names = [*(file for artifact in artifacts for file in artifact.files), "metrics.json"]
     missing = [name for name in (*names, "report.md") if not (built / name).is_file()]
     if missing:
         raise StudyError(f"{built}: has no {missing[0]}", f"Run `snakemake {report.name}`.")
@@ -89,40 +95,20 @@ def made_from(report: Report, inputs: Inputs) -> str:
 def _code(report: Report, inputs: Inputs) -> list[str]:
     figures = report.artifacts(inputs.experiments, "figure")
     templates = Path(__file__).parent / "templates"
-    return [
-        report.code("tables"),
-        report.code("report"),
-        *(report.code("figure", figure) for figure in figures),
-        *(sha256_file(path) for path in sorted(templates.glob("_*.j2"))),
-        sha256_file(templates / f"{report.name}.md.j2"),
-    ]
+    read = [*sorted(templates.glob("_*.j2")), templates / f"{report.name}.md.j2"]
+    steps = [report.code("tables"), report.code("report")]
+    return steps + [report.code("figure", each) for each in figures] + list(map(sha256_file, read))
 
 
-def _read_files(report: Report, inputs: Inputs) -> Iterator[Path]:
+def _read_files(report: Report, inputs: Inputs) -> list[Path]:
     """What a report reads besides runs and other reports."""
     if report.name == "m1":
-        yield from quality_of_arms(inputs)
+        return quality_of_arms(inputs)
     if report.name == "scoring":
-        yield from sorted((inputs.models / "quality").glob("judge_*.json"))
-        yield from sorted((inputs.results / "scoring" / "measurements").glob("*.json"))
-    if report.name == "m3":
-        yield from sorted((inputs.results / "m3").glob("recommended.*"))
-
-
-def _files(report: Report, inputs: Inputs) -> Iterator[str]:
-    """Everything that a report has registered, as paths below its folder."""
-
-    def of(artifact: Artifact) -> list[str]:
-        if artifact.kind == "table":
-            return [f"tables/{artifact.name}.{s}" for s in ("csv", *["tex"] * artifact.shown)]
-        if artifact.kind == "figure":
-            return [
-                f"figures/{artifact.name}.{s}" for s in ("svg", *["png"] * bool(artifact.preview))
-            ]
-        return [f"plots/{artifact.name}.csv"]
-
-    for artifact in report.artifacts(inputs.experiments):
-        yield from of(artifact)
+        measurements = inputs.results / "scoring" / "measurements"
+        judges = sorted((inputs.models / "quality").glob("judge_*.json"))
+        return judges + sorted(measurements.glob("*.json"))
+    return sorted((inputs.results / "m3").glob("recommended.*")) if report.name == "m3" else []
 
 
 def _remove_others(target: Path, names: set[str]) -> None:
@@ -131,3 +117,36 @@ def _remove_others(target: Path, names: set[str]) -> None:
         for path in (target / folder).glob("*"):
             if f"{folder}/{path.name}" not in names:
                 path.unlink()
+
+
+def redraw_reports(
+    scale: str, results: Path, params: Path, out: Path | None = None
+) -> Iterator[Path]:
+    """Write tables, figures and text of all reports: each when it is written, then the verdicts.
+
+    ``results`` has the scale's grid, its archive and what M3 has chosen. Without ``out`` reports
+    are published there, where they say anything else.
+
+    Raises:
+        StudyError: the archive is missing, or lacks a run.
+    """
+    archive, grid = read_archive(results), read_grid(results / "grid.tsv")
+    with tempfile.TemporaryDirectory(prefix="refblend-redraw-") as scratch:
+        for milestone in READS:  # a scale need not have all
+            collected = Path(scratch) / milestone
+            study = tuple(milestone_experiments(milestone, params))
+            if milestone == "scoring":
+                if not (results / "scoring" / "measurements").is_dir():
+                    continue
+                shutil.copytree(results / QUALITY / "circumstances", collected / "circumstances")
+            elif set(study) & set(grid.experiment):
+                write_collected(of_grid(archive, select(grid, study)), collected)
+            else:
+                continue
+            inputs = Inputs(scale, study, collected, models=results, results=results, params=params)
+            report, built = load_report(milestone), (out or Path(scratch) / "built") / milestone
+            write_everything(report, inputs, built)
+            if out is None:
+                publish(report, inputs, built)
+            yield (out or results) / milestone / "report.md"
+    yield write_verdicts(scale, results, params, out)

@@ -1,10 +1,13 @@
-"""Numbers as readers see them: intervals in one cell, a table of main measures, and phrases."""
+"""Numbers as readers see them: intervals, phrases, measures; tables as CSV, Markdown and LaTeX."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from refblend.files import atomic_path, write_text
 from refblend.study.design.measures import label
 from refblend.study.stats.statistics import Interval
 
@@ -19,6 +22,10 @@ SHOWN = {
     "length_end": "length",
 }
 """Measures of an experiment that learns, and their headings."""
+
+
+REPLACED = {"–": "--", "−": "$-$", "×": r"$\times$", "≤": r"$\le$", "≥": r"$\ge$", "₂": r"$_2$"}
+"""Characters that classic LaTeX fonts lack."""
 
 
 def interval_text(mean: float, low: float, high: float, signed: bool = False) -> str:
@@ -49,7 +56,7 @@ def readable_summary(summary: pd.DataFrame, endpoint: str) -> pd.DataFrame:
         cells = rows.setdefault(row["arm"], {"arm": row["arm"]})
         if row["measure"] == endpoint:
             cells |= _headline(row)
-        cells[shown_measures[row["measure"]]] = interval_text(row["mean"], row["low"], row["high"])
+        cells[shown_measures[row["measure"]]] = cell(row, "mean")
     table = pd.DataFrame(list(rows.values()))
     if table.empty:
         return pd.DataFrame(columns=["arm", "n"])
@@ -58,35 +65,36 @@ def readable_summary(summary: pd.DataFrame, endpoint: str) -> pd.DataFrame:
     return table[[*shown, *[name for name in table if name not in shown]]]
 
 
-def _headline(row: dict[str, Any]) -> dict[str, Any]:
+def _headline(row: Row) -> dict[str, Any]:
     """What is said about one arm at the endpoint."""
     cells: dict[str, Any] = {"n": f"{row['n']} of {row['runs']}"}
     if pd.isna(row["baseline"]):
         compared = ("difference", "against", "P(improvement)", "p Holm (smallest)")
         said = {"verdict": "baseline", "interval excludes 0": "–", "note": row["note"]}
         return cells | dict.fromkeys(compared, "–") | said
-    return cells | {
-        "difference": change(row),
-        "against": row["baseline"],
+    return cells | {"difference": change(row), "against": row["baseline"]} | compared_cells(row)
+
+
+def compared_cells(row: Row) -> dict[str, Any]:
+    """What probability, test, rule and simultaneous interval say of a comparison."""
+    excludes = row["interval_excludes_0"]
+    return {
         "P(improvement)": probability(row),
-        **compared_cells(row),
+        "p Holm (smallest)": f"{row['p_holm']:.3g} ({row['smallest_p_holm']:.3g})",
+        "verdict": row["verdict"],
+        "interval excludes 0": "–" if pd.isna(excludes) else "yes" if excludes else "no",
         "note": row["note"],
     }
 
 
-def compared_cells(row: dict[str, Any]) -> dict[str, Any]:
-    """What test, rule and simultaneous interval say of a comparison."""
-    excludes = row["interval_excludes_0"]
-    return {
-        "p Holm (smallest)": f"{row['p_holm']:.3g} ({row['smallest_p_holm']:.3g})",
-        "verdict": row["verdict"],
-        "interval excludes 0": "–" if pd.isna(excludes) else "yes" if excludes else "no",
-    }
+def cell(row: Row, name: str, prefix: str = "", signed: bool = False) -> str:
+    """A column with its interval, the columns ``<prefix>low`` and ``<prefix>high``."""
+    return interval_text(row[name], row[f"{prefix}low"], row[f"{prefix}high"], signed)
 
 
 def own(row: Row) -> str:
     """The arm's mean with its interval and n."""
-    return f"{interval_text(row['mean'], row['low'], row['high'])} (n = {row['n']})"
+    return f"{cell(row, 'mean')} (n = {row['n']})"
 
 
 def difference(row: Row) -> str:
@@ -98,12 +106,22 @@ def difference(row: Row) -> str:
 
 def change(row: Row) -> str:
     """The paired difference with its interval."""
-    return interval_text(row["diff"], row["diff_low"], row["diff_high"], signed=True)
+    return cell(row, "diff", "diff_", signed=True)
 
 
 def estimate(row: Row) -> str:
     """The difference of a verdict with its interval."""
-    return interval_text(row["estimate"], row["low"], row["high"], signed=True)
+    return cell(row, "estimate", signed=True)
+
+
+def probability(row: Row) -> str:
+    """Probability of improvement with its interval."""
+    return cell(row, "prob_improvement", "prob_")
+
+
+def interval(found: Interval, signed: bool = False) -> str:
+    """An interval with its estimate."""
+    return interval_text(found.estimate, found.low, found.high, signed)
 
 
 def counts(incidents: Mapping[str, int]) -> str:
@@ -116,11 +134,64 @@ def names(arms: Iterable[str]) -> str:
     return ", ".join(f"`{arm}`" for arm in arms) or "none"
 
 
-def probability(row: Row) -> str:
-    """Probability of improvement with its interval."""
-    return interval_text(row["prob_improvement"], row["prob_low"], row["prob_high"])
+def words(name: str) -> str:
+    """A name without underscores."""
+    return name.replace("_", " ")
 
 
-def interval(found: Interval, signed: bool = False) -> str:
-    """An interval with its estimate."""
-    return interval_text(found.estimate, found.low, found.high, signed)
+def write_csv(frame: pd.DataFrame, path: str | Path) -> None:
+    """Write a CSV file with six significant digits, atomically."""
+    with atomic_path(path) as temporary:
+        frame.to_csv(temporary, index=False, float_format="%.6g")
+
+
+def write_latex(frame: pd.DataFrame, path: str | Path) -> None:
+    """Write a table with the texts that Markdown shows."""
+    write_text(path, to_latex(*_shown(frame)))
+
+
+def to_markdown(frame: pd.DataFrame) -> str:
+    """A Markdown table; numbers with up to four significant digits, missing values as a dash."""
+    if frame.empty:
+        return "No data."
+    shown, right = _shown(frame)
+    shown = shown.map(lambda text: text.replace("|", "\\|"))  # a pipe would end the cell
+    sides = ["right" if flag else "left" for flag in right]
+    return str(shown.to_markdown(index=False, disable_numparse=True, colalign=sides))
+
+
+def to_latex(shown: pd.DataFrame, right: Sequence[bool]) -> str:
+    r"""A ``tabular`` with ``\toprule``, ``\midrule`` and ``\bottomrule``; needs ``booktabs`` only.
+
+    Of texts, escaped; ``right`` says of every column whether it is aligned to the right.
+    """
+    styler = shown.style.hide(axis="index").format(escape="latex")
+    styler = styler.format_index(escape="latex", axis=1)
+    columns = "".join("r" if flag else "l" for flag in right)
+    text = styler.to_latex(hrules=True, column_format=columns)
+    for character, replacement in REPLACED.items():
+        text = text.replace(character, replacement)
+    return str(text)
+
+
+def _shown(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[bool]]:
+    """The texts of a table, and which columns hold numbers.
+
+    Columns that nothing fills stay in the CSV only; a table without rows shows all its columns.
+    """
+    kept = frame if frame.empty else frame.dropna(axis="columns", how="all")
+    shown = pd.DataFrame({name: kept[name].map(_cell).astype("str") for name in kept})
+    shown.columns = pd.Index([words(str(name)) for name in kept.columns])
+    return shown, [pd.api.types.is_numeric_dtype(dtype) for dtype in kept.dtypes]
+
+
+def _cell(value: Any) -> str:
+    """One cell on one line."""
+    if value is None or pd.isna(value):
+        return "–"
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
+    if isinstance(value, float | np.floating):
+        number = float(value)
+        return f"{number:.0f}" if abs(number) >= 1000 else f"{number:.4g}"
+    return str(value).replace("\n", " ")

@@ -10,7 +10,7 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -19,11 +19,7 @@ import pandas as pd
 from refblend.config.loading import read_yaml
 from refblend.errors import StudyError
 from refblend.function_code import functions_hash
-from refblend.study.design.spec import (
-    ExperimentSpec,
-    experiments_of,
-    load_experiment,
-)
+from refblend.study.design.spec import ExperimentSpec, experiments_of, load_experiment
 from refblend.study.design.workflow import WorkflowConfig
 
 PACKAGE = "refblend.study.report"
@@ -90,11 +86,19 @@ class Artifact:
     preview: Preview = False
     """A figure that DVC and README show: written as PNG, too; of a family, which members."""
     each: Callable[[ExperimentSpec], bool] | None = None
+    """Of a family, which experiments have a member."""
 
     def place(self) -> tuple[str, int]:
         """Module and line of the function: an order that does not depend on what imports what."""
-        code = _whole(self.function).__code__
+        code = self.function.__code__
         return code.co_filename, code.co_firstlineno
+
+    @property
+    def files(self) -> list[str]:
+        """What is written of it, below the report's folder."""
+        more = {"table": ["tex"] * self.shown, "figure": ["png"] * bool(self.preview), "plot": []}
+        suffixes = ["svg" if self.kind == "figure" else "csv", *more[self.kind]]
+        return [f"{self.kind}s/{self.name}.{suffix}" for suffix in suffixes]
 
     def make(self, **available: Any) -> Any:
         """Call the function with those of ``available`` that its parameters name."""
@@ -110,11 +114,9 @@ class Artifact:
         for experiment, spec in experiments.items():
             if self.each(spec):
                 name = self.name.replace(PLACEHOLDER, experiment)
-                section = self.section or experiment
                 preview = self.preview(spec) if callable(self.preview) else self.preview
-                yield replace(
-                    self, name=name, experiment=experiment, section=section, preview=preview
-                )
+                member = replace(self, name=name, experiment=experiment, preview=preview)
+                yield replace(member, section=self.section or experiment)
 
 
 @dataclass(frozen=True)
@@ -135,41 +137,24 @@ class Report:
     entries: list[Artifact] = field(default_factory=list)
     single: dict[str, Callable[..., dict[str, Any]]] = field(default_factory=dict)
 
-    def table(
-        self,
-        name: str,
-        *,
-        shown: bool = False,
-        each: Callable[[ExperimentSpec], bool] | None = None,
-    ) -> Callable[[Function], Function]:
+    def table(self, name: str, **options: Any) -> Callable[[Function], Function]:
         """Register ``(study[, tables][, experiment]) -> DataFrame`` as ``tables/<name>.csv``.
 
-        Args:
-            name: with ``{experiment}`` in it where ``each`` is given.
-            shown: the report shows the table; it is written as LaTeX, too.
-            each: make one table for each experiment that this predicate accepts.
-
-        ``tables`` holds the report's other tables, each made when it is asked for.
+        ``tables`` holds the report's other tables, each made when it is asked for. A name with
+        ``{experiment}`` in it needs ``each``; options are those of :class:`Artifact`.
         """
-        return self._register("table", name, each, shown=shown)
+        return self._register("table", name, **options)
 
-    def figure(
-        self,
-        name: str,
-        *,
-        section: str = "",
-        preview: Preview = False,
-        each: Callable[[ExperimentSpec], bool] | None = None,
-    ) -> Callable[[Function], Function]:
+    def figure(self, name: str, **options: Any) -> Callable[[Function], Function]:
         """Register ``(study, tables[, experiment]) -> (figure, caption)``, ``figures/<name>.svg``.
 
-        The same arguments as :meth:`table`, and ``preview``: written as PNG, too (one per report).
+        The same options as :meth:`table`; one figure per report has ``preview``.
         """
-        return self._register("figure", name, each, section=section, preview=preview)
+        return self._register("figure", name, **options)
 
     def plot(self, name: str) -> Callable[[Function], Function]:
         """Register ``(study[, tables]) -> DataFrame``: ``plots/<name>.csv``, for a plot of DVC."""
-        return self._register("plot", name, None)
+        return self._register("plot", name)
 
     def text(self, function: Function) -> Function:
         """Register ``(study, tables) -> dict``, the variables of the template."""
@@ -212,45 +197,31 @@ class Report:
     def code(self, step: Step, figure: Artifact | None = None) -> str:
         """Hash of the code that a step of the workflow runs, see :mod:`refblend.function_code`.
 
-        Args:
-            step: ``tables`` and ``report`` stand for all of them, ``figure`` for the one given.
+        Steps ``tables`` and ``report`` stand for all of them, ``figure`` for the one given.
         """
-        functions: list[Callable[..., Any]] = [self.read]
+        functions: list[Callable[..., Any] | None] = [self.read]
         if step == "tables":
             functions += [entry.function for entry in self.entries if entry.kind != "figure"]
         elif step == "report":
             functions += self.single.values()
         else:
             assert figure is not None
-            functions += [figure.function] + ([self.origin] if self.origin else [])
-        return functions_hash(f"study.report.engine.{STEPS[step]}", *map(dotted_name, functions))
+            functions += [figure.function, self.origin]
+        names = [f"{each.__module__}.{each.__qualname__}" for each in functions if each]
+        names = [name.removeprefix("refblend.") for name in names]
+        return functions_hash(f"study.report.engine.{STEPS[step]}", *names)
 
-    def _register(
-        self, kind: Kind, name: str, each: Callable[[ExperimentSpec], bool] | None, **more: Any
-    ) -> Callable[[Function], Function]:
-        if (PLACEHOLDER in name) != (each is not None):
+    def _register(self, kind: Kind, name: str, **options: Any) -> Callable[[Function], Function]:
+        if (PLACEHOLDER in name) != ("each" in options):
             raise ValueError(f"{name}: {PLACEHOLDER} in the name and `each` go together")
         if any(entry.name == name and entry.kind == kind for entry in self.entries):
             raise ValueError(f"{self.name} has two {kind}s {name}")
 
         def decorate(function: Function) -> Function:
-            self.entries.append(Artifact(kind, name, function, each=each, **more))
+            self.entries.append(Artifact(kind, name, function, **options))
             return function
 
         return decorate
-
-
-def dotted_name(function: Callable[..., Any]) -> str:
-    """Where a function is defined, below ``refblend``."""
-    whole = _whole(function)
-    return f"{whole.__module__}.{whole.__qualname__}".removeprefix("refblend.")
-
-
-def _whole(function: Any) -> Any:
-    """The function behind a partial one or a wrapper."""
-    while isinstance(function, partial):
-        function = function.func
-    return inspect.unwrap(function)
 
 
 def load_report(name: str) -> Report:
@@ -267,7 +238,5 @@ def load_report(name: str) -> Report:
         raise StudyError(f"there is no report {name}", "Choose m1, m2, m3 or scoring.") from None
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{package.__name__}.{module.name}")
-    study = importlib.import_module(f"{package.__name__}.study")
-    report = study.REPORT
-    assert isinstance(report, Report)
+    report: Report = importlib.import_module(f"{package.__name__}.study").REPORT
     return report

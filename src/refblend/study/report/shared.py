@@ -42,6 +42,11 @@ class RunStudy:
         """Metrics of finished runs."""
         return self.collected.counted_metrics
 
+    @property
+    def curves(self) -> Collected:
+        """The runs whose curves DVC plots."""
+        return self.collected
+
     @cached_property
     def responses(self) -> pd.DataFrame:
         """Judged responses of finished runs."""
@@ -70,13 +75,21 @@ def stability_of_runs(study: RunStudy) -> pd.DataFrame:
 
 
 def val_accuracy(study: RunStudy) -> pd.DataFrame:
-    """Validation accuracy of every arm."""
-    return mean_accuracy(study.collected)
+    """Greedy validation accuracy by arm and step, mean over seeds."""
+    validation = validation_frame(study.curves.counted_metrics)
+    accuracy = validation[validation.measure == "acc"].groupby(KEYS, as_index=False)["value"].mean()
+    return accuracy.rename(columns={"value": "accuracy"})
 
 
 def weight_entropy(study: RunStudy) -> pd.DataFrame:
-    """Weight against entropy of every arm."""
-    return mean_blend(study.collected)
+    """Average entropy and blending weight by arm and step, mean over seeds."""
+    metrics = study.curves.counted_metrics
+    parts = [
+        series(metrics, f"actor/ref_quality/{name}").groupby(KEYS)["value"].mean().rename(name)
+        for name in ("avg_entropy", "weight")
+    ]
+    blend = pd.concat(parts, axis=1, join="inner").reset_index()
+    return blend.reindex(columns=[*KEYS, "avg_entropy", "weight"])
 
 
 def register_run_tables(report: Report, resources_shown: bool) -> None:
@@ -88,34 +101,12 @@ def register_run_tables(report: Report, resources_shown: bool) -> None:
     report.plot("weight_entropy")(weight_entropy)
 
 
-def mean_accuracy(collected: Collected) -> pd.DataFrame:
-    """Greedy validation accuracy by arm and step, mean over seeds."""
-    validation = validation_frame(collected.counted_metrics)
-    accuracy = validation[validation.measure == "acc"].groupby(KEYS, as_index=False)["value"].mean()
-    return accuracy.rename(columns={"value": "accuracy"})
-
-
-def mean_blend(collected: Collected) -> pd.DataFrame:
-    """Average entropy and blending weight by arm and step, mean over seeds."""
-    metrics = collected.counted_metrics
-    parts = [
-        series(metrics, f"actor/ref_quality/{name}").groupby(KEYS)["value"].mean().rename(name)
-        for name in ("avg_entropy", "weight")
-    ]
-    blend = pd.concat(parts, axis=1, join="inner").reset_index()
-    return blend.reindex(columns=[*KEYS, "avg_entropy", "weight"])
-
-
 def headline(collected: Collected, row: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Numbers for ``dvc metrics``, under the same few names in all reports: one row each.
+    """Numbers for ``dvc metrics``, under the same few names in all reports.
 
-    Args:
-        collected: the runs.
-        row: of a summary, the comparison that answers the report's question; null without one.
-
-    Returns:
-        ``runs`` planned, ``missing`` of these, ``incidents`` over all; where it was measured also
-        the arm's ``accuracy``, its paired ``diff`` to the baseline, and ``low`` and ``high`` of it.
+    ``runs`` planned, ``missing`` of these, ``incidents`` over all; of the comparison that answers
+    the report's question (a summary's row), as far as it was measured, the arm's ``accuracy`` and
+    its paired ``diff`` to the baseline with ``low`` and ``high``.
     """
     names = {"mean": "accuracy", "diff": "diff", "diff_low": "low", "diff_high": "high"}
     measured = {to: row[name] for name, to in names.items()} if row else {}
@@ -134,12 +125,12 @@ def quality_of_arms(inputs: Inputs) -> list[Path]:
     return [path for path in files if path.exists()]
 
 
-def overrides_text(overrides: Mapping[str, Any]) -> str:
-    """``key=value`` of an arm's overrides as code, ``none`` without any."""
+def arm_row(collected: Collected, arm: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """What the reports' last table says of an arm."""
     text = ", ".join(
         f"`{key}={json.dumps(overrides[key]).strip(chr(34))}`" for key in sorted(overrides)
     )
-    return text or "none"
+    return {"name": arm, "overrides": text or "none", "finished": arm_counts(collected, arm)}
 
 
 def arm_counts(collected: Collected, arm: str) -> str:

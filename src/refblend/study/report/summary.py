@@ -80,58 +80,47 @@ def summarise(
                 row |= _compared(by_arm[arm], values, measure, family.name)
             row["note"] = _note(row, arm in by_arm, arm in dict(family.pairs))
             rows.append(row)
-    return pd.DataFrame(rows, columns=list(SUMMARY_COLUMNS)).astype(SUMMARY_COLUMNS)
+    return summary_frame(rows)
 
 
-def empty_summary() -> pd.DataFrame:
-    """A summary without rows, with its columns."""
-    return pd.DataFrame(columns=list(SUMMARY_COLUMNS)).astype(SUMMARY_COLUMNS)
+def summary_frame(rows: Sequence[dict[str, Any]] = ()) -> pd.DataFrame:
+    """A summary of some rows, with all its columns."""
+    return pd.DataFrame(list(rows), columns=list(SUMMARY_COLUMNS)).astype(SUMMARY_COLUMNS)
+
+
+def bounds(found: Interval, prefix: str = "", name: str = "") -> dict[str, float]:
+    """Columns ``<prefix>low`` and ``<prefix>high``, and the estimate as ``name`` if it has one."""
+    ends = {f"{prefix}low": found.low, f"{prefix}high": found.high}
+    return ends | ({name: found.estimate} if name else {})
 
 
 def describe(values: pd.Series, rng: np.random.Generator) -> dict[str, Any]:
     """Number, mean, IQM and intervals of one arm's values."""
     student, boot = student_interval(values), bootstrap_interval(values, rng)
-    return {
-        "n": student.n,
-        "mean": student.estimate,
-        "iqm": float(iqm(values.to_numpy())) if len(values) else np.nan,
-        **_bounds("", student),
-        **_bounds("boot_", boot),
-    }
+    middle = float(iqm(values.to_numpy())) if len(values) else np.nan
+    row = {"n": student.n, "iqm": middle} | bounds(student, name="mean")
+    return row | bounds(boot, "boot_")
 
 
-def _compared(
-    comparison: Comparison, values: pd.DataFrame, measure: str, family: str
-) -> dict[str, Any]:
+def _compared(found: Comparison, values: pd.DataFrame, measure: str, family: str) -> dict[str, Any]:
     """The columns of a comparison with the baseline."""
-    arm, baseline = comparison.arm, comparison.baseline
-    row: dict[str, Any] = {
-        "baseline": baseline,
-        "pairs": comparison.student.n,
-        "diff": comparison.student.estimate,
-        **_bounds("diff_", comparison.student),
-        **_bounds("diff_boot_", comparison.difference),
-        **_bounds("diff_family_", comparison.simultaneous),
-        "p": comparison.p,
-        "p_holm": comparison.p_holm,
-        "smallest_p": comparison.smallest_p,
-        "smallest_p_holm": comparison.smallest_p_holm,
-        "verdict": comparison.verdict if comparison.student.n else "no pair",
-        "interval_excludes_0": comparison.interval_excludes_zero,
+    same = ("baseline", "p", "p_holm", "smallest_p", "smallest_p_holm")
+    row: dict[str, Any] = {name: getattr(found, name) for name in same}
+    row |= bounds(found.student, "diff_", "diff") | bounds(found.difference, "diff_boot_")
+    row |= bounds(found.simultaneous, "diff_family_")
+    row |= {
+        "pairs": found.student.n,
+        "verdict": found.verdict if found.student.n else "no pair",
+        "interval_excludes_0": found.interval_excludes_zero,
     }
     better = MEASURES[measure].higher_is_better if measure in MEASURES else None
     if better is not None:
         sign = 1.0 if better else -1.0
-        rng = derive_generator("m2", family, measure, arm, "improvement")
-        improvement = probability_of_improvement(
-            sign * values[arm].dropna(), sign * values[baseline].dropna(), rng
-        )
-        row |= {"prob_improvement": improvement.estimate, **_bounds("prob_", improvement)}
+        rng = derive_generator("m2", family, measure, found.arm, "improvement")
+        treated, base = (sign * values[arm].dropna() for arm in (found.arm, found.baseline))
+        improvement = probability_of_improvement(treated, base, rng)
+        row |= bounds(improvement, "prob_", "prob_improvement")
     return row
-
-
-def _bounds(prefix: str, interval: Interval) -> dict[str, float]:
-    return {f"{prefix}low": interval.low, f"{prefix}high": interval.high}
 
 
 def _note(row: dict[str, Any], compared: bool, wanted: bool) -> str:

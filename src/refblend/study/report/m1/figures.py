@@ -1,7 +1,7 @@
 """Figures of milestone M1. Each function draws one figure and explains it in its caption."""
 
 from refblend.study.report.m1.study import REPORT, M1Study
-from refblend.study.report.plotting.common import Drawn, one_legend, panels
+from refblend.study.report.plotting import common as plot
 from refblend.study.report.plotting.panels import (
     BAND,
     ENTROPY,
@@ -13,13 +13,12 @@ from refblend.study.report.plotting.panels import (
     weight_and_entropy,
 )
 from refblend.study.report.plotting.panels import score_distribution as distribution
-from refblend.study.report.plotting.style import COLUMN
 from refblend.study.runs.curves import LOSS, MEASURE_LABELS, series, validation_frame
 from refblend.study.runs.model_quality import reliability_bins
 
 
 @REPORT.figure("training_curves", preview=True)
-def training_curves(study: M1Study) -> Drawn:
+def training_curves(study: M1Study) -> plot.Drawn:
     """Reward, entropy, loss and gradient norm over the steps."""
     names = {
         "rule reward": ("critic/score/mean", "critic/rewards/mean"),
@@ -33,7 +32,7 @@ def training_curves(study: M1Study) -> Drawn:
 
 
 @REPORT.figure("val_accuracy")
-def val_accuracy(study: M1Study) -> Drawn:
+def val_accuracy(study: M1Study) -> plot.Drawn:
     """Validation accuracy over the steps: greedy, mean over samples, and the sanity set."""
     frame = validation_frame(study.metrics)
     shown = [name for name in ("acc", "sampled", "sanity") if name in set(frame.measure)] or ["acc"]
@@ -50,18 +49,18 @@ REPORT.figure("weight_entropy")(weight_and_entropy)
 
 
 @REPORT.figure("score_distribution")
-def score_distribution(study: M1Study) -> Drawn:
+def score_distribution(study: M1Study) -> plot.Drawn:
     """Judge scores at the first and the last dumped step, by whether the answer is right."""
     frame = study.responses
     steps = sorted(frame.step.unique())
     shown = sorted({steps[0], steps[-1]}) if steps else [0]
-    figure, axes = panels(len(shown), 2, sharey=True)
+    figure, axes = plot.panels(len(shown), 2, sharey=True)
     for axis, step in zip(axes, shown, strict=True):
         part = frame[(frame.step == step) & frame.judge_valid.fillna(False).astype(bool)]
         distribution(axis, part)
         axis.set_title(f"step {step}, {len(part)} responses")
     axes[0].set_ylabel("share of responses")
-    one_legend(figure, axes)
+    plot.one_legend(figure, axes)
     invalid = 1 - frame.judge_valid.astype(float).mean()
     return figure, (
         "Distribution of the judge's valid scores over training responses at the first and the "
@@ -72,7 +71,7 @@ def score_distribution(study: M1Study) -> Drawn:
 
 
 @REPORT.figure("judge_rates")
-def judge_rates(study: M1Study) -> Drawn:
+def judge_rates(study: M1Study) -> plot.Drawn:
     """Share of valid and of non-zero scores, and how often the fallbacks were needed."""
     frames = {
         name.replace("_", " "): series(study.metrics, f"actor/ref_quality/{name}")
@@ -89,7 +88,7 @@ def judge_rates(study: M1Study) -> Drawn:
 
 
 @REPORT.figure("judge_reliability")
-def judge_reliability(study: M1Study) -> Drawn:
+def judge_reliability(study: M1Study) -> plot.Drawn:
     """Calibration: share of right answers against the judge's score."""
     held_out = reliability_bins(study.quality).query("form == 'few_shot'")
     frame = study.responses
@@ -103,7 +102,9 @@ def judge_reliability(study: M1Study) -> Drawn:
     if len(held_out):
         judges = held_out.groupby("model", sort=False)
         lines = {"held-out pairs": [(str(name), part, None) for name, part in judges]} | lines
-    figure, axes = panels(len(lines), 2, figsize=(len(lines) * COLUMN, 0.9 * COLUMN), sharey=True)
+    figure, axes = plot.panels(
+        len(lines), 2, figsize=(len(lines) * plot.COLUMN, 0.9 * plot.COLUMN), sharey=True
+    )
     for axis, (title, part) in zip(axes, lines.items(), strict=True):
         reliability(axis, part)
         axis.set_title(title)
@@ -120,7 +121,7 @@ def judge_reliability(study: M1Study) -> Drawn:
 
 
 @REPORT.figure("response_length")
-def response_length(study: M1Study) -> Drawn:
+def response_length(study: M1Study) -> plot.Drawn:
     """Length of the responses, and the correlation of reward and length."""
     names = {
         "mean response length (tokens)": "response_length/mean",

@@ -6,11 +6,10 @@ import pandas as pd
 
 from refblend.study.design.measures import MEASURES, label
 from refblend.study.design.spec import ExperimentSpec
-from refblend.study.report.m2.contrasts import at_endpoint
 from refblend.study.report.m2.costs import COSTS
-from refblend.study.report.m2.levels import assuming
+from refblend.study.report.m2.levels import assuming, at_endpoint
+from refblend.study.report.m2.runs import endpoint_rows
 from refblend.study.report.m2.study import REPORT, M2Study, varies_overlap
-from refblend.study.report.m2.summaries import endpoint_rows
 from refblend.study.report.readable import Row, difference, own
 from refblend.study.report.registry import Tables
 from refblend.study.stats.statistics import student_interval
@@ -36,10 +35,15 @@ def answers(study: M2Study, tables: Tables) -> pd.DataFrame:
     return table.astype("object").where(table.notna() & (table != ""), "–")
 
 
+def compared(study: M2Study, tables: Tables, experiment: str) -> list[Row]:
+    """The arms that have a difference at the endpoint."""
+    return [row for row in endpoint_rows(study, tables, experiment) if pd.notna(row["diff"])]
+
+
 def best_row(study: M2Study, tables: Tables, experiment: str) -> Row | None:
     """The treated arm with the best mean at the endpoint; null where none has a difference."""
     sign = -1.0 if MEASURES[study.experiments[experiment].endpoint].higher_is_better is False else 1
-    rows = [row for row in endpoint_rows(study, tables, experiment) if pd.notna(row["diff"])]
+    rows = compared(study, tables, experiment)
     return max(rows, key=lambda row: sign * row["mean"], default=None)
 
 
@@ -70,10 +74,9 @@ def chosen_level(study: M2Study, tables: Tables, experiment: str) -> Row | None:
 
 def facts(study: M2Study, tables: Tables, name: str) -> dict[str, Any]:
     """What ``_answers.md.j2`` says of an experiment, in rows of its tables."""
-    spec, rows = study.experiments[name], []
+    spec = study.experiments[name]
     chosen = tables[f"{name}_choice"] if spec.choice else None
-    if not spec.exclusive:
-        rows = [row for row in endpoint_rows(study, tables, name) if pd.notna(row["diff"])]
+    rows = [] if spec.exclusive else compared(study, tables, name)
     contrasts = at_endpoint(study, tables["contrasts"])
     contrasts = contrasts[(contrasts.experiment == name) & contrasts["diff"].notna()]
     return {
@@ -96,13 +99,11 @@ def choices(table: pd.DataFrame, spec: ExperimentSpec) -> list[dict[str, Any]]:
     """For each facet its best arm, the levels shown to be worse, and those that are open."""
     found = []
     for level, rows in table.groupby(spec.facet or "facet", sort=False):
-        others, best = rows[~rows.best], rows[rows.best].to_dict("records")
+        best, others = rows[rows.best].to_dict("records"), rows[~rows.best]
         worse = others.distinguishable.fillna(False).astype(bool)
-        names = {
-            key: part[spec.choice].tolist()
-            for key, part in (("shown", others[worse]), ("open", others[~worse]))
-        }
-        found.append(names | {"level": level, "best": best[0] if best else None})
+        shown, still_open = (others[which][spec.choice].tolist() for which in (worse, ~worse))
+        row = {"level": level, "best": best[0] if best else None}
+        found.append(row | {"shown": shown, "open": still_open})
     return found
 
 

@@ -9,23 +9,17 @@ from matplotlib.patches import Patch
 
 from refblend.study.design.measures import MEASURES, label
 from refblend.study.report.m2.study import REPORT, M2Study
-from refblend.study.report.plotting.common import (
-    INK,
-    Drawn,
-    Mark,
-    categories,
-    draw_marks,
-    one_legend,
-    panels,
-)
-from refblend.study.report.plotting.style import BASELINE_COLOUR, COLUMN, PALETTE
-from refblend.study.report.readable import interval_text
+from refblend.study.report.plotting import common as plot
+from refblend.study.report.readable import estimate
 from refblend.study.report.registry import Tables
 from refblend.study.report.verdicts import verdicts
 from refblend.study.stats.verdicts import VERDICTS
 
-COLOURS = dict(zip(VERDICTS, (PALETTE[0], PALETTE[3], PALETTE[2], BASELINE_COLOUR), strict=True))
-SHAPES = dict(zip(VERDICTS, "^vso", strict=True))
+_COLOURS = (plot.PALETTE[0], plot.PALETTE[3], plot.PALETTE[2], plot.BASELINE_COLOUR)
+LOOKS: dict[str, dict[str, Any]] = {
+    name: {"colour": colour, "shape": shape}
+    for name, colour, shape in zip(VERDICTS, _COLOURS, "^vso", strict=True)
+}
 WIDEST = 4.0
 """Margins that the figure's axis shows on either side at most."""
 
@@ -46,22 +40,21 @@ def primary(tables: Tables) -> pd.DataFrame:
 @REPORT.table("verdicts_main", shown=True)
 def primary_verdicts(tables: Tables) -> pd.DataFrame:
     """The verdicts of the primary contrasts, for readers."""
-    rows = [
+    table = primary(tables)
+    rows = table.to_dict("records")
+    return pd.DataFrame(
         {
-            "experiment": row["experiment"],
-            "contrast": row["contrast"],
-            "treated − reference": f"{row['treated']} − {row['reference']} ",
-            "by": label(row["endpoint"]),
-            "n": f"{row['n']} {'pairs' if row['paired'] else 'per arm'}",
-            "difference": interval_text(row["estimate"], row["low"], row["high"], signed=True),
-            "p Holm": f"{row['p_adjusted']:.3g}",
-            "p Holm, equivalence": f"{row['p_equivalence_adjusted']:.3g}",
-            "verdict": row["verdict"],
+            "experiment": table.experiment,
+            "contrast": table.contrast,
+            "treated − reference": [f"{row['treated']} − {row['reference']} " for row in rows],
+            "by": table.endpoint.map(label),
+            "n": [f"{row['n']} {'pairs' if row['paired'] else 'per arm'}" for row in rows],
+            "difference": [estimate(row) for row in rows],
+            "p Holm": table.p_adjusted.map("{:.3g}".format),
+            "p Holm, equivalence": table.p_equivalence_adjusted.map("{:.3g}".format),
+            "verdict": table.verdict,
         }
-        for row in primary(tables).to_dict("records")
-    ]
-    columns = ["experiment", "contrast", "treated − reference", "by", "n", "difference"]
-    return pd.DataFrame(rows, columns=[*columns, "p Holm", "p Holm, equivalence", "verdict"])
+    )
 
 
 def decided(tables: Tables) -> dict[str, Any]:
@@ -79,7 +72,7 @@ def decided(tables: Tables) -> dict[str, Any]:
 
 
 @REPORT.figure("verdicts", section="verdicts")
-def verdict_forest(study: M2Study, tables: Tables) -> Drawn:
+def verdict_forest(study: M2Study, tables: Tables) -> plot.Drawn:
     """Every primary contrast in units of its margin, better to the right."""
     table = primary(tables)
     better = table.endpoint.map(lambda name: 1.0 if MEASURES[name].higher_is_better else -1.0)
@@ -89,34 +82,33 @@ def verdict_forest(study: M2Study, tables: Tables) -> Drawn:
         ends=[sorted(pair) for pair in zip(table.low * unit, table.high * unit, strict=True)],
     )
     names = [f"{row.experiment}: {row.treated} − {row.reference}" for row in table.itertuples()]
-    size = (2 * COLUMN, 0.9 + 0.17 * max(4, len(names)))
-    figure, (axis,) = panels(1, 1, figsize=size)
-    categories(axis, names, fontsize="x-small")
+    size = (2 * plot.COLUMN, 0.9 + 0.17 * max(4, len(names)))
+    figure, (axis,) = plot.panels(1, 1, figsize=size)
+    plot.categories(axis, names, fontsize="x-small")
     marks = []
     for place, row in enumerate(shown.itertuples()):
         if np.isfinite(row.estimate):
             bars = ((row.ends[0], row.ends[1], 1.6),)
-            looks: dict[str, Any] = {"colour": COLOURS[row.verdict], "shape": SHAPES[row.verdict]}
-            marks.append(Mark(place, row.estimate, bars, **looks))
+            marks.append(plot.Mark(place, row.estimate, bars, **LOOKS[row.verdict]))
         if np.isfinite(row.detectable):
             reach = row.detectable / row.margin
             axis.hlines(place, -reach, reach, color="#e0e0e0", linewidth=6, zorder=0)
     reach = max([2.0, *(abs(edge) for mark in marks for edge in mark.bars[0][:2])])
     reach = min(reach * 1.05, max(WIDEST, *(1.1 * abs(mark.mean) for mark in marks), 0.0))
-    draw_marks(axis, marks, (-reach, reach))
-    axis.axvspan(-1, 1, color=PALETTE[2], alpha=0.12, zorder=0, linewidth=0)
+    plot.draw_marks(axis, marks, (-reach, reach))
+    axis.axvspan(-1, 1, color=plot.PALETTE[2], alpha=0.12, zorder=0, linewidth=0)
     axis.set_xlabel("difference ÷ margin, better to the right")
     line: dict[str, Any] = {"linestyle": "none", "markersize": 5}
     legend: list[Any] = [
-        Line2D([], [], color=COLOURS[name], marker=SHAPES[name], label=name, **line)
-        for name in VERDICTS
+        Line2D([], [], color=look["colour"], marker=look["shape"], label=name, **line)
+        for name, look in LOOKS.items()
     ]
     legend += [
-        Patch(color=PALETTE[2], alpha=0.2, label="within the margin"),
+        Patch(color=plot.PALETTE[2], alpha=0.2, label="within the margin"),
         Line2D([], [], color="#e0e0e0", linewidth=6, label="not detectable"),
     ]
-    one_legend(figure, (), ncols=3, extra=legend)
-    axis.tick_params(axis="y", colors=INK)
+    plot.one_legend(figure, (), ncols=3, extra=legend)
+    axis.tick_params(axis="y", colors=plot.INK)
     return figure, (
         "The primary contrasts, treated − reference, each in units of its margin of equivalence "
         "and turned so that better is to the right. Bars: 95 % intervals, not adjusted (Student's "

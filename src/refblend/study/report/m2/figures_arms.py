@@ -1,68 +1,52 @@
 """M2's figures of all arms of an experiment: accuracy beside length, profiles, difficulty."""
 
+from typing import Any
+
 import numpy as np
 
 from refblend.study.design.measures import MANY_STEPS, label
-from refblend.study.report.m2.breakdown import by_difficulty, difficulties
 from refblend.study.report.m2.figures_effects import SHORT
-from refblend.study.report.m2.labels import arm_colour, in_words, level_name
-from refblend.study.report.m2.study import REPORT, M2Study, chooses, leads
-from refblend.study.report.plotting.common import (
-    BARS,
-    Drawn,
-    Mark,
-    bars_of,
-    categories,
-    draw_marks,
-    no_data,
-    one_legend,
-    panels,
-)
-from refblend.study.report.plotting.style import COLUMN
+from refblend.study.report.m2.runs import by_difficulty, difficulties
+from refblend.study.report.m2.study import REPORT, M2Study, chooses, leads, level_name
+from refblend.study.report.plotting import common as plot
+from refblend.study.report.readable import words
 from refblend.study.report.registry import Tables
-from refblend.study.stats.statistics import student_interval
 
 
 @REPORT.figure("{experiment}_reward_length", each=chooses)
-def reward_length(study: M2Study, tables: Tables, experiment: str) -> Drawn:
+def reward_length(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn:
     """Two forests: what the arms gain in accuracy, and what in length."""
     spec, arms = study.experiments[experiment], study.treated(experiment)
     table = tables[f"{experiment}_summary"]
     measures = (spec.endpoint, "length_end")
-    size = (2 * COLUMN, 0.9 + 0.24 * max(3, len(arms)))
-    figure, axes = panels(2, 2, figsize=size, sharey=True)
+    size = (2 * plot.COLUMN, 0.9 + 0.24 * max(3, len(arms)))
+    figure, axes = plot.panels(2, 2, figsize=size, sharey=True)
     for axis, measure in zip(axes, measures, strict=True):
-        values = study.wide(experiment, measure)
         rows = table[(table.measure == measure) & table["diff"].notna()].set_index("arm")
-        marks = [
-            Mark(
-                arms.index(arm),
-                rows.loc[arm, "diff"],
-                bars_of(rows.loc[arm]),
-                (values[arm] - values[study.baseline(experiment, arm)]).dropna(),
-                beside=0.27,
-                colour=arm_colour(study, arm),
-            )
-            for arm in (arm for arm in arms if arm in rows.index)
-        ]
-        draw_marks(axis, marks)
+        marks = []
+        for arm in (arm for arm in arms if arm in rows.index):
+            gain, colour = study.gain(experiment, arm, measure), study.colour(arm)
+            place = arms.index(arm)
+            marks.append(plot.difference_mark(place, rows.loc[arm], gain, 0.27, colour=colour))
+        plot.draw_marks(axis, marks)
         axis.set_title(SHORT.get(measure, label(measure)), fontsize="small")
         axis.set_xlabel("difference to the baseline")
-    categories(axes[0], [in_words(arm) for arm in arms])
+    plot.categories(axes[0], [words(arm) for arm in arms])
     axes[1].grid(visible=False, axis="y")
     return figure, (
         f"Experiment {experiment}: mean paired differences of every arm to its baseline "
         f"({', '.join(study.baselines(experiment))}), left in {label(spec.endpoint)}, right in "
         "response length at the last step. Length without accuracy is a reward for length. "
-        f"{BARS} {study.origin(experiment)}"
+        f"{plot.BARS} {study.origin(experiment)}"
     )
 
 
 @REPORT.figure("{experiment}_profile", each=leads)
-def profile(study: M2Study, experiment: str) -> Drawn:
+def profile(study: M2Study, experiment: str) -> plot.Drawn:
     """Performance profiles: the share of an arm's runs above every value of the endpoint."""
     values, facets = study.endpoint(experiment), study.facets(experiment)
-    figure, axes = panels(len(facets), len(facets), 0.85 * COLUMN, sharex=True, sharey=True)
+    options: dict[str, Any] = {"sharex": True, "sharey": True}
+    figure, axes = plot.panels(len(facets), len(facets), 0.85 * plot.COLUMN, **options)
     seen = np.sort(values.stack().unique())
     for axis, (level, arms) in zip(axes, facets.items(), strict=False):
         for arm in [*study.baselines(experiment), *arms]:
@@ -70,16 +54,16 @@ def profile(study: M2Study, experiment: str) -> Drawn:
             if len(runs):
                 share = [(runs > value).mean() for value in seen]
                 axis.step(
-                    seen, share, color=arm_colour(study, arm), where="post", linewidth=1.1,
+                    seen, share, color=study.colour(arm), where="post", linewidth=1.1,
                     linestyle="--" if study.resolved[arm].control != "none" else "-",
                     label=study.resolved[arm].blend,
                 )  # fmt: skip
         axis.set(title=level_name(level), ylim=(-0.02, 1.02), xlabel="")
     if not len(seen):
-        no_data(axes[0])
+        plot.no_data(axes[0])
     figure.supxlabel(label(study.experiments[experiment].endpoint), fontsize="medium")
     axes[0].set_ylabel("share of runs above")
-    one_legend(figure, axes, ncols=5)
+    plot.one_legend(figure, axes, ncols=5)
     return figure, (
         f"Experiment {experiment}: performance profiles (Agarwal et al. 2021), the share of an "
         "arm's runs whose endpoint exceeds a value; higher is better everywhere, and crossing "
@@ -88,27 +72,25 @@ def profile(study: M2Study, experiment: str) -> Drawn:
 
 
 @REPORT.figure("{experiment}_difficulty", each=leads)
-def difficulty(study: M2Study, experiment: str) -> Drawn:
+def difficulty(study: M2Study, experiment: str) -> plot.Drawn:
     """Greedy test accuracy of every arm by the number of steps that a problem takes."""
     arms = [*study.baselines(experiment), *study.treated(experiment)]
     levels = difficulties(study)
-    size = (2 * COLUMN, 0.9 + 0.2 * max(3, len(arms)))
-    figure, axes = panels(len(levels), max(1, len(levels)), figsize=size, sharey=True)
+    size = (2 * plot.COLUMN, 0.9 + 0.2 * max(3, len(arms)))
+    figure, axes = plot.panels(len(levels), max(1, len(levels)), figsize=size, sharey=True)
     for axis, level in zip(axes, levels, strict=False):
         marks = []
         for place, arm in enumerate(arms):
             values = by_difficulty(study, arm, level)
             if len(values):
-                found = student_interval(values)
-                bars = [(found.low, found.high, 2.4)]
-                colour = arm_colour(study, arm)
-                marks.append(Mark(place, found.estimate, bars, values, 0.27, colour))
-        draw_marks(axis, marks, zero=False)
+                colour = study.colour(arm)
+                marks.append(plot.mean_mark(place, values, 2.4, beside=0.27, colour=colour))
+        plot.draw_marks(axis, marks, zero=False)
         steps = f"{level}{' or more' if level == MANY_STEPS else ''} step{'s' * (level > 1)}"
         axis.set(title=steps, xlabel="test accuracy")
-    categories(axes[0], [in_words(arm) for arm in arms], fontsize="x-small")
+    plot.categories(axes[0], [words(arm) for arm in arms], fontsize="x-small")
     if not levels:
-        no_data(axes[0])
+        plot.no_data(axes[0])
     return figure, (
         f"Experiment {experiment}: greedy test accuracy by the number of steps of a problem's "
         "solution. Bars: Student's 95 % interval over seeds; strokes: seeds. "

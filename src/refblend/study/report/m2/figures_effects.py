@@ -1,4 +1,5 @@
-"""M2's differences to the baseline: of every arm, along a sweep, and by the judge's quality."""
+"""M2's differences to the baseline: of every arm, along a sweep, and by the judge's quality; the
+judges' scores."""
 
 from typing import Any
 
@@ -9,28 +10,27 @@ from matplotlib.lines import Line2D
 
 from refblend.study.design.measures import MEASURES, label
 from refblend.study.design.spec import SweepSpec
-from refblend.study.report.m2.labels import arm_colour, arm_labels, level_name
 from refblend.study.report.m2.levels import level_measures, levels_of, sweep_values
-from refblend.study.report.m2.study import REPORT, M2Study, leads, learns, sweeps, varies_judge
-from refblend.study.report.plotting.common import (
-    BARS,
-    INK,
-    Drawn,
-    Mark,
-    bars_of,
-    categories,
-    draw_marks,
-    mark_limits,
-    no_data,
-    one_legend,
-    panels,
+from refblend.study.report.m2.study import (
+    REPORT,
+    M2Study,
+    leads,
+    learns,
+    level_name,
+    sweeps,
+    varies_judge,
 )
-from refblend.study.report.plotting.style import BASELINE_COLOUR, COLUMN, PALETTE, WRONG_COLOUR
+from refblend.study.report.plotting import common as plot
+from refblend.study.report.plotting.panels import (
+    MIN_BIN,
+    bin_scores,
+    reliability,
+    score_distribution,
+)
 from refblend.study.report.registry import Tables
 from refblend.study.stats.power import Design, least_detectable
-from refblend.study.stats.statistics import student_interval
 
-INTERVALS = f"{BARS} Filled marks: decided by the rule of the tables; open marks: undecided."
+INTERVALS = f"{plot.BARS} Filled marks: decided by the rule of the tables; open marks: undecided."
 SHORT = {
     "val_best": "best validation accuracy",
     "val_auc": "validation accuracy, mean of curve",
@@ -50,9 +50,9 @@ NAME_WIDTH = 0.24
 
 
 @REPORT.figure("{experiment}_forest", each=learns, preview=leads)
-def forest(study: M2Study, tables: Tables, experiment: str) -> Drawn:
+def forest(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn:
     """Every arm against its baseline, the levels of a facet side by side."""
-    labels, facets = arm_labels(study, experiment), study.facets(experiment)
+    labels, facets = study.labels(experiment), study.facets(experiment)
     spec, shared = study.experiments[experiment], len(set(labels.values())) < len(labels)
     names = {
         level: list(dict.fromkeys(labels[arm] for arm in (labels if shared else arms)))
@@ -60,44 +60,45 @@ def forest(study: M2Study, tables: Tables, experiment: str) -> Drawn:
     }
     table = tables[f"{experiment}_summary"]
     table = table[(table.measure == spec.endpoint) & table["diff"].notna()].set_index("arm")
-    values, marks, missed = study.endpoint(experiment), {}, {}
-    for arm in (arm for arm in labels if arm in table.index):
-        row, colour = table.loc[arm], arm_colour(study, arm)
-        level = next(level for level, arms in facets.items() if arm in arms)
-        seeds = (values[arm] - values[study.baseline(experiment, arm)]).dropna()
-        looks: dict[str, Any] = {"colour": colour, "filled": row["verdict"] != "undecided"}
-        place = names[level].index(labels[arm])
-        missed[arm] = undetectable(seeds, len(study.family(experiment).pairs))
-        marks[arm] = Mark(place, row["diff"], bars_of(row), seeds, beside=0.27, **looks)
     size = (
-        2 * COLUMN if len(facets) > 1 else 1.4 * COLUMN,
+        2 * plot.COLUMN if len(facets) > 1 else 1.4 * plot.COLUMN,
         0.9 + 0.24 * max(3, *map(len, [*names.values(), ""])),
     )
-    figure, axes = panels(len(facets), len(facets), figsize=size, sharex=True, sharey=shared)
-    for axis, (level, arms) in zip(axes, facets.items(), strict=False):
-        categories(axis, names[level])
-        drawn = {arm: marks[arm] for arm in arms if arm in marks}
+    figure, axes = plot.panels(len(facets), len(facets), figsize=size, sharex=True, sharey=shared)
+    marks: dict[str, dict[str, plot.Mark]] = {level: {} for level in facets}
+    for level, arm in ((level, arm) for level, arms in facets.items() for arm in arms):
+        if arm in table.index:
+            row, place = table.loc[arm], names[level].index(labels[arm])
+            looks: dict[str, Any] = {
+                "colour": study.colour(arm),
+                "filled": row["verdict"] != "undecided",
+            }
+            gain = study.gain(experiment, arm)
+            marks[level][arm] = plot.difference_mark(place, row, gain, 0.27, **looks)
+    limits = plot.mark_limits([mark for drawn in marks.values() for mark in drawn.values()])
+    for axis, (level, drawn) in zip(axes, marks.items(), strict=False):
+        plot.categories(axis, names[level])
         if drawn:
-            draw_marks(axis, list(drawn.values()), mark_limits(list(marks.values())))
+            plot.draw_marks(axis, list(drawn.values()), limits)
         for place in set(range(len(names[level]))) - {mark.place for mark in drawn.values()}:
-            no_data(axis, "no pair of runs", place=place, fontsize="x-small")
+            plot.no_data(axis, "no pair of runs", place=place, fontsize="x-small")
         for arm, mark in drawn.items():
-            reach = missed[arm]
+            reach = undetectable(study.gain(experiment, arm), len(study.family(experiment).pairs))
             axis.hlines(mark.place, -reach, reach, color=MISSED_COLOUR, linewidth=7, zorder=0)
-            n, side = f"n = {table.loc[arm, 'pairs']}", axis.get_yaxis_transform()
-            axis.text(
-                1.04, mark.place, n, transform=side, va="center", fontsize="x-small", color=INK
-            )
+            text, side = f"n = {table.loc[arm, 'pairs']}", axis.get_yaxis_transform()
+            style: dict[str, Any] = {"va": "center", "fontsize": "x-small", "color": plot.INK}
+            axis.text(1.04, mark.place, text, transform=side, **style)
         axis.set_title(f"{spec.facet} {level_name(level)}" if level else "")
         axis.set_xlabel("difference to the baseline")
     if not labels:
-        no_data(axes[0], f"no arms of {experiment} at this scale")
-    bar = [("95 % interval", 2.4, ""), ("of all comparisons together", 0.8, ""), ("seeds", 0, "|")]
-    handles = [
-        Line2D([], [], color=INK, linewidth=w, marker=m, markersize=5, label=t) for t, w, m in bar
+        plot.no_data(axes[0], f"no arms of {experiment} at this scale")
+    lines = (("95 % interval", 2.4), ("of all comparisons together", 0.8))
+    handles = [Line2D([], [], color=plot.INK, linewidth=width, label=text) for text, width in lines]
+    handles += [
+        Line2D([], [], color=plot.INK, linewidth=0, marker="|", markersize=5, label="seeds"),
+        Line2D([], [], color=MISSED_COLOUR, linewidth=7, label="not detectable"),
     ]
-    handles.append(Line2D([], [], color=MISSED_COLOUR, linewidth=7, label="not detectable"))
-    one_legend(figure, (), ncols=2, extra=handles)
+    plot.one_legend(figure, (), ncols=2, extra=handles)
     return figure, (
         f"Experiment {experiment}: mean paired difference to the baseline "
         f"({', '.join(study.baselines(experiment))}) in {label(spec.endpoint)}. {INTERVALS} "
@@ -116,11 +117,11 @@ def undetectable(differences: pd.Series, family: int) -> float:
 
 
 @REPORT.figure("{experiment}_sensitivity", each=sweeps)
-def sensitivity(study: M2Study, tables: Tables, experiment: str) -> Drawn:
+def sensitivity(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn:
     """Every measure of a sweep against its parameter."""
     sweep = study.sweep(experiment)
     name, levels = sweep.key.rpartition(".")[2], levels_of(study, experiment)
-    figure, axes = panels(4, 2, sharex=True)
+    figure, axes = plot.panels(4, 2, sharex=True)
     for axis, measure in zip(axes, level_measures(study, experiment), strict=False):
         axis.set(title=SHORT.get(measure, label(measure)), ylabel=MEASURES[measure].unit)
         axis.set_xlabel(name if axis in axes[2:] else "")
@@ -128,8 +129,8 @@ def sensitivity(study: M2Study, tables: Tables, experiment: str) -> Drawn:
             _sweep_panel(axis, study, tables, experiment, measure)
             _chosen(axis, tables["knee_pivot"], experiment, sweep, measure)
         else:
-            no_data(axis, f"no arms of {experiment} at this scale")
-    one_legend(figure, axes)
+            plot.no_data(axis, f"no arms of {experiment} at this scale")
+    plot.one_legend(figure, axes)
     places = {study.resolved[arm].placement for arm in levels.values()}
     where = " and ".join(level_name(place) for place in sorted(places)) or "none"
     return figure, (
@@ -151,22 +152,24 @@ def _sweep_panel(axis: Axes, study: M2Study, tables: Tables, experiment: str, me
     axis.set_xticks(levels)
     axis.set_xlim(levels[0] - 0.4 * gap, levels[-1] + 0.4 * gap)
     marks = [
-        Mark(row.level, row.mean, ((row.low, row.high, 1.6),), colour=PALETTE[0], label="mean")
+        plot.Mark(
+            row.level, row.mean, ((row.low, row.high, 1.6),), colour=plot.PALETTE[0], label="mean"
+        )
         for row in means[means["mean"].notna()].itertuples()
     ]
-    seeds = Mark(np.nan, base.mean(), seeds=values.to_numpy().ravel())
-    limits = mark_limits([*marks, seeds], zero=False)
+    seeds = plot.Mark(np.nan, base.mean(), seeds=values.to_numpy().ravel())
+    limits = plot.mark_limits([*marks, seeds], zero=False)
     if not marks or limits is None:
-        no_data(axis)
+        plot.no_data(axis)
         return
-    draw_marks(axis, marks, limits, upright=True, zero=False)
-    axis.plot(levels, values.T, ".-", color=PALETTE[0], linewidth=0.5, alpha=0.5, markersize=2)
-    axis.plot(means.level, means["mean"], color=PALETTE[0])
+    plot.draw_marks(axis, marks, limits, upright=True, zero=False)
+    axis.plot(levels, values.T, ".-", color=plot.PALETTE[0], linewidth=0.5, alpha=0.5, markersize=2)
+    axis.plot(means.level, means["mean"], color=plot.PALETTE[0])
     bottom, top = limits
     axis.set_ylim(bottom, top + 0.3 * (top - bottom))  # room for what the rule says
     if base.notna().any():
         style: dict[str, Any] = {
-            "color": BASELINE_COLOUR,
+            "color": plot.BASELINE_COLOUR,
             "linestyle": "--",
             "linewidth": 1,
             "zorder": 1,
@@ -182,19 +185,19 @@ def _chosen(
     for row in rows[rows.n > 0].itertuples():
         if row.identifiable:
             text = f"{sweep.rule} {row.chosen:g} ({row.stability:.0%} of resamples)"
-            axis.axvline(row.chosen, color=WRONG_COLOUR, linewidth=1.2, zorder=1, ymax=0.77)
+            axis.axvline(row.chosen, color=plot.WRONG_COLOUR, linewidth=1.2, zorder=1, ymax=0.77)
         else:
             text = f"{sweep.rule} not identifiable"
-        style = {"ha": "center", "va": "top", "fontsize": "x-small", "color": WRONG_COLOUR}
+        style = {"ha": "center", "va": "top", "fontsize": "x-small", "color": plot.WRONG_COLOUR}
         axis.text(0.5, 0.98, text, transform=axis.transAxes, **style)
 
 
 @REPORT.figure("{experiment}_judge_quality", each=varies_judge)
-def judge_quality(study: M2Study, experiment: str) -> Drawn:
+def judge_quality(study: M2Study, experiment: str) -> plot.Drawn:
     """Difference to the baseline against the judge's AUC in training, by strategy."""
-    auc, values = study.wide(experiment, "judge_auc"), study.endpoint(experiment)
+    auc = study.wide(experiment, "judge_auc")
     gains = {
-        arm: (values[arm] - values[study.baseline(experiment, arm)])[auc[arm].notna()].dropna()
+        arm: study.gain(experiment, arm).reindex(auc[arm].dropna().index).dropna()
         for arm in study.subjects(experiment)
     }
     arms = {arm: study.resolved[arm] for arm, gain in gains.items() if len(gain)}
@@ -204,18 +207,17 @@ def judge_quality(study: M2Study, experiment: str) -> Drawn:
     shift = max(0.02 * (max(means.values()) - min(means.values())), 0.002) if means else 0.0
     marks = []
     for name, arm in arms.items():
-        number, interval = strategies.index(arm.strategy), student_interval(gains[name])
+        number = strategies.index(arm.strategy)
         place = means[name] + (2 * number - len(strategies) + 1) * shift
-        looks: dict[str, Any] = {"colour": arm_colour(study, name), "shape": "osD^v"[number % 5]}
-        bars = ((interval.low, interval.high, 1.6),)
-        text = f"{arm.strategy} weight"
-        marks.append(Mark(place, interval.estimate, bars, gains[name], 0.0, label=text, **looks))
-    figure, (axis,) = panels(1, 1, figsize=(COLUMN, 0.95 * COLUMN))
-    draw_marks(axis, marks, upright=True)
+        looks: dict[str, Any] = {"colour": study.colour(name), "shape": "osD^v"[number % 5]}
+        looks["label"] = f"{arm.strategy} weight"
+        marks.append(plot.mean_mark(place, gains[name], 1.6, **looks))
+    figure, (axis,) = plot.panels(1, 1, figsize=(plot.COLUMN, 0.95 * plot.COLUMN))
+    plot.draw_marks(axis, marks, upright=True)
     axis.set(xlabel="judge's AUC on the training responses", ylabel="difference to the baseline")
     judges = pd.Series(means).groupby(lambda name: arms[name].judge).mean().sort_values()
     _name_judges(axis, judges)
-    one_legend(figure, [axis])
+    plot.one_legend(figure, [axis])
     return figure, (
         f"Experiment {experiment}: mean paired difference to the baseline in "
         f"{label(study.experiments[experiment].endpoint)} against the judge's AUC on the training "
@@ -237,3 +239,35 @@ def _name_judges(axis: Axes, judges: pd.Series) -> None:
             textcoords="axes fraction", ha="center", va="bottom", fontsize="small",
             arrowprops={"arrowstyle": "-", "linewidth": 0.5, "color": "#808080", "shrinkB": 0},
         )  # fmt: skip
+
+
+@REPORT.figure("{experiment}_judges", each=varies_judge)
+def judges_in_training(study: M2Study, experiment: str) -> plot.Drawn:
+    """Distribution of the scores by correctness, and their calibration, for every judge."""
+    frame = study.of(experiment, study.responses)
+    valid = frame[frame.judge_valid.fillna(False).astype(bool)]
+    judges = study.judges(experiment)
+    options = {"sharex": True, "sharey": "row"}
+    figure, axes = plot.panels(2 * len(judges), len(judges), 0.65 * plot.COLUMN, **options)
+    above, below = axes[: len(judges)], axes[len(judges) :]
+    auc = study.wide(experiment, "judge_auc")
+    for top, bottom, (judge, arms) in zip(above, below, judges.items(), strict=False):
+        part = valid[valid.arm.isin(arms)]
+        score_distribution(top, part)
+        top.set(title=f"{judge} judge, {len(part)} scores", xlabel="")
+        bins = bin_scores(part.judge_score, part.acc)
+        reliability(bottom, [("", bins, "#333333")] if len(part) else [])
+        mean = auc[arms].stack().mean()
+        bottom.set_title("" if np.isnan(mean) else f"AUC {mean:.3f}", fontsize="small")
+    above[0].set_ylabel("share of responses")
+    below[0].set_ylabel("share of right answers")
+    plot.one_legend(figure, above)
+    invalid = f"{1 - len(valid) / len(frame):.1%}" if len(frame) else "none"
+    return figure, (
+        f"Experiment {experiment}: the judges' valid scores of the kept training responses, all "
+        "seeds and all arms with that judge together. Above: their distribution, right and wrong "
+        "answers apart, as shares of all. Below: share of right answers in ten equal bins of the "
+        f"score (bins of fewer than {MIN_BIN} responses are left out; on the dashed line a score "
+        "is the chance that the answer is right), and the AUC over all training steps. Without a "
+        f"valid score: {invalid} of {len(frame)} kept responses. {study.origin(experiment)}"
+    )

@@ -1,23 +1,19 @@
 """M2's curves: accuracy of every arm, and reward and length by the levels of a choice."""
 
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import product
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from refblend.study.report.m2.labels import arm_colour, in_words, level_name
-from refblend.study.report.m2.study import REPORT, M2Study, chooses, leads, learns
-from refblend.study.report.plotting.common import (
-    Drawn,
-    no_data,
-    one_legend,
-    panels,
-    value_limits,
-)
+from refblend.study.report.m2.study import REPORT, M2Study, chooses, leads, learns, level_name
+from refblend.study.report.plotting import common as plot
 from refblend.study.report.plotting.panels import BAND, KEYS, curves
-from refblend.study.report.plotting.style import (
-    BASELINE_COLOUR,
-    COLUMN,
-    PLACEMENT_COLOURS,
-    STRATEGY_PALETTE,
-)
+from refblend.study.report.readable import words
 
 X_LABELS = {"step": "step", "seconds": "training time (s)"}
 TIMED = (
@@ -28,43 +24,40 @@ TIMED = (
 
 
 @REPORT.figure("{experiment}_learning", each=learns)
-def over_steps(study: M2Study, experiment: str) -> Drawn:
+def over_steps(study: M2Study, experiment: str) -> plot.Drawn:
     """Validation accuracy over the steps."""
     return learning(study, experiment, "step")
 
 
 @REPORT.figure("{experiment}_time", each=leads)
-def over_time(study: M2Study, experiment: str) -> Drawn:
+def over_time(study: M2Study, experiment: str) -> plot.Drawn:
     """Validation accuracy over the training time."""
     return learning(study, experiment, "seconds")
 
 
-def learning(study: M2Study, experiment: str, x: str) -> Drawn:
+def learning(study: M2Study, experiment: str, x: str) -> plot.Drawn:
     """Validation accuracy of every arm against its baseline, over steps or training time."""
     arms, bases = study.treated(experiment), study.baselines(experiment)
     frame, timed = study.of(experiment, study.accuracy), x == "seconds"
     if timed:
         frame = frame.merge(study.seconds, on=KEYS)
-    figure, axes = panels(len(arms), 3, 0.45 * COLUMN, sharex=True, sharey=True)
-    for axis, arm in zip(axes, arms, strict=False):
+
+    def draw(axis: Axes, arm: str) -> None:
         base = study.baseline(experiment, arm)
-        colours = {base: BASELINE_COLOUR, arm: arm_colour(study, arm)}
+        colours = {base: plot.BASELINE_COLOUR, arm: study.colour(arm)}
         curves(axis, frame, colours, x=x, dashed={base})
         if base in set(frame.arm) and arm not in set(frame.arm):
-            no_data(axis, "no finished run")
-        axis.set(title=in_words(arm), xlabel="")
-    if limits := value_limits(frame["value"]):
-        axes[0].set_ylim(*limits)
+            plot.no_data(axis, "no finished run")
+
+    labels = (X_LABELS[x], "val. accuracy (greedy)")
+    figure, axes = arm_panels(study, experiment, frame, labels, draw)
     if timed and len(frame):
         axes[0].set_xlim(0, 2 * frame.groupby(["arm", "seed"])["seconds"].max().median())
-    figure.supxlabel(X_LABELS[x], fontsize="medium")
-    figure.supylabel("val. accuracy (greedy)", fontsize="medium")
     if arms:
-        label = f"baseline ({', '.join(bases)})"
-        dashed = Line2D([], [], color=BASELINE_COLOUR, linestyle=(0, (4, 1.5)), label=label)
-        one_legend(figure, (), extra=[Line2D([], [], color="k", label="the panel's arm"), dashed])
-    else:
-        no_data(axes[0], f"no arms of {experiment} at this scale")
+        style: dict[str, Any] = {"color": plot.BASELINE_COLOUR, "linestyle": (0, (4, 1.5))}
+        dashed = Line2D([], [], label=f"baseline ({', '.join(bases)})", **style)
+        own = Line2D([], [], color="k", label="the panel's arm")
+        plot.one_legend(figure, (), extra=[own, dashed])
     return figure, (
         f"Experiment {experiment}: greedy validation accuracy over "
         f"{'training time' if timed else 'the training steps'}; step 0 is the actor before any "
@@ -74,86 +67,69 @@ def learning(study: M2Study, experiment: str, x: str) -> Drawn:
 
 
 @REPORT.figure("{experiment}_difference", each=learns)
-def difference(study: M2Study, experiment: str) -> Drawn:
+def difference(study: M2Study, experiment: str) -> plot.Drawn:
     """Every arm's validation accuracy minus its baseline's, seed by seed, over the steps."""
-    arms = study.treated(experiment)
     accuracy = study.of(experiment, study.accuracy)[[*KEYS, "value"]]
     bases = accuracy.rename(columns={"arm": "base", "value": "of_base"})
-    frame = accuracy.assign(base=[study.baseline(experiment, arm) for arm in accuracy.arm])
-    frame = frame[frame.arm.isin(arms)].merge(bases, on=["base", "seed", "step"])
+    own_base = partial(study.baseline, experiment)
+    frame = accuracy.assign(base=accuracy.arm.map(own_base))
+    frame = frame[frame.arm.isin(study.treated(experiment))]
+    frame = frame.merge(bases, on=["base", "seed", "step"])
     frame = frame.assign(value=frame.value - frame.of_base)
-    figure, axes = panels(len(arms), 3, 0.45 * COLUMN, sharex=True, sharey=True)
-    for axis, arm in zip(axes, arms, strict=False):
-        curves(axis, frame, {arm: arm_colour(study, arm)})
-        axis.axhline(0, color=BASELINE_COLOUR, linewidth=0.8, linestyle="--", zorder=1)
-        axis.set(title=in_words(arm), xlabel="")
-    if limits := value_limits(frame["value"]):
-        axes[0].set_ylim(*limits)
-    if not arms:
-        no_data(axes[0], f"no arms of {experiment} at this scale")
-    figure.supxlabel("step", fontsize="medium")
-    figure.supylabel("difference to the baseline", fontsize="medium")
-    return figure, (
+
+    def draw(axis: Axes, arm: str) -> None:
+        curves(axis, frame, {arm: study.colour(arm)})
+        axis.axhline(0, color=plot.BASELINE_COLOUR, linewidth=0.8, linestyle="--", zorder=1)
+
+    labels = ("step", "difference to the baseline")
+    return arm_panels(study, experiment, frame, labels, draw)[0], (
         f"Experiment {experiment}: greedy validation accuracy of each arm minus that of its "
         f"baseline with the same seed ({', '.join(study.baselines(experiment))}), over the "
         f"training steps. {BAND} {study.origin(experiment)}"
     )
 
 
-def choice_colours(study: M2Study, experiment: str, arms: list[str]) -> dict[str, str]:
-    """Arm → colour of its level of the experiment's choice; grey for baselines."""
-    levels = study.choice_levels(experiment)
-    known = dict(zip(levels, STRATEGY_PALETTE * len(levels), strict=False)) | PLACEMENT_COLOURS
-    return {
-        arm: BASELINE_COLOUR
-        if arm in study.baselines(experiment)
-        else known[study.choice_level(experiment, arm)]
-        for arm in arms
-    }
-
-
-def choice_names(study: M2Study, experiment: str, arms: list[str]) -> dict[str, str]:
-    """Arm → its level of the choice for the legend, or that it is the baseline."""
-    return {
-        arm: ("baseline" if study.resolved[arm].blends else study.resolved[arm].blend)
-        if arm in study.baselines(experiment)
-        else level_name(study.choice_level(experiment, arm))
-        for arm in arms
-    }
-
-
-def facet_arms(study: M2Study, experiment: str) -> dict[str, list[str]]:
-    """Level of the facet → its arms, the baseline first."""
-    return {
-        level: [*dict.fromkeys(study.baseline(experiment, arm) for arm in arms), *arms]
-        for level, arms in study.facets(experiment).items()
-    }
+def arm_panels(
+    study: M2Study,
+    experiment: str,
+    frame: pd.DataFrame,
+    labels: tuple[str, str],
+    draw: Callable[[Axes, str], None],
+) -> tuple[Figure, list[Axes]]:
+    """A panel that ``draw`` fills for each treated arm, with common axes and their labels."""
+    arms = study.treated(experiment)
+    figure, axes = plot.panels(len(arms), 3, 0.45 * plot.COLUMN, sharex=True, sharey=True)
+    for axis, arm in zip(axes, arms, strict=False):
+        draw(axis, arm)
+        axis.set(title=words(arm), xlabel="")
+    if limits := plot.value_limits(frame["value"]):
+        axes[0].set_ylim(*limits)
+    if not arms:
+        plot.no_data(axes[0], f"no arms of {experiment} at this scale")
+    figure.supxlabel(labels[0], fontsize="medium")
+    figure.supylabel(labels[1], fontsize="medium")
+    return figure, axes
 
 
 @REPORT.figure("{experiment}_curves", each=chooses)
-def choice_curves(study: M2Study, experiment: str) -> Drawn:
+def choice_curves(study: M2Study, experiment: str) -> plot.Drawn:
     """Reward, accuracy and response length over the steps, by the factor that is chosen."""
-    facets = facet_arms(study, experiment)
+    facets = {
+        level: [*dict.fromkeys(study.baseline(experiment, arm) for arm in arms), *arms]
+        for level, arms in study.facets(experiment).items()
+    }
     frames = {
         "rule reward": study.metric(experiment, "critic/score/mean"),
         "val. accuracy": study.of(experiment, study.accuracy),
         "length (tokens)": study.metric(experiment, "response_length/mean"),
     }
-    options = {"sharex": True, "sharey": "row"}
-    figure, axes = panels(len(frames) * len(facets), len(facets), 0.52 * COLUMN, **options)
-    places = iter(axes)
-    for label, frame in frames.items():
-        row = [next(places) for _ in facets]
-        for axis, arms in zip(row, facets.values(), strict=True):
-            names = choice_names(study, experiment, arms)
-            named = frame[frame.arm.isin(arms)].assign(arm=lambda part, n=names: part.arm.map(n))
-            colours = choice_colours(study, experiment, arms)
-            curves(axis, named, {names[arm]: colour for arm, colour in colours.items()})
-            axis.set_xlabel("step" if axis in axes[-len(facets) :] else "")
-        row[0].set(ylabel=label, ylim=value_limits(frame["value"]))
+    looks = choice_looks(study, experiment)
+    figure, axes = facet_rows(frames, facets, 0.52 * plot.COLUMN, looks)
+    for axis, frame in zip(axes[:: len(facets)], frames.values(), strict=True):
+        axis.set_ylim(plot.value_limits(frame["value"]))
     for axis, level in zip(axes, facets, strict=False):
         axis.set_title(level_name(level))
-    one_legend(figure, axes)
+    plot.one_legend(figure, axes)
     spec = study.experiments[experiment]
     columns = f" for each {spec.facet} (columns)" if spec.facet else ""
     return figure, (
@@ -161,3 +137,42 @@ def choice_curves(study: M2Study, experiment: str) -> Drawn:
         "accuracy, and mean length of the training responses, by "
         f"{spec.choice} (colour){columns}. {BAND} {study.origin(experiment)}"
     )
+
+
+def choice_looks(study: M2Study, experiment: str) -> dict[str, tuple[str, str]]:
+    """Arm → label and colour of its level of the experiment's choice; baselines are grey."""
+    choice = study.experiments[experiment].choice or ""
+    levels = {arm: study.level(experiment, choice, arm) for arm in study.treated(experiment)}
+    order = dict.fromkeys(levels.values())
+    known = dict(zip(order, plot.STRATEGY_PALETTE * len(order), strict=False))
+    known |= plot.PLACEMENT_COLOURS
+    bases = [study.resolved[arm] for arm in study.baselines(experiment)]
+    return {arm: (level_name(level), known[level]) for arm, level in levels.items()} | {
+        arm.name: ("baseline" if arm.blends else arm.blend, plot.BASELINE_COLOUR) for arm in bases
+    }
+
+
+def facet_rows(
+    frames: Mapping[str, pd.DataFrame],
+    facets: Mapping[str, list[str]],
+    height: float,
+    looks: Mapping[str, tuple[str, str]],
+    **options: Any,
+) -> tuple[Figure, list[Axes]]:
+    """A row of panels for each labelled frame, a column of curves for each facet's arms.
+
+    ``looks``: arm → label and colour; ``options`` are those of :func:`curves`.
+    """
+    shared: dict[str, Any] = {"sharex": True, "sharey": "row"}
+    figure, axes = plot.panels(len(frames) * len(facets), len(facets), height, **shared)
+    for axis, ((label, frame), arms) in zip(
+        axes, product(frames.items(), facets.values()), strict=True
+    ):
+        names = {arm: looks[arm][0] for arm in arms}
+        named = frame[frame.arm.isin(arms)]
+        named = named.assign(arm=named.arm.map(names))
+        curves(axis, named, dict(looks[arm] for arm in arms), **options)
+        axis.set_xlabel("step" if axis in axes[-len(facets) :] else "")
+        if arms is next(iter(facets.values())):
+            axis.set_ylabel(label)
+    return figure, axes

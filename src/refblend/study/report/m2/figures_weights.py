@@ -12,27 +12,14 @@ from matplotlib.ticker import MaxNLocator
 
 from refblend.ppo.choices import PLACEMENTS
 from refblend.ppo.weights import STRATEGIES, WeightParams, weight_for
-from refblend.study.report.m2.labels import arm_colour, level_name
-from refblend.study.report.m2.study import REPORT, M2Study, leads
-from refblend.study.report.plotting.common import (
-    Drawn,
-    no_data,
-    one_legend,
-    panels,
-    value_limits,
-)
+from refblend.study.report.m2.figures_learning import facet_rows
+from refblend.study.report.m2.study import REPORT, M2Study, leads, level_name
+from refblend.study.report.plotting import common as plot
 from refblend.study.report.plotting.panels import (
     ENTROPY,
     ENTROPY_LABEL,
     KEYS,
     WEIGHT,
-    curves,
-)
-from refblend.study.report.plotting.style import (
-    BASELINE_COLOUR,
-    COLUMN,
-    PLACEMENT_COLOURS,
-    strategy_colours,
 )
 from refblend.study.runs.curves import series
 
@@ -55,17 +42,17 @@ def weight_params(study: M2Study, arm: str) -> WeightParams:
 
 
 @REPORT.figure("{experiment}_weight_functions", section="weight", each=leads)
-def weight_functions(study: M2Study, experiment: str) -> Drawn:
+def weight_functions(study: M2Study, experiment: str) -> plot.Drawn:
     """The weight as a function of the entropy, over the entropies that the runs saw."""
     params = weight_params(study, study.experiments[experiment].baseline)
-    size: dict[str, Any] = {"figsize": (COLUMN, 1.2 * COLUMN), "height_ratios": [3, 1.5]}
-    figure, (top, bottom) = panels(2, 1, sharex=True, **size)
+    size: dict[str, Any] = {"figsize": (plot.COLUMN, 1.2 * plot.COLUMN), "height_ratios": [3, 1.5]}
+    figure, (top, bottom) = plot.panels(2, 1, sharex=True, **size)
     for name in (name for name, strategy in STRATEGIES.items() if strategy.reads_entropy):
-        colour = strategy_colours()[name]
+        colour = plot.strategy_colours()[name]
         top.plot(ENTROPIES, function_values(name, params), color=colour, label=name)
     threshold = params.entropy_high_threshold
     for axis in (top, bottom):
-        axis.axvline(threshold, color=BASELINE_COLOUR, linewidth=0.8, linestyle="--", zorder=1)
+        axis.axvline(threshold, color=plot.BASELINE_COLOUR, linewidth=0.8, linestyle="--", zorder=1)
     top.annotate(
         f"τ = {threshold:g}", (threshold, 0.97), xycoords=top.get_xaxis_transform(),
         xytext=(3, 0), textcoords="offset points", fontsize="x-small", va="top",
@@ -77,19 +64,21 @@ def weight_functions(study: M2Study, experiment: str) -> Drawn:
         arms = [arm for arm in arms if place in (None, study.resolved[arm].placement)]
         values = seen[seen.arm.isin(arms)]["value"].clip(0, ENTROPIES[-1])
         if len(values):
-            bottom.hist(
-                values, bins=30, range=(0, ENTROPIES[-1]), histtype="step",
-                weights=np.full(len(values), 1 / len(values)),
-                color=PLACEMENT_COLOURS[place] if place else BASELINE_COLOUR,
-                label=level_name(place) if place else "no judge",
-            )  # fmt: skip
+            colour = plot.PLACEMENT_COLOURS[place] if place else plot.BASELINE_COLOUR
+            look: dict[str, Any] = {
+                "color": colour,
+                "label": level_name(place) if place else "no judge",
+            }
+            share = np.full(len(values), 1 / len(values))
+            bins: dict[str, Any] = {"bins": 30, "range": (0, ENTROPIES[-1]), "histtype": "step"}
+            bottom.hist(values, weights=share, **bins, **look)
     if seen.empty:
-        no_data(bottom)
+        plot.no_data(bottom)
     else:
         bottom.legend(fontsize="x-small", loc="upper left", handlelength=1)
     bottom.set(xlabel=ENTROPY_LABEL, ylabel="share of steps", xlim=(0, ENTROPIES[-1]))
     figure.align_ylabels([top, bottom])
-    one_legend(figure, [top], ncols=3)
+    plot.one_legend(figure, [top], ncols=3)
     return figure, (
         "The weight as a function of the batch-average entropy for every strategy that has one, "
         f"with max_weight {params.max_weight:g} and τ = {threshold:g} nats (dashed), above the "
@@ -100,30 +89,21 @@ def weight_functions(study: M2Study, experiment: str) -> Drawn:
 
 
 @REPORT.figure("{experiment}_weight_steps", section="weight", each=leads)
-def weight_steps(study: M2Study, experiment: str) -> Drawn:
+def weight_steps(study: M2Study, experiment: str) -> plot.Drawn:
     """Entropy and weight over the steps, all strategies in one panel per facet."""
     frames = {
         ENTROPY_LABEL: study.metric(experiment, *ENTROPY),
         "weight w": study.metric(experiment, *WEIGHT),
     }
-    facets, bases = study.facets(experiment), study.baselines(experiment)
-    options = {"sharex": True, "sharey": "row"}
-    figure, axes = panels(2 * len(facets), len(facets), 0.68 * COLUMN, **options)
-    places = iter(axes)
-    for label, frame in frames.items():
-        row = [next(places) for _ in facets]
-        for axis, treated in zip(row, facets.values(), strict=True):
-            arms = {arm: study.resolved[arm] for arm in [*bases, *treated]}
-            named = frame[frame.arm.isin(arms)]
-            named = named.assign(arm=[arms[arm].blend for arm in named.arm])
-            colours = {arms[arm].blend: arm_colour(study, arm) for arm in arms}
-            dashed = {arm.blend for arm in arms.values() if arm.control != "none"}
-            curves(axis, named, colours, dashed=dashed, seeds=False)
-            axis.set_xlabel("step" if axis in axes[-len(facets) :] else "")
-        row[0].set_ylabel(label)
+    bases = study.baselines(experiment)
+    facets = {level: [*bases, *arms] for level, arms in study.facets(experiment).items()}
+    arms = [study.resolved[arm] for arm in [*bases, *study.treated(experiment)]]
+    looks = {arm.name: (arm.blend, study.colour(arm.name)) for arm in arms}
+    options = {"seeds": False, "dashed": {arm.blend for arm in arms if arm.control != "none"}}
+    figure, axes = facet_rows(frames, facets, 0.68 * plot.COLUMN, looks, **options)
     for axis, level in zip(axes, facets, strict=False):
         axis.set_title(f"{study.experiments[experiment].facet or ''} {level_name(level)}".strip())
-    one_legend(figure, axes[: len(facets)], ncols=5)
+    plot.one_legend(figure, axes[: len(facets)], ncols=5)
     return figure, (
         f"Experiment {experiment}: batch-average entropy and blending weight over the steps, mean "
         "over seeds. Controls (dashed) have the weight of their strategy. Without a judge there is "
@@ -132,13 +112,13 @@ def weight_steps(study: M2Study, experiment: str) -> Drawn:
 
 
 @REPORT.figure("{experiment}_weight_entropy", section="weight", each=leads)
-def weight_against_entropy(study: M2Study, experiment: str) -> Drawn:
+def weight_against_entropy(study: M2Study, experiment: str) -> plot.Drawn:
     """The path of every strategy through entropy and weight, with its function."""
     weight, entropy = study.metric(experiment, *WEIGHT), study.metric(experiment, *ENTROPY)
     both = weight.merge(entropy, on=KEYS, suffixes=("_w", "_h"))
     blends = {arm: study.resolved[arm].blend for arm in study.treated(experiment)}
     names = [name for name in STRATEGIES if name in blends.values()]
-    figure, axes = panels(len(names), 4, 0.5 * COLUMN, sharex=True, sharey=True)
+    figure, axes = plot.panels(len(names), 4, 0.5 * plot.COLUMN, sharex=True, sharey=True)
     colour = ScalarMappable(Normalize(1, both.step.max() if len(both) else 2), "viridis")
     for axis, name in zip(axes, names, strict=False):
         arms = [arm for arm in blends if blends[arm] == name]
@@ -148,18 +128,20 @@ def weight_against_entropy(study: M2Study, experiment: str) -> Drawn:
             axis.plot(ENTROPIES, values, color="#b0b0b0", linewidth=1, zorder=1)
         _seeds_and_means(axis, study, both[both.arm.isin(arms)], colour)
     if len(both):
-        axes[0].set(xlim=value_limits(both.value_h), ylim=value_limits([*both.value_w, 0.0]))
+        axes[0].set(
+            xlim=plot.value_limits(both.value_h), ylim=plot.value_limits([*both.value_w, 0.0])
+        )
         whole = MaxNLocator(integer=True)
         figure.colorbar(colour, ax=axes, label="step", fraction=0.03, pad=0.01, ticks=whole)
     figure.supxlabel(ENTROPY_LABEL, fontsize="medium")
     figure.supylabel("weight w", fontsize="medium")
-    mark: dict[str, Any] = {"linestyle": "none", "color": "#404040", "markersize": 4}
+    mark: dict[str, Any] = {"linestyle": "none", "color": plot.INK, "markersize": 4}
     marks = [
         Line2D([], [], marker=SHAPES[place], label=level_name(place), **mark)
         for place in study.placements(experiment)
     ]
     line = Line2D([], [], color="#b0b0b0", label="the strategy's function")
-    one_legend(figure, (), extra=[*marks, line])
+    plot.one_legend(figure, (), extra=[*marks, line])
     return figure, (
         f"Experiment {experiment}: blending weight against batch-average entropy, one mark per "
         "step (mean over seeds), its colour the step and its shape the placement of the score; "
@@ -175,7 +157,7 @@ def _seeds_and_means(
 ) -> None:
     """Every step of the seeds as a dot, and their mean as a mark of the arm's placement."""
     if both.empty:
-        no_data(axis, "no finished run")
+        plot.no_data(axis, "no finished run")
     style: dict[str, Any] = {"cmap": colour.cmap, "norm": colour.norm, "linewidths": 0}
     axis.scatter(both.value_h, both.value_w, s=2, c=both.step, alpha=0.25, **style)
     for arm, part in both.groupby("arm"):

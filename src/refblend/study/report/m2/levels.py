@@ -1,15 +1,21 @@
-"""Decisions by fixed rules: a sweep's knee or pivot, and the better level of a factor."""
+"""Decisions by fixed rules: a sweep's knee or pivot, the better level of a factor, the contrasts
+that experiments declare, and the best arm for every measure.
+"""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from refblend.seeding import derive_generator
-from refblend.study.design.measures import with_endpoint
-from refblend.study.report.m2.study import REPORT, M2Study, chooses
+from refblend.study.design.measures import MEASURES, with_endpoint
+from refblend.study.report.m2.study import REPORT, SCORING, M2Study, chooses
+from refblend.study.report.readable import change, compared_cells
+from refblend.study.report.summary import SUMMARY_COLUMNS, Family, bounds, summarise, summary_frame
+from refblend.study.runs.measures import wide
 from refblend.study.stats.comparisons import best_configuration
-from refblend.study.stats.statistics import Interval, paired_values, student_interval
+from refblend.study.stats.statistics import paired_values, student_interval
 from refblend.study.stats.thresholds import Choice, find_knee, find_pivot, not_identifiable
 
 LEVEL_MEASURES = ("test_greedy", "val_best", "val_auc", "final_return")
@@ -17,6 +23,22 @@ LEVEL_COLUMNS = ["experiment", "measure", "level", "arm", "n", "mean", "low", "h
 LEVEL_COLUMNS += ["diff", "diff_low", "diff_high"]
 KNEE_COLUMNS = ["experiment", "rule", "measure", "levels", "n", "chosen", "low", "high"]
 KNEE_COLUMNS += ["stability", "best_level", "sign_changes", "identifiable", "why_not"]
+
+
+CONTRAST_MEASURES = (
+    "test_greedy", "test_sampled", "val_best", "val_auc", "final_return", "length_end",
+)  # fmt: skip
+BEST_MEASURES = (
+    "test_greedy", "test_sampled", "val_final", "val_best", "val_gain", "val_auc", "val_drawdown",
+    "final_return", "loss_spikes", "grad_spikes", "judge_auc", "nonzero_rate", "valid_rate",
+)  # fmt: skip
+COST_MEASURES = ("step_seconds", "throughput", "memory_gb", "gpu_memory_gb")
+EVERYWHERE = "all"
+"""Scope of the arms of all experiments that learn."""
+BEST_COLUMNS = [
+    "scope", "measure", "direction", "best", "n", "arms", "mean", "low", "high", "share_best",
+    "tied", "n_not_distinguishable", "not_distinguishable_from", "without_values",
+]  # fmt: skip
 
 
 def level_measures(study: M2Study, experiment: str) -> list[str]:
@@ -44,12 +66,6 @@ def swept(study: M2Study) -> list[str]:
     return [name for name, spec in study.experiments.items() if spec.sweep and study.arms(name)]
 
 
-def bounds(interval: Interval, name: str, prefix: str = "") -> dict[str, float]:
-    """Estimate and bounds of an interval as columns."""
-    ends = {f"{prefix}low": interval.low, f"{prefix}high": interval.high}
-    return {name: interval.estimate} | ends
-
-
 @REPORT.table("levels")
 def level_means(study: M2Study) -> pd.DataFrame:
     """Every level of every sweep: mean and difference to the baseline, Student's intervals."""
@@ -61,9 +77,8 @@ def level_means(study: M2Study) -> pd.DataFrame:
                 own = student_interval(values[level].dropna())
                 gain = student_interval(paired_values(values[level], base))
                 row = {"experiment": experiment, "measure": measure, "level": level, "arm": arm}
-                rows.append(
-                    row | {"n": own.n} | bounds(own, "mean") | bounds(gain, "diff", "diff_")
-                )
+                row |= bounds(own, name="mean") | bounds(gain, "diff_", "diff")
+                rows.append(row | {"n": own.n})
     return pd.DataFrame(rows, columns=LEVEL_COLUMNS)
 
 
@@ -139,7 +154,9 @@ def choice_table(study: M2Study, experiment: str) -> pd.DataFrame:
             own = student_interval(study.endpoint(experiment)[arm].dropna())
             value = study.level(experiment, spec.choice, arm)
             other = pd.NA if arm not in best.gaps else arm not in best.not_distinguishable
-            row = {facet: level, "arm": arm, spec.choice: value, "n": own.n} | bounds(own, "mean")
+            row = {facet: level, "arm": arm, spec.choice: value, "n": own.n} | bounds(
+                own, name="mean"
+            )
             row |= {"best": arm == best.arm, "distinguishable": other, "swept": value in assumed}
             rows.append(row | {"share_best": best.share if arm == best.arm else np.nan})
     table = pd.DataFrame(rows, columns=[*columns, "distinguishable", "swept"])
@@ -160,4 +177,129 @@ def assumed_levels(study: M2Study, experiment: str) -> set[str]:
         str(study.resolved[arm].setting(key))
         for name in assuming(study, experiment)
         for arm in study.subjects(name)
+    }
+
+
+@REPORT.table("contrasts")
+def contrasts(study: M2Study) -> pd.DataFrame:
+    """All contrasts; those of one experiment and measure are one family.
+
+    A treated arm may appear in several contrasts, so each pair is summarised under its own name.
+
+    Returns:
+        Columns experiment, contrast, then those of a summary without the arm's own numbers.
+    """
+    parts = [_family(study, name) for name in study.experiments]
+    table = pd.concat([part for part in parts if len(part)] or [summary_frame()], ignore_index=True)
+    table = table.reindex(columns=["experiment", "contrast", *SUMMARY_COLUMNS])
+    own = ["iqm", "low", "high", "boot_low", "boot_high", "runs", "n", "mean"]
+    return table.drop(columns=own).rename(columns={"baseline": "against"})
+
+
+def _family(study: M2Study, experiment: str) -> pd.DataFrame:
+    """The contrasts of one experiment, each with columns of its own for its two arms."""
+    spec, arms = study.experiments[experiment], study.arms(experiment)
+    stated = {
+        f"{treated} − {reference}": (contrast.name, treated, reference)
+        for contrast in spec.contrasts
+        for treated, reference in contrast.pairs.items()
+        if treated in arms and reference in arms
+    }
+
+    def values_of(measure: str) -> pd.DataFrame:
+        table = study.wide(experiment, measure)
+        columns: dict[str, pd.Series] = {}
+        for pair, (_, treated, reference) in stated.items():
+            columns |= {f"{pair} treated": table[treated], f"{pair} reference": table[reference]}
+        return pd.DataFrame(columns)
+
+    pairs = [(f"{pair} treated", f"{pair} reference") for pair in stated]
+    family = Family(f"{experiment} contrasts", [treated for treated, _ in pairs], pairs)
+    table = summarise(family, values_of, with_endpoint(spec.endpoint, CONTRAST_MEASURES))
+    found = [stated[name.removesuffix(" treated")] for name in table["arm"]]
+    names = pd.DataFrame(found, columns=["contrast", "arm", "baseline"])
+    return table.assign(experiment=experiment, **names)
+
+
+@REPORT.table("contrasts_main", shown=True)
+def contrasts_main(study: M2Study, tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """The contrasts of each experiment's endpoint, one row each, intervals in one cell."""
+    shown = ["experiment", "contrast", "arm", "against", "pairs"]
+    rows: list[dict[str, Any]] = [
+        {name: row[name] for name in shown} | {"difference": change(row)} | compared_cells(row)
+        for row in at_endpoint(study, tables["contrasts"]).to_dict("records")
+    ]
+    return pd.DataFrame(rows, columns=None if rows else [*shown, "difference"])
+
+
+def at_endpoint(study: M2Study, table: pd.DataFrame) -> pd.DataFrame:
+    """Rows of a table of several experiments that hold each one's endpoint."""
+    endpoints = {name: spec.endpoint for name, spec in study.experiments.items()}
+    return table[table.measure == table.experiment.map(endpoints)]
+
+
+def scope_endpoints(study: M2Study) -> dict[str, str]:
+    """Among whose arms the best is named, and by which measure: the leading experiments, and all
+    that learn, by the first one's endpoint."""
+    found = {name: study.experiments[name].endpoint for name in study.leading}
+    first = next(iter([*study.leading, *study.learning]), None)
+    return found | ({EVERYWHERE: study.experiments[first].endpoint} if first else {})
+
+
+@REPORT.table("best_per_metric")
+def best_per_metric(study: M2Study) -> pd.DataFrame:
+    """The best arm for every measure: of each leading experiment, of all that learn, and by costs.
+
+    Only runs that were alone on the machine are compared by time and memory; the judge's time,
+    where the experiment varies how it scores.
+
+    Returns:
+        :data:`BEST_COLUMNS`; ``share_best``: share of resampled seeds in which it is the best,
+        ``tied``: other arms with the same mean.
+    """
+    scopes: list[tuple[str, list[str], Sequence[str]]] = [
+        (
+            name,
+            study.all_arms() if name == EVERYWHERE else study.arms(name),
+            with_endpoint(endpoint, BEST_MEASURES),
+        )
+        for name, endpoint in scope_endpoints(study).items()
+    ]
+    for name, spec in study.experiments.items():
+        if spec.exclusive:
+            judge = any(key.startswith(SCORING) for key in spec.factors.values())
+            measures = (*COST_MEASURES, "judge_seconds") if judge else COST_MEASURES
+            scopes.append((name, study.arms(name), measures))
+    rows = [
+        _best_row(study, scope, arms, measure)
+        for scope, arms, measures in scopes
+        if len(arms) > 1
+        for measure in measures
+    ]
+    return pd.DataFrame([row for row in rows if row], columns=BEST_COLUMNS)
+
+
+def _best_row(study: M2Study, scope: str, arms: list[str], measure: str) -> dict[str, Any] | None:
+    """The best of several arms; null where no two of them have the measure on common seeds."""
+    higher = MEASURES[measure].higher_is_better
+    assert higher is not None, "only measures with a direction are ranked"
+    values = wide(study.values, measure, arms)
+    rng = derive_generator("m2", "best", scope, measure)
+    best = best_configuration(values, rng, higher_is_better=higher)
+    if best.arm is None or not best.gaps:
+        return None
+    complete = values.drop(columns=list(best.without_values)).dropna()
+    own = student_interval(complete[best.arm])
+    return bounds(own, name="mean") | {
+        "scope": scope,
+        "measure": measure,
+        "direction": "highest" if higher else "lowest",
+        "best": best.arm,
+        "n": best.n,
+        "arms": len(best.gaps) + 1,
+        "share_best": best.share,
+        "tied": sum(gap.estimate == 0 for gap in best.gaps.values()),
+        "n_not_distinguishable": len(best.not_distinguishable),
+        "not_distinguishable_from": ", ".join(map(str, best.not_distinguishable)),
+        "without_values": ", ".join(map(str, best.without_values)),
     }

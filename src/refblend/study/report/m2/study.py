@@ -5,7 +5,7 @@ its resolved configuration (:class:`..Arm`): no code here knows a letter or the 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
@@ -17,6 +17,8 @@ from refblend.ppo.choices import PLACEMENTS, Placement
 from refblend.study.design.arms import SCORE, Arm, resolve_arms
 from refblend.study.design.measures import MEASURES
 from refblend.study.design.spec import ExperimentSpec, SweepSpec
+from refblend.study.report.plotting import common as plot
+from refblend.study.report.readable import words
 from refblend.study.report.registry import Inputs, Report
 from refblend.study.report.shared import RUN, RunStudy
 from refblend.study.report.summary import Family
@@ -26,6 +28,16 @@ from refblend.study.runs.incidents import commit_text
 from refblend.study.runs.measures import wide
 
 SCORING = f"{SCORE}.scoring"
+LEVEL_NAMES = {
+    "per_token_mean": "per-token mean",
+    "grpo": "GRPO",
+    "gae": "GAE",
+    "global_pool": "shared pool",
+    "judge_pool": "dedicated pool",
+    "True": "on",
+    "False": "off",
+}
+"""Levels with a name of their own."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +60,13 @@ class M2Study(RunStudy):
     def leading(self) -> list[str]:
         """Experiments that the first page is about."""
         return [name for name in self.learning if self.experiments[name].leads]
+
+    @property
+    def curves(self) -> Collected:
+        """The runs of the experiments that learn."""
+        arms, frames = self.all_arms(), self.collected
+        runs, metrics = (frame[frame.arm.isin(arms)] for frame in (frames.runs, frames.metrics))
+        return replace(frames, runs=runs, metrics=metrics)
 
     def arms(self, experiment: str) -> list[str]:
         """Arms of an experiment at this scale, in the order of its file; none if it is absent."""
@@ -77,6 +96,11 @@ class M2Study(RunStudy):
     def endpoint(self, experiment: str) -> pd.DataFrame:
         """:meth:`wide` of the measure that the experiment is decided by."""
         return self.wide(experiment, self.experiments[experiment].endpoint)
+
+    def gain(self, experiment: str, arm: str, measure: str | None = None) -> pd.Series:
+        """An arm's paired differences to its baseline, by the endpoint unless another is named."""
+        values = self.wide(experiment, measure or self.experiments[experiment].endpoint)
+        return (values[arm] - values[self.baseline(experiment, arm)]).dropna()
 
     def baseline(self, experiment: str, arm: str) -> str:
         """The arm that differences of ``arm`` are taken against."""
@@ -124,18 +148,6 @@ class M2Study(RunStudy):
         auc = self.wide(experiment, "judge_auc").mean()
         return dict(sorted(judges.items(), key=lambda item: auc[item[1]].mean()))
 
-    def choice_level(self, experiment: str, arm: str) -> str:
-        """An arm's level of the factor that the experiment chooses."""
-        choice = self.experiments[experiment].choice
-        assert choice is not None, "asked of choices only"
-        return self.level(experiment, choice, arm)
-
-    def choice_levels(self, experiment: str) -> list[str]:
-        """The levels that the experiment chooses from, in the order of its treated arms."""
-        return list(
-            dict.fromkeys(self.choice_level(experiment, a) for a in self.treated(experiment))
-        )
-
     def facets(self, experiment: str) -> dict[str, list[str]]:
         """Level of the experiment's facet → its treated arms; one level ``""`` without a facet."""
         facet, arms = self.experiments[experiment].facet, self.treated(experiment)
@@ -145,6 +157,18 @@ class M2Study(RunStudy):
         for arm in arms:
             levels.setdefault(self.level(experiment, facet, arm), []).append(arm)
         return levels
+
+    def colour(self, arm: str) -> str:
+        """Of an arm's strategy or control; grey without a judge."""
+        return plot.strategy_colours().get(self.resolved[arm].blend, plot.BASELINE_COLOUR)
+
+    def labels(self, experiment: str) -> dict[str, str]:
+        """Treated arm → its strategy or control, where that tells the arms of each facet apart, so
+        that the facets of a figure share their labels; its name elsewhere."""
+        facets = self.facets(experiment).values()
+        blends = {arm: self.resolved[arm].blend for arms in facets for arm in arms}
+        unique = all(len({blends[arm] for arm in arms}) == len(arms) for arms in facets)
+        return blends if len(facets) > 1 and unique else {arm: words(arm) for arm in blends}
 
     def placements(self, experiment: str) -> list[Placement]:
         """Placements of the score among an experiment's treated arms."""
@@ -266,6 +290,11 @@ def read_study(inputs: Inputs) -> M2Study:
         inputs.params,
         scoring if (scoring / "tables").is_dir() else None,
     )
+
+
+def level_name(level: str) -> str:
+    """A level for a label."""
+    return LEVEL_NAMES.get(level, words(level))
 
 
 REPORT = Report("m2", "M2 ablations", read_study)

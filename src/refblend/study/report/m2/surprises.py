@@ -7,10 +7,9 @@ from typing import Any
 from refblend.ppo.weights import STRATEGIES, Strategy, WeightParams, weight_for
 from refblend.study.design.arms import SCORE, Arm
 from refblend.study.design.measures import label
-from refblend.study.report.m2.best import scope_endpoints
-from refblend.study.report.m2.contrasts import at_endpoint
+from refblend.study.report.m2.levels import at_endpoint, scope_endpoints
+from refblend.study.report.m2.runs import endpoint_rows, summary_rows
 from refblend.study.report.m2.study import M2Study, varies_overlap
-from refblend.study.report.m2.summaries import endpoint_rows, summary_rows
 from refblend.study.report.readable import Row, difference, number
 from refblend.study.report.registry import Tables
 

@@ -1,30 +1,21 @@
 """The facts of M2's report: the page that answers its question, then a section per experiment."""
 
-from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
 from refblend.study.design.arms import SCORE
 from refblend.study.design.measures import label
-from refblend.study.report.formats import to_markdown
+from refblend.study.report.m2.answers import compared
 from refblend.study.report.m2.answers import facts as facts_of
-from refblend.study.report.m2.best import EVERYWHERE, scope_endpoints
-from refblend.study.report.m2.contrasts import at_endpoint
 from refblend.study.report.m2.decisions import decided
+from refblend.study.report.m2.levels import EVERYWHERE, at_endpoint, scope_endpoints
+from refblend.study.report.m2.runs import endpoint_rows
 from refblend.study.report.m2.study import REPORT, M2Study
-from refblend.study.report.m2.summaries import endpoint_rows
 from refblend.study.report.m2.surprises import surprises
-from refblend.study.report.readable import own
+from refblend.study.report.readable import to_markdown, words
 from refblend.study.report.registry import Tables
-from refblend.study.report.shared import (
-    arm_counts,
-    headline,
-    mean_accuracy,
-    mean_blend,
-    overrides_text,
-)
-from refblend.study.runs.collect import Collected
+from refblend.study.report.shared import arm_row, headline, val_accuracy, weight_entropy
 from refblend.study.runs.incidents import facts
 from refblend.study.stats.exact import smallest_p
 
@@ -33,7 +24,6 @@ from refblend.study.stats.exact import smallest_p
 def text(study: M2Study, tables: Tables) -> dict[str, Any]:
     """The variables of the template."""
     counts = sorted({len(study.seeds(name)) for name in study.experiments})
-    learning = learning_only(study)
     found = surprises(study, tables)
     answered = {name: facts_of(study, tables, name) for name in study.experiments}
     return facts(study.collected) | {
@@ -42,7 +32,7 @@ def text(study: M2Study, tables: Tables) -> dict[str, Any]:
         "scopes": [best_of(tables, *scope) for scope in scope_endpoints(study).items()],
         "answered": answered,
         "ended": any(endpoint_rows(study, tables, name) for name in study.learning),
-        "learning": (len(learning.finished), len(learning.runs)),
+        "learning": (len(study.curves.finished), len(study.curves.runs)),
         "reachable": [(count, f"{smallest_p(count):.4g}") for count in counts],
         "sections": sections(study, tables, answered),
         "best": best_rows(tables),
@@ -73,7 +63,7 @@ def sections(
                 "facts": answered[name],
                 "arms": len(study.arms(name)),
                 "seeds": study.seeds(name),
-                "factors": ", ".join(spec.factors).replace("_", " "),
+                "factors": words(", ".join(spec.factors)),
                 "tables": [f"{name}_main"] + ([f"{name}_choice"] if spec.choice else []),
                 "contrasts": to_markdown(contrasts) if len(contrasts) else "",
                 "measured": not spec.exclusive and endpoint_rows(study, tables, name),
@@ -87,18 +77,13 @@ def sections(
 
 
 def best_rows(tables: Tables) -> list[dict[str, Any]]:
-    """The best arm of every scope and measure, as texts."""
-    return [
-        {
-            "scope": "all arms that learn" if row["scope"] == EVERYWHERE else row["scope"],
-            "measure": f"{label(row['measure'])}, {row['direction']}",
-            "best": row["best"],
-            "value": own(row),
-            "share": "–" if pd.isna(row["share_best"]) else f"{row['share_best']:.0%}",
-            "open": open_text(row),
-        }
-        for row in tables["best_per_metric"].to_dict("records")
-    ]
+    """The best arm of every scope and measure, in words."""
+    rows = tables["best_per_metric"].to_dict("records")
+    for row in rows:
+        row["scope"] = "all arms that learn" if row["scope"] == EVERYWHERE else row["scope"]
+        row["label"] = f"{label(row['measure'])}, {row['direction']}"
+        row["open"] = open_text(row)
+    return rows
 
 
 def open_text(row: dict[str, Any]) -> str:
@@ -122,41 +107,19 @@ def arm_rows(study: M2Study) -> list[dict[str, str]]:
             for key, value in own_keys
             if key not in spec.common
         }
-        row = {"name": arm, "experiments": experiments, "overrides": overrides_text(overrides)}
-        rows.append(row | {"finished": arm_counts(study.collected, arm)})
+        rows.append(arm_row(study.collected, arm, overrides) | {"experiments": experiments})
     return rows
 
 
 @REPORT.metrics
 def metrics(study: M2Study, tables: Tables) -> dict[str, Any]:
     """Headline numbers for ``dvc metrics``: the best treated arm of what M2 leads with."""
-    rows = [row for name in study.leading for row in endpoint_rows(study, tables, name)]
-    compared = [row for row in rows if pd.notna(row["diff"])]
-    return headline(
-        study.collected, max(compared, key=lambda row: float(row["mean"]), default=None)
-    )
+    rows = [row for name in study.leading for row in compared(study, tables, name)]
+    return headline(study.collected, max(rows, key=lambda row: float(row["mean"]), default=None))
 
 
-def learning_only(study: M2Study) -> Collected:
-    """The runs of the experiments that learn."""
-    arms, frames = study.all_arms(), study.collected
-    kept = {
-        name: frame[frame.arm.isin(arms)]
-        for name, frame in (("runs", frames.runs), ("metrics", frames.metrics))
-    }
-    return replace(frames, **kept)
-
-
-@REPORT.plot("val_accuracy")
-def val_accuracy(study: M2Study) -> pd.DataFrame:
-    """Validation accuracy of every arm that learns."""
-    return mean_accuracy(learning_only(study))
-
-
-@REPORT.plot("weight_entropy")
-def weight_entropy(study: M2Study) -> pd.DataFrame:
-    """Weight against entropy of every arm that learns."""
-    return mean_blend(learning_only(study))
+REPORT.plot("val_accuracy")(val_accuracy)
+REPORT.plot("weight_entropy")(weight_entropy)
 
 
 @REPORT.plot("levels")

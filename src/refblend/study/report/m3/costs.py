@@ -23,8 +23,9 @@ GPU_HOURS_PER_RUN = (0.5, 1.5)
 SPEC_RUNS = (12, 20)
 """Planned before the study: runs of the ablation grid, 6–30 GPU-hours together."""
 
-COLUMNS = ("what", "runs", "hours", "energy_kwh", "kg_co2e", "note")
-M2_COLUMNS = ("arm", "experiments", "runs", "hours", "energy_kwh", "kg_co2e")
+SUMS = ("hours", "energy_kwh", "kg_co2e")
+COLUMNS = ("what", "runs", *SUMS, "note")
+M2_COLUMNS = ("arm", "experiments", "runs", *SUMS)
 
 
 @REPORT.table("costs", shown=True)
@@ -36,7 +37,7 @@ def costs(study: M3Study) -> pd.DataFrame:
     """
     measured = [*m2_costs(study), m3_costs(study.collected)]
     total: dict[str, Any] = {"what": "all, measured"}
-    for name in ("runs", "hours", "energy_kwh", "kg_co2e"):
+    for name in ("runs", *SUMS):
         total[name] = pd.Series([row[name] for row in measured], dtype=float).sum(min_count=1)
     absent = [row["what"] for row in measured if pd.isna(row["energy_kwh"])]
     total["note"] = f"without the energy of {', '.join(absent)}" if absent else ""
@@ -64,7 +65,7 @@ def m2_costs(study: M3Study) -> list[dict[str, Any]]:
     first = table["experiments"].fillna("").str.split().str[0].fillna("other")
     rows = []
     for name, part in table.groupby(first, sort=False):
-        sums = {key: part[key].sum(min_count=1) for key in ("hours", "energy_kwh", "kg_co2e")}
+        sums = {key: part[key].sum(min_count=1) for key in SUMS}
         note = "with M1's runs" if stability & set(part["arm"]) else ""
         rows.append({"what": str(name), "runs": int(part["runs"].sum()), **sums, "note": note})
     return rows
@@ -80,14 +81,9 @@ def arms_of_milestone(milestone: str, study: M3Study) -> set[str]:
 def m3_costs(collected: Collected) -> dict[str, Any]:
     """The confirming runs."""
     runs = collected.runs
-    return {
-        "what": "M3",
-        "runs": len(runs),
-        "hours": runs["wall_time_s"].sum(min_count=1) / 3600,
-        "energy_kwh": runs["energy_kwh"].sum(min_count=1),
-        "kg_co2e": runs["kg_co2e"].sum(min_count=1),
-        "note": "",
-    }
+    hours = runs["wall_time_s"].sum(min_count=1) / 3600
+    sums = {key: runs[key].sum(min_count=1) for key in SUMS[1:]}
+    return {"what": "M3", "runs": len(runs), "hours": hours, **sums, "note": ""}
 
 
 def planned_costs(collected: Collected) -> dict[str, Any]:
@@ -108,12 +104,8 @@ def planned_costs(collected: Collected) -> dict[str, Any]:
     steps = collected.finished.groupby("arm")["steps"].max()
     grid = collected.runs[["arm", "seed"]].astype(str).assign(overrides="{}")
     planned = plan_study(grid, {arm: int(steps[arm]) for arm in arms}, costs, slots=1)
-    return row | {
-        "hours": planned.run_hours,
-        "energy_kwh": planned.energy_kwh,
-        "kg_co2e": planned.kg_co2e,
-        "note": "from measured seconds a step and a start",
-    }
+    row |= {"hours": planned.run_hours, "note": "from measured seconds a step and a start"}
+    return row | {"energy_kwh": planned.energy_kwh, "kg_co2e": planned.kg_co2e}
 
 
 def spec_costs(runs: int) -> list[dict[str, Any]]:

@@ -1,23 +1,14 @@
 """Figures of milestone M3. Each function draws one figure and explains it in its caption."""
 
 import textwrap
+from typing import Any
 
 import pandas as pd
 
 from refblend.study.design.measures import MEASURES
 from refblend.study.report.m3.study import REPORT, M3Study
-from refblend.study.report.plotting.common import (
-    BARS,
-    Drawn,
-    Mark,
-    bars_of,
-    categories,
-    draw_marks,
-    one_legend,
-    panels,
-)
+from refblend.study.report.plotting import common as plot
 from refblend.study.report.plotting.panels import BAND, curve_panels, weight_and_entropy
-from refblend.study.report.plotting.style import COLUMN, RIGHT_COLOUR, WRONG_COLOUR
 from refblend.study.report.registry import Tables
 from refblend.study.runs.curves import series, validation_frame
 from refblend.study.runs.measures import wide
@@ -27,48 +18,43 @@ BESIDE = ("val_final", "val_auc")
 
 
 @REPORT.figure("confirmation_forest", preview=True)
-def confirmation_forest(study: M3Study, tables: Tables) -> Drawn:
+def confirmation_forest(study: M3Study, tables: Tables) -> plot.Drawn:
     """Paired differences with Student's interval, the bootstrap's, and every seed."""
     table, pairs = tables["confirmation"], study.confirmation.comparisons
     shown = list(dict.fromkeys((study.confirmation.endpoint, *BESIDE)))
-    figure, axes = panels(len(shown), len(shown), sharey=True)
+    figure, axes = plot.panels(len(shown), len(shown), sharey=True)
     for axis, measure in zip(axes, shown, strict=True):
         part = table[(table.measure == measure) & table["diff"].notna()]
-        draw_marks(axis, forest_marks(study, part, measure))
+        plot.draw_marks(axis, forest_marks(study, part, measure))
         axis.set_xlabel(f"difference ({MEASURES[measure].unit})")
         axis.set_title(textwrap.fill(MEASURES[measure].label, 30), fontsize="small")
         axis.locator_params(axis="x", nbins=4)
-    categories(axes[0], [f"{arm} − {against}" for arm, against in pairs])
-    one_legend(figure, axes)
+    plot.categories(axes[0], [f"{arm} − {against}" for arm, against in pairs])
+    plot.one_legend(figure, axes)
     counts = table[table.measure.isin(shown) & table["diff"].notna()].pairs
     return figure, (
         "Confirmation on seeds that were not used to choose: paired differences between arms, seed "
-        f"by seed. {BARS} Pairs of seeds: "
+        f"by seed. {plot.BARS} Pairs of seeds: "
         f"{', '.join(map(str, sorted(set(counts)))) or 'none'}."
     )
 
 
-def forest_marks(study: M3Study, part: pd.DataFrame, measure: str) -> list[Mark]:
+def forest_marks(study: M3Study, part: pd.DataFrame, measure: str) -> list[plot.Mark]:
     """A mark for each comparison of a measure that has values."""
     values = wide(study.values, measure, study.confirmation.arms)
     places = {pair: place for place, pair in enumerate(study.confirmation.comparisons)}
-    return [
-        Mark(
-            places[row.arm, row.baseline],
-            row.diff,
-            bars_of(pd.Series(row._asdict())),
-            (values[row.arm] - values[row.baseline]).dropna(),
-            beside=0.22,
-            colour=RIGHT_COLOUR,
-            label="mean",
-        )
-        for row in part.itertuples()
-        if (row.arm, row.baseline) in places
-    ]
+    marks = []
+    for _, row in part.iterrows():
+        arm, baseline = row["arm"], row["baseline"]
+        if (arm, baseline) in places:
+            seeds, place = (values[arm] - values[baseline]).dropna(), places[arm, baseline]
+            look: dict[str, Any] = {"colour": plot.RIGHT_COLOUR, "label": "mean"}
+            marks.append(plot.difference_mark(place, row, seeds, 0.22, **look))
+    return marks
 
 
 @REPORT.figure("learning_curves")
-def learning_curves(study: M3Study) -> Drawn:
+def learning_curves(study: M3Study) -> plot.Drawn:
     """Greedy validation accuracy and training reward over the steps."""
     validation = validation_frame(study.metrics)
     frames = {
@@ -83,20 +69,20 @@ def learning_curves(study: M3Study) -> Drawn:
 
 
 @REPORT.figure("candidates")
-def candidates(study: M3Study, tables: Tables) -> Drawn:
+def candidates(study: M3Study, tables: Tables) -> plot.Drawn:
     """The choice: every candidate's difference to the baseline by the measure of the choice."""
     record, frame = study.record, tables["candidates"]
-    size = (1.5 * COLUMN, 0.6 + 0.16 * max(4, len(frame)))
-    figure, (axis,) = panels(1, 1, figsize=size)
+    size = (1.5 * plot.COLUMN, 0.6 + 0.16 * max(4, len(frame)))
+    figure, (axis,) = plot.panels(1, 1, figsize=size)
     rows = list(frame.sort_values("diff", ascending=False, kind="stable").itertuples())
     names = [f"{row.arm}{' (chosen)' if row.recommended else ''}" for row in rows]
-    categories(axis, names, fontsize="x-small")
-    colours = [WRONG_COLOUR if row.recommended else RIGHT_COLOUR for row in rows]
+    plot.categories(axis, names, fontsize="x-small")
+    colours = [plot.WRONG_COLOUR if row.recommended else plot.RIGHT_COLOUR for row in rows]
     marks = [
-        Mark(place, row.diff, ((row.diff_low, row.diff_high, 1),), colour=colours[place])
+        plot.Mark(place, row.diff, ((row.diff_low, row.diff_high, 1),), colour=colours[place])
         for place, row in enumerate(rows)
     ]
-    draw_marks(axis, marks)
+    plot.draw_marks(axis, marks)
     axis.set_xlabel(f"difference to {record['baseline']} (share)")
     return figure, (
         f"The choice from M2: {record['measure']}, difference of every candidate to "

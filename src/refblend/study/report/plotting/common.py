@@ -1,16 +1,60 @@
-"""What all figures are drawn with: panels, marks with intervals, limits, legends."""
+"""What all figures are drawn with: one look, panels, marks with intervals, limits, legends."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
+from pathlib import Path
 from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from refblend.study.report.plotting.style import BASELINE_COLOUR, COLUMN
+from refblend.files import atomic_path
+from refblend.ppo.weights import STRATEGIES
+from refblend.study.stats.statistics import student_interval
+
+COLUMN = 3.5
+"""Width of one column in inches; figures are one or two columns wide."""
+
+PALETTE = tuple(sns.color_palette("colorblind").as_hex())
+BASELINE_COLOUR = "#595959"
+RIGHT_COLOUR, WRONG_COLOUR = PALETTE[0], PALETTE[3]
+ANSWERS = (("wrong", WRONG_COLOUR), ("right", RIGHT_COLOUR))
+"""Kinds of answers, wrong and right, with their colours."""
+
+STRATEGY_PALETTE = (
+    "#0173b2", "#de8f05", "#029e73", "#cc78bc", "#d55e00",
+    "#8c5a2b", "#56b4e9", "#b6a700", "#7f3c8d", "#2f8f8f",
+)  # fmt: skip
+"""Colours of the strategies in the order of their registry; with more strategies they repeat."""
+
+CONTROL_COLOURS = {"shuffled": "#332288", "random": "#999933", "oracle": "#882255"}
+"""Colours of the controls, which have a strategy too."""
+
+PLACEMENT_COLOURS = {"per_token": "#0173b2", "terminal": "#de8f05", "per_token_mean": "#029e73"}
+LEVEL_COLOURS = ("#0173b2", "#d55e00", "#029e73")
+"""Colours of a parameter's few levels."""
+
+STYLE: dict[str, Any] = {
+    "svg.hashsalt": "refblend",  # element ids are the same in every run
+    "figure.constrained_layout.use": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "grid.linewidth": 0.5,
+    "legend.frameon": False,
+    "lines.linewidth": 1.4,
+}
+"""What differs from seaborn's settings for papers."""
 
 Drawn = tuple[Figure, str]
 """A figure and its caption."""
@@ -28,10 +72,35 @@ BARS = (
 """What the bars of every forest mean."""
 
 
-def bars_of(row: "pd.Series[Any]") -> list[tuple[float, float, float]]:
-    """The bars of a summary's row, as :data:`BARS` says."""
-    kinds = (("diff_family", 0.8), ("diff", 2.4))
-    return [(row[f"{kind}_low"], row[f"{kind}_high"], width) for kind, width in kinds]
+def apply_style() -> None:
+    """Set the style; call it before a figure is made."""
+    sns.set_theme("paper", "ticks", "colorblind", font_scale=0.9, rc=STYLE)
+
+
+def strategy_colours() -> dict[str, str]:
+    """The colour of every registered strategy and of the controls, the same in all figures."""
+    return dict(zip(STRATEGIES, cycle(STRATEGY_PALETTE), strict=False)) | CONTROL_COLOURS
+
+
+def arm_colours(arms: Iterable[str], baseline: str) -> dict[str, Any]:
+    """One colour per arm, the baseline in grey; the same in all figures of a milestone."""
+    others = [arm for arm in dict.fromkeys(arms) if arm != baseline]
+    return {baseline: BASELINE_COLOUR} | dict(zip(others, cycle(PALETTE), strict=False))
+
+
+def write_figure(figure: Figure, path: str | Path, caption: str) -> None:
+    """Write SVG or PNG by the path's suffix, then close the figure.
+
+    The caption is the file's description, for readers and for the report. Nothing in the file
+    depends on the time.
+    """
+    suffix = Path(path).suffix.removeprefix(".")
+    undated = {"svg": {"Date": None}, "png": {"Software": None}}[suffix]
+    with atomic_path(path) as temporary:
+        figure.savefig(
+            temporary, format=suffix, dpi=200, metadata=undated | {"Description": caption}
+        )
+    plt.close(figure)
 
 
 def panels(
@@ -74,6 +143,21 @@ class Mark:
     """More of the mark's style."""
 
 
+def mean_mark(place: float, values: pd.Series, width: float, **looks: Any) -> Mark:
+    """The mean of seeds with Student's interval, a bar of some width."""
+    found = student_interval(values)
+    return Mark(place, found.estimate, ((found.low, found.high, width),), values, **looks)
+
+
+def difference_mark(
+    place: float, row: "pd.Series[Any]", seeds: Iterable[float], beside: float, **looks: Any
+) -> Mark:
+    """The paired difference of a summary's row, with the bars that :data:`BARS` explains."""
+    kinds = (("diff_family", 0.8), ("diff", 2.4))
+    bars = [(row[f"{kind}_low"], row[f"{kind}_high"], width) for kind, width in kinds]
+    return Mark(place, row["diff"], bars, seeds, beside, **looks)
+
+
 def draw_marks(
     axis: Axes,
     marks: Sequence[Mark],
@@ -83,12 +167,8 @@ def draw_marks(
 ) -> None:
     """Draw means with intervals and seeds, or say that there are none.
 
-    Args:
-        axis: the panel.
-        marks: what it shows.
-        limits: of the values' axis; by default those of :func:`mark_limits`.
-        upright: the values' axis is the vertical one.
-        zero: draw a line at 0, and keep it in view.
+    ``limits`` of the values' axis are by default those of :func:`mark_limits`; that axis is the
+    vertical one if ``upright``. ``zero``: draw a line at 0, and keep it in view.
     """
     limits = limits or mark_limits(marks, zero)
     if limits:
@@ -104,12 +184,8 @@ def draw_marks(
                 )
         seeds = list(mark.seeds)
         small = (np.full(len(seeds), mark.place + mark.beside), seeds)
-        stroke: dict[str, Any] = {
-            "marker": "_" if upright else "|",
-            "color": INK,
-            "linestyle": "none",
-        }
-        axis.plot(*(small if upright else small[::-1]), markersize=4, markeredgewidth=0.7, **stroke)
+        stroke: dict[str, Any] = {"markersize": 4, "markeredgewidth": 0.7, "color": INK}
+        axis.plot(*(small if upright else small[::-1]), "_" if upright else "|", **stroke)
         at = (mark.place, mark.mean)
         axis.plot(
             *(at if upright else at[::-1]), mark.shape, color=mark.colour, label=mark.label,
@@ -158,12 +234,11 @@ def interval_bar(
     limits = axis.get_ylim() if upright else axis.get_xlim()
     draw = axis.vlines if upright else axis.hlines
     draw(place, max(low, limits[0]), min(high, limits[1]), **style)
-    beyond = zip(
-        (low < limits[0], high > limits[1]), limits, "v^" if upright else "<>", strict=True
-    )
-    for edge, head in ((edge, head) for cut, edge, head in beyond if cut):
-        at = (place, edge) if upright else (edge, place)
-        axis.plot(*at, head, color=style.get("color"), markersize=3, clip_on=False, zorder=4)
+    beyond = (low < limits[0], high > limits[1])
+    for cut, edge, head in zip(beyond, limits, "v^" if upright else "<>", strict=True):
+        if cut:
+            at = (place, edge) if upright else (edge, place)
+            axis.plot(*at, head, color=style.get("color"), markersize=3, clip_on=False, zorder=4)
 
 
 def categories(axis: Axes, names: Sequence[str], upright: bool = False, **font: Any) -> None:
@@ -192,14 +267,8 @@ def no_data(
 def one_legend(
     figure: Figure, axes: Iterable[Axes], ncols: int | None = None, extra: Sequence[Any] = ()
 ) -> None:
-    """One legend above all panels in place of one per panel.
-
-    Args:
-        figure: gets the legend.
-        axes: panels whose entries are taken, each label once.
-        ncols: entries per row; all in one row without.
-        extra: further artists with a label of their own, after the panels' entries.
-    """
+    """One legend above all panels in place of one per panel, each label once, ``extra`` artists
+    last; all in one row without ``ncols``."""
     entries: dict[str, Any] = {}
     for axis in axes:
         handles, labels = axis.get_legend_handles_labels()

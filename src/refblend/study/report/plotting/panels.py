@@ -10,8 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from refblend.study.report.plotting.common import Drawn, no_data, one_legend, panels, value_limits
-from refblend.study.report.plotting.style import RIGHT_COLOUR, WRONG_COLOUR
+from refblend.study.report.plotting import common as plot
 from refblend.study.runs.curves import series
 from refblend.study.stats.statistics import student_interval
 
@@ -52,7 +51,7 @@ def curves(
     axis.set(xlabel=x, ylabel=label)
     frame = frame[frame.arm.isin(list(colours))]
     if frame.empty:
-        no_data(axis, "no finished run")
+        plot.no_data(axis, "no finished run")
         return
     drawn = [arm for arm in colours if arm in set(frame.arm)]
     frame = frame.assign(place=frame.groupby(["arm", "step"])[x].transform("mean"))
@@ -64,7 +63,7 @@ def curves(
     band = {"errorbar": _student if seeds else None, "err_kws": {"alpha": 0.12, "linewidth": 0}}
     sns.lineplot(frame, x="place", style="arm", dashes=dashes, **band, **shared)
     axis.legend().remove()
-    axis.set(xlabel=x, ylabel=label, ylim=value_limits(frame["value"]))
+    axis.set(xlabel=x, ylabel=label, ylim=plot.value_limits(frame["value"]))
     axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
 
 
@@ -77,24 +76,23 @@ def curve_panels(
     frames: Mapping[str, pd.DataFrame], colours: Mapping[str, Any], across: int = 2, **options: Any
 ) -> tuple[Figure, list[Axes]]:
     """A panel of curves for each labelled frame, with one legend."""
-    figure, axes = panels(len(frames), across, **{"sharex": True} | options)
+    figure, axes = plot.panels(len(frames), across, **{"sharex": True} | options)
     for axis, (label, frame) in zip(axes, frames.items(), strict=True):
         curves(axis, frame, colours, label)
     for axis in axes[:-across]:
         axis.set_xlabel("")
     if options.get("sharey"):
-        axes[0].set_ylim(value_limits(pd.concat(list(frames.values()))["value"]))
-    one_legend(figure, axes)
+        axes[0].set_ylim(plot.value_limits(pd.concat(list(frames.values()))["value"]))
+    plot.one_legend(figure, axes)
     return figure, axes
 
 
-def weight_and_entropy(study: Any) -> Drawn:
+def weight_and_entropy(study: Any) -> plot.Drawn:
     """Blending weight and entropy over time, and against one another, of arms with a judge.
 
-    Args:
-        study: has ``metrics`` of finished runs and ``colours`` of arms.
+    Of a study with ``metrics`` of finished runs and ``colours`` of arms.
     """
-    figure, axes = panels(3, 3)
+    figure, axes = plot.panels(3, 3)
     weight, entropy = series(study.metrics, *WEIGHT), series(study.metrics, ENTROPY[0])
     both, colours = weight.merge(entropy, on=KEYS, suffixes=("_w", "_h")), study.colours
     curves(axes[0], both.rename(columns={"value_h": "value"}), colours, ENTROPY_LABEL)
@@ -103,8 +101,8 @@ def weight_and_entropy(study: Any) -> Drawn:
         axes[2].scatter(part.value_h, part.value_w, s=6, alpha=0.6, color=colours[arm])
     axes[2].set(xlabel=ENTROPY_LABEL, ylabel="weight w")
     if both.empty:
-        no_data(axes[2])
-    one_legend(figure, axes[:2])
+        plot.no_data(axes[2])
+    plot.one_legend(figure, axes[:2])
     return figure, (
         "Blending weight and batch-average entropy of the arms with a judge: over the training "
         f"steps, and weight against entropy with one point per step and run. {BAND}"
@@ -124,9 +122,7 @@ def bin_scores(scores: pd.Series, right: pd.Series) -> pd.DataFrame:
 def reliability(axis: Axes, lines: Iterable[tuple[str, pd.DataFrame, str | None]]) -> None:
     """Share of right answers against the score; on the dashed line the two are equal.
 
-    Args:
-        axis: the panel.
-        lines: label, bins (columns score, accuracy, count) and colour; small bins are left out.
+    Lines: label, bins (columns score, accuracy, count) and colour; small bins are left out.
     """
     axis.plot([0, 1], [0, 1], color="#999999", linewidth=0.8, linestyle="--")
     axis.set(xlabel="mean judge score", xlim=(0, 1), ylim=(-0.02, 1.02))
@@ -134,24 +130,17 @@ def reliability(axis: Axes, lines: Iterable[tuple[str, pd.DataFrame, str | None]
     for label, bins, colour in shown:
         axis.plot(bins.score, bins.accuracy, "o-", markersize=3, color=colour, label=label)
     if not sum(len(bins) for _, bins, _ in shown):
-        no_data(axis)
+        plot.no_data(axis)
 
 
 def score_distribution(axis: Axes, responses: pd.DataFrame) -> None:
-    """Valid scores of right and wrong answers, as shares of all.
-
-    Args:
-        axis: the panel.
-        responses: columns judge_score and acc.
-    """
+    """Valid scores (columns judge_score, acc) of right and wrong answers, as shares of all."""
     axis.set(xlabel="judge score", xlim=(0, 1))
-    for right, label, colour in ((False, "wrong", WRONG_COLOUR), (True, "right", RIGHT_COLOUR)):
+    for right, (name, colour) in enumerate(plot.ANSWERS):
         scores = responses[responses.acc.ge(0.5).eq(right)].judge_score
         if len(scores):
             weights = np.full(len(scores), 1 / len(responses))
-            axis.hist(
-                scores, list(BINS), weights=weights, alpha=0.6, color=colour,
-                label=f"{label} answers",
-            )  # fmt: skip
+            look: dict[str, Any] = {"alpha": 0.6, "color": colour, "label": f"{name} answers"}
+            axis.hist(scores, list(BINS), weights=weights, **look)
     if responses.empty:
-        no_data(axis)
+        plot.no_data(axis)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from refblend.study.report.m1 import figures, tables, text  # noqa: F401 - they register
+from refblend.study.report.m1 import figures, text  # noqa: F401 - they register
 from refblend.study.report.m1.study import REPORT as ARMS_AGAINST_BASELINE
 
 REPORT = replace(ARMS_AGAINST_BASELINE, name="r", title="R real model")

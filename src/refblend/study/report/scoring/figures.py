@@ -7,38 +7,22 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from refblend.study.report.plotting.common import (
-    Drawn,
-    Mark,
-    categories,
-    draw_marks,
-    no_data,
-    one_legend,
-    panels,
-)
+from refblend.study.report.plotting import common as plot
 from refblend.study.report.plotting.panels import MIN_BIN, reliability
-from refblend.study.report.plotting.style import COLUMN, PALETTE, RIGHT_COLOUR, WRONG_COLOUR
 from refblend.study.report.registry import Tables
 from refblend.study.report.scoring.study import REPORT, ScoringStudy, commits, judge_name
 from refblend.study.runs.model_quality import reliability_bins
 
-ARM_NAMES = {
-    "few_shot": "few-shot",
-    "new_tokens_32": "32",
-    "new_tokens_64": "64",
-    "new_tokens_96": "96",
-    "clip_on": "on",
-    "clip_off": "off",
-}
+ARM_NAMES = {"few_shot": "few-shot", "clip_on": "on", "clip_off": "off"}
 EXPERIMENTS = {"D1": "D1: prompt", "D2": "D2: new tokens", "D3": "D3: clipping"}
 SHOWN_ATTACKS = 25
 
 
 @REPORT.figure("robustness", preview=True)
-def robustness(study: ScoringStudy, tables: Tables) -> Drawn:
+def robustness(study: ScoringStudy, tables: Tables) -> plot.Drawn:
     """Share of valid scores that are not zero, for each configuration and length."""
     arms, lengths = tables["robustness"], tables["robustness_by_length"]
-    figure, axes = panels(3, 3, sharey=True, width_ratios=[2, 3, 2])
+    figure, axes = plot.panels(3, 3, sharey=True, width_ratios=[2, 3, 2])
     known = list(dict.fromkeys(lengths["length"]))
     for axis, (experiment, title) in zip(axes, EXPERIMENTS.items(), strict=True):
         part = arms[arms.experiment == experiment]
@@ -47,14 +31,22 @@ def robustness(study: ScoringStudy, tables: Tables) -> Drawn:
         for number, length in enumerate(known):
             rows = lengths[(lengths.experiment == experiment) & (lengths.length == length)]
             shift = 0.15 * (number - (len(known) - 1) / 2)
-            axis.scatter(
-                rows.arm.map(places) + shift, rows.nonzero_rate, s=16, zorder=3,
-                marker="o^s"[number % 3], color=PALETTE[number], label=length.replace("_", " "),
-            )  # fmt: skip
-        categories(axis, [ARM_NAMES.get(arm, arm) for arm in places], upright=True)
+            looks: dict[str, Any] = {
+                "marker": "o^s"[number % 3],
+                "color": plot.PALETTE[number],
+                "s": 16,
+            }
+            places_of = rows.arm.map(places) + shift
+            name = length.replace("_", " ")
+            axis.scatter(places_of, rows.nonzero_rate, zorder=3, label=name, **looks)
+        plot.categories(
+            axis,
+            [ARM_NAMES.get(arm, arm.removeprefix("new_tokens_")) for arm in places],
+            upright=True,
+        )
         axis.set(title=title, ylim=(-0.03, 1.05))
     axes[0].set_ylabel("non-zero rate")
-    one_legend(figure, axes)
+    plot.one_legend(figure, axes)
     over = arms[arms.overlength > 0]
     lacking = ", ".join(f"{row.arm} {row.overlength}" for row in over.itertuples())
     return figure, (
@@ -67,21 +59,21 @@ def robustness(study: ScoringStudy, tables: Tables) -> Drawn:
 
 
 @REPORT.figure("attacks")
-def attacks(study: ScoringStudy, tables: Tables) -> Drawn:
+def attacks(study: ScoringStudy, tables: Tables) -> plot.Drawn:
     """Lift of the most effective attacks with its interval."""
     table = tables["attacks"]
     shown = table.head(SHOWN_ATTACKS)
-    size = (1.7 * COLUMN, 0.3 + 0.14 * len(shown))
-    figure, (axis,) = panels(1, 1, figsize=size)
+    size = (1.7 * plot.COLUMN, 0.3 + 0.14 * len(shown))
+    figure, (axis,) = plot.panels(1, 1, figsize=size)
     rows = list(shown.itertuples())
     names = [f"{row.attack.replace('_', ' ')} ({row.family})" for row in rows]
-    categories(axis, names, fontsize="x-small")
+    plot.categories(axis, names, fontsize="x-small")
     bars = [((row.low, row.high, 0.9),) for row in rows]
     marks = [
-        Mark(place, row.lift, bars[place], colour=PALETTE[0], line={"markersize": 3})
+        plot.Mark(place, row.lift, bars[place], colour=plot.PALETTE[0], line={"markersize": 3})
         for place, row in enumerate(rows)
     ]
-    draw_marks(axis, marks)
+    plot.draw_marks(axis, marks)
     axis.set(xlabel="lift of the mean score")
     neutral = table.neutral_mean.iloc[0]
     return figure, (
@@ -94,7 +86,7 @@ def attacks(study: ScoringStudy, tables: Tables) -> Drawn:
 
 
 @REPORT.figure("judge_reliability")
-def judge_reliability(study: ScoringStudy) -> Drawn:
+def judge_reliability(study: ScoringStudy) -> plot.Drawn:
     """Share of right answers against the score, for every judge and both forms of the prompt."""
     bins = reliability_bins(study.quality)
     figure, axes = judge_panels(study)
@@ -102,7 +94,7 @@ def judge_reliability(study: ScoringStudy) -> Drawn:
         forms = bins[bins.model == model].groupby("form", sort=False)
         reliability(axis, [(str(form).replace("_", "-"), part, None) for form, part in forms])
     axes[0].set_ylabel("share of right answers")
-    one_legend(figure, axes)
+    plot.one_legend(figure, axes)
     return figure, (
         "Reliability of the judges on held-out responses in ten equal bins of the expected score; "
         "on the dashed line a score is the chance that the answer is right; bins of fewer than "
@@ -111,22 +103,22 @@ def judge_reliability(study: ScoringStudy) -> Drawn:
 
 
 @REPORT.figure("judge_histogram")
-def judge_histogram(study: ScoringStudy, tables: Tables) -> Drawn:
+def judge_histogram(study: ScoringStudy, tables: Tables) -> plot.Drawn:
     """Distribution of the scores of right and of wrong answers."""
     table = tables["judge_histogram"].query("kind == 'expected' and form == 'few_shot'")
     figure, axes = judge_panels(study)
     for axis, model in zip(axes, study.quality, strict=True):
         part = table[(table.model == model) & (table["count"] > 0)]
-        for right, (name, colour) in enumerate((("wrong", WRONG_COLOUR), ("right", RIGHT_COLOUR))):
+        for right, (name, colour) in enumerate(plot.ANSWERS):
             bins = part[part.label == right]
             share, width = bins["count"] / bins["count"].sum(), bins.high - bins.low
             label = {"label": f"{name} answers"} if len(bins) else {}
             axis.bar(bins.low, share, width, align="edge", alpha=0.6, color=colour, **label)
         axis.set(xlabel="judge score", xlim=(0, 1))
         if part.empty:
-            no_data(axis)
+            plot.no_data(axis)
     axes[0].set_ylabel("share of these answers")
-    one_legend(figure, axes)
+    plot.one_legend(figure, axes)
     return figure, (
         "Distribution of the judges' valid scores (expected value of the digits, few-shot prompts) "
         "on held-out responses: shares of the right answers, and of the wrong ones. "
@@ -135,9 +127,9 @@ def judge_histogram(study: ScoringStudy, tables: Tables) -> Drawn:
 
 
 @REPORT.figure("judge_groups")
-def judge_groups(study: ScoringStudy, tables: Tables) -> Drawn:
+def judge_groups(study: ScoringStudy, tables: Tables) -> plot.Drawn:
     """AUC by response length and by the problem's difficulty."""
-    figure, axes = panels(2, 2, sharey=True, width_ratios=[4, 3])
+    figure, axes = plot.panels(2, 2, sharey=True, width_ratios=[4, 3])
     shown = (
         ("judge_by_length", "length_bin", "response length (characters)"),
         ("judge_by_difficulty", "difficulty", "steps of the problem"),
@@ -155,10 +147,10 @@ def judge_groups(study: ScoringStudy, tables: Tables) -> Drawn:
             )  # fmt: skip
             axis.legend().remove()
         else:
-            no_data(axis)
+            plot.no_data(axis)
         axis.axhline(0.5, color="#999999", linewidth=0.8, linestyle="--")
         axis.set(xlabel=label, xlim=(-0.4, len(groups) - 0.6), ylabel="AUC (expected score)")
-    one_legend(figure, axes)
+    plot.one_legend(figure, axes)
     return figure, (
         "AUC of each judge's expected score (few-shot prompts) by response length, in quarters of "
         "the held-out responses, and by the problem's number of steps; dashed: chance. A point is "
@@ -169,7 +161,7 @@ def judge_groups(study: ScoringStudy, tables: Tables) -> Drawn:
 
 def judge_panels(study: ScoringStudy) -> tuple[Figure, list[Axes]]:
     """One panel per judge, side by side."""
-    figure, axes = panels(len(study.quality), len(study.quality), sharey=True)
+    figure, axes = plot.panels(len(study.quality), len(study.quality), sharey=True)
     for axis, model in zip(axes, study.quality, strict=True):
         axis.set_title(judge_name(model))
     return figure, axes

@@ -1,7 +1,7 @@
 import numpy as np
 import pandas as pd
 
-from refblend.study.report.formats import to_markdown
+from refblend.study.report.readable import to_markdown
 
 
 def test_markdown_cells_do_not_break_the_table() -> None:
