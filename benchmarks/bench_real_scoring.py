@@ -19,8 +19,7 @@ from refblend.embedded.problems import generate_problems
 from refblend.rollout.base import EngineOptions
 from refblend.rollout.vllm_engine import VllmEngine
 from refblend.scoring.clipping import ScoringLimits
-from refblend.scoring.generative import TOP_LOGPROBS, GenerativeJudge, JudgeOptions
-from refblend.scoring.guided import guided_regex
+from refblend.scoring.generative import TOP_LOGPROBS, GenerativeJudge, JudgeOptions, guided_regex
 from refblend.scoring.templates import load_templates
 
 RESPONSES = 32

@@ -59,7 +59,7 @@ ABILITIES = {
     ),
     "run directories compared key by key, moved aside, listed; all problems before a start": (
         "identity inputs trainer.run_directory trainer.run_listing trainer.preflight "
-        "trainer.launch trainer.summary trainer.closing cli.runs errors lookup",
+        "trainer.launch trainer.summary cli.runs errors lookup",
         "identity trainer.launch errors ppo.lookup",
     ),
     "which code a number, and a figure, depends on": ("numeric_code function_code", ""),

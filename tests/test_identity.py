@@ -17,7 +17,7 @@ from refblend.identity import (
     read_identity,
     reads_total_steps,
 )
-from refblend.inputs import InputHashes
+from refblend.provenance import InputHashes
 
 ROOT = Path(__file__).parents[1]
 INPUTS = InputHashes(

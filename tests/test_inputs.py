@@ -6,7 +6,7 @@ import pytest
 
 from refblend.errors import DataError, ModelError
 from refblend.files import sha256_file
-from refblend.inputs import hash_inputs
+from refblend.provenance import hash_inputs
 
 
 def test_inputs_are_hashed_by_path(tmp_path: Path) -> None:

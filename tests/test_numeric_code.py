@@ -166,7 +166,10 @@ def interpreted(*modules: str) -> set[str]:
     [
         ("judge", ("refblend.embedded.judge_training",)),
         ("train", ("refblend.trainer.ray_trainer", "refblend.workers.fsdp_workers")),
-        ("measure_judges", ("refblend.scoring.measure.lift", "refblend.scoring.measure.quality")),
+        (
+            "measure_judges",
+            ("refblend.scoring.measure.attacks", "refblend.scoring.measure.quality"),
+        ),
     ],
 )
 def test_whatever_python_imports_is_covered(purpose: str, entries: tuple[str, ...]) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from refblend.lifecycle.guardian import cluster_folders, cluster_processes
-from refblend.trainer.manifest import find_damage
+from refblend.trainer.checkpoint import find_damage
 from refblend.trainer.tracking import strip_timings
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,10 +16,9 @@ from pydantic import BaseModel
 from refblend.config import RefblendConfig
 from refblend.documents import flatten, show
 from refblend.files import read_json
-from refblend.inputs import InputHashes
 from refblend.numeric_code import PACKAGE, code_hash
 from refblend.ppo.weights import STRATEGIES
-from refblend.provenance import git_state
+from refblend.provenance import InputHashes, git_state
 
 IDENTITY_NAME = "identity.json"
 

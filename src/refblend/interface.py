@@ -109,8 +109,8 @@ def score_responses(
     batch_size: int,
 ) -> "pd.DataFrame":
     """As :func:`score_file`; the judge is opened once both files are known to be usable."""
-    from refblend.scoring.measure.calibration import RESULT_COLUMNS, score_corpus
     from refblend.scoring.measure.corpus import read_responses
+    from refblend.scoring.measure.quality import RESULT_COLUMNS, score_corpus
 
     check_table(output)
     frame = read_responses(input)

@@ -54,7 +54,6 @@ WITHOUT_EFFECT = (
     "numeric_code",
     "progress",
     "provenance",
-    "trainer.closing",
     "trainer.console",
     "trainer.launch",
     "trainer.preflight",

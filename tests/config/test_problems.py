@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from refblend.config.base import PositiveInt, Section
-from refblend.config.problems import explain
+from refblend.config.loading import explain
 from refblend.errors import ConfigError
 from refblend.study.design.workflow import workflow_config
 

@@ -11,8 +11,8 @@ from refblend.data.splits import hold_out
 from refblend.data.tokenizer import encode_chat
 from refblend.embedded.stand_in import qwen_tokenizer
 from refblend.rewards.rule import RuleReward
+from refblend.scoring.clipping import plan_request
 from refblend.scoring.prompts import PromptEncoder
-from refblend.scoring.request import plan_request
 from refblend.scoring.templates import load_templates
 
 FOLDER = os.environ.get("REFBLEND_GSM8K_DIR", "")

@@ -17,12 +17,14 @@ from hypothesis import strategies as st
 from refblend.errors import CheckpointError
 from refblend.trainer.checkpoint import (
     LATEST_NAME,
+    MANIFEST_NAME,
+    STATE_NAME,
     CheckpointManager,
     CheckpointRef,
+    find_damage,
     named_checkpoint,
     write_state,
 )
-from refblend.trainer.manifest import MANIFEST_NAME, STATE_NAME, find_damage
 
 STATE = {"step": 2, "sampler": {"epoch": 0, "position": 4}, "kl_controller": 0.001, "drift": []}
 WEIGHTS = {"actor/model.safetensors": b"abcdefgh" * 8, "actor/optimizer.pt": b"", "critic/w": b"xy"}

@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 
 from refblend.data.tokenizer import encode_chat
-from refblend.rollout.base import EngineOptions, GenerationRequest, RolloutEngine
-from refblend.rollout.factory import start_engine
+from refblend.rollout.base import EngineOptions, GenerationRequest, RolloutEngine, start_engine
 from refblend.scoring.clipping import ScoringLimits
-from refblend.scoring.generative import GenerativeJudge, JudgeOptions
-from refblend.scoring.guided import guided_regex
+from refblend.scoring.generative import GenerativeJudge, JudgeOptions, guided_regex
 from refblend.scoring.result import score_metrics
 from refblend.scoring.templates import load_templates
 

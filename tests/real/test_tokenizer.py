@@ -9,12 +9,11 @@ import pytest
 import torch
 
 from refblend.data.tokenizer import encode_chat
-from refblend.rollout.guided import GuideFactory
+from refblend.rollout.hf_engine import GuideFactory
 from refblend.rollout.model_dir import stop_token_ids
 from refblend.scoring.clipping import clip_parts
-from refblend.scoring.expected import expected_score
-from refblend.scoring.guided import guided_regex
-from refblend.scoring.parsing import parse_score
+from refblend.scoring.generative import guided_regex
+from refblend.scoring.parsing import expected_score, parse_score
 from refblend.scoring.prompts import PromptEncoder
 from refblend.scoring.templates import load_templates
 

@@ -12,8 +12,8 @@ from refblend.rollout.base import (
     Generation,
     GenerationRequest,
     RolloutEngine,
+    start_engine,
 )
-from refblend.rollout.factory import start_engine
 
 LIMIT = 384
 

@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refblend.rollout.sharing import Work, split_rows
+from refblend.rollout.base import Work, split_rows
 
 
 @st.composite

@@ -5,7 +5,7 @@ import pytest
 
 from refblend.scoring.clipping import ScoringLimits
 from refblend.scoring.generative import GenerativeJudge, JudgeOptions
-from refblend.scoring.measure.calibration import (
+from refblend.scoring.measure.quality import (
     RESULT_COLUMNS,
     discrimination,
     judge_metrics,

@@ -10,13 +10,14 @@ from refblend.scoring.clipping import (
     KEPT_RESPONSE_TOKENS,
     MIN_DATA_TOKENS,
     ScoringLimits,
+    ScoringRequest,
     check_frame,
     clip_encoded,
     clip_parts,
     cut_middle,
+    plan_request,
 )
 from refblend.scoring.prompts import EncodedPrompt, Frame, PromptEncoder
-from refblend.scoring.request import ScoringRequest, plan_request
 from refblend.scoring.templates import PromptForm, ScoringExample, ScoringTemplates
 
 

@@ -18,9 +18,9 @@ from refblend.config import RefblendConfig
 from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.errors import ConfigError, ScoringError
 from refblend.scoring.endpoint import EndpointJudge
-from refblend.scoring.expected import expected_score
-from refblend.scoring.guided import guided_regex
+from refblend.scoring.generative import guided_regex
 from refblend.scoring.judge import check_judge, start_judge
+from refblend.scoring.parsing import expected_score
 from refblend.scoring.prompts import build_scoring_prompt
 from refblend.scoring.result import score_metrics
 from refblend.trainer.preflight import inputs_of, preflight

@@ -14,11 +14,11 @@ from refblend.scoring.clipping import (
     ScoringLimits,
     clip_encoded,
     clip_parts,
+    plan_request,
 )
 from refblend.scoring.parsing import parse_score
 from refblend.scoring.prompts import EncodedPrompt, Frame, PromptEncoder
 from refblend.scoring.quote import neutralise
-from refblend.scoring.request import plan_request
 
 FRAGMENTS = (
     *("\\box{", "\\boxed{", "\\ box {", "box{", "}", "{", "\\", "\\frac{", "}{", "1", "0", "0.37"),

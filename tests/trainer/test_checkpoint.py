@@ -14,10 +14,10 @@ from refblend.errors import CheckpointError, DiskError
 from refblend.trainer.checkpoint import (
     CheckpointManager,
     CheckpointRef,
+    find_damage,
     named_checkpoint,
     write_state,
 )
-from refblend.trainer.manifest import find_damage
 
 
 def save(manager: CheckpointManager, step: int, metric: float | None = None) -> Path:

@@ -15,7 +15,7 @@ from refblend.errors import DriftError
 from refblend.rewards.rule import RuleReward
 from refblend.rollout.base import Generation
 from refblend.trainer.datasets import load_run_data
-from refblend.trainer.drift import SANITY_KEY, DriftGuard
+from refblend.trainer.guards import SANITY_KEY, DriftGuard
 from refblend.trainer.validation import validation_metrics
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from refblend.trainer.manifest import find_damage
+from refblend.trainer.checkpoint import find_damage
 
 pytestmark = pytest.mark.engine
 

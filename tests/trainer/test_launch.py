@@ -16,7 +16,7 @@ from refblend.config.trainer import RayConfig
 from refblend.errors import DataError, ResourceError, TrainingError, WorkerError
 from refblend.lifecycle import stopping
 from refblend.rollout.base import Generation
-from refblend.trainer import launch, preflight, recovery, summary, worker_pool
+from refblend.trainer import launch, preflight, recovery, summary
 from refblend.trainer.datasets import load_run_data
 from refblend.trainer.ray_trainer import RayPPOTrainer
 from refblend.trainer.tracking import MetricsLog
@@ -45,7 +45,7 @@ def test_preflight_reads_everything_that_training_needs(
 def test_a_batch_above_the_data_is_refused_before_any_process_starts(
     tiny_config: Callable[..., RefblendConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_pool, "ray_cluster", lambda *_: pytest.fail("a cluster was started"))
+    monkeypatch.setattr(recovery, "ray_cluster", lambda *_: pytest.fail("a cluster was started"))
     config = tiny_config("data.train_batch_size=65")
     with pytest.raises(DataError, match="train_batch_size is 65"):
         launch.train(config)
@@ -122,8 +122,8 @@ def deaths(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
         monkeypatch.setattr(recovery, "RayPPOTrainer", Trainer)
 
-    monkeypatch.setattr(worker_pool, "ray_cluster", lambda *_: nullcontext())
-    monkeypatch.setattr(worker_pool.WorkerSet, "start", start)
+    monkeypatch.setattr(recovery, "ray_cluster", lambda *_: nullcontext())
+    monkeypatch.setattr(recovery.WorkerSet, "start", start)
     return script
 
 
@@ -131,7 +131,7 @@ def deaths(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 def test_dead_workers_are_replaced(deaths, tiny_config, tmp_path: Path, count: int) -> None:
     deaths(count)
     log = MetricsLog(tmp_path / "metrics.jsonl")
-    with worker_pool.WorkerPool() as workers:
+    with recovery.WorkerPool() as workers:
         recovery.train_with_recovery(tiny_config("trainer.logger=[]"), None, log, 2, None, workers)
     assert FakeWorkers.started == FakeWorkers.stopped == count + 1
 
@@ -142,7 +142,7 @@ def test_too_many_deaths_name_the_key(deaths, tiny_config, tmp_path: Path) -> No
     config = tiny_config("trainer.logger=[]")
     with (
         pytest.raises(WorkerError, match="the judge worker died: killed") as caught,
-        worker_pool.WorkerPool() as workers,
+        recovery.WorkerPool() as workers,
     ):
         recovery.train_with_recovery(config, None, log, 2, None, workers)
     assert "trainer.max_restarts" in caught.value.remedy

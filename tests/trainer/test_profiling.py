@@ -1,7 +1,7 @@
 import json
 
 from refblend.trainer.profiling import chrome_trace, write_profile
-from refblend.trainer.step_record import Span
+from refblend.trainer.step_metrics import Span
 
 SPANS = [Span("gen", 100.0, 2.0), Span("adv", 102.5, 0.5), Span("step", 100.0, 4.0)]
 

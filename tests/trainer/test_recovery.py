@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from refblend.trainer.manifest import find_damage
+from refblend.trainer.checkpoint import find_damage
 
 pytestmark = pytest.mark.engine
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from refblend.errors import DataError
-from refblend.inputs import InputHashes
+from refblend.provenance import InputHashes
 from refblend.trainer.replay import (
     check_replay,
     read_weights,

@@ -11,7 +11,7 @@ from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.data.schema import PromptRow
 from refblend.scoring.result import JudgeResult
 from refblend.trainer.batch import Experience, PromptBatch, Rollout
-from refblend.trainer.rollout_dump import write_rollouts
+from refblend.trainer.saving import write_rollouts
 from refblend.trainer.shaping import BlendContext, blend
 from refblend.workers.types import LogProbs, Sequences, response_mask
 

@@ -294,7 +294,7 @@ def test_check_refuses_a_directory_of_another_run(make_run: Callable[..., Any]) 
     given = [directory, "reward.custom_reward_function=null"]
     arguments = ["check", "--config", str(made.config_file), *given]
     from refblend.config import load_config
-    from refblend.inputs import hash_inputs
+    from refblend.provenance import hash_inputs
     from refblend.trainer.preflight import inputs_of
 
     config = load_config([made.config_file], given)

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from refblend.trainer.step_record import StepRecord, update_notices
+from refblend.trainer.step_metrics import StepRecord, update_notices
 
 
 def test_updates_enter_under_their_role_and_incidents_add_up() -> None:

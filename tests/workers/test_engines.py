@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 
 from refblend.errors import ConfigError
-from refblend.rollout.sharing import Work
+from refblend.rollout.base import Work
 from refblend.scoring.judge import CallStats
 from refblend.workers import engines
 from refblend.workers.engines import EngineGroup

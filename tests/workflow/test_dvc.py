@@ -87,7 +87,7 @@ def test_stages_follow_the_code_that_they_need(tracked: Path) -> None:
     for module, expected in (
         ("ppo/losses.py", ["m1", "m2", "m3"]),
         ("embedded/judge_training.py", ["prepare"]),  # the others follow its models, absent here
-        ("scoring/measure/lift.py", ["m2", "prepare"]),
+        ("scoring/measure/attacks.py", ["m2", "prepare"]),
         ("cli/main.py", []),
     ):
         path = package / module

@@ -191,7 +191,7 @@ def test_code_re_runs_what_depends_on_it_and_nothing_else(project: Path) -> None
     (package / "study" / "report" / "later.rst").write_text("no code")
     assert rerun(project) == {}
     for module, expected, spared in (
-        ("scoring/measure/lift.py", MEASURED, {"train", *MODELS}),
+        ("scoring/measure/attacks.py", MEASURED, {"train", *MODELS}),
         ("embedded/judge_training.py", {"judge", *MEASURED}, {"actor", "judge_pairs"}),
         ("ppo/losses.py", {"train", "test_accuracy"}, {*MODELS, *MEASURED}),
         ("study/runs/collect.py", {"collect"}, {"train", *MODELS, *MEASURED}),

@@ -124,7 +124,7 @@ def parse_seeds(text: str) -> list[int]:
 
 
 def _show(run_dir: str, summary: dict[str, Any]) -> None:
-    from refblend.trainer.closing import show_end
+    from refblend.trainer.summary import show_end
 
     show_end(Path(run_dir), summary, Console())
 

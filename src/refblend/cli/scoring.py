@@ -181,8 +181,7 @@ def attacks(
     """How much each attack raises the mean score of wrong answers."""
     frame = results.load(corpus, ("wrong",))
     from refblend.progress import step_progress
-    from refblend.scoring.measure.attacks import ATTACKS
-    from refblend.scoring.measure.lift import measure_attacks
+    from refblend.scoring.measure.attacks import ATTACKS, measure_attacks
 
     frame = frame[frame["label"] == 0]
     total = (len(ATTACKS) + 1) * len(frame)

@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from refblend.config.base import Fraction, NonNegativeInt, PositiveFloat, PositiveInt, Section
-from refblend.config.loading import read_yaml
-from refblend.config.problems import explain
+from refblend.config.loading import explain, read_yaml
 from refblend.embedded.problems import Difficulty
 
 Strength = Literal["weak", "medium", "strong"]

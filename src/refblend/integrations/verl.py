@@ -35,7 +35,7 @@ from verl.utils.reward_score import default_compute_score
 from verl.workers.utils.padding import response_to_nested
 
 from refblend.config.algorithm import RefQualityScoreConfig
-from refblend.config.problems import explain
+from refblend.config.loading import explain
 from refblend.errors import ConfigError, DataError
 from refblend.lookup import load_function
 from refblend.ppo.blending import blend_rewards, compute_avg_response_entropy, expand_quality

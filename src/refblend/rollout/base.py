@@ -4,14 +4,17 @@ An engine answers token ids with token ids. Each request has its own seed, so ne
 order nor the size of a batch changes a sample; each answer names the weight version it came from.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from refblend.errors import ModelError
+from refblend.config import RefblendConfig
+from refblend.errors import ConfigError, ModelError
+from refblend.seeding import derive_seed
 
 if TYPE_CHECKING:
     import torch
+
 
 FinishReason = Literal["stop", "length"]
 
@@ -123,3 +126,85 @@ def check_lengths(requests: Sequence[GenerationRequest], limit: int) -> None:
     overlong = [i for i, r in enumerate(requests) if len(r.prompt_ids) >= limit]
     if overlong:
         raise OverlengthError(overlong, limit)
+
+
+def start_engine(name: str, options: EngineOptions) -> RolloutEngine:
+    """Start the engine of that name, ``vllm`` or ``hf``.
+
+    Raises:
+        ConfigError: the name is another.
+        ModelError: the model's directory cannot be used.
+    """
+    if name == "vllm":
+        from refblend.rollout.vllm_engine import VllmEngine
+
+        return VllmEngine(options)
+    if name == "hf":
+        from refblend.rollout.hf_engine import HfEngine
+
+        return HfEngine(options)
+    raise ConfigError(f"unknown rollout engine {name!r}", "Use vllm or hf.")
+
+
+def start_rollout(config: RefblendConfig, model_path: str, at_least: int = 0) -> RolloutEngine:
+    """Start the rollout engine of a run with some weights, to train or to test its actor.
+
+    Args:
+        config: of the run.
+        model_path: directory of the weights.
+        at_least: tokens of prompt and answer for which there must be room, whatever
+            ``rollout.max_model_len`` says.
+
+    Raises:
+        ModelError: the model's directory cannot be used, or has fewer positions.
+    """
+    rollout = config.actor_rollout_ref.rollout
+    options = EngineOptions(
+        model_path=model_path,
+        max_model_len=rollout.max_model_len and max(rollout.max_model_len, at_least),
+        dtype=rollout.dtype,
+        kv_cache_memory_mb=rollout.kv_cache_memory_mb,
+        gpu_memory_utilization=rollout.gpu_memory_utilization,
+        tensor_parallel_size=rollout.tensor_model_parallel_size,
+        enforce_eager=rollout.enforce_eager,
+        enable_prefix_caching=rollout.enable_prefix_caching,
+        seed=rollout.seed or derive_seed(config.trainer.seed, "rollout engine"),
+    )
+    return start_engine(rollout.name, options)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a batch of requests is expected to cost, row by row."""
+
+    keys: Sequence[Hashable]
+    """Rows with equal keys share a prefix, and so an engine."""
+    prefix: Sequence[float]
+    """Tokens that the rows of a key have in common: counted once."""
+    own: Sequence[float]
+    """Tokens of the row itself."""
+
+
+def split_rows(work: Work, engines: int) -> list[list[int]]:
+    """The rows of each engine, in the order of the batch; an engine may get none."""
+    rows: dict[Hashable, list[int]] = {}
+    for row, key in enumerate(work.keys):
+        rows.setdefault(key, []).append(row)
+
+    def cost(key: Hashable) -> float:
+        return max(work.prefix[row] for row in rows[key]) + sum(work.own[row] for row in rows[key])
+
+    shares: list[list[int]] = [[] for _ in range(engines)]
+    loads = [0.0] * engines
+    costs = {key: cost(key) for key in rows}
+    for key in sorted(rows, key=lambda key: -costs[key]):
+        least = loads.index(min(loads))
+        shares[least] += rows[key]
+        loads[least] += costs[key]
+    return [sorted(share) for share in shares]
+
+
+def work_of(requests: Sequence[GenerationRequest]) -> Work:
+    """What generation is expected to cost; the requests of one prompt share an engine."""
+    prompts = [tuple(r.prompt_ids) for r in requests]
+    return Work(prompts, list(map(len, prompts)), [r.max_new_tokens for r in requests])

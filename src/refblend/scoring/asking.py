@@ -5,8 +5,8 @@ from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
+from refblend.scoring.clipping import ScoringRequest
 from refblend.scoring.judge import CallStats, Judge
-from refblend.scoring.request import ScoringRequest
 from refblend.scoring.result import JudgeResult, ParsedScore
 
 

@@ -13,14 +13,16 @@ Position ids are recomputed after either.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from refblend.errors import ScoringError
 from refblend.scoring.prompts import EncodedPrompt, Frame
+from refblend.scoring.templates import PromptForm
 
 if TYPE_CHECKING:
     import torch
+
 
 Ids = TypeVar("Ids", list[int], "torch.Tensor")
 _NO_CAP = 10**9
@@ -201,3 +203,55 @@ def _clip_row(ids: list[int], mask: list[int], allowed: int) -> tuple[list[int],
     pads, zeros, ones = [pad_id] * padding, [0] * padding, [1] * len(kept)
     right_padded = bool(mask[0]) and not mask[-1]
     return (kept + pads, ones + zeros) if right_padded else (pads + kept, zeros + ones)
+
+
+class Encoder(Protocol):
+    """What encodes prompts; see :class:`refblend.scoring.prompts.PromptEncoder`."""
+
+    seam: tuple[int, ...]
+
+    def frame(self, form: PromptForm) -> Frame:
+        """Trusted ids of one form of the prompt."""
+        ...
+
+    def encode(self, question: str, response: str, form: PromptForm) -> EncodedPrompt:
+        """One prompt in the chosen form."""
+        ...
+
+
+@dataclass(frozen=True)
+class ScoringRequest:
+    """A prompt ready for the judge."""
+
+    token_ids: list[int]
+    """L tokens, no padding."""
+    template: PromptForm
+    clipped: bool
+    """Whether response or question was cut."""
+    overlength: bool
+    """Too long and not clipped: must not be submitted."""
+    unclipped_length: int
+
+
+def plan_request(
+    encoder: Encoder,
+    question: str,
+    response: str,
+    allowed_length: int,
+    form: PromptForm = "full",
+    hard_clip: bool = True,
+) -> ScoringRequest:
+    """Choose the template, encode, and keep the prompt within ``allowed_length`` tokens.
+
+    The compact frame fits into it (:func:`refblend.scoring.clipping.check_frame`). ``full`` falls
+    back to the compact form. What is still too long is cut, or flagged without ``hard_clip``.
+    """
+    prompt = encoder.encode(question, response, form)
+    if form == "full" and len(prompt) > allowed_length:
+        prompt, form = replace(prompt, frame=encoder.frame("compact")), "compact"
+    unclipped = len(prompt)
+    overlength = unclipped > allowed_length
+    if overlength and hard_clip:
+        prompt, overlength = clip_parts(prompt, allowed_length, encoder.seam), False
+    ids = prompt.ids
+    return ScoringRequest(ids, form, len(ids) < unclipped, overlength, unclipped)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from refblend.config.algorithm import RefQualityScoreConfig
-from refblend.config.scoring import SCORING_KEY
+from refblend.config.scoring import GUIDED_MIN_TOKENS, SCORING_KEY, ScoringConfig
 from refblend.data.tokenizer import load_tokenizer
 from refblend.errors import RefblendError
 from refblend.lifecycle.faults import is_out_of_memory
@@ -20,16 +20,29 @@ from refblend.rollout.base import (
     GenerationRequest,
     OverlengthError,
     RolloutEngine,
+    start_engine,
 )
-from refblend.rollout.factory import start_engine
 from refblend.rollout.model_dir import check_model, resolve_max_model_len
 from refblend.scoring.asking import Reply, RequestJudge
-from refblend.scoring.clipping import ScoringLimits, check_frame
-from refblend.scoring.guided import answer_regex
+from refblend.scoring.clipping import ScoringLimits, ScoringRequest, check_frame, plan_request
 from refblend.scoring.parsing import ScoreMode, parse_score
 from refblend.scoring.prompts import PromptEncoder
-from refblend.scoring.request import ScoringRequest, plan_request
 from refblend.scoring.templates import PromptForm, ScoringTemplates, load_templates
+
+_WORKING = r"[ -\[\]-z|~]"
+"""Printable ASCII without backslash and braces, so that the working contains no box."""
+_BOX = r"\\box\{(0\.[0-9][0-9]|1\.00|1)\}"
+
+
+def guided_regex(max_new_tokens: int) -> str:
+    """The expression for answers of at most that many tokens, ``GUIDED_MIN_TOKENS`` or more."""
+    return _WORKING + f"{{0,{max_new_tokens - GUIDED_MIN_TOKENS}}}" + _BOX
+
+
+def answer_regex(scoring: ScoringConfig) -> str | None:
+    """What the answers of a configured judge must match; None: anything."""
+    return guided_regex(scoring.max_new_tokens) if scoring.decoding == "guided" else None
+
 
 ENGINE_FAILURES: tuple[type[BaseException], ...] = (
     RefblendError,

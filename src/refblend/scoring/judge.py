@@ -17,11 +17,11 @@ from pydantic import ValidationError
 
 from refblend import runtime
 from refblend.config.algorithm import RefQualityScoreConfig
-from refblend.config.problems import explain
+from refblend.config.loading import explain
 from refblend.config.scoring import JUDGES, SCORING_KEY
 from refblend.errors import ConfigError
 from refblend.lookup import load_function
-from refblend.scoring.request import ScoringRequest
+from refblend.scoring.clipping import ScoringRequest
 from refblend.scoring.result import JudgeResult
 from refblend.scoring.templates import find_templates
 

@@ -21,7 +21,7 @@ from refblend.errors import ModelError, ScoringError
 from refblend.lifecycle.faults import is_out_of_memory
 from refblend.rollout.model_dir import check_model, model_record, positions_of
 from refblend.scoring.asking import Reply, RequestJudge
-from refblend.scoring.clipping import MIN_DATA_TOKENS, clip_parts
+from refblend.scoring.clipping import MIN_DATA_TOKENS, ScoringRequest, clip_parts
 from refblend.scoring.prompts import (
     EncodedPrompt,
     Frame,
@@ -29,7 +29,6 @@ from refblend.scoring.prompts import (
     encode_untrusted,
     special_tokens,
 )
-from refblend.scoring.request import ScoringRequest
 from refblend.scoring.result import ParsedScore
 
 _MARKS = ("RefblendQuestionMark", "RefblendResponseMark")

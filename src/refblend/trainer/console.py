@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
-from refblend.trainer.drift import SANITY_KEY
+from refblend.trainer.guards import SANITY_KEY
 
 # Shown name, metric names in order of preference, format.
 _COLUMNS = (

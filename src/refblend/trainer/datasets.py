@@ -7,7 +7,7 @@ from refblend.config import RefblendConfig
 from refblend.data.dataset import PromptDataset, load_prompt_dataset
 from refblend.data.tokenizer import load_tokenizer
 from refblend.errors import DataError
-from refblend.trainer.drift import SANITY_SOURCE
+from refblend.trainer.guards import SANITY_SOURCE
 from refblend.trainer.validation import ValidationSet
 
 

@@ -1,17 +1,19 @@
-"""The guards of a run: numbers that are not finite, and a failing judge.
+"""The guards of a run: numbers that are not finite, a failing judge, and drift.
 
 A non-finite gradient does not reach the weights: its update is skipped and counted
 (:class:`refblend.workers.optimization.Trainable`), and only a series of them ends the run.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
+from refblend.config.trainer import DriftGuardConfig
 from refblend.documents import show
-from refblend.errors import TrainingError
+from refblend.errors import DriftError, TrainingError
 from refblend.scoring.result import InvalidRateGuard, JudgeResult
+
+if TYPE_CHECKING:  # a refusal does not wait for torch
+    from torch import Tensor
 
 MAX_LOST_UPDATES = 5
 """Consecutive steps whose update may be skipped before the run stops."""
@@ -19,7 +21,7 @@ WARN_ABOVE = 0.2
 """Share of the judge's scores that may be invalid in a step before the user is warned."""
 
 
-def require_finite(step: int, matrices: Mapping[str, Tensor | None], mask: Tensor) -> None:
+def require_finite(step: int, matrices: "Mapping[str, Tensor | None]", mask: "Tensor") -> None:
     """Refuse NaN and infinities.
 
     Args:
@@ -33,7 +35,7 @@ def require_finite(step: int, matrices: Mapping[str, Tensor | None], mask: Tenso
     for name, values in matrices.items():
         if values is None:
             continue
-        non_finite = ~torch.isfinite(values if values.dim() == 1 else values[mask.bool()])
+        non_finite = ~(values if values.dim() == 1 else values[mask.bool()]).isfinite()
         if non_finite.any():
             share = f"{int(non_finite.sum())} of {non_finite.numel()}"
             raise TrainingError(
@@ -96,3 +98,45 @@ class JudgeWatch:
             )
         self._failing = failing
         self._guard.update(results)
+
+
+SANITY_SOURCE = "refblend/sanity"
+"""Stands for the data source of every row of ``data.sanity_files`` in the names of metrics."""
+SANITY_KEY = f"val-core/{SANITY_SOURCE}/acc/mean@1"
+
+
+class DriftGuard:
+    """Watches the sanity accuracy over the validations of a run."""
+
+    def __init__(self, config: DriftGuardConfig) -> None:
+        self.config = config
+        self._start: float | None = None
+
+    def check(self, metrics: dict[str, float]) -> str | None:
+        """A warning when the accuracy has fallen too far; None otherwise.
+
+        Raises:
+            DriftError: it has, and the configuration asks to stop.
+        """
+        now = metrics.get(SANITY_KEY)
+        if now is None:
+            return None
+        if self._start is None:
+            self._start = now
+            return None
+        if self._start - now <= self.config.max_drop:
+            return None
+        reason = f"drift: sanity accuracy fell from {self._start:.3f} to {now:.3f}"
+        if self.config.stop:
+            raise DriftError(
+                reason, "Look at rollouts/; lower the learning rate or max_weight, or allow it."
+            )
+        return reason
+
+    def state_dict(self) -> dict[str, float | None]:
+        """The accuracy at the start."""
+        return {"start": self._start}
+
+    def load_state_dict(self, state: dict[str, float | None]) -> None:
+        """Compare with the start of the run that is resumed."""
+        self._start = state["start"]

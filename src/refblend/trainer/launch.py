@@ -14,10 +14,9 @@ from refblend.energy import EnergyMeter
 from refblend.errors import ConfigError, RefblendError
 from refblend.files import write_json
 from refblend.identity import RunIdentity
-from refblend.inputs import InputHashes, hash_inputs
 from refblend.lifecycle.faults import explained
 from refblend.lifecycle.stopping import StopRequest, Terminated, terminate_cleanly
-from refblend.provenance import collect_provenance, finish, read_previous
+from refblend.provenance import InputHashes, collect_provenance, finish, hash_inputs, read_previous
 from refblend.trainer.checkpoint import CheckpointManager
 from refblend.trainer.datasets import RunData
 from refblend.trainer.preflight import inputs_of, planned_steps, preflight
@@ -33,7 +32,7 @@ from refblend.trainer.summary import failure, finished_summary, summarise_run
 from refblend.trainer.tracking import MetricsLog
 
 if TYPE_CHECKING:
-    from refblend.trainer.worker_pool import WorkerPool
+    from refblend.trainer.recovery import WorkerPool
 
 
 def train(config: RefblendConfig, overwrite: bool = False) -> dict[str, Any]:
@@ -92,8 +91,8 @@ def train_seeds(
 def _worker_pool() -> "WorkerPool":
     """An empty pool. Only now are torch and Ray imported: no refusal waits for them."""
     with runtime.importing():
-        from refblend.trainer import recovery, worker_pool  # noqa: F401 - of every step
-    return worker_pool.WorkerPool()
+        from refblend.trainer.recovery import WorkerPool
+    return WorkerPool()
 
 
 def check_directory(config: RefblendConfig, data: RunData) -> None:

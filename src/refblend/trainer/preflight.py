@@ -22,8 +22,8 @@ from refblend.lookup import get_advantage, source_file
 from refblend.ppo.choices import ADVANTAGES
 from refblend.rewards.rule import RuleReward
 from refblend.rollout.model_dir import check_model
+from refblend.scoring.clipping import ScoringRequest
 from refblend.scoring.judge import check_judge, try_judge
-from refblend.scoring.request import ScoringRequest
 from refblend.scoring.templates import load_templates, templates_file
 from refblend.trainer.checkpoint import named_checkpoint
 from refblend.trainer.datasets import RunData, load_run_data

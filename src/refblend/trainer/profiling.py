@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from refblend.files import write_text
-from refblend.trainer.step_record import Span
+from refblend.trainer.step_metrics import Span
 from refblend.workers.roles import ACTOR
 from refblend.workers.worker_set import WorkerSet
 

@@ -33,13 +33,19 @@ from refblend.seeding import derive_generator
 from refblend.trainer.batch import Advantages, Experience, PromptBatch, Rollout
 from refblend.trainer.checkpoint import CheckpointRef
 from refblend.trainer.datasets import RunData
-from refblend.trainer.experience import ExperienceCollector
-from refblend.trainer.generation import as_rollout, rollout_requests
+from refblend.trainer.experience import ExperienceCollector, as_rollout, rollout_requests
 from refblend.trainer.guards import require_finite
 from refblend.trainer.profiling import profiled
 from refblend.trainer.replay import replayed_weights_of
-from refblend.trainer.rollout_dump import write_rollouts
-from refblend.trainer.saving import RunOutputs, Snapshot, restore, save, snapshot
+from refblend.trainer.saving import (
+    RunOutputs,
+    RunState,
+    Snapshot,
+    restore,
+    save,
+    snapshot,
+    write_rollouts,
+)
 from refblend.trainer.shaping import (
     BlendContext,
     Blended,
@@ -48,14 +54,14 @@ from refblend.trainer.shaping import (
     penalise_kl,
     reward_length_correlation,
 )
-from refblend.trainer.state import RunState
 from refblend.trainer.step_metrics import (
+    StepRecord,
     data_metrics,
     memory_metrics,
     timing_metrics,
     training_devices,
+    update_notices,
 )
-from refblend.trainer.step_record import StepRecord, update_notices
 from refblend.trainer.validation import validation_metrics, validation_requests
 from refblend.workers.roles import ACTOR, CRITIC, ROLLOUT
 from refblend.workers.types import PolicyTargets, ValueTargets

@@ -1,4 +1,4 @@
-"""Training through the death of workers: where a run starts, and how it continues.
+"""The processes of runs, and training through their death: where a run starts and continues.
 
 Judge, rollout engine and reference policy are replaced alone (:mod:`refblend.workers.groups`).
 The actor and the critic hold what was learned since the last checkpoint, so their death starts all
@@ -6,6 +6,9 @@ workers again from there. A step depends on nothing but the checkpoint and the s
 repeated gives the same numbers as an undisturbed run.
 """
 
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from refblend.config import RefblendConfig
@@ -17,8 +20,55 @@ from refblend.trainer.saving import RunOutputs
 from refblend.trainer.summary import summarise_run
 from refblend.trainer.trackers import TrackerContext, Trackers
 from refblend.trainer.tracking import MetricsLog
-from refblend.trainer.worker_pool import WorkerPool
+from refblend.workers.cluster import ray_cluster
+from refblend.workers.pools import plan_pools, totals
 from refblend.workers.restarts import RestartBudget, WorkerDiedError
+from refblend.workers.worker_set import WorkerSet
+
+
+class WorkerPool(ExitStack):
+    """Lends workers to one run at a time; started at the first, ended with the block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._connected = False
+        self._workers: WorkerSet | None = None
+
+    @contextmanager
+    def workers(
+        self,
+        config: RefblendConfig,
+        total_steps: int,
+        budget: RestartBudget,
+        notify: Callable[[str], None],
+    ) -> Iterator[WorkerSet]:
+        """Workers in the state of fresh ones; the runs of a pool differ in seed and directory only.
+
+        Raises:
+            ResourceError: there is no cluster, or it cannot hold them.
+            WorkerDiedError: one died, while starting or in the block.
+        """
+        if not self._connected:
+            begin = time.monotonic()
+            self.enter_context(ray_cluster(config.ray, *totals(plan_pools(config))))
+            self.callback(self._dismiss)
+            self._connected = True
+            notify(f"Ray is up ({time.monotonic() - begin:.1f} s)")
+        try:
+            if self._workers is None:
+                self._workers = WorkerSet.start(config, total_steps, budget, notify)
+            else:
+                self._workers.begin_run(config, budget, notify)
+            yield self._workers
+        except BaseException:
+            # A call may still be under way, and its answer would meet the next run.
+            self._dismiss()
+            raise
+
+    def _dismiss(self) -> None:
+        workers, self._workers = self._workers, None
+        if workers is not None:
+            workers.shutdown()
 
 
 def train_with_recovery(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from refblend.config import RefblendConfig
 from refblend.errors import DataError
-from refblend.inputs import InputHashes
+from refblend.provenance import InputHashes
 from refblend.seeding import derive_generator
 from refblend.trainer.tracking import read_metrics
 

@@ -1,15 +1,78 @@
-"""What a run writes and finds again: checkpoints with the state of a step, and its metrics."""
+"""What a run writes: checkpoints with the state of a step, its metrics, and its rollouts."""
 
+import json
 import logging
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from refblend.config import RefblendConfig
+from refblend.data.dataset import PromptSampler
+from refblend.files import atomic_path
+from refblend.ppo.kl import FixedKLController, make_kl_controller
+from refblend.scoring.result import InvalidRateGuard, JudgeResult
+from refblend.trainer.batch import Experience, PromptBatch, Rollout
 from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef, write_state
 from refblend.trainer.console import validation_accuracy
-from refblend.trainer.state import RunState
+from refblend.trainer.guards import DriftGuard, LostUpdates
+from refblend.trainer.shaping import Blended
 from refblend.trainer.trackers import Trackers
 from refblend.trainer.tracking import MetricsLog, encode_line
 from refblend.workers.worker_set import WorkerSet
+
+
+@dataclass
+class RunState:
+    """Everything that changes over a run and is neither a weight nor an optimiser's moment."""
+
+    sampler: PromptSampler
+    kl_controller: FixedKLController
+    drift: DriftGuard
+    invalid_guard: InvalidRateGuard
+    lost_updates: LostUpdates = field(default_factory=LostUpdates)
+    step: int = 0
+    """The last finished step."""
+    initial_entropy: float | None = None
+    """Average entropy of the first batch, in nats."""
+
+    @classmethod
+    def initial(cls, config: RefblendConfig, num_prompts: int) -> "RunState":
+        """The state before the first step.
+
+        Raises:
+            DataError: there are fewer prompts than a batch needs.
+        """
+        data, kl = config.data, config.algorithm.kl_ctrl
+        scoring = config.algorithm.ref_quality_score.scoring
+        return cls(
+            PromptSampler(num_prompts, data.train_batch_size, data.shuffle, config.trainer.seed),
+            make_kl_controller(kl.type, kl.kl_coef, kl.target_kl, kl.horizon),
+            DriftGuard(config.trainer.drift_guard),
+            InvalidRateGuard(scoring.max_invalid_rate, scoring.invalid_window),
+        )
+
+    def _parts(self) -> dict[str, Any]:
+        return {
+            "sampler": self.sampler,
+            "kl_controller": self.kl_controller,
+            "drift": self.drift,
+            "invalid_window": self.invalid_guard,
+            "lost_updates": self.lost_updates,
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """JSON values, independent of what happens later."""
+        parts = {name: part.state_dict() for name, part in self._parts().items()}
+        return {"step": self.step, "initial_entropy": self.initial_entropy} | parts
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore :meth:`state_dict`."""
+        self.step = int(state["step"])
+        self.initial_entropy = state.get("initial_entropy")
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])
+
 
 logger = logging.getLogger(__name__)
 
@@ -70,3 +133,39 @@ def restore(
     outputs.trackers.message(f"resumed from step {state.step}")
     outputs.log.truncate_after(state.step)
     outputs.log.complete(state.step, saved["record"])
+
+
+def write_rollouts(
+    path: Path,
+    step: int,
+    prompts: PromptBatch,
+    rollout: Rollout,
+    experience: Experience,
+    blended: Blended,
+) -> None:
+    """Write the file atomically; without a judge or a blend its fields are null."""
+    judged: Sequence[JudgeResult | None] = experience.quality or [None] * len(rollout.texts)
+    lines = [
+        {
+            "step": step,
+            "uid": prompts.uids[i],
+            "sample": prompts.sample_index[i],
+            "question": prompts.rows[i].question,
+            "ground_truth": prompts.rows[i].ground_truth,
+            "response": rollout.texts[i],
+            "reward": float(experience.rule[i]),
+            "acc": float(experience.accuracy[i]),
+            "length": rollout.sequences.response_lengths[i],
+            "judge_score": result.score if result else None,
+            "judge_valid": result.valid if result else None,
+            "judge_path": result.path if result else None,
+            "judge_raw": result.raw if result else None,
+            "quality": None if blended.quality is None else float(blended.quality[i]),
+            "weight": None if blended.weights is None else float(blended.weights[i]),
+            "blended": float(blended.rewards[i].sum()),
+        }
+        for i, result in enumerate(judged)
+    ]
+    text = "\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
+    with atomic_path(path) as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8")

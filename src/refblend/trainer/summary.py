@@ -1,12 +1,19 @@
-"""``summary.json``: how a run ended, its first, best and last validation, and its incidents."""
+"""How a run ended: ``summary.json``, and a finished run's closing message and figure."""
 
 import logging
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
 from refblend.errors import RefblendError, ResourceError
-from refblend.files import read_object
+from refblend.files import atomic_path, read_object
+from refblend.trainer.checkpoint import CheckpointManager
 from refblend.trainer.tracking import read_metrics
 
 logger = logging.getLogger(__name__)
@@ -63,3 +70,90 @@ def summarise_run(run_dir: Path, total_steps: int) -> dict[str, Any]:
         "incidents": incidents,
         "step_seconds_mean": mean if math.isfinite(mean) else None,
     }
+
+
+_ROWS = (
+    ("reward", "critic/score/mean", True),
+    ("training accuracy", "critic/acc/mean", True),
+    ("judge's score", "actor/ref_quality/score_mean", False),
+    ("judge's AUC", "actor/ref_quality/auc", True),
+    ("weight w", "actor/ref_quality/weight", False),
+    ("entropy", "actor/ref_quality/avg_entropy", False),
+    ("response tokens", "response_length/mean", False),
+)
+"""Shown name, metric, and whether more is better."""
+
+
+def metric_rows(frame: pd.DataFrame) -> list[tuple[str, float, float | None, float]]:
+    """Name, first, best and last value of the main metrics; no best without a better direction."""
+    sources = [n for n in frame.columns if n.startswith("val-core/") and n.endswith("/acc/mean@1")]
+    chosen = [(n.removeprefix("val-core/").removesuffix("/acc/mean@1"), n, True) for n in sources]
+    rows = []
+    for label, name, more_is_better in (*chosen, *_ROWS):
+        values = frame[name].dropna() if name in frame else pd.Series(dtype=float)
+        if not values.empty:
+            best = float(values.max()) if more_is_better else None
+            rows.append((label, float(values.iloc[0]), best, float(values.iloc[-1])))
+    return rows
+
+
+def show_end(run_dir: Path, summary: Mapping[str, Any], console: Console) -> None:
+    """Print the closing table of a finished run, whose ``summary.json`` is given.
+
+    Raises:
+        DataError: the run's metrics cannot be read.
+    """
+
+    def tell(line: str) -> None:
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
+
+    tell(f"{run_dir}: finished after {summary['steps']} steps")
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("")
+    for heading in ("first", "best", "last"):
+        table.add_column(heading, justify="right")
+    for label, *values in metric_rows(read_metrics(run_dir / "metrics.jsonl")):
+        table.add_row(label, *("" if v is None else f"{v:.3f}" for v in values))
+    console.print(table)
+    told = ", ".join(f"{name} {count}" for name, count in summary["incidents"].items() if count)
+    places = {
+        "incidents": told or "none",
+        "metrics": f"{run_dir / 'metrics.jsonl'}; tensorboard --logdir {run_dir / 'tensorboard'}",
+        "responses": run_dir / "rollouts",
+    }
+    steps = CheckpointManager(run_dir / "checkpoints").steps()
+    if steps:
+        places["model"] = run_dir / "checkpoints" / f"global_step_{steps[-1]}" / "actor"
+    places["go on"] = (
+        "the same command with a higher trainer.total_training_steps, if no schedule needs it"
+    )
+    for name, place in places.items():
+        tell(f"{name + ':':<11}{place}")
+
+
+PANELS = {
+    "reward": ("critic/score/mean", "critic/acc/mean"),
+    "judge": ("actor/ref_quality/score_mean", "actor/ref_quality/auc"),
+    "blend": ("actor/ref_quality/weight", "actor/ref_quality/avg_entropy"),
+    "response tokens": ("response_length/mean",),
+}
+"""Panels of the run's figure, and the metrics that each shows."""
+
+
+def draw_run(run_dir: Path) -> Path:
+    """``<run>/run.png``: the run's metrics over its steps, one panel for each of :data:`PANELS`."""
+    from matplotlib.figure import Figure
+
+    frame = read_metrics(run_dir / "metrics.jsonl")
+    figure = Figure(figsize=(9, 6), layout="constrained")
+    for axes, (title, names) in zip(figure.subplots(2, 2).flat, PANELS.items(), strict=True):
+        for name in names:
+            if name in frame:
+                shown = frame[["step", name]].dropna()
+                axes.plot(shown["step"], shown[name], label=name)
+        axes.set(title=title, xlabel="step")
+        if axes.lines:
+            axes.legend(fontsize="small")
+    with atomic_path(run_dir / "run.png") as temporary:
+        figure.savefig(temporary, format="png", dpi=120)
+    return run_dir / "run.png"

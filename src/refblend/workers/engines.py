@@ -8,7 +8,7 @@ from typing import Any
 import ray
 
 from refblend.lifecycle.stalls import stall_limit
-from refblend.rollout.sharing import Work, split_rows
+from refblend.rollout.base import Work, split_rows
 from refblend.workers.groups import Future, WorkerGroup
 from refblend.workers.restarts import WorkerTimeoutError
 

@@ -14,8 +14,7 @@ from typing import Any
 
 from refblend.config import RefblendConfig
 from refblend.errors import WorkerError
-from refblend.rollout.base import Generation, GenerationRequest
-from refblend.rollout.sharing import Work, work_of
+from refblend.rollout.base import Generation, GenerationRequest, Work, work_of
 from refblend.scoring.judge import CallStats, failed_results
 from refblend.scoring.result import JudgeResult
 from refblend.workers.batching import plan_micro_batches, plan_updates

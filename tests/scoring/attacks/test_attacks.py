@@ -6,12 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from refblend.scoring.clipping import ScoringLimits
+from refblend.scoring.clipping import ScoringLimits, plan_request
 from refblend.scoring.generative import GenerativeJudge, JudgeOptions
-from refblend.scoring.measure.attacks import ATTACKS, Attack
-from refblend.scoring.measure.lift import measure_attacks, structure_kept
+from refblend.scoring.measure.attacks import ATTACKS, Attack, measure_attacks, structure_kept
 from refblend.scoring.prompts import PromptEncoder, build_scoring_prompt
-from refblend.scoring.request import plan_request
 
 QUESTION = "Eva finds 12 pens. Then 5 get lost. How many are left?"
 WRONG = "12-5=8.\n#### 8"

@@ -13,8 +13,8 @@ import pandas as pd
 
 from refblend.ppo.metrics import expected_calibration_error, roc_auc
 from refblend.scoring.generative import GenerativeJudge, JudgeOptions
-from refblend.scoring.measure.calibration import score_corpus
 from refblend.scoring.measure.corpus import check_corpus
+from refblend.scoring.measure.quality import score_corpus
 from refblend.scoring.templates import PromptForm
 
 NEW_TOKENS = (32, 64, 96)

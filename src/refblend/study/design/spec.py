@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from refblend.config.base import PositiveFloat, Section
-from refblend.config.loading import read_yaml
-from refblend.config.problems import explain
+from refblend.config.loading import explain, read_yaml
 from refblend.documents import flatten, parse_json, shorten, show
 from refblend.errors import StudyError
 

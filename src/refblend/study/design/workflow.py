@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from refblend.config.base import NonNegativeInt, PositiveInt, Section
-from refblend.config.problems import explain
+from refblend.config.loading import explain
 from refblend.study.design.spec import ExperimentName, ExperimentSpec, GridRow, Milestone, Scale
 
 JSON_SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"

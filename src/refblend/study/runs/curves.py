@@ -11,7 +11,7 @@ from refblend.study.stats.statistics import (
     entropy_collapse,
     largest_drawdown,
 )
-from refblend.trainer.drift import SANITY_SOURCE
+from refblend.trainer.guards import SANITY_SOURCE
 
 
 def series(metrics: pd.DataFrame, *names: str) -> pd.DataFrame:

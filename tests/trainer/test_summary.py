@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from refblend.trainer.closing import metric_rows, show_end
+from refblend.trainer.summary import metric_rows, show_end
 from refblend.trainer.tracking import MetricsLog, read_metrics
 
 VALIDATION = "val-core/refblend/arithmetic/acc/mean@1"

@@ -3,7 +3,7 @@
 import json
 
 from refblend.scoring.result import JudgeResult
-from refblend.trainer.state import RunState
+from refblend.trainer.saving import RunState
 
 SETTINGS = ("algorithm.kl_ctrl={type: adaptive, kl_coef: 0.01, target_kl: 0.1, horizon: 100}",)
 

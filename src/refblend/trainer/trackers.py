@@ -1,0 +1,338 @@
+"""Where the metrics of a run are shown: the trackers that ``trainer.logger`` names.
+
+All are views of ``metrics.jsonl``, which is written whatever the list says. Besides the metrics
+they get the configuration, a table of rollouts for each step that dumps them, and at the end the
+summary; wandb, mlflow and swanlab also a figure of the run. Whether and where these three send a
+run is for their own variables to say (``WANDB_MODE=offline``, ``MLFLOW_TRACKING_URI``,
+``SWANLAB_MODE=offline``).
+"""
+
+import importlib.util
+import json
+import math
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from refblend.documents import flatten
+from refblend.errors import ConfigError
+from refblend.files import read_object, write_json
+from refblend.trainer.console import TrainingProgress
+from refblend.trainer.summary import draw_run
+
+PACKAGES = {"wandb": "wandb", "mlflow": "mlflow", "swanlab": "swanlab"}
+"""Tracker → package that it needs and that refblend does not bring."""
+ROWS_SHOWN = 16
+"""Rollouts of a step in a table; ``rollouts/`` has all of them."""
+COLUMNS = (
+    "question", "response", "ground_truth", "reward", "judge_score", "judge_raw", "weight",
+    "blended",
+)  # fmt: skip
+"""Columns of the table of rollouts."""
+
+
+@dataclass(frozen=True)
+class TrackerContext:
+    """What a tracker may need to know about its run."""
+
+    run_dir: Path
+    total_steps: int
+    start_step: int = 0
+    label: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """The resolved configuration."""
+
+    @property
+    def project(self) -> str:
+        """``trainer.project_name``."""
+        return str(self.settings["trainer"]["project_name"])
+
+    @property
+    def experiment(self) -> str:
+        """``trainer.experiment_name``; the run's own label if there is none."""
+        return self.settings["trainer"]["experiment_name"] or self.label or self.run_dir.name
+
+    def identity(self, tracker: str, new: Callable[[], str] = lambda: uuid.uuid4().hex) -> str:
+        """The run's name at a tracker, kept in its directory so that a resumed run goes on there.
+
+        Args:
+            tracker: its name.
+            new: makes one for a run that has none yet.
+        """
+        path = self.run_dir / "trackers.json"
+        known: dict[str, Any] = read_object(path) if path.exists() else {}
+        if tracker not in known:
+            known[tracker] = new()
+            write_json(path, known)
+        return str(known[tracker])
+
+
+class Tracker:
+    """Shows a run somewhere and changes nothing; a tracker overrides what it can show."""
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Show the metrics of one step."""
+
+    def rollouts(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Show some rollouts of a step; the keys are :data:`COLUMNS`."""
+
+    def finish(self, summary: Mapping[str, Any], figure: Callable[[], Path]) -> None:
+        """Show how the run ended; ``figure`` draws it, to a PNG file."""
+
+    def close(self, failed: bool = False) -> None:
+        """Flush and release; may be called twice."""
+
+
+def finite(metrics: Mapping[str, float]) -> dict[str, float]:
+    """The metrics that are finite numbers."""
+    return {name: value for name, value in metrics.items() if math.isfinite(value)}
+
+
+class ConsoleTracker(Tracker):
+    """The progress line of :mod:`refblend.trainer.console`."""
+
+    def __init__(self, context: TrackerContext) -> None:
+        self.progress = TrainingProgress(context.total_steps, context.label, context.start_step)
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Show the step."""
+        self.progress.log(step, metrics)
+
+    def close(self, failed: bool = False) -> None:
+        """Leave the last line on screen."""
+        self.progress.close()
+
+
+class TensorBoardTracker(Tracker):
+    """Writes to ``<run>/tensorboard``; after a resume, later points are discarded."""
+
+    def __init__(self, context: TrackerContext) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        threading.excepthook = _report
+        purge = context.start_step + 1 if context.start_step else None
+        self._writer = SummaryWriter(str(context.run_dir / "tensorboard"), purge_step=purge)
+        self._total = context.total_steps
+        self._writer.add_text("config", _as_code(context.settings), context.start_step)
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Add one point to every curve; values that are not finite are left out."""
+        for name, value in finite(metrics).items():
+            self._writer.add_scalar(name, value, step)
+        self._writer.flush()
+
+    def rollouts(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        """As text."""
+        self._writer.add_text("rollouts", _as_code(rows), step)
+
+    def finish(self, summary: Mapping[str, Any], figure: Callable[[], Path]) -> None:
+        """As text; the curves are there already."""
+        self._writer.add_text("summary", _as_code(summary), self._total)
+
+    def close(self, failed: bool = False) -> None:
+        """Flush and close the event file."""
+        self._writer.close()
+
+
+def _cells(rows: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
+    """The values of rollouts, in the order of :data:`COLUMNS`."""
+    return [[row[name] for name in COLUMNS] for row in rows]
+
+
+def _as_code(value: Any) -> str:
+    """JSON as Markdown shows it unchanged."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    return "\n".join(f"    {line}" for line in text.splitlines())
+
+
+def _report(arguments: threading.ExceptHookArgs) -> None:
+    """Print errors of threads, but not of TensorBoard's: its next write raises the same."""
+    if type(arguments.thread).__name__ != "_AsyncWriterThread":
+        threading.__excepthook__(arguments)
+
+
+class _ServiceTracker(Tracker):
+    """What wandb and swanlab have in common: how a run starts or goes on, and its curves."""
+
+    def __init__(self, context: TrackerContext, service: str, **folder: str) -> None:
+        self._service: Any = importlib.import_module(service)
+        self._run = self._service.init(
+            project=context.project,
+            name=context.experiment,
+            id=context.identity(service),
+            resume="allow",
+            config=dict(context.settings),
+            **folder,
+        )
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Add one point to every curve."""
+        self._run.log(finite(metrics), step=step)
+
+
+class WandbTracker(_ServiceTracker):
+    """Weights & Biases; its files lie in ``<run>/wandb``."""
+
+    def __init__(self, context: TrackerContext) -> None:
+        super().__init__(context, "wandb", dir=str(context.run_dir))
+
+    def rollouts(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        """As a table."""
+        self._run.log({"rollouts": self._service.Table(list(COLUMNS), _cells(rows))}, step=step)
+
+    def finish(self, summary: Mapping[str, Any], figure: Callable[[], Path]) -> None:
+        """The summary under ``summary.*``, the figure as an image."""
+        self._run.log({"run": self._service.Image(str(figure()))})
+        for name, value in flatten(summary, "summary.").items():
+            self._run.summary[name] = value
+
+    def close(self, failed: bool = False) -> None:
+        """Wait until all is sent, or written where it is offline."""
+        self._run.finish(exit_code=int(failed))
+
+
+class SwanlabTracker(_ServiceTracker):
+    """SwanLab; its files lie in ``<run>/swanlog``."""
+
+    def __init__(self, context: TrackerContext) -> None:
+        super().__init__(context, "swanlab", log_dir=str(context.run_dir / "swanlog"))
+        self._total = context.total_steps
+
+    def rollouts(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        """As a table."""
+        table = self._service.echarts.Table()
+        table.add(list(COLUMNS), [list(map(str, cells)) for cells in _cells(rows)])
+        self._run.log({"rollouts": table}, step=step)
+
+    def finish(self, summary: Mapping[str, Any], figure: Callable[[], Path]) -> None:
+        """The summary as text, the figure as an image."""
+        text = self._service.Text(json.dumps(summary, indent=2))
+        image = self._service.Image(str(figure()))
+        self._run.log({"summary": text, "run": image}, step=self._total)
+
+    def close(self, failed: bool = False) -> None:
+        """Wait until all is sent, or written where it is offline."""
+        self._run.finish(*(["crashed"] if failed else []))
+
+
+class MlflowTracker(Tracker):
+    """MLflow, at ``MLFLOW_TRACKING_URI`` or in ``mlflow.db`` of the present directory."""
+
+    def __init__(self, context: TrackerContext) -> None:
+        from mlflow import MlflowClient
+
+        self._client = client = MlflowClient()
+        found = client.get_experiment_by_name(context.project)
+        project = found.experiment_id if found else client.create_experiment(context.project)
+
+        def new() -> str:
+            run: str = client.create_run(project, run_name=context.experiment).info.run_id
+            for name, value in flatten(context.settings).items():
+                client.log_param(run, name, str(value)[:500])  # MLflow's own limit
+            return run
+
+        self._id = context.identity("mlflow", new)
+        client.update_run(self._id, status="RUNNING")
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Add one point to every curve."""
+        for name, value in finite(metrics).items():
+            self._client.log_metric(self._id, name.replace("@", "_at_"), value, step=step)
+
+    def rollouts(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        """As the artifact ``rollouts/<step>.json``, which MLflow shows as a table."""
+        table = {"columns": COLUMNS, "data": _cells(rows)}
+        self._client.log_dict(self._id, table, f"rollouts/{step}.json")
+
+    def finish(self, summary: Mapping[str, Any], figure: Callable[[], Path]) -> None:
+        """As the artifacts ``summary.json`` and ``run.png``."""
+        self._client.log_dict(self._id, dict(summary), "summary.json")
+        self._client.log_artifact(self._id, str(figure()))
+
+    def close(self, failed: bool = False) -> None:
+        """Tell how the run ended."""
+        self._client.set_terminated(self._id, "FAILED" if failed else "FINISHED")
+
+
+TRACKERS: dict[str, Callable[[TrackerContext], Tracker]] = {
+    "console": ConsoleTracker,
+    "tensorboard": TensorBoardTracker,
+    "wandb": WandbTracker,
+    "mlflow": MlflowTracker,
+    "swanlab": SwanlabTracker,
+    "jsonl": lambda context: Tracker(),  # metrics.jsonl, which every run writes
+}
+"""Trackers by the names that ``trainer.logger`` accepts; a user may add their own."""
+
+
+def check_trackers(names: Iterable[str]) -> None:
+    """Refuse what cannot be started.
+
+    Raises:
+        ConfigError: a name is not in :data:`TRACKERS`, or its package is not installed.
+    """
+    for name in names:
+        if name not in TRACKERS:
+            raise ConfigError(
+                f"trainer.logger names the unknown tracker {name!r}",
+                f"Use any of {', '.join(sorted(TRACKERS))}.",
+            )
+        if name in PACKAGES and importlib.util.find_spec(name) is None:
+            raise ConfigError(
+                f"trainer.logger names {name}, which is not installed",
+                f"Run: pip install {PACKAGES[name]}",
+            )
+
+
+class Trackers:
+    """The trackers named by ``trainer.logger``, used as one; a context manager.
+
+    Raises:
+        ConfigError: see :func:`check_trackers`.
+    """
+
+    def __init__(self, names: Iterable[str], context: TrackerContext) -> None:
+        names = list(dict.fromkeys(names))
+        check_trackers(names)
+        self._run_dir = context.run_dir
+        self._trackers = [TRACKERS[name](context) for name in names]
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Show the metrics of one step everywhere, and its rollouts if they are dumped."""
+        path = self._run_dir / "rollouts" / f"{step}.jsonl"
+        rows = []
+        if path.exists():
+            lines = path.read_text(encoding="utf-8").splitlines()[:ROWS_SHOWN]
+            rows = [{name: row[name] for name in COLUMNS} for row in map(json.loads, lines)]
+        for tracker in self._trackers:
+            tracker.log(step, metrics)
+            if rows:
+                tracker.rollouts(step, rows)
+
+    def message(self, text: str) -> None:
+        """Tell the user something without breaking the live line; nothing without a console."""
+        for tracker in self._trackers:
+            if isinstance(tracker, ConsoleTracker):
+                tracker.progress.message(text)
+
+    def finish(self, summarise: Callable[[], Mapping[str, Any]]) -> None:
+        """Show how the run ended; without a tracker there is nothing to summarise."""
+        for tracker in self._trackers:
+            tracker.finish(summarise(), lambda: draw_run(self._run_dir))
+
+    def close(self, failed: bool = False) -> None:
+        """Close every tracker."""
+        for tracker in self._trackers:
+            tracker.close(failed)
+
+    def __enter__(self) -> "Trackers":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
+        # A tracker that cannot write its last lines must not hide the reason why the run stopped.
+        with suppress(*([OSError] if kind else [])):
+            self.close(failed=kind is not None)
