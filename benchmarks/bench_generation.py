@@ -14,7 +14,8 @@ from typing import Any
 import common
 import real_size
 
-from refblend.rollout.base import EngineOptions, GenerationRequest, start_engine
+from refblend.rollout.base import EngineOptions, GenerationRequest
+from refblend.rollout.factory import start_engine
 from refblend.rollout.vllm_engine import VllmEngine
 from refblend.workers.types import Sequences
 

@@ -23,7 +23,7 @@ import runs
 import torch
 
 from refblend.config import RefblendConfig, load_config
-from refblend.rollout.base import start_rollout
+from refblend.rollout.factory import start_rollout
 from refblend.rollout.vllm_engine import VllmEngine
 from refblend.scoring.generative import TOP_LOGPROBS, GenerativeJudge
 from refblend.scoring.judge import start_judge

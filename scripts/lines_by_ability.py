@@ -30,7 +30,8 @@ ABILITIES = {
         "trainer.tracking",
     ),
     "judges behind HTTP, reward models, judges of one's own, guided decoding": (
-        "scoring rollout.guided cli.scoring cli.judge_options tables",
+        "scoring rollout.hf_engine:GuideFactory rollout.hf_engine:Guide cli.scoring "
+        "cli.judge_options tables",
         "scoring",
     ),
     "pretrained start (scale smollm)": (
@@ -58,7 +59,8 @@ ABILITIES = {
         "",
     ),
     "run directories compared key by key, moved aside, listed; all problems before a start": (
-        "identity inputs trainer.run_directory trainer.run_listing trainer.preflight "
+        "identity provenance:InputHashes provenance:hash_inputs trainer.run_directory "
+        "trainer.run_listing trainer.preflight "
         "trainer.launch trainer.summary cli.runs errors lookup",
         "identity trainer.launch errors ppo.lookup",
     ),
@@ -78,7 +80,8 @@ ABILITIES = {
         "workers.resource_pools",
     ),
     "several engines, meeting points, access to a cluster": (
-        "rollout.sharing workers.engines study.runs.engines workers.rendezvous workers.access",
+        "rollout.base:Work rollout.base:split_rows rollout.base:work_of workers.engines "
+        "study.runs.engines workers.rendezvous workers.access",
         "",
     ),
     "prediction of a step on a cluster": (

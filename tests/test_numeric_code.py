@@ -168,7 +168,7 @@ def interpreted(*modules: str) -> set[str]:
         ("train", ("refblend.trainer.ray_trainer", "refblend.workers.fsdp_workers")),
         (
             "measure_judges",
-            ("refblend.scoring.measure.attacks", "refblend.scoring.measure.quality"),
+            ("refblend.scoring.measure.attacks",),
         ),
     ],
 )

@@ -43,13 +43,11 @@ WITHOUT_EFFECT = (
     "",  # the package's public names
     "cli",
     "config.loading",
-    "config.problems",
     "documents",
     "energy",
     "errors",
     "files",
     "identity",
-    "inputs",
     "lifecycle",
     "numeric_code",
     "progress",

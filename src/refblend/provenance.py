@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import importlib.metadata
 import json
-import logging
 import os
 import platform
 import subprocess
@@ -56,8 +55,6 @@ def _model_hash(path: Path) -> str:
         )
     return sha256_tree(path)
 
-
-logger = logging.getLogger(__name__)
 
 LIBRARIES = (
     "codecarbon",

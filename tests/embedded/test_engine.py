@@ -8,7 +8,8 @@ import pytest
 from refblend.data.tokenizer import encode_chat
 from refblend.embedded.architecture import load_model, save_model
 from refblend.embedded.generation import Sampling, generate
-from refblend.rollout.base import EngineOptions, GenerationRequest, start_engine
+from refblend.rollout.base import EngineOptions, GenerationRequest
+from refblend.rollout.factory import start_engine
 
 pytestmark = pytest.mark.engine
 

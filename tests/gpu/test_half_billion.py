@@ -15,7 +15,8 @@ import torch
 
 from refblend.config import RefblendConfig
 from refblend.data.tokenizer import load_tokenizer
-from refblend.rollout.base import EngineOptions, GenerationRequest, start_engine
+from refblend.rollout.base import EngineOptions, GenerationRequest
+from refblend.rollout.factory import start_engine
 from refblend.scoring.clipping import ScoringLimits
 from refblend.scoring.generative import GenerativeJudge, JudgeOptions
 from refblend.scoring.templates import load_templates

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from refblend.data.tokenizer import encode_chat
-from refblend.rollout.base import EngineOptions, GenerationRequest, RolloutEngine, start_engine
+from refblend.rollout.base import EngineOptions, GenerationRequest, RolloutEngine
+from refblend.rollout.factory import start_engine
 from refblend.scoring.clipping import ScoringLimits
 from refblend.scoring.generative import GenerativeJudge, JudgeOptions, guided_regex
 from refblend.scoring.result import score_metrics

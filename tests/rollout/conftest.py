@@ -7,13 +7,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from refblend.rollout.base import (
-    EngineOptions,
-    Generation,
-    GenerationRequest,
-    RolloutEngine,
-    start_engine,
-)
+from refblend.rollout.base import EngineOptions, Generation, GenerationRequest, RolloutEngine
+from refblend.rollout.factory import start_engine
 
 LIMIT = 384
 

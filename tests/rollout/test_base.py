@@ -6,13 +6,8 @@ import pickle
 import pytest
 
 from refblend.errors import ConfigError, ModelError
-from refblend.rollout.base import (
-    EngineOptions,
-    GenerationRequest,
-    OverlengthError,
-    check_lengths,
-    start_engine,
-)
+from refblend.rollout.base import EngineOptions, GenerationRequest, OverlengthError, check_lengths
+from refblend.rollout.factory import start_engine
 from refblend.rollout.model_dir import check_model_dir, resolve_max_model_len, stop_token_ids
 
 

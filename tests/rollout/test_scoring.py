@@ -6,7 +6,8 @@ import pytest
 
 from refblend.data.tokenizer import load_tokenizer
 from refblend.embedded.problems import iterate_problems
-from refblend.rollout.base import EngineOptions, start_engine
+from refblend.rollout.base import EngineOptions
+from refblend.rollout.factory import start_engine
 from refblend.scoring.clipping import ScoringLimits
 from refblend.scoring.generative import GenerativeJudge, JudgeOptions
 from refblend.scoring.templates import load_templates

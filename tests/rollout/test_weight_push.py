@@ -10,7 +10,8 @@ from transformers import AutoModelForCausalLM
 
 import refblend.rollout.vllm_engine as vllm_engine_module
 from refblend.errors import ModelError
-from refblend.rollout.base import EngineOptions, start_engine
+from refblend.rollout.base import EngineOptions
+from refblend.rollout.factory import start_engine
 from refblend.workers.weight_buffer import MappedWeights, WeightBuffer
 
 BOTH = pytest.mark.parametrize(

@@ -45,7 +45,8 @@ def judge_dir(tmp_path_factory, chat_tokenizer):
 
 @pytest.fixture(scope="module")
 def engine(judge_dir):
-    from refblend.rollout.base import EngineOptions, start_engine
+    from refblend.rollout.base import EngineOptions
+    from refblend.rollout.factory import start_engine
 
     engine = start_engine("vllm", EngineOptions(str(judge_dir), kv_cache_memory_mb=64))
     yield engine

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.data.tokenizer import load_tokenizer
-from refblend.rollout.base import EngineOptions, GenerationRequest, start_engine
+from refblend.rollout.base import EngineOptions, GenerationRequest
+from refblend.rollout.factory import start_engine
 from refblend.scoring.clipping import ScoringLimits
 from refblend.scoring.generative import GenerativeJudge, JudgeOptions, guided_regex
 from refblend.scoring.parsing import parse_score

@@ -211,7 +211,8 @@ def test_without_a_learning_rate_every_sample_is_the_starting_model_s(
     make_run: Callable, undisturbed
 ) -> None:
     """The oracle is an engine on the untouched model, with no trainer around it."""
-    from refblend.rollout.base import EngineOptions, GenerationRequest, start_engine
+    from refblend.rollout.base import EngineOptions, GenerationRequest
+    from refblend.rollout.factory import start_engine
     from refblend.seeding import derive_seed
     from refblend.trainer.datasets import load_run_data
 

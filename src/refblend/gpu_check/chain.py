@@ -74,7 +74,7 @@ class Chain:
         """Process group of one rank, actor and rollout engine."""
         import torch.distributed as dist
 
-        from refblend.rollout.base import start_rollout
+        from refblend.rollout.factory import start_rollout
         from refblend.workers.fsdp_workers import ActorWorker
 
         if not dist.is_initialized():

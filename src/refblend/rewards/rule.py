@@ -1,4 +1,10 @@
-"""Which rule scores a response: a registry by data source, or the user's own function."""
+"""Which rule scores a response: a registry by data source, or the user's own function.
+
+The user's is called as verl calls one: ``f(data_source=…, solution_str=…, ground_truth=…,
+extra_info=…, **reward_kwargs)`` returns a number (NumPy scalars included), a mapping with ``score``
+and optionally ``acc``, ``acc_strict`` and ``acc_flexible``, or a
+:class:`~refblend.rewards.result.RewardResult`. ``extra_info`` is the row's whole column.
+"""
 
 import inspect
 import math

@@ -1,20 +1,23 @@
-"""The interface of a generation engine and the typed values that cross it.
+"""The interface of a generation engine, the typed values that cross it.
 
 An engine answers token ids with token ids. Each request has its own seed, so neither the
 order nor the size of a batch changes a sample; each answer names the weight version it came from.
+
+A batch may be dealt out among several engines (:func:`split_rows`). All rows with one key (a
+prompt, a question) go to one engine, whose prefix cache then serves them. The keys are dealt out
+longest first, each to the engine with the least work so far (Graham's LPT rule). An answer does not
+depend on its engine: it is the same bit for bit where the engine's arithmetic does not depend on
+its batch, as vLLM's on the CPU, and up to rounding elsewhere.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from refblend.config import RefblendConfig
-from refblend.errors import ConfigError, ModelError
-from refblend.seeding import derive_seed
+from refblend.errors import ModelError
 
 if TYPE_CHECKING:
     import torch
-
 
 FinishReason = Literal["stop", "length"]
 
@@ -126,51 +129,6 @@ def check_lengths(requests: Sequence[GenerationRequest], limit: int) -> None:
     overlong = [i for i, r in enumerate(requests) if len(r.prompt_ids) >= limit]
     if overlong:
         raise OverlengthError(overlong, limit)
-
-
-def start_engine(name: str, options: EngineOptions) -> RolloutEngine:
-    """Start the engine of that name, ``vllm`` or ``hf``.
-
-    Raises:
-        ConfigError: the name is another.
-        ModelError: the model's directory cannot be used.
-    """
-    if name == "vllm":
-        from refblend.rollout.vllm_engine import VllmEngine
-
-        return VllmEngine(options)
-    if name == "hf":
-        from refblend.rollout.hf_engine import HfEngine
-
-        return HfEngine(options)
-    raise ConfigError(f"unknown rollout engine {name!r}", "Use vllm or hf.")
-
-
-def start_rollout(config: RefblendConfig, model_path: str, at_least: int = 0) -> RolloutEngine:
-    """Start the rollout engine of a run with some weights, to train or to test its actor.
-
-    Args:
-        config: of the run.
-        model_path: directory of the weights.
-        at_least: tokens of prompt and answer for which there must be room, whatever
-            ``rollout.max_model_len`` says.
-
-    Raises:
-        ModelError: the model's directory cannot be used, or has fewer positions.
-    """
-    rollout = config.actor_rollout_ref.rollout
-    options = EngineOptions(
-        model_path=model_path,
-        max_model_len=rollout.max_model_len and max(rollout.max_model_len, at_least),
-        dtype=rollout.dtype,
-        kv_cache_memory_mb=rollout.kv_cache_memory_mb,
-        gpu_memory_utilization=rollout.gpu_memory_utilization,
-        tensor_parallel_size=rollout.tensor_model_parallel_size,
-        enforce_eager=rollout.enforce_eager,
-        enable_prefix_caching=rollout.enable_prefix_caching,
-        seed=rollout.seed or derive_seed(config.trainer.seed, "rollout engine"),
-    )
-    return start_engine(rollout.name, options)
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,16 @@
 It starts at once and shares no code with vLLM. A request draws its noise from a generator of its
 own, so neither the order nor the size of a batch changes a sample (but for two tokens within
 rounding error of each other).
+
+Guided decoding uses the library that vLLM's engine uses too: xgrammar turns a regular expression
+into the set of tokens allowed next, and the sampling loop asks for each row's mask.
 """
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-import xgrammar
 from torch import Tensor
 
 from refblend import runtime
@@ -19,9 +21,6 @@ from refblend.errors import ModelError
 from refblend.rollout.base import EngineOptions, Generation, GenerationRequest, check_lengths
 from refblend.rollout.model_dir import check_model_dir, resolve_max_model_len, stop_token_ids
 from refblend.rollout.sampling import sample_tokens
-
-if TYPE_CHECKING:  # xgrammar is not needed by free decoding, nor on a bare machine
-    from refblend.rollout.hf_engine import Guide, GuideFactory
 
 
 class GuideFactory:
@@ -34,6 +33,8 @@ class GuideFactory:
     """
 
     def __init__(self, tokenizer: Any, vocab_size: int, stop_ids: Sequence[int]) -> None:
+        import xgrammar  # not needed by free decoding, nor on a bare machine
+
         info = xgrammar.TokenizerInfo.from_huggingface(
             tokenizer, vocab_size=vocab_size, stop_token_ids=list(stop_ids)
         )
@@ -42,15 +43,17 @@ class GuideFactory:
 
     def guide(self, regex: str) -> "Guide":
         """A guide at the start of an answer that must match ``regex`` as a whole."""
-        return Guide(xgrammar.GrammarMatcher(self._compiler.compile_regex(regex)), self.vocab_size)
+        import xgrammar
+
+        matcher = xgrammar.GrammarMatcher(self._compiler.compile_regex(regex))
+        return Guide(matcher, xgrammar.allocate_token_bitmask(1, self.vocab_size))
 
 
 class Guide:
     """Keeps one answer within its expression, token by token."""
 
-    def __init__(self, matcher: xgrammar.GrammarMatcher, vocab_size: int) -> None:
-        self._matcher = matcher
-        self._mask = xgrammar.allocate_token_bitmask(1, vocab_size)
+    def __init__(self, matcher: Any, mask: Tensor) -> None:
+        self._matcher, self._mask = matcher, mask
 
     def restrict(self, logits: Tensor) -> None:
         """Set the logits (V,) of tokens that may not come next to −∞, in place."""
@@ -108,13 +111,11 @@ class HfEngine:
             answers.update(zip(rows, generations, strict=True))
         return [answers[i] for i in range(len(requests))]
 
-    def _guide(self, regex: str | None) -> "Guide | None":
+    def _guide(self, regex: str | None) -> Guide | None:
         return None if regex is None else self._guides.guide(regex)
 
     @cached_property
-    def _guides(self) -> "GuideFactory":
-        from refblend.rollout.hf_engine import GuideFactory
-
+    def _guides(self) -> GuideFactory:
         tokenizer = load_tokenizer(self._directory)
         return GuideFactory(tokenizer, self._model.config.vocab_size, sorted(self._stop_ids))
 
@@ -165,7 +166,7 @@ class _Batch:
     def __init__(
         self,
         requests: Sequence[GenerationRequest],
-        guides: "Sequence[Guide | None]",
+        guides: Sequence[Guide | None],
         limit: int,
         device: torch.device,
     ) -> None:

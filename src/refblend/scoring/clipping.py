@@ -1,4 +1,7 @@
-"""Length guards: how long a scoring prompt may be, and how to cut one that is longer.
+"""Length guards: from a question and a response to a request within the cap, cut where it must be.
+
+The order of the guards (:func:`plan_request`): full few-shot prompt → compact template when the
+full prompt would not fit → hard clip, or the request is flagged ``overlength`` and never submitted.
 
 The cap is min(model cap, tokenizer cap, fallback 768) − safety margin − max_new_tokens, where the
 fallback counts only if ``scoring.max_model_len`` is null. Two ways of cutting:
@@ -22,7 +25,6 @@ from refblend.scoring.templates import PromptForm
 
 if TYPE_CHECKING:
     import torch
-
 
 Ids = TypeVar("Ids", list[int], "torch.Tensor")
 _NO_CAP = 10**9

@@ -1,6 +1,11 @@
-"""The judge as the study uses it: a language model that we hold, on vLLM or on transformers.
+r"""The judge as the study uses it: a language model that we hold, on vLLM or on transformers.
 
 All samples of a batch are one engine call; each gets one typed result.
+
+Under ``scoring.decoding: guided`` an answer is a line of working, then one ``\box{x}`` with x =
+0.dd, 1.00 or 1. The line is short enough for the box to fit: it is printable ASCII, of which a
+token covers at least one character, so an answer of ``max_new_tokens`` tokens is never cut before
+its box ends, whatever the judge would rather write.
 """
 
 import sys
@@ -20,8 +25,8 @@ from refblend.rollout.base import (
     GenerationRequest,
     OverlengthError,
     RolloutEngine,
-    start_engine,
 )
+from refblend.rollout.factory import start_engine
 from refblend.rollout.model_dir import check_model, resolve_max_model_len
 from refblend.scoring.asking import Reply, RequestJudge
 from refblend.scoring.clipping import ScoringLimits, ScoringRequest, check_frame, plan_request

@@ -16,7 +16,12 @@ Decisions, each with a test:
   could have become anything and is invalid.
 - The token-level parser, and with ``score_mode="expected"`` the text parser too, replaces the
   digits of a plain decimal by their expected value under the judge's log-probabilities, where
-  these are given (see :mod:`refblend.scoring.parsing`); validity and path stay.
+  these are given; validity and path stay.
+
+The expected value: greedy scores of a small judge take a handful of values, the probabilities of
+the digit tokens carry more. For ``\box{0.37}`` each digit is replaced by its expected value, given
+the digits before it. For the digit before the point, the branch not taken has no known decimals: it
+counts as 1 when "0" was written (no score lies above 1) and as 0.5 when "1" was.
 """
 
 import math

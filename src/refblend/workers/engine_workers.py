@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from refblend import runtime
 from refblend.config import RefblendConfig
-from refblend.rollout.base import Generation, GenerationRequest, RolloutEngine, start_rollout
+from refblend.rollout.base import Generation, GenerationRequest, RolloutEngine
+from refblend.rollout.factory import start_rollout
 from refblend.scoring.judge import CallStats, start_judge
 from refblend.scoring.result import JudgeResult
 from refblend.seeding import derive_seed

@@ -3,7 +3,7 @@ r"""Attacks on the judge: what an actor may learn, or a user may plant, to raise
 Each attack changes the text of a sample but not its correctness: applied to a wrong answer it
 leaves a wrong answer. Two questions are asked of each. Does it change the *structure* of the
 prompt? (Never: tests/scoring/attacks.) Does it change the judge's *mind*? (That is a property of
-the judge: :func:`refblend.scoring.measure.attacks.measure_attacks` gives the lift of the mean score.)
+the judge: :func:`measure_attacks` gives the lift of the mean score.)
 
 Sources of kinds: arXiv 2507.08794 (master keys), arXiv 2403.17710 (injection into judges), and
 reports of planted answer formats from users of RL trainers.

@@ -1,7 +1,10 @@
 """The quality of a judge on held-out responses, with few-shot and with compact prompts.
 
-One generation per response gives both scores: the judge is asked in ``expected`` mode, and the
-score as written is parsed again from its text.
+A scored corpus has the corpus's columns (see :mod:`refblend.scoring.measure.corpus`) and
+``RESULT_COLUMNS``; ``score`` is the judge's, and where ``expected`` stands beside it (the expected
+value of the score's digits) its AUC and ECE are given too. :func:`measure_quality` gets both from
+one generation per response: the judge is asked in ``expected`` mode, and the score as written is
+parsed again from its text.
 """
 
 import itertools

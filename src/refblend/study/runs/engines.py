@@ -15,14 +15,8 @@ from typing import Any
 from refblend import runtime
 from refblend.config import RefblendConfig
 from refblend.errors import WorkerError
-from refblend.rollout.base import (
-    Generation,
-    GenerationRequest,
-    RolloutEngine,
-    split_rows,
-    start_rollout,
-    work_of,
-)
+from refblend.rollout.base import Generation, GenerationRequest, RolloutEngine, split_rows, work_of
+from refblend.rollout.factory import start_rollout
 
 _engine: RolloutEngine
 """Of this process, where it is one of several."""

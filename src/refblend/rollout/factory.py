@@ -1,0 +1,51 @@
+"""The engines by name; the library of one is imported only when it is started."""
+
+from refblend.config import RefblendConfig
+from refblend.errors import ConfigError
+from refblend.rollout.base import EngineOptions, RolloutEngine
+from refblend.seeding import derive_seed
+
+
+def start_engine(name: str, options: EngineOptions) -> RolloutEngine:
+    """Start the engine of that name, ``vllm`` or ``hf``.
+
+    Raises:
+        ConfigError: the name is another.
+        ModelError: the model's directory cannot be used.
+    """
+    if name == "vllm":
+        from refblend.rollout.vllm_engine import VllmEngine
+
+        return VllmEngine(options)
+    if name == "hf":
+        from refblend.rollout.hf_engine import HfEngine
+
+        return HfEngine(options)
+    raise ConfigError(f"unknown rollout engine {name!r}", "Use vllm or hf.")
+
+
+def start_rollout(config: RefblendConfig, model_path: str, at_least: int = 0) -> RolloutEngine:
+    """Start the rollout engine of a run with some weights, to train or to test its actor.
+
+    Args:
+        config: of the run.
+        model_path: directory of the weights.
+        at_least: tokens of prompt and answer for which there must be room, whatever
+            ``rollout.max_model_len`` says.
+
+    Raises:
+        ModelError: the model's directory cannot be used, or has fewer positions.
+    """
+    rollout = config.actor_rollout_ref.rollout
+    options = EngineOptions(
+        model_path=model_path,
+        max_model_len=rollout.max_model_len and max(rollout.max_model_len, at_least),
+        dtype=rollout.dtype,
+        kv_cache_memory_mb=rollout.kv_cache_memory_mb,
+        gpu_memory_utilization=rollout.gpu_memory_utilization,
+        tensor_parallel_size=rollout.tensor_model_parallel_size,
+        enforce_eager=rollout.enforce_eager,
+        enable_prefix_caching=rollout.enable_prefix_caching,
+        seed=rollout.seed or derive_seed(config.trainer.seed, "rollout engine"),
+    )
+    return start_engine(rollout.name, options)
