@@ -88,11 +88,7 @@ class EnergyMeter:
 
 
 def carbon_intensity(country: str) -> float:
-    """Grams of CO2-equivalent per kWh of a country's electricity, from codecarbon's tables.
-
-    Raises:
-        ConfigError: the country is not in the table.
-    """
+    """Grams of CO2-equivalent per kWh of a country, by codecarbon's tables, or ConfigError."""
     tables = resources.files("codecarbon") / "data" / "private_infra"
     if country == WORLD:
         sources = json.loads((tables / "carbon_intensity_per_source.json").read_text())

@@ -128,11 +128,7 @@ class RunIdentity:
 
     @classmethod
     def from_record(cls, record: Any) -> "RunIdentity":
-        """The identity in an ``identity.json``.
-
-        Raises:
-            ValueError: the record is not one of ours.
-        """
+        """The identity in an ``identity.json``; ValueError if it is not one of ours."""
         try:
             values = {field.name: record[field.name] for field in fields(cls)}
             values |= {name: dict(map(_pair, values[name])) for name in ("data", "models")}

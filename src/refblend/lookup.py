@@ -21,11 +21,9 @@ if TYPE_CHECKING:
 
 
 def load_function(name: str, key: str) -> Callable[..., Any]:
-    """Import the function named by ``name`` (``package.module:function``).
+    """Import the function named by ``name`` (``package.module:function``), or ConfigError.
 
-    Raises:
-        ConfigError: the name has another form, or there is no such module or function.
-            Exceptions raised by the module's import are passed on.
+    Exceptions raised by the module's import are passed on.
     """
     module_name, colon, function_name = name.partition(":")
     if not (module_name and colon and function_name):
@@ -37,12 +35,7 @@ def load_function(name: str, key: str) -> Callable[..., Any]:
 
 
 def load_function_of_file(path: str, name: str, key: str) -> Callable[..., Any]:
-    """The function ``name`` of a Python file, or of the module that ``pkg://module`` names.
-
-    Raises:
-        ConfigError: there is no such file, module or function.
-            Exceptions raised by the module's import are passed on.
-    """
+    """The function ``name`` of a file or of ``pkg://module``; as :func:`load_function`."""
     if path.startswith("pkg://"):
         module = import_module(path.removeprefix("pkg://"), f"{key}.path={path}")
         return _function_of(module, name, key)
@@ -82,11 +75,7 @@ def source_file(path: str, key: str) -> Path | None:
 
 
 def import_module(name: str, setting: str) -> ModuleType:
-    """Import a user's module; ``setting`` is the ``key=value`` that names it.
-
-    Raises:
-        ConfigError: there is no such module.
-    """
+    """Import a user's module, or ConfigError; ``setting`` is the ``key=value`` that names it."""
     if not all(part.isidentifier() for part in name.split(".")):
         raise ConfigError(
             f"{setting}: {name!r} is not the name of a module", "Write it as in package.module."
@@ -111,11 +100,7 @@ def _function_of(module: ModuleType, name: str, key: str) -> Callable[..., Any]:
 
 
 def get_advantage(name: str) -> "AdvantageEstimator":
-    """The estimator registered under ``name``, or the user's function ``module:function``.
-
-    Raises:
-        ConfigError: there is no such estimator, module or function.
-    """
+    """The registered estimator, or the user's function ``module:function``, or ConfigError."""
     key = "algorithm.adv_estimator"
     if name not in ADVANTAGES and "refblend.ppo.estimators" not in sys.modules:
         # Nothing else can be registered yet, and a refusal does not wait for torch.

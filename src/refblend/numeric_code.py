@@ -82,11 +82,7 @@ class Source:
         self._digests: dict[str, str] = {}
 
     def modules(self, *names: str) -> list[str]:
-        """Sorted dotted names of the modules that count for keys of :data:`PURPOSES` or packages.
-
-        Raises:
-            ConfigError: a name is neither.
-        """
+        """Sorted names of the modules behind keys of :data:`PURPOSES` or packages; ConfigError."""
         found: set[str] = set()
         waiting = [module for name in names for module in self._entry_modules(name)]
         while waiting:

@@ -29,11 +29,7 @@ class InputHashes:
 
 
 def hash_inputs(data_files: Iterable[Path], model_dirs: Iterable[Path]) -> InputHashes:
-    """Read all inputs of a run once: those of a large model take minutes.
-
-    Raises:
-        DataError, ModelError: a file or directory is missing.
-    """
+    """Read all inputs of a run once, which takes minutes; DataError, ModelError if missing."""
     return InputHashes(
         {str(path): _data_hash(Path(path)) for path in data_files},
         {str(path): _model_hash(Path(path)) for path in model_dirs},
@@ -113,11 +109,7 @@ def collect_provenance(
 
 
 def read_previous(path: Path) -> dict[str, Any]:
-    """The record of a run before it is resumed, checked for what :func:`finish` adds up.
-
-    Raises:
-        DataError: the file cannot be read or is not a record.
-    """
+    """The record of a run before it is resumed; DataError if :func:`finish` cannot add it up."""
     try:
         record = read_object(path)
         if not isinstance(record["sessions"], list):

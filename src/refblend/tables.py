@@ -33,11 +33,7 @@ WRITERS: dict[str, Callable[[Any, Path], None]] = {
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a file that could not be written, before the work whose results it is to hold.
-
-    Raises:
-        DiskError: it is a directory, or its directory cannot be made or written.
-    """
+    """Refuse (DiskError) a file that could not be written, before the work that it is to hold."""
     remedy = "Name a file in a directory of yours."
     if path.is_dir():
         raise DiskError(f"{path} is a directory", remedy)
@@ -51,12 +47,7 @@ def check_writable(path: Path) -> None:
 
 
 def check_table(path: Path) -> None:
-    """Refuse a table that could not be written.
-
-    Raises:
-        DataError: the file suffix is not a supported format.
-        DiskError: see :func:`check_writable`.
-    """
+    """Refuse a table of no known format (DataError) or that could not be written (DiskError)."""
     if path.suffix not in WRITERS:
         raise DataError(
             f"{path}: the ending {path.suffix or '(none)'} names no format for a table",

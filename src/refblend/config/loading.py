@@ -79,11 +79,7 @@ def _nearest(location: Sequence[str], model: Any) -> str:
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
-    """Read one YAML mapping.
-
-    Raises:
-        ConfigError: the file is missing, is not YAML, or does not hold a mapping.
-    """
+    """Read one YAML mapping; ConfigError if the file is missing or holds something else."""
     path = Path(path)
     try:
         content = parse_yaml(path.read_text(encoding="utf-8"))
@@ -180,15 +176,9 @@ def parse_config(
     overrides: Iterable[str] = (),
     files: Sequence[tuple[str, Any]] = (),
 ) -> RefblendConfig:
-    """Check a configuration tree.
+    """Check a configuration tree after its ``overrides`` (``a.b.c=value``), or ConfigError.
 
-    Args:
-        tree: nested mappings.
-        overrides: ``a.b.c=value`` strings, applied to it.
-        files: names and contents of what the tree was read from, for error messages.
-
-    Raises:
-        ConfigError: a key is unknown, or a value is not acceptable.
+    ``files`` are names and contents of what the tree was read from, for messages.
     """
     for text in overrides:
         tree = merge(tree, nest(*parse_override(text)))

@@ -51,12 +51,7 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
 
 def explain(error: Exception, directory: Path | None = None) -> RefblendError | None:
-    """The user's error for a fault of the machine; None for anything else.
-
-    Args:
-        error: what was raised.
-        directory: where the process was writing, for errors that do not say so.
-    """
+    """The user's error for a fault of the machine while writing there; None for others."""
     if isinstance(error, RefblendError):
         return None
     fault = disk_fault(error)
@@ -83,15 +78,7 @@ def explain(error: Exception, directory: Path | None = None) -> RefblendError | 
 
 @contextlib.contextmanager
 def explained(directory: Path) -> Iterator[None]:
-    """Turn faults of the machine within the block into errors for the user.
-
-    Args:
-        directory: where the block writes.
-
-    Raises:
-        DiskError: the disk is full or read-only.
-        ResourceError: memory ran out.
-    """
+    """Turn faults within the block, which writes there, into DiskError and ResourceError."""
     try:
         yield
     except Exception as error:

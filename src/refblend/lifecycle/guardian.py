@@ -44,8 +44,7 @@ def command_pid() -> int:
 def guard() -> None:
     """Fork. Returns in the child; the parent waits, and exits as the child does.
 
-    Raises:
-        WorkerError: in the parent: the child was ended from outside.
+    WorkerError in the parent: the child was ended from outside.
     """
     global _command
     sys.stdout.flush()
@@ -97,11 +96,7 @@ def _die_with(parent: int) -> None:
 
 
 def _wait(child: int, blocked: frozenset[signal.Signals]) -> tuple[int, set[int]]:
-    """Pass signals on until the child ends.
-
-    Returns:
-        The child's status, or minus the signal that ended it; and the signals passed on.
-    """
+    """Pass signals on until the child ends: its status or minus its signal, and those passed on."""
     passed_on: set[int] = set()
     while True:
         arrived = signal.sigwaitinfo(blocked)

@@ -37,12 +37,7 @@ def removed_on_stall(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stall_limit(what: str, seconds: float = 0.0) -> Iterator[None]:
-    """End this process and its children when the block takes ``GRACE_S`` more than its due.
-
-    Args:
-        what: the call, for the message.
-        seconds: the call's own deadline.
-    """
+    """End this process and its children when ``what`` takes ``GRACE_S`` beyond ``seconds``."""
     timer = threading.Timer(seconds + GRACE_S, _abandon, (what, seconds + GRACE_S))
     timer.daemon = True
     timer.start()

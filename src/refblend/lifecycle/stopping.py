@@ -25,11 +25,7 @@ class GraceOverError(Terminated):
 
 
 class StopRequest:
-    """Whether SIGTERM or SIGINT has come; see :func:`terminate_cleanly`.
-
-    Args:
-        grace_s: seconds that a protected block may still take.
-    """
+    """Whether SIGTERM or SIGINT has come; protected blocks may take ``grace_s`` seconds more."""
 
     def __init__(self, grace_s: float) -> None:
         self._grace_s = grace_s

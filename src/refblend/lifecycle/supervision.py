@@ -111,15 +111,8 @@ def release_stale_locks(
     """In Snakemake, before it checks its locks: remove those that a killed call left.
 
     A lock that the kernel releases with its process tells whether another call is alive. If one is,
-    it is named; Snakemake decides whether its targets conflict with this call.
-
-    Args:
-        folder: of the project.
-        say: tells the user what was found.
-        patience_s: how long jobs of the killed call may take to end.
-
-    Raises:
-        ResourceError: they take longer.
+    it is named (``say``); Snakemake decides whether its targets conflict with this call. Jobs of
+    the killed call may take ``patience_s`` to end, then ResourceError.
     """
     state = folder / ".snakemake"
     state.mkdir(exist_ok=True)

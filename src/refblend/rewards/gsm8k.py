@@ -31,11 +31,7 @@ def _value(match: re.Match[str]) -> Decimal:
 
 
 def extract_number(text: str, method: Method = "strict") -> Decimal | None:
-    """The answer's value; None if the text has none in the form that ``method`` requires.
-
-    Raises:
-        ValueError: an unknown method.
-    """
+    """The answer's value, None without one; ValueError for an unknown ``method``."""
     if method == "flexible":
         last = deque(_NUMBER.finditer(text), maxlen=1)
         return _value(last[0]) if last else None

@@ -19,20 +19,11 @@ def imperfect_rewards(
     step: int,
     seed: int,
 ) -> list[float]:
-    """The rewards that a verifier with these faults gives.
+    """The rewards that a verifier with these faults gives, for B rewards of a faultless one.
 
     A problem that it cannot check is the same in every step: all responses to it get 0. Flips are
-    drawn for each response: R becomes 1 − R.
-
-    Args:
-        config: the faults.
-        rewards: B rewards in [0, 1] of a faultless verifier.
-        places: (prompt's index, sample's index) of each; with the step they seed the flips.
-        step: the training step.
-        seed: of the run.
-
-    Raises:
-        ConfigError: a reward outside [0, 1] is to be flipped.
+    drawn for each response, by its (prompt's index, sample's index) in ``places`` and the step: R
+    becomes 1 − R, or ConfigError outside [0, 1].
     """
     if config.checked_share == 1.0 and config.flip_rate == 0.0:
         return list(rewards)

@@ -22,16 +22,7 @@ _SECONDS = 5
 
 
 def compute_score(solution_str: str, ground_truth: str, method: Method = "flexible") -> float:
-    """1 for an answer that is equal to the gold answer, 0 otherwise.
-
-    Args:
-        solution_str: the response's text.
-        ground_truth: the gold answer in LaTeX, without ``\\boxed``.
-        method: which part of the response is its answer.
-
-    Raises:
-        DataError: the gold answer cannot be read.
-    """
+    """1 for an answer equal to the gold answer, 0 if not; DataError if that is not LaTeX."""
     if method == "strict":
         boxed = extract_boxed(solution_str)
         return 0.0 if boxed is None else _equal(_boxed(boxed), ground_truth)

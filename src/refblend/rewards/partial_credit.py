@@ -10,13 +10,8 @@ from refblend.data.equations import EQUATION
 def partial_credit(response: str, solution: str, correct: float) -> float:
     """Half for the right answer, half for the share of the solution's equations that it shows.
 
-    Args:
-        response: the text to score.
-        solution: the gold solution, with equations as in ``13-10=3``; each counts once.
-        correct: 1 if the response's answer is right, else 0.
-
-    Returns:
-        In [0, 1]; a solution without equations leaves the correctness alone.
+    In [0, 1]. Equations as in ``13-10=3`` count once each; a solution without any leaves the
+    correctness (1 or 0) alone.
     """
     steps = set(EQUATION.findall(solution))
     if not steps:

@@ -33,11 +33,7 @@ class CustomReward:
     def __call__(
         self, data_source: str, solution_str: str, ground_truth: str, extra_info: dict[str, Any]
     ) -> RewardResult:
-        """Score one response.
-
-        Raises:
-            ConfigError: the function's result is unusable.
-        """
+        """Score one response; ConfigError if the function's result is unusable."""
         value = self.function(
             data_source=data_source,
             solution_str=solution_str,
@@ -49,11 +45,7 @@ class CustomReward:
 
 
 def load_custom_reward(config: CustomRewardFunctionConfig) -> CustomReward | None:
-    """The function named in the configuration; None if there is none.
-
-    Raises:
-        ConfigError: there is no such file, module or function, or it takes other arguments.
-    """
+    """The configured function, None without one; ConfigError if it is missing or takes others."""
     if config.path is None:
         return None
     function = load_function_of_file(config.path, config.name, CONFIG_KEY)
@@ -142,11 +134,7 @@ class RuleReward:
 
     @classmethod
     def from_config(cls, config: RewardConfig) -> "RuleReward":
-        """The reward selected by the configuration.
-
-        Raises:
-            ConfigError: there is no such function, or it takes other arguments.
-        """
+        """The reward selected by the configuration; errors of :func:`load_custom_reward`."""
         return cls(config.method, load_custom_reward(config.custom_reward_function))
 
     def __call__(
@@ -156,12 +144,7 @@ class RuleReward:
         ground_truth: str,
         extra_info: Mapping[str, Any] | None = None,
     ) -> RewardResult:
-        """Score one response.
-
-        Raises:
-            ConfigError: no rule for the data source, or the custom function's result is unusable.
-            DataError: the gold answer is not a number.
-        """
+        """Score one response; ConfigError without a rule, DataError for the gold answer."""
         if self.custom is not None:
             return self.custom(data_source, solution_str, ground_truth, dict(extra_info or {}))
         if data_source not in RULES:

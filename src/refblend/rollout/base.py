@@ -82,11 +82,7 @@ class RolloutEngine(Protocol):
     weight_version: int
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
-        """Answer all requests, in their order.
-
-        Raises:
-            OverlengthError: a prompt leaves no room for one new token; nothing was generated.
-        """
+        """Answer all requests, in their order; OverlengthError, at once, if one has no room."""
         ...
 
     def load_weights(self, weights: "Mapping[str, torch.Tensor]", version: int) -> None:

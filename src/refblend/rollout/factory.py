@@ -7,12 +7,7 @@ from refblend.seeding import derive_seed
 
 
 def start_engine(name: str, options: EngineOptions) -> RolloutEngine:
-    """Start the engine of that name, ``vllm`` or ``hf``.
-
-    Raises:
-        ConfigError: the name is another.
-        ModelError: the model's directory cannot be used.
-    """
+    """Start the engine ``vllm`` or ``hf``; ConfigError for others, ModelError for the directory."""
     if name == "vllm":
         from refblend.rollout.vllm_engine import VllmEngine
 
@@ -27,14 +22,8 @@ def start_engine(name: str, options: EngineOptions) -> RolloutEngine:
 def start_rollout(config: RefblendConfig, model_path: str, at_least: int = 0) -> RolloutEngine:
     """Start the rollout engine of a run with some weights, to train or to test its actor.
 
-    Args:
-        config: of the run.
-        model_path: directory of the weights.
-        at_least: tokens of prompt and answer for which there must be room, whatever
-            ``rollout.max_model_len`` says.
-
-    Raises:
-        ModelError: the model's directory cannot be used, or has fewer positions.
+    There is room for ``at_least`` tokens of prompt and answer, whatever ``rollout.max_model_len``
+    says; ModelError if the model has fewer positions.
     """
     rollout = config.actor_rollout_ref.rollout
     options = EngineOptions(

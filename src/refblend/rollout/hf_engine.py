@@ -24,13 +24,7 @@ from refblend.rollout.sampling import sample_tokens
 
 
 class GuideFactory:
-    """Guides for one tokenizer; an expression is compiled once.
-
-    Args:
-        tokenizer: of transformers.
-        vocab_size: width V of the model's logits; it may exceed the tokenizer's vocabulary.
-        stop_ids: tokens that end an answer.
-    """
+    """Guides for a tokenizer and logits of width ``vocab_size``; expressions are compiled once."""
 
     def __init__(self, tokenizer: Any, vocab_size: int, stop_ids: Sequence[int]) -> None:
         import xgrammar  # not needed by free decoding, nor on a bare machine

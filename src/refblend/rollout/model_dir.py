@@ -18,11 +18,7 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt
 
 
 def check_model_dir(path: str, key: str) -> Path:
-    """The directory, when it holds a configuration and safetensors weights.
-
-    Raises:
-        ModelError: it does not; names the configuration key that pointed to it.
-    """
+    """The directory that ``key`` names; ModelError without config.json or safetensors weights."""
     directory = Path(path)
     if not directory.is_dir():
         remedy = "Give a local model directory."
@@ -46,16 +42,10 @@ def check_model_dir(path: str, key: str) -> Path:
 
 
 def check_model(path: tuple[str, str], length: tuple[str, int | None]) -> None:
-    """Refuse a model without weights or tokenizer, or one that does not reach a wanted length.
+    """Refuse (ModelError) a model without weights or tokenizer, or too short for a wanted length.
 
-    Only the headers of the weights are read: they tell of a truncated file, too.
-
-    Args:
-        path: configuration key and value of the model's directory.
-        length: configuration key and value of the longest sequence; None: the model's own limit.
-
-    Raises:
-        ModelError: names key, directory and remedy.
+    Both arguments are a configuration key and its value; a length of None is the model's own. Only
+    the headers of the weights are read: they tell of a truncated file, too.
     """
     directory = check_model_dir(path[1], path[0])
     count_parameters(directory, path[0])
@@ -74,11 +64,7 @@ def check_model(path: tuple[str, str], length: tuple[str, int | None]) -> None:
 
 
 def count_parameters(model_dir: Path, key: str) -> int:
-    """Parameters in the safetensors files of a directory that ``key`` names; no data is read.
-
-    Raises:
-        ModelError: a file is truncated, or is not a safetensors file.
-    """
+    """Parameters in a directory's safetensors files, of headers alone; ModelError if truncated."""
     total = 0
     for path in sorted(model_dir.glob("*.safetensors")):
         try:
@@ -94,11 +80,7 @@ def count_parameters(model_dir: Path, key: str) -> int:
 
 
 def model_record(path: Path) -> dict[str, Any]:
-    """A JSON file of a model directory.
-
-    Raises:
-        ModelError: it cannot be read or does not hold a JSON object.
-    """
+    """A JSON object of a model directory; ModelError if it cannot be read."""
     try:
         return read_object(path)
     except (OSError, ValueError) as error:
@@ -108,11 +90,7 @@ def model_record(path: Path) -> dict[str, Any]:
 
 
 def positions_of(directory: Path) -> int | None:
-    """``max_position_embeddings`` of a model; None when its configuration names none.
-
-    Raises:
-        ModelError: config.json cannot be read, or has something else there.
-    """
+    """``max_position_embeddings`` of a model, None where unset; ModelError for anything else."""
     positions = model_record(directory / "config.json").get("max_position_embeddings")
     if positions is None or (type(positions) is int and positions > 0):
         return positions
@@ -144,11 +122,7 @@ def stop_token_ids(directory: Path) -> frozenset[int]:
 
 
 def resolve_max_model_len(directory: Path, wanted: int | None) -> int:
-    """The engine's length: ``wanted``, or what the model allows when that is None.
-
-    Raises:
-        ModelError: the model has fewer positions and does not rescale them.
-    """
+    """The engine's length: ``wanted``, or the model's; ModelError beyond its positions."""
     config = model_record(directory / "config.json")
     positions = positions_of(directory)
     scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}

@@ -23,11 +23,8 @@ def sample_tokens(
 ) -> None:
     """Continue all prompts together until ``choose`` lets none go on.
 
-    Args:
-        model: a causal language model of transformers.
-        prompts: token ids; row ``i`` of the batch is ``prompts[i]``, padded on the left.
-        choose: draws the next token of every live row and keeps it.
-        device: where the model is.
+    Row ``i`` of the batch is ``prompts[i]``, padded on the left; ``choose`` draws the next token of
+    every live row and keeps it.
     """
     from transformers import DynamicCache  # takes seconds to import
 

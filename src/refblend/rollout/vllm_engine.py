@@ -187,11 +187,7 @@ class VllmEngine:
         self.weight_version = version
 
     def reset_prefix_cache(self) -> None:
-        """Forget every cached prompt, and reset the hit counters.
-
-        Raises:
-            ModelError: vLLM refused.
-        """
+        """Forget every cached prompt, and reset the hit counters; ModelError if vLLM refuses."""
         if not self._llm.reset_prefix_cache():
             raise ModelError(
                 "vLLM kept its prefix cache after a weight push",

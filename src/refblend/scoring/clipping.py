@@ -82,11 +82,7 @@ class ScoringLimits:
 
 
 def check_frame(frame: Frame, limits: ScoringLimits) -> None:
-    """Refuse templates whose own texts (the compact form, the last resort) cannot fit.
-
-    Raises:
-        ScoringError: fewer than ``MIN_DATA_TOKENS`` tokens would be left for the sample.
-    """
+    """Refuse (ScoringError) templates whose compact form, the last resort, leaves no room."""
     room = limits.allowed_length - len(frame)
     if room < MIN_DATA_TOKENS:
         raise ScoringError(

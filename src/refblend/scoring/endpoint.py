@@ -78,11 +78,7 @@ class _Models(BaseModel):
 
 
 def client_arguments(http: HttpJudgeConfig) -> dict[str, Any]:
-    """Arguments of OpenAI's clients, the key among them.
-
-    Raises:
-        ConfigError: the environment variable of the key is not set.
-    """
+    """Arguments of OpenAI's clients; ConfigError if the variable of the key is not set."""
     key = "none"  # the client wants one; endpoints without keys ignore it
     if http.bearer_env is not None:
         key = os.environ.get(http.bearer_env, "")
@@ -100,12 +96,9 @@ def client_arguments(http: HttpJudgeConfig) -> dict[str, Any]:
 
 
 def check_endpoint(http: HttpJudgeConfig) -> None:
-    """Refuse an endpoint that is away, refuses the key or does not serve the model.
+    """Refuse (ScoringError) an endpoint that is away, refuses the key or lacks the model.
 
     An endpoint without a list of models is taken at its word.
-
-    Raises:
-        ScoringError: says which, with the address.
     """
     quick = {"timeout": min(http.timeout_s, PREFLIGHT_SECONDS), "max_retries": 0}
     try:
@@ -177,9 +170,7 @@ def _points(text: str) -> tuple[int, ...]:
 class EndpointJudge(RequestJudge):
     """Scores responses with a model that somebody else serves.
 
-    Raises:
-        ScoringError: the templates are not valid or longer than a prompt may be.
-        ConfigError: the environment variable of the key is not set.
+    ScoringError for templates longer than a prompt may be, ConfigError for a key that is not set.
     """
 
     def __init__(self, config: RefQualityScoreConfig) -> None:

@@ -114,11 +114,7 @@ class JudgeOptions:
 
 
 class GenerativeJudge(RequestJudge):
-    """Scores responses with an engine that holds the reference model.
-
-    Raises:
-        ScoringError: the templates cannot fit within the limits.
-    """
+    """Scores responses with our own engine; ScoringError for templates beyond the limits."""
 
     def __init__(
         self,
@@ -248,11 +244,7 @@ class GenerativeJudge(RequestJudge):
 
 
 def without_engine(config: RefQualityScoreConfig) -> tuple[PromptEncoder, JudgeOptions]:
-    """What makes a configured judge's prompts, by its own tokenizer and limits.
-
-    Raises:
-        ScoringError: the templates do not fit.
-    """
+    """What makes a judge's prompts, by its tokenizer and limits; ScoringError as above."""
     directory = Path(config.scoring.model_path or "")
     tokenizer = load_tokenizer(directory)
     cap = resolve_max_model_len(directory, config.scoring.max_model_len)

@@ -127,33 +127,22 @@ class Judge(ABC):
     @classmethod
     @abstractmethod
     def check(cls, config: RefQualityScoreConfig) -> None:
-        """Refuse, before any process is started, what :meth:`start` would refuse.
-
-        Raises:
-            RefblendError: names the key or file and the remedy.
-        """
+        """Refuse (RefblendError), before any process is started, what :meth:`start` would."""
 
     @classmethod
     def trial(
         cls, config: RefQualityScoreConfig, samples: Sequence[tuple[str, str]]
     ) -> list[ScoringRequest]:
-        """The prompts for (question, response) pairs, made without starting the judge.
+        """The prompts for (question, response) pairs, made without starting the judge, or an error.
 
         None for a kind that makes its prompts elsewhere.
-
-        Raises:
-            RefblendError: the templates do not fit; names the remedy.
         """
         return []
 
     @classmethod
     @abstractmethod
     def start(cls, config: RefQualityScoreConfig, seed: int) -> "Judge":
-        """A judge that is ready to score; ``seed`` is for an engine with random numbers of its own.
-
-        Raises:
-            RefblendError: the judge cannot be started.
-        """
+        """A judge that is ready to score, or RefblendError; ``seed`` is for engines that draw."""
 
     @abstractmethod
     def score(
@@ -190,11 +179,7 @@ def judge_config(
     invalid_score: float | None,
     scoring: Mapping[str, Any],
 ) -> RefQualityScoreConfig:
-    """The configuration of a judge as training asks it; the arguments of :meth:`Judge.open`.
-
-    Raises:
-        ConfigError: a key or value is not acceptable; names it and the remedy.
-    """
+    """The configuration of :meth:`Judge.open`'s arguments; ConfigError names key and remedy."""
     if templates is None:
         templates = "default" if model is None else find_templates(model)
     given = {"kind": engine, "templates": os.fspath(templates), **scoring}
@@ -210,11 +195,7 @@ def judge_config(
 
 
 def judge_class(kind: str) -> type[Judge]:
-    """The class that ``scoring.kind`` names; its libraries are imported now.
-
-    Raises:
-        ConfigError: there is no such module or class, or it is not a judge.
-    """
+    """The class that ``scoring.kind`` names, imported now; ConfigError if there is none."""
     found = load_function(JUDGES.get(kind, kind), f"{SCORING_KEY}.kind")
     if not (isinstance(found, type) and issubclass(found, Judge)):
         raise ConfigError(

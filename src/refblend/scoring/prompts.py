@@ -85,11 +85,7 @@ def build_scoring_prompt(
 
 
 class PromptEncoder:
-    """Encodes prompts for a ``transformers`` tokenizer and templates; frames are encoded once.
-
-    Raises:
-        ScoringError: the chat template drops or repeats the message.
-    """
+    """Encodes prompts, frames once; ScoringError if the chat template changes the message."""
 
     def __init__(self, tokenizer: Any, templates: ScoringTemplates) -> None:
         self.tokenizer, self.templates = tokenizer, templates

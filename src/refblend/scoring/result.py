@@ -87,9 +87,6 @@ class InvalidRateGuard:
     """Stops the run when too many of the scores of the last ``window`` batches are invalid.
 
     The first batches count alone.
-
-    Raises:
-        ScoringError: an argument is out of range (on construction).
     """
 
     def __init__(self, max_invalid_rate: float, window: int) -> None:
@@ -111,11 +108,7 @@ class InvalidRateGuard:
         return (total - valid) / total if total else 0.0
 
     def update(self, results: Iterable[JudgeResult]) -> None:
-        """Take in one step's results; an empty batch is ignored.
-
-        Raises:
-            ScoringError: the invalid rate of the window is above the limit.
-        """
+        """Take in one step's results; ScoringError if the window's invalid rate is too high."""
         batch = Counter("valid" if r.valid else r.path for r in results)
         if batch:
             self._batches.append(dict(batch))

@@ -35,11 +35,7 @@ _MARKS = ("RefblendQuestionMark", "RefblendResponseMark")
 
 
 class ConversationEncoder:
-    """Encodes a question and a response as the two turns of a conversation.
-
-    Raises:
-        ModelError: the tokenizer has no chat template, or one that drops or repeats a message.
-    """
+    """Encodes question and response as two turns; ModelError if the chat template does not."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
@@ -75,11 +71,7 @@ class ConversationEncoder:
 
 
 class RewardModelJudge(RequestJudge):
-    """Scores responses with an ``AutoModelForSequenceClassification`` of one logit.
-
-    Raises:
-        ScoringError: the chat template leaves no room for a sample.
-    """
+    """Scores responses with an ``AutoModelForSequenceClassification`` of one logit."""
 
     def __init__(self, model: Any, tokenizer: Any, config: RefQualityScoreConfig) -> None:
         self.model = model

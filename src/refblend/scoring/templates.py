@@ -167,11 +167,7 @@ def find_templates(judge: str | os.PathLike[str]) -> Path:
 
 
 def load_templates(source: str | os.PathLike[str]) -> ScoringTemplates:
-    """Templates by a name in ``SHIPPED`` or from a YAML file, validated.
-
-    Raises:
-        ScoringError: the file is missing or is not YAML, or a list of all rules that it breaks.
-    """
+    """Templates by a name in ``SHIPPED`` or from a file; ScoringError lists all broken rules."""
     path = templates_file(source)
     try:
         content = parse_yaml(path.read_text(encoding="utf-8"))

@@ -153,11 +153,7 @@ def step_of(path: Path) -> int | None:
 
 
 def named_checkpoint(path: str | Path | None) -> CheckpointRef:
-    """The checkpoint in exactly the directory ``path``, which may lie outside the run.
-
-    Raises:
-        CheckpointError: ``path`` is missing or damaged.
-    """
+    """The checkpoint in exactly this directory, in the run or not; CheckpointError if damaged."""
     if path is None:
         raise CheckpointError(
             "trainer.resume_mode is resume_path but no path is given",

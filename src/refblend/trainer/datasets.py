@@ -29,12 +29,7 @@ class RunData:
 
 
 def load_run_data(config: RefblendConfig) -> RunData:
-    """Read and encode all files.
-
-    Raises:
-        DataError: a file is missing, corrupt, or leaves no usable prompt.
-        ModelError: the model directory has no tokenizer.
-    """
+    """Read and encode all files; DataError or ModelError if they cannot be used."""
     tokenizer = load_tokenizer(config.actor_rollout_ref.model.path)
     data = config.data
     for key, files in (("train_files", data.train_files), ("val_files", data.val_files)):

@@ -62,11 +62,7 @@ def as_rollout(
     decode: Callable[[list[int]], str],
     step: int,
 ) -> Rollout:
-    """The engine's answers to :func:`rollout_requests`.
-
-    Raises:
-        TrainingError: every response is empty.
-    """
+    """The engine's answers to :func:`rollout_requests`; TrainingError if all are empty."""
     sampled, greedy = answers[: len(prompts.uids)], answers[len(prompts.uids) :]
     sequences = Sequences(prompts.prompt_ids, [a.token_ids for a in sampled])
     if not any(sequences.response_lengths):

@@ -22,15 +22,10 @@ WARN_ABOVE = 0.2
 
 
 def require_finite(step: int, matrices: "Mapping[str, Tensor | None]", mask: "Tensor") -> None:
-    """Refuse NaN and infinities.
+    """Refuse NaN and infinities: TrainingError names the first matrix that has one, and how many.
 
-    Args:
-        step: for the message.
-        matrices: by description; (B, T), or (B,) with one value per response. None: not computed.
-        mask: (B, T), 1 on response tokens; other positions are ignored.
-
-    Raises:
-        TrainingError: names the first matrix that has one, and how many.
+    ``matrices`` by description: (B, T), or (B,) with one value per response; None: not computed.
+    Positions where ``mask`` (B, T) is 0 are ignored.
     """
     for name, values in matrices.items():
         if values is None:
@@ -52,11 +47,7 @@ class LostUpdates:
         self._counts: dict[str, int] = {}
 
     def update(self, role: str, lost: bool) -> None:
-        """Count one step.
-
-        Raises:
-            TrainingError: there were too many.
-        """
+        """Count one step; too many lost updates in a row are a TrainingError."""
         self._counts[role] = self._counts.get(role, 0) + 1 if lost else 0
         if self._counts[role] >= MAX_LOST_UPDATES:
             raise TrainingError(
@@ -82,11 +73,7 @@ class JudgeWatch:
         self._failing = False
 
     def update(self, step: int, results: Sequence[JudgeResult]) -> None:
-        """Warn at the first step of a series with too many invalid scores, and ask the guard.
-
-        Raises:
-            ScoringError: too many of the scores were invalid.
-        """
+        """Warn when a series of too many invalid scores begins; the guard may end the run."""
         invalid = [result for result in results if not result.valid]
         failing = len(invalid) > WARN_ABOVE * len(results)
         if failing and not self._failing:
@@ -113,11 +100,7 @@ class DriftGuard:
         self._start: float | None = None
 
     def check(self, metrics: dict[str, float]) -> str | None:
-        """A warning when the accuracy has fallen too far; None otherwise.
-
-        Raises:
-            DriftError: it has, and the configuration asks to stop.
-        """
+        """A warning when the accuracy has fallen too far; DriftError where the run is to stop."""
         now = metrics.get(SANITY_KEY)
         if now is None:
             return None

@@ -36,14 +36,7 @@ if TYPE_CHECKING:
 
 
 def train(config: RefblendConfig, overwrite: bool = False) -> dict[str, Any]:
-    """Train one run to its end, resuming what an earlier call of the same run left.
-
-    Args:
-        config: ``trainer.default_local_dir`` is the run's directory.
-        overwrite: move another run that lies there aside.
-
-    Returns:
-        The content of ``summary.json``.
+    """Train one run to its end, resuming what an earlier call left; returns its ``summary.json``.
 
     Raises:
         Terminated: SIGTERM or Ctrl-C came; the run stopped after its step, with a checkpoint.
@@ -96,11 +89,7 @@ def _worker_pool() -> "WorkerPool":
 
 
 def check_directory(config: RefblendConfig, data: RunData) -> None:
-    """Check that the run's directory is free, or holds this run.
-
-    Raises:
-        CheckpointError: the directory holds another run.
-    """
+    """Refuse a run's directory that holds another run (CheckpointError)."""
     if Path(config.trainer.default_local_dir).is_dir():
         _Run(config, data, with_replay(hash_inputs(*inputs_of(config)), config)).check_directory()
 
@@ -123,11 +112,7 @@ def _checked(config: RefblendConfig, overwrite: bool) -> tuple[RunData, InputHas
 
 
 def of_seed(config: RefblendConfig, seed: int) -> RefblendConfig:
-    """The configuration of a run with another seed.
-
-    Raises:
-        ConfigError: all seeds would share one directory.
-    """
+    """The configuration with another seed; ConfigError if all seeds would share one directory."""
     folder = config.trainer.default_local_dir
     if "{seed}" not in folder:
         raise ConfigError(

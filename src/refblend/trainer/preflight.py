@@ -38,13 +38,10 @@ TRIED_ROWS = 64
 def preflight(config: RefblendConfig, compare: Callable[[RunData], None] | None = None) -> RunData:
     """Check configuration, directory, models, data, rewards and memory; the data of the run.
 
-    Args:
-        config: of the run.
-        compare: refuses a directory that holds another run; its problem is told with the others.
+    ``compare`` refuses a directory that holds another run; its problem is told with the others.
 
     Raises:
-        RefblendError: names the key or file and the remedy.
-        ProblemsError: several things are wrong.
+        RefblendError: names the key or file and the remedy; a ProblemsError if there are several.
     """
     problems = Problems()
     with problems.noted():
@@ -111,10 +108,9 @@ def describe(config: RefblendConfig, data: RunData) -> str:
 
 
 def judge_trial(config: RefblendConfig, data: RunData) -> list[ScoringRequest]:
-    """The judge's prompts for the gold solutions of the first rows; none without a judge.
+    """The judge's prompts for the first gold solutions; none without a judge.
 
-    Raises:
-        ScoringError: the judge's template leaves no room for question and response.
+    ScoringError if the judge's template leaves no room for question and response.
     """
     if not config.use_judge:
         return []
@@ -202,12 +198,7 @@ def _check_models(config: RefblendConfig, problems: Problems) -> bool:
 
 
 def _try_reward(reward: RuleReward, prompts: PromptDataset) -> None:
-    """Score the gold solution of the first row of each data source.
-
-    Raises:
-        ConfigError: no rule for a data source, or the user's function fails or gives no number.
-        DataError: a gold answer cannot be used.
-    """
+    """Score the gold solution of the first row of each data source, whatever error that raises."""
     first = {row.data_source: row for row in reversed(prompts.rows)}
     for source, row in first.items():
         text = row.solution or row.ground_truth

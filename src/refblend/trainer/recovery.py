@@ -112,11 +112,7 @@ def train_with_recovery(
 
 
 def starting_point(config: RefblendConfig, checkpoints: CheckpointManager) -> CheckpointRef | None:
-    """The checkpoint to start from; later ones of an abandoned branch are removed.
-
-    Raises:
-        CheckpointError: the checkpoint that was named cannot be used.
-    """
+    """The checkpoint to start from; later ones of an abandoned branch are removed."""
     if config.trainer.resume_mode == "disable":
         return None  # the directory is empty: a run that was there has been moved aside
     if config.trainer.resume_mode == "auto":

@@ -20,14 +20,7 @@ METRIC = "actor/ref_quality/weight"
 
 
 def read_weights(path: Path) -> tuple[float, ...]:
-    """The weight w of each training step 1, 2, … of a run.
-
-    Args:
-        path: the run's ``metrics.jsonl``.
-
-    Raises:
-        DataError: the file is missing or unreadable, or a step has no weight in [0, 1].
-    """
+    """The weight w of each step 1, 2, … in a ``metrics.jsonl``; DataError outside [0, 1]."""
     remedy = "Give the metrics.jsonl of a finished run that blends."
     try:
         frame = read_metrics(path).set_index("step").reindex(columns=[METRIC])
@@ -41,11 +34,7 @@ def read_weights(path: Path) -> tuple[float, ...]:
 
 
 def replayed_weights_of(config: RefblendConfig, steps: int) -> tuple[float, ...]:
-    """The weights that a run is to use, one per step; none for other strategies.
-
-    Raises:
-        DataError: as :func:`read_weights`, or the other run is shorter than ``steps``.
-    """
+    """The weight of each step, none for other strategies; DataError if there are too few."""
     path = _file_of(config)
     if path is None:
         return ()

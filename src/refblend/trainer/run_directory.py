@@ -195,9 +195,7 @@ def _make_way(path: Path, reason: str) -> Prepared:
 def _recorded(path: Path) -> RunIdentity | None:
     """The identity of the run in a directory; None when it holds no run.
 
-    Raises:
-        CheckpointError: it holds files that no run marked as its own (it could be a model's
-            directory), or the record of its run cannot be read.
+    CheckpointError for files that no run marked as its own: it could be a model's directory.
     """
     present = [name for name in RUN_ENTRIES if (path / name).exists()]
     if present == ["summary.json"] and _is_early_failure(path):
@@ -253,9 +251,7 @@ def _check_length(path: Path, recorded: RunIdentity, wanted: RunIdentity) -> Non
 def _keep_later_steps(path: Path, checkpoint: str | None) -> None:
     """Copy a run aside before it goes back to an earlier checkpoint; checkpoints are linked.
 
-    Args:
-        path: the run's directory.
-        checkpoint: its ``global_step_N``, or that of another run; whoever reads it checks it.
+    ``checkpoint`` is its ``global_step_N``, or that of another run; whoever reads it checks it.
     """
     step = step_of(Path(checkpoint or ""))
     if step is None or not Path(checkpoint or "").is_dir() or _last_step(path) <= step:

@@ -25,11 +25,7 @@ class FoundRun:
 
 
 def find_runs(root: Path) -> Iterator[FoundRun]:
-    """All runs below ``root``, or ``root`` itself, in the order of their paths.
-
-    Raises:
-        CheckpointError: there is no such folder.
-    """
+    """All runs below the folder ``root``, or ``root`` itself, by path; else CheckpointError."""
     if not Path(root).is_dir():
         raise CheckpointError(f"{root} is not a directory", "Give the folder of your runs.")
     for mark in sorted(Path(root).rglob(IDENTITY_NAME)):
@@ -39,11 +35,7 @@ def find_runs(root: Path) -> Iterator[FoundRun]:
 
 
 def remove_aside(run: FoundRun) -> None:
-    """Delete a run that was moved aside.
-
-    Raises:
-        CheckpointError: it was not, or another process holds it.
-    """
+    """Delete a run that was moved aside; CheckpointError if it was not, or if it is in use."""
     if not run.aside:
         raise CheckpointError(
             f"{run.path} was not moved aside", "Delete it by hand if you want to."

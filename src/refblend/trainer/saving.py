@@ -38,11 +38,7 @@ class RunState:
 
     @classmethod
     def initial(cls, config: RefblendConfig, num_prompts: int) -> "RunState":
-        """The state before the first step.
-
-        Raises:
-            DataError: there are fewer prompts than a batch needs.
-        """
+        """The state before the first step; DataError if there is no whole batch of prompts."""
         data, kl = config.data, config.algorithm.kl_ctrl
         scoring = config.algorithm.ref_quality_score.scoring
         return cls(

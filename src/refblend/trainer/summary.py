@@ -37,11 +37,7 @@ def finished_summary(run_dir: Path, total_steps: int) -> dict[str, Any] | None:
 
 
 def summarise_run(run_dir: Path, total_steps: int) -> dict[str, Any]:
-    """Headline numbers of a finished run: first, best and last validation, and all incidents.
-
-    Raises:
-        ResourceError: the metrics do not reach the last step.
-    """
+    """Validations and incidents of a finished run; ResourceError if steps are missing."""
     frame = read_metrics(run_dir / "metrics.jsonl")
     if frame.empty or int(frame["step"].iloc[-1]) != total_steps:
         raise ResourceError(
@@ -98,11 +94,7 @@ def metric_rows(frame: pd.DataFrame) -> list[tuple[str, float, float | None, flo
 
 
 def show_end(run_dir: Path, summary: Mapping[str, Any], console: Console) -> None:
-    """Print the closing table of a finished run, whose ``summary.json`` is given.
-
-    Raises:
-        DataError: the run's metrics cannot be read.
-    """
+    """Print the closing table of a finished run, whose ``summary.json`` is given."""
 
     def tell(line: str) -> None:
         console.print(line, soft_wrap=True, markup=False, highlight=False)

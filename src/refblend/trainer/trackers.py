@@ -59,9 +59,7 @@ class TrackerContext:
     def identity(self, tracker: str, new: Callable[[], str] = lambda: uuid.uuid4().hex) -> str:
         """The run's name at a tracker, kept in its directory so that a resumed run goes on there.
 
-        Args:
-            tracker: its name.
-            new: makes one for a run that has none yet.
+        ``new`` makes one for a run that has none yet.
         """
         path = self.run_dir / "trackers.json"
         known: dict[str, Any] = read_object(path) if path.exists() else {}
@@ -270,11 +268,7 @@ TRACKERS: dict[str, Callable[[TrackerContext], Tracker]] = {
 
 
 def check_trackers(names: Iterable[str]) -> None:
-    """Refuse what cannot be started.
-
-    Raises:
-        ConfigError: a name is not in :data:`TRACKERS`, or its package is not installed.
-    """
+    """Refuse (ConfigError) names that are not in :data:`TRACKERS`, or whose package is missing."""
     for name in names:
         if name not in TRACKERS:
             raise ConfigError(
@@ -289,11 +283,7 @@ def check_trackers(names: Iterable[str]) -> None:
 
 
 class Trackers:
-    """The trackers named by ``trainer.logger``, used as one; a context manager.
-
-    Raises:
-        ConfigError: see :func:`check_trackers`.
-    """
+    """The trackers named by ``trainer.logger``, checked and used as one; a context manager."""
 
     def __init__(self, names: Iterable[str], context: TrackerContext) -> None:
         names = list(dict.fromkeys(names))

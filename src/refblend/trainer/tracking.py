@@ -65,11 +65,7 @@ class MetricsLog:
         self.last_step = self.truncate_after(None)
 
     def append(self, step: int, metrics: Mapping[str, float]) -> list[str]:
-        """Write one line; returns the names of the metrics that were not finite (now null).
-
-        Raises:
-            ValueError: ``step`` is not later than the last one.
-        """
+        """Write the line of a later step (else ValueError); the names of metrics now null."""
         if self.last_step is not None and step <= self.last_step:
             raise ValueError(f"step {step} after step {self.last_step} in {self.path}")
         line = encode_line(step, metrics)
@@ -77,13 +73,9 @@ class MetricsLog:
         return nonfinite_keys(metrics)
 
     def complete(self, step: int, line: str) -> None:
-        """Write the line of ``step`` if it is missing.
+        """Write the ``line`` (:func:`encode_line`) of a checkpoint's ``step`` if it is missing.
 
         A run that stopped between a checkpoint and its line would continue with a gap.
-
-        Args:
-            step: of the checkpoint from which the run continues.
-            line: its metrics from :func:`encode_line`.
         """
         if (self.last_step or 0) == step - 1:
             self._write(step, line)
@@ -136,11 +128,7 @@ def read_metrics(path: Path) -> pd.DataFrame:
 
 
 def _whole_lines(path: Path, content: bytes) -> list[tuple[bytes, dict[str, Any]]]:
-    """Raw bytes and record of each line; a last line without a newline is dropped.
-
-    Raises:
-        DataError: a line is not a record, or its step is not later than the previous one.
-    """
+    """Raw bytes and record of each line, checked; a last line without a newline is dropped."""
     lines: list[tuple[bytes, dict[str, Any]]] = []
     *whole, _torn = content.split(b"\n")
     for number, raw in enumerate(whole, start=1):

@@ -37,11 +37,7 @@ def token_file() -> Path:
 
 
 def require_token() -> None:
-    """Before Ray is asked: check that there is a token; write one for next time if there is none.
-
-    Raises:
-        ResourceError: there was none, others may read it, or Ray is told to do without.
-    """
+    """Before Ray is asked: refuse to go on without a private token; write one for next time."""
     file = token_file()
     if os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
         raise ResourceError(
@@ -76,12 +72,7 @@ def manners() -> tuple[bool, bool]:
 
 
 def check_nodes(nodes: Sequence[Node], tls: bool) -> None:
-    """Refuse a cluster of several nodes that is open to others.
-
-    Raises:
-        ResourceError: a node does not answer, asks for no token, or does without the TLS that was
-            asked for.
-    """
+    """Refuse (ResourceError) nodes that ask for no token, or lack the TLS that was asked for."""
     if len(nodes) < 2 and not tls:
         return
     answers = ask(nodes, manners, timeout_s=ANSWER_S)

@@ -75,11 +75,7 @@ class ValueNetwork(LmNetwork):
 
 
 def load_policy(path: str, temperature: float, **loading: bool) -> PolicyNetwork:
-    """The causal model of a directory, with the options of :func:`_load`.
-
-    Raises:
-        ModelError: the directory has no model.
-    """
+    """The causal model of a directory, with the options of :func:`_load`, or ModelError."""
     check_model_dir(path, "model path")
     return PolicyNetwork(_load(AutoModelForCausalLM, path, **loading)[0], temperature)
 
@@ -110,15 +106,8 @@ def _load(
 
     Dropout would make old and new log-probs differ without an update. transformers recomputes
     activations only for layers in training mode, so with ``checkpointing`` the layers (but not the
-    dropout modules inside them) are set back to it.
-
-    Args:
-        kind: one of transformers' auto classes.
-        path: a directory in Hugging Face format.
-        checkpointing: recompute activations in the backward pass.
-        trust_remote_code: run code that ships with the model.
-        shared_prefix: compute a prompt once for all its responses in a micro-batch.
-        more: passed on to transformers.
+    dropout modules inside them) are set back to it. ``shared_prefix`` computes a prompt once for
+    all its responses in a micro-batch; ``more`` is for transformers.
     """
     lm, info = kind.from_pretrained(
         path,

@@ -31,11 +31,7 @@ TRANSFER_S = 600.0
 
 
 def cache_folder() -> Path:
-    """refblend's folder for sent files on this machine, which nobody else may enter.
-
-    Raises:
-        DiskError: another user has it, or may enter.
-    """
+    """refblend's folder for sent files on this machine; DiskError if others may enter it."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(base) / "refblend" / "nodes"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -124,12 +120,7 @@ def _porter(node: Node) -> Iterator[Any]:
 
 
 def _wait(what: str, reference: Any) -> Any:
-    """The porter's answer.
-
-    Raises:
-        WorkerDiedError: its node is gone, or hangs.
-        DiskError: it cannot write or read there.
-    """
+    """The porter's answer; WorkerDiedError where its node is gone, DiskError for its disk."""
     try:
         with stall_limit(what, TRANSFER_S):
             return ray.get(reference, timeout=TRANSFER_S)
@@ -154,8 +145,7 @@ def send(path: Path, node: Node) -> str:
     """Bring a file or directory to a node, unless it is there; the folder there.
 
     Raises:
-        DiskError: the node has no room, or what arrives is damaged.
-        WorkerDiedError: the node is gone.
+        DiskError, WorkerDiedError: the node has no room or is gone, or damaged files arrive.
     """
     digest = content(path)
     told = f"sending {path} to node {node.address}"
@@ -174,12 +164,7 @@ def send(path: Path, node: Node) -> str:
 
 
 def fetch(folder: str, node: Node, target: Path) -> None:
-    """Bring what lies in a node's folder here, checked, and remove it there.
-
-    Raises:
-        DiskError: what arrives is damaged.
-        WorkerDiedError: the node is gone.
-    """
+    """Bring what lies in a node's folder here, checked (else DiskError), and remove it there."""
     told = f"fetching {target.name} from node {node.address}"
     with _porter(node) as porter:
         for name, size, digest in _wait(told, porter.listing.remote(folder)):

@@ -20,11 +20,7 @@ _BUILT_IN = ("CPU", "GPU", "memory", "object_store_memory", "node:", "accelerato
 
 
 def alive_nodes(left: bool = False) -> list[Node]:
-    """The nodes that can be reached, the driver's own first, then by address.
-
-    Args:
-        left: what they have left, instead of all that they have.
-    """
+    """The reachable nodes, the driver's own first, then by address; ``left``: what is free."""
     here = ray.get_runtime_context().get_node_id()
     rest = available_resources_per_node() if left else {}
     nodes = []
@@ -63,11 +59,7 @@ def _accepts(node: Mapping[str, Any]) -> bool:
 def ask(
     nodes: Sequence[Node], question: Callable[..., Any], *arguments: Any, timeout_s: float
 ) -> dict[str, Any]:
-    """Call a function in a process on each of these nodes.
-
-    Returns:
-        The answers by node id. A node that fails, is gone, or does not answer in time is missing.
-    """
+    """Call a function on each node: the answers by node id, without late and lost ones."""
     task = ray.remote(question)
     asked = {}
     for node in nodes:

@@ -64,11 +64,7 @@ def plan_pools(config: RefblendConfig) -> dict[str, list[Bundle]]:
 
 
 def memory_needs(config: RefblendConfig) -> list[MemoryNeed]:
-    """The estimated host memory of each role and of the object store, largest first.
-
-    Raises:
-        ModelError: a file of weights cannot be read.
-    """
+    """The estimated host memory of each role and of the object store, largest first."""
     key = "ray.object_store_memory_mb"
     needs = [MemoryNeed("object store", config.ray.object_store_memory_mb * MIB, key)]
     needs += [MemoryNeed(r.name, r.memory(config), r.memory_key) for r in roles_of(config)]
@@ -87,11 +83,7 @@ def check_resources(
     available: Mapping[str, float],
     where: str = "cluster",
 ) -> None:
-    """Compare what a run asks for with what there is (as Ray's ``cluster_resources()``; bytes).
-
-    Raises:
-        ResourceError: there is less ``where``; names the largest request and its key.
-    """
+    """Refuse (ResourceError) what a run asks for beyond ``available`` (Ray's names; bytes)."""
     bundles = [bundle for pool in pools.values() for bundle in pool]
     roles = ", ".join(b.role for b in bundles)
     for name, wanted in zip(("CPU", "GPU"), totals(pools), strict=True):
@@ -118,12 +110,9 @@ def check_resources(
 
 
 def check_machine(config: RefblendConfig) -> None:
-    """Compare what a run asks for with this machine, where it starts a cluster of its own.
+    """Refuse (ResourceError) what this machine lacks, where the run starts a cluster of its own.
 
     Ray reserves GPUs as it is told, and the workers would fail one by one.
-
-    Raises:
-        ResourceError: the machine has less memory or fewer GPUs, or ``ray.num_cpus`` is too low.
     """
     if config.ray.address is None:
         pools = plan_pools(config)
@@ -157,14 +146,9 @@ class ResourcePools:
     """The placement groups of a run."""
 
     def __init__(self, config: RefblendConfig, wait_s: float = 0.0) -> None:
-        """Place all pools.
+        """Place all pools, or ResourceError with what each node has.
 
-        Args:
-            config: of the run.
-            wait_s: how long to wait for nodes that the cluster lacks.
-
-        Raises:
-            ResourceError: the cluster cannot hold the run; shows what each node has.
+        ``wait_s`` is how long to wait for nodes that the cluster lacks.
         """
         needs = memory_needs(config)
         self._bundles = with_memory(plan_pools(config), needs)
@@ -180,11 +164,7 @@ class ResourcePools:
             self._reserve(name, nodes, timeout_s)
 
     def _place(self, timeout_s: float, wait_s: float) -> None:
-        """Choose the node of every process.
-
-        Raises:
-            ResourceError: the nodes are too small, or stay busy for ``timeout_s``.
-        """
+        """Choose the node of every process; ResourceError if nodes are too small, or stay busy."""
         begin = time.monotonic()
         fits = False
         while True:
@@ -227,11 +207,7 @@ class ResourcePools:
             )
 
     def files(self, config: RefblendConfig) -> RunFiles:
-        """The run's files, once every node of the run has those that it needs.
-
-        Raises:
-            ResourceError, DiskError, WorkerDiedError: as :class:`RunFiles`.
-        """
+        """The run's files, once every node has those that it needs; errors of :class:`RunFiles`."""
         try:
             own = ray.get_runtime_context().get_node_id()
             return RunFiles(config, [node for nodes in self._nodes.values() for node in nodes], own)

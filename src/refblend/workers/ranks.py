@@ -76,12 +76,9 @@ class Rank:
         plan: Sequence[list[int]],
         compute: Callable[[PaddedBatch, int], Sequence[Tensor]],
     ) -> Shard:
-        """Compute matrices for this rank's rows, micro-batch by micro-batch.
+        """Matrices for this rank's rows, micro-batch by micro-batch of its ``plan``.
 
-        Args:
-            sequences: the whole batch.
-            plan: row numbers of each micro-batch of this rank.
-            compute: a micro-batch and its number of rows → matrices with that many rows.
+        ``compute`` makes, of a micro-batch and its number of rows, matrices with that many rows.
         """
         parts: list[list[Tensor]] = []
         for rows in plan:

@@ -28,15 +28,10 @@ def meeting_host(nodes: Sequence[str]) -> str:
 def choose_interface(
     own: str, interfaces: Mapping[str, Sequence[str]], wanted: str | None = None
 ) -> str:
-    """The network interface over which a rank talks to the others.
+    """The network interface over which a rank talks to the others; ResourceError without one.
 
-    Args:
-        own: the address from which this process reaches the rendezvous.
-        interfaces: the addresses that each interface of the machine carries.
-        wanted: ``ray.interface``; ranks that meet on loopback stay there.
-
-    Raises:
-        ResourceError: there is no such interface; names those that there are.
+    ``own`` is the address from which this process reaches the rendezvous, ``interfaces`` has the
+    addresses of each interface; ranks that meet on loopback stay there, whatever is ``wanted``.
     """
     if wanted is not None and not ipaddress.ip_address(own).is_loopback:
         if wanted not in interfaces:

@@ -42,11 +42,7 @@ class RestartBudget:
         self.spent = 0
 
     def spend(self, error: Exception) -> None:
-        """Account for one replacement.
-
-        Raises:
-            WorkerError: the limit was reached before.
-        """
+        """Account for one replacement; WorkerError if the limit was reached before."""
         if self.spent >= self._limit:
             remedy = "Look for the cause; call again to resume, or raise trainer.max_restarts."
             if isinstance(error, WorkerMemoryError | WorkerTimeoutError):

@@ -87,11 +87,7 @@ class Role:
         return Processes(settings.num_engines, settings.num_threads, gpus)
 
     def memory(self, config: RefblendConfig) -> float:
-        """Bytes of host memory over all processes.
-
-        Raises:
-            ModelError: a file of weights cannot be read.
-        """
+        """Bytes of host memory over all processes."""
         asked, settings = self.processes(config), self.settings(config)
         engine, key = self.engine_model is not None, self.engine_model or MODEL
         if engine and getattr(settings, "kind", None) == "http":

@@ -31,17 +31,11 @@ class RunFiles:
     """Where the processes of each node find models and leave checkpoints."""
 
     def __init__(self, config: RefblendConfig, nodes: Sequence[Node], own: str) -> None:
-        """Ask the nodes what they see, and send what they lack.
-
-        Args:
-            config: of the run, whose directory exists.
-            nodes: on which the run has processes.
-            own: id of the driver's node, which is not asked.
+        """Ask the run's ``nodes`` what they see, and send what they lack; ``own`` is the driver's.
 
         Raises:
             ResourceError: a node does not answer, or does not see what a shared file system has.
-            DiskError: a model could not be sent.
-            WorkerDiedError: a node is gone.
+            DiskError, WorkerDiedError: a model could not be sent, or a node is gone.
         """
         self._config = located(config)
         self._own = own
@@ -85,12 +79,7 @@ class RunFiles:
         return outgoing(node) if node.id in self._blind else str(target.absolute())
 
     def collect(self, node: Node, outbox: str, target: Path) -> None:
-        """Bring here what was written to an :meth:`outbox`.
-
-        Raises:
-            DiskError: it arrived damaged.
-            WorkerDiedError: the node is gone.
-        """
+        """Bring here what was written to an :meth:`outbox`; errors as in :func:`fetch`."""
         if node.id in self._blind:
             fetch(outbox, node, target)
 
@@ -121,11 +110,7 @@ def located(config: RefblendConfig) -> RefblendConfig:
 
 
 def _unseen(nodes: Sequence[Node], paths: Sequence[str]) -> dict[str, set[str]]:
-    """By node id: the paths under which a node does not find what this machine has there.
-
-    Raises:
-        ResourceError: a node does not answer.
-    """
+    """By node id: the paths under which a node does not find what this machine has there."""
     wanted = glance(paths)
     answers: Mapping[str, Any] = ask(nodes, glance, list(paths), timeout_s=ANSWER_S)
     for node in nodes:

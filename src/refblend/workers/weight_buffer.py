@@ -65,11 +65,7 @@ class WeightBuffer:
         self._memory = torch.empty(0, dtype=torch.uint8)
 
     def pack(self, weights: Mapping[str, Tensor], dtype: torch.dtype) -> PackedWeights:
-        """Copy ``weights`` into the buffer, rounded to ``dtype``.
-
-        Raises:
-            OSError: no memory is left.
-        """
+        """Copy ``weights`` into the buffer, rounded to ``dtype``; OSError if no memory is left."""
         if self._packed is None:
             self._allocate(weights, dtype)
         assert self._packed is not None

@@ -56,12 +56,7 @@ class WorkerSet:
         budget: RestartBudget,
         notify: Callable[[str], None],
     ) -> "WorkerSet":
-        """Start all processes at once and wait until each is ready.
-
-        Raises:
-            ResourceError: the cluster cannot hold them.
-            WorkerDiedError: one died while starting.
-        """
+        """Start all processes and wait for each; ResourceError or WorkerDiedError if one fails."""
         begin = time.monotonic()
         # Only a run that has lost workers waits for nodes: at first, what does not fit is refused.
         wait_s = config.ray.wait_for_nodes_s if budget.spent else 0.0
@@ -137,12 +132,9 @@ class WorkerSet:
         self.push_weights(version=0)
 
     def account(self, error: Exception, name: str = "") -> None:
-        """A worker died or missed its deadline and is about to be replaced.
+        """A worker died or was late and is about to be replaced; WorkerError if too many were.
 
         ``name`` says which, where its role has several that are replaced alone.
-
-        Raises:
-            WorkerError: too many were.
         """
         self.budget.spend(error)
         which = f"{name}: " if name else ""
@@ -159,11 +151,7 @@ class WorkerSet:
         return self.groups[role.name].call(method, *arguments).result()
 
     def generate(self, requests: Sequence[GenerationRequest], version: int) -> list[Generation]:
-        """Sample with the current weights.
-
-        Raises:
-            WorkerError: an engine sampled from other weights than ``version``.
-        """
+        """Sample with the current weights; WorkerError if an engine has others than ``version``."""
         call = self.engines[ROLLOUT.name].split("generate", [requests], work_of(requests))
         generations: list[Generation] = call.results()
         stale = {g.weight_version for g in generations} - {version}

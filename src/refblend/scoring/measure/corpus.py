@@ -185,11 +185,7 @@ _PAIRS: Cells = {
 
 
 def check_corpus(corpus: pd.DataFrame, name: str = "corpus") -> None:
-    """Refuse a frame that is not a corpus; ``name`` is its name in the error.
-
-    Raises:
-        DataError: a column is missing, or a list of what is wrong in each column.
-    """
+    """Refuse (DataError: all that is wrong in each column) a frame that is not a corpus."""
     _check(corpus, CORPUS_COLUMNS, _CORPUS, name)
 
 
@@ -238,11 +234,7 @@ def read_corpus(path: str | Path) -> pd.DataFrame:
 
 
 def read_responses(path: str | Path) -> pd.DataFrame:
-    """A file of responses: jsonl or parquet with ``question`` and ``response``; more is kept.
-
-    Raises:
-        DataError: the file cannot be read, or a row lacks one of the two as text; names the line.
-    """
+    """A jsonl or parquet file of texts ``question`` and ``response`` (else DataError), and more."""
     frame = pd.DataFrame(read_records(path))
     _check(frame, list(_SAMPLE), _SAMPLE, str(path))
     return frame

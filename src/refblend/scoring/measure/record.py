@@ -20,14 +20,7 @@ from refblend.provenance import git_state, hardware, library_versions
 def measurement(
     judge: Path, corpus_file: Path, corpus: pd.DataFrame, content: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The numbers, with what they were measured on; tables of ``content`` become lists of rows.
-
-    Args:
-        judge: the judge's directory.
-        corpus_file: what the corpus was read or made from.
-        corpus: the responses that were judged.
-        content: the numbers, and the options they were measured with.
-    """
+    """The numbers (``content``; tables become lists of rows), with what they were measured on."""
     return {
         "judge": judge.name,
         "judge_sha256": sha256_tree(judge),
@@ -41,11 +34,7 @@ def measurement(
 
 
 def circumstances(times: Mapping[str, float] | None = None) -> dict[str, Any]:
-    """Commit, machine and library versions of a measurement, and the times that it took.
-
-    Args:
-        times: seconds per response by arm, where arms are timed.
-    """
+    """Commit, machine and versions of a measurement, and the seconds per response of its arms."""
     return {
         "git": git_state(PACKAGE),
         "hardware": hardware(),

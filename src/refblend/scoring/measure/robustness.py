@@ -33,11 +33,7 @@ class RobustnessArm:
 
 
 def robustness_arms(base: JudgeOptions) -> list[RobustnessArm]:
-    """All arms; the base itself is one arm of each experiment when it has the usual options.
-
-    Raises:
-        ScoringError: a number of new tokens leaves no room for a prompt.
-    """
+    """All arms, the base among them if it is usual; ScoringError if answers leave no room."""
     changes: dict[tuple[str, str], dict[str, Any]] = {
         **{("D1", name): {"form": form} for name, form in D1_FORMS.items()},
         **{
