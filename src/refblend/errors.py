@@ -5,7 +5,10 @@ else that escapes is a bug in refblend and is shown with its traceback.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class RefblendError(Exception):
@@ -55,6 +58,12 @@ class Problems:
         except RefblendError as error:
             if str(error) not in map(str, self.found):
                 self.found.append(error)
+
+    def note(self, check: Callable[..., T], *arguments: Any) -> T | None:
+        """What a check returns; None where it raises an error, which is kept for later."""
+        with self.noted():
+            return check(*arguments)
+        return None
 
     def settle(self) -> None:
         """Raise what was found: the error itself, or one that holds all of them."""

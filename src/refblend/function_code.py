@@ -39,7 +39,7 @@ class Functions:
         self._texts: dict[tuple[str, str], bytes] = {}
 
     def used(self, *entries: str) -> list[tuple[str, str]]:
-        """Sorted (module, name) of what is behind ``study.runs.collect.collect``, or ConfigError."""
+        """Sorted (module, name) behind e.g. ``study.runs.collect.collect``, or ConfigError."""
         found: set[tuple[str, str]] = set()
         waiting = [self._entry(entry) for entry in entries]
         while waiting:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from refblend.config import RefblendConfig
+from refblend.config.scoring import SCORING_KEY
 from refblend.documents import flatten, show
 from refblend.files import read_json
 from refblend.numeric_code import PACKAGE, code_hash
@@ -22,51 +23,21 @@ from refblend.provenance import InputHashes, git_state
 
 IDENTITY_NAME = "identity.json"
 
+_RANKS = ("actor_rollout_ref.actor", "actor_rollout_ref.ref", "critic")
+_ENGINES = ("actor_rollout_ref.rollout", SCORING_KEY)
+_OF_RANKS = "fsdp_config.num_gpus_per_worker fsdp_config.num_threads node"
+_OF_ENGINES = "gpu_memory_utilization kv_cache_memory_mb node num_engines num_gpus num_threads"
+_OF_TRAINER = (
+    "country_iso_code default_local_dir drift_guard energy experiment_name keep_best logger "
+    "max_ckpt_to_keep max_restarts profile_steps project_name resume_from_path resume_mode "
+    "rollout_dump_freq save_freq stop_grace_s strict_code test_freq total_epochs "
+    "total_training_steps val_before_train worker_timeout_s"
+)
 OBSERVING = (
-    "actor_rollout_ref.actor.fsdp_config.num_gpus_per_worker",
-    "actor_rollout_ref.actor.fsdp_config.num_threads",
-    "actor_rollout_ref.actor.node",
-    "actor_rollout_ref.ref.fsdp_config.num_gpus_per_worker",
-    "actor_rollout_ref.ref.fsdp_config.num_threads",
-    "actor_rollout_ref.ref.node",
-    "actor_rollout_ref.rollout.gpu_memory_utilization",
-    "actor_rollout_ref.rollout.kv_cache_memory_mb",
-    "actor_rollout_ref.rollout.node",
-    "actor_rollout_ref.rollout.num_engines",
-    "actor_rollout_ref.rollout.num_gpus",
-    "actor_rollout_ref.rollout.num_threads",
-    "algorithm.ref_quality_score.scoring.gpu_memory_utilization",
-    "algorithm.ref_quality_score.scoring.kv_cache_memory_mb",
-    "algorithm.ref_quality_score.scoring.node",
-    "algorithm.ref_quality_score.scoring.num_engines",
-    "algorithm.ref_quality_score.scoring.num_gpus",
-    "algorithm.ref_quality_score.scoring.num_threads",
-    "critic.fsdp_config.num_gpus_per_worker",
-    "critic.fsdp_config.num_threads",
-    "critic.node",
+    *(f"{section}.{key}" for section in _RANKS for key in _OF_RANKS.split()),
+    *(f"{section}.{key}" for section in _ENGINES for key in _OF_ENGINES.split()),
+    *(f"trainer.{key}" for key in _OF_TRAINER.split()),
     "ray",
-    "trainer.country_iso_code",
-    "trainer.default_local_dir",
-    "trainer.drift_guard",
-    "trainer.energy",
-    "trainer.experiment_name",
-    "trainer.keep_best",
-    "trainer.logger",
-    "trainer.max_ckpt_to_keep",
-    "trainer.max_restarts",
-    "trainer.profile_steps",
-    "trainer.project_name",
-    "trainer.resume_from_path",
-    "trainer.resume_mode",
-    "trainer.rollout_dump_freq",
-    "trainer.save_freq",
-    "trainer.stop_grace_s",
-    "trainer.strict_code",
-    "trainer.test_freq",
-    "trainer.total_epochs",
-    "trainer.total_training_steps",
-    "trainer.val_before_train",
-    "trainer.worker_timeout_s",
 )
 """Keys, and sections, that leave the course of a run as it is up to rounding: how long it goes on,
 what it records, and how much of the machine each process gets. The number of steps is compared on

@@ -211,14 +211,10 @@ def _imported_names(node: ast.AST) -> Iterator[tuple[str, str]]:
                 yield rest, name
 
 
-def _parents(module: str) -> list[str]:
-    parts = module.split(".")
-    return [".".join(parts[:end]) for end in range(1, len(parts))]
-
-
 def without_effect(module: str) -> bool:
     """Whether a module changes no number, see :data:`WITHOUT_EFFECT`."""
-    return any(name in WITHOUT_EFFECT for name in (module, *_parents(module)))
+    parts = module.split(".")
+    return any(".".join(parts[: end + 1]) in WITHOUT_EFFECT for end in range(len(parts)))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import os
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,23 +12,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def _csv(frame: Any, path: Path) -> None:
-    frame.to_csv(path, index=False)
-
-
-def _jsonl(frame: Any, path: Path) -> None:
-    frame.to_json(path, orient="records", lines=True, force_ascii=False)
-
-
-def _parquet(frame: Any, path: Path) -> None:
-    frame.to_parquet(path, index=False)
-
-
-WRITERS: dict[str, Callable[[Any, Path], None]] = {
-    ".csv": _csv,
-    ".jsonl": _jsonl,
-    ".parquet": _parquet,
+WRITERS: dict[str, tuple[str, dict[str, Any]]] = {
+    ".csv": ("to_csv", {"index": False}),
+    ".jsonl": ("to_json", {"orient": "records", "lines": True, "force_ascii": False}),
+    ".parquet": ("to_parquet", {"index": False}),
 }
+"""The end of a file's name → the method of a frame that writes it, and its options."""
 
 
 def check_writable(path: Path) -> None:
@@ -59,4 +47,5 @@ def check_table(path: Path) -> None:
 def write_table(path: Path, frame: "pd.DataFrame") -> None:
     """Write a table atomically, in the format given by its file suffix."""
     with atomic_path(path) as temporary:
-        WRITERS[path.suffix](frame, temporary)
+        method, options = WRITERS[path.suffix]
+        getattr(frame, method)(temporary, **options)

@@ -8,7 +8,6 @@ import pytest
 from refblend.errors import DataError
 from refblend.provenance import InputHashes
 from refblend.trainer.replay import (
-    check_replay,
     read_weights,
     replay_of_seed,
     replayed_weights_of,
@@ -111,6 +110,6 @@ def test_a_file_that_cannot_be_replayed(recorded, text, says) -> None:
 
 def test_check_refuses_a_missing_file_and_a_short_run(replaying, tmp_path) -> None:
     with pytest.raises(DataError, match="No such file"):
-        check_replay(replaying(file=tmp_path / "none.jsonl"))
+        replayed_weights_of(replaying(file=tmp_path / "none.jsonl"), 0)
     with pytest.raises(DataError, match="5 steps, this run has 6"):
-        check_replay(replaying(steps=6))
+        replayed_weights_of(replaying(), 6)

@@ -131,14 +131,8 @@ def _by_name(function: Callable[..., tuple[Tensor, Tensor]]) -> AdvantageFunctio
 
 
 register_advantage("gae", needs_values=True)(_by_name(advantages.compute_gae_advantage_return))
-register_advantage("grpo")(_by_name(advantages.compute_grpo_outcome_advantage))
-register_advantage("rloo")(_by_name(advantages.compute_rloo_outcome_advantage))
-register_advantage("reinforce_plus_plus")(
-    _by_name(advantages.compute_reinforce_plus_plus_outcome_advantage)
-)
-register_advantage("reinforce_plus_plus_baseline")(
-    _by_name(advantages.compute_reinforce_plus_plus_baseline_outcome_advantage)
-)
+for _name in ("grpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline"):
+    register_advantage(_name)(_by_name(getattr(advantages, f"compute_{_name}_outcome_advantage")))
 register_advantage("remax", needs_reward_baselines=True)(
     _by_name(advantages.compute_remax_outcome_advantage)
 )

@@ -27,7 +27,7 @@ from refblend.scoring.judge import check_judge, try_judge
 from refblend.scoring.templates import load_templates, templates_file
 from refblend.trainer.checkpoint import named_checkpoint
 from refblend.trainer.datasets import RunData, load_run_data
-from refblend.trainer.replay import check_replay
+from refblend.trainer.replay import replayed_weights_of
 from refblend.trainer.trackers import check_trackers
 from refblend.workers.pools import check_machine
 
@@ -44,46 +44,34 @@ def preflight(config: RefblendConfig, compare: Callable[[RunData], None] | None 
         RefblendError: names the key or file and the remedy; a ProblemsError if there are several.
     """
     problems = Problems()
-    with problems.noted():
-        _check_directory(Path(config.trainer.default_local_dir))
-    with problems.noted():
-        check_trackers(config.trainer.logger)
+    problems.note(_check_directory, Path(config.trainer.default_local_dir))
+    problems.note(check_trackers, config.trainer.logger)
     if config.trainer.resume_mode == "resume_path":
-        with problems.noted():
-            named_checkpoint(config.trainer.resume_from_path)
+        problems.note(named_checkpoint, config.trainer.resume_from_path)
     models_usable = _check_models(config, problems)
     known = len(problems.found)
-    with problems.noted():
-        if config.algorithm.adv_estimator not in ADVANTAGES:
-            get_advantage(config.algorithm.adv_estimator)
-    reward = data = None
-    with problems.noted():
-        reward = RuleReward.from_config(config.reward)
+    if config.algorithm.adv_estimator not in ADVANTAGES:
+        problems.note(get_advantage, config.algorithm.adv_estimator)
+    reward, data = problems.note(RuleReward.from_config, config.reward), None
     functions_usable = len(problems.found) == known
     if models_usable:
-        with problems.noted():
-            check_machine(config)
-        with problems.noted():
-            data = load_run_data(config)
+        problems.note(check_machine, config)
+        data = problems.note(load_run_data, config)
     else:  # without a tokenizer the rows can be read, not encoded
         for path in data_files(config):
-            with problems.noted():
-                read_rows(path)
+            problems.note(read_rows, path)
     if data is not None:
-        with problems.noted():
-            # Refuses a batch larger than the data.
-            PromptSampler(len(data.train), config.data.train_batch_size, False, config.trainer.seed)
-        with problems.noted():
-            _check_solutions(config, data.train)
-        with problems.noted():
-            if reward is not None:
+        batch = config.data.train_batch_size
+        # Refuses a batch larger than the data.
+        problems.note(PromptSampler, len(data.train), batch, False, config.trainer.seed)
+        problems.note(_check_solutions, config, data.train)
+        if reward is not None:
+            with problems.noted():
                 for part in (data.train, *(s.dataset for s in data.validation_sets)):
                     _try_reward(reward, part)
-        with problems.noted():
-            judge_trial(config, data)
+        problems.note(judge_trial, config, data)
         if compare is not None and functions_usable:  # it reads the files of users' functions
-            with problems.noted():
-                compare(data)
+            problems.note(compare, data)
     problems.settle()
     assert data is not None, "whatever keeps the data from being loaded is a problem"
     return data
@@ -182,18 +170,16 @@ def _check_models(config: RefblendConfig, problems: Problems) -> bool:
     """Note problems with the models and the judge's templates; return whether there are none."""
     before = len(problems.found)
     models = config.actor_rollout_ref
-    with problems.noted():
-        check_model(
-            ("actor_rollout_ref.model.path", models.model.path),
-            ("actor_rollout_ref.rollout.max_model_len", models.rollout.max_model_len),
-        )
-    with problems.noted():
-        check_replay(config)
+    problems.note(
+        check_model,
+        ("actor_rollout_ref.model.path", models.model.path),
+        ("actor_rollout_ref.rollout.max_model_len", models.rollout.max_model_len),
+    )
+    problems.note(replayed_weights_of, config, config.trainer.total_training_steps or 0)
     if config.use_judge:
-        with problems.noted():
-            check_judge(config.algorithm.ref_quality_score)
-        with problems.noted():
-            load_templates(config.algorithm.ref_quality_score.scoring.templates)
+        quality = config.algorithm.ref_quality_score
+        problems.note(check_judge, quality)
+        problems.note(load_templates, quality.scoring.templates)
     return len(problems.found) == before
 
 

@@ -53,15 +53,6 @@ def replayed_weights_of(config: RefblendConfig, steps: int) -> tuple[float, ...]
     return tuple(weights[i] for i in order)
 
 
-def check_replay(config: RefblendConfig) -> None:
-    """Refuse, before anything starts, a file that cannot be replayed.
-
-    Raises:
-        DataError: as :func:`replayed_weights_of`.
-    """
-    replayed_weights_of(config, config.trainer.total_training_steps or 0)
-
-
 def replay_of_seed(config: RefblendConfig, seed: int) -> RefblendConfig:
     """The configuration with ``{seed}`` and ``{partner_seed}`` in ``replay_file`` replaced.
 

@@ -90,7 +90,8 @@ def check_run_dir(path: Path, wanted: RunIdentity, options: StartOptions) -> Pre
     if recorded is None:
         return Prepared("fresh")
     changes = recorded.differences(wanted)
-    refused = [d for d in changes if d.kind == "determining" or _is_refused_code(d, options)]
+    kinds = ("determining", "code") if options.strict_code else ("determining",)
+    refused = [change for change in changes if change.kind in kinds]
     if refused:
         listed = "; ".join(map(str, refused))
         raise CheckpointError(f"{path} holds another run ({listed})", _WAYS_OUT)
@@ -280,10 +281,6 @@ def _last_step(path: Path) -> int:
     except RefblendError:
         return -1
     return int(steps.max()) if len(steps) else -1
-
-
-def _is_refused_code(difference: Difference, options: StartOptions) -> bool:
-    return difference.kind == "code" and options.strict_code
 
 
 @contextlib.contextmanager

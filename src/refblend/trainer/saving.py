@@ -131,6 +131,10 @@ def restore(
     outputs.log.complete(state.step, saved["record"])
 
 
+JUDGED = ("score", "valid", "path", "raw")
+"""What ``rollouts/<step>.jsonl`` has of a judge's result, as ``judge_score`` and so on."""
+
+
 def write_rollouts(
     path: Path,
     step: int,
@@ -152,10 +156,7 @@ def write_rollouts(
             "reward": float(experience.rule[i]),
             "acc": float(experience.accuracy[i]),
             "length": rollout.sequences.response_lengths[i],
-            "judge_score": result.score if result else None,
-            "judge_valid": result.valid if result else None,
-            "judge_path": result.path if result else None,
-            "judge_raw": result.raw if result else None,
+            **{f"judge_{key}": getattr(result, key, None) for key in JUDGED},
             "quality": None if blended.quality is None else float(blended.quality[i]),
             "weight": None if blended.weights is None else float(blended.weights[i]),
             "blended": float(blended.rewards[i].sum()),

@@ -22,6 +22,7 @@ from ray._private import ray_constants
 
 from refblend.config.trainer import RayConfig
 from refblend.errors import ResourceError
+from refblend.files import user_cache
 from refblend.lifecycle.guardian import CLUSTER_PREFIX, command_pid
 from refblend.lifecycle.stalls import removed_on_stall, stall_limit
 from refblend.workers.access import check_nodes, is_loopback, require_token
@@ -172,7 +173,7 @@ def _private_environment(folder: Path) -> Iterator[None]:
     # the mode here would come too late for its C++ part, which read it when ray was imported.
     wanted = {"RAY_AUTH_TOKEN_PATH": str(token), "TMPDIR": str(temporary)}
     # torch would keep compiled code under a name in /tmp that anybody can take first.
-    compiled = {"TORCHINDUCTOR_CACHE_DIR": str(_user_cache() / "torchinductor")}
+    compiled = {"TORCHINDUCTOR_CACHE_DIR": str(user_cache() / "torchinductor")}
     # Precompiled headers ignore that folder: every run would make them again, some 10 s each.
     compiled["TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"] = "0"
     wanted |= {name: value for name, value in compiled.items() if name not in os.environ}
@@ -189,9 +190,3 @@ def _private_environment(folder: Path) -> Iterator[None]:
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
-
-
-def _user_cache() -> Path:
-    """refblend's folder in the user's cache, for what outlives a run."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "refblend"

@@ -19,7 +19,7 @@ from ray.exceptions import GetTimeoutError, ObjectLostError, RayActorError, RayT
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from refblend.errors import DiskError, RefblendError
-from refblend.files import sha256_file
+from refblend.files import sha256_file, user_cache
 from refblend.lifecycle.stalls import stall_limit
 from refblend.workers.placement import Node
 from refblend.workers.restarts import WorkerDiedError
@@ -32,8 +32,7 @@ TRANSFER_S = 600.0
 
 def cache_folder() -> Path:
     """refblend's folder for sent files on this machine; DiskError if others may enter it."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(base) / "refblend" / "nodes"
+    folder = user_cache() / "nodes"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     found = folder.stat()
     if found.st_uid != os.getuid() or found.st_mode & 0o077:

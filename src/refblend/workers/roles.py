@@ -67,7 +67,7 @@ class Role:
 
     def settings(self, config: RefblendConfig) -> Any:
         """The role's section of the configuration."""
-        return _value(config, self.section)
+        return value_of(config, self.section)
 
     def pool(self, config: RefblendConfig) -> str:
         """The resource pool of the processes."""
@@ -92,7 +92,7 @@ class Role:
         engine, key = self.engine_model is not None, self.engine_model or MODEL
         if engine and getattr(settings, "kind", None) == "http":
             return asked.count * TRAINER_BASE  # processes that ask, without a model
-        weights = 0 if asked.gpus else count_parameters(Path(_value(config, key)), key)
+        weights = 0 if asked.gpus else count_parameters(Path(value_of(config, key)), key)
         if not engine:
             # Weights; for those that learn also gradients and AdamW's two moments.
             copies = 4 if self.learns else 1
@@ -160,6 +160,6 @@ def roles_of(config: RefblendConfig) -> list[Role]:
     return [role for role in ROLES.values() if role.needed(config)]
 
 
-def _value(config: RefblendConfig, key: str) -> Any:
+def value_of(config: RefblendConfig, key: str) -> Any:
     """What a dotted key holds."""
     return reduce(getattr, key.split("."), config)

@@ -11,7 +11,6 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from refblend.errors import ResourceError
 from refblend.workers.node_files import fetch, files_of, forget, outgoing, send
 from refblend.workers.nodes import ANSWER_S, ask
 from refblend.workers.placement import Node
+from refblend.workers.roles import value_of
 
 RUN_DIR = "trainer.default_local_dir"
 SAMPLE = 2**20
@@ -44,12 +44,12 @@ class RunFiles:
         others = self._others(nodes)
         if not others:
             return
-        run_dir = _value(self._config, RUN_DIR)
+        run_dir = value_of(self._config, RUN_DIR)
         keys = _read(self._config)
         with tempfile.NamedTemporaryFile(dir=run_dir, prefix=".refblend-") as probe:
             probe.write(os.urandom(16))
             probe.flush()
-            paths = [*dict.fromkeys(_value(self._config, key) for key in keys), probe.name]
+            paths = [*dict.fromkeys(value_of(self._config, key) for key in keys), probe.name]
             unseen = _unseen(others, paths)
         for node in others:
             lacking = unseen[node.id]
@@ -66,7 +66,7 @@ class RunFiles:
             sent = {path: _sent(Path(path), node) for path in lacking if path != probe.name}
             own_config = self._config
             for key in keys:
-                path = _value(own_config, key)
+                path = value_of(own_config, key)
                 own_config = _replaced(own_config, key.split("."), sent.get(path, path))
             self._configs[node.id] = own_config
 
@@ -105,7 +105,7 @@ def located(config: RefblendConfig) -> RefblendConfig:
     if config.ray.address is None:
         return config
     for key in [*_read(config), RUN_DIR]:
-        config = _replaced(config, key.split("."), str(Path(_value(config, key)).absolute()))
+        config = _replaced(config, key.split("."), str(Path(value_of(config, key)).absolute()))
     return config
 
 
@@ -157,10 +157,6 @@ def _read(config: RefblendConfig) -> list[str]:
         keys += [f"{SCORING_KEY}.model_path"] if scoring.local_model else []
         keys += [f"{SCORING_KEY}.templates"] if Path(scoring.templates).is_file() else []
     return keys
-
-
-def _value(config: RefblendConfig, key: str) -> Any:
-    return reduce(getattr, key.split("."), config)
 
 
 def _replaced(section: Any, names: Sequence[str], value: str) -> Any:

@@ -79,21 +79,19 @@ class WorkerSet:
         """Launch a role's processes without waiting."""
         config, asked = self.config, role.processes(self.config)
         start_s, timeout_s = config.ray.start_timeout_s, config.trainer.worker_timeout_s
+        more = (total_steps,) if role.engine_model is None else ()
+
+        def given(node: Node) -> tuple[Any, ...]:
+            return self.files.config_for(node), *more
+
         if role.engine_model is None:
             how = None if role.learns else Replacement(self.account, lambda: None, start_s)
             places = partial(self.pools.places, role.name)
-
-            def given(node: Node) -> tuple[Any, ...]:
-                return self.files.config_for(node), total_steps
-
             group = WorkerGroup(role, places, asked.threads, timeout_s, given, how)
             self.groups[role.name] = group
             return
         own_deadline = role.deadline(config)
         timeout_s = own_deadline or timeout_s
-
-        def configured(node: Node) -> tuple[Any, ...]:
-            return (self.files.config_for(node),)
 
         def engine(number: int) -> WorkerGroup:
             name = f"{role.name} engine {number + 1} of {asked.count}" if asked.count > 1 else ""
@@ -104,7 +102,7 @@ class WorkerSet:
                 repeats_late=own_deadline is None,
             )
             places = partial(self._place, role, number)
-            return WorkerGroup(role, places, asked.threads, timeout_s, configured, how)
+            return WorkerGroup(role, places, asked.threads, timeout_s, given, how)
 
         self.engines[role.name] = EngineGroup([engine(n) for n in range(asked.count)], timeout_s)
 

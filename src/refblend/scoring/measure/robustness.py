@@ -14,11 +14,9 @@ import pandas as pd
 from refblend.ppo.metrics import expected_calibration_error, roc_auc
 from refblend.scoring.generative import GenerativeJudge, JudgeOptions
 from refblend.scoring.measure.corpus import check_corpus
-from refblend.scoring.measure.quality import score_corpus
-from refblend.scoring.templates import PromptForm
+from refblend.scoring.measure.quality import FORMS, score_corpus
 
 NEW_TOKENS = (32, 64, 96)
-D1_FORMS: dict[str, PromptForm] = {"few_shot": "full", "compact": "compact"}
 WARM_UP = 32
 """Responses scored before the first arm, to warm the engine up."""
 
@@ -35,7 +33,7 @@ class RobustnessArm:
 def robustness_arms(base: JudgeOptions) -> list[RobustnessArm]:
     """All arms, the base among them if it is usual; ScoringError if answers leave no room."""
     changes: dict[tuple[str, str], dict[str, Any]] = {
-        **{("D1", name): {"form": form} for name, form in D1_FORMS.items()},
+        **{("D1", name): {"form": form} for name, form in FORMS.items()},
         **{
             ("D2", f"new_tokens_{n}"): {"limits": replace(base.limits, max_new_tokens=n)}
             for n in NEW_TOKENS
