@@ -46,7 +46,7 @@ ABILITIES = {
     ),
     "rewards: math-verify, reasoning-gym, sparse and noisy, partial credit": ("rewards", "rewards"),
     "strategies as records; decay, replay, automatic threshold, mixed groups": (
-        "ppo.weights ppo.entropy_maps ppo.schedules ppo.blending:mixed_groups trainer.replay",
+        "ppo.weights ppo.entropy_maps ppo.blending:mixed_groups trainer.replay",
         "ppo.weights",
     ),
     "archive of runs, reports redrawn from it, publishing without noise": (
@@ -60,7 +60,7 @@ ABILITIES = {
     ),
     "run directories compared key by key, moved aside, listed; all problems before a start": (
         "identity provenance:InputHashes provenance:hash_inputs trainer.run_directory "
-        "trainer.run_listing trainer.preflight "
+        "trainer.preflight "
         "trainer.launch trainer.summary cli.runs errors lookup",
         "identity trainer.launch errors ppo.lookup",
     ),
@@ -81,7 +81,8 @@ ABILITIES = {
     ),
     "several engines, meeting points, access to a cluster": (
         "rollout.base:Work rollout.base:split_rows rollout.base:work_of workers.engines "
-        "study.runs.engines workers.rendezvous workers.access",
+        "study.runs.engines workers.rendezvous workers.cluster:require_token "
+        "workers.cluster:check_nodes",
         "",
     ),
     "prediction of a step on a cluster": (

@@ -93,7 +93,7 @@ def test_what_can_change_a_number_is_seen(first: str, second: str) -> None:
         # The judge's options are read from the configuration, which lists the strategies.
         ("ppo/weights.py", {"train", "measure_judges", "test_accuracy", "reports"}),
         ("ppo/losses.py", {"train"}),
-        ("workers/optimization.py", {"train"}),
+        ("workers/ranks.py", {"train"}),
         ("trainer/shaping.py", {"train"}),
         ("trainer/console.py", set()),
         ("cli/main.py", set()),

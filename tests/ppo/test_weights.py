@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refblend.ppo import weights as w
-from refblend.ppo.schedules import RAMPS, schedule_weight
+from refblend.ppo.entropy_maps import RAMPS, schedule_weight
 from refblend.ppo.weights import (
     STRATEGIES,
     Strategy,

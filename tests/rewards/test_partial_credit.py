@@ -2,7 +2,7 @@
 
 import pytest
 
-from refblend.rewards.partial_credit import partial_credit
+from refblend.rewards.imperfect import partial_credit
 
 SOLUTION = "He has 13-10=3 left. Then 3 * 4 = 12.\n#### 12"
 

@@ -24,11 +24,12 @@ from refblend.trainer.run_directory import (
     Prepared,
     StartOptions,
     check_run_dir,
+    find_runs,
     open_run,
     record_start,
+    remove_aside,
     run_lock,
 )
-from refblend.trainer.run_listing import find_runs, remove_aside
 from refblend.trainer.tracking import MetricsLog
 
 BASE = RunIdentity(

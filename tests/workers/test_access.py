@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from refblend.errors import ResourceError
-from refblend.workers import access
+from refblend.workers import cluster
 from refblend.workers.placement import Node
 
 NODES = [Node("id-a", "10.0.0.1", 4.0), Node("id-b", "10.0.0.2", 4.0)]
@@ -35,60 +35,60 @@ def token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_which_addresses_stay_on_this_machine(address: str, only_here: bool) -> None:
-    assert access.is_loopback(address) is only_here
+    assert cluster.is_loopback(address) is only_here
 
 
 def test_a_missing_token_is_made_for_its_owner_alone(token: Path) -> None:
     with pytest.raises(ResourceError, match="there was none") as caught:
-        access.require_token()
+        cluster.require_token()
     assert str(token) in caught.value.remedy
     assert stat.S_IMODE(token.stat().st_mode) == 0o600
     assert len(bytes.fromhex(token.read_text())) == 32
-    access.require_token()
+    cluster.require_token()
 
 
 def test_a_token_that_others_may_read_is_refused(token: Path) -> None:
-    access.write_token(token)
+    cluster.write_token(token)
     token.chmod(0o640)
     with pytest.raises(ResourceError, match="others may read") as caught:
-        access.require_token()
+        cluster.require_token()
     assert caught.value.remedy == f"chmod 600 {token}"
 
 
 def test_a_cluster_is_not_used_without_a_token(token: Path, monkeypatch) -> None:
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     with pytest.raises(ResourceError, match="turns Ray's token off"):
-        access.require_token()
+        cluster.require_token()
     assert not token.exists()
 
 
 def test_a_token_in_the_environment_is_enough(token: Path, monkeypatch) -> None:
     monkeypatch.setenv("RAY_AUTH_TOKEN", "ab" * 32)
-    access.require_token()
+    cluster.require_token()
     assert not token.exists()
 
 
 def answering(monkeypatch: pytest.MonkeyPatch, *answers: tuple[bool, bool]) -> None:
     by_node = dict(zip(("id-a", "id-b"), answers, strict=False))
-    monkeypatch.setattr(access, "ask", lambda *_, **__: by_node)
+    monkeypatch.setattr(cluster, "ask", lambda *_, **__: by_node)
 
 
 def test_every_node_must_ask_for_the_token(monkeypatch) -> None:
     answering(monkeypatch, (True, False), (True, False))
-    access.check_nodes(NODES, tls=False)
+    cluster.check_nodes(NODES, tls=False)
     answering(monkeypatch, (True, False), (False, False))
     with pytest.raises(ResourceError, match=r"node 10\.0\.0\.2 asks for no token"):
-        access.check_nodes(NODES, tls=False)
+        cluster.check_nodes(NODES, tls=False)
 
 
 def test_tls_is_used_by_every_node_if_it_was_asked_for(monkeypatch) -> None:
     answering(monkeypatch, (True, True), (True, False))
-    access.check_nodes(NODES, tls=False)
+    cluster.check_nodes(NODES, tls=False)
     with pytest.raises(ResourceError, match=r"node 10\.0\.0\.2 does not use TLS") as caught:
-        access.check_nodes(NODES, tls=True)
+        cluster.check_nodes(NODES, tls=True)
     assert "RAY_TLS_SERVER_CERT" in caught.value.remedy
 
 
 def test_one_machine_alone_is_not_asked(monkeypatch) -> None:
-    monkeypatch.setattr(access, "ask", lambda *_, **__: pytest.fail("asked"))
-    access.check_nodes(NODES[:1], tls=False)
+    monkeypatch.setattr(cluster, "ask", lambda *_, **__: pytest.fail("asked"))
+    cluster.check_nodes(NODES[:1], tls=False)

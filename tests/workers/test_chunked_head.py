@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from refblend.workers.chunked_head import chunked_log_probs
+from refblend.workers.networks import chunked_log_probs
 
 TOKENS, WIDTH, VOCABULARY = 11, 6, 23
 

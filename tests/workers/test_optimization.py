@@ -9,7 +9,7 @@ from torch import nn
 
 from refblend.config.actor_rollout_ref import ActorConfig, FsdpConfig, OptimConfig
 from refblend.workers import distributed
-from refblend.workers.optimization import Trainable, learning_rate, mean_over_steps
+from refblend.workers.ranks import Trainable, learning_rate, mean_over_steps
 
 ROWS = 8
 LENGTHS = [1] * ROWS

@@ -74,7 +74,7 @@ Root = Annotated[Path, typer.Argument(help="Folder of the runs.")]
 @app.command("list")
 def list_runs(root: Root = Path("runs")) -> None:
     """Every run with its status and size; `aside` marks those moved aside for another run."""
-    from refblend.trainer.run_listing import find_runs
+    from refblend.trainer.run_directory import find_runs
 
     found = list(find_runs(root))
     for run in found:
@@ -95,7 +95,7 @@ def prune(
     ] = False,
 ) -> None:
     """Delete the runs that were moved aside."""
-    from refblend.trainer.run_listing import find_runs, remove_aside
+    from refblend.trainer.run_directory import find_runs, remove_aside
 
     aside = [run for run in find_runs(root) if run.aside]
     for run in aside:

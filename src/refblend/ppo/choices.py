@@ -3,7 +3,7 @@
 from typing import Literal, get_args
 
 Ramp = Literal["linear", "sigmoid", "cosine", "exp", "staircase"]
-"""A shape in :mod:`refblend.ppo.schedules`."""
+"""A shape in :mod:`refblend.ppo.entropy_maps`."""
 Placement = Literal["per_token", "terminal", "per_token_mean"]
 """See :func:`refblend.ppo.blending.expand_quality`."""
 PLACEMENTS: tuple[Placement, ...] = get_args(Placement)

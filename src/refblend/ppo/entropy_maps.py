@@ -1,4 +1,4 @@
-"""The maps from the average entropy H to the blending weight w.
+"""The blending weight w as a function of the average entropy H, or of the training step.
 
 ê = clip(H/τ, 0, 1) with τ ``entropy_high_threshold``, both in nats. The formulas are listed in
 docs/explanation/algorithms.md. All functions return plain numbers; an entropy may be anything that
@@ -6,9 +6,110 @@ docs/explanation/algorithms.md. All functions return plain numbers; an entropy m
 """
 
 import math
+from collections.abc import Callable, Sequence
 from typing import SupportsFloat
 
-from refblend.ppo.schedules import share
+from refblend.ppo.choices import Ramp
+
+RAMP_RATE = 5.0
+"""k of the exp ramp; the sigmoid ramp uses 2k."""
+RAMP_STAIRS = 4
+
+
+def share(max_weight: float) -> float:
+    """``max_weight``, checked.
+
+    Raises:
+        ValueError: it does not lie in [0, 1].
+    """
+    if not 0.0 <= max_weight <= 1.0:
+        raise ValueError(f"max_weight={max_weight} must lie in [0, 1]")
+    return float(max_weight)
+
+
+def warmed_ramp(step: int, steps: float) -> float:
+    """Completed share of the ramp at this 1-based step; 1 without a ramp."""
+    return 1.0 if steps <= 0 else min(max(step / steps, 0.0), 1.0)
+
+
+def _sigmoid_ramp(progress: float) -> float:
+    def logistic(x: float) -> float:
+        return 1.0 / (1.0 + math.exp(-x))
+
+    low, high = logistic(-RAMP_RATE), logistic(RAMP_RATE)
+    return (logistic(2.0 * RAMP_RATE * (progress - 0.5)) - low) / (high - low)
+
+
+RAMPS: dict[str, Callable[[float], float]] = {
+    "linear": lambda p: p,
+    "cosine": lambda p: 0.5 * (1.0 - math.cos(math.pi * p)),
+    "exp": lambda p: (1.0 - math.exp(-RAMP_RATE * p)) / (1.0 - math.exp(-RAMP_RATE)),
+    "sigmoid": _sigmoid_ramp,
+    "staircase": lambda p: math.floor(p * RAMP_STAIRS) / RAMP_STAIRS,
+}
+"""Shapes of the step schedule: p in [0, 1] → [0, 1], with f(0) = 0 and f(1) = 1."""
+
+
+def schedule_weight(
+    step: int,
+    total_steps: int,
+    max_weight: float = 0.3,
+    schedule: Ramp = "linear",
+    warmup_share: float = 0.5,
+) -> float:
+    """w = w_max·f(step / (share·total_steps)): a schedule over the steps, independent of entropy.
+
+    Args:
+        step: 1-based training step; 0 is before training.
+        total_steps: steps of the run.
+        max_weight: w_max.
+        schedule: the ramp f, one of :data:`RAMPS`.
+        warmup_share: share of the steps after which w = w_max; 0: from the start.
+
+    Raises:
+        ValueError: an unknown ramp, a share outside [0, 1], or a value out of range.
+    """
+    if schedule not in RAMPS:
+        raise ValueError(f"schedule={schedule!r} is unknown: use one of {', '.join(RAMPS)}")
+    if not 0.0 <= warmup_share <= 1.0:
+        raise ValueError(f"schedule_warmup_share={warmup_share} must lie in [0, 1]")
+    if step < 0 or total_steps < 1:
+        raise ValueError(f"step={step} must be ≥ 0 and total_steps={total_steps} ≥ 1")
+    return share(max_weight) * RAMPS[schedule](warmed_ramp(step, warmup_share * total_steps))
+
+
+def decay_weight(
+    step: int,
+    total_steps: int,
+    max_weight: float = 0.3,
+    schedule: Ramp = "linear",
+    warmup_share: float = 0.5,
+) -> float:
+    """w = w_max·(1 − f((step − 1) / (share·total_steps))): the mirror of :func:`schedule_weight`.
+
+    The first step has w_max, and from step share·total_steps + 1 on w is 0.
+
+    Raises:
+        ValueError: as :func:`schedule_weight`.
+    """
+    reached = schedule_weight(max(step - 1, 0), total_steps, 1.0, schedule, warmup_share)
+    return share(max_weight) * (1.0 - reached)
+
+
+def replayed_weight(step: int, weights: Sequence[float]) -> float:
+    """w of this 1-based step in the weights of another run; 0 before training.
+
+    Raises:
+        ValueError: there is no weight for the step.
+    """
+    if step > len(weights):
+        raise ValueError(f"replay_file has weights of {len(weights)} steps, none for step {step}")
+    return float(weights[step - 1]) if step > 0 else 0.0
+
+
+def warmed_max_weight(max_weight: float, step: int, warmup_steps: int) -> float:
+    """w_max·min(1, step/warmup_steps): a small w_max at the start."""
+    return share(max_weight) * warmed_ramp(step, warmup_steps)
 
 
 def entropy_of(avg_entropy: SupportsFloat) -> float:

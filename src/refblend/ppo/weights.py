@@ -1,6 +1,6 @@
 """The blending weight w: strategies, their parameters, and the weight of a step.
 
-The functions behind them are in :mod:`refblend.ppo.entropy_maps` and :mod:`refblend.ppo.schedules`.
+The functions behind them are in :mod:`refblend.ppo.entropy_maps`.
 A strategy is one record (:class:`Strategy`). Whatever lists strategies (the configuration, the
 recommendation, reports and figures) reads :data:`STRATEGIES`, so a new one is added by
 :func:`register` alone.
@@ -14,6 +14,7 @@ from typing import Any, SupportsFloat
 
 from refblend.ppo.choices import Ramp
 from refblend.ppo.entropy_maps import (
+    decay_weight,
     entropy_of,
     entropy_to_weight_constant,
     entropy_to_weight_cosine,
@@ -21,9 +22,6 @@ from refblend.ppo.entropy_maps import (
     entropy_to_weight_inverse,
     entropy_to_weight_linear,
     entropy_to_weight_piecewise,
-)
-from refblend.ppo.schedules import (
-    decay_weight,
     replayed_weight,
     schedule_weight,
     warmed_max_weight,

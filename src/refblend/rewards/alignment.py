@@ -8,9 +8,8 @@ spread evenly over its tokens (off by default). Pure functions on tensors.
 import torch
 from torch import Tensor
 
-from refblend.ppo.entropy_maps import entropy_of
+from refblend.ppo.entropy_maps import entropy_of, warmed_ramp
 from refblend.ppo.masking import masked_fill, upcast
-from refblend.ppo.schedules import warmed_ramp
 
 
 def cosine_similarity(first: Tensor, second: Tensor) -> Tensor:

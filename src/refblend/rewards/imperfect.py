@@ -1,4 +1,8 @@
-"""An imperfect verifier: the rule reward of training, made sparse or noisy on purpose.
+"""An imperfect verifier, the rule reward made sparse or noisy on purpose; and a perfect judge.
+
+If blending helps anywhere, it helps with the partial credit of the gold solution, the oracle that
+serves as a positive control: a study in which it does not help cannot conclude anything from a
+judge that does not.
 
 Reward models help where the verifier is sparse, noisy or strict (arXiv 2510.07242) and hurt beside
 exact rewards (arXiv 2410.15115). These two faults let a study ask which regime it is in.
@@ -8,6 +12,7 @@ Accuracies are never touched.
 from collections.abc import Sequence
 
 from refblend.config.root import VerifierConfig
+from refblend.data.equations import EQUATION
 from refblend.errors import ConfigError
 from refblend.seeding import derive_generator
 
@@ -41,3 +46,15 @@ def imperfect_rewards(
             value = 1.0 - value
         faulty.append(value)
     return faulty
+
+
+def partial_credit(response: str, solution: str, correct: float) -> float:
+    """Half for the right answer, half for the share of the solution's equations that it shows.
+
+    In [0, 1]. Equations as in ``13-10=3`` count once each; a solution without any leaves the
+    correctness (1 or 0) alone.
+    """
+    steps = set(EQUATION.findall(solution))
+    if not steps:
+        return float(correct)
+    return 0.5 * correct + 0.5 * len(steps & set(EQUATION.findall(response))) / len(steps)

@@ -14,8 +14,7 @@ from refblend.data.schema import PromptRow
 from refblend.errors import TrainingError
 from refblend.ppo.correction import mismatch_metrics
 from refblend.rewards.alignment import cosine_similarity
-from refblend.rewards.imperfect import imperfect_rewards
-from refblend.rewards.partial_credit import partial_credit
+from refblend.rewards.imperfect import imperfect_rewards, partial_credit
 from refblend.rewards.result import RewardResult
 from refblend.rewards.rule import RuleReward
 from refblend.rollout.base import Generation, GenerationRequest

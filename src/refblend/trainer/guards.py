@@ -1,7 +1,7 @@
 """The guards of a run: numbers that are not finite, a failing judge, and drift.
 
 A non-finite gradient does not reach the weights: its update is skipped and counted
-(:class:`refblend.workers.optimization.Trainable`), and only a series of them ends the run.
+(:class:`refblend.workers.ranks.Trainable`), and only a series of them ends the run.
 """
 
 from collections.abc import Callable, Mapping, Sequence

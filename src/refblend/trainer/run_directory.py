@@ -1,4 +1,4 @@
-"""The directory of a run: whether it can be resumed, and how a run is moved aside without loss.
+"""The directories of runs: which can be resumed, how a run is moved aside, and what lies there.
 
 No command deletes or empties a run. A directory that holds another run is refused, or that run is
 moved aside to ``<directory>.<time>`` with one rename, so that a kill leaves it intact in one of the
@@ -293,3 +293,46 @@ def _writable(path: Path) -> Iterator[None]:
             f"the run directory {path} cannot be prepared ({error.strerror or error})",
             "Make it writable, or set trainer.default_local_dir to another directory.",
         ) from error
+
+
+@dataclass(frozen=True)
+class FoundRun:
+    """A run's directory."""
+
+    path: Path
+    status: str
+    """From ``summary.json``; ``incomplete`` without one."""
+    size: int
+    """Bytes of all its files; a file that several runs share counts in each of them."""
+    aside: bool
+    """Whether it was moved aside for another run."""
+
+
+def find_runs(root: Path) -> Iterator[FoundRun]:
+    """All runs below the folder ``root``, or ``root`` itself, by path; else CheckpointError."""
+    if not Path(root).is_dir():
+        raise CheckpointError(f"{root} is not a directory", "Give the folder of your runs.")
+    for mark in sorted(Path(root).rglob(IDENTITY_NAME)):
+        path = mark.parent
+        files = (p for p in path.rglob("*") if p.is_file() and not p.is_symlink())
+        yield FoundRun(path, _status(path), sum(p.stat().st_size for p in files), is_aside(path))
+
+
+def remove_aside(run: FoundRun) -> None:
+    """Delete a run that was moved aside; CheckpointError if it was not, or if it is in use."""
+    if not run.aside:
+        raise CheckpointError(
+            f"{run.path} was not moved aside", "Delete it by hand if you want to."
+        )
+    with run_lock(run.path):
+        # Renamed first, so that a kill leaves no partial run under its name.
+        doomed = run.path.with_name(f".{run.path.name}.tmp")
+        run.path.rename(doomed)
+        shutil.rmtree(doomed)
+
+
+def _status(path: Path) -> str:
+    try:
+        return str(read_object(path / "summary.json").get("status", "finished"))
+    except (FileNotFoundError, ValueError):
+        return "incomplete"
