@@ -51,11 +51,7 @@ def is_text(value: str) -> bool:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value of a JSON document. NaN and infinities are read, as Python writes them.
-
-    Raises:
-        MalformedError: it is not JSON, not UTF-8, nested too deeply or holds half a surrogate pair.
-    """
+    """The value of a JSON document, or MalformedError; with NaN and infinities, as in Python."""
     try:
         if isinstance(text, bytes):
             text = text.decode("utf-8")
@@ -109,9 +105,8 @@ _Loader.add_implicit_resolver(
 def parse_yaml(text: str) -> Any:
     """The value of a YAML document; only plain data, no Python objects.
 
-    Raises:
-        MalformedError: it is not YAML, a key is duplicated in a mapping, it is nested deeper than
-            ``MAX_DEPTH``, or its aliases expand to more than ``MAX_NODES`` values.
+    MalformedError: it is not YAML, a key is duplicated in a mapping, it is nested deeper than
+    ``MAX_DEPTH``, or its aliases expand to more than ``MAX_NODES`` values.
     """
     # A study's files are read for every arm and rule.
     return copy.deepcopy(_parsed(text))

@@ -26,13 +26,8 @@ class EnergyMeter:
     """Measures the block that it manages; :attr:`report` is there afterwards.
 
     Detecting the hardware takes codecarbon 1.4 s on two cores; it happens in a separate thread, so
-    that the block begins at once.
-
-    Args:
-        country: ISO 3166 alpha-3 code that sets the carbon intensity; ``WORLD`` for the average.
-
-    Raises:
-        ConfigError: codecarbon has no carbon intensity for the country.
+    that the block begins at once. ``country``, an ISO 3166 alpha-3 code or ``WORLD``, sets the
+    carbon intensity; ConfigError for one that codecarbon does not know.
     """
 
     report: dict[str, Any]

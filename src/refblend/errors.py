@@ -14,9 +14,8 @@ T = TypeVar("T")
 class RefblendError(Exception):
     """Base of every error that a user can fix.
 
-    Args:
-        reason: what is wrong, naming the key, file or row.
-        remedy: what to do about it; an imperative sentence.
+    ``reason`` says what is wrong, naming the key, file or row; ``remedy`` what to do about it, an
+    imperative sentence.
     """
 
     exit_status = 2

@@ -155,14 +155,9 @@ def load_config(
     paths: Iterable[str | Path] = (),
     overrides: Iterable[str] = (),
 ) -> RefblendConfig:
-    """Load and check the configuration.
+    """Load and check the configuration; what is not acceptable is a ConfigError.
 
-    Args:
-        paths: YAML files, later ones win.
-        overrides: ``a.b.c=value`` strings, applied last.
-
-    Raises:
-        ConfigError: a file cannot be read, a key is unknown, or a value is not acceptable.
+    Later ``paths`` of YAML files win, and ``overrides`` (``a.b.c=value``) win over them.
     """
     files = [(str(path), read_yaml(path)) for path in paths]
     tree: dict[str, Any] = {}

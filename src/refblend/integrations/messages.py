@@ -15,11 +15,7 @@ def content_text(content: Any) -> str:
 
 
 def question_of(prompt: str | Messages) -> str:
-    """The question that a prompt asks: a plain prompt itself, or the last message of the user.
-
-    Raises:
-        ValueError: the conversation has no message of the user.
-    """
+    """The question of a prompt: itself, or the user's last message (ValueError without one)."""
     if isinstance(prompt, str):
         return prompt
     for message in reversed(prompt):

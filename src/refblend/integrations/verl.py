@@ -49,11 +49,7 @@ PREFIX = "actor/ref_quality"
 
 
 def read_settings(section: Any) -> RefQualityScoreConfig:
-    """``trainer.v1.refblend``, checked.
-
-    Raises:
-        ConfigError: a key or value is not acceptable, or needs refblend's own trainer.
-    """
+    """``trainer.v1.refblend``; ConfigError if it is not acceptable or needs our own trainer."""
     tree = (
         OmegaConf.to_container(section, resolve=True) if OmegaConf.is_config(section) else section
     )

@@ -22,11 +22,7 @@ GROUP_EPSILON = 1e-6
 
 
 def group_numbers(index: GroupIndex, rows: int) -> Tensor:
-    """Group ids of any hashable kind as numbers 0 … G−1 in order of appearance, (B,) long.
-
-    Raises:
-        ValueError: not one id per row.
-    """
+    """Group ids of any hashable kind as numbers 0 … G−1 in order of appearance, (B,) long."""
     ids = index.tolist() if isinstance(index, Tensor | np.ndarray) else list(index)
     if len(ids) != rows:
         raise ValueError(f"index holds {len(ids)} group ids for {rows} rows")
@@ -74,9 +70,6 @@ def compute_gae_advantage_return(
 
     δ_t = r_t + γ·V_{t+1} − V_t, A_t = δ_t + γλ·A_{t+1}, with V after the last token 0. Returns are
     A + V before the advantages are whitened over the batch.
-
-    Raises:
-        ValueError: fewer than two response tokens in the batch, or the shapes differ.
     """
     rewards = masked_fill(token_level_rewards, response_mask)
     values = masked_fill(values, response_mask)
@@ -104,9 +97,6 @@ def compute_grpo_outcome_advantage(
 
     ``norm_adv_by_std_in_grpo=False``: s − mean_group, Dr.GRPO (arXiv 2503.20783). The standard
     deviation is unbiased; a group of one has mean 0 and standard deviation 1, as in verl.
-
-    Raises:
-        ValueError: not one group id per row, or the shapes differ.
     """
     scores = _scores(token_level_rewards, response_mask)
     sizes, means, deviations = _group_moments(scores, index)
@@ -125,9 +115,6 @@ def compute_rloo_outcome_advantage(
     """RLOO (arXiv 2402.14740): s minus the mean of the others = G/(G−1)·(s − mean_group).
 
     A group of one has no others: its advantage is s, as in verl.
-
-    Raises:
-        ValueError: not one group id per row, or the shapes differ.
     """
     scores = _scores(token_level_rewards, response_mask)
     sizes, means, _ = _group_moments(scores, index)
@@ -141,11 +128,7 @@ def compute_rloo_outcome_advantage(
 def compute_reinforce_plus_plus_outcome_advantage(
     token_level_rewards: Tensor, response_mask: Tensor, gamma: float = 1.0
 ) -> tuple[Tensor, Tensor]:
-    """REINFORCE++ (arXiv 2501.03262): return-to-go G_t = r_t + γ·G_{t+1}, whitened over the batch.
-
-    Raises:
-        ValueError: fewer than two response tokens in the batch, or the shapes differ.
-    """
+    """REINFORCE++ (arXiv 2501.03262): G_t = r_t + γ·G_{t+1}, whitened over the batch."""
     rewards = masked_fill(token_level_rewards, response_mask)
     selected = response_mask.bool()
     returns = torch.zeros_like(rewards)
@@ -164,9 +147,6 @@ def compute_reinforce_plus_plus_baseline_outcome_advantage(
     """REINFORCE++-baseline (arXiv 2501.03262): s − mean_group on each token, then whitened.
 
     A group of one has mean 0, as in verl.
-
-    Raises:
-        ValueError: fewer than two response tokens in the batch, or not one group id per row.
     """
     scores = _scores(token_level_rewards, response_mask)
     sizes, means, _ = _group_moments(scores, index)
@@ -185,9 +165,6 @@ def compute_remax_outcome_advantage(
     The returns are the rewards to go. verl subtracts the baseline from them as well, which agrees
     for a reward on the last token; with dense rewards it would compare the whole baseline with part
     of the score, and penalise late tokens for being late.
-
-    Raises:
-        ValueError: not one baseline per row, or the shapes differ.
     """
     rewards = masked_fill(token_level_rewards, response_mask)
     if reward_baselines.shape != rewards.shape[:1]:

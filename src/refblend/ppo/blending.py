@@ -20,12 +20,9 @@ from refblend.ppo.masking import masked_fill, masked_mean, upcast
 
 
 def compute_avg_response_entropy(entropy: Tensor, response_mask: Tensor) -> Tensor:
-    """mean_b( Σ_t E·M / max(1, Σ_t M) ) in nats, a scalar tensor.
+    """mean_b( Σ_t E·M / max(1, Σ_t M) ) in nats, a scalar tensor; ValueError for an empty batch.
 
     An empty response counts as a sequence of entropy 0, by the max(1, ·).
-
-    Raises:
-        ValueError: the batch has no sequence, or the shapes differ.
     """
     if entropy.shape[0] == 0:
         raise ValueError("the average entropy of a batch without sequences is not defined")
@@ -40,9 +37,6 @@ def expand_quality(
     ``per_token`` (the default): q on every token, so the return is q·L and length is rewarded;
     ``terminal``: q on the last response token; ``per_token_mean``: q/L on each token. A row without
     response tokens is all 0.
-
-    Raises:
-        ValueError: an unknown placement, or not one score per row.
     """
     if scores.shape != response_mask.shape[:1]:
         raise ValueError(
@@ -72,9 +66,6 @@ def blend_rewards(
         quality: (B, T) from :func:`expand_quality`.
         response_mask: (B, T).
         weight: w in [0, 1], one number or one per row (B,): 0 leaves a row's reward unchanged.
-
-    Raises:
-        ValueError: a weight is outside [0, 1] or NaN, or the shapes differ.
     """
     rewards, quality = masked_fill(rewards, response_mask), masked_fill(quality, response_mask)
     share = torch.as_tensor(weight, dtype=rewards.dtype, device=rewards.device)
@@ -90,14 +81,7 @@ def mixed_groups(rewards: Tensor, groups: Sequence[int]) -> Tensor:
     """1 for the rows of groups whose rewards differ, 0 for the others; (B,) → (B,) float32.
 
     In a group of equal rewards, std-normalised GRPO turns any blended difference into advantages
-    of full size, whatever w: there the weight is no dose.
-
-    Args:
-        rewards: (B,) rule rewards.
-        groups: B labels, equal for the responses to one prompt.
-
-    Raises:
-        ValueError: not one label per row.
+    of full size, whatever w: there the weight is no dose. ``groups``: B labels, one per prompt.
     """
     by_group: dict[int, set[float]] = {}
     for group, reward in zip(groups, rewards.tolist(), strict=True):

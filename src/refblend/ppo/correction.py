@@ -30,17 +30,8 @@ def importance_weights(
     """Weights (B, T) that multiply the policy loss, 0 where masked; None when ``off``.
 
     ``truncate``: min(ρ, C), truncated importance sampling (TIS); ``mask``: ρ inside [1/C, C] and 0
-    outside, after IcePop (arXiv 2510.18855).
-
-    Args:
-        rollout_log_probs: (B, T) from the engine, at sampling.
-        old_log_probs: (B, T) from the trainer, before the update.
-        response_mask: (B, T).
-        mode: ``off``, ``truncate`` or ``mask``.
-        threshold: C > 1.
-
-    Raises:
-        ValueError: an unknown mode, C ≤ 1, or the shapes differ.
+    outside, after IcePop (arXiv 2510.18855). C > 1 is ``threshold``; the log-probs (B, T) are the
+    engine's at sampling and the trainer's before the update.
     """
     if mode == "off":
         return None

@@ -18,13 +18,10 @@ def log_probs_and_entropy(
     Args:
         logits: (…, V), any floating dtype; the caller bounds how many are held at once.
         labels: (…) token ids at the positions that the logits predict.
-        temperature: the sampling temperature.
+        temperature: the sampling temperature, above 0: greedy sampling has no distribution.
 
     Returns:
         (…) and (…), in at least float32. Gradients flow through both.
-
-    Raises:
-        ValueError: the temperature is not positive (greedy sampling has no distribution).
     """
     if not temperature > 0:
         raise ValueError(f"temperature={temperature} must be positive")

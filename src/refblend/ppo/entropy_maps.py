@@ -17,11 +17,7 @@ RAMP_STAIRS = 4
 
 
 def share(max_weight: float) -> float:
-    """``max_weight``, checked.
-
-    Raises:
-        ValueError: it does not lie in [0, 1].
-    """
+    """``max_weight``, checked to lie in [0, 1]."""
     if not 0.0 <= max_weight <= 1.0:
         raise ValueError(f"max_weight={max_weight} must lie in [0, 1]")
     return float(max_weight)
@@ -65,9 +61,6 @@ def schedule_weight(
         max_weight: w_max.
         schedule: the ramp f, one of :data:`RAMPS`.
         warmup_share: share of the steps after which w = w_max; 0: from the start.
-
-    Raises:
-        ValueError: an unknown ramp, a share outside [0, 1], or a value out of range.
     """
     if schedule not in RAMPS:
         raise ValueError(f"schedule={schedule!r} is unknown: use one of {', '.join(RAMPS)}")
@@ -88,20 +81,13 @@ def decay_weight(
     """w = w_max·(1 − f((step − 1) / (share·total_steps))): the mirror of :func:`schedule_weight`.
 
     The first step has w_max, and from step share·total_steps + 1 on w is 0.
-
-    Raises:
-        ValueError: as :func:`schedule_weight`.
     """
     reached = schedule_weight(max(step - 1, 0), total_steps, 1.0, schedule, warmup_share)
     return share(max_weight) * (1.0 - reached)
 
 
 def replayed_weight(step: int, weights: Sequence[float]) -> float:
-    """w of this 1-based step in the weights of another run; 0 before training.
-
-    Raises:
-        ValueError: there is no weight for the step.
-    """
+    """w of this 1-based step in the weights of another run; 0 before training."""
     if step > len(weights):
         raise ValueError(f"replay_file has weights of {len(weights)} steps, none for step {step}")
     return float(weights[step - 1]) if step > 0 else 0.0
@@ -113,11 +99,7 @@ def warmed_max_weight(max_weight: float, step: int, warmup_steps: int) -> float:
 
 
 def entropy_of(avg_entropy: SupportsFloat) -> float:
-    """H as a number of nats.
-
-    Raises:
-        ValueError: it is NaN.
-    """
+    """H as a number of nats; NaN is a ValueError."""
     entropy = float(avg_entropy)
     if math.isnan(entropy):
         raise ValueError("avg_entropy is NaN: the actor's log-probs are not finite")
@@ -125,11 +107,7 @@ def entropy_of(avg_entropy: SupportsFloat) -> float:
 
 
 def normalised_entropy(avg_entropy: SupportsFloat, entropy_high_threshold: float) -> float:
-    """ê = clip(H/τ, 0, 1); a slightly negative H (rounding) gives 0, infinity gives 1.
-
-    Raises:
-        ValueError: τ is not a positive finite number, or H is NaN.
-    """
+    """ê = clip(H/τ, 0, 1), τ > 0; a slightly negative H (rounding) gives 0, infinity gives 1."""
     if not 0.0 < entropy_high_threshold < math.inf:
         raise ValueError(
             f"entropy_high_threshold={entropy_high_threshold} must be positive and finite"
@@ -140,11 +118,7 @@ def normalised_entropy(avg_entropy: SupportsFloat, entropy_high_threshold: float
 def entropy_to_weight_linear(
     avg_entropy: SupportsFloat, max_weight: float = 0.3, entropy_high_threshold: float = 1.0
 ) -> float:
-    """w = w_max·(1 − ê): the default.
-
-    Raises:
-        ValueError: w_max outside [0, 1], τ ≤ 0, or H is NaN, as in every strategy.
-    """
+    """w = w_max·(1 − ê): the default. τ > 0 and w_max in [0, 1], as in every strategy."""
     return share(max_weight) * (1.0 - normalised_entropy(avg_entropy, entropy_high_threshold))
 
 
@@ -162,11 +136,7 @@ def entropy_to_weight_exp(
     entropy_high_threshold: float = 1.0,
     exp_k: float = 3.0,
 ) -> float:
-    """w = w_max·e^(−k·ê): falls early and stays at e^(−k) of the maximum above τ.
-
-    Raises:
-        ValueError: also when k is not positive.
-    """
+    """w = w_max·e^(−k·ê), k > 0: falls early and stays at e^(−k) of the maximum above τ."""
     if not 0.0 < exp_k < math.inf:
         raise ValueError(f"exp_k={exp_k} must be positive and finite")
     ratio = normalised_entropy(avg_entropy, entropy_high_threshold)
@@ -179,11 +149,7 @@ def entropy_to_weight_piecewise(
     entropy_high_threshold: float = 1.0,
     entropy_low_threshold: float = 0.3,
 ) -> float:
-    """w_max up to τ_low, 0 from τ on, linear between.
-
-    Raises:
-        ValueError: also when not 0 ≤ τ_low < τ.
-    """
+    """w_max up to τ_low, 0 from τ on, linear between; 0 ≤ τ_low < τ."""
     normalised_entropy(avg_entropy, entropy_high_threshold)
     if not 0.0 <= entropy_low_threshold < entropy_high_threshold:
         raise ValueError(

@@ -57,11 +57,7 @@ class AdvantageEstimator:
     """Scores of greedy responses (``AdvantageInputs.reward_baselines``)."""
 
     def __call__(self, inputs: AdvantageInputs) -> tuple[Tensor, Tensor]:
-        """(advantages, returns), each (B, T).
-
-        Raises:
-            ValueError: an input is missing, or the result's shape differs from the mask's.
-        """
+        """(advantages, returns), each (B, T); ValueError for a missing input or a wrong shape."""
         for wanted, field in (
             (self.needs_values, "values"),
             (self.needs_reward_baselines, "reward_baselines"),
@@ -84,11 +80,7 @@ ESTIMATORS: dict[str, AdvantageEstimator] = {}
 def register_advantage(
     name: str, *, needs_values: bool = False, needs_reward_baselines: bool = False
 ) -> Callable[[AdvantageFunction], AdvantageFunction]:
-    """Register the decorated function as an estimator; it is returned unchanged.
-
-    Raises:
-        ValueError: the name is already registered for another function, or contains a colon.
-    """
+    """Register the decorated function, which is returned; ValueError if the name is not free."""
 
     def decorate(function: AdvantageFunction) -> AdvantageFunction:
         if ":" in name:

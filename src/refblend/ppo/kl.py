@@ -20,9 +20,6 @@ def kl_penalty(logprob: Tensor, ref_logprob: Tensor, kl_penalty: str = "kl") -> 
 
     ``kl``/``k1``: Δ, unbiased and of either sign; ``abs``: |Δ|; ``mse``/``k2``: Δ²/2;
     ``low_var_kl``/``k3``: e^(−Δ) + Δ − 1, never negative, Δ clamped to ±20 and the result to ±10.
-
-    Raises:
-        ValueError: an unknown estimator.
     """
     delta = upcast(logprob) - upcast(ref_logprob)
     if kl_penalty in ("kl", "k1"):
@@ -74,15 +71,9 @@ class FixedKLController:
 
 
 class AdaptiveKLController(FixedKLController):
-    """β ← β·(1 + clip(KL/target − 1, ±0.2)·n/horizon).
+    """β ← β·(1 + clip(KL/target − 1, ±0.2)·n/horizon), from β = ``init_kl_coef``.
 
-    Args:
-        init_kl_coef: β at the start.
-        target_kl: the KL to maintain, in nats.
-        horizon: time constant of the adaptation, in samples.
-
-    Raises:
-        ValueError: a negative coefficient, or a target or horizon that is not positive.
+    ``target_kl`` is the KL to maintain, in nats, ``horizon`` the time constant in samples, > 0.
     """
 
     MAX_ERROR = 0.2

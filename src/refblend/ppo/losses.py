@@ -95,10 +95,7 @@ def compute_policy_loss(
 
     ρ = exp(clamp(log π − log π_old, ±20)); L = max(−Aρ, −A·clip(ρ, 1−ε_low, 1+ε_high)); where
     A < 0, L = min(L, −c·A). ``importance_weights`` (B, T) of :mod:`refblend.ppo.correction`
-    multiply L token by token; they carry no gradient.
-
-    Raises:
-        ValueError: ε < 0, ε_low > 1, c ≤ 1, an unknown mode, or the shapes differ.
+    multiply L token by token; they carry no gradient. 0 ≤ ε, ε_low ≤ 1, c > 1.
     """
     if cliprange_low < 0 or cliprange_low > 1 or cliprange_high < 0:
         raise ValueError(
@@ -158,16 +155,8 @@ def compute_value_loss(
 ) -> ValueLoss:
     """½·agg max((v − R)², (clip(v, v_old ± c) − R)²), after PPO's reference implementation.
 
-    Args:
-        vpreds: (B, T) new values v, with gradient.
-        returns: (B, T) R.
-        values: (B, T) values v_old at rollout time.
-        response_mask: (B, T).
-        cliprange_value: c.
-        loss_agg_mode: as in :func:`agg_loss`, like the normalisers.
-
-    Raises:
-        ValueError: c < 0, an unknown mode, or the shapes differ.
+    ``vpreds`` are the new values v, with gradient, ``values`` v_old at rollout time, ``returns`` R,
+    all (B, T); c ≥ 0 is ``cliprange_value``. The normalisers are those of :func:`agg_loss`.
     """
     if cliprange_value < 0:
         raise ValueError(f"cliprange_value={cliprange_value} must not be negative")

@@ -14,11 +14,7 @@ def upcast(values: Tensor) -> Tensor:
 
 
 def masked_fill(values: Tensor, mask: Tensor, fill: float = 0.0) -> Tensor:
-    """``values`` in at least float32, with ``fill`` where the mask is 0.
-
-    Raises:
-        ValueError: the shapes differ.
-    """
+    """``values`` in at least float32, with ``fill`` where the mask, of the same shape, is 0."""
     if values.shape != mask.shape:
         raise ValueError(
             f"values {tuple(values.shape)} and mask {tuple(mask.shape)} must have one shape"
@@ -40,11 +36,7 @@ def masked_mean(values: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
 
 
 def masked_var(values: Tensor, mask: Tensor, unbiased: bool = True) -> Tensor:
-    """Variance over all selected positions, Bessel-corrected by default; a scalar.
-
-    Raises:
-        ValueError: fewer than two positions are selected.
-    """
+    """Variance over all selected positions, two or more, Bessel-corrected by default; a scalar."""
     count = mask.bool().sum()
     if int(count) < 2:
         raise ValueError(
@@ -56,12 +48,9 @@ def masked_var(values: Tensor, mask: Tensor, unbiased: bool = True) -> Tensor:
 
 
 def masked_whiten(values: Tensor, mask: Tensor, shift_mean: bool = True) -> Tensor:
-    """(x − μ)·rsqrt(var + 1e-8) over the selected positions, 0 elsewhere; (B, T).
+    """(x − μ)·rsqrt(var + 1e-8) over the selected positions, two or more, 0 elsewhere; (B, T).
 
     ``shift_mean=False`` adds the mean back, so that only the scale changes.
-
-    Raises:
-        ValueError: fewer than two positions are selected.
     """
     exact = values.double()  # in float32, equal values far from 0 would differ from their mean
     mean = masked_mean(exact, mask)

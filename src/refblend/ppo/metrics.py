@@ -57,9 +57,6 @@ def correlation(first: Numbers, second: Numbers) -> float | None:
     """Pearson's r of two lists of equal length; None if either does not vary.
 
     With rewards and response lengths it is ``actor/ref_quality/reward_length_corr``.
-
-    Raises:
-        ValueError: the lists differ in length.
     """
     x, y = _finite_pairs(first, second)
     if x.size < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
@@ -80,15 +77,8 @@ def _mid_ranks(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 def roc_auc(scores: Numbers, labels: Numbers) -> float | None:
     """P(score of a right answer > score of a wrong one) + ½·P(equal), by ranks.
 
-    Args:
-        scores: the judge's scores; pairs with a NaN are left out.
-        labels: rule rewards; at least 0.5 counts as right.
-
-    Returns:
-        In [0, 1], 0.5 is chance; None if only one class is present.
-
-    Raises:
-        ValueError: the lists differ in length.
+    In [0, 1], 0.5 is chance; None if only one class is present. Labels of at least 0.5 count as
+    right; pairs with a NaN are left out.
     """
     x, y = _finite_pairs(scores, labels)
     right = y >= 0.5
@@ -103,13 +93,7 @@ def expected_calibration_error(scores: Numbers, labels: Numbers, bins: int = 10)
     """ECE: Σ_bins share of the samples × |mean score − share of right answers|.
 
     Bins of equal width over [0, 1]; a score on an edge belongs to the bin above, 1 to the last,
-    and scores outside to the nearest bin. Labels as in :func:`roc_auc`.
-
-    Returns:
-        In [0, 1] for scores in [0, 1]; None without samples.
-
-    Raises:
-        ValueError: the lists differ in length, or ``bins`` < 1.
+    and scores outside to the nearest bin. Labels as in :func:`roc_auc`. None without samples.
     """
     if bins < 1:
         raise ValueError(f"bins={bins} must be at least 1")

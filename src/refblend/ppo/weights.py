@@ -51,14 +51,9 @@ class WeightParams:
     ) -> "WeightParams":
         """The parameters among the attributes of ``settings``, e.g. of ``ref_quality_score``.
 
-        Args:
-            settings: with ``entropy_high_threshold: auto``, τ is their
-                ``entropy_high_threshold_factor`` times ``initial_entropy``.
-            initial_entropy: H₀, average entropy of the actor before its first update, in nats.
-            replayed: weights of another run.
-
-        Raises:
-            ValueError: τ is ``auto`` and H₀ is not positive and finite.
+        With ``entropy_high_threshold: auto``, τ is their ``entropy_high_threshold_factor`` times
+        H₀, ``initial_entropy``, the actor's average before its first update in nats; ValueError
+        without it. ``replayed`` are the weights of another run.
         """
         names = [field.name for field in fields(cls) if field.name != "replayed"]
         values = {name: getattr(settings, name) for name in names}
@@ -111,8 +106,7 @@ STRATEGIES: dict[str, Strategy] = {}
 def register(strategy: Strategy) -> Strategy:
     """Add a strategy to :data:`STRATEGIES`, and with that to configuration and reports.
 
-    Raises:
-        ValueError: the name is taken, or a parameter is not a field of :class:`WeightParams`.
+    ValueError if the name is taken, or a parameter is not a field of :class:`WeightParams`.
     """
     if strategy.name in STRATEGIES:
         raise ValueError(f"strategy {strategy.name!r} is registered already: choose another name")
@@ -230,9 +224,6 @@ def counterfactual_weights(
 
     A strategy whose parameters do not fit together is left out: a run of another strategy may have
     set τ below the default τ_low of ``piecewise``.
-
-    Raises:
-        ValueError: as :func:`weight_for`.
     """
     params = params or WeightParams()
     return {

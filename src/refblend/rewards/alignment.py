@@ -17,9 +17,6 @@ def cosine_similarity(first: Tensor, second: Tensor) -> Tensor:
 
     Rows are scaled by their largest entry first, so that very large or small states neither
     overflow nor vanish.
-
-    Raises:
-        ValueError: the shapes differ.
     """
     if first.shape != second.shape:
         raise ValueError(f"{tuple(first.shape)} and {tuple(second.shape)} must have one shape")
@@ -41,11 +38,7 @@ def alignment_weight(
     warmup_steps: int = 0,
     entropy_high_threshold: float = 0.32,
 ) -> float:
-    """The bonus's weight at this 1-based step: 0 below the threshold, else the warmed-up weight.
-
-    Raises:
-        ValueError: a negative weight, a threshold that is not positive, or a NaN entropy.
-    """
+    """The bonus's weight at this 1-based step: 0 below the threshold, else the warmed-up weight."""
     entropy = entropy_of(avg_entropy)
     if not weight >= 0 or not entropy_high_threshold > 0:
         raise ValueError(
@@ -59,9 +52,6 @@ def alignment_bonus(similarity: Tensor, response_mask: Tensor, weight: float) ->
     """weight · cos / L on each of a response's L tokens, 0 elsewhere; (B,) → (B, T).
 
     A row sums to weight · cos regardless of its length; an empty row gets nothing.
-
-    Raises:
-        ValueError: not one similarity per row.
     """
     if similarity.shape != response_mask.shape[:1]:
         raise ValueError(

@@ -59,12 +59,8 @@ def compute_score(
 ) -> float:
     """Score a response: ``score`` if right, ``format_score`` if it has a wrong answer, 0 if none.
 
-    ``ground_truth`` is a number as text; commas, ``$`` and a final dot are ignored. ``method`` says
-    which number of the response is its answer.
-
-    Raises:
-        DataError: the gold answer is not a number.
-        ValueError: an unknown method.
+    ``ground_truth`` is a number as text (else DataError); commas, ``$`` and a final dot are
+    ignored. ``method`` says which number of the response is its answer.
     """
     gold = _NUMBER.fullmatch(str(ground_truth).strip().rstrip(".").rstrip(","))
     if gold is None:

@@ -49,10 +49,7 @@ def compute_score(
     """The verifier's score of the strict answer; accuracies count full scores only.
 
     ``data_source`` is ``reasoning_gym/<task>``; ``extra_info`` has ``entry`` and ``task_config``,
-    which hold what the verifier needs in place of a ground truth.
-
-    Raises:
-        DataError: the row was not written by ``refblend data reasoning-gym``.
+    which hold what the verifier needs in place of a ground truth (else DataError).
     """
     if not data_source.startswith(SOURCE_PREFIX) or "entry" not in extra_info:
         raise DataError(

@@ -17,9 +17,8 @@ from torch import Tensor, nn
 def load_in_place(model: Any, weights: Mapping[str, Tensor]) -> bool:
     """Replace all weights of vLLM's ``model``; afterwards nothing in it refers to ``weights``.
 
-    Returns:
-        False, with the model untouched, where it has something else than plain linear layers,
-        embeddings and vectors under the names of ``weights``: vLLM's reload serves any model.
+    False, with the model untouched, where it has something else than plain linear layers,
+    embeddings and vectors under the names of ``weights``: vLLM's reload serves any model.
     """
     steps = _plan(model, weights)
     for step in steps or ():

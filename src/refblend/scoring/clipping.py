@@ -36,13 +36,10 @@ KEPT_RESPONSE_TOKENS = 32
 
 @dataclass(frozen=True)
 class ScoringLimits:
-    """Everything that bounds the length of a scoring prompt, in tokens.
+    """Everything that bounds the length of a scoring prompt, in tokens; ScoringError for no room.
 
     ``model_cap`` is the longest sequence of the judge's engine, prompt and new tokens;
     ``tokenizer_cap`` the tokenizer's ``model_max_length``, None or a huge number for no cap.
-
-    Raises:
-        ScoringError: a value is out of range, or no room is left for a prompt.
     """
 
     model_cap: int
@@ -111,15 +108,12 @@ def cut_middle(ids: Sequence[int], length: int, seam: Sequence[int] = ()) -> tup
 def clip_parts(
     prompt: EncodedPrompt, allowed_length: int, seam: Sequence[int] = ()
 ) -> EncodedPrompt:
-    """The prompt within ``allowed_length``; prefix, between and suffix whole.
+    """The prompt within ``allowed_length``; prefix, between and suffix whole (or ScoringError).
 
     ``seam``, a white space, replaces a middle that was cut out.
 
     The response gives way first, down to ``KEPT_RESPONSE_TOKENS`` (or half of the room for data,
     if that is less): its opening and its final answer. Only then is the question cut.
-
-    Raises:
-        ScoringError: the trusted parts alone are longer than ``allowed_length``.
     """
     frame = len(prompt.frame)
     room = allowed_length - frame

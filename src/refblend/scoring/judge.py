@@ -153,10 +153,7 @@ class Judge(ABC):
     ) -> list[JudgeResult]:
         """B results for B questions and responses, in their order.
 
-        ``seeds`` are for judges that sample; zeros when None.
-
-        Raises:
-            ValueError: the three differ in length.
+        ``seeds``, B too, are for judges that sample; zeros when None.
         """
 
     def begin_run(self) -> None:  # noqa: B027 - most kinds keep nothing

@@ -65,14 +65,11 @@ def expected_score(
     piece: Callable[[int], str],
     value: float,
 ) -> float | None:
-    """Probability-weighted score of the last box, or None if it is not a plain decimal.
+    """Probability-weighted score in [0, 1] of the last box, or None if it is not a plain decimal.
 
     ``pieces`` are the texts of the generated tokens, ``piece`` gives that of a token id, and
     ``top_logprobs`` has log-probabilities by token id for each (entries may be None). The last box
     with the ``value`` as written is the one meant.
-
-    Returns:
-        A value in [0, 1], or None (percentages, fractions, no box, no log-probabilities).
     """
     text = "".join(pieces)
     found = (_PLAIN.match(text, box.end() - 1) for box in _OPEN.finditer(text))

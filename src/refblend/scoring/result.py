@@ -55,9 +55,6 @@ def score_metrics(results: Sequence[JudgeResult]) -> dict[str, float]:
     Mean and population deviation are over all scores, invalid ones included (that is what is
     blended); ``fallback_rate`` counts all paths but ``DIRECT_PATHS``, ``new_tokens_mean`` is over
     the requests that were answered.
-
-    Raises:
-        ValueError: the batch is empty.
     """
     if not results:
         raise ValueError("no judge results to summarise")

@@ -112,11 +112,7 @@ def _entries(root: Path) -> dict[str, int | None]:
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:
-    """``trainer_state.json`` of a checkpoint; a link or a pipe is not opened.
-
-    Raises:
-        OSError, ValueError: the file is missing, of another kind, or holds something else.
-    """
+    """``trainer_state.json``, or OSError or ValueError; a link or a pipe is not opened."""
     path = checkpoint / STATE_NAME
     if not stat.S_ISREG(path.lstat().st_mode):
         raise ValueError("it is not a plain file")

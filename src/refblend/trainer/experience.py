@@ -110,9 +110,7 @@ class ExperienceCollector:
         """Launch everything, compute the rule reward meanwhile, and join once.
 
         With ``scoring.overlap`` off the judge is waited for before anything else is launched.
-
-        Raises:
-            ScoringError: too many of the judge's scores were invalid.
+        ScoringError if too many of its scores are invalid.
         """
         workers, sequences, rows = self.workers, rollout.sequences, len(prompts.rows)
         greedy_texts = rollout.greedy.texts if rollout.greedy else []

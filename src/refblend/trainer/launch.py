@@ -52,19 +52,12 @@ def train(config: RefblendConfig, overwrite: bool = False) -> dict[str, Any]:
 def train_seeds(
     config: RefblendConfig, seeds: Sequence[int], overwrite: bool = False
 ) -> Iterator[tuple[RefblendConfig, dict[str, Any]]]:
-    """Train one run per seed, one after another, on the same processes.
+    """Train one run per seed on the same processes; yields each configuration and ``summary.json``.
 
     The numbers of a run are those that it would have alone. A run that ends with an error leaves
     that in its summary, and the next one begins. ``trainer.default_local_dir`` names the runs'
-    directories with ``{seed}``; ``overwrite`` moves other runs that lie there aside.
-
-    Yields:
-        The configuration of each run and the content of its ``summary.json``.
-
-    Raises:
-        ConfigError: the directory does not name the seed.
-        CheckpointError: a directory holds another run.
-        RefblendError: data or models cannot be used; no run was begun.
+    directories with ``{seed}``; ``overwrite`` moves other runs that lie there aside. What is wrong
+    with data, models or directories is an error before any run begins.
     """
     configs = [of_seed(config, seed) for seed in seeds]
     data, inputs = _checked(configs[0], overwrite)

@@ -38,10 +38,8 @@ TRIED_ROWS = 64
 def preflight(config: RefblendConfig, compare: Callable[[RunData], None] | None = None) -> RunData:
     """Check configuration, directory, models, data, rewards and memory; the data of the run.
 
-    ``compare`` refuses a directory that holds another run; its problem is told with the others.
-
-    Raises:
-        RefblendError: names the key or file and the remedy; a ProblemsError if there are several.
+    ``compare`` refuses a directory that holds another run; its problem is told with the others, in
+    one ProblemsError if there are several.
     """
     problems = Problems()
     problems.note(_check_directory, Path(config.trainer.default_local_dir))

@@ -44,9 +44,7 @@ class WorkerPool(ExitStack):
     ) -> Iterator[WorkerSet]:
         """Workers in the state of fresh ones; the runs of a pool differ in seed and directory only.
 
-        Raises:
-            ResourceError: there is no cluster, or it cannot hold them.
-            WorkerDiedError: one died, while starting or in the block.
+        ResourceError if no cluster can hold them, WorkerDiedError if one dies, also in the block.
         """
         if not self._connected:
             begin = time.monotonic()
@@ -81,10 +79,8 @@ def train_with_recovery(
 ) -> None:
     """Train to the last step, from the checkpoint selected by ``trainer.resume_mode``.
 
-    Raises:
-        WorkerError: workers died more often than ``trainer.max_restarts`` allows; the last
-            checkpoint is valid.
-        CheckpointError: the checkpoint that was named cannot be used.
+    WorkerError if workers died more often than ``trainer.max_restarts`` allows; the last checkpoint
+    is valid.
     """
     run_dir = Path(config.trainer.default_local_dir)
     checkpoints = CheckpointManager(

@@ -81,9 +81,8 @@ class Prepared:
 def check_run_dir(path: Path, wanted: RunIdentity, options: StartOptions) -> Prepared:
     """What :func:`open_run` would do with the directory; nothing is changed.
 
-    Raises:
-        CheckpointError: the directory holds something else, or a run that cannot be continued as
-            the one that is wanted; names every key with its old and new value.
+    CheckpointError where it holds something else, or a run that cannot be continued as the wanted
+    one; names every key with its old and new value.
     """
     path = Path(path)
     recorded = _recorded(path)
@@ -104,9 +103,7 @@ def check_run_dir(path: Path, wanted: RunIdentity, options: StartOptions) -> Pre
 def open_run(path: Path, wanted: RunIdentity, options: StartOptions) -> Iterator[Prepared]:
     """Hold a run's directory for this process; another run in it gives way or is refused.
 
-    Raises:
-        CheckpointError: see :func:`check_run_dir`; another process trains in the directory; or it
-            cannot be written.
+    CheckpointError as in :func:`check_run_dir` and :func:`run_lock`.
     """
     path = Path(path)
     with contextlib.ExitStack() as stack:
@@ -144,11 +141,7 @@ def record_start(path: Path, wanted: RunIdentity, prepared: Prepared) -> None:
 
 @contextlib.contextmanager
 def run_lock(path: Path) -> Iterator[None]:
-    """Hold a run directory for this process; released also when the process is killed.
-
-    Raises:
-        CheckpointError: another process trains in the directory, or it cannot be made.
-    """
+    """Hold a run directory for this process, until its end or kill, or CheckpointError."""
     path = Path(path)
     with contextlib.ExitStack() as stack:
         with _writable(path):

@@ -77,10 +77,7 @@ def blend(
     """R' = (1 − w)R + wQ with w from the actor's average entropy; R if blending is off.
 
     Greedy baselines are blended with the same w, so that ReMax's baseline measures the same
-    quantity. ``control`` is the randomness of the control arms.
-
-    Raises:
-        TrainingError: the average entropy is not finite.
+    quantity. ``control`` is the randomness of the control arms. TrainingError for a NaN entropy.
     """
     entropy = float(compute_avg_response_entropy(experience.old.entropy, rollout.response_mask))
     if not math.isfinite(entropy):

@@ -53,10 +53,8 @@ def encode_line(step: int, metrics: Mapping[str, float]) -> str:
 class MetricsLog:
     """Appends to ``metrics.jsonl``; every line is on the disk when :meth:`append` returns.
 
-    An incomplete last line, left by a kill during a write, is dropped when the log is opened.
-
-    Raises:
-        DataError: a line other than the last is not a record.
+    An incomplete last line, left by a kill during a write, is dropped when the log is opened; any
+    other line that is not a record is a DataError.
     """
 
     def __init__(self, path: Path) -> None:
@@ -109,10 +107,8 @@ class MetricsLog:
 def read_metrics(path: Path) -> pd.DataFrame:
     """Metrics of a run, one row per step, ``step`` first; null and missing values are NaN.
 
-    An incomplete last line is left out, so that the metrics of a run in progress can be read.
-
-    Raises:
-        DataError: the file is missing, or a line other than the last is not a record.
+    An incomplete last line is left out, so that the metrics of a run in progress can be read. A
+    missing file, or any other line that is not a record, is a DataError.
     """
     path = Path(path)
     try:

@@ -126,11 +126,7 @@ def _remove_orphans() -> None:
 
 
 def _require_listener(address: str) -> None:
-    """Fail at once if nothing listens; Ray itself tries for minutes.
-
-    Raises:
-        OSError: the host is unknown, refuses, or does not answer within seconds.
-    """
+    """Fail with OSError, within seconds, if nothing listens; Ray itself tries for minutes."""
     host, separator, port = address.removeprefix("ray://").rpartition(":")
     if separator and port.isdigit():
         socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
@@ -148,11 +144,7 @@ def _stay_on_loopback() -> None:
 
 
 def _start_private(config: RayConfig, num_cpus: float, num_gpus: float, folder: Path) -> None:
-    """Start a cluster whose session lies in ``folder``.
-
-    Raises:
-        ResourceError: Ray did not start, for example on an overloaded machine.
-    """
+    """Start a cluster whose session lies in ``folder``; ResourceError on an overloaded machine."""
     _stay_on_loopback()
     try:
         ray.init(
@@ -201,9 +193,7 @@ def _disconnect() -> None:
 def ray_cluster(config: RayConfig, num_cpus: float, num_gpus: float) -> Iterator[None]:
     """Connect to a cluster with these CPU slots and GPUs for the duration of the block.
 
-    Raises:
-        ResourceError: no cluster answers at ``ray.address``, it is open to others, or the private
-            one did not start.
+    ResourceError if none answers at ``ray.address``, it is open to others, or ours does not start.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Ray lowers the priority of its workers by default: with any other load they would starve.

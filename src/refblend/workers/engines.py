@@ -40,13 +40,10 @@ class SplitCall:
     def results(
         self, instead: Callable[[WorkerTimeoutError, int], Sequence[Any]] | None = None
     ) -> list[Any]:
-        """The answers of all rows, in their order.
+        """The answers of all rows, in their order; errors of :meth:`Future.results`.
 
         The engine that died is replaced, alone, and its share is asked again. ``instead`` makes the
         answers of an engine that missed its deadline; without it that is an error.
-
-        Raises:
-            WorkerError: as :meth:`refblend.workers.groups.Future.results`.
         """
         answers: list[Any] = [None] * self.size
         deadline = time.monotonic() + self.group.timeout_s

@@ -146,10 +146,8 @@ def shared_attention(
 ) -> tuple[Tensor, None]:
     """Causal attention (transformers' signature) on packed tokens: each sees its predecessors.
 
-    Without ``prefix_tree`` it is plain causal attention.
-
-    Raises:
-        ModelError: the model needs a mask or a window shorter than the sequences.
+    Without ``prefix_tree`` it is plain causal attention. ModelError for a mask or a window shorter
+    than the sequences.
     """
     width = query.shape[2] if prefix_tree is None else prefix_tree.shape[1]
     if attention_mask is not None or (sliding_window is not None and width > sliding_window):
@@ -209,13 +207,10 @@ class ResponseStates:
 
 
 def response_states(lm: Any, batch: PaddedBatch) -> ResponseStates:
-    """Run a model's layers over a micro-batch.
+    """Run a model's layers over a micro-batch, in the layout of its attention implementation.
 
-    The model's attention implementation, chosen when it was loaded, determines the layout.
-
-    Raises:
-        ModelError: layers of the model do not attend through transformers' interface, so they
-            would mix packed tokens of different sequences.
+    ModelError if layers do not attend through transformers' interface: they would mix packed tokens
+    of different sequences.
     """
     width = batch.input_ids.shape[1]
     place = batch.rows * width + batch.positions

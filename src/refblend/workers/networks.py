@@ -29,14 +29,9 @@ from refblend.workers.layout import SHARED_ATTENTION, PaddedBatch, response_stat
 def chunked_log_probs(
     head: nn.Linear, hidden: Tensor, labels: Tensor, temperature: float, size: int
 ) -> tuple[Tensor, Tensor]:
-    """Log-probs (M,) of ``labels`` and entropies (M,) of the head's distributions, in float32.
+    """Log-probs (M,) of ``labels`` (M,) and entropies (M,) of the head's distributions, in float32.
 
-    Args:
-        head: whose output are the logits.
-        hidden: (M, H) the states that predict the labels.
-        labels: (M,) token ids.
-        temperature: the sampling temperature.
-        size: tokens whose logits may be held at once.
+    ``hidden`` (M, H) are the states that predict the labels; logits of ``size`` tokens are held.
     """
     kind = hidden.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype

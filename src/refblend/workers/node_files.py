@@ -143,8 +143,7 @@ def _damaged(path: Path, where: str, node: Node) -> DiskError:
 def send(path: Path, node: Node) -> str:
     """Bring a file or directory to a node, unless it is there; the folder there.
 
-    Raises:
-        DiskError, WorkerDiedError: the node has no room or is gone, or damaged files arrive.
+    DiskError or WorkerDiedError: the node has no room or is gone, or damaged files arrive.
     """
     digest = content(path)
     told = f"sending {path} to node {node.address}"

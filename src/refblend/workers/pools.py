@@ -216,11 +216,9 @@ class ResourcePools:
             raise
 
     def places(self, role: str) -> list[Place]:
-        """The places of a role's processes, in rank order.
+        """The places of a role's processes, in rank order; WorkerDiedError if a node is gone.
 
-        Raises:
-            WorkerDiedError: a node of theirs is gone. Nothing can start there; what is reserved
-                elsewhere must be placed again, together with the lost.
+        Nothing can start there; what is reserved elsewhere must be placed again, with the lost.
         """
         with stall_limit("looking for the nodes"):
             reachable = {node.id for node in alive_nodes()}

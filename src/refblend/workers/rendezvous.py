@@ -67,10 +67,7 @@ def join(
 ) -> None:
     """Enter the process group of ``size`` ranks that meets at ``address``.
 
-    Variables of gloo and nccl that the user has set win over the choice made here.
-
-    Raises:
-        ResourceError: as :func:`choose_interface`.
+    Variables of gloo and nccl that the user has set win over :func:`choose_interface`.
     """
     import torch.distributed as dist
 

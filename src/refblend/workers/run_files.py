@@ -33,9 +33,7 @@ class RunFiles:
     def __init__(self, config: RefblendConfig, nodes: Sequence[Node], own: str) -> None:
         """Ask the run's ``nodes`` what they see, and send what they lack; ``own`` is the driver's.
 
-        Raises:
-            ResourceError: a node does not answer, or does not see what a shared file system has.
-            DiskError, WorkerDiedError: a model could not be sent, or a node is gone.
+        ResourceError if one does not answer, or does not see what a shared file system has.
         """
         self._config = located(config)
         self._own = own

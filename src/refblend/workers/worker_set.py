@@ -180,9 +180,6 @@ class WorkerSet:
 
         An engine past a deadline of its own (``scoring.timeout_s``) was replaced and its samples
         are failures, not zeros; without such a deadline the new engine was asked again.
-
-        Raises:
-            WorkerError: the judge had to be replaced too often.
         """
         invalid_score = self.config.algorithm.ref_quality_score.invalid_score
 

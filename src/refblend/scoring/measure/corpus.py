@@ -68,15 +68,13 @@ def corpus_from_rows(
 ) -> pd.DataFrame:
     """The fixed corpus for these prompts: a row per problem with a gold solution, and kind.
 
-    ``max_rows`` problems at most are used, of every difficulty as many, evenly spaced.
+    ``max_rows`` problems at most are used, of every difficulty as many, evenly spaced. DataError if
+    none has a solution, or a kind is unknown.
 
     Returns:
         ``question``, ``response``, ``label`` (1 right, 0 wrong), ``worked``, ``kind``, ``length``
         (``plain``, ``long``, ``very_long``), ``difficulty`` (the problem's number of steps; 0 when
         unknown), ``index`` (the problem's).
-
-    Raises:
-        DataError: no row has a solution, or a kind is unknown.
     """
     unknown = [kind for kind in kinds if kind not in KINDS]
     if unknown:
@@ -211,13 +209,10 @@ def _check(frame: pd.DataFrame, required: Sequence[str], cells: Cells, name: str
 
 
 def read_corpus(path: str | Path) -> pd.DataFrame:
-    """A file of labelled responses as a corpus: a user's, or pairs that judges learn from.
+    """A file of labelled responses as a corpus (or DataError): a user's, or pairs to learn from.
 
     A file of pairs has ``right`` and ``steps`` beside a ``label`` in [0.05, 1]: its label becomes
     the ``target``, ``right`` the label, and the number of steps the difficulty.
-
-    Raises:
-        DataError: the file cannot be read or is not a corpus.
     """
     frame = read_responses(path)
     if set(_PAIRS) <= set(frame.columns):

@@ -167,9 +167,6 @@ def measure_quality(
 
     Returns:
         Form → :func:`quality_report`, and the scored responses with a column ``form``.
-
-    Raises:
-        DataError: the corpus lacks a column.
     """
     check_corpus(corpus)
     reports: dict[str, dict[str, Any]] = {}

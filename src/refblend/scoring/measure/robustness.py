@@ -59,10 +59,6 @@ def run_robustness(
     Returns:
         A table with a row per arm (see :func:`arm_row`), and the scored samples of all arms with
         ``experiment`` and ``arm`` columns.
-
-    Raises:
-        DataError: the corpus lacks a column.
-        ScoringError: an arm's limits cannot hold the templates.
     """
     check_corpus(corpus)
     arms = robustness_arms(judge.options) if arms is None else arms
