@@ -99,14 +99,12 @@ class HfEngine:
         check_lengths(requests, self.max_model_len)
         answers: dict[int, Generation] = {}
         for rows in self._batches(requests):
-            guides = [self._guide(requests[i].regex) for i in rows]
+            expressions = [requests[i].regex for i in rows]
+            guides = [None if e is None else self._guides.guide(e) for e in expressions]
             batch = _Batch([requests[i] for i in rows], guides, self.max_model_len, self.device)
             generations = batch.run(self._model, self._stop_ids, self.weight_version)
             answers.update(zip(rows, generations, strict=True))
         return [answers[i] for i in range(len(requests))]
-
-    def _guide(self, regex: str | None) -> Guide | None:
-        return None if regex is None else self._guides.guide(regex)
 
     @cached_property
     def _guides(self) -> GuideFactory:

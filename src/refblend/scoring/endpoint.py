@@ -27,9 +27,9 @@ from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.config.scoring import SCORING_KEY, HttpJudgeConfig
 from refblend.documents import shorten
 from refblend.errors import ConfigError, ScoringError
-from refblend.scoring.asking import Reply, RequestJudge
 from refblend.scoring.clipping import MIN_DATA_TOKENS, ScoringRequest, plan_request
 from refblend.scoring.generative import TOP_LOGPROBS, answer_regex
+from refblend.scoring.judge import Reply, RequestJudge
 from refblend.scoring.parsing import parse_tokens
 from refblend.scoring.prompts import EncodedPrompt, Frame
 from refblend.scoring.result import ParsedScore

@@ -28,8 +28,8 @@ from refblend.rollout.base import (
 )
 from refblend.rollout.factory import start_engine
 from refblend.rollout.model_dir import check_model, resolve_max_model_len
-from refblend.scoring.asking import Reply, RequestJudge
 from refblend.scoring.clipping import ScoringLimits, ScoringRequest, check_frame, plan_request
+from refblend.scoring.judge import Reply, RequestJudge
 from refblend.scoring.parsing import ScoreMode, parse_score
 from refblend.scoring.prompts import PromptEncoder
 from refblend.scoring.templates import PromptForm, ScoringTemplates, load_templates

@@ -114,15 +114,13 @@ class PromptEncoder:
     def _encode_frame(self, form: PromptForm) -> Frame:
         prefix, between, suffix = self.templates.frame(form)
         message = prefix + _RESPONSE_MARK + between + _QUESTION_MARK + suffix
-        text = self._wrap(message)
-        if text.count(_RESPONSE_MARK) != 1 or text.count(_QUESTION_MARK) != 1:
+        marks = _RESPONSE_MARK, _QUESTION_MARK
+        frame = frame_around(self.tokenizer, self._wrap(message), marks)
+        if frame is None:
             raise ScoringError(
                 "the judge's chat template does not show the user's message exactly once",
                 "Give a judge whose chat template renders the user's content unchanged.",
             )
-        head, rest = text.split(_RESPONSE_MARK)
-        parts = (head, *rest.split(_QUESTION_MARK))
-        frame = Frame(*(encode_plain(self.tokenizer, part) for part in parts))
         if getattr(self.tokenizer, "chat_template", None):
             return frame
         return replace(frame, prefix=(*_leading_special(self.tokenizer), *frame.prefix))
@@ -137,6 +135,14 @@ class PromptEncoder:
             add_generation_prompt=True,
             enable_thinking=False,  # a score must fit in max_new_tokens
         )
+
+
+def frame_around(tokenizer: Any, text: str, marks: tuple[str, str]) -> Frame | None:
+    """The ids of the three parts of a text around two marks; None unless each is there once."""
+    if any(text.count(mark) != 1 for mark in marks):
+        return None
+    head, rest = text.split(marks[0])
+    return Frame(*(encode_plain(tokenizer, part) for part in (head, *rest.split(marks[1]))))
 
 
 def encode_plain(tokenizer: Any, text: str) -> tuple[int, ...]:

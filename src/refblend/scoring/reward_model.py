@@ -20,13 +20,13 @@ from refblend.data.tokenizer import load_tokenizer
 from refblend.errors import ModelError, ScoringError
 from refblend.lifecycle.faults import is_out_of_memory
 from refblend.rollout.model_dir import check_model, model_record, positions_of
-from refblend.scoring.asking import Reply, RequestJudge
 from refblend.scoring.clipping import MIN_DATA_TOKENS, ScoringRequest, clip_parts
+from refblend.scoring.judge import Reply, RequestJudge
 from refblend.scoring.prompts import (
     EncodedPrompt,
-    Frame,
     encode_plain,
     encode_untrusted,
+    frame_around,
     special_tokens,
 )
 from refblend.scoring.result import ParsedScore
@@ -44,14 +44,13 @@ class ConversationEncoder:
         turns = zip(("user", "assistant"), _MARKS, strict=True)
         messages = [{"role": role, "content": mark} for role, mark in turns]
         text = tokenizer.apply_chat_template(messages, tokenize=False)
-        if any(text.count(mark) != 1 for mark in _MARKS):
+        frame = frame_around(tokenizer, text, _MARKS)
+        if frame is None:
             raise ModelError(
                 "the reward model's chat template does not show both turns exactly once",
                 "Give a reward model whose chat template renders question and answer.",
             )
-        head, rest = text.split(_MARKS[0])
-        parts = (head, *rest.split(_MARKS[1]))
-        self.frame = Frame(*(encode_plain(tokenizer, part) for part in parts))
+        self.frame = frame
 
     def plan(
         self, question: str, response: str, allowed_length: int, hard_clip: bool
