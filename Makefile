@@ -46,18 +46,20 @@ smoke: env ## the same workflow on a tiny grid, about ten minutes
 test: env ## the fast tests, including those with real engines
 	@$(MAKE) --no-print-directory --keep-going -j2 test-engines test-others
 
-# Two halves at once, because most tests keep one core busy. The first speaks only when it has ended. Tests that
-# call make have nothing to do with the two jobs here.
+# Two halves at once, because most tests keep one core busy. The first speaks only when it has ended, and has those of
+# the study, too, so that both take about as long. Tests that call make have nothing to do with the two jobs here.
 FAST := not slow and not gpu
+STUDY := tests/study
 TIMES := --durations=10 --durations-min=10
 
-test-engines: env ## the half of `make test` that starts engines
-	@mkdir -p build; status=0; echo "The tests with real engines run beside these"; \
-	MAKEFLAGS=--no-print-directory $(BIN)/pytest -m "engine and $(FAST)" $(TIMES) -p no:cacheprovider >build/test-engines.log 2>&1 || status=$$?; \
+test-engines: env ## the half of `make test` that starts engines, and the tests of the study
+	@mkdir -p build; status=0; echo "The tests with real engines run beside these"; export MAKEFLAGS=--no-print-directory; \
+	$(BIN)/pytest -m "engine and $(FAST)" $(TIMES) -p no:cacheprovider >build/test-engines.log 2>&1 || status=$$?; \
+	$(BIN)/pytest -m "not engine and $(FAST)" $(TIMES) -p no:cacheprovider $(STUDY) >>build/test-engines.log 2>&1 || status=$$?; \
 	cat build/test-engines.log; exit $$status
 
 test-others: env ## the other half of `make test`
-	MAKEFLAGS=--no-print-directory $(BIN)/pytest -m "not engine and $(FAST)" $(TIMES)
+	MAKEFLAGS=--no-print-directory $(BIN)/pytest -m "not engine and $(FAST)" $(TIMES) --ignore=$(STUDY)
 
 test-slow: env .tools/trl .tools/verl .tools/trackers ## the tests that take minutes
 	$(BIN)/pytest -m "slow and not gpu"
@@ -130,7 +132,7 @@ chaos: prepare ## inject faults into real runs and their environment, about an h
 	PYTHONPATH=benchmarks $(BIN)/python -m chaos $(CHAOS)
 	PYTHONPATH=benchmarks $(BIN)/python -m chaos.environment
 
-chaos-short: prepare ## seven of these faults, about four minutes; writes no results
+chaos-short: prepare ## seven of these faults, about six minutes; writes no results
 	PYTHONPATH=benchmarks $(BIN)/python -m chaos --short
 
 chaos-nodes: prepare ## faults of nodes and cables on two Ray nodes of this machine, 40 in an hour; needs root, iproute2
