@@ -22,7 +22,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import common
-from bench_step import optimise
+from bench_step import adamw, optimise
 
 from refblend.config import load_config
 from refblend.study.planning.step_costs import WARM_UP, read_costs
@@ -106,10 +106,10 @@ def step_seconds(run: Path) -> list[float]:
 def probe(folder: Path) -> None:
     """In a process of its own: updates when told to, and their wall time."""
     config, policy = load_config(common.CONFIGS, []), load_policy(str(folder / "actor"), 1.0)
-    sequences = common.make_sequences(policy.lm.config.vocab_size)
+    sequences, optimiser = common.make_sequences(policy.lm.config.vocab_size), adamw(policy)
     for _ in sys.stdin:
         start = time.perf_counter()
-        optimise(policy, sequences, config)
+        optimise(policy, optimiser, sequences, config)
         print(time.perf_counter() - start, flush=True)
 
 
