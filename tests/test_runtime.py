@@ -2,6 +2,8 @@
 
 import gc
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -35,3 +37,26 @@ def test_the_collector_stays_as_it_was() -> None:
     finally:
         gc.enable()
         gc.unfreeze()
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_freed_memory_is_used_again(keep) -> None:
+    """Counted in pages that the kernel had to bring: 64 MiB, ten times."""
+    program = f"""
+import resource
+from refblend import runtime
+if {keep}:
+    assert runtime.keep_freed_memory()
+def fill():
+    block = bytearray(64 * 2**20)
+    block[::4096] = b"x" * len(block[::4096])
+fill()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    fill()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert (int(done.stdout) < 1000) == keep, done.stdout

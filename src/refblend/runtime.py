@@ -1,5 +1,6 @@
 """What every refblend process needs before and during the import of torch and vLLM."""
 
+import ctypes
 import gc
 import os
 from collections.abc import Iterator
@@ -51,6 +52,25 @@ def prepare_process(num_threads: int) -> None:
     import torch
 
     torch.set_num_threads(num_threads)
+
+
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4  # glibc's malloc.h
+_MOST = 2**31 - 1
+
+
+def keep_freed_memory() -> bool:
+    """Let this process keep up to 2 GiB of freed memory for the tensors to come.
+
+    By default glibc returns every large block to the kernel, which clears it page by page for the
+    next tensor: a tenth of the time of a training step. False, and nothing is changed, where the
+    allocator is another one.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    for key, value in ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, _MOST), (_M_TOP_PAD, 64 * 2**20)):
+        mallopt(ctypes.c_int(key), ctypes.c_int(value))
+    return True
 
 
 @contextmanager

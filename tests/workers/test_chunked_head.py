@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from refblend.workers.networks import chunked_log_probs
+from refblend.workers import chunked_head
+from refblend.workers.chunked_head import chunked_log_probs
 
 TOKENS, WIDTH, VOCABULARY = 11, 6, 23
 
@@ -28,7 +29,11 @@ def whole(head, hidden, labels, temperature):
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("wanted", ["log_probs", "entropy", "both"])
 @pytest.mark.parametrize("size", [1, 4, 100])
-def test_values_and_gradients_are_those_of_all_logits_at_once(bias, wanted, size) -> None:
+@pytest.mark.parametrize("cached", [2, 100])
+def test_values_and_gradients_are_those_of_all_logits_at_once(
+    bias, wanted, size, cached, monkeypatch
+) -> None:
+    monkeypatch.setattr(chunked_head, "CACHED_LOGITS", cached * VOCABULARY)
     head, hidden, labels, weights = inputs(bias)
     found = []
     for compute in (

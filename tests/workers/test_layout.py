@@ -129,6 +129,20 @@ def test_bfloat16_differs_from_float32_as_little_as_the_plain_layout_does(pair) 
     assert 0 < errors[1] < 2 * errors[0]
 
 
+def test_attention_is_in_float32_whatever_the_precision_of_the_products(pair, monkeypatch) -> None:
+    shared, _ = pair
+    attend, seen = layout.sdpa_attention_forward, []
+
+    def watched(module, *rows, **options):
+        seen.append((torch.is_autocast_enabled("cpu"), *(r.dtype for r in rows if r is not None)))
+        return attend(module, *rows, **options)
+
+    monkeypatch.setattr(layout, "sdpa_attention_forward", watched)
+    batch = pad_batch(make_sequences(GROUP_SIZES), range(8), CPU)
+    outputs_and_gradients(shared, batch, torch.bfloat16)
+    assert set(seen) == {(False, torch.float32, torch.float32, torch.float32)}
+
+
 def test_each_prompt_is_computed_once() -> None:
     sequences = make_sequences(GROUP_SIZES)
     tree = PrefixTree(pad_batch(sequences, [7, 0, 4, 3, 1, 6], CPU))

@@ -5,7 +5,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from refblend.errors import ModelError
-from refblend.workers import networks
+from refblend.workers import chunked_head, networks
 from refblend.workers.layout import pad_batch, scatter_tokens
 from refblend.workers.networks import load_policy, load_value
 from refblend.workers.types import Sequences, response_mask
@@ -86,13 +86,13 @@ def test_chunked_head_gives_the_same_values_and_gradients(
     batch = pad_batch(sequences, ROWS, CPU)
     values, grads = gradients(policy, batch)
     sizes: list[int] = []
-    linear = networks.linear
+    linear = chunked_head.linear
 
     def counting(hidden, weight, bias):
         sizes.append(len(hidden))
         return linear(hidden, weight, bias)
 
-    monkeypatch.setattr(networks, "linear", counting)
+    monkeypatch.setattr(chunked_head, "linear", counting)
     monkeypatch.setattr(networks, "MAX_CHUNK_LOGITS", policy.lm.config.vocab_size * 6)
     in_chunks, chunk_grads = gradients(policy, batch)
     # 39 tokens in chunks of 6, each computed again in the backward pass.

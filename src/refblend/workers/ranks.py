@@ -152,6 +152,7 @@ class Rank:
 
     def __init__(self, run: RefblendConfig, fsdp: FsdpConfig, rank: int, address: str) -> None:
         runtime.prepare_process(fsdp.num_threads)
+        runtime.keep_freed_memory()
         distributed.init_process_group(rank, fsdp, address, run)
         model = run.actor_rollout_ref.model
         self.fsdp = fsdp
