@@ -99,6 +99,7 @@ class BareEngines:
             derive_seed(seed, "rollout", step, line["uid"], line["sample"]) for line in self.lines
         ]
         self.new_tokens = config.data.max_response_length
+        self.ignore_eos = config.actor_rollout_ref.rollout.ignore_eos
         self.bare_output: dict[str, Any] = {
             "flat_logprobs": True,
             "detokenize": False,
@@ -120,7 +121,8 @@ class BareEngines:
                 temperature=1.0,
                 max_tokens=self.new_tokens,
                 seed=seed,
-                stop_token_ids=self.actor._stop_ids,
+                stop_token_ids=[] if self.ignore_eos else self.actor._stop_ids,
+                ignore_eos=self.ignore_eos,
                 logprobs=0 if log_probs else None,
                 **self.bare_output,
             )
