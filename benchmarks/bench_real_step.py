@@ -3,8 +3,8 @@
 `python benchmarks/bench_real_step.py` is `bench_step.py` at scale smollm: bfloat16, guided judge,
 one thread per process. Actor and judge are the same untrained model, and a step has 2 prompts × 8
 responses, so that the benchmark ends within minutes; what costs the same per step whatever the
-batch (AdamW, weight push) weighs more than in the 8 prompts of the scale. Every response is as long as
-the limit, so that the steps cost the same whatever was sampled.
+batch (AdamW, weight push) weighs more than in the 8 prompts of the scale. Every response is as long
+as the limit, so that the steps cost the same whatever was sampled.
 """
 
 import tempfile
