@@ -16,7 +16,7 @@ STEPS ?= 2000
 # Waiting OpenMP threads must sleep, or busy processes starve one another.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: help env study report figures smoke test test-engines test-others test-slow nodes fuzz lint docs rules package bench prepare chaos chaos-short chaos-nodes soak pretrained reasoning-gym demo sbom audit clean rehearse rehearse-short gpu-check
+.PHONY: help env study report figures paper smoke test test-engines test-others test-slow nodes fuzz lint docs rules package bench prepare chaos chaos-short chaos-nodes soak pretrained reasoning-gym demo sbom audit clean rehearse rehearse-short gpu-check
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -35,6 +35,9 @@ report: env ## one HTML file with all tables and figures of a finished study, re
 figures: env ## every table, figure and report of SCALE anew from the committed runs.parquet, in minutes
 	$(BIN)/refblend study redraw --scale $(SCALE)
 	@git status --short results/$(SCALE)
+
+paper: .tools/paper ## the write-up of SCALE as results/<scale>/m3/report.tex, and report.pdf where a TeX is installed
+	scripts/paper.sh "$$($</bin/python -c 'import pypandoc; print(pypandoc.get_pandoc_path())')" results/$(SCALE)/m3
 
 smoke: env ## the same workflow on a tiny grid, about ten minutes
 	$(BIN)/snakemake smoke --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=smoke
@@ -61,7 +64,7 @@ test-engines: env ## the half of `make test` that starts engines, and the tests 
 test-others: env ## the other half of `make test`
 	MAKEFLAGS=--no-print-directory $(BIN)/pytest -m "not engine and $(FAST)" $(TIMES) --ignore=$(STUDY)
 
-test-slow: env .tools/trl .tools/verl .tools/trackers ## the tests that take minutes
+test-slow: env .tools/trl .tools/verl .tools/trackers .tools/paper ## the tests that take minutes
 	$(BIN)/pytest -m "slow and not gpu"
 
 nodes: env ## runs on two Ray nodes in network namespaces of this machine; needs root and iproute2
@@ -86,7 +89,8 @@ docs: env .tools/docs ## the documentation's site, build/site, strictly: a dead 
 	NO_MKDOCS_2_WARNING=1 .tools/docs/bin/mkdocs build --strict
 	@echo "Open build/site/index.html, or call .tools/docs/bin/mkdocs serve"
 
-.tools/docs: requirements/docs.lock
+# pandoc is 160 MB, and only `make paper` needs it.
+.tools/docs .tools/paper: .tools/%: requirements/%.lock
 	$(PYTHON) -m venv $@
 	$@/bin/pip install --disable-pip-version-check -q --no-deps -r $<
 	touch $@

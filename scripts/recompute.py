@@ -172,9 +172,11 @@ def differences(table: pd.DataFrame, found: pd.DataFrame) -> list[str]:
     return problems
 
 
-def page_problems(report: str, table: pd.DataFrame) -> list[str]:
-    """Verdicts that the first page counts or lists otherwise than the table."""
-    primary = table[table.primary]
+def count_problems(report: str, primary: pd.DataFrame) -> list[str]:
+    """Whether a first page counts the verdicts on M2's primary contrasts otherwise than they are.
+
+    M2's and M3's do, in the same words.
+    """
     page = report.split("\n## ", maxsplit=1)[0]
     counted = re.search(
         r"Of (\d+) primary contrasts (\d+) \w+ better, (\d+) worse, (\d+) equivalent and "
@@ -186,13 +188,31 @@ def page_problems(report: str, table: pd.DataFrame) -> list[str]:
     if counted is None or [int(number) for number in counted.groups()] != expected:
         said = counted.group(0) if counted else "nothing"
         return [f"the first page says {said!r}; the table has {expected}"]
-    problems = []
+    return []
+
+
+def page_problems(report: str, table: pd.DataFrame) -> list[str]:
+    """Verdicts that M2's first page counts or lists otherwise than the table."""
+    primary = table[table.primary]
+    page = report.split("\n## ", maxsplit=1)[0]
+    if problems := count_problems(report, primary):
+        return problems
     for row in primary.itertuples():
         shown = f"{row.estimate:+.3f}" if abs(row.estimate) < 10 else f"{row.estimate:+.1f}"
         lines = [line for line in page.splitlines() if f"{row.treated} − {row.reference} " in line]
         if not any(shown in line or pd.isna(row.estimate) for line in lines):
             problems.append(f"the first page lacks {row.treated} − {row.reference} {shown}")
     return problems
+
+
+def agrees(text: str, numbers: list[float]) -> bool:
+    """Whether a text gives these numbers, as rounded there; those that are NaN are left out."""
+    known = [number for number in numbers if not np.isnan(number)]
+    given = re.findall(r"[-+]?\d+\.?(\d*)", text), re.findall(r"[-+]?\d+\.?\d*", text)
+    return len(given[1]) == len(known) and all(
+        abs(float(said) - number) <= 0.501 * 10.0 ** -len(digits)
+        for digits, said, number in zip(*given, known, strict=True)
+    )
 
 
 def is_shown(text: str, values: np.ndarray, level: float = 0.95) -> bool:
@@ -203,11 +223,7 @@ def is_shown(text: str, values: np.ndarray, level: float = 0.95) -> bool:
     if len(values) > 1:
         half = stats.t.ppf((1 + level) / 2, len(values) - 1) * stats.sem(values)
         numbers += [numbers[0] - half, numbers[0] + half]
-    given = re.findall(r"[-+]?\d+\.?(\d*)", text), re.findall(r"[-+]?\d+\.?\d*", text)
-    return len(given[1]) == len(numbers) and all(
-        abs(float(said) - number) <= 0.501 * 10.0 ** -len(digits)
-        for digits, said, number in zip(*given, numbers, strict=True)
-    )
+    return agrees(text, numbers)
 
 
 def difference(values: pd.DataFrame, arm: str, other: str, measure: str) -> np.ndarray:
@@ -235,21 +251,40 @@ def m1_problems(report: str, values: pd.DataFrame) -> list[str]:
     return problems
 
 
-def m3_problems(report: str, table: pd.DataFrame, values: pd.DataFrame) -> list[str]:
-    """Differences, simultaneous intervals and the answer of M3's first page."""
-    page, problems, decided = report.split("\n## ", maxsplit=1)[0], [], []
+def m3_problems(report: str, table: pd.DataFrame, found: pd.DataFrame) -> list[str]:
+    """Answers and table of M3's first page that are not what the recomputed verdicts say.
+
+    ``table`` has the rows of M3's contrasts, ``found`` what was recomputed for them.
+    """
+    page, problems = report.split("\n## ", maxsplit=1)[0], []
+    answers = re.findall(
+        r"\*\*(\w+)\*\*: on fresh seeds `(\w+)` − `(\w+)` is (.+?) \(n = (\d+) ", page
+    )
+    tested = table[table.primary & (found.n > 0)]
+    untested = int((table.primary & (found.n == 0)).sum()) or int(not table.primary.any())
+    if (len(answers), page.count("**Not tested**")) != (len(tested), untested):
+        problems.append(f"M3's first page does not answer for {len(tested)} primary contrasts")
+    for said, row in zip(answers, tested.itertuples(), strict=False):
+        new = found.loc[row.Index]
+        expected = (new.verdict, row.treated, row.reference, str(int(new.n)))
+        numbers = [new.estimate, new.low, new.high]
+        if (said[0].lower(), *said[1:3], said[4]) != expected or not agrees(said[3], numbers):
+            problems.append(f"M3's first page says {said}; recomputed {expected}, {numbers}")
     for row in table.itertuples():
-        paired = difference(values, row.arm, row.against, row.measure)
-        each = 1 - 0.05 / len(table)
-        given = [row.difference, table.loc[row.Index, "simultaneous interval"]]
-        same = is_shown(given[0], paired) and is_shown(given[1], paired, each)
-        if not (same and all(text in page for text in given)):
-            problems.append(f"M3, {row.arm} − {row.against}: {given} is not what the runs give")
-        half = stats.t.ppf(1 - 0.025 / len(table), len(paired) - 1) * stats.sem(paired)
-        decided.append(np.sign(paired.mean()) if abs(paired.mean()) > half > 0 else 0)
-    words = {1: "**Confirmed**", -1: "**Refuted**", 0: "**Neither confirmed nor refuted**"}
-    if words[int(decided[0])] not in page:
-        problems.append(f"M3's first page does not say {words[int(decided[0])]}")
+        new, name = found.loc[row.Index], f"{row.treated} − {row.reference}"
+        rows = [
+            [cell.strip() for cell in line.split("|")[1:-1]]
+            for line in page.splitlines()
+            if line.startswith("| ")
+        ]
+        numbers = [new.estimate, new.low, new.high]
+        if not any(
+            name in cells
+            and cells[-1] == new.verdict
+            and any(agrees(cell, numbers) for cell in cells if "[" in cell or new.n < 2)
+            for cells in rows
+        ):
+            problems.append(f"M3's table lacks {name}, {numbers}, {new.verdict}")
     return problems
 
 
@@ -262,22 +297,23 @@ def main(folder: Path) -> int:
     table = pd.read_csv(folder / "verdicts.csv", keep_default_na=False, na_values=[""])
     grid = pd.read_csv(folder / "grid.tsv", sep="\t")
     seeds = grid.groupby("experiment").seed.agg(set)
-    problems = differences(table, recomputed(table, values, seeds))
+    found = recomputed(table, values, seeds)
+    problems = differences(table, found)
     report = folder / "m2" / "report.md"
     if report.exists():
         of_m2 = pd.read_csv(folder / "m2" / "tables" / "verdicts.csv")
         shared = table.merge(of_m2[["experiment"]].drop_duplicates(), on="experiment")
         problems += page_problems(report.read_text(), shared)
-    for name, compared in (("M1", "m1"), ("M3", "m3")):
-        page = folder / compared / "report.md"
-        if page.exists():
-            mine = values[values.index.get_level_values("seed").isin(seeds[name])]
-            text, said = page.read_text(), folder / compared / "tables" / "verdict.csv"
-            problems += (
-                m1_problems(text, mine)
-                if compared == "m1"
-                else m3_problems(text, pd.read_csv(said), mine)
-            )
+        written_up = folder / "m3" / "report.md"
+        if written_up.exists() and shared.primary.any():
+            problems += count_problems(written_up.read_text(), shared[shared.primary])
+    pages = {name: folder / name.lower() / "report.md" for name in ("M1", "M3")}
+    if pages["M1"].exists():
+        mine = values[values.index.get_level_values("seed").isin(seeds["M1"])]
+        problems += m1_problems(pages["M1"].read_text(), mine)
+    if pages["M3"].exists():
+        mine = table.experiment == "M3"
+        problems += m3_problems(pages["M3"].read_text(), table[mine], found[mine])
     for problem in problems:
         print(problem)
     print(f"{folder}: {len(table)} verdicts from {len(values)} runs, {len(problems)} differences")

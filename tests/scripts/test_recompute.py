@@ -104,13 +104,20 @@ def test_m1_s_page_is_compared_with_the_runs(accuracies: pd.DataFrame) -> None:
     assert recompute.m1_problems("nothing", accuracies) != []
 
 
-def test_m3_s_page_is_compared_with_the_runs(accuracies: pd.DataFrame) -> None:
+def test_m3_s_page_is_compared_with_the_verdicts() -> None:
     recompute = load(SCRIPT)
-    row = {"arm": "linear", "against": "off", "measure": "test_greedy"}
-    row |= {"difference": "+0.100 [+0.075, +0.125]"}
-    table = pd.DataFrame([row | {"simultaneous interval": "+0.100 [+0.075, +0.125]"}])
-    page = "**Confirmed** | +0.100 [+0.075, +0.125] |"
-    assert recompute.m3_problems(page, table, accuracies) == []
-    assert recompute.m3_problems(page.replace("Confirmed", "Refuted"), table, accuracies) != []
-    other = table.assign(difference="+0.101 [+0.075, +0.125]")
-    assert recompute.m3_problems(page, other, accuracies) != []
+    names = {"treated": ["a", "a"], "reference": ["b", "c"], "primary": [True, False]}
+    table = pd.DataFrame(names)
+    numbers = {"n": [4, 0], "estimate": [0.1, None], "low": [0.075, None], "high": [0.125, None]}
+    found = pd.DataFrame(numbers | {"verdict": ["better", "undecided"]}).astype({"estimate": float})
+    page = "**Better**: on fresh seeds `a` − `b` is +0.100 [+0.075, +0.125] (n = 4 pairs) by …\n"
+    page += "| x | a − b | +0.100 [+0.075, +0.125] | better |\n| y | a − c | – | undecided |\n"
+    assert recompute.m3_problems(page, table, found) == []
+    wrong = {"Better": "Worse", "n = 4": "n = 5", "is +0.100": "is +0.101", "`b`": "`c`"}
+    for right, other in (wrong | {"| better": "| worse", "| +0.100": "| +0.110"}).items():
+        (problem,) = recompute.m3_problems(page.replace(right, other), table, found)
+        assert "M3" in problem
+    empty = found.assign(n=0, estimate=float("nan"), low=float("nan"), high=float("nan"))
+    untested = "**Not tested**\n| a − b | – | better |\n| a − c | – | undecided |"
+    assert recompute.m3_problems(untested, table, empty) == []
+    assert recompute.m3_problems("nothing", table, found) != []

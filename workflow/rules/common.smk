@@ -40,6 +40,7 @@ wildcard_constraints:
     strength="|".join(layout.JUDGES),
     milestone="m[123]|r|scoring",
     figure="[A-Za-z0-9_]+",
+    kind="png|pdf",
 
 
 # `refblend` and `python` of the environment that runs Snakemake, activated or not. OpenMP threads

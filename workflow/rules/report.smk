@@ -92,12 +92,12 @@ rule figure:
         " --out {output:q} {params.names:q} > {log:q} 2>&1"
 
 
-# The few figures that README and DVC show.
+# The few figures that README and DVC show, and those of a text that is also made with LaTeX.
 use rule figure as preview with:
     output:
-        "build/results/{scale}/{milestone}/figures/{figure}.png",
+        "build/results/{scale}/{milestone}/figures/{figure}.{kind}",
     log:
-        "logs/{scale}/{milestone}/figures/{figure}.png.log",
+        "logs/{scale}/{milestone}/figures/{figure}.{kind}.log",
 
 
 rule report:

@@ -68,12 +68,12 @@ def upstream_reports(wildcards):
 
 
 def figure_files(wildcards):
-    """Every figure of a milestone as SVG, and its previews as PNG."""
-    root = f"build/results/{wildcards.scale}/{wildcards.milestone}/figures"
+    """Every figure of a milestone as SVG; previews as PNG, those of a LaTeX text as PDF, too."""
+    root = f"build/results/{wildcards.scale}/{wildcards.milestone}"
     return [
-        f"{root}/{figure.name}.{kind}"
+        f"{root}/{file}"
         for figure in artifacts(wildcards.milestone, "figure")
-        for kind in (["svg", "png"] if figure.preview else ["svg"])
+        for file in figure.files
     ]
 
 

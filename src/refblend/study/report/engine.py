@@ -134,7 +134,7 @@ def write_tables(report: Report, inputs: Inputs, out: Path) -> None:
 
 
 def draw(report: Report, inputs: Inputs, out: Path) -> None:
-    """Draw the figure that the file's stem names, as SVG or PNG by its suffix.
+    """Draw the figure that the file's stem names, as SVG, PNG or PDF by its suffix.
 
     Raises:
         StudyError: the report has no such figure, or its tables are not prepared.

@@ -108,7 +108,10 @@ def _read_files(report: Report, inputs: Inputs) -> list[Path]:
         measurements = inputs.results / "scoring" / "measurements"
         judges = sorted((inputs.models / "quality").glob("judge_*.json"))
         return judges + sorted(measurements.glob("*.json"))
-    return sorted((inputs.results / "m3").glob("recommended.*")) if report.name == "m3" else []
+    if report.name == "m3":
+        chosen = inputs.results / "m3"
+        return [*sorted(chosen.glob("recommended.*")), *sorted(chosen.glob("regimes/*"))]
+    return []
 
 
 def _remove_others(target: Path, names: set[str]) -> None:

@@ -85,6 +85,8 @@ class Artifact:
     """A table that the report shows: written as LaTeX, too."""
     preview: Preview = False
     """A figure that DVC and README show: written as PNG, too; of a family, which members."""
+    pdf: bool = False
+    """A figure of a text that is also made with LaTeX: written as PDF, too."""
     each: Callable[[ExperimentSpec], bool] | None = None
     """Of a family, which experiments have a member."""
 
@@ -96,7 +98,8 @@ class Artifact:
     @property
     def files(self) -> list[str]:
         """What is written of it, below the report's folder."""
-        more = {"table": ["tex"] * self.shown, "figure": ["png"] * bool(self.preview), "plot": []}
+        pictures = ["png"] * bool(self.preview) + ["pdf"] * self.pdf
+        more = {"table": ["tex"] * self.shown, "figure": pictures, "plot": []}
         suffixes = ["svg" if self.kind == "figure" else "csv", *more[self.kind]]
         return [f"{self.kind}s/{self.name}.{suffix}" for suffix in suffixes]
 

@@ -7,13 +7,13 @@ from typing import Any
 import pandas as pd
 
 from refblend.study.design.grid import read_grid
-from refblend.study.design.measures import MEASURES
+from refblend.study.design.measures import MEASURES, label
 from refblend.study.design.spec import ExperimentSpec
-from refblend.study.report.readable import write_csv
+from refblend.study.report.readable import estimate, write_csv
 from refblend.study.report.registry import read_experiments
 from refblend.study.runs.archive import of_grid, read_archive
 from refblend.study.runs.measures import run_measures, wide
-from refblend.study.stats.verdicts import Contrast, decide, is_paired
+from refblend.study.stats.verdicts import VERDICTS, Contrast, decide, is_paired
 
 _TYPES = dict.fromkeys(("treated", "reference", "endpoint", "verdict"), "str")
 _TYPES |= {"experiment": "str", "contrast": "str", "n": "int64", "seeds_needed": "Int64"}
@@ -52,6 +52,36 @@ def verdicts(
                 own |= {key: getattr(found.difference, key) for key in ("estimate", "low", "high")}
                 rows.append(own | row | {"experiment": name, "alpha": spec.alpha})
     return pd.DataFrame(rows, columns=list(VERDICT_COLUMNS)).astype(VERDICT_COLUMNS)
+
+
+def readable_verdicts(table: pd.DataFrame) -> pd.DataFrame:
+    """Verdicts for readers: a row per contrast, the difference with its interval as one text."""
+    rows = table.to_dict("records")
+    return pd.DataFrame(
+        {
+            "experiment": table.experiment,
+            "contrast": table.contrast,
+            "treated − reference": [f"{row['treated']} − {row['reference']} " for row in rows],
+            "by": table.endpoint.map(label),
+            "n": [f"{row['n']} {'pairs' if row['paired'] else 'per arm'}" for row in rows],
+            "difference": [estimate(row) for row in rows],
+            "p Holm": table.p_adjusted.map("{:.3g}".format),
+            "p Holm, equivalence": table.p_equivalence_adjusted.map("{:.3g}".format),
+            "verdict": table.verdict,
+        }
+    )
+
+
+def decided(table: pd.DataFrame) -> dict[str, Any]:
+    """The primary contrasts, those of every verdict, and what a first page says of them all."""
+    rows = table[table.primary].to_dict("records")
+    return {name: [row for row in rows if row["verdict"] == name] for name in VERDICTS} | {
+        "rows": rows,
+        "margins": sorted({f"{row['margin']:g}" for row in rows}),
+        "alphas": sorted({f"{row['alpha']:g}" for row in rows}),
+        "unreachable": sum(row["least_p_adjusted"] > row["alpha"] for row in rows),
+        "exploratory": int((~table.primary).sum()),
+    }
 
 
 def write_verdicts(scale: str, results: Path, params: Path, out: Path | None = None) -> Path:

@@ -17,9 +17,9 @@ ACTOR_COLUMNS = (
     "answered", "true_equations",
 )  # fmt: skip
 JUDGE_COLUMNS = (
-    "count", "right", "worked", "auc", "auc_worked", "auc_expected", "auc_expected_worked", "ece",
-    "ece_expected", "valid_rate", "nonzero_rate", "valid", "score_mean", "score_std",
-    "mean_absolute_error", "length_correlation", "distinct_scores", "new_tokens",
+    "count", "right", "worked", "auc", "auc_worked", "auc_expected", "auc_expected_worked",
+    "auc_within", "ece", "ece_expected", "valid_rate", "nonzero_rate", "valid", "score_mean",
+    "score_std", "mean_absolute_error", "length_correlation", "distinct_scores", "new_tokens",
 )  # fmt: skip
 
 

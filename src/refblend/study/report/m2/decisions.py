@@ -7,12 +7,11 @@ import pandas as pd
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from refblend.study.design.measures import MEASURES, label
+from refblend.study.design.measures import MEASURES
 from refblend.study.report.m2.study import REPORT, M2Study
 from refblend.study.report.plotting import common as plot
-from refblend.study.report.readable import estimate
 from refblend.study.report.registry import Tables
-from refblend.study.report.verdicts import verdicts
+from refblend.study.report.verdicts import readable_verdicts, verdicts
 from refblend.study.stats.verdicts import VERDICTS
 
 _COLOURS = (plot.PALETTE[0], plot.PALETTE[3], plot.PALETTE[2], plot.BASELINE_COLOUR)
@@ -40,35 +39,7 @@ def primary(tables: Tables) -> pd.DataFrame:
 @REPORT.table("verdicts_main", shown=True)
 def primary_verdicts(tables: Tables) -> pd.DataFrame:
     """The verdicts of the primary contrasts, for readers."""
-    table = primary(tables)
-    rows = table.to_dict("records")
-    return pd.DataFrame(
-        {
-            "experiment": table.experiment,
-            "contrast": table.contrast,
-            "treated − reference": [f"{row['treated']} − {row['reference']} " for row in rows],
-            "by": table.endpoint.map(label),
-            "n": [f"{row['n']} {'pairs' if row['paired'] else 'per arm'}" for row in rows],
-            "difference": [estimate(row) for row in rows],
-            "p Holm": table.p_adjusted.map("{:.3g}".format),
-            "p Holm, equivalence": table.p_equivalence_adjusted.map("{:.3g}".format),
-            "verdict": table.verdict,
-        }
-    )
-
-
-def decided(tables: Tables) -> dict[str, Any]:
-    """What the first page says: every verdict with its contrasts, and what stays open."""
-    rows = primary(tables).to_dict("records")
-    found = {name: [row for row in rows if row["verdict"] == name] for name in VERDICTS}
-    return {
-        "rows": rows,
-        "margins": sorted({f"{row['margin']:g}" for row in rows}),
-        "alphas": sorted({f"{row['alpha']:g}" for row in rows}),
-        **found,
-        "unreachable": sum(row["least_p_adjusted"] > row["alpha"] for row in rows),
-        "exploratory": int((~tables["verdicts"].primary).sum()),
-    }
+    return readable_verdicts(primary(tables))
 
 
 @REPORT.figure("verdicts", section="verdicts")

@@ -8,7 +8,6 @@ from refblend.study.design.arms import SCORE
 from refblend.study.design.measures import label
 from refblend.study.report.m2.answers import compared
 from refblend.study.report.m2.answers import facts as facts_of
-from refblend.study.report.m2.decisions import decided
 from refblend.study.report.m2.levels import EVERYWHERE, at_endpoint, scope_endpoints
 from refblend.study.report.m2.runs import endpoint_rows
 from refblend.study.report.m2.study import REPORT, M2Study
@@ -16,6 +15,7 @@ from refblend.study.report.m2.surprises import surprises
 from refblend.study.report.readable import to_markdown, words
 from refblend.study.report.registry import Tables
 from refblend.study.report.shared import arm_row, headline, val_accuracy, weight_entropy
+from refblend.study.report.verdicts import decided
 from refblend.study.runs.incidents import facts
 from refblend.study.stats.exact import smallest_p
 
@@ -27,7 +27,7 @@ def text(study: M2Study, tables: Tables) -> dict[str, Any]:
     found = surprises(study, tables)
     answered = {name: facts_of(study, tables, name) for name in study.experiments}
     return facts(study.collected) | {
-        "verdicts": decided(tables),
+        "verdicts": decided(tables["verdicts"]),
         "leading": [answered[name] | {"name": name} for name in study.leading],
         "scopes": [best_of(tables, *scope) for scope in scope_endpoints(study).items()],
         "answered": answered,

@@ -13,15 +13,16 @@ from refblend.study.report.registry import Tables
 from refblend.study.runs.curves import series, validation_frame
 from refblend.study.runs.measures import wide
 
-BESIDE = ("val_final", "val_auc")
-"""Measures of the forest plot besides the endpoint."""
+BESIDE = ("val_auc",)
+"""Measures of the forest plot besides the contrasts' endpoints."""
 
 
-@REPORT.figure("confirmation_forest", preview=True)
+@REPORT.figure("confirmation_forest", preview=True, pdf=True)
 def confirmation_forest(study: M3Study, tables: Tables) -> plot.Drawn:
     """Paired differences with Student's interval, the bootstrap's, and every seed."""
     table, pairs = tables["confirmation"], study.confirmation.comparisons
-    shown = list(dict.fromkeys((study.confirmation.endpoint, *BESIDE)))
+    declared = tables["verdicts"].sort_values("primary", ascending=False, kind="stable").endpoint
+    shown = list(dict.fromkeys((*declared, study.confirmation.endpoint, *BESIDE)))
     figure, axes = plot.panels(len(shown), len(shown), sharey=True)
     for axis, measure in zip(axes, shown, strict=True):
         part = table[(table.measure == measure) & table["diff"].notna()]
@@ -53,7 +54,7 @@ def forest_marks(study: M3Study, part: pd.DataFrame, measure: str) -> list[plot.
     return marks
 
 
-@REPORT.figure("learning_curves")
+@REPORT.figure("learning_curves", pdf=True)
 def learning_curves(study: M3Study) -> plot.Drawn:
     """Greedy validation accuracy and training reward over the steps."""
     validation = validation_frame(study.metrics)
@@ -68,7 +69,7 @@ def learning_curves(study: M3Study) -> plot.Drawn:
     )
 
 
-@REPORT.figure("candidates")
+@REPORT.figure("candidates", pdf=True)
 def candidates(study: M3Study, tables: Tables) -> plot.Drawn:
     """The choice: every candidate's difference to the baseline by the measure of the choice."""
     record, frame = study.record, tables["candidates"]
@@ -93,4 +94,4 @@ def candidates(study: M3Study, tables: Tables) -> plot.Drawn:
     )
 
 
-REPORT.figure("weight_entropy")(weight_and_entropy)
+REPORT.figure("weight_entropy", pdf=True)(weight_and_entropy)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from refblend.study.report.readable import readable_summary
 from refblend.study.report.registry import Inputs, Report, Tables
 from refblend.study.report.shared import RunStudy, origin_of, register_run_tables
 from refblend.study.report.summary import Family, summarise
+from refblend.study.report.verdicts import VERDICT_COLUMNS, readable_verdicts, verdicts
 from refblend.study.runs.collect import read_collected
 from refblend.study.runs.incidents import in_run_order
 from refblend.study.runs.measures import wide
@@ -31,6 +33,13 @@ MEASURED = (
     "entropy_end", "length_end", "step_seconds",
 )  # fmt: skip
 """The measures by which arms are compared."""
+PER_RUN = (
+    "test_sampled", "test_greedy", "val_final", "val_auc_third", "final_return", "entropy_end",
+    "length_end", "weight_mean", "judge_auc",
+)  # fmt: skip
+"""The measures that the report gives of every run."""
+DECIDING = ["p Holm (smallest)", "verdict", "interval excludes 0"]
+"""Columns that would decide a comparison a second time, in other families."""
 AGAINST = " against "
 """Between arm and reference in the alias of a contrast's treated arm."""
 
@@ -86,6 +95,14 @@ class M3Study(RunStudy):
                 f"{path}: cannot be read ({error})", "Make M2's tables again."
             ) from None
 
+    @cached_property
+    def m2_verdicts(self) -> pd.DataFrame:
+        """M2's verdicts on its declared contrasts; no row where M2 has none."""
+        table = self.m2_table("verdicts")
+        if table is None:
+            table = pd.DataFrame(columns=list(VERDICT_COLUMNS))
+        return table.astype(VERDICT_COLUMNS)
+
     def late_difference(self) -> Interval:
         """Recommended − baseline by the measure that the choice was made by, on fresh seeds."""
         late = late_accuracy(self.collected)
@@ -126,23 +143,39 @@ REPORT = Report("m3", "M3 recommendation", read_study, origin_of)
 register_run_tables(REPORT, resources_shown=False)
 
 
+@REPORT.table("verdicts")
+def all_verdicts(study: M3Study) -> pd.DataFrame:
+    """One row per contrast that was declared before the runs, as in ``verdicts.csv``."""
+    roles = study.confirmation
+    return verdicts(study.values, {roles.name: roles.experiment}, study.inputs.scale)
+
+
+@REPORT.table("verdicts_main", shown=True)
+def declared_verdicts(tables: Tables) -> pd.DataFrame:
+    """The same for readers; the primary contrasts answer the question."""
+    table = readable_verdicts(tables["verdicts"]).drop(columns="experiment")
+    table.insert(1, "primary", tables["verdicts"].primary)
+    return table
+
+
 @REPORT.table("confirmation")
 def confirmation(study: M3Study) -> pd.DataFrame:
     """One row per measure and comparison, see :mod:`refblend.study.report.summary`.
 
-    The comparisons were stated before the runs; those of a measure are one family (Holm). An arm
-    has a row for the baseline and one for every stated contrast of its own.
+    Those of a measure are one family (Holm). An arm has a row for the baseline and one for every
+    declared contrast of its own.
     """
     return _named(_summary(study))
 
 
 @REPORT.table("confirmation_main", shown=True)
 def confirmation_main(study: M3Study) -> pd.DataFrame:
-    """The main measures, one row per comparison."""
-    return _named(readable_summary(_summary(study), study.confirmation.endpoint))
+    """The main measures, one row per comparison; what is decided, the verdicts say."""
+    table = _named(readable_summary(_summary(study), study.confirmation.endpoint))
+    return table.drop(columns=DECIDING, errors="ignore")
 
 
-@REPORT.table("per_seed", shown=True)
+@REPORT.table("per_seed")
 def per_seed(study: M3Study) -> pd.DataFrame:
     """Every run with its measures; runs that did not finish keep their row."""
     columns = [name for name in MEASURES if name in set(study.values.measure)]
@@ -150,6 +183,13 @@ def per_seed(study: M3Study) -> pd.DataFrame:
     table = table.reindex(columns=columns).reset_index()
     table.columns.name = None
     return in_run_order(table, study.collected.runs)
+
+
+@REPORT.table("per_seed_main", shown=True)
+def per_seed_main(tables: Tables) -> pd.DataFrame:
+    """The same with the measures that the text speaks of."""
+    table = tables["per_seed"]
+    return table[[name for name in ("arm", "seed", "status", *PER_RUN) if name in table]]
 
 
 @REPORT.table("candidates", shown=True)
@@ -164,18 +204,6 @@ def dropped(study: M3Study) -> pd.DataFrame:
     return pd.DataFrame(list(study.record["dropped"].items()), columns=["arm", "reason"])
 
 
-def comparison_rows(study: M3Study, tables: Tables) -> pd.DataFrame:
-    """Rows of ``confirmation`` by the endpoint, one per comparison, the recommended arm's first."""
-    table = tables["confirmation"]
-    table = table[(table.measure == study.confirmation.endpoint) & table["diff"].notna()]
-    return (
-        table.set_index(["arm", "baseline"])
-        .reindex(pd.MultiIndex.from_tuples(study.confirmation.comparisons))
-        .rename_axis(["arm", "baseline"])
-        .reset_index()
-    )
-
-
 def _summary(study: M3Study) -> pd.DataFrame:
     """All measures and comparisons; the treated arm of a contrast under an alias of its own."""
     roles = study.confirmation
@@ -187,7 +215,8 @@ def _summary(study: M3Study) -> pd.DataFrame:
         table = wide(study.values, measure, roles.arms).reindex(study.seeds)
         return table.assign(**{alias: table[arm] for alias, (arm, _) in aliases.items()})
 
-    measures = dict.fromkeys((roles.endpoint, *MEASURED))
+    endpoints = [roles.experiment.endpoint_of(each) for each in roles.experiment.contrasts]
+    measures = dict.fromkeys((roles.endpoint, *endpoints, *MEASURED))
     return summarise(Family(roles.name, (*roles.arms, *aliases), pairs), values_of, list(measures))
 
 

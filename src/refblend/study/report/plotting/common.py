@@ -89,17 +89,19 @@ def arm_colours(arms: Iterable[str], baseline: str) -> dict[str, Any]:
 
 
 def write_figure(figure: Figure, path: str | Path, caption: str) -> None:
-    """Write SVG or PNG by the path's suffix, then close the figure.
+    """Write SVG, PNG or PDF by the path's suffix, then close the figure.
 
     The caption is the file's description, for readers and for the report. Nothing in the file
     depends on the time.
     """
     suffix = Path(path).suffix.removeprefix(".")
-    undated = {"svg": {"Date": None}, "png": {"Software": None}}[suffix]
+    metadata: dict[str, Any] = {
+        "svg": {"Date": None, "Description": caption},
+        "png": {"Software": None, "Description": caption},
+        "pdf": {"CreationDate": None, "Subject": caption},
+    }[suffix]
     with atomic_path(path) as temporary:
-        figure.savefig(
-            temporary, format=suffix, dpi=200, metadata=undated | {"Description": caption}
-        )
+        figure.savefig(temporary, format=suffix, dpi=200, metadata=metadata)
     plt.close(figure)
 
 

@@ -1,0 +1,141 @@
+"""What the write-up says beyond M3's own runs: the setting, M2's answers by question, regimes.
+
+A contrast belongs to the question that its arms' configurations pose (:func:`question_of`); no
+experiment's letter or arm's name is known here.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from refblend.embedded.recipe import EmbeddedConfig, load_recipe
+from refblend.files import read_json
+from refblend.ppo.weights import STRATEGIES
+from refblend.study.design.arms import Arm, resolve_arms
+from refblend.study.design.measures import label
+from refblend.study.design.spec import ExperimentSpec, experiments_of
+from refblend.study.report.m3.study import M3Study
+from refblend.study.report.registry import read_experiments
+from refblend.study.stats.verdicts import VERDICTS
+
+QUESTIONS = ("oracle", "judge", "judgement", "entropy", "other")
+"""Could any score help, does the judge's, is it its judgement, is it the entropy; everything else,
+such as dose, placement and schedule."""
+
+
+def declared(table: pd.DataFrame) -> list[dict[Any, Any]]:
+    """Rows of a table of verdicts with their endpoints' labels, the primary contrasts first."""
+    ordered = table.sort_values("primary", ascending=False, kind="stable")
+    return ordered.assign(label=ordered.endpoint.map(label)).to_dict("records")
+
+
+def by_verdict(rows: list[dict[Any, Any]]) -> dict[str, list[dict[Any, Any]]]:
+    """All rows as ``rows``, and those of each verdict under its name."""
+    return {name: [row for row in rows if row["verdict"] == name] for name in VERDICTS} | {
+        "rows": rows
+    }
+
+
+def question_of(treated: Arm, reference: Arm) -> str:
+    """The one of :data:`QUESTIONS` that a contrast of two arms is about."""
+    if not treated.blends:
+        return "other"
+    if not reference.blends:
+        return {"oracle": "oracle", "none": "judge"}.get(treated.control, "other")
+    if treated.control == "none" and reference.control in ("shuffled", "random"):
+        return "judgement"
+    real = treated.control == reference.control == "none"
+    if real and follows_entropy(treated) and not follows_entropy(reference):
+        return "entropy"
+    return "other"
+
+
+def follows_entropy(arm: Arm) -> bool:
+    """Whether an arm's weight is a function of the entropy."""
+    return "entropy_high_threshold" in STRATEGIES[arm.strategy].parameters
+
+
+def ablations(study: M3Study) -> dict[str, Any]:
+    """M2's experiments at the scale, and the verdicts on its primary contrasts by question.
+
+    ``experiments`` have name, specification, numbers of arms, seeds and primary contrasts, and what
+    M2's table of answers says; ``questions`` are those of :data:`QUESTIONS` with their rows by
+    verdict; ``limited`` are contrasts of a judge without a gain whose reference an oracle beats.
+    """
+    inputs = study.inputs
+    names = tuple(experiments_of("m2", inputs.params, scale=inputs.scale))
+    specs = read_experiments(names, inputs.params)
+    arms = resolve_arms(specs, inputs.scale, inputs.params)
+    rows = [row for row in declared(study.m2_verdicts) if row["primary"]]
+    found: dict[str, list[dict[Any, Any]]] = {name: [] for name in QUESTIONS}
+    for row in rows:
+        treated, reference = arms.get(row["treated"]), arms.get(row["reference"])
+        found[question_of(treated, reference) if treated and reference else "other"].append(row)
+    beaten = {row["reference"] for row in found["oracle"] if row["verdict"] == "better"}
+    flat = ("worse", "equivalent")
+    return {
+        "experiments": [described(study, name, spec, rows) for name, spec in specs.items()],
+        "questions": {name: by_verdict(part) for name, part in found.items()},
+        "limited": [
+            row for row in found["judge"] if row["reference"] in beaten and row["verdict"] in flat
+        ],
+        "unreachable": sum(row["least_p_adjusted"] > row["alpha"] for row in rows),
+    } | by_verdict(rows)
+
+
+def described(
+    study: M3Study, name: str, spec: ExperimentSpec, rows: list[dict[Any, Any]]
+) -> dict[str, Any]:
+    """What the table of experiments has of one."""
+    scale, answers = study.inputs.scale, study.m2_table("answers")
+    said = [] if answers is None else answers[answers.experiment == name].to_dict("records")
+    return {
+        "name": name,
+        "spec": spec,
+        "arms": len(spec.arms_of(scale)),
+        "seeds": len(spec.seeds_of(scale)),
+        "primary": sum(row["experiment"] == name for row in rows),
+        "answer": said[0] if said else None,
+    }
+
+
+def setting(study: M3Study) -> dict[str, Any]:
+    """Configuration and recipe of the scale, steps of a run, and how the runs of M3 went.
+
+    ``recipe`` is null where models and data are a user's own, ``course`` has each arm's mean of
+    some measures.
+    """
+    inputs = study.inputs
+    path = inputs.params / "embedded" / f"{inputs.scale}.yaml"
+    recipe: EmbeddedConfig | None = load_recipe(path) if path.exists() else None
+    means = study.values.groupby(["arm", "measure"])["value"].mean()
+    steps = study.collected.finished["steps"]
+    config = study.configs[study.confirmation.baseline]
+    score = config.algorithm.ref_quality_score.scoring
+    return {
+        "config": config,
+        "actor": Path(str(config.actor_rollout_ref.model.path)).name,
+        "judge": Path(str(score.model_path)).name,
+        "recipe": recipe,
+        "steps": int(steps.max()) if len(steps) else config.trainer.total_training_steps,
+        "course": {arm: part.droplevel("arm").to_dict() for arm, part in means.groupby("arm")},
+    }
+
+
+def judges(results: Path) -> list[dict[Any, Any]]:
+    """The judges' quality with the full prompt, as the scoring study measured it, if it did."""
+    path = results / "scoring" / "tables" / "judge_quality.csv"
+    if not path.exists():
+        return []
+    table = pd.read_csv(path).reindex(
+        columns=["model", "form", "auc", "auc_within", "ece_expected", "valid_rate"]
+    )
+    return table[table.form == "few_shot"].to_dict("records")
+
+
+def regimes(study: M3Study) -> list[Mapping[str, Any]]:
+    """Records of the recommendations for other regimes, by name."""
+    folder = study.overlay.parent / "regimes"
+    return [{"name": path.stem} | read_json(path) for path in sorted(folder.glob("*.json"))]

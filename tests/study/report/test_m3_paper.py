@@ -1,0 +1,188 @@
+"""The write-up's sentences follow the verdicts, for every outcome and at every scale."""
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from m3_project import PARAMS, MakeRun, inputs_of, made, make_project
+
+from refblend.study.design.arms import resolve_arms
+from refblend.study.design.spec import experiments_of
+from refblend.study.report.m3.paper import question_of
+from refblend.study.report.registry import read_experiments
+from refblend.study.stats.verdicts import VERDICTS
+
+PAIRS = {
+    "oracle": ("oracle", "off"),
+    "judge": ("constant_terminal", "off"),
+    "judgement": ("linear_terminal", "shuffled_terminal"),
+    "entropy": ("linear_auto", "yoked"),
+    "other": ("dr_w06", "dr_w01"),
+}
+SAYS = {
+    "oracle": {
+        "better": "in these a score can help",
+        "equivalent": "Even the oracle is equivalent to no blend everywhere",
+        "worse": "The setting may be insensitive to any score",
+        "undecided": "The setting may be insensitive to any score",
+    },
+    "judge": {
+        "better": "1 contrast: 1 better",
+        "equivalent": "No blend of the judge's score is shown to be better than none.",
+        "worse": "No blend of the judge's score is shown to be better than none.",
+        "undecided": "No blend of the judge's score is shown to be better than none.",
+    },
+    "judgement": {
+        "better": "There the judgement itself counts.",
+        "equivalent": "nothing here can be credited to the judge's judgement",
+        "worse": "That the judgement counts is not shown.",
+        "undecided": "That the judgement counts is not shown.",
+    },
+    "entropy": {
+        "better": "There the entropy is worth something.",
+        "equivalent": "which refutes the idea at this scale",
+        "worse": "That the entropy is worth anything is not shown.",
+        "undecided": "That the entropy is worth anything is not shown.",
+    },
+}
+LIMITED = "that points to the judge's quality rather than to the blend"
+
+
+def write_verdicts(project: Path, verdicts: dict[str, str], scale: str = "cpu") -> None:
+    """M2's table with a primary contrast of each question that is named, and its verdict."""
+    path = project / "results" / scale / "m2" / "tables" / "verdicts.csv"
+    columns = pd.read_csv(path)
+    rows = []
+    for question, verdict in verdicts.items():
+        treated, reference = PAIRS[question]
+        row = dict(columns.iloc[0]) | {"experiment": "X", "contrast": f"of {question}"}
+        row |= {"treated": treated, "reference": reference, "verdict": verdict}
+        row |= {"seeds_needed": 9 if question == "oracle" else 40}
+        rows.append(row)
+    pd.DataFrame(rows, columns=columns.columns).to_csv(path, index=False)
+
+
+@pytest.fixture
+def project(tmp_path: Path, make_run: MakeRun) -> Path:
+    return make_project(tmp_path, make_run)
+
+
+def test_contrasts_belong_to_questions_by_what_their_arms_are() -> None:
+    specs = read_experiments(tuple(experiments_of("m2", PARAMS, scale="cpu")), PARAMS)
+    arms = resolve_arms(specs, "cpu", PARAMS)
+    further = [
+        ("entropy", "linear", "constant"),
+        ("entropy", "linear_auto", "yoked_mean"),
+        ("oracle", "hard_oracle", "hard_off"),
+        ("judge", "decay_terminal", "off"),
+        ("judgement", "decay_terminal", "decay_shuffled"),
+        ("other", "linear_auto", "inverse_auto"),
+        ("other", "constant_terminal", "decay_terminal"),
+        ("other", "shuffled", "off"),
+        ("other", "off", "linear"),
+    ]
+    for question, treated, reference in [(name, *pair) for name, pair in PAIRS.items()] + further:
+        assert question_of(arms[treated], arms[reference]) == question, (treated, reference)
+
+
+@pytest.mark.parametrize("verdict", VERDICTS)
+def test_each_question_is_answered_by_its_verdicts(project: Path, verdict: str) -> None:
+    write_verdicts(project, dict.fromkeys(PAIRS, verdict))
+    text = made(project).text
+    for question, answers in SAYS.items():
+        assert answers[verdict] in text, question
+        others = {answer for name, answer in answers.items() if answer != answers[verdict]}
+        assert [answer for answer in others if answer in text] == [], question
+    counts = [len(PAIRS) * (name == verdict) for name in VERDICTS]
+    abstract = text.split("\n## ")[0]
+    found = re.search(
+        r"Of 5 primary contrasts (\d) \w+ better, (\d) worse, (\d) equivalent and (\d) undecided",
+        abstract,
+    )
+    assert found is not None
+    assert [int(number) for number in found.groups()] == counts
+    assert ("may be insensitive to any score" in abstract) == (verdict != "better")
+    wanted = "`constant_terminal` − `off` (X, test accuracy (sampled)) 40; "
+    assert (wanted in text) == (verdict == "undecided")
+    at_least = "`oracle` − `off` (X, test accuracy (sampled)) more than 10; "
+    assert (at_least in text) == (verdict == "undecided")
+    assert text.count("of oracle") == 1, "each contrast stands in one table"
+
+
+@pytest.mark.parametrize(
+    ("oracle", "judge", "limited"),
+    [
+        ("better", "equivalent", True),
+        ("better", "worse", True),
+        ("better", "better", False),
+        ("better", "undecided", False),
+        ("undecided", "equivalent", False),
+    ],
+)
+def test_the_judge_s_quality_is_blamed_only_where_the_oracle_gains(
+    project: Path, oracle: str, judge: str, limited: bool
+) -> None:
+    write_verdicts(project, {"oracle": oracle, "judge": judge})
+    assert (LIMITED in made(project).text) == limited
+
+
+def test_questions_without_a_contrast_are_said_to_be_open(project: Path) -> None:
+    write_verdicts(project, {"other": "better"})
+    text = made(project).text
+    assert "There is no positive control at this scale." in text
+    assert "This scale has no oracle." in text
+    for claim in {answer for answers in SAYS.values() for answer in answers.values()}:
+        assert claim not in text
+    (project / "results" / "cpu" / "m2" / "tables" / "verdicts.csv").unlink()
+    assert "M2 has no verdicts here." in made(project).text
+
+
+@pytest.mark.parametrize(
+    ("scale", "says", "never"),
+    [
+        ("smoke", "no number below says anything about blending", "Qwen"),
+        ("cpu", "Actor and judges are small models trained for this study", "no number below"),
+        ("gpu", "The actor is Qwen2.5-0.5B-Instruct, the judge Qwen2.5-1.5B", "small models"),
+    ],
+)
+def test_the_text_is_of_its_scale(
+    tmp_path: Path, make_run: MakeRun, scale: str, says: str, never: str
+) -> None:
+    text = made(make_project(tmp_path, make_run, scale), scale=scale).text
+    assert says in text.split("\n## ")[0]
+    assert never not in text
+    assert ("The same contrasts at scale `gpu`" in text) == (scale != "gpu")
+    assert "None" not in text
+
+
+def test_every_reference_is_cited_and_every_citation_exists(
+    tmp_path: Path, make_run: MakeRun
+) -> None:
+    for scale in ("cpu", "gpu"):
+        root = tmp_path / scale
+        text = made(make_project(root, make_run, scale), scale=scale).text
+        body, listed = text.split("\n## References\n")
+        numbers = re.findall(r"^(\d+)\. .+\.$", listed, re.M)
+        assert numbers == [str(number) for number in range(1, len(numbers) + 1)]
+        cited = {each for group in re.findall(r"\[([\d, ]+)\]", body) for each in group.split(", ")}
+        assert cited == set(numbers)
+
+
+def test_judges_and_other_regimes_are_shown_where_they_were_measured(project: Path) -> None:
+    results = inputs_of(project).results
+    tables = results / "scoring" / "tables"
+    tables.mkdir(parents=True)
+    (tables / "judge_quality.csv").write_text(
+        "model,form,auc,auc_within,ece_expected,valid_rate\n"
+        "judge_weak,few_shot,0.61,0.58,0.1,1\njudge_weak,compact,0.5,0.5,0.3,1\n"
+    )
+    regimes = results / "m3" / "regimes"
+    regimes.mkdir()
+    (regimes / "sparse.json").write_text(
+        '{"arm": "sparse_judge", "enable": true, "baseline": "sparse_off", "evidence": "Because."}'
+    )
+    text = made(project).text
+    assert "| judge weak | 0.610 | 0.580 | 0.100 | 100% |" in text
+    assert "0.500 | 0.500" not in text, "the compact prompt"
+    assert "- *sparse*: arm `sparse_judge` (baseline `sparse_off`). Because." in text
