@@ -24,7 +24,7 @@ from refblend.seeding import derive_generator
 
 
 class FakeGym:
-    """Sums of two numbers, in the form of the library's entries."""
+    """Sums of two numbers, in the form of the library's entries, whatever the task."""
 
     def entries(
         self, task: str, size: int, seed: int, config: Mapping[str, Any]
@@ -34,7 +34,7 @@ class FakeGym:
             left, right = i % 10, 3 * i % 17
             expression = f"{left} {'+-'[i % 2]} {right}"
             value = left + right if i % 2 == 0 else left - right
-            entry = {"question": f"Sum {i}: {expression} =", "answer": str(value)}
+            entry = {"question": f"{task} {i}: {expression} =", "answer": str(value)}
             found.append(entry | {"metadata": {"expression": expression}})
         return found
 
@@ -113,6 +113,9 @@ def test_warm_start_from_a_pretrained_model(
         "sanity": 4,
     }
     assert len({r.question for found in rows.values() for r in found}) == 42
+    sources = {name: {r.data_source for r in found} for name, found in rows.items()}
+    assert sources.pop("sanity") == {"reasoning_gym/gsm_symbolic"}
+    assert set.union(*sources.values()) == {"reasoning_gym/chain_sum"}
     _, sloppy = train_actor(
         settings, tokenizer, tmp_path / "clean", tmp_path / "actor", tmp_path / "state"
     )

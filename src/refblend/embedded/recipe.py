@@ -26,6 +26,8 @@ class PretrainedRecipe(Section):
         default={"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 2}
     )
     """Options of reasoning-gym's task ``chain_sum``."""
+    outside_task: str = "gsm_symbolic"
+    """Task of the sanity split: another kind of problem, to see what training does to it."""
 
 
 class DataRecipe(Section):

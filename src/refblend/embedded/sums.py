@@ -15,18 +15,20 @@ TASK = "chain_sum"
 
 
 def sum_rows(recipe: EmbeddedConfig) -> dict[str, list[PromptRow]]:
-    """The rows of every split; no question is in two of them.
+    """The rows of every split, the sanity split from the outside task; no question is in two.
 
     Raises:
-        DataError: reasoning-gym is not there, or its task has too few different questions.
+        DataError: reasoning-gym is not there, or a task has too few different questions.
     """
     assert recipe.pretrained is not None, "the caller has looked"
     counts = {split: getattr(recipe.data, f"{split}_rows") for split in SPLITS}
     held_out = max(count for split, count in counts.items() if split != "train")
-    options = recipe.pretrained.task
-    request = TaskRequest(TASK, counts["train"], held_out, recipe.data.seed, options)
+    options, seed = recipe.pretrained.task, recipe.data.seed
+    request = TaskRequest(TASK, counts["train"], held_out, seed, options)
+    outside = TaskRequest(recipe.pretrained.outside_task, 1, counts["sanity"], seed, {})
     with reasoning_gym() as gym:
         rows = make_splits(gym, request)
+        rows["sanity"] = make_splits(gym, outside)["sanity"]
     return {split: rows[split][: counts[split]] for split in SPLITS}
 
 
