@@ -6,9 +6,9 @@ set -euo pipefail
 pandoc=$1 folder=$2
 here=$(cd "$(dirname "$0")" && pwd)
 [ -e "$folder/report.md" ] || { echo "$folder has no report.md: make the study's report first" >&2; exit 2; }
-for figure in $(sed -nE 's|^!\[.*\]\((figures/[A-Za-z0-9_]+)\.svg\)$|\1|p' "$folder/report.md"); do
+while read -r figure; do
     [ -e "$folder/$figure.pdf" ] || { echo "$folder has no $figure.pdf: make the report anew" >&2; exit 2; }
-done
+done < <(sed -nE 's|^!\[.*\]\((figures/[A-Za-z0-9_]+)\.svg\)$|\1|p' "$folder/report.md")
 made=$(mktemp -d)
 trap 'rm -rf "$made"' EXIT
 "$pandoc" "$folder/report.md" --from gfm --to latex --shift-heading-level-by=-1 \
