@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from refblend.data.equations import equations_true
 from refblend.data.reasoning_gym import INSTRUCTION
@@ -15,6 +17,7 @@ from refblend.data.schema import PromptRow
 from refblend.embedded import sums
 from refblend.embedded.actor import encode_example, train_actor
 from refblend.embedded.architecture import build_model, fingerprint_of, load_model, save_model
+from refblend.embedded.demonstrations import corrupt_steps
 from refblend.embedded.judge_data import build_pairs, corrupt_response
 from refblend.embedded.judge_format import label_of, render_verdict
 from refblend.embedded.recipe import EmbeddedConfig
@@ -93,6 +96,21 @@ def test_corrupted_sums_are_labelled_by_what_they_state() -> None:
     labels = {label_of(problem, corrupt_response(rng, problem)) for _ in range(200)}
     assert {0.05, 0.7} <= labels
     assert all(0.05 <= label <= 1 for label in labels)
+
+
+@given(
+    st.integers(-50, 50),
+    st.lists(st.tuples(st.sampled_from("+-"), st.integers(0, 50)), min_size=1, max_size=3),
+    st.integers(0, 99),
+)
+def test_sums_with_zeros_and_negative_values_can_be_corrupted(start, rest, seed) -> None:
+    expression = " ".join([str(start), *(f"{op} {number}" for op, number in rest)])
+    steps = sum_problem(row(expression, str(eval(expression)))).steps
+    assert corrupt_steps(derive_generator(seed), steps, 0.0) == list(steps)
+    for step in corrupt_steps(derive_generator(seed), steps, 1.0):
+        assert 1 <= abs(step.result - eval(f"{step.left} {step.op} {step.right}")) <= 3 or (
+            step.result >= 0 and all(gold.result >= 0 for gold in steps)
+        )
 
 
 @pytest.mark.usefixtures("gym")

@@ -2,16 +2,19 @@
 
 The warm start has two phases. The *clean* phase teaches the model to work each problem. The short
 *sloppy* phase overlays a bad habit with high entropy: terse answers without steps, and rambling
-    ones
-whose steps are mostly wrong. Reinforcement learning then has something to improve: one of eight
-sampled responses is right far more often than the greedy one, and entropy can fall as accuracy
-rises.
+ones whose steps are mostly wrong. Reinforcement learning then has something to improve: one of
+eight sampled responses is right far more often than the greedy one, and entropy can fall as
+accuracy rises.
 """
+
+import operator
 
 import numpy as np
 
 from refblend.embedded import phrases
 from refblend.embedded.problems import Problem, Step, render_solution
+
+_APPLIED = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.floordiv}
 
 
 def corrupt_steps(
@@ -19,22 +22,20 @@ def corrupt_steps(
 ) -> list[Step]:
     """The chain with each result wrong with ``probability``; later steps continue from it.
 
-    A wrong result is off by 1 to 3 in either direction and never negative; division that
-    has become inexact is rounded down.
+    A wrong result is off by 1 to 3 in either direction; division that has become inexact is rounded
+    down. No result is negative unless one of ``steps`` is.
     """
     chain: list[Step] = []
     value = steps[0].left
+    signed = any(step.result < 0 for step in steps)
     for step in steps:
         right = step.right
-        result = {
-            "+": value + right,
-            "-": max(value - right, 0),
-            "*": value * right,
-            "/": value // right,
-        }[step.op]
+        result = _APPLIED[step.op](value, right)
+        if not signed:
+            result = max(result, 0)
         if rng.random() < probability:
             offset = int(rng.integers(1, 4)) * (1 if rng.random() < 0.5 else -1)
-            result = result + offset if result + offset >= 0 else result + abs(offset)
+            result = result + offset if signed or result + offset >= 0 else result + abs(offset)
         chain.append(Step(value, step.op, right, result))
         value = result
     return chain
