@@ -133,6 +133,13 @@ def test_pairs_are_used_where_the_seed_explains_something() -> None:
     assert is_paired([shifted]) == is_paired([apart])
 
 
+@pytest.mark.parametrize(("paired", "fewest"), [(True, 6), (False, 4)])
+def test_the_seeds_that_are_named_can_reach_the_level(paired, fewest) -> None:
+    """However little the runs vary: 2/2⁶ and 2/70 are the first below 0.05."""
+    (found,) = decide([contrast(0.5, 1e-6, seeds=3)], [paired], 0.05)
+    assert found.seeds_needed == fewest
+
+
 def test_the_seeds_that_are_named_have_the_power() -> None:
     made = contrast(0.0, 0.03, seeds=10)
     (found,) = decide([made], [False], 0.05)

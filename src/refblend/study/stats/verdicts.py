@@ -72,7 +72,8 @@ class Outcome:
     """The smallest true difference that so many seeds find with a power of 80 % at α / family."""
     seeds_needed: int | None
     """Seeds per arm for which a difference of the margin is found, and none shown to be
-    equivalent, each with a power of 80 %; null below two runs, or where no number is enough."""
+    equivalent, each with a power of 80 %, and with which the exact test can reach α / family;
+    null below two runs, or where no number is enough."""
 
 
 def is_paired(contrasts: Sequence[Contrast]) -> bool:
@@ -166,11 +167,13 @@ def planned(
     n = min(x.size, y.size)
     if n < 2:
         return math.nan, None
+    reaching = (seeds for seeds in range(2, 21) if least_p(seeds, seeds, paired) <= alpha)
+    fewest = next(reaching, None)
     variance = np.var(x - y, ddof=1) if paired else (np.var(x, ddof=1) + np.var(y, ddof=1)) / 2
     if variance == 0:
-        return 0.0, 2
+        return 0.0, fewest
     design = Design(math.sqrt(variance), paired, alpha)
     different = seeds_for(lambda seeds: power_of_difference(design, seeds, margin), POWER)
     equal = seeds_for(lambda seeds: power_of_equivalence(design, seeds, margin), POWER)
-    needed = None if different is None or equal is None else max(different, equal)
-    return least_detectable(design, n, POWER), needed
+    asked = [seeds for seeds in (different, equal, fewest) if seeds is not None]
+    return least_detectable(design, n, POWER), max(asked) if len(asked) == 3 else None
