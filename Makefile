@@ -41,6 +41,7 @@ paper: .tools/paper ## the write-up of SCALE as results/<scale>/m3/report.tex, a
 
 smoke: env ## the same workflow on a tiny grid, about ten minutes
 	$(BIN)/snakemake smoke --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=smoke
+	rm -rf build/redrawn
 	$(BIN)/refblend study redraw --scale smoke --out build/redrawn
 	$(BIN)/python scripts/recompute.py results/smoke
 	@for part in scoring m1 m2 m3; do \
