@@ -18,21 +18,18 @@ from refblend.config import load_config
 
 STEPS = 7
 REPEATS = 3
-SAME_LENGTHS = "actor_rollout_ref.rollout.ignore_eos=true"
+SETTINGS = [*real_size.SMALL_RUN, "actor_rollout_ref.rollout.ignore_eos=true"]
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         path = real_size.prepare_inputs(folder)
-        settings = [*runs.overrides(folder, STEPS), *real_size.SMALL_RUN, SAME_LENGTHS]
+        settings = [*runs.overrides(folder, STEPS), *SETTINGS]
         steps, lines = runs.run_training(folder / "run", settings, STEPS, real_size.CONFIGS)
         config = load_config(real_size.CONFIGS, settings)
         parts = measure_parts(config, STEPS, REPEATS, other_ways=False)
-    described = {
-        "model": real_size.described(path),
-        "settings": [*real_size.SMALL_RUN, SAME_LENGTHS],
-    }
+    described = {"model": real_size.described(path), "settings": SETTINGS}
     compare("real_step", 1.05, steps, lines, parts, **described)
 
 

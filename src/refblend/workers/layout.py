@@ -25,6 +25,7 @@ from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from refblend.errors import ModelError
+from refblend.ppo.masking import upcast
 from refblend.workers.types import Sequences
 
 SHARED_ATTENTION = "refblend_shared_prefix"
@@ -160,19 +161,18 @@ def shared_attention(
 
 
 def _causal(module: nn.Module, *rows: Tensor, **options: Any) -> Tensor:
-    """Causal attention of plain rows; on the CPU in float32.
+    """Causal attention of plain rows; on the CPU in at least float32.
 
     There the backward pass of torch's fused kernel is slow in bfloat16, which autocast would make
     of all rows (the rotated ones come in float32, the values in bfloat16).
     """
-    kind, dtype = rows[0].device.type, rows[-1].dtype
-    if kind != "cpu" or dtype == torch.float32:
+    kind = rows[0].device.type
+    if kind != "cpu":
         output: Tensor = sdpa_attention_forward(module, *rows, None, **options)[0]
         return output
     with torch.autocast(kind, enabled=False):
-        exact = (tensor.float() for tensor in rows)
-        output = sdpa_attention_forward(module, *exact, None, **options)[0]
-    return output.to(dtype)
+        output = sdpa_attention_forward(module, *map(upcast, rows), None, **options)[0]
+    return output.to(rows[-1].dtype)
 
 
 _REMEDY = "set actor_rollout_ref.model.use_shared_prefix=false"

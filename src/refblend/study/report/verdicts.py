@@ -72,14 +72,21 @@ def readable_verdicts(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def decided(table: pd.DataFrame) -> dict[str, Any]:
-    """The primary contrasts, those of every verdict, and what a first page says of them all."""
-    rows = table[table.primary].to_dict("records")
+def by_verdict(rows: list[dict[Any, Any]]) -> dict[str, Any]:
+    """All rows as ``rows``, those of each verdict under its name, and how many are
+    ``unreachable``: with their seeds no effect would be called better or worse."""
     return {name: [row for row in rows if row["verdict"] == name] for name in VERDICTS} | {
         "rows": rows,
+        "unreachable": sum(row["least_p_adjusted"] > row["alpha"] for row in rows),
+    }
+
+
+def decided(table: pd.DataFrame) -> dict[str, Any]:
+    """The primary contrasts :func:`by_verdict`, and what a first page says of them all."""
+    rows = table[table.primary].to_dict("records")
+    return by_verdict(rows) | {
         "margins": sorted({f"{row['margin']:g}" for row in rows}),
         "alphas": sorted({f"{row['alpha']:g}" for row in rows}),
-        "unreachable": sum(row["least_p_adjusted"] > row["alpha"] for row in rows),
         "exploratory": int((~table.primary).sum()),
     }
 

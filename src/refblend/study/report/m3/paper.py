@@ -18,7 +18,7 @@ from refblend.study.design.measures import label
 from refblend.study.design.spec import ExperimentSpec, experiments_of
 from refblend.study.report.m3.study import M3Study
 from refblend.study.report.registry import read_experiments
-from refblend.study.stats.verdicts import VERDICTS
+from refblend.study.report.verdicts import by_verdict
 
 QUESTIONS = ("oracle", "judge", "judgement", "entropy", "other")
 """Could any score help, does the judge's, is it its judgement, is it the entropy; everything else,
@@ -29,13 +29,6 @@ def declared(table: pd.DataFrame) -> list[dict[Any, Any]]:
     """Rows of a table of verdicts with their endpoints' labels, the primary contrasts first."""
     ordered = table.sort_values("primary", ascending=False, kind="stable")
     return ordered.assign(label=ordered.endpoint.map(label)).to_dict("records")
-
-
-def by_verdict(rows: list[dict[Any, Any]]) -> dict[str, list[dict[Any, Any]]]:
-    """All rows as ``rows``, and those of each verdict under its name."""
-    return {name: [row for row in rows if row["verdict"] == name] for name in VERDICTS} | {
-        "rows": rows
-    }
 
 
 def question_of(treated: Arm, reference: Arm) -> str:
@@ -81,7 +74,6 @@ def ablations(study: M3Study) -> dict[str, Any]:
         "limited": [
             row for row in found["judge"] if row["reference"] in beaten and row["verdict"] in flat
         ],
-        "unreachable": sum(row["least_p_adjusted"] > row["alpha"] for row in rows),
     } | by_verdict(rows)
 
 
