@@ -1,27 +1,14 @@
 """The environment's files: locks, their pruning, and `make env`."""
 
-import importlib.util
 import re
 import subprocess
 from pathlib import Path
-from types import ModuleType
 
+import lock_closure
 import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(scope="module")
-def lock_closure() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "lock_closure", ROOT / "scripts" / "lock_closure.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 LOCKS = sorted((ROOT / "requirements").glob("*.lock"))
@@ -40,13 +27,13 @@ def test_locks_hold_exact_pins_only(path: Path) -> None:
     assert without or "torch" not in names
 
 
-def test_cpu_lock_leaves_out_cuda(lock_closure: ModuleType) -> None:
+def test_cpu_lock_leaves_out_cuda() -> None:
     pins = lock_closure.read_pins(ROOT / "requirements" / "cpu.lock")
     assert not {"torchvision", "torchaudio", "torchcodec", "triton", "rliable"} & set(pins)
     assert pins["torch"].startswith("torch==2.13.0")
 
 
-def test_lock_is_what_the_project_needs(lock_closure: ModuleType) -> None:
+def test_lock_is_what_the_project_needs() -> None:
     excluded = set(lock_closure.read_pins(ROOT / "requirements" / "overrides.txt"))
     roots = lock_closure.project_requirements(ROOT / "pyproject.toml")
     needed, missing = lock_closure.closure(roots, excluded)
@@ -58,9 +45,7 @@ def test_lock_is_what_the_project_needs(lock_closure: ModuleType) -> None:
         assert requirement.specifier.contains(version, prereleases=True), requirement
 
 
-def test_closure_follows_extras_and_markers(
-    lock_closure: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_closure_follows_extras_and_markers(monkeypatch: pytest.MonkeyPatch) -> None:
     metadata = {
         "a": ["b[fast]>=1", 'never; sys_platform == "never"'],
         "b": ['c; extra == "fast"', 'd; extra == "slow"', "E_x"],

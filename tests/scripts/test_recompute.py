@@ -1,12 +1,13 @@
 """The independent recomputation agrees with the package, and finds what was changed."""
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
 
+import m2_frames as frames
 import pandas as pd
 import pytest
+import recompute
 
 from refblend.study.design.grid import build_grid, write_grid
 from refblend.study.report.verdicts import write_verdicts
@@ -16,20 +17,10 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "recompute.py"
 
 
-def load(path: Path):
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Made runs of the smallest scale with their archive and verdicts; one run failed."""
     folder = tmp_path_factory.mktemp("results")
-    frames = load(ROOT / "tests" / "study" / "m2_frames.py")
     study = frames.study("smoke", {"linear": 0.1}, [("linear_terminal", 2)])
     write_grid(build_grid(list(study.experiments), "smoke", ROOT / "params"), folder / "grid.tsv")
     write_archive(study.collected, folder)
@@ -53,7 +44,6 @@ def test_it_imports_nothing_of_the_package() -> None:
 
 @pytest.mark.parametrize("column", ["estimate", "high", "p_adjusted", "p_equivalence", "verdict"])
 def test_a_changed_number_is_named(results: Path, column: str, tmp_path: Path) -> None:
-    recompute = load(SCRIPT)
     table = pd.read_csv(results / "verdicts.csv", keep_default_na=False, na_values=[""])
     metrics = pd.read_parquet(results / "runs.parquet")
     grid = pd.read_csv(results / "grid.tsv", sep="\t")
@@ -71,7 +61,6 @@ def test_a_changed_number_is_named(results: Path, column: str, tmp_path: Path) -
 
 
 def test_the_first_page_is_compared_with_the_table() -> None:
-    recompute = load(SCRIPT)
     row = {"primary": True, "verdict": "better", "treated": "a", "reference": "b"}
     table = pd.DataFrame([row | {"estimate": 0.1234}])
     page = "Of 1 primary contrasts 1 is better, 0 worse, 0 equivalent and 0 undecided\n"
@@ -91,7 +80,6 @@ def accuracies() -> pd.DataFrame:
 
 
 def test_m1_s_page_is_compared_with_the_runs(accuracies: pd.DataFrame) -> None:
-    recompute = load(SCRIPT)
     page = (
         "Arm `off` reaches a greedy test accuracy of 0.420 [0.370, 0.470] (n = 3)."
         " Arm `linear` reaches a greedy test accuracy of 0.520 [0.477, 0.563] (n = 3), "
@@ -105,7 +93,6 @@ def test_m1_s_page_is_compared_with_the_runs(accuracies: pd.DataFrame) -> None:
 
 
 def test_m3_s_page_is_compared_with_the_verdicts() -> None:
-    recompute = load(SCRIPT)
     names = {"treated": ["a", "a"], "reference": ["b", "c"], "primary": [True, False]}
     table = pd.DataFrame(names)
     numbers = {"n": [4, 0], "estimate": [0.1, None], "low": [0.075, None], "high": [0.125, None]}

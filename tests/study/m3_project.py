@@ -1,11 +1,10 @@
 """A project with made runs of M2 and M3, and everything that M3's report reads of other reports."""
 
-import importlib.util
 import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -121,13 +120,3 @@ def made(project: Path, **changed: Any) -> SimpleNamespace:
     return SimpleNamespace(
         tables=tables, text=text, metrics=report.single["metrics"](study, tables)
     )
-
-
-def load_recompute() -> ModuleType:
-    path = PARAMS.parent / "scripts" / "recompute.py"
-    spec = importlib.util.spec_from_file_location("recompute", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

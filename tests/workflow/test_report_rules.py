@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import scoring_reports
 
 from refblend.study.report.registry import load_report
 
-FACTORY = Path(__file__).parents[1] / "study" / "scoring_reports.py"
 PACKAGE = "src/refblend/study/report"
 FIGURES = f"{PACKAGE}/scoring/figures.py"
 RULES = ("scoring_tables", "figure", "preview", "report", "publish")
@@ -49,20 +49,15 @@ def planned(project: Path) -> set[str]:
 @pytest.fixture
 def made(project: Path) -> Path:
     """The project with the scoring report of stated measurements."""
-    spec = importlib.util.spec_from_file_location("scoring_reports", FACTORY)
-    assert spec is not None
-    assert spec.loader is not None
-    factory = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(factory)
     measured = project / "results" / "smoke" / "scoring" / "measurements"
     quality = project / "models" / "smoke" / "quality"
     for folder in (measured, quality):
         folder.mkdir(parents=True)
-    (measured / "robustness.json").write_text(json.dumps(factory.robustness()))
-    (measured / "attacks.json").write_text(json.dumps(factory.attacks()))
+    (measured / "robustness.json").write_text(json.dumps(scoring_reports.robustness()))
+    (measured / "attacks.json").write_text(json.dumps(scoring_reports.attacks()))
     (quality / "actor.json").write_text("{}")
     for name in ("judge_weak", "judge_medium", "judge_strong"):
-        (quality / f"{name}.json").write_text(json.dumps(factory.quality(name)))
+        (quality / f"{name}.json").write_text(json.dumps(scoring_reports.quality(name)))
     snakemake(project, "--quiet")
     return project
 

@@ -204,7 +204,7 @@ def run() -> None:
     """Run the command line; our errors become one line on standard error."""
     with _errors_told():
         try:
-            status = app(standalone_mode=False)
+            status = app(prog_name="refblend", standalone_mode=False)
         except UsageError as error:
             message = error.format_message()
             if error.ctx is None or "\n" in message:  # the help of a group

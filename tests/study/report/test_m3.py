@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import recompute
 import yaml
 from m3_project import (
     ARMS,
@@ -16,7 +17,6 @@ from m3_project import (
     choose,
     grid,
     inputs_of,
-    load_recompute,
     made,
     make_project,
     write_frames,
@@ -143,7 +143,6 @@ def test_the_answer_is_the_verdict_that_other_code_finds(
     write_frames(project, frames)
     result = made(project)
     assert answer in result.text
-    recompute = load_recompute()
     keys = ["arm", "seed", "step"]
     runs = frames.metrics.pivot(index=keys, columns="metric", values="value").reset_index()
     table = result.tables["verdicts"]
