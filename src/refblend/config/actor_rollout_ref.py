@@ -135,11 +135,11 @@ class ValKwargs(Section):
     """Sampling of the validation responses."""
 
     n: NonNegativeInt = 4
-    """Sampled responses per validation prompt for mean@n; 0: greedy only."""
+    """Sampled responses per prompt for mean@n, in validation and in the study's test; 0: none."""
     temperature: PositiveFloat = 1.0
     """Temperature of the sampled responses."""
     do_sample: bool = True
-    """False: only the greedy response is generated."""
+    """False: validation during training generates the greedy response only."""
 
 
 class RolloutConfig(Section):

@@ -122,7 +122,12 @@ def test_accuracy_is_that_of_the_runs_reward(
         "def compute_score(data_source, solution_str, ground_truth, extra_info):\n"
         "    return float(sum(map(ord, solution_str + ground_truth)) % 2)\n"
     )
-    run = make_run("seed_1", tiny_model_dir, f"reward.custom_reward_function.path={reward}")
+    run = make_run(
+        "seed_1",
+        tiny_model_dir,
+        f"reward.custom_reward_function.path={reward}",
+        "actor_rollout_ref.rollout.val_kwargs.do_sample=false",
+    )
     model = AutoModelForCausalLM.from_pretrained(tiny_model_dir).eval()
     tokenizer = load_tokenizer(tiny_model_dir)
     expected = []
@@ -135,6 +140,7 @@ def test_accuracy_is_that_of_the_runs_reward(
     report = dict(evaluate_runs([run], tiny_data_dir / "test.parquet"))[run]
     assert 0 < sum(expected) < 16
     assert report["greedy"] == sum(expected) / 16
+    assert report["samples"] == 1, "do_sample is about validation"
     right: dict[int, list[int]] = {}
     for row, hit in zip(read_rows(tiny_data_dir / "test.parquet"), expected, strict=True):
         right.setdefault(row.extra.get("n_steps", 0), []).append(hit)

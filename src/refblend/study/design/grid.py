@@ -196,7 +196,7 @@ def _lacking(endpoint: str, config: RefblendConfig) -> str:
     trainer, sampled = config.trainer, config.actor_rollout_ref.rollout.val_kwargs
     if endpoint.startswith("test_") and trainer.save_freq == 0:
         return "trainer.save_freq=0 leaves no actor to test"
-    if endpoint == "test_sampled" and not (sampled.do_sample and sampled.n):
+    if endpoint == "test_sampled" and not sampled.n:
         return "rollout.val_kwargs samples no answers"
     if endpoint == "val_gain" and not trainer.val_before_train:
         return "trainer.val_before_train=false"

@@ -90,8 +90,9 @@ def _measure(
     """Shares in [0, 1]; ``length`` is the mean number of tokens of a greedy answer, ``truncated``
     the share of those cut off, and ``greedy_steps_<n>`` their accuracy where solutions have n steps
     (:data:`MANY_STEPS`: or more), of data whose rows say it."""
-    kwargs, longest = config.actor_rollout_ref.rollout.val_kwargs, config.data.max_response_length
-    samples = kwargs.n if kwargs.do_sample else 0
+    wanted, longest = config.actor_rollout_ref.rollout.val_kwargs, config.data.max_response_length
+    kwargs = wanted.model_copy(update={"do_sample": True})  # which is about validation
+    samples = kwargs.n
     requests = validation_requests([ValidationSet(prompts)], kwargs, longest, SEED)
     answers = engines.generate(requests)
     tokenizer, reward = load_tokenizer(last.actor), RuleReward.from_config(config.reward)
