@@ -22,6 +22,7 @@ import common
 import runs
 import torch
 
+from refblend import runtime
 from refblend.config import RefblendConfig, load_config
 from refblend.rollout.factory import start_rollout
 from refblend.rollout.vllm_engine import VllmEngine
@@ -165,6 +166,7 @@ def measure_parts(
 
     ``other_ways``: also engines that return tokens only, and networks in the plain layout.
     """
+    runtime.keep_freed_memory()  # as the actor's process does
     engines = BareEngines(config, step)
     sequences, model = engines.sequences(), str(config.actor_rollout_ref.model.path)
     policy = load_policy(model, 1.0)

@@ -170,6 +170,12 @@ def train_threads(wildcards):
     return workflow.cores if alone else config["threads"]["train"]
 
 
+def model_threads(wildcards):
+    """A large model is worth all cores; small ones are trained side by side."""
+    large = wildcards.scale in PRETRAINED and workflow.cores
+    return workflow.cores if large else config["threads"]["models"]
+
+
 def model_files(folder):
     """Files that stand for a model folder (folders themselves are never outputs)."""
     return [f"{folder}/config.json", f"{folder}/model.safetensors"]

@@ -60,7 +60,7 @@ rule actor:
     priority: 30
     conda:
         "../envs/refblend.yaml"
-    threads: config["threads"]["models"]
+    threads: model_threads
     params:
         code=code("actor"),
         tokenizer=subpath(input.tokenizer, parent=True),
@@ -90,7 +90,7 @@ rule judge_pairs:
     priority: 30
     conda:
         "../envs/refblend.yaml"
-    threads: config["threads"]["models"]
+    threads: model_threads
     params:
         code=code("judge_pairs"),
         tokenizer=subpath(input.tokenizer, parent=True),
@@ -122,7 +122,7 @@ rule judge:
     priority: lambda wildcards: 15 if wildcards.strength == "strong" else 30
     conda:
         "../envs/refblend.yaml"
-    threads: config["threads"]["models"]
+    threads: model_threads
     params:
         code=code("judge"),
         tokenizer=subpath(input.tokenizer, parent=True),
