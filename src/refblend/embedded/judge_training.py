@@ -129,7 +129,7 @@ def train_judge(
     """
     settings, fingerprint = chain.recipe.judge, chain.fingerprint
     model = load_model(start)
-    optimizer = make_optimizer(model, settings.learning_rate)
+    optimizer = make_optimizer(model, settings.learning_rate, chain.recipe.bfloat16)
     first = 0
     if strength != STRENGTHS[0]:
         before = STRENGTHS[STRENGTHS.index(strength) - 1]

@@ -21,6 +21,7 @@ import torch
 from torch.nn import functional
 from transformers import DynamicCache
 
+from refblend import runtime
 from refblend.errors import ModelError
 from refblend.files import atomic_path
 from refblend.progress import step_progress
@@ -77,15 +78,23 @@ class TrainingResult:
     losses: list[float] = field(default_factory=list)
 
 
-def make_optimizer(model: torch.nn.Module, learning_rate: float) -> torch.optim.AdamW:
-    """AdamW without weight decay on vectors (norms and biases)."""
+def make_optimizer(
+    model: torch.nn.Module, learning_rate: float, bfloat16: bool = False
+) -> torch.optim.AdamW:
+    """AdamW without weight decay on vectors (norms and biases).
+
+    With bfloat16 passes by the fused kernel, which rounds differently: other models are too small
+    to gain by it.
+    """
     matrices = [p for p in model.parameters() if p.dim() > 1]
     vectors = [p for p in model.parameters() if p.dim() <= 1]
     groups = [
         {"params": matrices, "weight_decay": WEIGHT_DECAY},
         {"params": vectors, "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=learning_rate, betas=BETAS, eps=1e-8)
+    return torch.optim.AdamW(
+        groups, lr=learning_rate, betas=BETAS, eps=1e-8, fused=bfloat16 or None
+    )
 
 
 def split_by_tokens(examples: Sequence[Example], budget: int) -> list[list[Example]]:
@@ -152,7 +161,8 @@ def train(
         ModelError: the loss is not finite.
     """
     model.train()
-    optimizer = optimizer or make_optimizer(model, schedule.learning_rate)
+    runtime.keep_freed_memory()
+    optimizer = optimizer or make_optimizer(model, schedule.learning_rate, schedule.bfloat16)
     step = first = _resume(model, optimizer, state, schedule.first_step)
     result = TrainingResult(0.0, 0, first)
     start = saved = time.monotonic()
