@@ -173,9 +173,9 @@ def differences(table: pd.DataFrame, found: pd.DataFrame) -> list[str]:
 
 
 def count_problems(report: str, primary: pd.DataFrame) -> list[str]:
-    """Whether a first page counts the verdicts on M2's primary contrasts otherwise than they are.
+    """Whether a first page counts the verdicts on primary contrasts otherwise than they are.
 
-    M2's and M3's do, in the same words.
+    M2's, M3's and R's do, in the same words.
     """
     page = report.split("\n## ", maxsplit=1)[0]
     counted = re.search(
@@ -251,27 +251,30 @@ def m1_problems(report: str, values: pd.DataFrame) -> list[str]:
     return problems
 
 
-def m3_problems(report: str, table: pd.DataFrame, found: pd.DataFrame) -> list[str]:
-    """Answers and table of M3's first page that are not what the recomputed verdicts say.
+def answer_problems(name: str, report: str, table: pd.DataFrame, found: pd.DataFrame) -> list[str]:
+    """Answers and table of M3's or R's first page that are not what the recomputed verdicts say.
 
-    ``table`` has the rows of M3's contrasts, ``found`` what was recomputed for them.
+    ``table`` has the rows of the report's contrasts, ``found`` what was recomputed for them.
     """
     page, problems = report.split("\n## ", maxsplit=1)[0], []
     answers = re.findall(
-        r"\*\*(\w+)\*\*: on fresh seeds `(\w+)` − `(\w+)` is (.+?) \(n = (\d+) ", page
+        r"\*\*(\w+)\*\*: (?:on fresh seeds )?`(\w+)` − `(\w+)` is (.+?) \(n = (\d+) ", page
     )
     tested = table[table.primary & (found.n > 0)]
     untested = int((table.primary & (found.n == 0)).sum()) or int(not table.primary.any())
     if (len(answers), page.count("**Not tested**")) != (len(tested), untested):
-        problems.append(f"M3's first page does not answer for {len(tested)} primary contrasts")
-    for said, row in zip(answers, tested.itertuples(), strict=False):
+        problems.append(f"{name}'s first page does not answer for {len(tested)} primary contrasts")
+    for row in tested.itertuples():
         new = found.loc[row.Index]
         expected = (new.verdict, row.treated, row.reference, str(int(new.n)))
         numbers = [new.estimate, new.low, new.high]
-        if (said[0].lower(), *said[1:3], said[4]) != expected or not agrees(said[3], numbers):
-            problems.append(f"M3's first page says {said}; recomputed {expected}, {numbers}")
+        if not any(
+            (said[0].lower(), *said[1:3], said[4]) == expected and agrees(said[3], numbers)
+            for said in answers
+        ):
+            problems.append(f"{name}'s first page lacks {expected}, {numbers}")
     for row in table.itertuples():
-        new, name = found.loc[row.Index], f"{row.treated} − {row.reference}"
+        new, pair = found.loc[row.Index], f"{row.treated} − {row.reference}"
         rows = [
             [cell.strip() for cell in line.split("|")[1:-1]]
             for line in page.splitlines()
@@ -279,12 +282,12 @@ def m3_problems(report: str, table: pd.DataFrame, found: pd.DataFrame) -> list[s
         ]
         numbers = [new.estimate, new.low, new.high]
         if not any(
-            name in cells
+            pair in cells
             and cells[-1] == new.verdict
             and any(agrees(cell, numbers) for cell in cells if "[" in cell or new.n < 2)
             for cells in rows
         ):
-            problems.append(f"M3's table lacks {name}, {numbers}, {new.verdict}")
+            problems.append(f"{name}'s table lacks {pair}, {numbers}, {new.verdict}")
     return problems
 
 
@@ -307,13 +310,17 @@ def main(folder: Path) -> int:
         written_up = folder / "m3" / "report.md"
         if written_up.exists() and shared.primary.any():
             problems += count_problems(written_up.read_text(), shared[shared.primary])
-    pages = {name: folder / name.lower() / "report.md" for name in ("M1", "M3")}
+    pages = {name: folder / name.lower() / "report.md" for name in ("M1", "M3", "R")}
     if pages["M1"].exists():
         mine = values[values.index.get_level_values("seed").isin(seeds["M1"])]
         problems += m1_problems(pages["M1"].read_text(), mine)
-    if pages["M3"].exists():
-        mine = table.experiment == "M3"
-        problems += m3_problems(pages["M3"].read_text(), table[mine], found[mine])
+    for name in ("M3", "R"):
+        if pages[name].exists():
+            mine = table.experiment == name
+            problems += answer_problems(name, pages[name].read_text(), table[mine], found[mine])
+    if pages["R"].exists():
+        mine = table[(table.experiment == "R") & table.primary]
+        problems += count_problems(pages["R"].read_text(), mine)
     for problem in problems:
         print(problem)
     print(f"{folder}: {len(table)} verdicts from {len(values)} runs, {len(problems)} differences")

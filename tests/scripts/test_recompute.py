@@ -99,12 +99,12 @@ def test_m3_s_page_is_compared_with_the_verdicts() -> None:
     found = pd.DataFrame(numbers | {"verdict": ["better", "undecided"]}).astype({"estimate": float})
     page = "**Better**: on fresh seeds `a` − `b` is +0.100 [+0.075, +0.125] (n = 4 pairs) by …\n"
     page += "| x | a − b | +0.100 [+0.075, +0.125] | better |\n| y | a − c | – | undecided |\n"
-    assert recompute.m3_problems(page, table, found) == []
+    assert recompute.answer_problems("M3", page, table, found) == []
     wrong = {"Better": "Worse", "n = 4": "n = 5", "is +0.100": "is +0.101", "`b`": "`c`"}
     for right, other in (wrong | {"| better": "| worse", "| +0.100": "| +0.110"}).items():
-        (problem,) = recompute.m3_problems(page.replace(right, other), table, found)
+        (problem,) = recompute.answer_problems("M3", page.replace(right, other), table, found)
         assert "M3" in problem
     empty = found.assign(n=0, estimate=float("nan"), low=float("nan"), high=float("nan"))
     untested = "**Not tested**\n| a − b | – | better |\n| a − c | – | undecided |"
-    assert recompute.m3_problems(untested, table, empty) == []
-    assert recompute.m3_problems("nothing", table, found) != []
+    assert recompute.answer_problems("M3", untested, table, empty) == []
+    assert recompute.answer_problems("M3", "nothing", table, found) != []

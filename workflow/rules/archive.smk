@@ -26,7 +26,8 @@ rule archive:
         "refblend study archive --scale {wildcards.scale:q} > {log:q} 2>&1"
 
 
-# Every declared contrast of all experiments: better, worse, equivalent or undecided.
+# Every declared contrast of all experiments: better, worse, equivalent or undecided. Those of another
+# scale, which a report may set beside its own, are read where they are there, never made on the way.
 rule verdicts:
     input:
         "results/{scale}/runs.csv",
@@ -37,6 +38,8 @@ rule verdicts:
         "results/{scale}/verdicts.csv",
     log:
         "logs/{scale}/verdicts.log",
+    wildcard_constraints:
+        scale=config["scale"],
     conda:
         "../envs/refblend.yaml"
     params:

@@ -1,8 +1,9 @@
 # Helpers of the reports' rules: what each report writes and reads.
 from refblend.study.design import arms as study_arms
+from refblend.study.report.beside import beside_files
 from refblend.study.report.engine import PREPARED
 from refblend.study.report.publish import READS
-from refblend.study.report.registry import load_report, read_experiments
+from refblend.study.report.registry import Inputs, load_report, read_experiments
 
 REPORTS = {name: load_report(name) for name in ("scoring", "m1", "m2", "m3", "r")}
 
@@ -97,6 +98,14 @@ def quality_of_arms(milestone, scale):
     ]
 
 
+def other_verdicts(milestone, scale):
+    """Verdicts of other scales, where they are there, that a milestone's are set beside."""
+    names = tuple(config["studies"].get(milestone, []))
+    results = Path("results", scale)
+    inputs = Inputs(scale, names, collected=results, models=results, results=results)
+    return [str(path) for path in beside_files(inputs)]
+
+
 def report_inputs(milestone):
     """Input function: what a milestone's tables are made from."""
     experiments = [
@@ -124,6 +133,8 @@ def report_inputs(milestone):
         found += [f"results/{scale}/{name}" for name in results.get(milestone, [])]
         if milestone in ("scoring", "r"):
             found += quality_files(scale)
+        if milestone in ("m3", "r"):
+            found += other_verdicts(milestone, scale)
         if milestone == "m1":
             found += quality_of_arms(milestone, scale)
         return found + (scoring_report(scale) if milestone == "m2" else [])

@@ -148,7 +148,7 @@ def test_the_answer_is_the_verdict_that_other_code_finds(
     table = result.tables["verdicts"]
     found = recompute.recomputed(table, recompute.endpoints(runs), pd.Series({"M3": set(MANY)}))
     assert recompute.differences(table, found) == []
-    assert recompute.m3_problems(result.text, table, found) == []
+    assert recompute.answer_problems("M3", result.text, table, found) == []
     assert result.metrics["diff"] == pytest.approx(found.estimate.iloc[0], abs=1e-4)
     assert result.metrics["low"] == pytest.approx(found.low.iloc[0], abs=1e-4)
 

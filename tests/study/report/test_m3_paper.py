@@ -9,8 +9,9 @@ from m3_project import PARAMS, MakeRun, inputs_of, made, make_project
 
 from refblend.study.design.arms import resolve_arms
 from refblend.study.design.spec import experiments_of
-from refblend.study.report.m3.paper import question_of
-from refblend.study.report.registry import read_experiments
+from refblend.study.report.publish import made_from
+from refblend.study.report.questions import question_of
+from refblend.study.report.registry import load_report, read_experiments
 from refblend.study.stats.verdicts import VERDICTS
 
 PAIRS = {
@@ -186,3 +187,34 @@ def test_judges_and_other_regimes_are_shown_where_they_were_measured(project: Pa
     assert "| judge weak | 0.610 | 0.580 | 0.100 | 100% |" in text
     assert "0.500 | 0.500" not in text, "the compact prompt"
     assert "- *sparse*: arm `sparse_judge` (baseline `sparse_off`). Because." in text
+
+
+def test_it_says_what_carries_over_to_another_model(project: Path) -> None:
+    results = inputs_of(project).results
+    said = made(project)
+    absent = "no verdicts to compare with yet (`results/smollm/verdicts.csv`)"
+    assert said.text.count("### Does it carry over?") == 1
+    assert absent in said.text
+    assert said.tables["beside"].empty
+    report, inputs = load_report("m3"), inputs_of(project)
+    before = made_from(report, inputs)
+    elsewhere = results.parent / "smollm" / "verdicts.csv"
+    elsewhere.parent.mkdir()
+    rows = pd.read_csv(results / "m2" / "tables" / "verdicts.csv").assign(experiment="R")
+    rows["verdict"] = ["better", "better", "equivalent", "worse"]
+    rows.to_csv(elsewhere, index=False)
+    said = made(project)
+    assert made_from(report, inputs) != before
+    assert absent not in said.text
+    assert (
+        "Of 4 contrasts of experiment R (a real pretrained model, scale `smollm`) 4 have a "
+        "counterpart at scale `cpu`: 1 carries over, 2 do not, and 1 is undecided (1 at `cpu`)."
+    ) in said.text
+    assert list(said.tables["beside"].there_experiment) == ["A", "A", "A", "L"]
+    assert "better (R) | +0.200 [+0.150, +0.250] | better (A)" in re.sub(" +", " ", said.text)
+
+
+def test_a_scale_that_nothing_is_set_beside_says_nothing_of_it(
+    tmp_path: Path, make_run: MakeRun
+) -> None:
+    assert "carry over" not in made(make_project(tmp_path, make_run, "gpu"), scale="gpu").text

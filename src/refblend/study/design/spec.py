@@ -96,6 +96,8 @@ class ExperimentSpec(Section):
     """Measures resources: its jobs run alone on the machine, and no actor is evaluated."""
     common: dict[str, Any] = Field(default={})
     """Dotted overrides of every arm."""
+    beside: Scale | None = None
+    """The scale whose verdicts the contrasts are set beside: the same arms and endpoint there."""
     seeds: dict[Scale, Annotated[list[Seed], Field(min_length=1)]]
     """Seeds of every arm at each scale; the same for all arms, so that arms are paired."""
     arms_at: dict[Scale, list[ArmName]] = Field(default={})
@@ -163,6 +165,8 @@ class ExperimentSpec(Section):
         for scale, seeds in self.seeds.items():
             if len(set(seeds)) != len(seeds):
                 yield f"seeds.{scale} repeats a seed"
+        if self.beside in self.seeds:
+            yield f"beside is {self.beside}, a scale at which the experiment itself has seeds"
         for key, factor in (("facet", self.facet), ("choice", self.choice)):
             if factor is not None and factor not in self.factors:
                 yield f"{key} is {factor}, which is not among the factors"
@@ -244,6 +248,16 @@ def load_experiment(path: str | Path) -> ExperimentSpec:
         raise StudyError(found.reason, found.remedy) from None
 
 
+def load_experiments(params: str | Path = "params") -> dict[str, ExperimentSpec]:
+    """All experiments of ``<params>/study`` by name.
+
+    Raises:
+        StudyError, ConfigError: a file is not acceptable.
+    """
+    files = sorted((Path(params) / "study").glob("*.yaml"))
+    return {path.stem: load_experiment(path) for path in files}
+
+
 def experiments_of(
     milestone: str,
     params: str | Path = "params",
@@ -258,10 +272,8 @@ def experiments_of(
     """
     if named := (studies or {}).get(milestone):
         return list(named)
-    files = sorted((Path(params) / "study").glob("*.yaml"))
-    specs = {path.stem: load_experiment(path) for path in files}
     return [
         name
-        for name, spec in specs.items()
+        for name, spec in load_experiments(params).items()
         if spec.milestone == milestone and (scale is None or scale in spec.seeds)
     ]

@@ -21,6 +21,7 @@ from pathlib import Path
 from refblend.errors import StudyError
 from refblend.files import copy_file, sha256_file, write_text
 from refblend.study.design.grid import read_grid, select
+from refblend.study.report.beside import beside_files
 from refblend.study.report.engine import write_everything
 from refblend.study.report.registry import (
     Inputs,
@@ -76,7 +77,8 @@ def made_from(report: Report, inputs: Inputs) -> str:
     """SHA-256 over what determines a report, apart from what the machine determines.
 
     That is: collected runs, metrics and responses, the experiments, the quality of judges and
-    actor, measurements, the recommendation, the reports that it reads, and the reports' code.
+    actor, measurements, the recommendation, another scale's verdicts that these are set beside,
+    the reports that it reads, and the reports' code.
     """
     parts = {
         "code": _code(report, inputs),
@@ -84,7 +86,9 @@ def made_from(report: Report, inputs: Inputs) -> str:
             name: spec.model_dump(mode="json") for name, spec in inputs.experiments.items()
         },
         "runs": numbers_hash(read_collected(inputs.collected)) if inputs.study else None,
-        "files": {path.name: sha256_file(path) for path in _read_files(report, inputs)},
+        "files": {
+            "/".join(path.parts[-2:]): sha256_file(path) for path in _read_files(report, inputs)
+        },
         "reports": {
             name: published_from(inputs.results / name / "report.md") for name in READS[report.name]
         },
@@ -104,13 +108,16 @@ def _read_files(report: Report, inputs: Inputs) -> list[Path]:
     """What a report reads besides runs and other reports."""
     if report.name == "m1":
         return quality_of_arms(inputs)
+    if report.name == "r":
+        return quality_of_arms(inputs) + beside_files(inputs)
     if report.name == "scoring":
         measurements = inputs.results / "scoring" / "measurements"
         judges = sorted((inputs.models / "quality").glob("judge_*.json"))
         return judges + sorted(measurements.glob("*.json"))
     if report.name == "m3":
         chosen = inputs.results / "m3"
-        return [*sorted(chosen.glob("recommended.*")), *sorted(chosen.glob("regimes/*"))]
+        files = [*sorted(chosen.glob("recommended.*")), *sorted(chosen.glob("regimes/*"))]
+        return files + beside_files(inputs)
     return []
 
 

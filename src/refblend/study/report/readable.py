@@ -23,6 +23,9 @@ SHOWN = {
 }
 """Measures of an experiment that learns, and their headings."""
 
+DECIDING = ["p Holm (smallest)", "verdict", "interval excludes 0"]
+"""Columns of a readable summary that would decide a second time what verdicts decide, in other
+families."""
 
 REPLACED = {"–": "--", "−": "$-$", "×": r"$\times$", "≤": r"$\le$", "≥": r"$\ge$", "₂": r"$_2$"}
 """Characters that classic LaTeX fonts lack."""

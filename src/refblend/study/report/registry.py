@@ -1,6 +1,6 @@
 """What each report consists of: tables, figures, plot data and text, registered by decorators.
 
-A report is a package below ``refblend.study.report`` (m1, m2, m3, scoring) that makes one
+A report is a package below ``refblend.study.report`` (m1, m2, m3, r, scoring) that makes one
 :class:`Report` and decorates functions with it; every module of the package is imported, so that a
 new table or figure is one decorated function and nothing else. See :mod:`.engine` for an example.
 """
@@ -238,7 +238,7 @@ def load_report(name: str) -> Report:
     except ModuleNotFoundError as error:
         if error.name != f"{PACKAGE}.{name}":
             raise
-        raise StudyError(f"there is no report {name}", "Choose m1, m2, m3 or scoring.") from None
+        raise StudyError(f"there is no report {name}", "Choose m1, m2, m3, r or scoring.") from None
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{package.__name__}.{module.name}")
     report: Report = importlib.import_module(f"{package.__name__}.study").REPORT

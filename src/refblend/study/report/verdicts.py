@@ -6,11 +6,13 @@ from typing import Any
 
 import pandas as pd
 
+from refblend.errors import StudyError
 from refblend.study.design.grid import read_grid
 from refblend.study.design.measures import MEASURES, label
 from refblend.study.design.spec import ExperimentSpec
 from refblend.study.report.readable import estimate, write_csv
 from refblend.study.report.registry import read_experiments
+from refblend.study.report.shared import RunStudy, headline
 from refblend.study.runs.archive import of_grid, read_archive
 from refblend.study.runs.measures import run_measures, wide
 from refblend.study.stats.verdicts import VERDICTS, Contrast, decide, is_paired
@@ -72,6 +74,30 @@ def readable_verdicts(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def readable_of_one(table: pd.DataFrame) -> pd.DataFrame:
+    """:func:`readable_verdicts` of one experiment, with a column that says which are primary."""
+    shown = readable_verdicts(table).drop(columns="experiment")
+    shown.insert(1, "primary", table.primary)
+    return shown
+
+
+def declared(table: pd.DataFrame) -> list[dict[Any, Any]]:
+    """Rows of a table of verdicts with their endpoints' labels, the primary contrasts first."""
+    ordered = table.sort_values("primary", ascending=False, kind="stable")
+    return ordered.assign(label=ordered.endpoint.map(label)).to_dict("records")
+
+
+def headline_verdict(study: RunStudy, table: pd.DataFrame) -> dict[str, Any]:
+    """Numbers for ``dvc metrics`` of the first primary contrast, see :func:`headline`."""
+    rows = table[table.primary].to_dict("records")
+    if not rows:
+        return headline(study.collected, None)
+    row = rows[0]
+    own = wide(study.values, row["endpoint"], [row["treated"]])[row["treated"]].mean()
+    numbers = {"mean": own, "diff": row["estimate"]}
+    return headline(study.collected, numbers | {f"diff_{end}": row[end] for end in ("low", "high")})
+
+
 def by_verdict(rows: list[dict[Any, Any]]) -> dict[str, Any]:
     """All rows as ``rows``, those of each verdict under its name, and how many are
     ``unreachable``: with their seeds no effect would be called better or worse."""
@@ -103,6 +129,22 @@ def write_verdicts(scale: str, results: Path, params: Path, out: Path | None = N
     path = (out or results) / "verdicts.csv"
     write_csv(verdicts(values, read_experiments(names, params), scale), path)
     return path
+
+
+def read_verdicts(path: Path) -> pd.DataFrame:
+    """The table that :func:`write_verdicts` wrote, or a report's own; no row without the file.
+
+    Raises:
+        StudyError: it cannot be read, or is no such table.
+    """
+    try:
+        table = pd.read_csv(path, keep_default_na=False, na_values=[""])
+        return table[list(VERDICT_COLUMNS)].astype(VERDICT_COLUMNS)
+    except FileNotFoundError:
+        return pd.DataFrame(columns=list(VERDICT_COLUMNS)).astype(VERDICT_COLUMNS)
+    except (OSError, ValueError, KeyError) as error:
+        reason = f"{path}: the verdicts cannot be read ({error})"
+        raise StudyError(reason, "Make them anew: `refblend study verdicts`.") from None
 
 
 def _stated(

@@ -1,26 +1,12 @@
 """The verdicts on M2's declared contrasts, which its first page leads with."""
 
-from typing import Any
-
-import numpy as np
 import pandas as pd
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
-from refblend.study.design.measures import MEASURES
 from refblend.study.report.m2.study import REPORT, M2Study
 from refblend.study.report.plotting import common as plot
+from refblend.study.report.plotting.forest import FOREST, verdict_forest
 from refblend.study.report.registry import Tables
 from refblend.study.report.verdicts import readable_verdicts, verdicts
-from refblend.study.stats.verdicts import VERDICTS
-
-_COLOURS = (plot.PALETTE[0], plot.PALETTE[3], plot.PALETTE[2], plot.BASELINE_COLOUR)
-LOOKS: dict[str, dict[str, Any]] = {
-    name: {"colour": colour, "shape": shape}
-    for name, colour, shape in zip(VERDICTS, _COLOURS, "^vso", strict=True)
-}
-WIDEST = 4.0
-"""Margins that the figure's axis shows on either side at most."""
 
 
 @REPORT.table("verdicts")
@@ -43,48 +29,10 @@ def primary_verdicts(tables: Tables) -> pd.DataFrame:
 
 
 @REPORT.figure("verdicts", section="verdicts")
-def verdict_forest(study: M2Study, tables: Tables) -> plot.Drawn:
+def forest(study: M2Study, tables: Tables) -> plot.Drawn:
     """Every primary contrast in units of its margin, better to the right."""
     table = primary(tables)
-    better = table.endpoint.map(lambda name: 1.0 if MEASURES[name].higher_is_better else -1.0)
-    unit = better.astype("float64") / table.margin
-    shown = table.assign(
-        estimate=table.estimate * unit,
-        ends=[sorted(pair) for pair in zip(table.low * unit, table.high * unit, strict=True)],
-    )
     names = [f"{row.experiment}: {row.treated} − {row.reference}" for row in table.itertuples()]
-    size = (2 * plot.COLUMN, 0.9 + 0.17 * max(4, len(names)))
-    figure, (axis,) = plot.panels(1, 1, figsize=size)
-    plot.categories(axis, names, fontsize="x-small")
-    marks = []
-    for place, row in enumerate(shown.itertuples()):
-        if np.isfinite(row.estimate):
-            bars = ((row.ends[0], row.ends[1], 1.6),)
-            marks.append(plot.Mark(place, row.estimate, bars, **LOOKS[row.verdict]))
-        if np.isfinite(row.detectable):
-            reach = row.detectable / row.margin
-            axis.hlines(place, -reach, reach, color="#e0e0e0", linewidth=6, zorder=0)
-    reach = max([2.0, *(abs(edge) for mark in marks for edge in mark.bars[0][:2])])
-    reach = min(reach * 1.05, max(WIDEST, *(1.1 * abs(mark.mean) for mark in marks), 0.0))
-    plot.draw_marks(axis, marks, (-reach, reach))
-    axis.axvspan(-1, 1, color=plot.PALETTE[2], alpha=0.12, zorder=0, linewidth=0)
-    axis.set_xlabel("difference ÷ margin, better to the right")
-    line: dict[str, Any] = {"linestyle": "none", "markersize": 5}
-    legend: list[Any] = [
-        Line2D([], [], color=look["colour"], marker=look["shape"], label=name, **line)
-        for name, look in LOOKS.items()
-    ]
-    legend += [
-        Patch(color=plot.PALETTE[2], alpha=0.2, label="within the margin"),
-        Line2D([], [], color="#e0e0e0", linewidth=6, label="not detectable"),
-    ]
-    plot.one_legend(figure, (), ncols=3, extra=legend)
-    axis.tick_params(axis="y", colors=plot.INK)
-    return figure, (
-        "The primary contrasts, treated − reference, each in units of its margin of equivalence "
-        "and turned so that better is to the right. Bars: 95 % intervals, not adjusted (Student's "
-        "for pairs, Welch's else), an arrow head where one goes on beyond the panel; mark and "
-        "colour: the verdict, adjusted by Holm within the experiment. Green: differences that "
-        "count as none. Grey: differences that so many seeds miss in more than one study of five. "
-        f"{study.origin(*study.learning)}"
+    return verdict_forest(table, names), (
+        f"The primary contrasts, treated − reference, {FOREST} {study.origin(*study.learning)}"
     )

@@ -1,7 +1,7 @@
 """What the write-up says beyond M3's own runs: the setting, M2's answers by question, regimes.
 
-A contrast belongs to the question that its arms' configurations pose (:func:`question_of`); no
-experiment's letter or arm's name is known here.
+A contrast belongs to the question that its arms' configurations pose
+(:mod:`refblend.study.report.questions`); no experiment's letter or arm's name is known here.
 """
 
 from collections.abc import Mapping
@@ -12,67 +12,36 @@ import pandas as pd
 
 from refblend.embedded.recipe import EmbeddedConfig, load_recipe
 from refblend.files import read_json
-from refblend.ppo.weights import STRATEGIES
-from refblend.study.design.arms import Arm, resolve_arms
-from refblend.study.design.measures import label
+from refblend.study.design.arms import resolve_arms
 from refblend.study.design.spec import ExperimentSpec, experiments_of
 from refblend.study.report.m3.study import M3Study
+from refblend.study.report.questions import by_question
 from refblend.study.report.registry import read_experiments
-from refblend.study.report.verdicts import by_verdict
-
-QUESTIONS = ("oracle", "judge", "judgement", "entropy", "other")
-"""Could any score help, does the judge's, is it its judgement, is it the entropy; everything else,
-such as dose, placement and schedule."""
-
-
-def declared(table: pd.DataFrame) -> list[dict[Any, Any]]:
-    """Rows of a table of verdicts with their endpoints' labels, the primary contrasts first."""
-    ordered = table.sort_values("primary", ascending=False, kind="stable")
-    return ordered.assign(label=ordered.endpoint.map(label)).to_dict("records")
-
-
-def question_of(treated: Arm, reference: Arm) -> str:
-    """The one of :data:`QUESTIONS` that a contrast of two arms is about."""
-    if not treated.blends:
-        return "other"
-    if not reference.blends:
-        return {"oracle": "oracle", "none": "judge"}.get(treated.control, "other")
-    if treated.control == "none" and reference.control in ("shuffled", "random"):
-        return "judgement"
-    real = treated.control == reference.control == "none"
-    if real and follows_entropy(treated) and not follows_entropy(reference):
-        return "entropy"
-    return "other"
-
-
-def follows_entropy(arm: Arm) -> bool:
-    """Whether an arm's weight is a function of the entropy."""
-    return "entropy_high_threshold" in STRATEGIES[arm.strategy].parameters
+from refblend.study.report.verdicts import by_verdict, declared
 
 
 def ablations(study: M3Study) -> dict[str, Any]:
     """M2's experiments at the scale, and the verdicts on its primary contrasts by question.
 
     ``experiments`` have name, specification, numbers of arms, seeds and primary contrasts, and what
-    M2's table of answers says; ``questions`` are those of :data:`QUESTIONS` with their rows by
-    verdict; ``limited`` are contrasts of a judge without a gain whose reference an oracle beats.
+    M2's table of answers says; ``questions`` are :func:`by_question`; ``limited`` are contrasts of
+    a judge without a gain whose reference an oracle beats.
     """
     inputs = study.inputs
     names = tuple(experiments_of("m2", inputs.params, scale=inputs.scale))
     specs = read_experiments(names, inputs.params)
     arms = resolve_arms(specs, inputs.scale, inputs.params)
     rows = [row for row in declared(study.m2_verdicts) if row["primary"]]
-    found: dict[str, list[dict[Any, Any]]] = {name: [] for name in QUESTIONS}
-    for row in rows:
-        treated, reference = arms.get(row["treated"]), arms.get(row["reference"])
-        found[question_of(treated, reference) if treated and reference else "other"].append(row)
-    beaten = {row["reference"] for row in found["oracle"] if row["verdict"] == "better"}
+    found = by_question(rows, arms)
+    beaten = {row["reference"] for row in found["oracle"]["better"]}
     flat = ("worse", "equivalent")
     return {
         "experiments": [described(study, name, spec, rows) for name, spec in specs.items()],
-        "questions": {name: by_verdict(part) for name, part in found.items()},
+        "questions": found,
         "limited": [
-            row for row in found["judge"] if row["reference"] in beaten and row["verdict"] in flat
+            row
+            for row in found["judge"]["rows"]
+            if row["reference"] in beaten and row["verdict"] in flat
         ],
     } | by_verdict(rows)
 

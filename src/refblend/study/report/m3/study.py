@@ -17,12 +17,13 @@ from refblend.study.design.spec import OVERLAY
 from refblend.study.recommend.candidates import Confirmation, late_accuracy, load_confirmation
 from refblend.study.recommend.choose import CANDIDATE_COLUMNS
 from refblend.study.recommend.overlay import candidates_table, read_record
+from refblend.study.report.beside import beside_table, readable_beside
 from refblend.study.report.plotting.common import arm_colours
-from refblend.study.report.readable import readable_summary
+from refblend.study.report.readable import DECIDING, readable_summary
 from refblend.study.report.registry import Inputs, Report, Tables
 from refblend.study.report.shared import RunStudy, origin_of, register_run_tables
 from refblend.study.report.summary import Family, summarise
-from refblend.study.report.verdicts import VERDICT_COLUMNS, readable_verdicts, verdicts
+from refblend.study.report.verdicts import read_verdicts, readable_of_one, verdicts
 from refblend.study.runs.collect import read_collected
 from refblend.study.runs.incidents import in_run_order
 from refblend.study.runs.measures import wide
@@ -38,8 +39,6 @@ PER_RUN = (
     "length_end", "weight_mean", "judge_auc",
 )  # fmt: skip
 """The measures that the report gives of every run."""
-DECIDING = ["p Holm (smallest)", "verdict", "interval excludes 0"]
-"""Columns that would decide a comparison a second time, in other families."""
 AGAINST = " against "
 """Between arm and reference in the alias of a contrast's treated arm."""
 
@@ -98,10 +97,7 @@ class M3Study(RunStudy):
     @cached_property
     def m2_verdicts(self) -> pd.DataFrame:
         """M2's verdicts on its declared contrasts; no row where M2 has none."""
-        table = self.m2_table("verdicts")
-        if table is None:
-            table = pd.DataFrame(columns=list(VERDICT_COLUMNS))
-        return table.astype(VERDICT_COLUMNS)
+        return read_verdicts(self.inputs.results / "m2" / "tables" / "verdicts.csv")
 
     def late_difference(self) -> Interval:
         """Recommended − baseline by the measure that the choice was made by, on fresh seeds."""
@@ -153,9 +149,20 @@ def all_verdicts(study: M3Study) -> pd.DataFrame:
 @REPORT.table("verdicts_main", shown=True)
 def declared_verdicts(tables: Tables) -> pd.DataFrame:
     """The same for readers; the primary contrasts answer the question."""
-    table = readable_verdicts(tables["verdicts"]).drop(columns="experiment")
-    table.insert(1, "primary", tables["verdicts"].primary)
-    return table
+    return readable_of_one(tables["verdicts"])
+
+
+@REPORT.table("beside")
+def repeated_elsewhere(study: M3Study, tables: Tables) -> pd.DataFrame:
+    """Contrasts that an experiment of another scale repeats, see :mod:`..beside`."""
+    here = pd.concat([study.m2_verdicts, tables["verdicts"]], ignore_index=True)
+    return beside_table(study.inputs, here)
+
+
+@REPORT.table("beside_main", shown=True)
+def repeated_for_readers(tables: Tables) -> pd.DataFrame:
+    """The same for readers."""
+    return readable_beside(tables["beside"])
 
 
 @REPORT.table("confirmation")

@@ -12,12 +12,13 @@ import pandas as pd
 from refblend.config.root import RefblendConfig
 from refblend.files import read_json, sha256_file
 from refblend.ppo.weights import STRATEGIES
-from refblend.study.report.m3.paper import ablations, declared, judges, regimes, setting
+from refblend.study.report.beside import beside_facts
+from refblend.study.report.m3.paper import ablations, judges, regimes, setting
 from refblend.study.report.m3.study import REPORT, M3Study
 from refblend.study.report.registry import Tables
-from refblend.study.report.shared import arm_row, headline
+from refblend.study.report.shared import arm_row
+from refblend.study.report.verdicts import declared, headline_verdict
 from refblend.study.runs.incidents import facts
-from refblend.study.runs.measures import wide
 
 PLACEMENTS = {
     "per_token": "Q_t = q on every response token",
@@ -53,6 +54,7 @@ def text(study: M3Study, tables: Tables) -> dict[str, Any]:
             "m2": ablations(study),
             "judged": judges(results),
             "other_regimes": regimes(study),
+            "beside": beside_facts(study.inputs, tables["beside"]),
         }
     )
 
@@ -72,13 +74,7 @@ def m1_text(folder: Path) -> str:
 @REPORT.metrics
 def metrics(study: M3Study, tables: Tables) -> dict[str, Any]:
     """Headline numbers for ``dvc metrics``: of the first primary contrast."""
-    rows = [row for row in declared(tables["verdicts"]) if row["primary"]]
-    if not rows:
-        return headline(study.collected, None)
-    row = rows[0]
-    own = wide(study.values, row["endpoint"], [row["treated"]])[row["treated"]].mean()
-    numbers = {"mean": own, "diff": row["estimate"]}
-    return headline(study.collected, numbers | {f"diff_{end}": row[end] for end in ("low", "high")})
+    return headline_verdict(study, tables["verdicts"])
 
 
 def blend_text(config: RefblendConfig) -> str:

@@ -1,1 +1,1 @@
-"""Experiment R: do the main contrasts hold with a real pretrained model?"""
+"""Experiment R: does what the embedded models show hold for a model that somebody else trained?"""
