@@ -39,7 +39,7 @@ rule verdicts:
     log:
         "logs/{scale}/verdicts.log",
     wildcard_constraints:
-        scale=config["scale"],
+        scale=f"{config['scale']}|smoke",  # the target `smoke` is of that scale, whatever is set
     conda:
         "../envs/refblend.yaml"
     params:
