@@ -162,6 +162,8 @@ def train(
     """
     model.train()
     runtime.keep_freed_memory()
+    if schedule.bfloat16:  # torch's fused attention goes backward slowly in bfloat16 on the CPU
+        model.set_attn_implementation("eager")
     optimizer = optimizer or make_optimizer(model, schedule.learning_rate, schedule.bfloat16)
     step = first = _resume(model, optimizer, state, schedule.first_step)
     result = TrainingResult(0.0, 0, first)
