@@ -8,7 +8,7 @@ import typer
 if TYPE_CHECKING:
     from refblend.study.report.registry import Inputs, Report
 
-Milestone = Annotated[str, typer.Option(help="m1, m2, m3 or scoring.")]
+Milestone = Annotated[str, typer.Option(help="m1, m2, m3, r or scoring.")]
 Scale = Annotated[str, typer.Option(help="smoke, cpu, smollm or gpu.")]
 Experiments = Annotated[
     list[str] | None, typer.Argument(help="Names; none: those of the milestone in params/study.")
