@@ -26,6 +26,7 @@ import yaml
 
 SCALE = Path("params/scale/cpu.yaml")
 RECIPE = Path("params/embedded/cpu.yaml")
+ENTROPY = "actor/ref_quality/avg_entropy"  # of which the weight is a function
 ACCURACY = "val-core/refblend/arithmetic/acc/mean@1"
 
 
@@ -94,7 +95,7 @@ def series(metrics: list[dict[str, Any]], key: str) -> pd.Series:
 
 def measure(metrics: list[dict[str, Any]], tau: float) -> dict[str, float]:
     """What the criteria ask of a run."""
-    entropy, accuracy = series(metrics, "actor/entropy"), series(metrics, ACCURACY)
+    entropy, accuracy = series(metrics, ENTROPY), series(metrics, ACCURACY)
     weight = np.clip(1 - entropy / tau, 0, 1)
     last = accuracy.index[-1]
     return {
@@ -120,7 +121,7 @@ def draw(runs: dict[str, list[list[dict[str, Any]]]], tau: dict[str, float], pat
     figure, axes = plt.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
     for number, (name, seeds) in enumerate(runs.items()):
         for metrics in seeds:
-            entropy = series(metrics, "actor/entropy") / tau[name]
+            entropy = series(metrics, ENTROPY) / tau[name]
             curves = [series(metrics, ACCURACY), entropy, np.clip(1 - entropy, 0, 1)]
             for axis, curve in zip(axes, curves, strict=True):
                 label = name if metrics is seeds[0] else None

@@ -54,6 +54,18 @@ def test_loss_equals_the_slow_sum(model: Any) -> None:
     torch.testing.assert_close(weighted_loss(model, examples, pad_id=0), slow, rtol=1e-5, atol=1e-4)
 
 
+def test_the_rate_rises_stays_and_falls(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = []
+    monkeypatch.setattr(
+        sft,
+        "_update",
+        lambda _, optimizer, *__: rates.append(optimizer.param_groups[0]["lr"]) or 1.0,
+    )
+    schedule = Schedule(last_step=8, batch_size=1, learning_rate=0.6, warmup_steps=2, decay_steps=3)
+    train(model, stream, schedule, 0, "rates")
+    assert rates == pytest.approx([0.2, 0.4, 0.6, 0.6, 0.6, 0.45, 0.3, 0.15])
+
+
 def test_shared_beginning_gives_the_same_loss_and_gradient(model: Any) -> None:
     head = list(range(10, 30))
     plain = [

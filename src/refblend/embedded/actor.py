@@ -85,8 +85,14 @@ def train_actor(
     actor = recipe.actor
 
     def run(phase: PhaseRecipe, name: str, render: Render, mark: str, path: Path) -> TrainingResult:
-        size, rate, warm_up = phase.batch_size, phase.learning_rate, phase.warmup_steps
-        schedule = Schedule(phase.steps, size, rate, warm_up, bfloat16=recipe.bfloat16)
+        schedule = Schedule(
+            phase.steps,
+            phase.batch_size,
+            phase.learning_rate,
+            phase.warmup_steps,
+            phase.decay_steps,
+            bfloat16=recipe.bfloat16,
+        )
         stream = demonstration_stream(recipe, tokenizer, name, render)
         state = StateFile(state_dir / f"actor_{name}.pt", mark)
         result, _ = train(model, stream, schedule, tokenizer.pad_token_id, f"actor {name}", state)

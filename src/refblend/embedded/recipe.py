@@ -97,9 +97,11 @@ class PhaseRecipe(Section):
     batch_size: PositiveInt = 64
     """Demonstrations per update."""
     learning_rate: PositiveFloat = 2e-3
-    """Constant after the warm-up."""
+    """Constant between warm-up and decay."""
     warmup_steps: NonNegativeInt = 10
     """Updates over which the rate rises from 0."""
+    decay_steps: NonNegativeInt = 0
+    """Last updates, over which the rate falls to 0."""
 
 
 class ActorRecipe(Section):

@@ -55,6 +55,7 @@ class Schedule:
     batch_size: int
     learning_rate: float
     warmup_steps: int = 0
+    decay_steps: int = 0
     first_step: int = 0
     bfloat16: bool = False
     """Passes in bfloat16; weights, gradients and optimiser stay in float32."""
@@ -204,9 +205,10 @@ def discard_state(path: Path) -> None:
 
 
 def _learning_rate(schedule: Schedule, step: int) -> float:
-    if step >= schedule.warmup_steps:
-        return schedule.learning_rate
-    return schedule.learning_rate * (step + 1) / (schedule.warmup_steps + 1)
+    """Up over the warm-up, constant, down over the decay: never 0 in a step that is taken."""
+    up = (step + 1) / (schedule.warmup_steps + 1)
+    down = (schedule.last_step - step) / (schedule.decay_steps + 1)
+    return schedule.learning_rate * min(1.0, up, down)
 
 
 def _update(
