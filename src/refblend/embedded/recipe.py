@@ -56,6 +56,12 @@ class TokenizerRecipe(Section):
     """Entries at most, special tokens included."""
     corpus_problems: PositiveInt = 3000
     """Problems whose texts are used for training."""
+    terse_share: Fraction = 0.1
+    """As the actor's, of these texts: another sloppy phase keeps the tokenizer."""
+    wrong_step_probability: Fraction = 0.25
+    """As the actor's, of these texts."""
+    filler_share: Annotated[float, Field(ge=0, lt=0.9)] = 0.4
+    """As the actor's, of these texts."""
     model_max_length: PositiveInt = 1024
     """Recorded as the tokenizer's limit."""
 
