@@ -264,6 +264,13 @@ def scoring_size(name):
     return lambda wildcards: config["scoring"]["sizes"][wildcards.scale][name]
 
 
+def judge_settings(wildcards):
+    """How training runs the judge: a large one in its precision, cache and decoding."""
+    scoring = _resolved("{}", wildcards.scale).algorithm.ref_quality_score.scoring
+    names = ("decoding", "dtype", "kv_cache_memory_mb", "max_new_tokens")
+    return [f"--set={name}={getattr(scoring, name)}" for name in names]
+
+
 def measured_judge(wildcards):
     """The weights of the judge of experiment D and the attacks."""
     judge = config["scoring"]["judge"]

@@ -21,12 +21,13 @@ rule judge_quality:
         beside="runs/{scale}/_collected/scoring/circumstances/judge_{strength}.json",
         model=subpath(input.model, parent=True),
         engine=scoring_size("engine"),
+        settings=judge_settings,
         rows=scoring_size("pairs"),
     message:
         "Measure the {wildcards.scale} {wildcards.strength} judge"
     shell:
         "refblend judge quality --judge {params.model:q} --corpus {input.pairs:q}"
-        " --rows {params.rows} --kind {params.engine} --threads {threads}"
+        " --rows {params.rows} --kind {params.engine} --threads {threads} {params.settings:q}"
         " --report {output:q} --provenance {params.beside:q} > {log:q} 2>&1"
 
 
@@ -48,12 +49,13 @@ rule robustness:
         beside="runs/{scale}/_collected/scoring/circumstances/robustness.json",
         model=subpath(input.model, parent=True),
         engine=scoring_size("engine"),
+        settings=judge_settings,
         rows=scoring_size("robustness_problems"),
     message:
         "Experiment D at scale {wildcards.scale}"
     shell:
         "refblend judge robustness --judge {params.model:q} --data {input.data:q}"
-        " --rows {params.rows} --kind {params.engine} --threads {threads}"
+        " --rows {params.rows} --kind {params.engine} --threads {threads} {params.settings:q}"
         " --report {output:q} --provenance {params.beside:q} 2>&1 | tee {log:q}"
 
 
@@ -75,10 +77,11 @@ rule attacks:
         beside="runs/{scale}/_collected/scoring/circumstances/attacks.json",
         model=subpath(input.model, parent=True),
         engine=scoring_size("engine"),
+        settings=judge_settings,
         rows=scoring_size("attacked_answers"),
     message:
         "Attack a judge at scale {wildcards.scale}"
     shell:
         "refblend judge attacks --judge {params.model:q} --data {input.data:q}"
-        " --rows {params.rows} --kind {params.engine} --threads {threads}"
+        " --rows {params.rows} --kind {params.engine} --threads {threads} {params.settings:q}"
         " --report {output:q} --provenance {params.beside:q} 2>&1 | tee {log:q}"
