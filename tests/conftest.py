@@ -30,7 +30,10 @@ def tiny_tokenizer_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     recipe = EmbeddedConfig(
         tokenizer=TokenizerRecipe(
-            vocab_size=480, corpus_problems=200, model_max_length=MAX_POSITIONS
+            vocab_size=480,
+            corpus_problems=200,
+            wrong_step_probability=0.35,
+            model_max_length=MAX_POSITIONS,
         )
     )
     path = tmp_path_factory.mktemp("tokenizer")

@@ -61,6 +61,8 @@ EXAMPLES = {
     "--report a.json",
     "runs list": "refblend runs list runs",
     "runs prune": "refblend runs prune runs --yes",
+    "runs pack": "refblend runs pack done.tar.xz runs/cpu",
+    "runs unpack": "refblend runs unpack done.tar.xz runs/cpu",
     "study grid": "refblend study grid M1 --scale cpu --out grid.tsv",
     "study collect": "refblend study collect --grid grid.tsv --scale cpu --out frames M1",
     "study tables": f"refblend study tables {_REPORT}",

@@ -66,7 +66,7 @@ def summary(report: dict[str, Any]) -> str:
     return f"{report['greedy']:.1%} right greedily{sampled}, {report['problems']} problems"
 
 
-app = typer.Typer(help="List runs; delete those that were moved aside.", no_args_is_help=True)
+app = typer.Typer(help="List runs; delete those moved aside; take runs to another machine.", no_args_is_help=True)
 
 Root = Annotated[Path, typer.Argument(help="Folder of the runs.")]
 
@@ -106,3 +106,27 @@ def prune(
         typer.echo("Nothing was deleted: call it again with --yes.")
     elif not aside:
         typer.echo(f"{root}: no run was moved aside")
+
+
+@app.command()
+def pack(
+    target: Annotated[Path, typer.Argument(metavar="FILE", help="File to write, .tar.xz.")],
+    root: Root = Path("runs"),
+) -> None:
+    """Pack finished runs without their checkpoints, to take them to another machine."""
+    from refblend.study.runs.pack import pack_runs
+
+    packed = pack_runs(root, target)
+    typer.echo(f"{target}: {len(packed)} runs, {target.stat().st_size / 1e6:.1f} MB")
+
+
+@app.command()
+def unpack(
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="File of `refblend runs pack`.")],
+    root: Root = Path("runs"),
+) -> None:
+    """Unpack runs; training skips them, and their tests are read."""
+    from refblend.study.runs.pack import unpack_runs
+
+    added, present = unpack_runs(source, root)
+    typer.echo(f"{root}: {len(added)} runs unpacked, {len(present)} were there")

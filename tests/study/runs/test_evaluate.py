@@ -2,6 +2,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
@@ -66,6 +67,35 @@ def test_every_seed_is_tested_with_its_own_weights(
         assert (alone[1]["problems"], alone[1]["of"]["step"]) == (16, 4)
     numbers = [{**report, "of": None} for report in together.values()]
     assert numbers[0] != numbers[1]
+
+
+def test_a_tested_run_is_only_read(
+    make_run: Callable[..., Path],
+    make_tiny_model: Callable[..., Path],
+    tiny_data_dir: Path,
+    tmp_path: Path,
+) -> None:
+    """By run, data and code; its checkpoint may be gone, as on another machine."""
+    run, data = make_run("seed_1", make_tiny_model(1)), tiny_data_dir / "test.parquet"
+    ((_, report),) = evaluate_runs([run], data)
+    marked = report | {"greedy": 0.123}
+    write_json(run / "test.json", marked)
+    assert list(evaluate_runs([run], data)) == [(run, marked)]
+
+    write_json(run / "test.json", marked | {"of": marked["of"] | {"code": "older"}})
+    assert list(evaluate_runs([run], data)) == [(run, report)]
+
+    other = tmp_path / "other.parquet"
+    pd.read_parquet(data).iloc[1:].to_parquet(other)
+    write_json(run / "test.json", marked)
+    assert dict(evaluate_runs([run], other))[run]["problems"] == 15
+
+    (run / "metrics.jsonl").write_text('{"step": 4}\n')
+    shutil.rmtree(run / "checkpoints")
+    assert list(evaluate_runs([run], data)) == [(run, marked)]
+    (run / "metrics.jsonl").write_text('{"step": 5}\n')
+    with pytest.raises(StudyError, match="no checkpoint"):
+        list(evaluate_runs([run], data))
 
 
 def test_several_engines_give_the_numbers_of_one(

@@ -10,12 +10,14 @@ from refblend.config.loading import load_config
 from refblend.data.dataset import PromptDataset, load_prompt_dataset
 from refblend.data.tokenizer import load_tokenizer
 from refblend.errors import ConfigError, StudyError
-from refblend.files import read_object
+from refblend.files import read_object, sha256_file
+from refblend.numeric_code import code_hash
 from refblend.rewards.rule import RuleReward
 from refblend.study.design.measures import MANY_STEPS
 from refblend.study.runs.engines import Engines
-from refblend.study.runs.run_files import bound_to
+from refblend.study.runs.run_files import TEST_NAME, bound_to
 from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef
+from refblend.trainer.tracking import read_metrics
 from refblend.trainer.validation import ValidationSet, validation_requests
 
 SEED = 0
@@ -43,7 +45,8 @@ def evaluate_runs(
 
     The first of a prompt's answers is greedy; ``val_kwargs`` says how many more are sampled, and
     how. Every row counts: the engine has room for the longest prompt, even where training leaves
-    such prompts out.
+    such prompts out. A report of the same run, data and code is only read, so that a call that was
+    killed goes on where it was, and a tested run needs no checkpoint.
 
     Args:
         runs: directories of runs with one configuration, but for the seed.
@@ -65,6 +68,9 @@ def evaluate_runs(
             if status == "failed":
                 yield run, {"status": status}
                 continue
+            if (report := _earlier(run, data)) is not None:
+                yield run, report
+                continue
             config, last = _config(run), final_checkpoint(run)
             if engines is None:
                 prompts = load_prompt_dataset(data, load_tokenizer(last.actor), sys.maxsize)
@@ -78,10 +84,26 @@ def evaluate_runs(
                     )
                 engines.load(last.actor, number)
             numbers = _measure(engines, config, prompts, last)
-            yield run, {"status": status, "of": bound_to(run, last.step), **numbers}
+            yield run, {"status": status, "of": _measured(run, last.step, data), **numbers}
     finally:
         if engines is not None:
             engines.shutdown()
+
+
+def _measured(run: Path, step: int, data: str | Path) -> dict[str, Any]:
+    """What a report is of: the run, the data and the code that measures."""
+    return bound_to(run, step) | {"data": sha256_file(data), "code": code_hash("test_accuracy")}
+
+
+def _earlier(run: Path, data: str | Path) -> dict[str, Any] | None:
+    """The run's report, if it is of what would be measured now."""
+    path = run / TEST_NAME
+    if not path.exists():
+        return None
+    last = CheckpointManager(run / "checkpoints").latest_valid()
+    step = int(read_metrics(run / "metrics.jsonl")["step"].max()) if last is None else last.step
+    report = _record(path)
+    return report if report.get("of") == _measured(run, step, data) else None
 
 
 def _measure(
