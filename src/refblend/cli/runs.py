@@ -66,7 +66,9 @@ def summary(report: dict[str, Any]) -> str:
     return f"{report['greedy']:.1%} right greedily{sampled}, {report['problems']} problems"
 
 
-app = typer.Typer(help="List runs; delete those moved aside; take runs to another machine.", no_args_is_help=True)
+app = typer.Typer(
+    help="List runs; delete those moved aside; take runs to another machine.", no_args_is_help=True
+)
 
 Root = Annotated[Path, typer.Argument(help="Folder of the runs.")]
 

@@ -1,7 +1,8 @@
 """Finished runs in one file, to gather on one machine what several have trained.
 
-Everything of a run that reports read is packed; checkpoints and tensorboard files stay behind. What is
-unpacked counts as finished: training skips it, and its test is read (``refblend evaluate``).
+Everything of a run that reports read is packed; checkpoints and tensorboard files stay behind.
+What is unpacked counts as finished: training skips it, and its test is read (``refblend
+evaluate``).
 """
 
 import shutil
