@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -9,6 +10,7 @@ from refblend.scoring.clipping import ScoringLimits
 from refblend.scoring.generative import GenerativeJudge, JudgeOptions
 from refblend.scoring.measure.quality import (
     auc_within,
+    auc_within_interval,
     measure_quality,
     valid_within,
     with_written_scores,
@@ -96,3 +98,18 @@ def test_auc_within_questions_ignores_that_some_are_harder() -> None:
     frame = pd.DataFrame(rows, columns=["question", "expected", "label", "valid"])
     assert auc_within(frame) == pytest.approx(1.5 / 3)
     assert auc_within(frame[frame["question"] == "c"]) is None
+
+
+def test_interval_of_auc_within_draws_questions_not_responses() -> None:
+    """Oracle: 400 questions of one pair each are coin flips, whose interval is the binomial one."""
+    won = np.random.default_rng(3).random(400) < 0.7
+    right = pd.DataFrame({"question": range(400), "expected": won * 1.0, "label": 1})
+    wrong = pd.DataFrame({"question": range(400), "expected": 0.5, "label": 0})
+    frame = pd.concat([right, wrong]).assign(valid=True)
+    low, high = auc_within_interval(frame) or (0.0, 0.0)
+    half = 1.96 * np.sqrt(won.mean() * (1 - won.mean()) / 400)
+    assert (low, high) == pytest.approx((won.mean() - half, won.mean() + half), abs=0.005)
+    # Twenty copies of every response are no more questions: the interval stays.
+    copies = auc_within_interval(pd.concat([frame] * 20))
+    assert copies == pytest.approx((low, high), abs=0.005)
+    assert auc_within_interval(frame[frame["question"] == 0]) is None

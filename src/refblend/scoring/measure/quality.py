@@ -13,7 +13,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
+from scipy import stats
 
 from refblend.ppo.metrics import correlation, expected_calibration_error, roc_auc
 from refblend.scoring.generative import GenerativeJudge
@@ -38,6 +40,7 @@ RESULT_COLUMNS = (
 )
 """Columns that scoring adds to a corpus."""
 LENGTH_BINS = 4
+Numbers = npt.NDArray[np.float64]
 
 
 def score_corpus(
@@ -208,7 +211,8 @@ def quality_report(scored: pd.DataFrame, tokenizer: Any, max_new_tokens: int) ->
     Returns:
         :func:`~refblend.scoring.measure.quality.judge_metrics` of all responses; the same AUCs
         of worked ones (``auc_worked``, ``auc_expected_worked``) and their share; ``auc_within``
-        (:func:`auc_within`) where questions have several responses; ``valid`` by token limit;
+        (:func:`auc_within`) with its 95 % interval where questions have several responses;
+        ``valid`` by token limit;
         ``distinct_scores``; ``mean_absolute_error`` to the targets, where there are some; and the
         frames ``by_length``, ``by_difficulty``, ``reliability`` and ``histogram``.
     """
@@ -220,6 +224,8 @@ def quality_report(scored: pd.DataFrame, tokenizer: Any, max_new_tokens: int) ->
         report["auc_expected_worked"] = worked.get("auc_expected")
     if scored["question"].duplicated().any():
         report["auc_within"] = auc_within(scored)
+        low, high = auc_within_interval(scored) or (None, None)
+        report |= {"auc_within_low": low, "auc_within_high": high}
     if "target" in scored:
         error = np.abs(scored["score"] - scored["target"].to_numpy(float))
         report["mean_absolute_error"] = float(error.mean())
@@ -241,14 +247,45 @@ def auc_within(scored: pd.DataFrame) -> float | None:
     This is what a policy trained on groups of responses sees of a judge: that one problem is harder
     than another tells nothing there. None if no question has right and wrong responses.
     """
+    aucs, pairs = _within_questions(scored)
+    return _pooled(aucs, pairs) if len(aucs) else None
+
+
+def auc_within_interval(scored: pd.DataFrame) -> tuple[float, float] | None:
+    """95 % bootstrap interval (percentiles, questions drawn anew) of :func:`auc_within`.
+
+    None with fewer than two questions that have right and wrong responses.
+    """
+    aucs, pairs = _within_questions(scored)
+    if len(aucs) < 2:
+        return None
+    found = stats.bootstrap(
+        (aucs, pairs),
+        _pooled,
+        paired=True,
+        vectorized=True,
+        n_resamples=2_000,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+    return float(found.low), float(found.high)
+
+
+def _within_questions(
+    scored: pd.DataFrame,
+) -> tuple[Numbers, Numbers]:
+    """Each mixed question's AUC, and its number of pairs of a right and a wrong response."""
     found: list[tuple[float, int]] = []
     for _, group in scored[scored["valid"]].groupby("question"):
         auc = roc_auc(group["expected"].tolist(), group["label"].tolist())
         right = int((group["label"] >= 0.5).sum())
         if auc is not None:
             found.append((auc, right * (len(group) - right)))
-    pairs = sum(count for _, count in found)
-    return sum(auc * count for auc, count in found) / pairs if pairs else None
+    return np.array([auc for auc, _ in found]), np.array([float(count) for _, count in found])
+
+
+def _pooled(aucs: Numbers, pairs: Numbers, axis: int = -1) -> Any:
+    return (aucs * pairs).sum(axis) / pairs.sum(axis)
 
 
 def valid_within(scored: pd.DataFrame, tokenizer: Any, max_new_tokens: int) -> dict[str, float]:

@@ -18,8 +18,9 @@ ACTOR_COLUMNS = (
 )  # fmt: skip
 JUDGE_COLUMNS = (
     "count", "right", "worked", "auc", "auc_worked", "auc_expected", "auc_expected_worked",
-    "auc_within", "ece", "ece_expected", "valid_rate", "nonzero_rate", "valid", "score_mean",
-    "score_std", "mean_absolute_error", "length_correlation", "distinct_scores", "new_tokens",
+    "auc_within", "auc_within_low", "auc_within_high", "ece", "ece_expected", "valid_rate",
+    "nonzero_rate", "valid", "score_mean", "score_std", "mean_absolute_error", "length_correlation",
+    "distinct_scores", "new_tokens",
 )  # fmt: skip
 
 
