@@ -2,8 +2,9 @@
 
     python scripts/calibrate_bed.py params/calibration/cpu.yaml --out TABLE.csv --figure FIGURE.svg
 
-The file names candidates: `recipe` has dotted overrides of params/embedded/cpu.yaml (the warm start
-is made anew where they change it), `train` those of a run. Runs that are finished are only read.
+The file names candidates: `train` has dotted overrides of a run, `recipe` those of
+params/embedded/cpu.yaml, with which data and warm start are made anew; else they are those of
+`snakemake prepare --config scale=cpu`. Runs that are finished are only read.
 A bed is asked for: an entropy that passes through 0.2 to 0.8 of tau, a weight that moves over half
 of its range, a gain of 0.2 and an accuracy that still rises in the last third.
 """
@@ -50,20 +51,31 @@ def overridden(values: dict[str, Any], overrides: dict[str, Any]) -> dict[str, A
 
 
 def make_bed(name: str, bed: dict[str, Any], work: Path) -> list[str]:
-    """Data and warm start of a candidate below `work`; the overrides of its runs."""
-    folder = work / name
-    folder.mkdir(parents=True, exist_ok=True)
-    recipe = folder / "recipe.yaml"
-    values = overridden(yaml.safe_load(RECIPE.read_text()), bed.get("recipe", {}))
-    recipe.write_text(yaml.safe_dump(values, sort_keys=False))
-    data, actor = work / bed.get("data", name) / "data", work / bed.get("actor", name) / "actor"
-    if not (data / "train.parquet").is_file():
-        refblend("data", "prepare", "--recipe", recipe, "--out", data)
-    tokenizer = Path("models/cpu/tokenizer")
-    if not (actor / "model.safetensors").is_file():
-        clean = work / bed.get("clean", name) / "actor_clean"
-        arguments = ["--recipe", recipe, "--tokenizer", tokenizer, "--out", actor]
-        refblend("models", "actor", *arguments, "--clean-out", clean)
+    """Data and warm start of a candidate; the overrides of its runs.
+
+    Without overrides of the recipe they are the workflow's: a warm start differs with the number of
+    threads that made it, and the study trains on that one.
+    """
+    data, actor = Path("data/cpu"), Path("models/cpu/actor")
+    if values := bed.get("recipe"):
+        folder = work / name
+        recipe, data, actor = folder / "recipe.yaml", folder / "data", folder / "actor"
+        folder.mkdir(parents=True, exist_ok=True)
+        values = overridden(yaml.safe_load(RECIPE.read_text()), values)
+        recipe.write_text(yaml.safe_dump(values, sort_keys=False))
+        if not (data / "train.parquet").is_file():
+            refblend("data", "prepare", "--recipe", recipe, "--out", data)
+        if not (actor / "model.safetensors").is_file():
+            tokenizer = Path("models/cpu/tokenizer")
+            arguments: list[str | Path] = [
+                "--recipe",
+                recipe,
+                "--tokenizer",
+                tokenizer,
+                "--out",
+                actor,
+            ]
+            refblend("models", "actor", *arguments, "--clean-out", folder / "actor_clean")
     return [
         f"data.{key}_files=[{data / file}.parquet]"
         for key, file in {"train": "train", "val": "validation", "sanity": "sanity"}.items()
@@ -144,7 +156,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--figure", type=Path)
     options = parser.parse_args()
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ |= {"OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": "1"}  # as the workflow's jobs
     beds = yaml.safe_load(options.candidates.read_text())["beds"]
     beds = {name: beds[name] for name in options.only or beds}
     runs = {
