@@ -12,6 +12,7 @@ of its range, a gain of 0.2 and an accuracy that still rises in the last third.
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -66,16 +67,13 @@ def make_bed(name: str, bed: dict[str, Any], work: Path) -> list[str]:
         if not (data / "train.parquet").is_file():
             refblend("data", "prepare", "--recipe", recipe, "--out", data)
         if not (actor / "model.safetensors").is_file():
-            tokenizer = Path("models/cpu/tokenizer")
-            arguments: list[str | Path] = [
-                "--recipe",
-                recipe,
-                "--tokenizer",
-                tokenizer,
-                "--out",
-                actor,
-            ]
-            refblend("models", "actor", *arguments, "--clean-out", folder / "actor_clean")
+            tokenizer, clean = Path("models/cpu/tokenizer"), folder / "actor_clean"
+            if not clean.exists():  # which is trained anew if its recipe is another one
+                shutil.copytree("models/cpu/actor_clean", clean)
+            refblend(
+                *("models", "actor", "--recipe", recipe, "--tokenizer", tokenizer),
+                *("--out", actor, "--clean-out", clean),
+            )
     return [
         f"data.{key}_files=[{data / file}.parquet]"
         for key, file in {"train": "train", "val": "validation", "sanity": "sanity"}.items()
