@@ -33,6 +33,9 @@ def endpoints(metrics: pd.DataFrame) -> pd.DataFrame:
         for name in ("greedy", "sampled"):
             values = part.get(f"test/{name}", pd.Series(dtype=float)).dropna()
             row[f"test_{name}"] = values.iloc[-1] if len(values) else np.nan
+        right = part.set_index("step").get("critic/acc/mean", pd.Series(dtype=float)).dropna()
+        early = right[right.index <= right.index.max() / 3]
+        row |= {"train_acc": right.mean(), "train_acc_third": early.mean()}
         curve = part.set_index("step")[accuracy].mean(axis=1).dropna()
         if len(curve):
             row |= curve_endpoints(curve.index.to_numpy(float), curve.to_numpy(float))

@@ -60,6 +60,7 @@ def run_lines(
             continue
         entropy = 0.9 - 0.4 * share
         rows += [
+            (step, "critic/acc/mean", 0.15 + (0.2 + effect) * share + shift),
             (step, "critic/score/mean", 0.2 + (0.2 + effect) * share + shift),
             (step, "actor/ref_quality/avg_entropy", entropy),
             (step, "actor/pg_loss", 0.01 * math.sin(step)),

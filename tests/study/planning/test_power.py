@@ -88,8 +88,8 @@ def test_primary_contrasts_are_planned_by_their_own_endpoint_and_level() -> None
     values = pd.DataFrame(rows)
     asked = PowerQuestion(0.5, 0.5, test_sizes=(512, 2048), hours_per_run=0.1)
     table = design_table(values, {"J": spec}, "cpu", asked)
-    assert set(table.endpoint) == {"val_auc_third", "test_sampled"}
-    assert table[table.endpoint == "val_auc_third"].deviation.isna().all()
+    assert set(table.endpoint) == {"train_acc_third", "test_sampled"}
+    assert table[table.endpoint == "train_acc_third"].deviation.isna().all()
     planned = table[table.endpoint == "test_sampled"]
     assert set(planned.alpha) == {0.05 / 4}
     assert set(planned.declared) == {len(spec.seeds_of("cpu"))}

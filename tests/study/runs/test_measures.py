@@ -25,6 +25,7 @@ def collected(judged: bool = True, status: str = "finished") -> Collected:
     for step in range(1, STEPS + 1):
         rows += [
             (step, "critic/score/mean", SCORES[step - 1]),
+            (step, "critic/acc/mean", 0.1 * step),
             (step, "actor/ref_quality/avg_entropy", ENTROPY[step - 1]),
             (step, "actor/pg_loss", 0.01 * (step % 3) + (9.0 if step == 5 else 0.0)),
             (step, "actor/grad_norm", 0.3 + 0.01 * (step % 3)),
@@ -74,6 +75,8 @@ def test_every_measure_by_hand() -> None:
         "steps_to_50": 4.0,
         **dict.fromkeys(("steps_to_60", "steps_to_70", "steps_to_80"), STEPS),
         "val_drawdown": 0.2,
+        "train_acc": 0.45,
+        "train_acc_third": 0.15,  # steps 1 and 2 of 8
         "final_return": (0.1 + 0.2 + 0.3 + 0.4 + 0.5) / 5,
         "loss_spikes": 1,
         "grad_spikes": 0,

@@ -19,9 +19,6 @@ class Measure:
 ACCURACIES = (10, 20, 30, 40, 50, 60, 70, 80)
 """Validation accuracies, in per cent, to which the steps are counted."""
 
-MANY_STEPS = 4
-"""Test problems whose solutions have so many steps or more count as one difficulty."""
-
 MEASURES: dict[str, Measure] = {
     measure.name: measure
     for measure in (
@@ -39,6 +36,8 @@ MEASURES: dict[str, Measure] = {
             for percent in ACCURACIES
         ),
         Measure("val_drawdown", "validation accuracy, largest fall", "share", False),
+        Measure("train_acc", "training accuracy (sampled), mean", "share", True),
+        Measure("train_acc_third", "training accuracy (sampled), mean, first third", "share", True),
         Measure("final_return", "training return (rule reward), last 5 steps", "reward", True),
         Measure("loss_spikes", "loss spikes", "steps", False),
         Measure("grad_spikes", "gradient spikes", "steps", False),

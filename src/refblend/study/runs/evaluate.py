@@ -13,9 +13,8 @@ from refblend.errors import ConfigError, StudyError
 from refblend.files import read_object, sha256_file
 from refblend.numeric_code import code_hash
 from refblend.rewards.rule import RuleReward
-from refblend.study.design.measures import MANY_STEPS
 from refblend.study.runs.engines import Engines
-from refblend.study.runs.run_files import TEST_NAME, bound_to
+from refblend.study.runs.run_files import MANY_STEPS, TEST_NAME, bound_to
 from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef
 from refblend.trainer.tracking import read_metrics
 from refblend.trainer.validation import ValidationSet, validation_requests
@@ -111,7 +110,7 @@ def _measure(
 ) -> dict[str, float | int]:
     """Shares in [0, 1]; ``length`` is the mean number of tokens of a greedy answer, ``truncated``
     the share of those cut off, and ``greedy_steps_<n>`` their accuracy where solutions have n steps
-    (:data:`MANY_STEPS`: or more), of data whose rows say it."""
+    (:data:`~refblend.study.runs.run_files.MANY_STEPS`: or more), of data whose rows say it."""
     wanted, longest = config.actor_rollout_ref.rollout.val_kwargs, config.data.max_response_length
     kwargs = wanted.model_copy(update={"do_sample": True})  # which is about validation
     samples = kwargs.n

@@ -61,6 +61,9 @@ def run_measures(collected: Collected) -> pd.DataFrame:
     parts += [_speed(metrics), *_stability(metrics)]
     for name in ("greedy", "sampled"):
         parts.append(_named(results_on_test(metrics, name), "value", f"test_{name}"))
+    right = series(metrics, "critic/acc/mean")
+    early = right[right.step <= right.groupby(RUN).step.transform("max") / 3]
+    parts += [_reduced(right, "train_acc", "mean"), _reduced(early, "train_acc_third", "mean")]
     score = series(metrics, "critic/score/mean")
     parts.append(_reduced(score.groupby(RUN).tail(RETURN_STEPS), "final_return", "mean"))
     steps = metrics[metrics.step > 0]

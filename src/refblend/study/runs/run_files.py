@@ -17,6 +17,8 @@ from refblend.trainer.run_directory import UNCONFIRMED_NAME
 from refblend.trainer.tracking import read_metrics
 
 TEST_NAME = "test.json"
+MANY_STEPS = 4
+"""Test problems whose solutions have so many steps or more count as one difficulty."""
 RESPONSE_NUMBERS = ("reward", "acc", "judge_score", "length")
 STATUSES = ("finished", "stopped", "failed", "incomplete", "missing")
 """``stopped``: ended early by a guard; ``incomplete``: killed, resumed by the next call."""

@@ -4,13 +4,14 @@ from typing import Any
 
 import numpy as np
 
-from refblend.study.design.measures import MANY_STEPS, label
+from refblend.study.design.measures import label
 from refblend.study.report.m2.figures_effects import SHORT
 from refblend.study.report.m2.runs import by_difficulty, difficulties
 from refblend.study.report.m2.study import REPORT, M2Study, chooses, leads, level_name
 from refblend.study.report.plotting import common as plot
 from refblend.study.report.readable import words
 from refblend.study.report.registry import Tables
+from refblend.study.runs.run_files import MANY_STEPS
 
 
 @REPORT.figure("{experiment}_reward_length", each=chooses)
