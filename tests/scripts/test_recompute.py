@@ -53,7 +53,7 @@ def test_a_changed_number_is_named(results: Path, column: str, tmp_path: Path) -
     found = recompute.recomputed(table, values, seeds)
     assert recompute.differences(table, found) == []
     place = table.index[table.high.notna()][0]
-    changed = table.copy()
+    changed = table.copy() if column == "verdict" else table.astype({column: float})
     changed.loc[place, column] = "better" if column == "verdict" else table.loc[place, column] - 0.1
     (problem,) = recompute.differences(changed, found)
     assert f"{table.loc[place, 'treated']} − " in problem
