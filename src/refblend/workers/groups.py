@@ -269,7 +269,7 @@ class WorkerGroup:
         Raises:
             Exception: ``error`` itself, where the group cannot be replaced or a late call is not
                 made again.
-            WorkerDiedError: a node is gone, which no replacement of this group alone can mend.
+            WorkerDiedError: a node is gone, so replacing this group alone would not help.
             WorkerError: too many replacements.
         """
         self._places()

@@ -271,9 +271,7 @@ def auc_within_interval(scored: pd.DataFrame) -> tuple[float, float] | None:
     return float(found.low), float(found.high)
 
 
-def _within_questions(
-    scored: pd.DataFrame,
-) -> tuple[Numbers, Numbers]:
+def _within_questions(scored: pd.DataFrame) -> tuple[Numbers, Numbers]:
     """Each mixed question's AUC, and its number of pairs of a right and a wrong response."""
     found: list[tuple[float, int]] = []
     for _, group in scored[scored["valid"]].groupby("question"):
