@@ -74,10 +74,12 @@ def p_above(x: np.ndarray, y: np.ndarray, paired: bool) -> float:
         test = stats.permutation_test((x - y,), np.mean, permutation_type="samples", **options)
     else:
 
-        def difference(a: np.ndarray, b: np.ndarray, axis: int = -1) -> np.ndarray:
-            return a.mean(axis=axis) - b.mean(axis=axis)
+        def welch(a: np.ndarray, b: np.ndarray, axis: int = -1) -> np.ndarray:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                t = stats.ttest_ind(a, b, axis=axis, equal_var=False).statistic
+            return np.nan_to_num(t, nan=0.0, posinf=np.inf, neginf=-np.inf)
 
-        test = stats.permutation_test((x, y), difference, vectorized=True, **options)
+        test = stats.permutation_test((x, y), welch, vectorized=True, **options)
     return float(test.pvalue)
 
 
@@ -138,12 +140,11 @@ def verdict(row: pd.Series, found: pd.Series) -> str:
     return "better" if sign * found.estimate > 0 else "worse"
 
 
-def recomputed(table: pd.DataFrame, values: pd.DataFrame, seeds: pd.DataFrame) -> pd.DataFrame:
-    """What the verdicts must say, row by row; ``seeds`` are those of each experiment."""
-    rows = []
-    for row in table.itertuples():
-        mine = values[values.index.get_level_values("seed").isin(seeds[row.experiment])]
-        rows.append(compare(row, mine))
+def recomputed(table: pd.DataFrame, values: pd.DataFrame, runs: dict[str, list]) -> pd.DataFrame:
+    """What the verdicts must say, row by row; ``runs`` are the (arm, seed) of each experiment."""
+    rows = [
+        compare(row, values[values.index.isin(runs[row.experiment])]) for row in table.itertuples()
+    ]
     found = pd.DataFrame(rows, index=table.index)
     for kind in ("p", "p_equivalence"):
         found[f"{kind}_adjusted"] = (
@@ -296,14 +297,17 @@ def answer_problems(name: str, report: str, table: pd.DataFrame, found: pd.DataF
 
 def main(folder: Path) -> int:
     """Compare everything of one scale's results."""
-    runs = pd.read_csv(folder / "runs.csv")
+    told = pd.read_csv(folder / "runs.csv")
     metrics = pd.read_parquet(folder / "runs.parquet")
-    finished = runs[runs.status == "finished"][["arm", "seed"]]
+    finished = told[told.status == "finished"][["arm", "seed"]]
     values = endpoints(metrics.merge(finished, on=["arm", "seed"]))
     table = pd.read_csv(folder / "verdicts.csv", keep_default_na=False, na_values=[""])
     grid = pd.read_csv(folder / "grid.tsv", sep="\t")
-    seeds = grid.groupby("experiment").seed.agg(set)
-    found = recomputed(table, values, seeds)
+    runs = {
+        name: list(zip(part.arm, part.seed, strict=True))
+        for name, part in grid.groupby("experiment")
+    }
+    found = recomputed(table, values, runs)
     problems = differences(table, found)
     report = folder / "m2" / "report.md"
     if report.exists():
@@ -315,7 +319,7 @@ def main(folder: Path) -> int:
             problems += count_problems(written_up.read_text(), shared[shared.primary])
     pages = {name: folder / name.lower() / "report.md" for name in ("M1", "M3", "R")}
     if pages["M1"].exists():
-        mine = values[values.index.get_level_values("seed").isin(seeds["M1"])]
+        mine = values[values.index.isin(runs["M1"])]
         problems += m1_problems(pages["M1"].read_text(), mine)
     for name in ("M3", "R"):
         if pages[name].exists():

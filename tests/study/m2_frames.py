@@ -32,6 +32,7 @@ def specs() -> dict[str, ExperimentSpec]:
         name: spec.model_copy(
             update={
                 "seeds": {k: seeds[: fewer.get(name, 3)] for k, seeds in spec.seeds.items()},
+                "arm_seeds": {},
                 "arms_at": {k: arms for k, arms in spec.arms_at.items() if k != "cpu"},
             }
         )

@@ -346,10 +346,62 @@ def test_the_study_is_declared_as_planned() -> None:
         **{"M1": 2, "A": 14, "B": 7, "C": 7, "E": 4, "F": 4, "G": 7, "H": 8},
         **{"I": 16, "J": 6, "K": 9, "L": 5, "M3": 3},
     }
-    assert set(select(grid, ["A"]).seed) == set(map(str, range(1, 11)))
+    seeds = {arm: set(part.seed) for arm, part in select(grid, ["A"]).groupby("arm")}
+    assert seeds["off"] == set(map(str, range(11, 61)))
+    assert seeds["linear"] == set(map(str, range(11, 31)))
+    assert seeds["cosine"] == set(map(str, range(11, 15)))
     assert set(select(grid, ["M3"]).seed) == set(map(str, range(101, 121)))
     per_token = dict.fromkeys("AGH", "linear") | dict.fromkeys("BC", "linear_per_length")
     for experiment, arm in per_token.items():
         held = set(select(grid, [experiment]).arm)
         assert {"off", arm, "linear_terminal"} <= held
-    assert not set(select(grid, ["M3"]).seed) & set(select(grid, list("ABCGH")).seed)
+    assert not set(select(grid, ["M3"]).seed) & set(select(grid, list("ABCGHIJKL")).seed)
+
+
+def test_arms_of_primary_contrasts_have_the_seeds_that_decide() -> None:
+    root = Path(__file__).parents[2] / "params"
+    for name in "ABCGHIJKL":
+        spec = load_experiment(root / "study" / f"{name}.yaml")
+        seeds = spec.seeds_by_arm("cpu")
+        for contrast in spec.contrasts:
+            if contrast.primary:
+                for arm in {*contrast.pairs, *contrast.pairs.values()}:
+                    assert len(seeds[arm]) >= 20, (name, arm)
+
+
+def test_arms_with_seeds_of_their_own(params: Path) -> None:
+    write_experiment(
+        params,
+        "A",
+        {"off": OFF, "weak": WEAK, "other": WEAK | {"trainer.total_training_steps": 3}},
+        seeds={"cpu": "11-13"},
+        arm_seeds={"cpu": {"off": "11-15", "other": [11]}},
+    )
+    runs = unique_runs(build_grid(["A"], "cpu", params))
+    seeds = {arm: list(map(int, part.seed)) for arm, part in runs.groupby("arm")}
+    assert seeds == {"off": [11, 12, 13, 14, 15], "weak": [11, 12, 13], "other": [11]}
+    spec = load_experiment(params / "study" / "A.yaml")
+    assert spec.seeds_by_arm("cpu") == seeds
+    assert spec.seeds_of("cpu") == [11, 12, 13, 14, 15]
+    assert spec.seeds_of("gpu") == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"seeds": {"cpu": "13-11"}}, "13-11 is not a range of 1 to 1000 seeds"),
+        ({"arm_seeds": {"cpu": {"gone": [1]}}}, "arm_seeds.cpu names gone"),
+        ({"arm_seeds": {"gpu": {"off": [1]}}}, "arm_seeds.gpu has no seeds.gpu beside it"),
+        ({"arm_seeds": {"cpu": {"off": [2, 2]}}}, "arm_seeds.cpu.off repeats a seed"),
+        (
+            {"arms_at": {"cpu": ["off"]}, "arm_seeds": {"cpu": {"weak": [1]}}},
+            "arm_seeds.cpu names weak, which arms_at.cpu lacks",
+        ),
+    ],
+)
+def test_seeds_that_make_no_sense_are_refused(
+    params: Path, wrong: dict[str, object], said: str
+) -> None:
+    write_experiment(params, "A", {"off": OFF, "weak": WEAK}, **wrong)
+    with pytest.raises(StudyError, match=said):
+        load_experiment(params / "study" / "A.yaml")

@@ -125,5 +125,8 @@ def test_an_arm_waits_for_the_runs_whose_weights_it_replays() -> None:
 
 
 def test_seeds_that_replay_their_partner_come_in_pairs() -> None:
-    for seeds in load_experiment(PARAMS / "study" / "L.yaml").seeds.values():
-        assert {partner_seed(seed) for seed in seeds} == set(seeds)
+    spec = load_experiment(PARAMS / "study" / "L.yaml")
+    for scale in spec.seeds:
+        trained = set(spec.seeds_of(scale, "linear_auto"))
+        for arm in ("yoked", "yoked_mean"):
+            assert {partner_seed(seed) for seed in spec.seeds_of(scale, arm)} <= trained

@@ -92,7 +92,7 @@ def test_primary_contrasts_are_planned_by_their_own_endpoint_and_level() -> None
     assert table[table.endpoint == "train_acc_third"].deviation.isna().all()
     planned = table[table.endpoint == "test_sampled"]
     assert set(planned.alpha) == {0.05 / 4}
-    assert set(planned.declared) == {len(spec.seeds_of("cpu"))}
+    assert set(planned.declared) == {len(spec.seeds_of("cpu", "decay_terminal"))}
     alone = PowerQuestion(
         spec.effect, spec.margin, alpha=0.05 / 4, test_sizes=(512, 2048), hours_per_run=0.1
     )

@@ -8,7 +8,7 @@ import pytest
 
 from refblend.study.design.measures import MEASURES
 from refblend.study.runs.collect import METRIC_COLUMNS, RESPONSE_COLUMNS, RUN_COLUMNS, Collected
-from refblend.study.runs.measures import run_measures, wide
+from refblend.study.runs.measures import run_measures, wide, wide_of
 
 STEPS = 8
 VALIDATION = {0: 0.1, 4: 0.5, 8: 0.3}
@@ -135,3 +135,12 @@ def test_wide_has_every_arm_that_was_asked_for() -> None:
     assert table.index.tolist() == [1, 2]
     np.testing.assert_array_equal(table, [[np.nan, 0.1, np.nan], [0.4, 0.2, np.nan]])
     assert wide(values, "absent", ["a"]).empty
+
+
+def test_a_table_of_some_seeds_of_each_arm() -> None:
+    rows = [(arm, seed, "m", seed / 10) for arm in ("x", "y") for seed in (1, 2, 3)]
+    values = pd.DataFrame(rows, columns=["arm", "seed", "measure", "value"])
+    table = wide_of(values, "m", {"x": [1, 4], "y": [2, 1]})
+    assert table.index.tolist() == [1, 2, 4]
+    assert table.x.tolist() == pytest.approx([0.1, np.nan, np.nan], nan_ok=True)
+    assert table.y.tolist() == pytest.approx([0.1, 0.2, np.nan], nan_ok=True)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from refblend.study.stats.exact import exact_p
 from refblend.study.stats.power import Design, power_of_difference
 from refblend.study.stats.verdicts import VERDICTS, Contrast, decide, interval_of, is_paired
 
@@ -128,9 +129,37 @@ def test_pairs_are_used_where_the_seed_explains_something() -> None:
     against = Contrast(series(shared), series(-shared), MARGIN)
     assert is_paired([alike])
     assert not is_paired([against])
+    # Many more runs of one arm are worth more than a little that pairs share.
+    many = pd.Series(rng.normal(0, 0.3, 60), index=range(1, 61))
+    few = many.iloc[:10] * 0.2 + series(rng.normal(0, 0.1, 10))
+    assert is_paired([Contrast(few, many.iloc[:10], MARGIN)])
+    assert not is_paired([Contrast(few, many, MARGIN)])
     # A shift of one arm, of whatever size, does not change the choice.
     shifted = Contrast(apart.treated + 5, apart.reference, MARGIN)
     assert is_paired([shifted]) == is_paired([apart])
+
+
+def test_arms_of_other_sizes_and_spreads_keep_the_level_and_the_power() -> None:
+    """Ten quiet runs against fifty restless ones, whose spread must not be taken for theirs."""
+    rng = np.random.default_rng(7)
+    false, found = 0, 0
+    for _ in range(150):
+        x, y = rng.normal(0, 0.01, 10), rng.normal(0, 0.03, 50)
+        false += exact_p(x, y, False) <= 0.05
+        found += exact_p(x + 0.016, y, False) <= 0.05
+    # Binomial at 0.05: above 16 with a chance of 0.002. Welch's test finds 0.90 of the shifts
+    # (3 standard errors of the difference), one that takes the variance of all runs 0.5.
+    assert false <= 16
+    assert found >= 120
+
+
+def test_more_runs_of_one_arm_detect_less() -> None:
+    rng = np.random.default_rng(9)
+    x, y = series(rng.normal(0, 0.02, 8)), series(rng.normal(0, 0.02, 40))
+    (few,) = decide([Contrast(x, y.iloc[:8], MARGIN)], [False], 0.05)
+    (more,) = decide([Contrast(x, y, MARGIN)], [False], 0.05)
+    assert few.n == more.n == 8
+    assert more.detectable < few.detectable
 
 
 @pytest.mark.parametrize(("paired", "fewest"), [(True, 6), (False, 4)])

@@ -107,12 +107,12 @@ def build_grid(
     digests: dict[tuple[str, ...], str] = {}
     for experiment in experiments:
         with problems.noted():
-            path, spec, seeds = _load(experiment, scale, params)
+            path, spec = _load(experiment, scale, params)
             for arm, overrides in spec.arms_of(scale).items():
                 text = json.dumps(overrides, sort_keys=True)
                 rows += [
                     GridRow(experiment=experiment, arm=arm, seed=str(seed), overrides=text)
-                    for seed in seeds
+                    for seed in spec.seeds_of(scale, arm)
                 ]
                 meaning, elsewhere = meanings.setdefault(arm, (text, path))
                 with problems.noted():
@@ -138,10 +138,8 @@ def build_grid(
     return pd.DataFrame([row.model_dump() for row in rows], columns=GRID_COLUMNS, dtype=str)
 
 
-def _load(
-    experiment: str, scale: str, params: str | Path
-) -> tuple[Path, ExperimentSpec, list[int]]:
-    """File and content of an experiment, and its seeds at this scale."""
+def _load(experiment: str, scale: str, params: str | Path) -> tuple[Path, ExperimentSpec]:
+    """File and content of an experiment that has seeds at this scale."""
     if not EXPERIMENT_NAME.fullmatch(experiment):
         raise StudyError(
             f"{show(experiment)} is not the name of an experiment",
@@ -151,7 +149,7 @@ def _load(
     spec = load_experiment(path)
     if scale not in spec.seeds:
         raise StudyError(f"{path}: no seeds for scale {scale}", f"Add seeds.{scale}.")
-    return path, spec, spec.seeds[scale]
+    return path, spec
 
 
 def _resolve(

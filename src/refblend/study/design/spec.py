@@ -6,7 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from refblend.config.base import PositiveFloat, Section
 from refblend.config.loading import explain, read_yaml
@@ -19,7 +26,24 @@ FactorName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 Milestone = Literal["m1", "m2", "m3", "r"]
 ExperimentName = Annotated[str, Field(pattern=r"^[A-Z][A-Za-z0-9]*$")]
 
+
+def _written_out(seeds: Any) -> Any:
+    """A range such as ``11-26`` as the list of its seeds; anything else as it is."""
+    found = re.fullmatch(r"(\d{1,9})-(\d{1,9})", seeds) if isinstance(seeds, str) else None
+    if found is None:
+        return seeds
+    first, last = int(found[1]), int(found[2])
+    if not 0 <= last - first < MOST_SEEDS:
+        raise ValueError(f"{seeds} is not a range of 1 to {MOST_SEEDS} seeds")
+    return list(range(first, last + 1))
+
+
+MOST_SEEDS = 1000
+"""Seeds that a range may have."""
+
 Seed = Annotated[int, Field(ge=0, lt=10**18)]
+Seeds = Annotated[list[Seed], Field(min_length=1), BeforeValidator(_written_out)]
+"""A list, or a range with both its ends, such as ``11-26``."""
 OVERLAY = "overlay"
 """Reserved key among an arm's overrides: a configuration file that may not exist yet."""
 
@@ -98,8 +122,11 @@ class ExperimentSpec(Section):
     """Dotted overrides of every arm."""
     beside: Scale | None = None
     """The scale whose verdicts the contrasts are set beside: the same arms and endpoint there."""
-    seeds: dict[Scale, Annotated[list[Seed], Field(min_length=1)]]
-    """Seeds of every arm at each scale; the same for all arms, so that arms are paired."""
+    seeds: dict[Scale, Seeds]
+    """Seeds of the arms at each scale."""
+    arm_seeds: dict[Scale, dict[ArmName, Seeds]] = Field(default={})
+    """Arms with other seeds than these at a scale: more where several contrasts share one as their
+    reference, fewer where an arm illustrates and decides nothing. Pairs are what two arms share."""
     arms_at: dict[Scale, list[ArmName]] = Field(default={})
     """The arms of scales that run only some."""
     at: dict[Scale, dict[ArmName, dict[str, Any]]] = Field(default={})
@@ -149,6 +176,7 @@ class ExperimentSpec(Section):
             "baselines": [*self.baselines, *self.baselines.values()],
             **{f"arms_at.{scale}": arms for scale, arms in self.arms_at.items()},
             **{f"at.{scale}": list(arms) for scale, arms in self.at.items()},
+            **{f"arm_seeds.{scale}": list(arms) for scale, arms in self.arm_seeds.items()},
             **{
                 f"contrasts.{place}.pairs": [*contrast.pairs, *contrast.pairs.values()]
                 for place, contrast in enumerate(self.contrasts)
@@ -162,9 +190,16 @@ class ExperimentSpec(Section):
             for arm in arms:
                 if self.baseline_of(arm) not in arms:
                     yield f"arms_at.{scale} has {arm} without its baseline {self.baseline_of(arm)}"
-        for scale, seeds in self.seeds.items():
+        lists = {f"seeds.{scale}": seeds for scale, seeds in self.seeds.items()}
+        for scale, arms_seeds in self.arm_seeds.items():
+            lists |= {f"arm_seeds.{scale}.{arm}": own for arm, own in arms_seeds.items()}
+            if scale not in self.seeds:
+                yield f"arm_seeds.{scale} has no seeds.{scale} beside it"
+            elif absent := [arm for arm in arms_seeds if arm not in self.arms_of(scale)]:
+                yield f"arm_seeds.{scale} names {', '.join(absent)}, which arms_at.{scale} lacks"
+        for key, seeds in lists.items():
             if len(set(seeds)) != len(seeds):
-                yield f"seeds.{scale} repeats a seed"
+                yield f"{key} repeats a seed"
         if self.beside in self.seeds:
             yield f"beside is {self.beside}, a scale at which the experiment itself has seeds"
         for key, factor in (("facet", self.facet), ("choice", self.choice)):
@@ -179,9 +214,17 @@ class ExperimentSpec(Section):
         """The measure that a contrast is decided by."""
         return contrast.endpoint or self.endpoint
 
-    def seeds_of(self, scale: str) -> list[int]:
-        """Seeds of a scale; none where the experiment has none there."""
-        return {str(name): seeds for name, seeds in self.seeds.items()}.get(scale, [])
+    def seeds_of(self, scale: str, arm: str | None = None) -> list[int]:
+        """Seeds of an arm at a scale, or of all its arms, ascending; none where it has none."""
+        usual = {str(name): seeds for name, seeds in self.seeds.items()}.get(scale, [])
+        special = {str(name): arms for name, arms in self.arm_seeds.items()}.get(scale, {})
+        if arm is not None:
+            return sorted(special.get(arm, usual))
+        return sorted({*usual, *(seed for seeds in special.values() for seed in seeds)})
+
+    def seeds_by_arm(self, scale: str) -> dict[str, list[int]]:
+        """The arms of a scale, each with its seeds."""
+        return {arm: self.seeds_of(scale, arm) for arm in self.arms_of(scale)}
 
     def arms_of(self, scale: str) -> dict[str, dict[str, Any]]:
         """Arms of a scale in declared order, each with its overrides, ``common`` included."""

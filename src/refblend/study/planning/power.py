@@ -133,8 +133,8 @@ def design_table(
 
     Returns:
         One row per experiment, endpoint, design and size: experiment, endpoint, contrasts, alpha,
-        declared, then the columns of :func:`power_table`. An endpoint that the earlier runs lack
-        has one row without numbers.
+        declared (of the arm that has fewest), then the columns of :func:`power_table`. An endpoint
+        that the earlier runs lack has one row without numbers.
     """
     parts = []
     for name, spec in experiments.items():
@@ -143,7 +143,12 @@ def design_table(
         for endpoint in dict.fromkeys(map(spec.endpoint_of, stated)):
             alpha = spec.alpha / family
             head = {"experiment": name, "endpoint": endpoint, "contrasts": family, "alpha": alpha}
-            head["declared"] = len(spec.seeds_of(scale))
+            head["declared"] = min(
+                len(spec.seeds_of(scale, arm))
+                for contrast in stated
+                if spec.endpoint_of(contrast) == endpoint
+                for arm in (*contrast.pairs, *contrast.pairs.values())
+            )
             if endpoint not in values.columns:
                 parts.append(pd.DataFrame([head]))
                 continue

@@ -142,6 +142,34 @@ def words(name: str) -> str:
     return name.replace("_", " ")
 
 
+def listed(numbers: Iterable[int]) -> str:
+    """Different numbers, ascending: ``4, 16 or 50``."""
+    texts = [str(number) for number in sorted(set(numbers))]
+    return " or ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)
+
+
+def seed_text(seeds: Mapping[str, Sequence[int]]) -> str:
+    """Seeds of arms, those that most arms have first: ``11 to 26 (`off`: 11 to 60)``."""
+    arms: dict[str, list[str]] = {}
+    for arm, own in seeds.items():
+        arms.setdefault(_ranges(own), []).append(f"`{arm}`")
+    usual, *others = sorted(arms, key=lambda text: len(arms[text]), reverse=True)
+    special = "; ".join(f"{', '.join(arms[text])}: {text}" for text in others)
+    return f"{usual} ({special})" if special else usual
+
+
+def _ranges(seeds: Sequence[int]) -> str:
+    """Ascending seeds, three or more in a row as a range."""
+    rows: list[list[int]] = []
+    for seed in sorted(seeds):
+        if rows and seed == rows[-1][-1] + 1:
+            rows[-1].append(seed)
+        else:
+            rows.append([seed])
+    parts = (f"{row[0]} to {row[-1]}" if len(row) > 2 else ", ".join(map(str, row)) for row in rows)
+    return ", ".join(parts)
+
+
 def write_csv(frame: pd.DataFrame, path: str | Path) -> None:
     """Write a CSV file with six significant digits, atomically."""
     with atomic_path(path) as temporary:

@@ -14,7 +14,7 @@ from refblend.study.report.readable import estimate, write_csv
 from refblend.study.report.registry import read_experiments
 from refblend.study.report.shared import RunStudy, headline
 from refblend.study.runs.archive import of_grid, read_archive
-from refblend.study.runs.measures import run_measures, wide
+from refblend.study.runs.measures import run_measures, wide, wide_of
 from refblend.study.stats.verdicts import VERDICTS, Contrast, decide, is_paired
 
 _TYPES = dict.fromkeys(("treated", "reference", "endpoint", "verdict"), "str")
@@ -151,15 +151,15 @@ def _stated(
     values: pd.DataFrame, spec: ExperimentSpec, scale: str
 ) -> Iterator[tuple[dict[str, Any], Contrast]]:
     """What an experiment states of its contrasts at a scale, in the order of its file; the runs."""
-    arms, seeds = list(spec.arms_of(scale)), spec.seeds_of(scale)
+    seeds = spec.seeds_by_arm(scale)
     for contrast in spec.contrasts:
         endpoint, margin = spec.endpoint_of(contrast), contrast.margin or spec.margin
-        table = wide(values, endpoint, arms).reindex(seeds)
+        table = wide_of(values, endpoint, seeds)
         better = MEASURES[endpoint].higher_is_better
         assert better is not None, "the grid refuses measures without a direction"
         row = {"contrast": contrast.name, "primary": contrast.primary}
         row |= {"endpoint": endpoint, "margin": margin}
         for treated, reference in contrast.pairs.items():
-            if treated in arms and reference in arms:
+            if treated in seeds and reference in seeds:
                 runs = Contrast(table[treated], table[reference], margin, better)
                 yield row | {"treated": treated, "reference": reference}, runs

@@ -1,6 +1,6 @@
 """One number per run and measure, by which arms are compared, from finished runs' metrics."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -75,6 +75,13 @@ def run_measures(collected: Collected) -> pd.DataFrame:
     order = {name: place for place, name in enumerate(MEASURES)}
     places = values["measure"].map(order)
     return values.assign(place=places).sort_values(["place", *RUN], ignore_index=True)[COLUMNS]
+
+
+def wide_of(values: pd.DataFrame, measure: str, seeds: Mapping[str, Sequence[int]]) -> pd.DataFrame:
+    """:func:`wide` of some seeds of each arm: a row for each of them, NaN for other runs."""
+    table = wide(values, measure, list(seeds))
+    table = table.reindex(sorted({seed for own in seeds.values() for seed in own}))
+    return table.apply(lambda column: column.where(column.index.isin(seeds[str(column.name)])))
 
 
 def wide(values: pd.DataFrame, measure: str, arms: Sequence[str]) -> pd.DataFrame:

@@ -79,26 +79,17 @@ class Outcome:
 def is_paired(contrasts: Sequence[Contrast]) -> bool:
     """Whether contrasts of one experiment and endpoint are compared seed by seed.
 
-    Rule: paired if that gives the narrower intervals, by the variances pooled over the contrasts
-    and Student's quantiles; the means play no part, so the choice favours no outcome. Where
-    nothing varies or nothing is known: paired.
+    Rule: paired if that gives the narrower intervals, Student's of the pairs against Welch's of all
+    runs, by their squared widths summed over the contrasts; the means play no part, so the choice
+    favours no outcome. Where nothing varies or nothing is known: paired.
     """
-    paired, independent = [], []
-    sizes: list[int] = []
+    widths = {True: 0.0, False: 0.0}
     for contrast in contrasts:
-        x, y = contrast.runs(paired=True)
-        if x.size >= 2:
-            paired.append(float(np.var(x - y, ddof=1)))
-            independent.append(float(np.var(x, ddof=1) + np.var(y, ddof=1)))
-            sizes.append(x.size)
-    if not sizes:
-        return True
-    n = min(sizes)
-    quantile = [float(stats.t.ppf(0.975, freedom)) for freedom in (n - 1, 2 * (n - 1))]
-    widths = [
-        q * math.sqrt(np.mean(v)) for q, v in zip(quantile, (paired, independent), strict=True)
-    ]
-    return widths[0] <= widths[1]
+        if contrast.runs(paired=True)[0].size >= 2:
+            for paired in widths:
+                interval = interval_of(*contrast.runs(paired), paired, 0.95)
+                widths[paired] += (interval.high - interval.low) ** 2
+    return widths[True] <= widths[False]
 
 
 def decide(contrasts: Sequence[Contrast], paired: Sequence[bool], alpha: float) -> list[Outcome]:
@@ -164,15 +155,18 @@ def planned(
     x: NDArray[np.float64], y: NDArray[np.float64], paired: bool, margin: float, alpha: float
 ) -> tuple[float, int | None]:
     """The least detectable difference with these seeds, and the seeds that the margin takes."""
-    n = min(x.size, y.size)
-    if n < 2:
+    if min(x.size, y.size) < 2:
         return math.nan, None
     reaching = (seeds for seeds in range(2, 21) if least_p(seeds, seeds, paired) <= alpha)
     fewest = next(reaching, None)
-    variance = np.var(x - y, ddof=1) if paired else (np.var(x, ddof=1) + np.var(y, ddof=1)) / 2
+    own = [np.var(x - y, ddof=1)] if paired else [np.var(x, ddof=1), np.var(y, ddof=1)]
+    variance = float(np.mean(own))
     if variance == 0:
         return 0.0, fewest
     design = Design(math.sqrt(variance), paired, alpha)
+    # As many seeds per arm as would give the standard error that arms of these sizes have.
+    error = own[0] / x.size if paired else own[0] / x.size + own[1] / y.size
+    n = max(2, round(variance * (1 if paired else 2) / error))
     different = seeds_for(lambda seeds: power_of_difference(design, seeds, margin), POWER)
     equal = seeds_for(lambda seeds: power_of_equivalence(design, seeds, margin), POWER)
     asked = [seeds for seeds in (different, equal, fewest) if seeds is not None]

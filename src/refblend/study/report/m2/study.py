@@ -18,14 +18,14 @@ from refblend.study.design.arms import SCORE, Arm, resolve_arms
 from refblend.study.design.measures import MEASURES
 from refblend.study.design.spec import ExperimentSpec, SweepSpec
 from refblend.study.report.plotting import common as plot
-from refblend.study.report.readable import words
+from refblend.study.report.readable import listed, words
 from refblend.study.report.registry import Inputs, Report
 from refblend.study.report.shared import RUN, RunStudy
 from refblend.study.report.summary import Family
 from refblend.study.runs.collect import Collected, read_collected
 from refblend.study.runs.curves import series, validation_frame
 from refblend.study.runs.incidents import commit_text
-from refblend.study.runs.measures import wide
+from refblend.study.runs.measures import wide_of
 
 SCORING = f"{SCORE}.scoring"
 LEVEL_NAMES = {
@@ -70,12 +70,12 @@ class M2Study(RunStudy):
 
     def arms(self, experiment: str) -> list[str]:
         """Arms of an experiment at this scale, in the order of its file; none if it is absent."""
-        spec = self.experiments.get(experiment)
-        return list(spec.arms_of(self.scale)) if spec else []
+        return list(self.seeds(experiment))
 
-    def seeds(self, experiment: str) -> list[int]:
-        """Seeds of an experiment at this scale."""
-        return self.experiments[experiment].seeds_of(self.scale)
+    def seeds(self, experiment: str) -> dict[str, list[int]]:
+        """Arms of an experiment at this scale, each with its seeds; none if it is absent."""
+        spec = self.experiments.get(experiment)
+        return spec.seeds_by_arm(self.scale) if spec else {}
 
     def all_arms(self) -> list[str]:
         """Arms of the experiments that learn, each once."""
@@ -91,7 +91,7 @@ class M2Study(RunStudy):
 
     def wide(self, experiment: str, measure: str) -> pd.DataFrame:
         """Values of an experiment: one row for each of its seeds, one column for each arm."""
-        return wide(self.values, measure, self.arms(experiment)).reindex(self.seeds(experiment))
+        return wide_of(self.values, measure, self.seeds(experiment))
 
     def endpoint(self, experiment: str) -> pd.DataFrame:
         """:meth:`wide` of the measure that the experiment is decided by."""
@@ -191,8 +191,8 @@ class M2Study(RunStudy):
 
     def of(self, experiment: str, frame: pd.DataFrame) -> pd.DataFrame:
         """Rows of a frame that belong to the arms and seeds of an experiment."""
-        arms, seeds = self.arms(experiment), self.seeds(experiment)
-        return frame[frame.arm.isin(arms) & frame.seed.isin(seeds)]
+        runs = {(arm, seed) for arm, own in self.seeds(experiment).items() for seed in own}
+        return frame[[run in runs for run in zip(frame.arm, frame.seed, strict=True)]]
 
     def metric(self, experiment: str, *names: str) -> pd.DataFrame:
         """A metric over the steps, as :func:`refblend.study.runs.measures.series` gives it."""
@@ -204,9 +204,9 @@ class M2Study(RunStudy):
         planned: dict[str, int] = {}
         for name in experiments:
             runs = self.of(name, self.collected.finished)
-            for arm in self.arms(name):
+            for arm, seeds in self.seeds(name).items():
                 if arms is None or arm in arms:
-                    planned[arm] = max(planned.get(arm, 0), len(self.seeds(name)))
+                    planned[arm] = max(planned.get(arm, 0), len(seeds))
                     counts[arm] = max(counts.get(arm, 0), int((runs.arm == arm).sum()))
         return f"{_counts(counts, planned)} Commit {commit_text(self.collected)}."
 
@@ -215,7 +215,7 @@ def _counts(counts: dict[str, int], planned: dict[str, int]) -> str:
     """``n = 5 seeds per arm.``, and the arms that have fewer than planned."""
     if not counts:
         return "No arms at this scale."
-    text = "n = " + " or ".join(map(str, sorted(set(planned.values())))) + " seeds per arm"
+    text = f"n = {listed(planned.values())} seeds per arm"
     absent = [
         f"{arm} {count} of {planned[arm]}" for arm, count in counts.items() if count < planned[arm]
     ]

@@ -12,7 +12,7 @@ from refblend.study.report.m2.levels import EVERYWHERE, at_endpoint, scope_endpo
 from refblend.study.report.m2.runs import endpoint_rows
 from refblend.study.report.m2.study import REPORT, M2Study
 from refblend.study.report.m2.surprises import surprises
-from refblend.study.report.readable import to_markdown, words
+from refblend.study.report.readable import seed_text, to_markdown, words
 from refblend.study.report.registry import Tables
 from refblend.study.report.shared import arm_row, headline, val_accuracy, weight_entropy
 from refblend.study.report.verdicts import decided
@@ -23,7 +23,7 @@ from refblend.study.stats.exact import smallest_p
 @REPORT.text
 def text(study: M2Study, tables: Tables) -> dict[str, Any]:
     """The variables of the template."""
-    counts = sorted({len(study.seeds(name)) for name in study.experiments})
+    counts = sorted({len(own) for name in study.experiments for own in study.seeds(name).values()})
     found = surprises(study, tables)
     answered = {name: facts_of(study, tables, name) for name in study.experiments}
     return facts(study.collected) | {
@@ -62,7 +62,7 @@ def sections(
                 "name": name,
                 "facts": answered[name],
                 "arms": len(study.arms(name)),
-                "seeds": study.seeds(name),
+                "seeds": seed_text(study.seeds(name)),
                 "factors": words(", ".join(spec.factors)),
                 "tables": [f"{name}_main"] + ([f"{name}_choice"] if spec.choice else []),
                 "contrasts": to_markdown(contrasts) if len(contrasts) else "",

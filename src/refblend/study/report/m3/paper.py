@@ -16,6 +16,7 @@ from refblend.study.design.arms import resolve_arms
 from refblend.study.design.spec import ExperimentSpec, experiments_of
 from refblend.study.report.m3.study import M3Study
 from refblend.study.report.questions import by_question
+from refblend.study.report.readable import listed
 from refblend.study.report.registry import read_experiments
 from refblend.study.report.verdicts import by_verdict, declared
 
@@ -56,7 +57,7 @@ def described(
         "name": name,
         "spec": spec,
         "arms": len(spec.arms_of(scale)),
-        "seeds": len(spec.seeds_of(scale)),
+        "seeds": listed(map(len, spec.seeds_by_arm(scale).values())),
         "primary": sum(row["experiment"] == name for row in rows),
         "answer": said[0] if said else None,
     }
