@@ -21,7 +21,7 @@ COST_STEPS = 4
 
 
 def specs() -> dict[str, ExperimentSpec]:
-    """M2's experiments as declared, with three seeds and A with five: made studies stay small.
+    """M2's experiments as declared, with seeds 1 to 3 and A with five: made studies stay small.
 
     Scale cpu has all arms here, whatever the hours of the real study hold.
     """
@@ -31,7 +31,10 @@ def specs() -> dict[str, ExperimentSpec]:
     return {
         name: spec.model_copy(
             update={
-                "seeds": {k: seeds[: fewer.get(name, 3)] for k, seeds in spec.seeds.items()},
+                "seeds": {
+                    scale: list(range(1, 1 + min(len(seeds), fewer.get(name, 3))))
+                    for scale, seeds in spec.seeds.items()
+                },
                 "arm_seeds": {},
                 "arms_at": {k: arms for k, arms in spec.arms_at.items() if k != "cpu"},
             }

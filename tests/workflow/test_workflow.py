@@ -89,7 +89,7 @@ def test_dry_run_plans_every_run_once(project: Path) -> None:
     # The medium judge continues the weak one; no arm of M1 uses the strong one.
     assert (counts["train"], counts["judge"], counts["report"]) == (2, 2, 1)
     text = done.stdout + done.stderr
-    assert "--seeds 1,2,3 trainer.default_local_dir='runs/cpu/linear/seed_{seed}'" in text
+    assert "--seeds 11,12,13 trainer.default_local_dir='runs/cpu/linear/seed_{seed}'" in text
 
 
 def planned(project: Path, *targets: str, scale: str = "cpu") -> tuple[dict[str, int], str]:
@@ -120,8 +120,8 @@ def test_seeds_per_job_cuts_the_jobs(project: Path) -> None:
     path = project / "params" / "workflow.yaml"
     path.write_text(path.read_text().replace("seeds_per_job: 5", "seeds_per_job: 2"))
     counts, text = planned(project, "m1")
-    assert counts["train"] == 4, "seeds 5 of both arms are not M1's"
-    assert "runs/cpu/off/1-2.trained.json" in text
+    assert counts["train"] == 4, "only M1's three seeds of both arms"
+    assert "runs/cpu/off/11-12.trained.json" in text
 
 
 def test_what_measures_resources_takes_all_cores(project: Path) -> None:

@@ -27,6 +27,10 @@ Milestone = Literal["m1", "m2", "m3", "r"]
 ExperimentName = Annotated[str, Field(pattern=r"^[A-Z][A-Za-z0-9]*$")]
 
 
+MOST_SEEDS = 1000
+"""Seeds that a range may have."""
+
+
 def _written_out(seeds: Any) -> Any:
     """A range such as ``11-26`` as the list of its seeds; anything else as it is."""
     found = re.fullmatch(r"(\d{1,9})-(\d{1,9})", seeds) if isinstance(seeds, str) else None
@@ -38,11 +42,12 @@ def _written_out(seeds: Any) -> Any:
     return list(range(first, last + 1))
 
 
-MOST_SEEDS = 1000
-"""Seeds that a range may have."""
-
 Seed = Annotated[int, Field(ge=0, lt=10**18)]
-Seeds = Annotated[list[Seed], Field(min_length=1), BeforeValidator(_written_out)]
+SeedRange = Annotated[str, Field(pattern=r"^\d{1,9}-\d{1,9}$")]
+SeedList = Annotated[list[Seed], Field(min_length=1)]
+Seeds = Annotated[
+    SeedList, BeforeValidator(_written_out, json_schema_input_type=SeedList | SeedRange)
+]
 """A list, or a range with both its ends, such as ``11-26``."""
 OVERLAY = "overlay"
 """Reserved key among an arm's overrides: a configuration file that may not exist yet."""

@@ -10,6 +10,7 @@ from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from refblend.errors import StudyError
@@ -192,7 +193,8 @@ class M2Study(RunStudy):
     def of(self, experiment: str, frame: pd.DataFrame) -> pd.DataFrame:
         """Rows of a frame that belong to the arms and seeds of an experiment."""
         runs = {(arm, seed) for arm, own in self.seeds(experiment).items() for seed in own}
-        return frame[[run in runs for run in zip(frame.arm, frame.seed, strict=True)]]
+        chosen = [run in runs for run in zip(frame.arm, frame.seed, strict=True)]
+        return frame[np.array(chosen, dtype=bool)]
 
     def metric(self, experiment: str, *names: str) -> pd.DataFrame:
         """A metric over the steps, as :func:`refblend.study.runs.measures.series` gives it."""
