@@ -2,12 +2,13 @@
 
 `python benchmarks/bench_generation.py` samples the batches of scale cpu and of scale smollm by
 :meth:`VllmEngine.generate` and by ``vllm.LLM.generate`` with the same prompts, seeds and lengths,
-in turn on one engine, and at the embedded size by the transformers engine too: one process, one
-padded batch with a key-value cache, which is what can be had without vLLM. All answers have a
-given length, so that every way makes as many tokens.
+in turn on one engine, and at the embedded size by the transformers engine too, in a process of its
+own: one padded batch with a key-value cache, which is what can be had without vLLM. All answers
+have a given length, so that every way makes as many tokens.
 """
 
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,12 @@ from refblend.workers.types import Sequences
 
 GOAL = 0.97
 REPEATS = {"embedded": 4, "real": 2}
+
+
+def torch_loop(options: EngineOptions, requests: list[GenerationRequest]) -> common.Cases:
+    """The transformers engine."""
+    loop = start_engine("hf", options)
+    return {"torch loop": lambda: loop.generate(requests)}
 
 
 def measure(path: Path, dtype: Any, sequences: Sequences, size: str) -> dict[str, Any]:
@@ -54,10 +61,11 @@ def measure(path: Path, dtype: Any, sequences: Sequences, size: str) -> dict[str
         "refblend": lambda: engine.generate(requests),
         "vllm": lambda: engine._llm.generate(prompts, params, use_tqdm=False),
     }
-    if size == "embedded":
-        loop = start_engine("hf", options)
-        cases["torch loop"] = lambda: loop.generate(requests)
-    times = common.alternate(cases, REPEATS[size], before=engine.reset_prefix_cache)
+    with ExitStack() as stack:
+        loop = None
+        if size == "embedded":
+            loop = stack.enter_context(common.Apart(torch_loop, options, requests))
+        times = common.alternate(cases, REPEATS[size], 1, engine.reset_prefix_cache, loop)
     engine.shutdown()
     return {
         "response_tokens": sum(lengths),

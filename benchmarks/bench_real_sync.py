@@ -50,12 +50,13 @@ def measure(path: Path, dtype: str) -> dict[str, Any]:
         spent = statistics.median(times["push"])
         rest = sum(sum(times[part]) for part in ("generate", "log_prob", "update"))
         found["share_of_step"] = spent / (spent + rest)
-    engine.engine.shutdown()
+    else:
+        engine.engine.shutdown()
     return found
 
 
 def time_step(path: Path, worker: ActorWorker, engine: RolloutWorker) -> dict[str, list[float]]:
-    """Seconds of the step's other parts, once each."""
+    """Seconds of the step's other parts, once each; the engine is shut down."""
     drawn = real_size.batch(path)
     requests = [
         GenerationRequest(p, real_size.NEW_TOKENS, seed=i, ignore_eos=True)
@@ -67,9 +68,10 @@ def time_step(path: Path, worker: ActorWorker, engine: RolloutWorker) -> dict[st
         answers.extend(g.token_ids for g in engine.generate(requests))
 
     times = common.alternate({"generate": generate}, repeats=1, warm_ups=0)
+    engine.engine.shutdown()  # or the passes would be slower than in the actor's process
     passes = passes_of(worker, Sequences(drawn.prompt_ids, answers))
     rest = {"log_prob": passes.log_prob, "update": passes.update}
-    return times | common.alternate(rest, repeats=1, warm_ups=0)
+    return times | common.alternate(rest, repeats=1, warm_ups=3)
 
 
 def main() -> None:

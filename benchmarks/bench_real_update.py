@@ -17,6 +17,8 @@ from passes import passes_of
 
 GOALS = {"float32": 0.75, "bfloat16": 0.55}
 REPEATS = 2
+WARM_UPS = 3
+"""An update's memory is all there after as many."""
 
 
 def measure(path: Path, dtype: str) -> dict[str, Any]:
@@ -26,7 +28,7 @@ def measure(path: Path, dtype: str) -> dict[str, Any]:
     passes = passes_of(worker, sequences)
     product, operations = real_size.gemm(dtype)
     times = common.alternate(
-        {"gemm": product, "log_prob": passes.log_prob, "update": passes.update}, REPEATS
+        {"gemm": product, "log_prob": passes.log_prob, "update": passes.update}, REPEATS, WARM_UPS
     )
     parameters = sum(p.numel() for p in worker.network.parameters())
     tokens = real_size.distinct_tokens(sequences, passes.plan)

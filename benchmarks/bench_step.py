@@ -1,20 +1,22 @@
 """A training step compared with the sum of its bare parts on the same inputs.
 
 `python benchmarks/bench_step.py` runs `refblend train` at scale cpu with random models and a
-learning rate of 0, so that weights and samples can be reproduced, and then the bare parts in this
-process: ``vllm.LLM.generate`` with the same prompts and seeds, log-probs with entropy, forward,
+learning rate of 0, so that weights and samples can be reproduced, and then the bare parts:
+``vllm.LLM.generate`` with the same prompts and seeds, log-probs with entropy, forward,
 backward and AdamW on the same tokens, and ``generate`` with the same judge prompts. The engines
 return what the run needs, the log-probs of the sampled tokens and the judge's alternatives; the
-cost of tokens alone is measured too. Both sides are CPU seconds (all processes of the run, Ray's
-included); the networks are measured in the shared layout, so that the layout's gain does not hide
-overhead, and in the plain one. The run's judge works before the log-prob passes
-(``scoring.overlap=false``): running it concurrently saves wall time, but two busy cores slow each
-other down, which the bare parts, one after another, do not show.
+cost of tokens alone is measured too. The networks have a process of their own, as in the run
+(:class:`common.Apart`). Both sides are CPU seconds (all processes of the run, Ray's included); the
+networks are measured in the shared layout, so that the layout's gain does not hide overhead, and in
+the plain one. The run's judge works before the log-prob passes
+(``scoring.overlap=false``): running it concurrently saves wall time, but two
+busy cores slow each other down, which the bare parts, one after another, do not show.
 """
 
 import statistics
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,7 +24,6 @@ import common
 import runs
 import torch
 
-from refblend import runtime
 from refblend.config import RefblendConfig, load_config
 from refblend.rollout.factory import start_rollout
 from refblend.rollout.vllm_engine import VllmEngine
@@ -37,6 +38,8 @@ from refblend.workers.types import Sequences
 
 STEPS = 6
 REPEATS = 3
+WARM_UPS = 3
+"""The networks' memory is all there after as many updates."""
 
 
 def adamw(policy: PolicyNetwork) -> torch.optim.Optimizer:
@@ -77,6 +80,18 @@ def plan(policy: PolicyNetwork, sequences: Sequences, rows: Any, budget: int) ->
     shared = policy.lm.config._attn_implementation != "sdpa"
     prompts = sequences.prompt_ids if shared else None
     return batching.plan_micro_batches(sequences.lengths, rows, 1, budget, prompts=prompts)[0]
+
+
+def bare_networks(config: RefblendConfig, sequences: Sequences, plain: bool) -> common.Cases:
+    """The networks' parts in the shared layout; in the plain one too, with another name."""
+    model = str(config.actor_rollout_ref.model.path)
+    cases: dict[str, Callable[[], object]] = {}
+    for shared, suffix in ((True, ""), (False, "_plain")) if plain else ((True, ""),):
+        policy = load_policy(model, 1.0, shared_prefix=shared)
+        optimiser = adamw(policy)
+        cases[f"log_probs{suffix}"] = partial(log_probs, policy, sequences, config)
+        cases[f"update{suffix}"] = partial(optimise, policy, optimiser, sequences, config)
+    return cases
 
 
 class BareEngines:
@@ -166,27 +181,17 @@ def measure_parts(
 
     ``other_ways``: also engines that return tokens only, and networks in the plain layout.
     """
-    runtime.keep_freed_memory()  # as the actor's process does
     engines = BareEngines(config, step)
-    sequences, model = engines.sequences(), str(config.actor_rollout_ref.model.path)
-    policy = load_policy(model, 1.0)
-    optimiser = adamw(policy)
-    cases: dict[str, Callable[[], object]] = {
+    sequences = engines.sequences()
+    asked: dict[str, Callable[[], object]] = {
         "generate": engines.generate,
         "judge": engines.score,
-        "log_probs": lambda: log_probs(policy, sequences, config),
-        "update": lambda: optimise(policy, optimiser, sequences, config),
     }
     if other_ways:
-        plain = load_policy(model, 1.0, shared_prefix=False)
-        its_optimiser = adamw(plain)
-        cases |= {
-            "generate_tokens_only": lambda: engines.generate(False),
-            "judge_tokens_only": lambda: engines.score(False),
-            "log_probs_plain": lambda: log_probs(plain, sequences, config),
-            "update_plain": lambda: optimise(plain, its_optimiser, sequences, config),
-        }
-    times = common.alternate(cases, repeats, before=engines.forget)
+        asked["generate_tokens_only"] = lambda: engines.generate(False)
+        asked["judge_tokens_only"] = lambda: engines.score(False)
+    with common.Apart(bare_networks, config, sequences, other_ways) as networks:
+        times = common.alternate(asked, repeats, WARM_UPS, engines.forget, networks)
     return times | {"tokens": [float(sum(sequences.lengths))]}
 
 

@@ -1,24 +1,5 @@
-# From runs to a milestone's record: grid, collected frames, tables, figures, report, checks.
+# From runs to a milestone's record: collected frames, tables, figures, report, checks.
 include: "report_common.smk"
-
-
-# All milestones' experiments in one table; each milestone selects its rows.
-rule grid:
-    input:
-        lambda wildcards: study_grid.config_files(wildcards.scale),
-        experiments=[f"params/study/{name}.yaml" for name in EXPERIMENTS],
-    output:
-        "results/{scale}/grid.tsv",
-    log:
-        "logs/{scale}/grid.log",
-    conda:
-        "../envs/refblend.yaml"
-    params:
-        code=code("study.design"),
-        names=EXPERIMENTS,
-    shell:
-        "refblend study grid {params.names:q} --scale {wildcards.scale:q} --out {output:q}"
-        " > {log:q} 2>&1"
 
 
 rule collect:
