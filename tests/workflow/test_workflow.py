@@ -116,6 +116,19 @@ def test_milestones_share_their_jobs_and_fresh_seeds_stand_apart(project: Path) 
     assert "101-102-103-104-105" not in text
 
 
+def test_the_committed_grid_of_an_earlier_design_is_not_taken(project: Path) -> None:
+    """In a fresh clone all files are equally old, so that times say nothing."""
+    committed = project / "results" / "cpu" / "grid.tsv"
+    committed.parent.mkdir(parents=True)
+    committed.write_text("experiment\tarm\tseed\toverrides\nM1\toff\t1\t{}\n")
+    counts, _ = planned(project, "m1")
+    assert counts["grid"] == 1
+    made = "runs/cpu/_collected/grid.tsv"
+    done = snakemake(project, made, "--cores", "1", "--config", "scale=cpu")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "M1\toff\t11" in committed.read_text() == (project / made).read_text()
+
+
 def test_seeds_per_job_cuts_the_jobs(project: Path) -> None:
     path = project / "params" / "workflow.yaml"
     path.write_text(path.read_text().replace("seeds_per_job: 5", "seeds_per_job: 2"))

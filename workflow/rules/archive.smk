@@ -11,7 +11,7 @@ rule archive:
         lambda wildcards: (
             scoring_report(wildcards.scale) if config["studies"]["m2"] else []
         ),
-        grid="results/{scale}/grid.tsv",
+        grid="runs/{scale}/_collected/grid.tsv",
     output:
         update("results/{scale}/runs.csv"),
         update("results/{scale}/runs.parquet"),

@@ -6,7 +6,7 @@ rule collect:
     input:
         milestone_markers("trained"),
         milestone_markers("tested"),
-        grid="results/{scale}/grid.tsv",
+        grid="runs/{scale}/_collected/grid.tsv",
     output:
         expand("runs/{{scale}}/_collected/{{milestone}}/{name}", name=layout.COLLECTED),
     log:
