@@ -47,4 +47,4 @@ def test_the_workflows_configuration_is_refused_in_one_line_and_completed() -> N
     assert message.endswith("unknown key scal. Did you mean scale?")
     assert "\n" not in message
     assert len(message) < 120
-    assert workflow_config({"scale": "smoke"})["seeds_per_job"] == 5
+    assert workflow_config({"scale": "smoke"})["seeds_per_job"] == 10

@@ -347,7 +347,7 @@ def test_the_study_is_declared_as_planned() -> None:
         **{"I": 16, "J": 6, "K": 9, "L": 5, "M3": 3},
     }
     seeds = {arm: set(part.seed) for arm, part in select(grid, ["A"]).groupby("arm")}
-    assert seeds["off"] == set(map(str, range(11, 61)))
+    assert seeds["off"] == set(map(str, range(11, 51)))
     assert seeds["linear"] == set(map(str, range(11, 31)))
     assert seeds["cosine"] == set(map(str, range(11, 15)))
     assert set(select(grid, ["M3"]).seed) == set(map(str, range(101, 121)))

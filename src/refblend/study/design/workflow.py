@@ -70,7 +70,7 @@ class WorkflowConfig(Section):
     studies: dict[Milestone, list[ExperimentName]] = Field(default={})
     """The experiments of each milestone, in this order; those that are not named here have the
     files of ``params/study`` whose ``milestone`` they are, by name."""
-    seeds_per_job: PositiveInt = 5
+    seeds_per_job: PositiveInt = 10
     """Seeds of an arm that one job trains, one after another in the same workers."""
     gsm8k: str = "openai/gsm8k"
     """Where scale gpu's problems come from: a folder with GSM8K's train and test (.jsonl or
