@@ -140,6 +140,12 @@ def verdict(row: pd.Series, found: pd.Series) -> str:
     return "better" if sign * found.estimate > 0 else "worse"
 
 
+def runs_of(grid: pd.DataFrame) -> dict[str, list]:
+    """The (arm, seed) of each experiment."""
+    parts = grid.groupby("experiment")
+    return {name: list(zip(part.arm, part.seed, strict=True)) for name, part in parts}
+
+
 def recomputed(table: pd.DataFrame, values: pd.DataFrame, runs: dict[str, list]) -> pd.DataFrame:
     """What the verdicts must say, row by row; ``runs`` are the (arm, seed) of each experiment."""
     rows = [
@@ -303,10 +309,7 @@ def main(folder: Path) -> int:
     values = endpoints(metrics.merge(finished, on=["arm", "seed"]))
     table = pd.read_csv(folder / "verdicts.csv", keep_default_na=False, na_values=[""])
     grid = pd.read_csv(folder / "grid.tsv", sep="\t")
-    runs = {
-        name: list(zip(part.arm, part.seed, strict=True))
-        for name, part in grid.groupby("experiment")
-    }
+    runs = runs_of(grid)
     found = recomputed(table, values, runs)
     problems = differences(table, found)
     report = folder / "m2" / "report.md"

@@ -47,10 +47,9 @@ def test_a_changed_number_is_named(results: Path, column: str, tmp_path: Path) -
     table = pd.read_csv(results / "verdicts.csv", keep_default_na=False, na_values=[""])
     metrics = pd.read_parquet(results / "runs.parquet")
     grid = pd.read_csv(results / "grid.tsv", sep="\t")
-    seeds = grid.groupby("experiment").seed.agg(set)
     runs = pd.read_csv(results / "runs.csv").query("status == 'finished'")[["arm", "seed"]]
     values = recompute.endpoints(metrics.merge(runs, on=["arm", "seed"]))
-    found = recompute.recomputed(table, values, seeds)
+    found = recompute.recomputed(table, values, recompute.runs_of(grid))
     assert recompute.differences(table, found) == []
     place = table.index[table.high.notna()][0]
     changed = table.copy() if column == "verdict" else table.astype({column: float})
