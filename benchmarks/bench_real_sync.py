@@ -71,7 +71,7 @@ def time_step(path: Path, worker: ActorWorker, engine: RolloutWorker) -> dict[st
     engine.engine.shutdown()  # or the passes would be slower than in the actor's process
     passes = passes_of(worker, Sequences(drawn.prompt_ids, answers))
     rest = {"log_prob": passes.log_prob, "update": passes.update}
-    return times | common.alternate(rest, repeats=1, warm_ups=3)
+    return times | common.alternate(rest, 1, common.UPDATES_TO_WARM_UP)
 
 
 def main() -> None:

@@ -17,8 +17,6 @@ from passes import passes_of
 
 GOALS = {"float32": 0.75, "bfloat16": 0.55}
 REPEATS = 2
-WARM_UPS = 3
-"""An update's memory is all there after as many."""
 
 
 def measure(path: Path, dtype: str) -> dict[str, Any]:
@@ -27,9 +25,8 @@ def measure(path: Path, dtype: str) -> dict[str, Any]:
     sequences = real_size.batch(path)
     passes = passes_of(worker, sequences)
     product, operations = real_size.gemm(dtype)
-    times = common.alternate(
-        {"gemm": product, "log_prob": passes.log_prob, "update": passes.update}, REPEATS, WARM_UPS
-    )
+    cases = {"gemm": product, "log_prob": passes.log_prob, "update": passes.update}
+    times = common.alternate(cases, REPEATS, common.UPDATES_TO_WARM_UP)
     parameters = sum(p.numel() for p in worker.network.parameters())
     tokens = real_size.distinct_tokens(sequences, passes.plan)
     work = {"log_prob": 2.0 * parameters * tokens, "update": 6.0 * parameters * tokens}

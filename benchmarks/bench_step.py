@@ -38,8 +38,6 @@ from refblend.workers.types import Sequences
 
 STEPS = 6
 REPEATS = 3
-WARM_UPS = 3
-"""The networks' memory is all there after as many updates."""
 
 
 def adamw(policy: PolicyNetwork) -> torch.optim.Optimizer:
@@ -191,7 +189,9 @@ def measure_parts(
         asked["generate_tokens_only"] = lambda: engines.generate(False)
         asked["judge_tokens_only"] = lambda: engines.score(False)
     with common.Apart(bare_networks, config, sequences, other_ways) as networks:
-        times = common.alternate(asked, repeats, WARM_UPS, engines.forget, networks)
+        times = common.alternate(
+            asked, repeats, common.UPDATES_TO_WARM_UP, engines.forget, networks
+        )
     return times | {"tokens": [float(sum(sequences.lengths))]}
 
 

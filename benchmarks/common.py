@@ -146,6 +146,9 @@ def seconds(work: Callable[[], object]) -> float:
     return clock() - start
 
 
+UPDATES_TO_WARM_UP = 3
+"""A network's memory is all there after as many updates."""
+
 Cases = Mapping[str, Callable[[], object]]
 _apart: dict[str, Callable[[], object]] = {}
 """In a process of :class:`Apart`: what it can measure."""

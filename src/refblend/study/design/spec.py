@@ -27,13 +27,14 @@ Milestone = Literal["m1", "m2", "m3", "r"]
 ExperimentName = Annotated[str, Field(pattern=r"^[A-Z][A-Za-z0-9]*$")]
 
 
+SEED_RANGE = r"^(\d{1,9})-(\d{1,9})$"
 MOST_SEEDS = 1000
 """Seeds that a range may have."""
 
 
 def _written_out(seeds: Any) -> Any:
     """A range such as ``11-26`` as the list of its seeds; anything else as it is."""
-    found = re.fullmatch(r"(\d{1,9})-(\d{1,9})", seeds) if isinstance(seeds, str) else None
+    found = re.fullmatch(SEED_RANGE, seeds) if isinstance(seeds, str) else None
     if found is None:
         return seeds
     first, last = int(found[1]), int(found[2])
@@ -43,7 +44,7 @@ def _written_out(seeds: Any) -> Any:
 
 
 Seed = Annotated[int, Field(ge=0, lt=10**18)]
-SeedRange = Annotated[str, Field(pattern=r"^\d{1,9}-\d{1,9}$")]
+SeedRange = Annotated[str, Field(pattern=SEED_RANGE)]
 SeedList = Annotated[list[Seed], Field(min_length=1)]
 Seeds = Annotated[
     SeedList, BeforeValidator(_written_out, json_schema_input_type=SeedList | SeedRange)
@@ -66,6 +67,11 @@ class ContrastSpec(Section):
     """The measure that it is decided by; null: the experiment's."""
     margin: PositiveFloat | None = None
     """Null: the experiment's. A measure in other units needs a margin of its own."""
+
+    @property
+    def arms(self) -> list[str]:
+        """All arms that it compares, as often as it names them."""
+        return [*self.pairs, *self.pairs.values()]
 
 
 class SweepSpec(Section):
@@ -183,7 +189,7 @@ class ExperimentSpec(Section):
             **{f"at.{scale}": list(arms) for scale, arms in self.at.items()},
             **{f"arm_seeds.{scale}": list(arms) for scale, arms in self.arm_seeds.items()},
             **{
-                f"contrasts.{place}.pairs": [*contrast.pairs, *contrast.pairs.values()]
+                f"contrasts.{place}.pairs": contrast.arms
                 for place, contrast in enumerate(self.contrasts)
             },
             "sweep.arms": self.sweep.arms if self.sweep else [],

@@ -147,7 +147,7 @@ def design_table(
                 len(spec.seeds_of(scale, arm))
                 for contrast in stated
                 if spec.endpoint_of(contrast) == endpoint
-                for arm in (*contrast.pairs, *contrast.pairs.values())
+                for arm in contrast.arms
             )
             if endpoint not in values.columns:
                 parts.append(pd.DataFrame([head]))

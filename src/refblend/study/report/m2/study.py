@@ -10,7 +10,6 @@ from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from refblend.errors import StudyError
@@ -128,7 +127,7 @@ class M2Study(RunStudy):
         """Arms that the experiment's sweep and contrasts are about, at this scale."""
         spec = self.experiments[experiment]
         named = [*spec.sweep.arms] if spec.sweep else []
-        named += [arm for c in spec.contrasts for arm in (*c.pairs, *c.pairs.values())]
+        named += [arm for contrast in spec.contrasts for arm in contrast.arms]
         return [arm for arm in self.arms(experiment) if arm in named]
 
     def level(self, experiment: str, factor: str, arm: str) -> str:
@@ -192,9 +191,8 @@ class M2Study(RunStudy):
 
     def of(self, experiment: str, frame: pd.DataFrame) -> pd.DataFrame:
         """Rows of a frame that belong to the arms and seeds of an experiment."""
-        runs = {(arm, seed) for arm, own in self.seeds(experiment).items() for seed in own}
-        chosen = [run in runs for run in zip(frame.arm, frame.seed, strict=True)]
-        return frame[np.array(chosen, dtype=bool)]
+        runs = [(arm, seed) for arm, own in self.seeds(experiment).items() for seed in own]
+        return frame.merge(pd.DataFrame(runs, columns=RUN).astype({"seed": "int64"}), on=RUN)
 
     def metric(self, experiment: str, *names: str) -> pd.DataFrame:
         """A metric over the steps, as :func:`refblend.study.runs.measures.series` gives it."""
