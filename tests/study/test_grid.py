@@ -382,8 +382,8 @@ def test_arms_with_seeds_of_their_own(params: Path) -> None:
     assert seeds == {"off": [11, 12, 13, 14, 15], "weak": [11, 12, 13], "other": [11]}
     spec = load_experiment(params / "study" / "A.yaml")
     assert spec.seeds_by_arm("cpu") == seeds
-    assert spec.seeds_of("cpu") == [11, 12, 13, 14, 15]
-    assert spec.seeds_of("gpu") == []
+    assert spec.usual_seeds("cpu") == [11, 12, 13]
+    assert spec.usual_seeds("gpu") == []
 
 
 @pytest.mark.parametrize(

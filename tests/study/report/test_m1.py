@@ -57,7 +57,7 @@ def test_report_tables_and_figures_are_whole(written: Path) -> None:
     assert "3 of 4 runs finished" in text
     assert "- `linear`, seed 2: **missing**, no run directory" in text
     assert "judge-error 0" in text
-    assert "**No**, `linear` breaks: every run finishes." in text
+    assert "**No**: `linear` breaks the rule that every run finishes." in text
 
     accuracy = pd.read_csv(written / "tables" / "final_accuracy.csv")
     assert accuracy.status.tolist() == ["finished", "finished", "finished", "missing"]
@@ -110,7 +110,7 @@ def test_the_verdict_names_what_decides(tmp_path: Path, make_run: MakeRun, rende
     assert judge(tmp_path / "good", make_run, render).startswith("**Yes**, `linear` keeps all 7")
     incidents = judge(tmp_path / "oom", make_run, render, incidents={"oom": 1})
     rule = "no run is overlength, out of memory or non-finite"
-    assert incidents == f"**No**, `linear` breaks: {rule}."
+    assert incidents == f"**No**: `linear` breaks the rule that {rule}."
 
 
 def test_a_worse_arm_breaks_the_rule_on_accuracy(

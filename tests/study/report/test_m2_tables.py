@@ -149,6 +149,21 @@ def test_best_per_metric_names_what_it_cannot_tell_apart() -> None:
     assert "step_seconds" not in table.index.get_level_values("measure")
 
 
+def test_an_arm_with_fewer_seeds_than_its_experiment_is_compared_but_never_the_best() -> None:
+    own = {"cpu": {"linear_terminal_w04": [1, 2]}}
+    spec = m2_frames.specs()["B"].model_copy(update={"arm_seeds": own})
+    effects = {"linear_terminal_w04": 0.4, "linear_terminal_w02": 0.2}
+    tables = m2_frames.tables_of(m2_frames.study("cpu", effects, experiments={"B": spec}))
+    shown = tables["B_main"].set_index("arm")
+    assert shown.loc[["linear_terminal_w04", "off"], "n"].to_list() == ["2 of 2", "3 of 3"]
+    assert set(shown.note) == {""}
+    assert set(tables["contrasts_main"].note) == {""}
+    best = tables["best_per_metric"].set_index(["scope", "measure"]).loc[("all", "test_greedy")]
+    assert (best.best, best.n) == ("linear_terminal_w02", 3)
+    answer = tables["answers"].set_index("experiment").loc["B"]
+    assert answer["best arm"] == "linear_terminal_w02"
+
+
 def test_hidden_judge_time_by_hand() -> None:
     study = part_of("F")
     metrics = study.collected.metrics.copy()

@@ -13,6 +13,7 @@ from refblend.study.report.engine import draw, environment, read_caption, write_
 from refblend.study.report.m2.answers import assumed
 from refblend.study.report.m2.surprises import surprises
 from refblend.study.report.registry import Inputs, load_report
+from refblend.study.report.verdicts import by_verdict
 from refblend.study.runs.collect import write_collected
 
 SAY = environment().get_template("_answers.md.j2").module
@@ -74,10 +75,11 @@ def test_the_first_page_gives_the_verdicts(written: Path) -> None:
     # Two seeds cannot decide anything, and the page says so and what it would take.
     assert f"Of {len(primary)} primary contrasts 0 are better, 0 worse, 0 equivalent and" in page
     assert "whatever the effect" in page
-    assert "Nothing is shown to be better than its reference." in page
+    assert "**Does the judge's score help? (against no blend)** Open: undecided are" in page
+    assert "(J; training accuracy (sampled), mean, first third)" in page
     row = primary[primary.treated == "linear_terminal"].iloc[0]
     assert f"{row.estimate:+.3f} [{row.low:+.3f}, {row.high:+.3f}]" in page
-    assert f", {row.seeds_needed:.0f} seeds" in page
+    assert f"`linear_terminal` − `off` (A) {row.seeds_needed:.0f}, " in page
     assert page.count("(figures/") == 1
     assert answers.startswith("Answers")
     assert "Among the arms of A `linear_terminal` has the best mean test accuracy" in answers
@@ -86,14 +88,33 @@ def test_the_first_page_gives_the_verdicts(written: Path) -> None:
 
 def test_the_page_counts_every_kind_of_verdict() -> None:
     row = {"treated": "a", "reference": "b", "experiment": "X", "estimate": 0.1, "low": 0.05}
-    row |= {"high": 0.15, "seeds_needed": 12}
+    row |= {"high": 0.15, "seeds_needed": 12, "n": 4, "label": "accuracy"}
     kinds = ("better", "worse", "equivalent", "undecided")
     facts = {"rows": [row] * 4, "margins": ["0.02"], "alphas": ["0.05"], "exploratory": 3}
-    text = SAY.page(facts | {kind: [row] for kind in kinds} | {"unreachable": 0})
+    facts |= {kind: [row] for kind in kinds} | {"unreachable": 0}
+    text = SAY.page(facts, {"judge": facts, "other": facts}, "accuracy")
     assert "1 is better, 1 worse, 1 equivalent and 1 undecided" in text
-    assert text.count("`a` − `b` (X) +0.100 [+0.050, +0.150]") == 4
-    assert "(X) +0.100 [+0.050, +0.150], 12 seeds." in text
+    assert "**Does the judge's score help? (against no blend)** In part: better is `a`" in text
+    assert "**What else matters?** Better is `a`" in text
+    assert text.count("`a` − `b` (X) +0.100 [+0.050, +0.150]") == 8
+    assert "in seeds per arm: `a` − `b` (X) 12." in text
     assert "whatever the effect" not in text
+    assert "`a` − `b` (X; accuracy)" in SAY.page(facts, {"judge": facts}, "length")
+
+
+@pytest.mark.parametrize(
+    ("kinds", "word"),
+    [
+        (["better", "better"], "Yes"),
+        (["better", "undecided"], "In part"),
+        (["worse", "equivalent"], "No"),
+        (["worse", "undecided"], "Not shown"),
+        (["undecided"], "Open"),
+    ],
+)
+def test_a_question_is_answered_by_what_is_decided(kinds: list[str], word: str) -> None:
+    rows = [{"verdict": kind, "least_p_adjusted": 0.01, "alpha": 0.05} for kind in kinds]
+    assert SAY.reply(by_verdict(rows)) == word
 
 
 def test_each_section_begins_with_its_answer(written: Path) -> None:

@@ -225,13 +225,14 @@ class ExperimentSpec(Section):
         """The measure that a contrast is decided by."""
         return contrast.endpoint or self.endpoint
 
-    def seeds_of(self, scale: str, arm: str | None = None) -> list[int]:
-        """Seeds of an arm at a scale, or of all its arms, ascending; none where it has none."""
-        usual = {str(name): seeds for name, seeds in self.seeds.items()}.get(scale, [])
+    def usual_seeds(self, scale: str) -> list[int]:
+        """Seeds of the arms of a scale that have none of their own, ascending."""
+        return sorted({str(name): seeds for name, seeds in self.seeds.items()}.get(scale, []))
+
+    def seeds_of(self, scale: str, arm: str) -> list[int]:
+        """Seeds of an arm at a scale, ascending."""
         special = {str(name): arms for name, arms in self.arm_seeds.items()}.get(scale, {})
-        if arm is not None:
-            return sorted(special.get(arm, usual))
-        return sorted({*usual, *(seed for seeds in special.values() for seed in seeds)})
+        return sorted(special.get(arm, self.usual_seeds(scale)))
 
     def seeds_by_arm(self, scale: str) -> dict[str, list[int]]:
         """The arms of a scale, each with its seeds."""

@@ -183,7 +183,7 @@ def regimes_at(scale: str, params: str | Path = "params") -> list[str]:
         name
         for spec in map(load_experiment, _files(params, experiments_of("m2", params)))
         for name, baseline in spec.regimes.items()
-        if baseline != main and baseline in spec.arms_of(scale) and spec.seeds_of(scale)
+        if baseline != main and baseline in spec.arms_of(scale) and spec.usual_seeds(scale)
     ]
 
 
@@ -200,7 +200,7 @@ def _declared(
         experiments = tuple(experiments_of("m2", params))
     specs = [load_experiment(path) for path in _files(params, experiments)]
     # A scale may have no seeds for some of them.
-    specs = [spec for spec in specs if spec.seeds_of(scale)]
+    specs = [spec for spec in specs if spec.usual_seeds(scale)]
     baselines = sorted({spec.baseline for spec in specs})
     if regime is not None:
         specs = [spec for spec in specs if regime in spec.regimes]

@@ -141,10 +141,13 @@ def draw(report: Report, inputs: Inputs, out: Path) -> None:
     """
     artifact = report.find(out.stem, inputs.experiments)
     tables = prepared_tables(inputs.collected / PREPARED)
+    _draw(report, artifact, report.read(inputs), tables, out)
+
+
+def _draw(report: Report, artifact: Artifact, study: Any, tables: Tables, out: Path) -> None:
     from refblend.study.report.plotting.common import apply_style, write_figure
 
     apply_style()
-    study = report.read(inputs)
     figure, caption = artifact.make(study=study, tables=tables)
     write_figure(figure, out, f"{caption} {report.origin(study)}" if report.origin else caption)
 
@@ -155,7 +158,11 @@ def write_report(report: Report, inputs: Inputs, out: Path) -> None:
     Raises:
         StudyError: the tables are not prepared, or a figure is not drawn.
     """
-    study, tables = report.read(inputs), prepared_tables(inputs.collected / PREPARED)
+    tables = prepared_tables(inputs.collected / PREPARED)
+    _write_text(report, inputs, report.read(inputs), tables, out)
+
+
+def _write_text(report: Report, inputs: Inputs, study: Any, tables: Tables, out: Path) -> None:
     captions = {
         name: read_caption(out / "figures" / f"{name}.svg")
         for name in report.names("figure", inputs.experiments)
@@ -165,12 +172,13 @@ def write_report(report: Report, inputs: Inputs, out: Path) -> None:
 
 
 def write_everything(report: Report, inputs: Inputs, out: Path) -> None:
-    """Tables, figures, text and numbers of a report, one after another."""
+    """Tables, figures, text and numbers of a report, one after another; its study is read once."""
     write_tables(report, inputs, out)
+    study, tables = report.read(inputs), prepared_tables(inputs.collected / PREPARED)
     for figure in report.artifacts(inputs.experiments, "figure"):
         for file in figure.files:
-            draw(report, inputs, out / file)
-    write_report(report, inputs, out)
+            _draw(report, figure, study, tables, out / file)
+    _write_text(report, inputs, study, tables, out)
 
 
 def render(

@@ -15,7 +15,8 @@ Row = dict[str, Any]
 """A row of a summary."""
 
 SHOWN = {
-    "test_greedy": "test acc.",
+    "test_greedy": "greedy test acc.",
+    "test_sampled": "sampled test acc.",
     "val_best": "val. acc., best",
     "val_auc": "val. acc., curve",
     "final_return": "return",

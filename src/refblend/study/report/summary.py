@@ -1,7 +1,7 @@
 """Every arm and measure over its seeds, and against its baseline, for all reports."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,8 @@ class Family:
     arms: Sequence[str]
     pairs: Sequence[tuple[str, str]]
     """(arm, baseline) of every comparison."""
+    planned: Mapping[str, int] = field(default_factory=dict)
+    """Arm → its planned runs; an arm that is not here has one in every row of the values."""
 
 
 def summarise(
@@ -73,7 +75,8 @@ def summarise(
         )
         by_arm = {comparison.arm: comparison for comparison in comparisons}
         for arm in family.arms:
-            row = {"arm": arm, "measure": measure, "runs": len(values)}
+            row = {"arm": arm, "measure": measure}
+            row["runs"] = family.planned.get(arm, len(values))
             rng = derive_generator("m2", family.name, measure, arm, "mean")
             row |= describe(values[arm].dropna(), rng)
             if arm in by_arm:

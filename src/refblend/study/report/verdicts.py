@@ -109,7 +109,7 @@ def by_verdict(rows: list[dict[Any, Any]]) -> dict[str, Any]:
 
 def decided(table: pd.DataFrame) -> dict[str, Any]:
     """The primary contrasts :func:`by_verdict`, and what a first page says of them all."""
-    rows = table[table.primary].to_dict("records")
+    rows = [row for row in declared(table) if row["primary"]]
     return by_verdict(rows) | {
         "margins": sorted({f"{row['margin']:g}" for row in rows}),
         "alphas": sorted({f"{row['alpha']:g}" for row in rows}),

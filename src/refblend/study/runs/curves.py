@@ -94,6 +94,11 @@ def results_on_test(metrics: pd.DataFrame, name: str = "greedy") -> pd.DataFrame
 LOSS = ("actor/pg_loss", "actor/loss")
 """Policy loss; the first that a run has."""
 
+ENTROPY = ("actor/ref_quality/avg_entropy", "actor/entropy")
+"""Entropy of the actor; the first that a run has."""
+
+GRADIENT, LENGTH = "actor/grad_norm", "response_length/mean"
+
 STABILITY = {
     "arm": "str",
     "seed": "int64",
@@ -110,27 +115,37 @@ STABILITY = {
 """Columns of :func:`stability` and their types. Spikes are steps outside median ± 5·1.4826·MAD;
 ``entropy_collapse`` is the step at which it has collapsed, missing if it never does."""
 
+NONE = pd.Series(dtype="float64")
+"""The course of a metric that a run does not have."""
+
 
 def stability(metrics: pd.DataFrame) -> pd.DataFrame:
     """One row per run, with the columns of :data:`STABILITY`."""
     drawdown = start_and_end(metrics)
     drawdown = drawdown[drawdown.measure == "acc"].set_index(["arm", "seed"])["drawdown"]
+    read = metrics[metrics["metric"].isin([*LOSS, *ENTROPY, GRADIENT, LENGTH])]
+    courses = {
+        run: part.set_index("step")["value"]
+        for run, part in read.sort_values("step").groupby(["arm", "seed", "metric"])
+    }
     rows = []
-    for (arm, seed), part in metrics.groupby(["arm", "seed"]):
-        norm = series(part, "actor/grad_norm")["value"]
-        entropy = series(part, "actor/ref_quality/avg_entropy", "actor/entropy")
-        collapsed = entropy_collapse(entropy["value"])
+    for arm, seed in metrics.groupby(["arm", "seed"]).groups:
+        loss, entropy, norm, length = (
+            next((courses[arm, seed, name] for name in names if (arm, seed, name) in courses), NONE)
+            for names in (LOSS, ENTROPY, [GRADIENT], [LENGTH])
+        )
+        collapsed = entropy_collapse(entropy)
         rows.append(
             {
                 "arm": arm,
                 "seed": seed,
-                "loss_spikes": count_spikes(series(part, *LOSS)["value"]),
+                "loss_spikes": count_spikes(loss),
                 "grad_spikes": count_spikes(norm),
                 "grad_norm_max": norm.max(),
-                "entropy_collapse": pd.NA if collapsed is None else entropy["step"][collapsed],
+                "entropy_collapse": pd.NA if collapsed is None else entropy.index[collapsed],
                 "val_drawdown": drawdown.get((arm, seed), np.nan),
-                **_ends("entropy", entropy["value"]),
-                **_ends("length", series(part, "response_length/mean")["value"]),
+                **_ends("entropy", entropy),
+                **_ends("length", length),
             }
         )
     return pd.DataFrame(rows, columns=list(STABILITY)).astype(STABILITY)

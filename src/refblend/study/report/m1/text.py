@@ -75,7 +75,8 @@ def answers(table: pd.DataFrame) -> list[str]:
         broken = part.rule[part.holds == "no"]
         unclear = part.rule[part.holds == "undecided"]
         if len(broken):
-            answer = f"**No**, `{arm}` breaks: {'; '.join(broken)}."
+            rules = "rule" if len(broken) == 1 else "rules"
+            answer = f"**No**: `{arm}` breaks the {rules} that {'; that '.join(broken)}."
         elif len(unclear):
             answer = f"**Undecided** for `{arm}`; no numbers for: {'; '.join(unclear)}."
         else:

@@ -41,9 +41,11 @@ def compared(study: M2Study, tables: Tables, experiment: str) -> list[Row]:
 
 
 def best_row(study: M2Study, tables: Tables, experiment: str) -> Row | None:
-    """The treated arm with the best mean at the endpoint; null where none has a difference."""
+    """The treated arm with the best mean at the endpoint, of those that are ranked; null where none
+    has a difference."""
     sign = -1.0 if MEASURES[study.experiments[experiment].endpoint].higher_is_better is False else 1
-    rows = compared(study, tables, experiment)
+    ranked = study.ranked(experiment)
+    rows = [row for row in compared(study, tables, experiment) if row["arm"] in ranked]
     return max(rows, key=lambda row: sign * row["mean"], default=None)
 
 

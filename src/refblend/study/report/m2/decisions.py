@@ -32,7 +32,8 @@ def primary_verdicts(tables: Tables) -> pd.DataFrame:
 def forest(study: M2Study, tables: Tables) -> plot.Drawn:
     """Every primary contrast in units of its margin, better to the right."""
     table = primary(tables)
-    names = [f"{row.experiment}: {row.treated} − {row.reference}" for row in table.itertuples()]
-    return verdict_forest(table, names), (
+    names = table.experiment + ": " + table.treated + " − " + table.reference
+    names = names.where(~names.duplicated(keep=False), names + " (" + table.contrast + ")")
+    return verdict_forest(table, list(names)), (
         f"The primary contrasts, treated − reference, {FOREST} {study.origin(*study.learning)}"
     )

@@ -1,12 +1,14 @@
 """M2's differences to the baseline: of every arm, along a sweep, and by the judge's quality; the
 judges' scores."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from refblend.study.design.measures import MEASURES, label
 from refblend.study.design.spec import SweepSpec
@@ -45,6 +47,9 @@ RULES = {
 MISSED_COLOUR = "#e4e4e4"
 """Of differences that the seeds cannot detect."""
 
+FLAT = 3.0
+"""How much wider than another panel's the differences of one may be on a shared axis."""
+
 NAME_WIDTH = 0.24
 """Room that a judge's name needs, as a share of the panel."""
 
@@ -64,7 +69,6 @@ def forest(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn:
         2 * plot.COLUMN if len(facets) > 1 else 1.4 * plot.COLUMN,
         0.9 + 0.24 * max(3, *map(len, [*names.values(), ""])),
     )
-    figure, axes = plot.panels(len(facets), len(facets), figsize=size, sharex=True, sharey=shared)
     marks: dict[str, dict[str, plot.Mark]] = {level: {} for level in facets}
     for level, arm in ((level, arm) for level, arms in facets.items() for arm in arms):
         if arm in table.index:
@@ -75,12 +79,17 @@ def forest(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn:
             }
             gain = study.gain(experiment, arm)
             marks[level][arm] = plot.difference_mark(place, row, gain, 0.27, **looks)
-    limits = plot.mark_limits([mark for drawn in marks.values() for mark in drawn.values()])
+    limits = facet_limits(marks)
+    one_axis = len(set(limits.values())) <= 1
+    across = {"sharex": one_axis, "sharey": shared}
+    figure, axes = plot.panels(len(facets), len(facets), figsize=size, **across)
     for axis, (level, drawn) in zip(axes, marks.items(), strict=False):
         plot.categories(axis, names[level])
+        axis.xaxis.set_major_locator(MaxNLocator(5))
         if drawn:
-            plot.draw_marks(axis, list(drawn.values()), limits)
-        for place in set(range(len(names[level]))) - {mark.place for mark in drawn.values()}:
+            plot.draw_marks(axis, list(drawn.values()), limits[level])
+        places = {names[level].index(labels[arm]) for arm in facets[level]}
+        for place in places - {mark.place for mark in drawn.values()}:
             plot.no_data(axis, "no pair of runs", place=place, fontsize="x-small")
         for arm, mark in drawn.items():
             reach = undetectable(study.gain(experiment, arm), len(study.family(experiment).pairs))
@@ -103,8 +112,21 @@ def forest(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn:
         f"Experiment {experiment}: mean paired difference to the baseline "
         f"({', '.join(study.baselines(experiment))}) in {label(spec.endpoint)}. {INTERVALS} "
         "Grey: differences that Student's test misses in more than one study of five with so many "
-        f"seeds, adjusted for all comparisons. {study.origin(experiment)}"
+        f"seeds, adjusted for all comparisons. "
+        f"{'' if one_axis else 'The axes of the panels differ. '}{study.origin(experiment)}"
     )
+
+
+def facet_limits(
+    marks: Mapping[str, Mapping[str, plot.Mark]],
+) -> dict[str, tuple[float, float] | None]:
+    """Limits of each panel: shared unless one would take more than :data:`FLAT` times the room."""
+    own = {level: plot.mark_limits(list(drawn.values())) for level, drawn in marks.items()}
+    widths = [high - low for low, high in filter(None, own.values())]
+    if widths and max(widths) > FLAT * min(widths):
+        return own
+    shared = plot.mark_limits([mark for drawn in marks.values() for mark in drawn.values()])
+    return dict.fromkeys(marks, shared)
 
 
 def undetectable(differences: pd.Series, family: int) -> float:

@@ -214,7 +214,13 @@ def _family(study: M2Study, experiment: str) -> pd.DataFrame:
         return pd.DataFrame(columns)
 
     pairs = [(f"{pair} treated", f"{pair} reference") for pair in stated]
-    family = Family(f"{experiment} contrasts", [treated for treated, _ in pairs], pairs)
+    planned = study.planned(experiment)
+    family = Family(
+        f"{experiment} contrasts",
+        [treated for treated, _ in pairs],
+        pairs,
+        {f"{pair} treated": planned[treated] for pair, (_, treated, _) in stated.items()},
+    )
     table = summarise(family, values_of, with_endpoint(spec.endpoint, CONTRAST_MEASURES))
     found = [stated[name.removesuffix(" treated")] for name in table["arm"]]
     names = pd.DataFrame(found, columns=["contrast", "arm", "baseline"])
@@ -250,8 +256,9 @@ def scope_endpoints(study: M2Study) -> dict[str, str]:
 def best_per_metric(study: M2Study) -> pd.DataFrame:
     """The best arm for every measure: of each leading experiment, of all that learn, and by costs.
 
-    Only runs that were alone on the machine are compared by time and memory; the judge's time,
-    where the experiment varies how it scores.
+    An arm with fewer seeds than its experiment is not ranked. Only runs that were alone on the
+    machine are compared by time and memory; the judge's time, where the experiment varies how it
+    scores.
 
     Returns:
         :data:`BEST_COLUMNS`; ``share_best``: share of resampled seeds in which it is the best,
@@ -260,7 +267,7 @@ def best_per_metric(study: M2Study) -> pd.DataFrame:
     scopes: list[tuple[str, list[str], Sequence[str]]] = [
         (
             name,
-            study.all_arms() if name == EVERYWHERE else study.arms(name),
+            study.all_ranked() if name == EVERYWHERE else study.ranked(name),
             with_endpoint(endpoint, BEST_MEASURES),
         )
         for name, endpoint in scope_endpoints(study).items()

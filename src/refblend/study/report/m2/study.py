@@ -81,6 +81,11 @@ class M2Study(RunStudy):
         """Arms of the experiments that learn, each once."""
         return list(dict.fromkeys(arm for name in self.learning for arm in self.arms(name)))
 
+    def all_ranked(self) -> list[str]:
+        """Those of :meth:`all_arms` that can be called the best of all."""
+        ranked = {arm for name in self.learning for arm in self.ranked(name)}
+        return [arm for arm in self.all_arms() if arm in ranked]
+
     def used_in(self) -> dict[str, str]:
         """Arm → the experiments that have it, e.g. ``A B C``."""
         names: dict[str, list[str]] = {}
@@ -111,7 +116,17 @@ class M2Study(RunStudy):
         arms = self.arms(experiment)
         baselines = {arm: self.baseline(experiment, arm) for arm in arms}
         pairs = [(arm, base) for arm, base in baselines.items() if base != arm and base in arms]
-        return Family(experiment, arms, pairs)
+        return Family(experiment, arms, pairs, self.planned(experiment))
+
+    def planned(self, experiment: str) -> dict[str, int]:
+        """Arm of an experiment → its number of planned runs."""
+        return {arm: len(seeds) for arm, seeds in self.seeds(experiment).items()}
+
+    def ranked(self, experiment: str) -> list[str]:
+        """Arms that can be called the best: those with every seed of the experiment. One with
+        fewer, which only illustrates, would too often win by chance."""
+        usual = set(self.experiments[experiment].usual_seeds(self.scale))
+        return [arm for arm, seeds in self.seeds(experiment).items() if usual <= set(seeds)]
 
     def baselines(self, experiment: str) -> list[str]:
         """Arms of an experiment that others are compared with."""

@@ -1,5 +1,6 @@
 """The facts of M2's report: the page that answers its question, then a section per experiment."""
 
+from collections import Counter
 from typing import Any
 
 import pandas as pd
@@ -12,6 +13,7 @@ from refblend.study.report.m2.levels import EVERYWHERE, at_endpoint, scope_endpo
 from refblend.study.report.m2.runs import endpoint_rows
 from refblend.study.report.m2.study import REPORT, M2Study
 from refblend.study.report.m2.surprises import surprises
+from refblend.study.report.questions import by_question
 from refblend.study.report.readable import seed_text, to_markdown, words
 from refblend.study.report.registry import Tables
 from refblend.study.report.shared import arm_row, headline, val_accuracy, weight_entropy
@@ -26,8 +28,12 @@ def text(study: M2Study, tables: Tables) -> dict[str, Any]:
     counts = sorted({len(own) for name in study.experiments for own in study.seeds(name).values()})
     found = surprises(study, tables)
     answered = {name: facts_of(study, tables, name) for name in study.experiments}
+    decisions = decided(tables["verdicts"])
+    measures = Counter(row["label"] for row in decisions["rows"])
     return facts(study.collected) | {
-        "verdicts": decided(tables["verdicts"]),
+        "verdicts": decisions,
+        "questions": by_question(decisions["rows"], study.resolved),
+        "usual": max(measures, key=lambda name: measures[name], default=""),
         "leading": [answered[name] | {"name": name} for name in study.leading],
         "scopes": [best_of(tables, *scope) for scope in scope_endpoints(study).items()],
         "answered": answered,
@@ -54,6 +60,7 @@ def sections(
 ) -> list[dict[str, Any]]:
     """The experiments by name, and the one of the target ``scoring``, named as its tables do."""
     main, levels, made = tables["contrasts_main"], tables["knee_pivot"], []
+    primary = decided(tables["verdicts"])["rows"]
     for name, spec in study.experiments.items():
         contrasts = main[main.experiment == name].drop(columns="experiment")
         rules = levels[levels.experiment == name].to_dict("records")
@@ -61,6 +68,7 @@ def sections(
             {
                 "name": name,
                 "facts": answered[name],
+                "primary": [row for row in primary if row["experiment"] == name],
                 "arms": len(study.arms(name)),
                 "seeds": seed_text(study.seeds(name)),
                 "factors": words(", ".join(spec.factors)),

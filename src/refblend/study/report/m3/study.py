@@ -224,7 +224,11 @@ def _summary(study: M3Study) -> pd.DataFrame:
 
     endpoints = [roles.experiment.endpoint_of(each) for each in roles.experiment.contrasts]
     measures = dict.fromkeys((roles.endpoint, *endpoints, *MEASURED))
-    return summarise(Family(roles.name, (*roles.arms, *aliases), pairs), values_of, list(measures))
+    own = roles.experiment.seeds_by_arm(study.inputs.scale)
+    planned = {arm: len(seeds) for arm, seeds in own.items()}
+    planned |= {alias: planned[arm] for alias, (arm, _) in aliases.items()}
+    family = Family(roles.name, (*roles.arms, *aliases), pairs, planned)
+    return summarise(family, values_of, list(measures))
 
 
 def _named(table: pd.DataFrame) -> pd.DataFrame:

@@ -8,6 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.ticker import NullLocator, ScalarFormatter
 
 from refblend.study.design.measures import MEASURES
 from refblend.study.report.plotting import common as plot
@@ -19,13 +20,15 @@ LOOKS: dict[str, dict[str, Any]] = {
     for name, colour, shape in zip(VERDICTS, _COLOURS, "^vso", strict=True)
 }
 WIDEST = 4.0
-"""Margins that the figure's axis shows on either side at most."""
+"""Margins on either side beyond which an interval's end is cut off, and a mean is drawn on a
+logarithmic scale."""
 FOREST = (
     "each in units of its margin of equivalence and turned so that better is to the right. Bars: "
     "95 % intervals, not adjusted (Student's for pairs, Welch's else), an arrow head where one "
     "goes on beyond the panel; mark and colour: the verdict, adjusted by Holm within the "
-    "experiment. Green: differences that count as none. Grey: differences that so many seeds miss "
-    "in more than one study of five."
+    "experiment. Green: differences that count as none. An axis that goes "
+    f"beyond ±{2 * WIDEST:g} margins is logarithmic outside ±{WIDEST:g}. Grey: differences that so "
+    "many seeds miss in more than one study of five."
 )
 """What the marks of the forest mean."""
 
@@ -55,7 +58,15 @@ def verdict_forest(table: pd.DataFrame, names: Sequence[str]) -> Figure:
             axis.hlines(place, -reach, reach, color="#e0e0e0", linewidth=6, zorder=0)
     reach = max([2.0, *(abs(edge) for mark in marks for edge in mark.bars[0][:2])])
     reach = min(reach * 1.05, max(WIDEST, *(1.1 * abs(mark.mean) for mark in marks), 0.0))
+    wide = reach > 2 * WIDEST  # a few large differences would leave the others no room
+    reach *= 1.4 if wide else 1.0
     plot.draw_marks(axis, marks, (-reach, reach))
+    if wide:
+        axis.set_xscale("symlog", linthresh=WIDEST, linscale=2)
+        ticks = [tick for tick in (1, 2, 4, 10, 100, 1000) if tick < reach]
+        axis.set_xticks([*(-tick for tick in ticks), 0, *ticks])
+        axis.xaxis.set_major_formatter(ScalarFormatter())
+        axis.xaxis.set_minor_locator(NullLocator())
     axis.axvspan(-1, 1, color=plot.PALETTE[2], alpha=0.12, zorder=0, linewidth=0)
     axis.set_xlabel("difference ÷ margin, better to the right")
     line: dict[str, Any] = {"linestyle": "none", "markersize": 5}

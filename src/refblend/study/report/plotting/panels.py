@@ -16,8 +16,11 @@ from refblend.study.stats.statistics import student_interval
 
 BAND = (
     "Lines: mean over seeds; bands: Student's 95 % interval of the mean, cut off at the panel; "
-    "thin lines: seeds."
+    "thin lines: seeds, of arms with at most ten."
 )
+MOST_LINES = 10
+"""Seeds of an arm that are drawn one by one; with more their lines would hide the bands."""
+
 BINS = np.linspace(0.0, 1.0, 11)
 MIN_BIN = 10
 """Responses that a bin of a reliability panel needs to be drawn."""
@@ -46,7 +49,7 @@ def curves(
         label: of the vertical axis.
         x: column of the horizontal axis; its mean over seeds at a step places the line.
         dashed: arms whose line is dashed.
-        seeds: draw bands and seeds, not the means alone.
+        seeds: draw bands, and the seeds of arms that have few, not the means alone.
     """
     axis.set(xlabel=x, ylabel=label)
     frame = frame[frame.arm.isin(list(colours))]
@@ -58,7 +61,8 @@ def curves(
     shared = {"y": "value", "hue": "arm", "hue_order": drawn, "palette": dict(colours), "ax": axis}
     if seeds:
         single = {"units": "seed", "estimator": None, "legend": False}
-        sns.lineplot(frame, x=x, linewidth=0.5, alpha=0.35, **single, **shared)
+        few = frame[frame.groupby("arm")["seed"].transform("nunique") <= MOST_LINES]
+        sns.lineplot(few, x=x, linewidth=0.5, alpha=0.35, **single, **shared)
     dashes = {arm: (4, 1.5) if arm in dashed else "" for arm in drawn}
     band = {"errorbar": _student if seeds else None, "err_kws": {"alpha": 0.12, "linewidth": 0}}
     sns.lineplot(frame, x="place", style="arm", dashes=dashes, **band, **shared)
