@@ -1,14 +1,14 @@
 from pathlib import Path
 
 import pytest
-from made_runs import collected, flat, with_metric
+from made_runs import collected, equal_seeds, flat, with_metric
 
 from refblend.study.design.grid import resolve_arm
 from refblend.study.recommend.candidates import late_accuracy, read_pool
 from refblend.study.recommend.candidates import unsuitable as unsuitable_because
 from refblend.study.recommend.choose import recommend
 
-PARAMS = Path(__file__).parents[3] / "params"
+PARAMS = equal_seeds()
 
 
 def test_late_accuracy_is_the_mean_of_the_second_half() -> None:
@@ -36,6 +36,17 @@ def test_candidates_are_ordered_by_departures_then_parameters_then_place() -> No
         "algorithm.ref_quality_score.strategy": "schedule",
         "algorithm.ref_quality_score.placement": "terminal",
     }
+
+
+def test_arms_that_only_illustrate_are_no_candidates() -> None:
+    params = Path(__file__).parents[3] / "params"
+    names = ("off", "linear_terminal", "cosine", "hard_off", "hard_judge", "hard_oracle")
+    runs = collected({arm: flat(0.4, 0.4) for arm in names})
+    dropped = read_pool(runs, "cpu", params).dropped
+    assert dropped["cosine"] == "only illustrates: 4 seeds of 20"
+    assert "linear_terminal" not in dropped
+    hard = read_pool(runs, "cpu", params, "hard")  # whose baseline has four seeds itself
+    assert [candidate.arm for candidate in hard.candidates] == ["hard_judge"]
 
 
 @pytest.mark.parametrize(

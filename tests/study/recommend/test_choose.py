@@ -1,15 +1,14 @@
-from pathlib import Path
 
 import numpy as np
 import pytest
-from made_runs import collected, flat, with_metric
+from made_runs import collected, equal_seeds, flat, with_metric
 
 from refblend.errors import StudyError
 from refblend.study.recommend.candidates import regimes_at
 from refblend.study.recommend.choose import recommend
 from refblend.study.recommend.overlay import record
 
-PARAMS = Path(__file__).parents[3] / "params"
+PARAMS = equal_seeds()
 
 
 def test_a_clearly_better_blend_is_chosen() -> None:

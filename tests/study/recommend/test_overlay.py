@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from made_runs import collected, flat
+from made_runs import collected, equal_seeds, flat
 from typer.testing import CliRunner
 
 from refblend.cli.study import app
@@ -15,7 +15,7 @@ from refblend.study.recommend.choose import recommend
 from refblend.study.recommend.overlay import write_recommendation
 from refblend.study.runs.collect import write_collected
 
-PARAMS = Path(__file__).parents[3] / "params"
+PARAMS = equal_seeds()
 
 
 @pytest.mark.parametrize("better", ["off", "linear", "schedule_terminal"])

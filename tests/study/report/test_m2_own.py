@@ -71,14 +71,15 @@ def written(tmp_path_factory: pytest.TempPathFactory, toy: Strategy) -> Path:
 def test_one_file_gives_tables_forest_and_section(written: Path) -> None:
     summary = pd.read_csv(written / "tables" / "ZX_summary.csv")
     assert set(summary.arm) == {"plain", "mixed_up", "gae_looking_weak_terminal"}
-    contrasts = pd.read_csv(written / "tables" / "contrasts_main.csv")
-    assert contrasts[["experiment", "contrast", "arm", "against"]].to_numpy().tolist() == [
+    verdicts = pd.read_csv(written / "tables" / "verdicts.csv")
+    assert verdicts[["experiment", "contrast", "treated", "reference"]].to_numpy().tolist() == [
         ["ZX", "half − whole", "mixed_up", "gae_looking_weak_terminal"]
     ]
     text = (written / "report.md").read_text()
     assert "\n## ZX. Halves\n\n*Is half a weight enough?*\n" in text
     assert text.count("(figures/ZX_forest.svg)") == 1
     assert "The arms differ in strategy." in text
+    assert "| half − whole | " in text
     assert text.startswith("# M2")
     assert "Is half a weight enough?" in text.split("\n## ")[0]
 

@@ -153,7 +153,7 @@ def read_pool(
         StudyError: the experiments have several baselines, or the baseline was not run.
         ConfigError: an arm's configuration is not acceptable.
     """
-    baseline, arms = _declared(scale, params, regime)
+    baseline, arms, illustrating = _declared(scale, params, regime)
     if baseline not in set(collected.runs.arm):
         raise StudyError(
             f"the baseline {baseline} is not among the collected runs", "Collect the runs of M2."
@@ -164,7 +164,11 @@ def read_pool(
     candidates, dropped = [], {}
     for place, (arm, overrides) in enumerate(arms.items()):
         config = resolve_arm(overrides, scale, params)
-        reason = unsuitable(config, off) or unhealthy(collected, arm, max(MAX_INVALID, 2 * usual))
+        reason = (
+            unsuitable(config, off)
+            or illustrating.get(arm, "")
+            or unhealthy(collected, arm, max(MAX_INVALID, 2 * usual))
+        )
         if reason:
             dropped[arm] = reason
             continue
@@ -193,8 +197,10 @@ def _files(params: str | Path, names: Sequence[str]) -> list[Path]:
 
 def _declared(
     scale: str, params: str | Path, regime: str | None
-) -> tuple[str, dict[str, dict[str, Any]]]:
-    """The one baseline of several experiments, and the overrides of all their arms."""
+) -> tuple[str, dict[str, dict[str, Any]], dict[str, str]]:
+    """The one baseline of several experiments, the overrides of all their arms, and why some arms
+    only illustrate: those without all seeds of the experiment that the baseline has. Their few
+    runs would too often be ahead by chance."""
     experiments = load_confirmation(params).sources
     if regime is not None:
         experiments = tuple(experiments_of("m2", params))
@@ -210,11 +216,19 @@ def _declared(
             f"experiments {', '.join(experiments)} have several baselines: {', '.join(baselines)}",
             "Choose from experiments with the same baseline.",
         )
+    baseline = baselines[0]
     arms: dict[str, dict[str, Any]] = {}
+    illustrating: dict[str, str] = {}
     for spec in specs:
+        wanted = set(spec.usual_seeds(scale)) & set(spec.seeds_of(scale, baseline))
         for arm, overrides in spec.arms_of(scale).items():
+            seeds = spec.seeds_of(scale, arm)
+            if not wanted <= set(seeds) and arm not in arms:
+                illustrating[arm] = f"only illustrates: {len(seeds)} seeds of {len(wanted)}"
+            elif wanted <= set(seeds):
+                illustrating.pop(arm, None)
             arms.setdefault(arm, overrides)
-    return baselines[0], arms
+    return baseline, arms, illustrating
 
 
 def unsuitable(config: RefblendConfig, off: RefblendConfig) -> str:

@@ -106,9 +106,9 @@ MEASURE = "mean greedy validation accuracy over the second half of training"
 RULE = (
     f"Measure: {MEASURE}, on the seeds that a candidate shares with the one it is compared with. "
     "Candidates: the baseline without a blend, and blends with the real judge that differ from it "
-    "in nothing else, ran without failures, incidents or collapse, and whose mean is not below "
-    "the baseline's. Recommended: the simplest "
-    "candidate whose mean paired shortfall to the best one is at most one standard error of that "
+    "in nothing else, have every seed of their experiment, ran without failures, incidents or "
+    "collapse, and whose mean is not below the baseline's. Recommended: the simplest candidate "
+    "whose mean paired shortfall to the best one is at most one standard error of that "
     "shortfall; simpler means no blend first, then fewer keys that depart from params/ppo.yaml, "
     "then fewer numbers in the strategy's formula, then earlier in params/study."
 )

@@ -79,8 +79,6 @@ def facts(study: M2Study, tables: Tables, name: str) -> dict[str, Any]:
     spec = study.experiments[name]
     chosen = tables[f"{name}_choice"] if spec.choice else None
     rows = [] if spec.exclusive else compared(study, tables, name)
-    contrasts = at_endpoint(study, tables["contrasts"])
-    contrasts = contrasts[(contrasts.experiment == name) & contrasts["diff"].notna()]
     return {
         "spec": spec,
         "endpoint": label(spec.endpoint),
@@ -90,7 +88,6 @@ def facts(study: M2Study, tables: Tables, name: str) -> dict[str, Any]:
         "compared": sorted(rows, key=lambda row: -row["diff"]),
         "choices": [] if chosen is None else choices(chosen, spec),
         "assumed": None if chosen is None else assumed(study, chosen, name),
-        "contrasts": contrasts.to_dict("records"),
         "costs": extreme_costs(tables[f"{name}_costs"]) if spec.exclusive else [],
         "hidden": overlap(tables[f"{name}_hidden"]) if varies_overlap(spec) else [],
         "decision": decision(study, tables, name),

@@ -11,7 +11,6 @@ import pandas as pd
 from refblend.seeding import derive_generator
 from refblend.study.design.measures import MEASURES, with_endpoint
 from refblend.study.report.m2.study import REPORT, SCORING, M2Study, chooses
-from refblend.study.report.readable import change, compared_cells
 from refblend.study.report.summary import SUMMARY_COLUMNS, Family, bounds, summarise, summary_frame
 from refblend.study.runs.measures import wide
 from refblend.study.stats.comparisons import best_configuration
@@ -182,12 +181,14 @@ def assumed_levels(study: M2Study, experiment: str) -> set[str]:
 
 @REPORT.table("contrasts")
 def contrasts(study: M2Study) -> pd.DataFrame:
-    """All contrasts; those of one experiment and measure are one family.
+    """Every pair of arms that a contrast names, by every measure, whatever it is decided by.
 
-    A treated arm may appear in several contrasts, so each pair is summarised under its own name.
+    The pairs of one experiment and measure are one family, of paired differences; the verdicts say
+    what is decided. A treated arm may appear in several pairs, so each is summarised by itself.
 
     Returns:
-        Columns experiment, contrast, then those of a summary without the arm's own numbers.
+        Columns experiment, contrast (all that name the pair), then those of a summary without the
+        arm's own numbers.
     """
     parts = [_family(study, name) for name in study.experiments]
     table = pd.concat([part for part in parts if len(part)] or [summary_frame()], ignore_index=True)
@@ -197,14 +198,15 @@ def contrasts(study: M2Study) -> pd.DataFrame:
 
 
 def _family(study: M2Study, experiment: str) -> pd.DataFrame:
-    """The contrasts of one experiment, each with columns of its own for its two arms."""
+    """The pairs of one experiment's contrasts, each with columns of its own for its two arms."""
     spec, arms = study.experiments[experiment], study.arms(experiment)
-    stated = {
-        f"{treated} − {reference}": (contrast.name, treated, reference)
-        for contrast in spec.contrasts
-        for treated, reference in contrast.pairs.items()
-        if treated in arms and reference in arms
-    }
+    stated: dict[str, tuple[str, str, str]] = {}
+    for contrast in spec.contrasts:
+        for treated, reference in contrast.pairs.items():
+            if treated in arms and reference in arms:
+                pair = f"{treated} − {reference}"
+                name = f"{stated[pair][0]}; {contrast.name}" if pair in stated else contrast.name
+                stated[pair] = (name, treated, reference)
 
     def values_of(measure: str) -> pd.DataFrame:
         table = study.wide(experiment, measure)
@@ -225,17 +227,6 @@ def _family(study: M2Study, experiment: str) -> pd.DataFrame:
     found = [stated[name.removesuffix(" treated")] for name in table["arm"]]
     names = pd.DataFrame(found, columns=["contrast", "arm", "baseline"])
     return table.assign(experiment=experiment, **names)
-
-
-@REPORT.table("contrasts_main", shown=True)
-def contrasts_main(study: M2Study, tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """The contrasts of each experiment's endpoint, one row each, intervals in one cell."""
-    shown = ["experiment", "contrast", "arm", "against", "pairs"]
-    rows: list[dict[str, Any]] = [
-        {name: row[name] for name in shown} | {"difference": change(row)} | compared_cells(row)
-        for row in at_endpoint(study, tables["contrasts"]).to_dict("records")
-    ]
-    return pd.DataFrame(rows, columns=None if rows else [*shown, "difference"])
 
 
 def at_endpoint(study: M2Study, table: pd.DataFrame) -> pd.DataFrame:

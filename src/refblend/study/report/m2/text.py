@@ -17,7 +17,7 @@ from refblend.study.report.questions import by_question
 from refblend.study.report.readable import seed_text, to_markdown, words
 from refblend.study.report.registry import Tables
 from refblend.study.report.shared import arm_row, headline, val_accuracy, weight_entropy
-from refblend.study.report.verdicts import decided
+from refblend.study.report.verdicts import decided, readable_of_one
 from refblend.study.runs.incidents import facts
 from refblend.study.stats.exact import smallest_p
 
@@ -59,10 +59,10 @@ def sections(
     study: M2Study, tables: Tables, answered: dict[str, dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """The experiments by name, and the one of the target ``scoring``, named as its tables do."""
-    main, levels, made = tables["contrasts_main"], tables["knee_pivot"], []
-    primary = decided(tables["verdicts"])["rows"]
+    verdicts, levels, made = tables["verdicts"], tables["knee_pivot"], []
+    primary = decided(verdicts)["rows"]
     for name, spec in study.experiments.items():
-        contrasts = main[main.experiment == name].drop(columns="experiment")
+        contrasts = readable_of_one(verdicts[verdicts.experiment == name])
         rules = levels[levels.experiment == name].to_dict("records")
         made.append(
             {
