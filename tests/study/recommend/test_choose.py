@@ -1,4 +1,3 @@
-
 import numpy as np
 import pytest
 from made_runs import collected, equal_seeds, flat, with_metric

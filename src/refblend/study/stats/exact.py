@@ -22,10 +22,10 @@ from scipy import stats
 
 from refblend.study.stats.statistics import numbers
 
-MOST = 70_000
+MOST = 100_000
 """Rearrangements beyond which a sample of :data:`DRAWN` is taken."""
 
-DRAWN = 19_999
+DRAWN = 99_999
 TIES = 1e-12
 """Sums closer than this, relative to the data's size, are equal."""
 
