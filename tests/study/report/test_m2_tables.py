@@ -157,7 +157,7 @@ def test_an_arm_with_fewer_seeds_than_its_experiment_is_compared_but_never_the_b
     shown = tables["B_main"].set_index("arm")
     assert shown.loc[["linear_terminal_w04", "off"], "n"].to_list() == ["2 of 2", "3 of 3"]
     assert set(shown.note) == {""}
-    assert set(tables["contrasts"].note) == {""}
+    assert not tables["contrasts"].note.str.contains("runs without it").any()
     best = tables["best_per_metric"].set_index(["scope", "measure"]).loc[("all", "test_greedy")]
     assert (best.best, best.n) == ("linear_terminal_w02", 3)
     answer = tables["answers"].set_index("experiment").loc["B"]

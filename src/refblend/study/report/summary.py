@@ -75,8 +75,8 @@ def summarise(
         )
         by_arm = {comparison.arm: comparison for comparison in comparisons}
         for arm in family.arms:
-            row = {"arm": arm, "measure": measure}
-            row["runs"] = family.planned.get(arm, len(values))
+            planned = family.planned.get(arm, len(values))
+            row: dict[str, Any] = {"arm": arm, "measure": measure, "runs": planned}
             rng = derive_generator("m2", family.name, measure, arm, "mean")
             row |= describe(values[arm].dropna(), rng)
             if arm in by_arm:
