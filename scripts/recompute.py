@@ -161,10 +161,11 @@ def recomputed(table: pd.DataFrame, values: pd.DataFrame, runs: dict[str, list])
             found[kind].groupby(family).transform(lambda p: holm(p.to_numpy()))
         )
     found["family"] = found["drawn"].groupby(family).transform("size")
-    found["drawn"] = found["drawn"].groupby(family).transform("any")
+    found["family_drawn"] = found["drawn"].groupby(family).transform("any")
     # Of two samples of rearrangements one may lie beyond the level: by the table's own p there.
     found["verdict"] = [
-        verdict(table.loc[i], (table if found.drawn[i] else found).loc[i]) for i in table.index
+        verdict(table.loc[i], (table if found.family_drawn[i] else found).loc[i])
+        for i in table.index
     ]
     return found
 
@@ -175,9 +176,10 @@ def tolerance(column: str, found: pd.Series) -> float:
     Where rearrangements are drawn, on both sides, it is five standard errors of the difference of
     two such p values, doubled for a two-sided one, and times the family where Holm multiplies.
     """
-    if not (column.startswith("p") and found.drawn):
+    adjusted = column.endswith("adjusted")
+    if not (column.startswith("p") and (found.family_drawn if adjusted else found.drawn)):
         return TOLERANCE * max(1.0, abs(found[column]))
-    times = found.family if column.endswith("adjusted") else 1
+    times = found.family if adjusted else 1
     share = max(found[column] / times, 1 / MOST)
     return times * 2 * 5 * np.sqrt(share * 2 / MOST)
 
@@ -187,7 +189,7 @@ def differences(table: pd.DataFrame, found: pd.DataFrame) -> list[str]:
     problems = []
     for i, row in table.iterrows():
         name = f"{row.experiment}, {row.treated} − {row.reference}, {row.endpoint}"
-        for column in found.columns.drop(["drawn", "family"]):
+        for column in found.columns.drop(["drawn", "family", "family_drawn"]):
             expected, given = found.loc[i, column], row[column]
             if column == "verdict":
                 same = expected == given

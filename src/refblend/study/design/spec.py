@@ -234,6 +234,13 @@ class ExperimentSpec(Section):
         special = {str(name): arms for name, arms in self.arm_seeds.items()}.get(scale, {})
         return sorted(special.get(arm, self.usual_seeds(scale)))
 
+    def ranked(self, scale: str, baseline: str | None = None) -> list[str]:
+        """Arms of a scale that can be called the best or recommended: those with every usual seed
+        that the baseline (by default the experiment's) has. One with fewer, which only illustrates,
+        would too often be ahead by chance."""
+        wanted = set(self.usual_seeds(scale)) & set(self.seeds_of(scale, baseline or self.baseline))
+        return [arm for arm, seeds in self.seeds_by_arm(scale).items() if wanted <= set(seeds)]
+
     def seeds_by_arm(self, scale: str) -> dict[str, list[int]]:
         """The arms of a scale, each with its seeds."""
         return {arm: self.seeds_of(scale, arm) for arm in self.arms_of(scale)}

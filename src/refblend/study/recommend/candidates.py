@@ -198,9 +198,8 @@ def _files(params: str | Path, names: Sequence[str]) -> list[Path]:
 def _declared(
     scale: str, params: str | Path, regime: str | None
 ) -> tuple[str, dict[str, dict[str, Any]], dict[str, str]]:
-    """The one baseline of several experiments, the overrides of all their arms, and why some arms
-    only illustrate: those without all seeds of the experiment that the baseline has. Their few
-    runs would too often be ahead by chance."""
+    """The one baseline of several experiments, the overrides of all their arms, and what is said of
+    those that only illustrate: that no experiment ranks them."""
     experiments = load_confirmation(params).sources
     if regime is not None:
         experiments = tuple(experiments_of("m2", params))
@@ -218,16 +217,16 @@ def _declared(
         )
     baseline = baselines[0]
     arms: dict[str, dict[str, Any]] = {}
-    illustrating: dict[str, str] = {}
     for spec in specs:
-        wanted = set(spec.usual_seeds(scale)) & set(spec.seeds_of(scale, baseline))
         for arm, overrides in spec.arms_of(scale).items():
-            seeds = spec.seeds_of(scale, arm)
-            if not wanted <= set(seeds) and arm not in arms:
-                illustrating[arm] = f"only illustrates: {len(seeds)} seeds of {len(wanted)}"
-            elif wanted <= set(seeds):
-                illustrating.pop(arm, None)
             arms.setdefault(arm, overrides)
+    ranked = {arm for spec in specs for arm in spec.ranked(scale, baseline)}
+    illustrating = {
+        arm: f"only illustrates: {len(seeds)} seeds of {len(spec.usual_seeds(scale))}"
+        for spec in specs
+        for arm, seeds in spec.seeds_by_arm(scale).items()
+        if arm not in ranked
+    }
     return baseline, arms, illustrating
 
 

@@ -112,7 +112,10 @@ def prepared_tables(path: Path) -> Tables:
 
 def write_tables(report: Report, inputs: Inputs, out: Path) -> None:
     """Write tables (LaTeX too of those that are shown) and plot data, and :data:`PREPARED`."""
-    study = report.read(inputs)
+    _write_tables(report, inputs, report.read(inputs), out)
+
+
+def _write_tables(report: Report, inputs: Inputs, study: Any, out: Path) -> None:
     artifacts = report.artifacts(inputs.experiments, "table")
     tables = new_tables(artifacts, study)
     for artifact in artifacts:
@@ -173,8 +176,9 @@ def _write_text(report: Report, inputs: Inputs, study: Any, tables: Tables, out:
 
 def write_everything(report: Report, inputs: Inputs, out: Path) -> None:
     """Tables, figures, text and numbers of a report, one after another; its study is read once."""
-    write_tables(report, inputs, out)
-    study, tables = report.read(inputs), prepared_tables(inputs.collected / PREPARED)
+    study = report.read(inputs)
+    _write_tables(report, inputs, study, out)
+    tables = prepared_tables(inputs.collected / PREPARED)
     for figure in report.artifacts(inputs.experiments, "figure"):
         for file in figure.files:
             _draw(report, figure, study, tables, out / file)

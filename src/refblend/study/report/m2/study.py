@@ -123,10 +123,8 @@ class M2Study(RunStudy):
         return {arm: len(seeds) for arm, seeds in self.seeds(experiment).items()}
 
     def ranked(self, experiment: str) -> list[str]:
-        """Arms that can be called the best: those with every seed of the experiment. One with
-        fewer, which only illustrates, would too often win by chance."""
-        usual = set(self.experiments[experiment].usual_seeds(self.scale))
-        return [arm for arm, seeds in self.seeds(experiment).items() if usual <= set(seeds)]
+        """Arms of an experiment that can be called the best."""
+        return self.experiments[experiment].ranked(self.scale)
 
     def baselines(self, experiment: str) -> list[str]:
         """Arms of an experiment that others are compared with."""

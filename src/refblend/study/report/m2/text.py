@@ -40,7 +40,7 @@ def text(study: M2Study, tables: Tables) -> dict[str, Any]:
         "ended": any(endpoint_rows(study, tables, name) for name in study.learning),
         "learning": (len(study.curves.finished), len(study.curves.runs)),
         "reachable": [(count, f"{smallest_p(count):.4g}") for count in counts],
-        "sections": sections(study, tables, answered),
+        "sections": sections(study, tables, answered, decisions["rows"]),
         "best": best_rows(tables),
         "found": {rule: hits for rule, hits in found.items() if hits},
         "silent": [rule for rule, hits in found.items() if not hits],
@@ -56,11 +56,13 @@ def best_of(tables: Tables, scope: str, endpoint: str) -> dict[str, Any]:
 
 
 def sections(
-    study: M2Study, tables: Tables, answered: dict[str, dict[str, Any]]
+    study: M2Study,
+    tables: Tables,
+    answered: dict[str, dict[str, Any]],
+    primary: list[dict[Any, Any]],
 ) -> list[dict[str, Any]]:
     """The experiments by name, and the one of the target ``scoring``, named as its tables do."""
     verdicts, levels, made = tables["verdicts"], tables["knee_pivot"], []
-    primary = decided(verdicts)["rows"]
     for name, spec in study.experiments.items():
         contrasts = readable_of_one(verdicts[verdicts.experiment == name])
         rules = levels[levels.experiment == name].to_dict("records")
