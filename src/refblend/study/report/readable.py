@@ -76,13 +76,10 @@ def _headline(row: Row) -> dict[str, Any]:
         compared = ("difference", "against", "P(improvement)", "p Holm (smallest)")
         said = {"verdict": "baseline", "interval excludes 0": "–", "note": row["note"]}
         return cells | dict.fromkeys(compared, "–") | said
-    return cells | {"difference": change(row), "against": row["baseline"]} | compared_cells(row)
-
-
-def compared_cells(row: Row) -> dict[str, Any]:
-    """What probability, test, rule and simultaneous interval say of a comparison."""
     excludes = row["interval_excludes_0"]
-    return {
+    return cells | {
+        "difference": change(row),
+        "against": row["baseline"],
         "P(improvement)": probability(row),
         "p Holm (smallest)": f"{row['p_holm']:.3g} ({row['smallest_p_holm']:.3g})",
         "verdict": row["verdict"],

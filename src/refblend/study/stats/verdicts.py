@@ -85,9 +85,10 @@ def is_paired(contrasts: Sequence[Contrast]) -> bool:
     """
     widths = {True: 0.0, False: 0.0}
     for contrast in contrasts:
-        if contrast.runs(paired=True)[0].size >= 2:
-            for paired in widths:
-                interval = interval_of(*contrast.runs(paired), paired, 0.95)
+        pairs, runs = contrast.runs(paired=True), contrast.runs(paired=False)
+        if pairs[0].size >= 2:
+            for paired, (x, y) in ((True, pairs), (False, runs)):
+                interval = interval_of(x, y, paired, 0.95)
                 widths[paired] += (interval.high - interval.low) ** 2
     return widths[True] <= widths[False]
 
