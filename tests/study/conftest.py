@@ -178,17 +178,17 @@ def quality_paths(tmp_path: Path) -> list[Path]:
     return [folder / name for name in QUALITY]
 
 
-def render_report(root: Path, milestone: str, scale: str = "cpu") -> Path:
+def render_report(root: Path, milestone: str, scale: str = "cpu", params: Path = PARAMS) -> Path:
     """Write a milestone's tables, figures and report from the folders below ``root``, as the
     workflow does; returns the folder of its results."""
-    names = tuple(milestone_experiments(milestone, PARAMS))
+    names = tuple(milestone_experiments(milestone, params))
     inputs = Inputs(
         scale=scale,
         study=names,
         collected=root / "runs" / scale / "_collected" / milestone,
         models=root / "models" / scale,
         results=root / "results" / scale,
-        params=PARAMS,
+        params=params,
     )
     report, out = load_report(milestone), inputs.results / milestone
     write_tables(report, inputs, out)

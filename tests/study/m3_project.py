@@ -1,8 +1,13 @@
 """A project with made runs of M2 and M3, and everything that M3's report reads of other reports."""
 
+import atexit
 import json
+import re
+import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,10 +21,26 @@ from refblend.study.report.registry import Inputs, load_report
 from refblend.study.runs.collect import Collected, collect, write_collected
 
 MakeRun = Callable[..., Path]
-PARAMS = Path(__file__).parents[2] / "params"
+ALL_REGIMES = Path(__file__).parents[2] / "params"
+
+
+@cache
+def one_regime() -> Path:
+    """The project's parameters, with the confirming experiment of one regime at scale cpu."""
+    folder = tempfile.mkdtemp(prefix="refblend-params-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    params = Path(shutil.copytree(ALL_REGIMES, Path(folder) / "params"))
+    path = params / "study" / "M3.yaml"
+    text = path.read_text()
+    assert text.count("\narms_at:") == 1
+    path.write_text(re.sub(r"\narms_at:.*\n", '\\g<0>  cpu: ["off", linear, challenger]\n', text))
+    return params
+
+
+PARAMS = one_regime()
 FRESH = (101, 102, 103)
-ARMS = ("off", "linear", "recommended")
-GAINS = {"off": 0.20, "linear": 0.22, "linear_terminal": 0.45, "recommended": 0.30}
+ARMS = ("off", "linear", "challenger")
+GAINS = {"off": 0.20, "linear": 0.22, "linear_terminal": 0.45, "challenger": 0.30}
 
 
 def grid(arms: tuple[str, ...], seeds: tuple[int, ...]) -> pd.DataFrame:

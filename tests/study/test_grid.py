@@ -334,7 +334,9 @@ def test_the_whole_study_is_accepted_at_every_scale(scale: str) -> None:
     names = experiments_of("m2", root, scale=scale)
     assert set(names) >= set("ABCEFGH")
     grid = build_grid(["M1", *names, "M3"], scale, root)
-    assert set(select(grid, ["M3"]).arm) == {"off", "linear", "recommended"}
+    regimes = {f"{name}_{arm}" for name in ("sparse", "noisy") for arm in ("off", "challenger")}
+    own = {"off", "linear", "challenger"}
+    assert set(select(grid, ["M3"]).arm) == own | (regimes if scale == "cpu" else set())
 
 
 def test_the_study_is_declared_as_planned() -> None:
@@ -344,7 +346,7 @@ def test_the_study_is_declared_as_planned() -> None:
     arms = grid.groupby("experiment").arm.nunique().to_dict()
     assert arms == {
         **{"M1": 2, "A": 14, "B": 7, "C": 7, "E": 4, "F": 4, "G": 7, "H": 8},
-        **{"I": 16, "J": 6, "K": 9, "L": 5, "M3": 3},
+        **{"I": 16, "J": 6, "K": 9, "L": 5, "M3": 7},
     }
     seeds = {arm: set(part.seed) for arm, part in select(grid, ["A"]).groupby("arm")}
     assert seeds["off"] == set(map(str, range(11, 51)))

@@ -19,6 +19,7 @@ from refblend.study.design import grid as study_grid
 from refblend.study.design import spec as study_spec
 from refblend.study.design import workflow as study_workflow
 from refblend.study import layout
+from refblend.study.recommend.candidates import regimes_at
 
 try:
     # One line per mistake; Snakemake's own check against ../schemas would print the whole schema.
@@ -133,6 +134,16 @@ def overlay(wildcards):
     """The configuration file that an arm lays over the scale's, if any."""
     name = run_overrides(wildcards).get(study_grid.OVERLAY)
     return [name] if name else []
+
+
+def regime_files(scale):
+    """What is recommended for the regimes that M2's experiments declare at a scale."""
+    folder = f"results/{scale}/m3/regimes"
+    return [
+        f"{folder}/{name}{suffix}"
+        for name in regimes_at(scale)
+        for suffix in (".yaml", ".json", ".challenger.yaml")
+    ]
 
 
 def config_arguments(wildcards):

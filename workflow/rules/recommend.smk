@@ -1,7 +1,8 @@
 # What M2 recommends, and whether it is safe to use.
 
 
-# What M2's runs recommend, by the rule that its header and its record state.
+# What M2's runs recommend, by the rule that its header and its record state, and the blend that M3
+# tests: where the rule reward is exact ("recommended"), and in each regime in which it is another.
 rule recommend:
     input:
         collected=expand("runs/{{scale}}/_collected/m2/{name}", name=layout.COLLECTED),
@@ -10,19 +11,20 @@ rule recommend:
         experiments=[f"params/study/{name}.yaml" for name in config["studies"]["m2"]],
     output:
         overlay=report(
-            "results/{scale}/m3/recommended.yaml",
+            "results/{scale}/m3/{choice}.yaml",
             caption="../report/recommended.rst",
             category="M3 recommendation",
             subcategory="configuration",
-            labels={"experiment": "M3", "file": "recommended configuration"},
+            labels={"experiment": "M3", "file": "{choice}"},
         ),
-        record="results/{scale}/m3/recommended.json",
-        # One file for each regime in which the rule reward is another.
-        regimes=directory("results/{scale}/m3/regimes"),
+        record="results/{scale}/m3/{choice}.json",
+        challenger="results/{scale}/m3/{choice}.challenger.yaml",
     log:
-        "logs/{scale}/m3/recommend.log",
+        "logs/{scale}/m3/{choice}.log",
     benchmark:
-        "logs/{scale}/m3/recommend.benchmark.tsv"
+        "logs/{scale}/m3/{choice}.benchmark.tsv"
+    wildcard_constraints:
+        choice="recommended|regimes/[a-z0-9_]+",
     conda:
         "../envs/refblend.yaml"
     params:
@@ -31,11 +33,14 @@ rule recommend:
         attacks=lambda wildcards, input: option(
             "--attacks", input.scoring, "tables/attacks.csv"
         ),
+        regime=lambda wildcards: (
+            ["--regime", Path(wildcards.choice).name] if "/" in wildcards.choice else []
+        ),
     message:
         "Recommend a configuration: {output.overlay}"
     shell:
         "refblend study recommend --collected {params.collected:q} --scale {wildcards.scale:q}"
-        " --params params {params.attacks:q} --out {output.overlay:q} --regimes {output.regimes:q} > {log:q} 2>&1"
+        " --params params {params.attacks:q} {params.regime:q} --out {output.overlay:q} > {log:q} 2>&1"
 
 
 # Last, as `checks`: fails when the recommended configuration is no longer safe to use.
@@ -43,6 +48,7 @@ rule guards:
     input:
         collected=expand("runs/{{scale}}/_collected/m3/{name}", name=layout.COLLECTED),
         recommended="results/{scale}/m3/recommended.yaml",
+        regimes=lambda wildcards: regime_files(wildcards.scale),
         report="results/{scale}/m3/report.md",
     output:
         "results/{scale}/m3/guards.json",
@@ -61,6 +67,6 @@ rule guards:
     message:
         "Guards of M3"
     shell:
-        "refblend study guard --collected {params.collected:q}"
+        "refblend study guard --collected {params.collected:q} --scale {wildcards.scale:q}"
         " --recommended {input.recommended:q} --out {output:q} {params.tolerated:q}"
         " 2>&1 | tee {log:q}"

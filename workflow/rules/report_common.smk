@@ -121,6 +121,7 @@ def report_inputs(milestone):
             "m2/report.md",
             "m3/recommended.yaml",
             "m3/recommended.json",
+            "m3/recommended.challenger.yaml",
         ],
     }
 
@@ -133,6 +134,8 @@ def report_inputs(milestone):
         found += [f"results/{scale}/{name}" for name in results.get(milestone, [])]
         if milestone in ("scoring", "r"):
             found += quality_files(scale)
+        if milestone == "m3":
+            found += regime_files(scale)
         if milestone in ("m3", "r"):
             found += other_verdicts(milestone, scale)
         if milestone == "m1":

@@ -73,8 +73,8 @@ EXAMPLES = {
     "study power": "refblend study power results/cpu/m2/tables/per_seed.csv --effect 0.02",
     "study recommend": f"refblend study recommend --collected {_FRAMES} --scale cpu "
     "--out recommended.yaml",
-    "study guard": f"refblend study guard --collected {_FRAMES} --recommended recommended.yaml "
-    "--out guards.json",
+    "study guard": f"refblend study guard --collected {_FRAMES} --scale cpu "
+    "--recommended recommended.yaml --out guards.json",
     "study archive": "refblend study archive --scale cpu",
     "study verdicts": "refblend study verdicts --scale cpu",
     "study redraw": "refblend study redraw --scale cpu --out redrawn",

@@ -119,40 +119,41 @@ def recommend(
     collected: Folder,
     scale: Scale,
     out: Annotated[
-        Path, typer.Option(help="recommended.yaml; its record goes next to it as .json.")
+        Path,
+        typer.Option(
+            help="recommended.yaml; next to it go its record, .json, and the blend that M3 tests, "
+            ".challenger.yaml."
+        ),
     ],
     params: Params = Path("params"),
     attacks: Annotated[
         Path | None,
         typer.Option(help="attacks.csv of the scoring study; decides scoring.on_failure."),
     ] = None,
-    regimes: Annotated[
-        Path | None, typer.Option(help="Folder for a recommendation per regime of experiment I.")
+    regime: Annotated[
+        str | None, typer.Option(help="A regime that an experiment declares; none: M3's own.")
     ] = None,
 ) -> None:
     """Choose the recommended configuration from the runs of M2 by a fixed rule."""
-    from refblend.study.recommend.candidates import regimes_at
     from refblend.study.recommend.choose import recommend as choose
     from refblend.study.recommend.on_failure import read_attacks
     from refblend.study.recommend.overlay import write_recommendation
     from refblend.study.runs.collect import read_collected
 
     table = read_attacks(attacks) if attacks else None
-    runs = read_collected(collected)
-    places: dict[str | None, Path] = {None: out}
-    if regimes:
-        places |= {name: regimes / f"{name}.yaml" for name in regimes_at(scale, params)}
-        regimes.mkdir(parents=True, exist_ok=True)
-    for regime, place in places.items():
-        chosen = choose(runs, scale, params, table, regime)
-        write_recommendation(chosen, place)
-        typer.echo(f"{place}: {chosen.arm}. {chosen.evidence.text}")
+    chosen = choose(read_collected(collected), scale, params, table, regime)
+    write_recommendation(chosen, out)
+    typer.echo(f"{out}: {chosen.arm}. {chosen.evidence.text}")
 
 
 @app.command()
 def guard(
     collected: Folder,
-    recommended: Annotated[Path, typer.Option(help="File written by `refblend study recommend`.")],
+    recommended: Annotated[
+        Path,
+        typer.Option(help="File written by `refblend study recommend`; others lie beside it."),
+    ],
+    scale: Scale,
     out: Annotated[Path, typer.Option(help="guards.json; not written when a guard fails.")],
     tolerated: Annotated[
         list[str] | None,
@@ -167,15 +168,16 @@ def guard(
     from refblend.study.recommend.guards import parse_tolerated
     from refblend.study.runs.collect import read_collected
 
-    limits, roles = parse_tolerated(tolerated or []), load_confirmation(params)
+    limits, roles = parse_tolerated(tolerated or []), load_confirmation(scale, params)
     record = check(read_collected(collected), recommended, roles, limits)
     write_json(out, record)
-    difference = record["difference"]
-    typer.echo(
-        f"{out}: {roles.recommended} − {roles.baseline}: {difference['estimate']:+.4f} "
-        f"[{difference['low']:+.4f}, {difference['high']:+.4f}] ({record['measure']}, "
-        f"n = {difference['n']})"
-    )
+    for each in record["challengers"]:
+        difference = each["difference"]
+        typer.echo(
+            f"{out}: {each['arm']} − {each['against']}: {difference['estimate']:+.4f} "
+            f"[{difference['low']:+.4f}, {difference['high']:+.4f}] ({record['measure']}, "
+            f"n = {difference['n']})"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,8 @@
 import dataclasses
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,6 +14,7 @@ from refblend.cli.study import app
 from refblend.errors import RefblendError, StudyError
 from refblend.study.recommend.candidates import load_confirmation
 from refblend.study.recommend.guards import TOLERATED, guard, guarded_interval, parse_tolerated
+from refblend.study.recommend.overlay import challenger_path
 from refblend.study.runs.collect import (
     METRIC_COLUMNS,
     RESPONSE_COLUMNS,
@@ -21,15 +24,21 @@ from refblend.study.runs.collect import (
 )
 
 PARAMS = Path(__file__).parents[3] / "params"
-ROLES = load_confirmation(PARAMS)
-ARMS = ("off", "linear", "recommended")
+ROLES = load_confirmation("gpu", PARAMS)
+ARMS = ("off", "linear", "challenger")
+BLENDS = "algorithm: {ref_quality_score: {scoring: {model_path: models/cpu/judge}}}\n"
+NO_BLEND = "algorithm: {ref_quality_score: {enable: false}}\n"
 INCIDENTS = ("overlength", "oom", "nonfinite", "judge_error", "judge_invalid", "drift")
 
 
-def healthy(seeds: tuple[int, ...] = (101, 102), problems: int | None = 64) -> Collected:
+def healthy(
+    seeds: tuple[int, ...] = (101, 102),
+    problems: int | None = 64,
+    arms: tuple[str, ...] = ARMS,
+) -> Collected:
     """Runs of M3 without incidents; all arms are equally good."""
     runs, metrics = [], []
-    for arm in ARMS:
+    for arm in arms:
         for seed in seeds:
             runs.append({"arm": arm, "seed": seed, "status": "finished", "reason": ""})
             values = {f"incidents/{kind}": 0.0 for kind in INCIDENTS}
@@ -37,7 +46,7 @@ def healthy(seeds: tuple[int, ...] = (101, 102), problems: int | None = 64) -> C
             values["val-core/refblend/arithmetic/acc/mean@1"] = 0.5
             if problems:
                 values["test/problems"] = problems
-            if arm != "off":
+            if not arm.endswith("off"):
                 values["actor/ref_quality/valid_rate"] = 0.99
             metrics += [
                 {"arm": arm, "seed": seed, "step": 4, "metric": name, "value": value}
@@ -53,8 +62,14 @@ def healthy(seeds: tuple[int, ...] = (101, 102), problems: int | None = 64) -> C
 @pytest.fixture
 def overlay(tmp_path: Path) -> Path:
     path = tmp_path / "recommended.yaml"
-    path.write_text("algorithm: {ref_quality_score: {scoring: {model_path: models/cpu/judge}}}\n")
+    for file in (path, challenger_path(path)):
+        file.write_text(BLENDS)
     return path
+
+
+def differences(record: dict[str, Any]) -> dict[str, float]:
+    (only,) = record["challengers"]
+    return only["difference"]
 
 
 def put(runs: Collected, arm: str, seed: int, metric: str, value: float | None) -> None:
@@ -73,12 +88,12 @@ def test_healthy_runs_pass(overlay: Path) -> None:
     assert record["runs"] == 6
     assert record["incidents"] == dict.fromkeys(INCIDENTS, 0)
     assert record["judge_invalid_rate"] == pytest.approx(0.01)
-    assert (record["measure"], record["difference"]["n"]) == ("test_greedy", 2)
-    assert record["difference"]["estimate"] == 0
+    assert (record["measure"], differences(record)["n"]) == ("test_greedy", 2)
+    assert differences(record)["estimate"] == 0
 
 
 @pytest.mark.parametrize("kind", ["overlength", "oom", "nonfinite", "judge_error"])
-@pytest.mark.parametrize("arm", ["off", "recommended"])
+@pytest.mark.parametrize("arm", ["off", "challenger"])
 def test_an_incident_fails_unless_it_is_tolerated(kind: str, arm: str, overlay: Path) -> None:
     runs = healthy()
     put(runs, arm, 102, f"incidents/{kind}", 2)
@@ -113,11 +128,13 @@ def test_a_judge_that_was_often_unreadable_when_chosen(overlay: Path) -> None:
 def test_a_blend_that_was_never_scored_fails(overlay: Path) -> None:
     runs = healthy()
     for seed in (101, 102):
-        put(runs, "recommended", seed, "actor/ref_quality/valid_rate", None)
-    with pytest.raises(StudyError, match="no run of recommended has a judge's score"):
+        put(runs, "challenger", seed, "actor/ref_quality/valid_rate", None)
+    with pytest.raises(StudyError, match="no run of challenger has a judge's score"):
         guard(runs, overlay, ROLES)
-    overlay.write_text("algorithm: {ref_quality_score: {enable: false}}\n")
-    assert guard(runs, overlay, ROLES)["recommended"]["blends"] is False
+    challenger_path(overlay).write_text(NO_BLEND)
+    overlay.write_text(NO_BLEND)
+    (only,) = guard(runs, overlay, ROLES)["challengers"]
+    assert only["recommended"]["blends"] is False
 
 
 @pytest.mark.parametrize("arm", ARMS)
@@ -132,15 +149,15 @@ def test_a_run_that_did_not_finish_fails(arm: str, status: str, overlay: Path) -
 
 def test_an_arm_that_was_never_run_fails(overlay: Path) -> None:
     runs = healthy()
-    rest = Collected(runs.runs[runs.runs.arm != "recommended"], runs.metrics, runs.responses)
-    with pytest.raises(StudyError, match="no run of the arm recommended"):
+    rest = Collected(runs.runs[runs.runs.arm != "challenger"], runs.metrics, runs.responses)
+    with pytest.raises(StudyError, match="no run of the arm challenger"):
         guard(rest, overlay, ROLES)
 
 
 def test_a_run_without_its_test_result_fails(overlay: Path) -> None:
     runs = healthy()
-    put(runs, "recommended", 102, "test/greedy", None)
-    with pytest.raises(StudyError, match="without test_greedy: recommended seed 102"):
+    put(runs, "challenger", 102, "test/greedy", None)
+    with pytest.raises(StudyError, match="without test_greedy: challenger seed 102"):
         guard(runs, overlay, ROLES)
 
 
@@ -160,15 +177,70 @@ def test_runs_without_the_endpoint_fail(overlay: Path) -> None:
 def test_falling_below_the_baseline_fails(seeds: tuple[int, ...], overlay: Path) -> None:
     runs = healthy(seeds)
     for place, seed in enumerate(seeds):
-        put(runs, "recommended", seed, "test/greedy", 0.2 + 0.01 * (place % 2))
-    with pytest.raises(StudyError, match="recommended is below off: test_greedy"):
+        put(runs, "challenger", seed, "test/greedy", 0.2 + 0.01 * (place % 2))
+    with pytest.raises(StudyError, match="challenger is below off: test_greedy"):
         guard(runs, overlay, ROLES)
+    overlay.write_text(NO_BLEND)  # not to blend is right, then
+    assert differences(guard(runs, overlay, ROLES))["high"] < 0
+
+
+def test_every_regimes_own_recommendation_is_guarded(tmp_path: Path, overlay: Path) -> None:
+    roles = load_confirmation("cpu", PARAMS)
+    assert roles.challengers == {
+        "challenger": None, "sparse_challenger": "sparse", "noisy_challenger": "noisy",
+    }  # fmt: skip
+    arms = ("sparse_off", "sparse_challenger", "noisy_off", "noisy_challenger")
+    runs = healthy(arms=(*ARMS, *arms))
+    with pytest.raises(RefblendError, match=r"regimes/sparse\.yaml"):
+        guard(runs, overlay, roles)
+    (tmp_path / "regimes").mkdir()
+    for regime in ("sparse", "noisy"):
+        path = tmp_path / "regimes" / f"{regime}.yaml"
+        for file in (path, challenger_path(path)):
+            file.write_text(BLENDS)
+    record = guard(runs, overlay, roles)
+    assert [(each["arm"], each["against"]) for each in record["challengers"]] == [
+        ("challenger", "off"), ("sparse_challenger", "sparse_off"),
+        ("noisy_challenger", "noisy_off"),
+    ]  # fmt: skip
+    for seed in (101, 102):
+        put(runs, "noisy_challenger", seed, "test/greedy", 0.2)
+    with pytest.raises(StudyError, match="noisy_challenger is below noisy_off: test_greedy"):
+        guard(runs, overlay, roles)
+    (tmp_path / "regimes" / "noisy.yaml").write_text(NO_BLEND)
+    assert len(guard(runs, overlay, roles)["challengers"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("recommended.challenger.yaml", None, "sparse_challenger against sparse_off"),
+        (
+            "  sparse: sparse_off\n",
+            "",
+            "challenger against off, sparse_challenger against sparse_off",
+        ),
+        ("  sparse_challenger: sparse_off\n", "", "challenger against off, sparse_challenger"),
+    ],
+)
+def test_challengers_that_cannot_be_told_apart_are_refused(
+    tmp_path: Path, old: str, new: str | None, named: str
+) -> None:
+    params = Path(shutil.copytree(PARAMS, tmp_path / "params"))
+    path = params / "study" / "M3.yaml"
+    text = path.read_text()
+    if new is None:
+        old, new = f"    overlay: results/{{scale}}/m3/{old}", "    trainer.test_freq: 3"
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
+    with pytest.raises(StudyError, match=f"arms with an overlay: {named}"):
+        load_confirmation("cpu", params)
 
 
 def test_below_the_baseline_within_the_interval_passes(overlay: Path) -> None:
     runs = healthy()
-    put(runs, "recommended", 101, "test/greedy", 0.30)
-    difference = guard(runs, overlay, ROLES)["difference"]
+    put(runs, "challenger", 101, "test/greedy", 0.30)
+    difference = differences(guard(runs, overlay, ROLES))
     assert difference["estimate"] < 0 < difference["high"]
 
 
@@ -176,14 +248,14 @@ def test_one_problem_less_in_both_seeds_is_no_evidence(overlay: Path) -> None:
     """Two equal differences have no spread; it is taken as one problem of the test set."""
     runs = healthy()
     for seed in (101, 102):
-        put(runs, "recommended", seed, "test/greedy", 0.5 + (seed % 2) / 64 - 1 / 64)
-    difference = guard(runs, overlay, ROLES)["difference"]
+        put(runs, "challenger", seed, "test/greedy", 0.5 + (seed % 2) / 64 - 1 / 64)
+    difference = differences(guard(runs, overlay, ROLES))
     half = stats.t.ppf(0.975, 1) / 64 / np.sqrt(2)
     assert difference["high"] == pytest.approx(-1 / 64 + half, abs=1e-5)
 
     unknown = healthy(problems=None)
     for seed in (101, 102):
-        put(unknown, "recommended", seed, "test/greedy", 0.5 + (seed % 2) / 64 - 1 / 64)
+        put(unknown, "challenger", seed, "test/greedy", 0.5 + (seed % 2) / 64 - 1 / 64)
     with pytest.raises(StudyError, match="below off"):
         guard(unknown, overlay, ROLES)
 
@@ -223,6 +295,8 @@ def test_command_line_writes_only_what_passed(tmp_path: Path, overlay: Path) -> 
         folder,
         "--recommended",
         overlay,
+        "--scale",
+        "gpu",
         "--out",
         out,
     ]

@@ -40,7 +40,7 @@ def project(tmp_path: Path, make_run: MakeRun) -> Path:
 def test_everything_registered_is_written_the_same_every_time(
     project: Path, render: Render
 ) -> None:
-    report, out = load_report("m3"), render(project, "m3")
+    report, out = load_report("m3"), render(project, "m3", params=PARAMS)
     for table in report.artifacts({}, "table"):
         assert (out / "tables" / f"{table.name}.csv").stat().st_size, table.name
         assert (out / "tables" / f"{table.name}.tex").exists() == table.shown
@@ -52,7 +52,7 @@ def test_everything_registered_is_written_the_same_every_time(
         assert f"(figures/{figure.name}.svg)" in text
     assert set(json.loads((out / "metrics.json").read_text())) >= {"diff", "missing"}
     first = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    render(project, "m3")
+    render(project, "m3", params=PARAMS)
     assert {path: path.read_bytes() for path in first} == first, "the same input, the same bytes"
 
 
@@ -60,7 +60,7 @@ def test_confirmation_against_a_loop(project: Path) -> None:
     table = made(project).tables["confirmation"]
     frame = pd.read_parquet(inputs_of(project).collected / "metrics.parquet")
     test = frame[frame.metric == "test/greedy"].pivot(index="seed", columns="arm", values="value")
-    for arm, against in (("recommended", "off"), ("recommended", "linear"), ("linear", "off")):
+    for arm, against in (("challenger", "off"), ("challenger", "linear"), ("linear", "off")):
         row = table[
             (table.measure == "test_greedy") & (table.arm == arm) & (table.baseline == against)
         ].iloc[0]
@@ -79,7 +79,7 @@ def test_confirmation_against_a_loop(project: Path) -> None:
         )
         assert row.prob_improvement == pytest.approx(wins / 9, abs=0.06)
         assert row.smallest_p_holm == pytest.approx(0.75)  # three comparisons of three seeds
-    assert set(table[table.measure == "test_greedy"].arm) == {"off", "linear", "recommended"}
+    assert set(table[table.measure == "test_greedy"].arm) == {"off", "linear", "challenger"}
 
 
 def test_the_first_page_answers_the_question(project: Path) -> None:
@@ -87,14 +87,14 @@ def test_the_first_page_answers_the_question(project: Path) -> None:
     first = result.text.split("## Method")[0]
     assert "**Recommended: arm `linear_terminal` of M2**: strategy `linear`" in first
     assert "w = w_max·(1 − ê), with `max_weight` 0.3, `entropy_high_threshold` 1.0" in first
-    assert "**Undecided**: on fresh seeds `recommended` − `off` is +0.1" in first
+    assert "**Undecided**: on fresh seeds `challenger` − `off` is +0.1" in first
     assert "with so few seeds no difference could have been (smallest p 0.1)" in first
     assert "biased upwards by the selection" in result.text, "0.45 in M2, 0.30 on fresh seeds"
     assert "9 of 9 confirming runs finished, on seeds 101, 102, 103" in first
     assert "enable: true" in result.text.split("```yaml")[1]
     assert "nan" not in result.text.lower().split()
     shown = result.tables["verdicts_main"]
-    assert list(shown["treated − reference"]) == ["recommended − off ", "recommended − linear "]
+    assert list(shown["treated − reference"]) == ["challenger − off ", "challenger − linear "]
     assert list(shown.primary) == [True, False]
     assert set(shown.verdict) == {"undecided"}, "three seeds cannot decide"
     assert result.metrics["accuracy"] == pytest.approx(0.48, abs=0.02)
@@ -113,8 +113,8 @@ def test_what_is_decided_and_what_is_not(project: Path) -> None:
     assert "terminal − per token" not in text, "exploratory"
     (undecided,) = re.findall(r"^- What is undecided, .*: (.*)$", text, re.M)
     assert "`linear` − `constant` (A, test accuracy (sampled)) 35; " in undecided
-    assert "`recommended` − `off` (M3, test accuracy (sampled)) " in undecided
-    assert "`recommended` − `linear` (M3, exploratory, test accuracy (greedy)) " in undecided
+    assert "`challenger` − `off` (M3, test accuracy (sampled)) " in undecided
+    assert "`challenger` − `linear` (M3, exploratory, test accuracy (greedy)) " in undecided
     assert "linear_auto" not in undecided
 
 
@@ -124,10 +124,10 @@ MANY = tuple(range(101, 109))
 @pytest.mark.parametrize(
     ("gain", "noise", "answer"),
     [
-        (0.4, 0.02, "**Better**: on fresh seeds `recommended` − `off` is +0."),
-        (0.2, 0.02, "**Worse**: on fresh seeds `recommended` − `off` is -0."),
-        (0.3, 0.002, "**Equivalent**: on fresh seeds `recommended` − `off` is "),
-        (0.31, 0.05, "**Undecided**: on fresh seeds `recommended` − `off` is "),
+        (0.4, 0.02, "**Better**: on fresh seeds `challenger` − `off` is +0."),
+        (0.2, 0.02, "**Worse**: on fresh seeds `challenger` − `off` is -0."),
+        (0.3, 0.002, "**Equivalent**: on fresh seeds `challenger` − `off` is "),
+        (0.31, 0.05, "**Undecided**: on fresh seeds `challenger` − `off` is "),
     ],
 )
 def test_the_answer_is_the_verdict_that_other_code_finds(
@@ -135,7 +135,7 @@ def test_the_answer_is_the_verdict_that_other_code_finds(
 ) -> None:
     """scripts/recompute.py, which uses pandas and scipy alone, is the oracle."""
     rng = np.random.default_rng(1)
-    for arm, mean in {"off": 0.3, "linear": 0.3, "recommended": gain}.items():
+    for arm, mean in {"off": 0.3, "linear": 0.3, "challenger": gain}.items():
         for seed in MANY:
             folder = project / "runs" / "cpu" / arm / f"seed_{seed}"
             make_run(folder, seed, 20, mean + noise * rng.uniform(-1, 1), arm != "off")
@@ -179,14 +179,14 @@ def test_costs_are_sums(project: Path) -> None:
 
 
 def test_missing_runs_are_reported(project: Path) -> None:
-    path = project / "runs" / "cpu" / "recommended" / "seed_102" / "summary.json"
+    path = project / "runs" / "cpu" / "challenger" / "seed_102" / "summary.json"
     path.write_text(json.dumps({"status": "failed", "reason": "no memory left"}))
     write_frames(project, collect(grid(ARMS, FRESH), "cpu", project / "runs"))
     result = made(project)
     assert "8 of 9 confirming runs finished" in result.text
-    assert "- `recommended`, seed 102: **failed**, no memory left" in result.text
+    assert "- `challenger`, seed 102: **failed**, no memory left" in result.text
     table = result.tables["confirmation"]
-    row = table[(table.measure == "test_greedy") & (table.arm == "recommended")].iloc[0]
+    row = table[(table.measure == "test_greedy") & (table.arm == "challenger")].iloc[0]
     assert (row.n, row.pairs) == (2, 2)
 
 
@@ -195,11 +195,11 @@ def test_nothing_ran_and_m2_wrote_nothing(project: Path, render: Render) -> None
     for path in (project / "results" / "cpu" / "m2" / "tables").iterdir():
         path.unlink()
     (project / "results" / "cpu" / "m1" / "metrics.json").unlink()
-    out = render(project, "m3")
+    out = render(project, "m3", params=PARAMS)
     text = (out / "report.md").read_text()
     assert "**Not tested**" in text
     assert "0 of 9 confirming runs finished" in text
-    assert "there are no finished runs for `recommended` − `off` by test accuracy (sampled)" in text
+    assert "there are no finished runs for `challenger` − `off` by test accuracy (sampled)" in text
     assert "no measured costs" in text
     assert "M1 has no record here." in text
     assert "diff" not in json.loads((out / "metrics.json").read_text())
@@ -214,7 +214,7 @@ def test_no_blend_is_recommended(project: Path, make_run: MakeRun) -> None:
     choose(project, collect(grid(arms, (1, 2, 3)), "cpu", project / "runs"))
     text = made(project).text
     assert "**Recommended: no blending.** No blend of M2 was ahead of `off`" in text
-    assert "the difference only says how well a training repeats" in text
+    assert "`challenger` is `linear`." in text, "the best blend is tested all the same"
 
 
 def test_inputs_that_do_not_fit_are_refused(project: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from environments import python_of
-from m3_project import MakeRun, make_project
+from m3_project import PARAMS, MakeRun, make_project
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = ROOT / "scripts" / "paper.sh"
@@ -65,7 +65,7 @@ def test_the_report_compiles(
     python = python_of("paper")
     found = "import pypandoc; print(pypandoc.get_pandoc_path())"
     pandoc = subprocess.check_output([python, "-c", found], text=True).strip()
-    out = render(make_project(tmp_path, make_run), "m3")
+    out = render(make_project(tmp_path, make_run), "m3", params=PARAMS)
     done = paper(pandoc, out)
     assert done.returncode == 0, done.stderr
     first = (out / "report.tex").read_bytes()

@@ -125,7 +125,7 @@ class ExperimentSpec(Section):
     contrasts: list[ContrastSpec] = Field(default=[])
     sweep: SweepSpec | None = None
     choose_from: list[ExperimentName] = Field(default=[])
-    """Of the experiment that confirms a recommendation (its arm with an ``overlay``): experiments
+    """Of the experiment that confirms recommendations (its arms with an ``overlay``): experiments
     of M2 whose arms may be recommended; none: all that do not measure resources."""
     exclusive: bool = False
     """Measures resources: its jobs run alone on the machine, and no actor is evaluated."""

@@ -31,8 +31,10 @@ class Confirmation:
 
     name: str
     experiment: ExperimentSpec
-    recommended: str
-    """The arm whose configuration is the recommended file."""
+    scale: str
+    challengers: Mapping[str, str | None]
+    """Arms whose blends are tested on fresh seeds, each with its regime; null is that of the
+    experiment's baseline, and comes first."""
     sources: tuple[str, ...]
     """Experiments whose arms may be recommended."""
 
@@ -42,9 +44,21 @@ class Confirmation:
         return self.experiment.baseline
 
     @property
+    def challenger(self) -> str:
+        """The one that is compared with the experiment's baseline."""
+        return next(iter(self.challengers))
+
+    @property
     def arms(self) -> tuple[str, ...]:
-        """All arms in the order of the file."""
-        return tuple(self.experiment.arms)
+        """The arms of the scale in the order of the file."""
+        return tuple(self.experiment.arms_of(self.scale))
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """Every arm that is no baseline, with its own."""
+        pairs = [(arm, self.experiment.baseline_of(arm)) for arm in self.arms]
+        references = {reference for _, reference in pairs}
+        return tuple(pair for pair in pairs if pair[0] not in references)
 
     @property
     def endpoint(self) -> str:
@@ -53,27 +67,27 @@ class Confirmation:
 
     @property
     def contrasts(self) -> tuple[tuple[str, str], ...]:
-        """Stated (arm, reference) beside the comparisons with the baseline."""
+        """Stated (arm, reference) beside the comparisons with the arms' baselines."""
         return tuple(
             pair
             for each in self.experiment.contrasts
             for pair in each.pairs.items()
-            if pair[1] != self.baseline
+            if set(pair) <= set(self.arms) and pair not in self.pairs
         )
 
     @property
     def comparisons(self) -> tuple[tuple[str, str], ...]:
-        """Every (arm, reference) that is compared, those of the recommended arm first."""
-        pairs = [(arm, self.baseline) for arm in self.arms if arm != self.baseline]
-        pairs += self.contrasts
-        return tuple(sorted(pairs, key=lambda pair: pair[0] != self.recommended))
+        """Every (arm, reference) that is compared, those of challengers first."""
+        pairs = (*self.pairs, *self.contrasts)
+        return tuple(sorted(pairs, key=lambda pair: pair[0] not in self.challengers))
 
 
-def load_confirmation(params: str | Path = "params") -> Confirmation:
-    """Read the one experiment of milestone M3.
+def load_confirmation(scale: str, params: str | Path = "params") -> Confirmation:
+    """Read the one experiment of milestone M3, with its arms at a scale.
 
     Raises:
-        StudyError: there is none or several, or not exactly one arm with an overlay.
+        StudyError: there is none or several, not exactly one arm with an overlay is compared with
+            its baseline, or another one's baseline is not exactly one regime's.
         ConfigError: a file is missing or not YAML.
     """
     names = experiments_of("m3", params)
@@ -84,18 +98,36 @@ def load_confirmation(params: str | Path = "params") -> Confirmation:
             "Exactly one confirms the recommendation: correct milestone in the others.",
         )
     experiment = load_experiment(folder / f"{names[0]}.yaml")
-    chosen = [arm for arm, overrides in experiment.arms.items() if OVERLAY in overrides]
-    if len(chosen) != 1 or chosen[0] == experiment.baseline:
-        raise StudyError(
-            f"{folder / names[0]}.yaml: arms with an {OVERLAY}: {', '.join(chosen) or 'none'}",
-            f"Give {OVERLAY} to the recommended arm, and to no other.",
-        )
+    challengers = _challengers(experiment, scale, folder / f"{names[0]}.yaml")
     sources = experiment.choose_from or [
         name
         for name in experiments_of("m2", params)
         if not load_experiment(folder / f"{name}.yaml").exclusive
     ]
-    return Confirmation(names[0], experiment, chosen[0], tuple(sources))
+    return Confirmation(names[0], experiment, scale, challengers, tuple(sources))
+
+
+def _challengers(experiment: ExperimentSpec, scale: str, path: Path) -> dict[str, str | None]:
+    """The arms of a scale with an overlay, the experiment's own first, each with its regime."""
+    regimes: dict[str, str | None] = {base: name for name, base in experiment.regimes.items()}
+    regimes[experiment.baseline] = None
+    chosen = [name for name, own in experiment.arms_of(scale).items() if OVERLAY in own]
+    against = {arm: experiment.baseline_of(arm) for arm in chosen}
+    clear = (
+        list(against.values()).count(experiment.baseline) == 1
+        and len(set(against.values())) == len(chosen)
+        and set(against.values()) <= set(regimes)
+        and not set(chosen) & set(regimes)
+    )
+    if not clear:
+        named = ", ".join(f"{arm} against {base}" for arm, base in against.items()) or "none"
+        raise StudyError(
+            f"{path}: arms with an {OVERLAY}: {named}",
+            f"Give {OVERLAY} to one arm that is compared with {experiment.baseline}, and to at "
+            "most one for the baseline of each of the regimes.",
+        )
+    first = sorted(against, key=lambda arm: against[arm] != experiment.baseline)
+    return {arm: regimes[against[arm]] for arm in first}
 
 
 NEVER = ("overlength", "oom", "nonfinite", "judge_error")
@@ -182,7 +214,7 @@ def read_pool(
 
 def regimes_at(scale: str, params: str | Path = "params") -> list[str]:
     """Regimes that M2's experiments declare and run at a scale, without the confirmed one."""
-    main = load_confirmation(params).baseline
+    main = load_confirmation(scale, params).baseline
     return [
         name
         for spec in map(load_experiment, _files(params, experiments_of("m2", params)))
@@ -200,7 +232,7 @@ def _declared(
 ) -> tuple[str, dict[str, dict[str, Any]], dict[str, str]]:
     """The one baseline of several experiments, the overrides of all their arms, and what is said of
     those that only illustrate: that no experiment ranks them."""
-    experiments = load_confirmation(params).sources
+    experiments = load_confirmation(scale, params).sources
     if regime is not None:
         experiments = tuple(experiments_of("m2", params))
     specs = [load_experiment(path) for path in _files(params, experiments)]

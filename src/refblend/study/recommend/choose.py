@@ -18,6 +18,10 @@ distinguishable from the best" with so few. One standard error is between the tw
 judge unless the data speak for one. The evidence says how far the choice can be told from the
 baseline, on the seeds that chose it.
 
+The *challenger* is the blend that M3 tests on fresh seeds: the recommended one, or, where none is
+recommended, the one with the largest mean difference to the baseline. So a recommendation not to
+blend is tested, too.
+
 ``scoring.on_failure`` follows from the attacks on the judge, see
 :mod:`refblend.study.recommend.on_failure`.
 """
@@ -136,6 +140,9 @@ class Recommendation:
     """:data:`CANDIDATE_COLUMNS`, from the simplest candidate on."""
     dropped: dict[str, str]
     on_failure: OnFailure
+    challenger: str
+    """The arm that M3 tests on fresh seeds; the baseline where no arm is a candidate."""
+    challenger_config: RefblendConfig
     judge_invalid_rate: float
     """Median share of invalid scores over M2's runs with a judge; the guards compare with it."""
 
@@ -165,11 +172,8 @@ def recommend(
     table = candidate_table(values, pool)
     choice = choose_arm(values, pool)
     table = with_shortfall(table, values, choice)
-    config = choice.candidate.config if choice.candidate else pool.off
-    blend = config.algorithm.ref_quality_score
-    on_failure = choose_on_failure(attacks, blend.invalid_score, blend.scoring.on_failure)
-    if blend.enable:
-        config = with_on_failure(config, on_failure.value)
+    config, on_failure = _settled(choice.candidate, pool, attacks)
+    challenger = choice.candidate or nearest_blend(table, pool)
     return Recommendation(
         scale=scale,
         arm=choice.arm,
@@ -183,8 +187,26 @@ def recommend(
         candidates=table,
         dropped=dict(pool.dropped),
         on_failure=on_failure,
+        challenger=challenger.arm if challenger else pool.baseline,
+        challenger_config=_settled(challenger, pool, attacks)[0],
         judge_invalid_rate=pool.invalid_rate,
     )
+
+
+def nearest_blend(table: pd.DataFrame, pool: Pool) -> Candidate | None:
+    """The candidate with the largest mean difference to the baseline; null where there is none."""
+    gains = table.set_index("arm")["diff"]
+    return max(pool.candidates, key=lambda candidate: gains[candidate.arm], default=None)
+
+
+def _settled(
+    candidate: Candidate | None, pool: Pool, attacks: pd.DataFrame | None
+) -> tuple[RefblendConfig, OnFailure]:
+    """A candidate's configuration, or the baseline's, with the ``on_failure`` that follows."""
+    config = candidate.config if candidate else pool.off
+    blend = config.algorithm.ref_quality_score
+    on_failure = choose_on_failure(attacks, blend.invalid_score, blend.scoring.on_failure)
+    return with_on_failure(config, on_failure.value) if blend.enable else config, on_failure
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Guards of M3: checks that fail when the recommended configuration is no longer safe to use.
 
 They fail when a run is missing, when incidents exceed what is tolerated, or when the recommended
-configuration is worse than the baseline: when the whole interval of their paired difference lies
-below 0.
+configuration blends and is worse than the baseline: when the whole interval of their paired
+difference lies below 0. Not to blend is safe whatever the challenger does.
 """
 
 import math
@@ -18,7 +18,12 @@ from scipy import stats
 from refblend.errors import StudyError
 from refblend.files import sha256_file
 from refblend.study.recommend.candidates import Confirmation, invalid_rate
-from refblend.study.recommend.overlay import invalid_when_chosen, read_enable
+from refblend.study.recommend.overlay import (
+    challenger_path,
+    invalid_when_chosen,
+    read_enable,
+    regime_path,
+)
 from refblend.study.runs.collect import Collected
 from refblend.study.runs.incidents import incident_totals, unfinished
 from refblend.study.runs.measures import run_measures, wide
@@ -73,7 +78,9 @@ def guard(
     confirmation: Confirmation,
     tolerated: Mapping[str, float] = TOLERATED,
 ) -> dict[str, Any]:
-    """Check the runs of M3, of which one arm was trained with the overlay ``recommended``.
+    """Check the runs of M3, whose challengers were trained with the files beside ``recommended``.
+
+    Regimes have files of their own in the folder beside it.
 
     Returns:
         The record of the checks, all passed.
@@ -82,36 +89,54 @@ def guard(
         StudyError: a check failed; all failures are named.
         ConfigError: the overlay cannot be read.
     """
-    baseline, arm = confirmation.baseline, confirmation.recommended
-    blends = read_enable(recommended)
     totals, rates = incident_totals(collected), invalid_rates(collected)
     limits = dict(tolerated)
     limits["judge_invalid"] = max(limits["judge_invalid"], 2 * invalid_when_chosen(recommended))
-    difference, problem = compare(collected, confirmation)
-    trained = set(collected.runs.arm)
-    failures = unfinished(collected)
-    failures += [f"no run of the arm {each}" for each in (baseline, arm) if each not in trained]
-    failures += beyond(totals, rates, limits)
-    if blends and not any(run.startswith(f"{arm} ") for run in rates):
-        failures.append(f"no run of {arm} has a judge's score although its configuration blends")
-    failures += [problem] if problem else []
+    failures = unfinished(collected) + beyond(totals, rates, limits)
+    checked = []
+    for arm, regime in confirmation.challengers.items():
+        path = regime_path(recommended, regime)
+        record, problems = _checked(collected, confirmation, arm, path, rates)
+        checked.append({"regime": regime, "arm": arm} | record)
+        failures += problems
     if failures:
         raise StudyError(
             "; ".join(failures),
             "See the report of M3 and docs/how-to/stability.md; fix the cause, or choose again "
             "with `refblend study recommend`.",
         )
-    assert difference is not None
     return {
-        "recommended": {"blends": blends, "sha256": sha256_file(recommended)},
         "runs": len(collected.runs),
         "incidents": totals,
         "judge_invalid_rate": max(rates.values(), default=0.0),
         "tolerated": limits | {"judge_invalid": round(limits["judge_invalid"], 6)},
-        "against": baseline,
         "measure": confirmation.endpoint,
+        "challengers": checked,
+    }
+
+
+def _checked(
+    collected: Collected,
+    confirmation: Confirmation,
+    arm: str,
+    recommended: Path,
+    rates: Mapping[str, float],
+) -> tuple[dict[str, Any], list[str]]:
+    """What the runs of a challenger say of the file that its regime recommends; what fails."""
+    baseline, trained = confirmation.experiment.baseline_of(arm), set(collected.runs.arm)
+    blends, scored = read_enable(recommended), read_enable(challenger_path(recommended))
+    difference, problem = compare(collected, confirmation, arm)
+    failures = [f"no run of the arm {each}" for each in (baseline, arm) if each not in trained]
+    if scored and not any(run.startswith(f"{arm} ") for run in rates):
+        failures.append(f"no run of {arm} has a judge's score although its configuration blends")
+    if difference is None:
+        return {}, [*failures, problem]
+    record = {
+        "against": baseline,
+        "recommended": {"blends": blends, "sha256": sha256_file(recommended)},
         "difference": {name: round(value, 6) for name, value in asdict(difference).items()},
     }
+    return record, [*failures, problem] if problem and blends else failures
 
 
 def beyond(
@@ -139,10 +164,12 @@ def invalid_rates(collected: Collected) -> dict[str, float]:
     }
 
 
-def compare(collected: Collected, confirmation: Confirmation) -> tuple[Interval | None, str]:
-    """Recommended − baseline, seed by seed (:func:`guarded_interval`), and what speaks against the
-    recommended configuration: a whole interval below 0, or runs to compare are missing."""
-    baseline, arm = confirmation.baseline, confirmation.recommended
+def compare(
+    collected: Collected, confirmation: Confirmation, arm: str
+) -> tuple[Interval | None, str]:
+    """Challenger − baseline, seed by seed (:func:`guarded_interval`), and what speaks against the
+    challenger: a whole interval below 0, or runs to compare are missing."""
+    baseline = confirmation.experiment.baseline_of(arm)
     values = run_measures(collected)
     measure = confirmation.endpoint
     if not (values.measure == measure).any():

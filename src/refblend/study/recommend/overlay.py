@@ -1,7 +1,9 @@
-"""``recommended.yaml``, a configuration to lay over a scale's, and its record as JSON beside it."""
+"""``recommended.yaml``, a configuration to lay over a scale's, and beside it its record as JSON and
+the challenger, the blend that M3 trains on fresh seeds."""
 
 import math
 import textwrap
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from pydantic import ValidationError
 
 from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.config.loading import read_yaml
+from refblend.config.root import RefblendConfig
 from refblend.errors import StudyError
 from refblend.files import read_json, write_json, write_text
 from refblend.study.recommend.choose import MEASURE, RULE, Recommendation
@@ -19,16 +22,18 @@ from refblend.study.recommend.choose import MEASURE, RULE, Recommendation
 COVERED = ("adv_estimator", "norm_adv_by_std_in_grpo", "ref_quality_score")
 """Sections of ``algorithm`` that the choice covers; the overlay holds them whole."""
 
-REPORTED = ("scale", "arm", "enable", "baseline", "best", "regime")
+WRITTEN = "Written by `refblend study recommend`; do not edit."
+
+REPORTED = ("scale", "arm", "enable", "baseline", "best", "regime", "challenger")
 
 
-def overlay(chosen: Recommendation) -> dict[str, Any]:
+def overlay(config: RefblendConfig) -> dict[str, Any]:
     """The tree to lay over a scale's configuration."""
-    algorithm = chosen.config.algorithm.model_dump(mode="json")
+    algorithm = config.algorithm.model_dump(mode="json")
     return {"algorithm": {name: algorithm[name] for name in COVERED}}
 
 
-def render_overlay(chosen: Recommendation) -> str:
+def render_recommended(chosen: Recommendation) -> str:
     """YAML with the rule, the seeds and the evidence in comments above it."""
     shares = "" if math.isnan(chosen.stability) else f" ({chosen.stability:.0%} of resamples agree)"
     best = f"the best mean has {chosen.best}"
@@ -36,7 +41,7 @@ def render_overlay(chosen: Recommendation) -> str:
     seeds = ", ".join(map(str, chosen.seeds))
     paragraphs = [
         f"Recommended configuration at scale {chosen.scale}{regime}: arm {chosen.arm} of M2. "
-        "Written by `refblend study recommend`; do not edit.",
+        f"{WRITTEN}",
         f"Use: refblend train --config params/ppo.yaml --config params/scale/{chosen.scale}.yaml "
         "--config <this file>",
         f"Rule. {RULE}",
@@ -45,6 +50,24 @@ def render_overlay(chosen: Recommendation) -> str:
         f"Evidence. {chosen.evidence.text}",
         f"on_failure. {chosen.on_failure.value}; {chosen.on_failure.reason}.",
     ]
+    return _render(paragraphs, chosen.config)
+
+
+def render_challenger(chosen: Recommendation) -> str:
+    """YAML of the challenger, with what it is in a comment above it."""
+    regime = f", regime {chosen.regime}" if chosen.regime else ""
+    what = "a blend that is recommended" if chosen.enable else "the best of the blends"
+    if chosen.challenger == chosen.baseline:
+        what = "no blend, as no arm was a candidate"
+    paragraphs = [
+        f"Tested against {chosen.baseline} on fresh seeds at scale {chosen.scale}{regime}: arm "
+        f"{chosen.challenger} of M2, {what}. {WRITTEN}",
+    ]
+    return _render(paragraphs, chosen.challenger_config)
+
+
+def _render(paragraphs: Sequence[str], config: RefblendConfig) -> str:
+    """The paragraphs as comments, and the overlay of a configuration."""
     head = "\n".join(
         textwrap.fill(
             text,
@@ -56,7 +79,7 @@ def render_overlay(chosen: Recommendation) -> str:
         )
         for text in paragraphs
     )
-    body = yaml.safe_dump(overlay(chosen), sort_keys=False, allow_unicode=True)
+    body = yaml.safe_dump(overlay(config), sort_keys=False, allow_unicode=True)
     return f"{head}\n{body}"
 
 
@@ -82,10 +105,22 @@ def record_path(recommended: str | Path) -> Path:
     return Path(recommended).with_suffix(".json")
 
 
+def challenger_path(recommended: str | Path) -> Path:
+    """``recommended.challenger.yaml`` beside ``recommended.yaml``."""
+    return Path(recommended).with_suffix(".challenger.yaml")
+
+
+def regime_path(recommended: str | Path, regime: str | None) -> Path:
+    """The file of a regime's recommendation, for null that of the one that it is named for."""
+    path = Path(recommended)
+    return path if regime is None else path.parent / "regimes" / f"{regime}.yaml"
+
+
 def write_recommendation(chosen: Recommendation, out: str | Path) -> None:
-    """Write the overlay and, beside it, its record."""
+    """Write the overlay and, beside it, its record and the challenger's overlay."""
     document = record(chosen)
-    write_text(out, render_overlay(chosen))
+    write_text(out, render_recommended(chosen))
+    write_text(challenger_path(out), render_challenger(chosen))
     write_json(record_path(out), document)
 
 

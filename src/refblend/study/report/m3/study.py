@@ -11,12 +11,16 @@ import pandas as pd
 from refblend.config.loading import load_config
 from refblend.config.root import RefblendConfig
 from refblend.errors import StudyError
-from refblend.study.design.grid import config_files, resolve_arm
+from refblend.study.design.grid import config_files, override_arguments
 from refblend.study.design.measures import MEASURES
-from refblend.study.design.spec import OVERLAY
 from refblend.study.recommend.candidates import Confirmation, late_accuracy, load_confirmation
 from refblend.study.recommend.choose import CANDIDATE_COLUMNS
-from refblend.study.recommend.overlay import candidates_table, read_record
+from refblend.study.recommend.overlay import (
+    candidates_table,
+    challenger_path,
+    read_record,
+    regime_path,
+)
 from refblend.study.report.beside import beside_table, readable_beside
 from refblend.study.report.plotting.common import arm_colours
 from refblend.study.report.readable import DECIDING, readable_summary
@@ -50,8 +54,10 @@ class M3Study(RunStudy):
     confirmation: Confirmation
     record: Mapping[str, Any]
     """Of the recommendation, as ``refblend study recommend`` wrote it."""
+    recommended: RefblendConfig
+    """The recommended configuration on top of the scale's."""
     configs: Mapping[str, RefblendConfig]
-    """Arm → its configuration at the scale; the recommended file included."""
+    """Arm → its configuration at the scale; the challengers' files included."""
     overlay: Path
     """The recommended file."""
     inputs: Inputs
@@ -60,11 +66,6 @@ class M3Study(RunStudy):
     def colours(self) -> dict[str, Any]:
         """Arm → colour."""
         return arm_colours(self.confirmation.arms, self.confirmation.baseline)
-
-    @property
-    def recommended(self) -> RefblendConfig:
-        """The recommended configuration on top of the scale's."""
-        return self.configs[self.confirmation.recommended]
 
     @property
     def blends(self) -> bool:
@@ -100,9 +101,9 @@ class M3Study(RunStudy):
         return read_verdicts(self.inputs.results / "m2" / "tables" / "verdicts.csv")
 
     def late_difference(self) -> Interval:
-        """Recommended − baseline by the measure that the choice was made by, on fresh seeds."""
+        """Challenger − baseline by the measure that the choice was made by, on fresh seeds."""
         late = late_accuracy(self.collected)
-        arms = [self.confirmation.recommended, self.confirmation.baseline]
+        arms = [self.confirmation.challenger, self.confirmation.baseline]
         table = late.pivot(index="seed", columns="arm", values="value").reindex(columns=arms)
         return student_interval(paired_values(table[arms[0]], table[arms[1]]))
 
@@ -117,7 +118,7 @@ def read_study(inputs: Inputs) -> M3Study:
     m2 = inputs.results / "m2"
     if not (m2 / "tables").is_dir():
         raise StudyError(f"{m2}: has no tables", "Make M2 first.")
-    confirmation = load_confirmation(inputs.params)
+    confirmation = load_confirmation(inputs.scale, inputs.params)
     overlay = inputs.results / "m3" / "recommended.yaml"
     record = read_record(overlay)
     if record.get("scale") != inputs.scale:
@@ -125,14 +126,16 @@ def read_study(inputs: Inputs) -> M3Study:
             f"{overlay}: was chosen at scale {record.get('scale')}, not {inputs.scale}",
             "Give the recommendation of this scale.",
         )
-    configs = {
-        arm: load_config([*config_files(inputs.scale, inputs.params), overlay])
-        if OVERLAY in overrides
-        else resolve_arm(overrides, inputs.scale, inputs.params)
-        for arm, overrides in confirmation.experiment.arms_of(inputs.scale).items()
-    }
+    files = config_files(inputs.scale, inputs.params)
+    recommended = load_config([*files, overlay])
+    configs = {}
+    for arm, overrides in confirmation.experiment.arms_of(inputs.scale).items():
+        chosen = []
+        if arm in confirmation.challengers:
+            chosen = [challenger_path(regime_path(overlay, confirmation.challengers[arm]))]
+        configs[arm] = load_config([*files, *chosen], override_arguments(overrides))
     collected = read_collected(inputs.collected)
-    return M3Study(collected, confirmation, record, configs, overlay, inputs)
+    return M3Study(collected, confirmation, record, recommended, configs, overlay, inputs)
 
 
 REPORT = Report("m3", "M3 recommendation", read_study, origin_of)
@@ -169,8 +172,8 @@ def repeated_for_readers(tables: Tables) -> pd.DataFrame:
 def confirmation(study: M3Study) -> pd.DataFrame:
     """One row per measure and comparison, see :mod:`refblend.study.report.summary`.
 
-    Those of a measure are one family (Holm). An arm has a row for the baseline and one for every
-    declared contrast of its own.
+    Those of a measure are one family (Holm). An arm has a row for its baseline and one for every
+    other declared contrast of its own.
     """
     return _named(_summary(study))
 
@@ -215,8 +218,7 @@ def _summary(study: M3Study) -> pd.DataFrame:
     """All measures and comparisons; the treated arm of a contrast under an alias of its own."""
     roles = study.confirmation
     aliases = {f"{arm}{AGAINST}{reference}": (arm, reference) for arm, reference in roles.contrasts}
-    pairs = [(arm, roles.baseline) for arm in roles.arms if arm != roles.baseline]
-    pairs += [(alias, reference) for alias, (_, reference) in aliases.items()]
+    pairs = [*roles.pairs, *((alias, reference) for alias, (_, reference) in aliases.items())]
 
     def values_of(measure: str) -> pd.DataFrame:
         table = wide(study.values, measure, roles.arms).reindex(study.seeds)

@@ -4,6 +4,7 @@ The answer is the verdict on the primary contrasts that the experiment declares:
 equivalent or undecided, as everywhere (:mod:`refblend.study.report.verdicts`).
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pandas as pd
 from refblend.config.root import RefblendConfig
 from refblend.files import read_json, sha256_file
 from refblend.ppo.weights import STRATEGIES
+from refblend.study.design.spec import OVERLAY
 from refblend.study.report.beside import beside_facts
 from refblend.study.report.m3.paper import ablations, judges, regimes, setting
 from refblend.study.report.m3.study import REPORT, M3Study
@@ -39,10 +41,12 @@ def text(study: M3Study, tables: Tables) -> dict[str, Any]:
             "experiment": roles.experiment,
             "roles": roles,
             "blend": blend_text(study.recommended) if study.blends else None,
+            "challengers": challengers(study),
             "primary": [row for row in stated if row["primary"]],
             "shrunk": shrinkage(study),
             "arms": [
-                arm_row(study.collected, arm, overrides) | {"blend": blend_text(study.configs[arm])}
+                arm_row(study.collected, arm, overrides)
+                | {"blend": blend_text(study.configs[arm]) + outside_the_blend(overrides)}
                 for arm, overrides in roles.experiment.arms_of(study.inputs.scale).items()
             ],
             "record": study.record,
@@ -57,6 +61,26 @@ def text(study: M3Study, tables: Tables) -> dict[str, Any]:
             "beside": beside_facts(study.inputs, tables["beside"]),
         }
     )
+
+
+def challengers(study: M3Study) -> dict[str, dict[str, Any]]:
+    """Of each challenger: its regime and baseline, and what M2 recommends there.
+
+    ``confirmed_by`` are the verdicts against the baseline that confirm the recommendation.
+    """
+    roles, others = study.confirmation, {each["name"]: each for each in regimes(study)}
+    found = {}
+    for arm, regime in roles.challengers.items():
+        record = study.record if regime is None else others[regime]
+        found[arm] = {
+            "regime": regime,
+            "against": roles.experiment.baseline_of(arm),
+            "record": record,
+            "blend": blend_text(study.configs[arm]),
+            "blends": study.configs[arm].algorithm.ref_quality_score.enable,
+            "confirmed_by": ("better",) if record["enable"] else ("worse", "equivalent"),
+        }
+    return found
 
 
 def m1_text(folder: Path) -> str:
@@ -87,6 +111,15 @@ def blend_text(config: RefblendConfig) -> str:
     return (
         f"strategy `{strategy.name}`, {strategy.formula}, with {values}; placement "
         f"`{blend.placement}`, {PLACEMENTS[blend.placement]}"
+    )
+
+
+def outside_the_blend(overrides: Mapping[str, Any]) -> str:
+    """The other settings in which an arm differs from the scale's, to stand behind its blend."""
+    return "".join(
+        f"; `{key}` {value}"
+        for key, value in sorted(overrides.items())
+        if key != OVERLAY and not key.startswith("algorithm.ref_quality_score.")
     )
 
 
