@@ -18,7 +18,7 @@ def test_a_clearly_better_blend_is_chosen() -> None:
             "constant_terminal": flat(0.60, 0.63, 0.61),
         }
     )
-    chosen = recommend(runs, "cpu", PARAMS)
+    chosen = recommend(runs, "gpu", PARAMS)
     assert (chosen.arm, chosen.best, chosen.enable) == (
         "constant_terminal",
         "constant_terminal",
@@ -39,7 +39,7 @@ def test_the_simplest_within_one_standard_error_of_the_best() -> None:
     for shift in (0.0, 0.01, 0.02, 0.04, 0.2):
         moved = levels | {"constant_terminal": levels["constant_terminal"] + shift}
         runs = collected({arm: flat(*values) for arm, values in moved.items()})
-        chosen = recommend(runs, "cpu", PARAMS)
+        chosen = recommend(runs, "gpu", PARAMS)
 
         means = {arm: sum(moved[arm]) / 3 for arm in simple_first}
         means["off"] = sum(moved["off"]) / 3
@@ -62,7 +62,7 @@ def test_the_simplest_within_one_standard_error_of_the_best() -> None:
 
 def test_no_blend_as_good_as_the_baseline_switches_blending_off() -> None:
     runs = collected({"off": flat(0.5, 0.5), "linear": flat(0.4, 0.59), "cosine": flat(0.3, 0.3)})
-    chosen = recommend(runs, "cpu", PARAMS)
+    chosen = recommend(runs, "gpu", PARAMS)
     assert (chosen.arm, chosen.enable, chosen.evidence.level, chosen.best) == (
         "off",
         False,
@@ -81,25 +81,25 @@ def test_a_blend_below_the_baseline_is_not_chosen_though_it_is_simple() -> None:
             "cosine": flat(0.50, 0.52, 0.51),
         }
     )
-    assert recommend(runs, "cpu", PARAMS).arm == "cosine"
+    assert recommend(runs, "gpu", PARAMS).arm == "cosine"
 
 
 def test_the_test_set_does_not_matter() -> None:
     runs = collected({"off": flat(0.4, 0.41), "linear": flat(0.45, 0.46), "cosine": flat(0.5, 0.5)})
-    before = recommend(runs, "cpu", PARAMS)
+    before = recommend(runs, "gpu", PARAMS)
     for arm, value in (("off", 1.0), ("linear", 0.9), ("cosine", 0.0)):
         for seed in (1, 2):
             runs = with_metric(runs, arm, seed, "test/greedy", value)
-    after = recommend(runs, "cpu", PARAMS)
+    after = recommend(runs, "gpu", PARAMS)
     assert record(after) == record(before)
 
 
 def test_a_gain_within_the_noise_is_no_reason_to_blend() -> None:
     noisy = {"off": flat(0.40, 0.42, 0.44), "linear": flat(0.48, 0.36, 0.45)}
-    chosen = recommend(collected(noisy), "cpu", PARAMS)
+    chosen = recommend(collected(noisy), "gpu", PARAMS)
     assert (chosen.arm, chosen.best, chosen.enable) == ("off", "linear", False)
     sure = noisy | {"linear": flat(0.44, 0.45, 0.47)}
-    assert recommend(collected(sure), "cpu", PARAMS).arm == "linear"
+    assert recommend(collected(sure), "gpu", PARAMS).arm == "linear"
 
 
 def test_every_seed_that_an_arm_shares_with_the_baseline_counts() -> None:
@@ -109,10 +109,10 @@ def test_every_seed_that_an_arm_shares_with_the_baseline_counts() -> None:
         "cosine": flat(0.5, 0.52, 0.51, 0.0),
         "linear_terminal_w01": flat(0.41, 0.42, 0.41),
     }
-    chosen = recommend(collected(arms), "cpu", PARAMS)
+    chosen = recommend(collected(arms), "gpu", PARAMS)
     assert (chosen.arm, chosen.seeds) == ("linear_terminal_w01", (1, 2, 3, 4))
     three = {arm: flat(*(float(run[-1]) for run in runs[:3])) for arm, runs in arms.items()}
-    assert recommend(collected(three), "cpu", PARAMS).arm == "cosine"
+    assert recommend(collected(three), "gpu", PARAMS).arm == "cosine"
 
 
 def test_each_regime_has_its_own_recommendation() -> None:
@@ -138,21 +138,21 @@ def test_each_regime_has_its_own_recommendation() -> None:
 
 def test_too_few_seeds_are_an_error() -> None:
     with pytest.raises(StudyError, match="share 1 seeds with validations"):
-        recommend(collected({"off": flat(0.4), "linear": flat(0.5)}), "cpu", PARAMS)
+        recommend(collected({"off": flat(0.4), "linear": flat(0.5)}), "gpu", PARAMS)
     with pytest.raises(StudyError, match="not among the collected runs"):
-        recommend(collected({"linear": flat(0.5, 0.5)}), "cpu", PARAMS)
+        recommend(collected({"linear": flat(0.5, 0.5)}), "gpu", PARAMS)
 
 
 def test_evidence_says_when_nothing_can_be_told_apart() -> None:
     runs = collected({"off": flat(0.40, 0.50, 0.45), "linear": flat(0.48, 0.49, 0.50)})
-    chosen = recommend(runs, "cpu", PARAMS)
+    chosen = recommend(runs, "gpu", PARAMS)
     assert chosen.evidence.level == "none"
     assert "not distinguishable from off" in chosen.evidence.text
 
 
 def test_equal_differences_are_no_evidence() -> None:
     runs = collected({"off": flat(0.25, 0.5, 0.375), "linear": flat(0.5, 0.75, 0.625)})
-    chosen = recommend(runs, "cpu", PARAMS)
+    chosen = recommend(runs, "gpu", PARAMS)
     assert (chosen.arm, chosen.evidence.level) == ("linear", "none")
 
 
@@ -160,8 +160,8 @@ def test_evidence_before_and_after_the_correction_for_the_choice() -> None:
     """The same differences among one candidate and among six."""
     gains = (0.030, 0.050, 0.047)
     best = {"off": flat(0.4, 0.4, 0.4), "linear": flat(*(0.4 + gain for gain in gains))}
-    assert recommend(collected(best), "cpu", PARAMS).evidence.level == "clear"
+    assert recommend(collected(best), "gpu", PARAMS).evidence.level == "clear"
     others = ("cosine", "exp", "constant", "inverse", "schedule")
-    many = recommend(collected(best | {arm: flat(0.4, 0.4, 0.4) for arm in others}), "cpu", PARAMS)
+    many = recommend(collected(best | {arm: flat(0.4, 0.4, 0.4) for arm in others}), "gpu", PARAMS)
     assert (many.arm, many.evidence.level) == ("linear", "weak")
     assert "only before correction" in many.evidence.text

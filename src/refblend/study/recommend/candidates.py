@@ -6,7 +6,7 @@ scores), and another estimator would mix two questions. Arms whose runs were unh
 dropped, with the reason.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,12 @@ class Confirmation:
     def arms(self) -> tuple[str, ...]:
         """The arms of the scale in the order of the file."""
         return tuple(self.experiment.arms_of(self.scale))
+
+    @property
+    def seeds(self) -> frozenset[int]:
+        """All seeds of its arms at the scale."""
+        own = self.experiment.seeds_by_arm(self.scale).values()
+        return frozenset(seed for seeds in own for seed in seeds)
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
@@ -166,6 +172,8 @@ class Candidate:
 class Pool:
     """The baseline, the candidates from the simplest on, and what was dropped and why."""
 
+    collected: Collected
+    """The runs that the choice may rest on: those of seeds that M3 does not confirm on."""
     baseline: str
     off: RefblendConfig
     candidates: tuple[Candidate, ...]
@@ -179,13 +187,15 @@ def read_pool(
 ) -> Pool:
     """Candidates among M2's arms at a scale, of the experiments that the confirming one names.
 
-    Of a regime: among the arms of the experiments that declare it, with its baseline.
+    Of a regime: among the arms of the experiments that declare it, with its baseline. Seeds that
+    the confirming experiment uses count as not collected.
 
     Raises:
         StudyError: the experiments have several baselines, or the baseline was not run.
         ConfigError: an arm's configuration is not acceptable.
     """
     baseline, arms, illustrating = _declared(scale, params, regime)
+    collected = without_seeds(collected, load_confirmation(scale, params).seeds)
     if baseline not in set(collected.runs.arm):
         raise StudyError(
             f"the baseline {baseline} is not among the collected runs", "Collect the runs of M2."
@@ -209,7 +219,13 @@ def read_pool(
         }
         candidates.append(Candidate(arm, config, departures, place))
     ordered = tuple(sorted(candidates, key=lambda candidate: candidate.simplicity))
-    return Pool(baseline, off, ordered, dropped, usual)
+    return Pool(collected, baseline, off, ordered, dropped, usual)
+
+
+def without_seeds(collected: Collected, seeds: Container[int]) -> Collected:
+    """The frames without the runs of some seeds."""
+    frames = (collected.runs, collected.metrics, collected.responses)
+    return Collected(*(frame[[seed not in seeds for seed in frame.seed]] for frame in frames))
 
 
 def regimes_at(scale: str, params: str | Path = "params") -> list[str]:
@@ -295,7 +311,7 @@ def unhealthy(collected: Collected, arm: str, max_invalid: float = MAX_INVALID) 
     """
     runs = collected.runs[collected.runs.arm == arm]
     if runs.empty:
-        return "has no runs among the collected ones"
+        return "has no runs on seeds that M3 leaves unused"
     failed = runs[runs.status != "finished"]
     if len(failed):
         return ", ".join(f"seed {row.seed} {row.status}" for row in failed.itertuples())

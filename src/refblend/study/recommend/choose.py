@@ -108,13 +108,14 @@ def evidence_level(bootstrap: Interval, student: Interval, corrected: Interval) 
 
 MEASURE = "mean greedy validation accuracy over the second half of training"
 RULE = (
-    f"Measure: {MEASURE}, on the seeds that a candidate shares with the one it is compared with. "
-    "Candidates: the baseline without a blend, and blends with the real judge that differ from it "
-    "in nothing else, have every seed of their experiment, ran without failures, incidents or "
-    "collapse, and whose mean is not below the baseline's. Recommended: the simplest candidate "
-    "whose mean paired shortfall to the best one is at most one standard error of that "
-    "shortfall; simpler means no blend first, then fewer keys that depart from params/ppo.yaml, "
-    "then fewer numbers in the strategy's formula, then earlier in params/study."
+    f"Measure: {MEASURE}, on the seeds that a candidate shares with the one it is compared with, "
+    "without those that M3 confirms on. Candidates: the baseline without a blend, and blends with "
+    "the real judge that differ from it in nothing else, have every seed of their experiment, ran "
+    "without failures, incidents or collapse, and whose mean is not below the baseline's. "
+    "Recommended: the simplest candidate whose mean paired shortfall to the best one is at most "
+    "one standard error of that shortfall; simpler means no blend first, then fewer keys that "
+    "depart from params/ppo.yaml, then fewer numbers in the strategy's formula, then earlier in "
+    "params/study."
 )
 MIN_SEEDS = 2
 RESAMPLES = 2000
@@ -168,7 +169,7 @@ def recommend(
         ConfigError: an arm's configuration is not acceptable.
     """
     pool = read_pool(collected, scale, params, regime)
-    values = candidate_values(collected, pool)
+    values = candidate_values(pool)
     table = candidate_table(values, pool)
     choice = choose_arm(values, pool)
     table = with_shortfall(table, values, choice)
@@ -254,14 +255,14 @@ def apply_rule(values: pd.DataFrame, baseline: str) -> tuple[str, str]:
     return str(values.columns[int(np.argmax(within))]), str(values.columns[best])
 
 
-def candidate_values(collected: Collected, pool: Pool) -> pd.DataFrame:
+def candidate_values(pool: Pool) -> pd.DataFrame:
     """The measure: one row per seed of the baseline, one column for it and each candidate.
 
     Raises:
         StudyError: a candidate shares fewer than two seeds with the baseline.
     """
     arms = [pool.baseline, *(candidate.arm for candidate in pool.candidates)]
-    late = late_accuracy(collected)
+    late = late_accuracy(pool.collected)
     frame = late[late.arm.isin(arms)].pivot(index="seed", columns="arm", values="value")
     frame = frame.reindex(columns=arms)
     frame = frame[frame[pool.baseline].notna()]
