@@ -91,10 +91,10 @@ def test_primary_contrasts_are_planned_by_their_own_endpoint_and_level() -> None
     assert set(table.endpoint) == {"train_acc_third", "test_sampled"}
     assert table[table.endpoint == "train_acc_third"].deviation.isna().all()
     planned = table[table.endpoint == "test_sampled"]
-    assert set(planned.alpha) == {0.05 / 4}
+    assert set(planned.alpha) == {0.05 / 5}
     assert set(planned.declared) == {len(spec.seeds_of("cpu", "decay_terminal"))}
     alone = PowerQuestion(
-        spec.effect, spec.margin, alpha=0.05 / 4, test_sizes=(512, 2048), hours_per_run=0.1
+        spec.effect, spec.margin, alpha=0.05 / 5, test_sizes=(512, 2048), hours_per_run=0.1
     )
     expected = power_table(read_spread(values, "test_sampled", "off"), alone)
     assert planned.seeds_equivalence.tolist() == expected.seeds_equivalence.tolist()

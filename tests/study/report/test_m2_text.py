@@ -77,9 +77,9 @@ def test_the_first_page_gives_the_verdicts(written: Path) -> None:
     assert "whatever the effect" in page
     assert "**Does the judge's score help? (against no blend)** Open: undecided are" in page
     assert "(J; training accuracy (sampled), mean, first third)" in page
-    row = primary[primary.treated == "linear_terminal"].iloc[0]
+    row = primary.query("treated == 'linear_terminal' and reference == 'off'").iloc[0]
     assert f"{row.estimate:+.3f} [{row.low:+.3f}, {row.high:+.3f}]" in page
-    assert f"`linear_terminal` − `off` (A) {row.seeds_needed:.0f}, " in page
+    assert f"`linear_terminal` − `off` (G) {row.seeds_needed:.0f}, " in page
     assert page.count("(figures/") == 1
     assert answers.startswith("Answers")
     assert "Among the arms of A `linear_terminal` has the best mean test accuracy" in answers

@@ -7,9 +7,15 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from refblend.errors import StudyError
 from refblend.study.design.grid import build_grid, write_grid
 from refblend.study.design.spec import ContrastSpec, ExperimentSpec
-from refblend.study.report.verdicts import VERDICT_COLUMNS, verdicts, write_verdicts
+from refblend.study.report.verdicts import (
+    VERDICT_COLUMNS,
+    refuse_mixed_models,
+    verdicts,
+    write_verdicts,
+)
 from refblend.study.runs.archive import write_archive
 
 SEEDS = list(range(1, 11))
@@ -78,3 +84,17 @@ def test_the_archive_gives_the_same(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(
         found.astype({"seeds_needed": "Int64"}), expected, check_dtype=False, rtol=1e-5
     )
+
+
+def test_a_contrast_of_runs_from_different_models_is_refused(study, spec) -> None:
+    runs = study.collected.runs
+    own = "actor 11111111; judge_medium 22222222"
+    refuse_mixed_models(runs, {"X": spec}, "cpu")  # nothing is known of their models
+    refuse_mixed_models(runs.assign(models=own), {"X": spec}, "cpu")
+    (pair, *_) = spec.contrasts[0].pairs.items()
+    row = (runs.arm == pair[1]) & (runs.seed == runs.seed.min())
+    other = runs.assign(models=own).astype({"models": "str"})
+    other.loc[row, "models"] = "actor 33333333"
+    expected = f"X: {pair[0]} − {pair[1]} compares runs of different models, actor 33333333 "
+    with pytest.raises(StudyError, match=expected):
+        refuse_mixed_models(other, {"X": spec}, "cpu")

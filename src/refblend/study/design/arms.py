@@ -52,7 +52,7 @@ class Arm:
 
     @property
     def control(self) -> str:
-        """``none``, ``shuffled`` or ``random``."""
+        """``none``, ``shuffled``, ``random`` or ``oracle``; ``none`` without a blend."""
         return self.config.algorithm.ref_quality_score.scoring.control
 
     @property

@@ -47,9 +47,22 @@ def blocks_of(
             before = taken.setdefault(arm, set())
             added = sorted(seeds - before)
             before |= seeds
-            for start in range(0, len(added), seeds_per_job):
-                blocks.append(Block(arm, tuple(added[start : start + seeds_per_job])))
+            for row in _rows(added):
+                for start in range(0, len(row), seeds_per_job):
+                    blocks.append(Block(arm, tuple(row[start : start + seeds_per_job])))
     return blocks
+
+
+def _rows(seeds: Sequence[int]) -> list[list[int]]:
+    """Ascending seeds, cut where one is left out: those on the two sides may have been trained from
+    different models, and a job must not take both."""
+    rows: list[list[int]] = []
+    for seed in seeds:
+        if rows and seed == rows[-1][-1] + 1:
+            rows[-1].append(seed)
+        else:
+            rows.append([seed])
+    return rows
 
 
 def wanted_blocks(blocks: Sequence[Block], rows: pd.DataFrame) -> list[Block]:

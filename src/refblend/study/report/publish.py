@@ -134,8 +134,9 @@ def redraw_reports(
 ) -> Iterator[Path]:
     """Write tables, figures and text of all reports: each when it is written, then the verdicts.
 
-    ``results`` has the scale's grid, its archive and what M3 has chosen. Without ``out`` reports
-    are published there, where they say anything else.
+    ``results`` has the scale's grid, its archive and what M3 has chosen; experiments that the grid
+    does not have are left out. Without ``out`` reports are published there, where they say
+    anything else.
 
     Raises:
         StudyError: the archive is missing, or lacks a run.
@@ -144,12 +145,13 @@ def redraw_reports(
     with tempfile.TemporaryDirectory(prefix="refblend-redraw-") as scratch:
         for milestone in READS:  # a scale need not have all
             collected = Path(scratch) / milestone
-            study = tuple(milestone_experiments(milestone, params))
+            named = milestone_experiments(milestone, params)
+            study = tuple(name for name in named if name in set(grid.experiment))
             if milestone == "scoring":
                 if not (results / "scoring" / "measurements").is_dir():
                     continue
                 shutil.copytree(results / QUALITY / "circumstances", collected / "circumstances")
-            elif set(study) & set(grid.experiment):
+            elif study:
                 write_collected(of_grid(archive, select(grid, study)), collected)
             else:
                 continue

@@ -121,14 +121,48 @@ def write_verdicts(scale: str, results: Path, params: Path, out: Path | None = N
     """Write ``verdicts.csv`` of all experiments of a scale's grid, from its archive alone.
 
     Raises:
-        StudyError: grid or archive are missing, or the archive lacks a run.
+        StudyError: grid or archive are missing, the archive lacks a run, or a contrast compares
+            runs of different models (:func:`refuse_mixed_models`).
     """
     grid = read_grid(results / "grid.tsv")
-    names = tuple(dict.fromkeys(grid.experiment))
-    values = run_measures(of_grid(read_archive(results), grid))
+    experiments = read_experiments(tuple(dict.fromkeys(grid.experiment)), params)
+    archive = of_grid(read_archive(results), grid)
+    refuse_mixed_models(archive.runs, experiments, scale)
     path = (out or results) / "verdicts.csv"
-    write_csv(verdicts(values, read_experiments(names, params), scale), path)
+    write_csv(verdicts(run_measures(archive), experiments, scale), path)
     return path
+
+
+def refuse_mixed_models(
+    runs: pd.DataFrame, experiments: Mapping[str, ExperimentSpec], scale: str
+) -> None:
+    """Refuse contrasts whose arms were trained from different models of the same name.
+
+    Rounding decides which warm start a machine makes, and what is learnt from one of them says
+    nothing of an arm that was trained from another. Runs without a record of their models pass.
+
+    Raises:
+        StudyError: a contrast has such arms; it names the first.
+    """
+    known = runs[runs.models.fillna("") != ""]
+    models = known.assign(model=known.models.str.split("; ")).explode("model", ignore_index=True)
+    models[["role", "digest"]] = models.model.str.rsplit(" ", n=1, expand=True).reindex(
+        columns=[0, 1]
+    )
+    for name, spec in experiments.items():
+        seeds = spec.seeds_by_arm(scale)
+        for pair in (pair for contrast in spec.contrasts for pair in contrast.pairs.items()):
+            own = [(arm, seed) for arm in pair for seed in seeds.get(arm, [])]
+            used = models.merge(pd.DataFrame(own, columns=["arm", "seed"]), on=["arm", "seed"])
+            first = used.drop_duplicates(["role", "digest"])
+            mixed = first[first.role.duplicated(keep=False)].sort_values("role", kind="stable")
+            if len(mixed):
+                which = [f"{row.digest} ({row.arm}, seed {row.seed})" for row in mixed.itertuples()]
+                raise StudyError(
+                    f"{name}: {pair[0]} − {pair[1]} compares runs of different models, "
+                    f"{mixed.role.iloc[0]} {' and '.join(which[:2])}",
+                    "Give both arms seeds that were trained from the same models.",
+                )
 
 
 def read_verdicts(path: Path) -> pd.DataFrame:

@@ -36,9 +36,10 @@ RUN_COLUMNS = {
     "commit": "str",
     "dirty": "boolean",
     "hardware": "str",
+    "models": "str",
 }
 OF_THE_MACHINE = [
-    "wall_time_s", "energy_kwh", "kg_co2e", "resumed", "commit", "dirty", "hardware",
+    "wall_time_s", "energy_kwh", "kg_co2e", "resumed", "commit", "dirty", "hardware", "models",
 ]  # fmt: skip
 """Columns of ``runs`` that differ between two equal studies."""
 METRIC_COLUMNS = {

@@ -19,6 +19,8 @@ from refblend.trainer.tracking import read_metrics
 TEST_NAME = "test.json"
 MANY_STEPS = 4
 """Test problems whose solutions have so many steps or more count as one difficulty."""
+DIGITS = 8
+"""Of a model's digest, enough to tell models apart."""
 RESPONSE_NUMBERS = ("reward", "acc", "judge_score", "length")
 STATUSES = ("finished", "stopped", "failed", "incomplete", "missing")
 """``stopped``: ended early by a guard; ``incomplete``: killed, resumed by the next call."""
@@ -115,6 +117,10 @@ def _origin(provenance: dict[str, Any]) -> dict[str, Any]:
         f"{machine['cores']} cores" if machine.get("cores") else "",
         ", ".join(gpus),
     ]
+    models = [
+        f"{Path(path).name} {str(digest)[:DIGITS]}"
+        for path, digest in _part(provenance, "models").items()
+    ]
     return {
         "wall_time_s": _number(totals, "wall_time_s"),
         "energy_kwh": _number(totals, "energy_kwh_estimated"),
@@ -123,6 +129,7 @@ def _origin(provenance: dict[str, Any]) -> dict[str, Any]:
         "commit": str(git.get("commit") or ""),
         "dirty": _truth(git, "dirty"),
         "hardware": ", ".join(part for part in parts if part),
+        "models": "; ".join(models) or None,
     }
 
 

@@ -123,8 +123,10 @@ class M2Study(RunStudy):
         return {arm: len(seeds) for arm, seeds in self.seeds(experiment).items()}
 
     def ranked(self, experiment: str) -> list[str]:
-        """Arms of an experiment that can be called the best."""
-        return self.experiments[experiment].ranked(self.scale)
+        """Arms of an experiment that can be called the best: those with every seed, and no control,
+        whose scores (shuffled, random, or an oracle's) nobody would train with."""
+        spec = self.experiments[experiment]
+        return [arm for arm in spec.ranked(self.scale) if self.resolved[arm].control == "none"]
 
     def baselines(self, experiment: str) -> list[str]:
         """Arms of an experiment that others are compared with."""

@@ -62,7 +62,8 @@ def curves(
     if seeds:
         single = {"units": "seed", "estimator": None, "legend": False}
         few = frame[frame.groupby("arm")["seed"].transform("nunique") <= MOST_LINES]
-        sns.lineplot(few, x=x, linewidth=0.5, alpha=0.35, **single, **shared)
+        if len(few):
+            sns.lineplot(few, x=x, linewidth=0.5, alpha=0.35, **single, **shared)
     dashes = {arm: (4, 1.5) if arm in dashed else "" for arm in drawn}
     band = {"errorbar": _student if seeds else None, "err_kws": {"alpha": 0.12, "linewidth": 0}}
     sns.lineplot(frame, x="place", style="arm", dashes=dashes, **band, **shared)
