@@ -7,7 +7,13 @@ import yaml
 
 from refblend.config.loading import merge, nest, parse_override
 from refblend.errors import ConfigError, ProblemsError, StudyError
-from refblend.study.design.blocks import blocks_of, exclusive_arms, wanted_blocks
+from refblend.study.design.blocks import (
+    Block,
+    blocks_of,
+    exclusive_arms,
+    replayed_blocks,
+    wanted_blocks,
+)
 from refblend.study.design.grid import (
     build_grid,
     configuration_digest,
@@ -284,6 +290,12 @@ def test_a_milestone_wants_the_blocks_with_its_runs(params: Path) -> None:
     assert exclusive_arms(["M1", "A", "E"], params) == {"len64", "len96"}
     with pytest.raises(StudyError, match="no experiment Z"):
         select(grid, ["A", "Z"])
+
+
+def test_a_job_waits_for_the_runs_that_it_replays() -> None:
+    blocks = [Block("on", (1, 2)), Block("on", (3,)), Block("on", (4, 5)), Block("off", (3, 4))]
+    assert replayed_blocks(blocks, "on", [3]) == blocks[1:3], "4 is the partner of 3"
+    assert replayed_blocks(blocks, "on", [1, 2]) == blocks[:1]
 
 
 def test_a_scale_may_have_some_of_the_arms(params: Path) -> None:

@@ -227,15 +227,18 @@ def run_inputs(wildcards):
 
 
 def replayed_runs(wildcards):
-    """The jobs that train the arm whose weights an arm replays, of all its seeds."""
+    """The jobs that train the runs whose weights a job's seeds replay."""
     try:
         arm = study_blocks.replayed_arm(run_overrides(wildcards))
     except RefblendError as error:
         raise WorkflowError(str(error)) from None
+    if arm is None:
+        return []
+    seeds = list(map(int, wildcards.seeds.split("-")))
+    found = study_blocks.replayed_blocks(blocks(wildcards.scale), arm, seeds)
     return [
         f"runs/{wildcards.scale}/{block.arm}/{block.name}.trained.json"
-        for block in blocks(wildcards.scale)
-        if block.arm == arm
+        for block in found
     ]
 
 

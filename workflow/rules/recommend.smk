@@ -34,7 +34,9 @@ rule recommend:
             "--attacks", input.scoring, "tables/attacks.csv"
         ),
         regime=lambda wildcards: (
-            ["--regime", Path(wildcards.choice).name] if "/" in wildcards.choice else []
+            ["--regime", Path(wildcards.choice).name]
+            if "/" in wildcards.choice
+            else []
         ),
     message:
         "Recommend a configuration: {output.overlay}"

@@ -16,6 +16,7 @@ import pandas as pd
 from refblend.errors import StudyError
 from refblend.study.design.grid import select
 from refblend.study.design.spec import load_experiment
+from refblend.trainer.replay import partner_seed
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,12 @@ def replayed_arm(overrides: Mapping[str, Any]) -> str | None:
             "Write runs/{scale}/ARM/seed_{partner_seed}/metrics.jsonl.",
         )
     return found["arm"]
+
+
+def replayed_blocks(blocks: Sequence[Block], arm: str, seeds: Sequence[int]) -> list[Block]:
+    """The blocks of an arm that hold what these seeds replay: their own weights or a partner's."""
+    wanted = {*seeds, *map(partner_seed, seeds)}
+    return [block for block in blocks if block.arm == arm and wanted & set(block.seeds)]
 
 
 def exclusive_arms(experiments: Sequence[str], params: str | Path = "params") -> set[str]:
