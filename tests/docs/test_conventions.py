@@ -23,37 +23,39 @@ def bracketed(value: float, low: float, high: float, sign: str = "") -> str:
     return f"{numbers[0]} [{numbers[1]}, {numbers[2]}]"
 
 
-def table(path: str) -> pd.DataFrame:
-    frame = pd.read_csv(TABLES / path).query("measure == 'test_greedy'")
-    return frame[frame["baseline"].isna() | (frame["baseline"] == "off")].set_index("arm")
-
-
-def difference(frame: pd.DataFrame, arm: str) -> str:
-    row = frame.loc[arm]
-    return bracketed(row["diff"], row["diff_low"], row["diff_high"], "+")
-
-
 def test_the_finding_is_what_the_tables_say() -> None:
     found = README[README.index("## What came out") : README.index("## When to use")]
-    arms = table("m2/tables/A_summary.csv")
-    off, blends = arms.loc["off"], arms.drop("off")
-    said = [
-        bracketed(off["mean"], off["low"], off["high"]),
-        f"of {len(blends)} blended arms {(blends['diff'] < 0).sum()} have a lower mean",
-        *(difference(arms, arm) for arm in ("constant", "inverse", "linear")),
-        difference(table("m3/tables/confirmation.csv"), "recommended"),
-    ]
-    assert [text for text in said if text not in found] == []
-    assert blends.index[blends["diff"] >= 0].tolist() == ["random"]
-    excluded = (blends["diff_family_low"] > 0) | (blends["diff_family_high"] < 0)
-    assert blends.index[excluded].tolist() == ["inverse"]
-    last = blends["diff"][blends.index.str.endswith("_terminal")]
-    spread = f"{last.min():.3f} and {last.max():.3f}".replace("-", "−")
-    assert spread in found
-    weights = pd.read_csv(TABLES / "m2/tables/A_summary.csv").query("measure == 'weight_mean'")
-    assert f"only {weights.set_index('arm').loc['linear', 'mean']:.3f} of" in found
-    grid = pd.read_csv(TABLES / "grid.tsv", sep="\t")
-    assert f"{len(grid.drop_duplicates(['arm', 'seed']))} runs" in found
+    table = pd.read_csv(TABLES / "verdicts.csv").query("experiment in ['G', 'I', 'J', 'K']")
+    primary = table[table.primary]
+    named = primary[primary.verdict != "undecided"]
+    said = {
+        (row.treated, row.reference, row.endpoint): bracketed(row.estimate, row.low, row.high, "+")
+        for row in named.itertuples()
+    }
+    quoted = {pair for pair, text in said.items() if text in found}
+    assert {pair[:2] for pair in set(said) - quoted} == {
+        ("linear_terminal", "linear"), ("dr_w06", "dr_off"),
+    }  # fmt: skip
+    for row in primary[primary.experiment == "I"].itertuples():
+        assert f"{bracketed(row.estimate, row.low, row.high, '+')}, {row.verdict}" in found
+    verdicts = {(row.treated, row.reference): row.verdict for row in primary.itertuples()}
+    real = [arm for arm, base in verdicts if base == "off" and arm != "oracle"]
+    assert [verdicts[arm, "off"] for arm in real].count("better") == 0
+    mixed = table.query("treated == 'constant_terminal_mixed' and reference == 'off'").iloc[0]
+    assert (mixed.verdict, mixed.primary) == ("equivalent", False)
+    assert bracketed(mixed.estimate, mixed.low, mixed.high, "+") in found
+    undecided = (primary.verdict == "undecided").sum()
+    assert f"**Undecided**, {undecided} of {len(primary)} primary contrasts" in found
+    runs = pd.read_csv(TABLES / "runs.csv")
+    assert f"{len(runs)} runs" in found
+    assert set(runs.status) == {"finished"}
+    records = {
+        "recommended": "off",
+        "regimes/sparse": "sparse_judge",
+        "regimes/noisy": "noisy_judge",
+    }
+    for name, arm in records.items():
+        assert json.loads((TABLES / "m3" / f"{name}.json").read_text())["arm"] == arm
 
 
 def test_the_log_that_the_how_to_follows_is_written() -> None:
