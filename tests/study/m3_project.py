@@ -2,7 +2,6 @@
 
 import atexit
 import json
-import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
+import yaml
 
 from refblend.study.recommend.choose import recommend
 from refblend.study.recommend.overlay import write_recommendation
@@ -26,14 +26,16 @@ ALL_REGIMES = Path(__file__).parents[2] / "params"
 
 @cache
 def one_regime() -> Path:
-    """The project's parameters, with the confirming experiment of one regime at scale cpu."""
+    """The project's parameters, with the confirming experiment of one regime at scale cpu, and all
+    its seeds for every arm."""
     folder = tempfile.mkdtemp(prefix="refblend-params-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     params = Path(shutil.copytree(ALL_REGIMES, Path(folder) / "params"))
     path = params / "study" / "M3.yaml"
-    text = path.read_text()
-    assert text.count("\narms_at:") == 1
-    path.write_text(re.sub(r"\narms_at:.*\n", '\\g<0>  cpu: ["off", linear, challenger]\n', text))
+    document = yaml.safe_load(path.read_text())
+    document["arms_at"]["cpu"] = ["off", "linear", "challenger"]
+    del document["arm_seeds"]
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
     return params
 
 

