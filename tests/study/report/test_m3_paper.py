@@ -186,8 +186,8 @@ def test_judges_and_other_regimes_are_shown_where_they_were_measured(project: Pa
     text = made(project).text
     assert "| judge weak | 0.610 | 0.580 | 0.100 | 100% |" in text
     assert "0.500 | 0.500" not in text, "the compact prompt"
-    listed = "- *sparse*: arm `sparse_judge` (baseline `sparse_off`; not tested on fresh seeds). Because."
-    assert listed in text
+    listed = "- *sparse*: arm `sparse_judge` (baseline `sparse_off`; not tested on fresh seeds)."
+    assert f"{listed} Because." in text
 
 
 def test_it_says_what_carries_over_to_another_model(project: Path) -> None:
