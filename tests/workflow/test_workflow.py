@@ -6,6 +6,7 @@ import math
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -103,17 +104,19 @@ def test_milestones_share_their_jobs_and_fresh_seeds_stand_apart(project: Path) 
     collected = "runs/cpu/_collected/m2/runs.csv"
     counts, text = planned(project, "m1", collected)
     grid = build_grid(["M1", *"ABCEFGHIJKL"], "cpu", ROOT / "params")
-    # Ten seeds a job, and M1's three before the rest.
+    # Ten seeds a job, none across a gap, and M1's three before the rest.
     first = set(grid[grid.experiment == "M1"].arm)
-    seeds = grid.groupby("arm").seed.nunique()
-    expected = sum(
-        1 + math.ceil((number - 3) / 10) if arm in first else math.ceil(number / 10)
-        for arm, number in seeds.items()
-    )
+    expected = len(first)
+    for arm, part in grid.groupby("arm"):
+        seeds = set(part.seed.astype(int)) - ({11, 12, 13} if arm in first else set())
+        rows = Counter(seed - place for place, seed in enumerate(sorted(seeds)))
+        expected += sum(math.ceil(length / 10) for length in rows.values())
     assert counts["train"] == expected
     resources = grid[grid.experiment.isin(["E", "F"])].arm.nunique()
     assert counts["test_accuracy"] == counts["train"] - resources
-    assert "101-102-103" not in text
+    assert "sparse_off, seeds 11-12-13" in text
+    assert "sparse_off, seeds 101" not in text
+    assert "challenger" not in text
 
 
 def test_the_committed_grid_of_an_earlier_design_is_not_taken(project: Path) -> None:
