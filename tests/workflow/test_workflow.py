@@ -90,7 +90,7 @@ def test_dry_run_plans_every_run_once(project: Path) -> None:
     # The medium judge continues the weak one; no arm of M1 uses the strong one.
     assert (counts["train"], counts["judge"], counts["report"]) == (2, 2, 1)
     text = done.stdout + done.stderr
-    assert "--seeds 11,12,13 trainer.default_local_dir='runs/cpu/linear/seed_{seed}'" in text
+    assert "--seeds 101,102,103 trainer.default_local_dir='runs/cpu/linear/seed_{seed}'" in text
 
 
 def planned(project: Path, *targets: str, scale: str = "cpu") -> tuple[dict[str, int], str]:
@@ -108,7 +108,7 @@ def test_milestones_share_their_jobs_and_fresh_seeds_stand_apart(project: Path) 
     first = set(grid[grid.experiment == "M1"].arm)
     expected = len(first)
     for arm, part in grid.groupby("arm"):
-        seeds = set(part.seed.astype(int)) - ({11, 12, 13} if arm in first else set())
+        seeds = set(part.seed.astype(int)) - ({101, 102, 103} if arm in first else set())
         rows = Counter(seed - place for place, seed in enumerate(sorted(seeds)))
         expected += sum(math.ceil(length / 10) for length in rows.values())
     assert counts["train"] == expected
