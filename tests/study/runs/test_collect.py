@@ -6,7 +6,7 @@ import pytest
 
 from refblend.errors import StudyError
 from refblend.study.runs.checks import record_failure
-from refblend.study.runs.collect import collect, read_collected, write_collected
+from refblend.study.runs.collect import collect, read_collected, used_models, write_collected
 from refblend.study.runs.curves import series, start_and_end
 
 MakeRun = Callable[..., Path]
@@ -84,3 +84,14 @@ def test_no_run_at_all_gives_empty_frames(tmp_path: Path) -> None:
     assert collected.responses.empty
     write_collected(collected, tmp_path / "out")
     assert read_collected(tmp_path / "out").metrics.empty
+
+
+def test_models_are_read_from_their_record() -> None:
+    runs = pd.DataFrame({"arm": ["a", "b", "c"], "seed": [1, 2, 3]})
+    runs["models"] = ["actor 11111111; judge_weak 22222222", None, "my actor 33333333"]
+    assert used_models(runs).to_dict("split")["data"] == [
+        ["a", 1, "actor", "11111111"],
+        ["a", 1, "judge_weak", "22222222"],
+        ["c", 3, "my actor", "33333333"],
+    ]
+    assert used_models(runs[1:2]).empty

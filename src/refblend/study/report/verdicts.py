@@ -14,6 +14,7 @@ from refblend.study.report.readable import estimate, write_csv
 from refblend.study.report.registry import read_experiments
 from refblend.study.report.shared import RunStudy, headline
 from refblend.study.runs.archive import of_grid, read_archive
+from refblend.study.runs.collect import used_models
 from refblend.study.runs.measures import run_measures, wide, wide_of
 from refblend.study.stats.verdicts import VERDICTS, Contrast, decide, is_paired
 
@@ -144,11 +145,7 @@ def refuse_mixed_models(
     Raises:
         StudyError: a contrast has such arms; it names the first.
     """
-    known = runs[runs.models.fillna("") != ""]
-    models = known.assign(model=known.models.str.split("; ")).explode("model", ignore_index=True)
-    models[["role", "digest"]] = models.model.str.rsplit(" ", n=1, expand=True).reindex(
-        columns=[0, 1]
-    )
+    models = used_models(runs)
     for name, spec in experiments.items():
         seeds = spec.seeds_by_arm(scale)
         for pair in (pair for contrast in spec.contrasts for pair in contrast.pairs.items()):

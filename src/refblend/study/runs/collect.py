@@ -99,6 +99,14 @@ def collect(grid: pd.DataFrame, scale: str, root: str | Path = "runs") -> Collec
     )
 
 
+def used_models(runs: pd.DataFrame) -> pd.DataFrame:
+    """The models of runs that have a record of them: arm, seed, role (a name) and digest."""
+    known = runs[runs.models.fillna("") != ""]
+    models = known.assign(model=known.models.str.split("; ")).explode("model", ignore_index=True)
+    parts = models.model.str.rsplit(" ", n=1, expand=True).reindex(columns=[0, 1])
+    return models[["arm", "seed"]].assign(role=parts[0], digest=parts[1])
+
+
 def write_collected(collected: Collected, out: str | Path) -> None:
     """Write the three frames below ``out``, each atomically."""
     out = Path(out)

@@ -18,6 +18,7 @@ from refblend.study.report.readable import seed_text, to_markdown, words
 from refblend.study.report.registry import Tables
 from refblend.study.report.shared import arm_row, headline, val_accuracy, weight_entropy
 from refblend.study.report.verdicts import decided, readable_of_one
+from refblend.study.runs.collect import used_models
 from refblend.study.runs.incidents import facts
 from refblend.study.stats.exact import smallest_p
 
@@ -39,6 +40,7 @@ def text(study: M2Study, tables: Tables) -> dict[str, Any]:
         "answered": answered,
         "ended": any(endpoint_rows(study, tables, name) for name in study.learning),
         "learning": (len(study.curves.finished), len(study.curves.runs)),
+        "starts": used_models(study.collected.runs).groupby("role").digest.nunique().max(),
         "reachable": [(count, f"{smallest_p(count):.4g}") for count in counts],
         "sections": sections(study, tables, answered, decisions["rows"]),
         "best": best_rows(tables),
