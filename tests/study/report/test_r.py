@@ -92,7 +92,7 @@ def test_everything_registered_is_drawn_from_the_archive(
     write_beside(project, [{"verdict": "better", "estimate": 0.034, "low": 0.01, "high": 0.06}])
     out = results / "r"
     assert list(redraw_reports("smollm", results, PARAMS)) == [
-        out / "report.md", results / "verdicts.csv",
+        results / "verdicts.csv", out / "report.md",
     ]  # fmt: skip
     report, text = load_report("r"), (out / "report.md").read_text()
     for table in report.artifacts({}, "table"):

@@ -132,15 +132,17 @@ def _remove_others(target: Path, names: set[str]) -> None:
 def redraw_reports(
     scale: str, results: Path, params: Path, out: Path | None = None
 ) -> Iterator[Path]:
-    """Write tables, figures and text of all reports: each when it is written, then the verdicts.
+    """Write the verdicts, then tables, figures and text of all reports: each when it is written.
 
     ``results`` has the scale's grid, its archive and what M3 has chosen; experiments that the grid
     does not have are left out. Without ``out`` reports are published there, where they say
     anything else.
 
     Raises:
-        StudyError: the archive is missing, or lacks a run.
+        StudyError: the archive is missing or lacks a run, or a contrast compares runs of
+            different models; nothing is written then.
     """
+    yield write_verdicts(scale, results, params, out)
     archive, grid = read_archive(results), read_grid(results / "grid.tsv")
     with tempfile.TemporaryDirectory(prefix="refblend-redraw-") as scratch:
         for milestone in READS:  # a scale need not have all
@@ -161,4 +163,3 @@ def redraw_reports(
             if out is None:
                 publish(report, inputs, built)
             yield (out or results) / milestone / "report.md"
-    yield write_verdicts(scale, results, params, out)
