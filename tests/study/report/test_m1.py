@@ -92,9 +92,12 @@ def test_models_of_the_user_leave_no_empty_table(
 
 
 def judge(tmp_path: Path, make_run: MakeRun, render: Render, **linear: dict[str, object]) -> str:
-    """The verdict on `linear` by its runs' arguments, of a baseline that gains 0.2."""
+    """The verdict on `linear` by its runs' arguments, of a baseline that gains 0.2; a ``spread``
+    moves its gain up or down with the seed."""
+    spread = linear.pop("spread", 0.0)
     for seed in (1, 2, 3):
-        make_run(tmp_path / "runs" / "cpu" / "off" / f"seed_{seed}", seed, 10, 0.2, False)
+        base = 0.2 + spread * (seed - 2)
+        make_run(tmp_path / "runs" / "cpu" / "off" / f"seed_{seed}", seed, 10, base, False)
         run = tmp_path / "runs" / "cpu" / "linear" / f"seed_{seed}"
         make_run(run, seed, 10, **{"gain": 0.3 + 0.01 * seed} | linear)  # type: ignore[arg-type]
     (tmp_path / "grid.tsv").write_text(GRID)
@@ -118,7 +121,21 @@ def test_a_worse_arm_breaks_the_rule_on_accuracy(
 ) -> None:
     """Differences −0.1, −0.1, −0.1 say nothing of their spread; −0.10, −0.11, −0.12 do."""
     equal = judge(tmp_path / "equal", make_run, render, gain=0.1)
-    assert equal == "**Undecided** for `linear`; no numbers for: greedy test accuracy is not lower."
+    unclear = (
+        "**Undecided**: the runs of `linear` do not show that greedy test accuracy is not lower."
+    )
+    assert equal == unclear
+
+
+def test_a_loss_that_three_seeds_cannot_show_is_not_called_stable(
+    tmp_path: Path, make_run: MakeRun, render: Render
+) -> None:
+    """Differences 0.15, −0.1, −0.35: their mean is beyond the margin, and their interval has 0."""
+    wide = judge(tmp_path / "wide", make_run, render, gain=0.1, spread=0.25)
+    unclear = (
+        "**Undecided**: the runs of `linear` do not show that greedy test accuracy is not lower."
+    )
+    assert wide == unclear
 
 
 def test_bins_against_a_loop() -> None:

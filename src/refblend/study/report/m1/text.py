@@ -3,7 +3,8 @@
 An arm is *stable* if all rules hold for it. A rule on a difference (:data:`DIFFERENCES`) is broken
 only if Student's simultaneous 95 % interval of the paired difference lies wholly on the bad side of
 0: with few seeds only large differences can break it. A rule whose interval says nothing (one pair
-of seeds, or equal differences on the bad side) is undecided, not kept.
+of seeds, or equal differences on the bad side) is undecided, not kept, and so is that on the
+endpoint where the mean is worse by more than the experiment's margin.
 """
 
 from typing import Any
@@ -78,7 +79,9 @@ def answers(table: pd.DataFrame) -> list[str]:
             rules = "rule" if len(broken) == 1 else "rules"
             answer = f"**No**: `{arm}` breaks the {rules} that {'; that '.join(broken)}."
         elif len(unclear):
-            answer = f"**Undecided** for `{arm}`; no numbers for: {'; '.join(unclear)}."
+            answer = (
+                f"**Undecided**: the runs of `{arm}` do not show that {'; that '.join(unclear)}."
+            )
         else:
             answer = f"**Yes**, `{arm}` keeps all {len(part)} rules."
         sentences.append(answer)
@@ -127,7 +130,10 @@ def _difference(study: M1Study, summary: pd.DataFrame, arm: str, measure: str) -
         return _row(arm, rule, "–", "–", None)
     row = rows.loc[arm]
     excludes = row["interval_excludes_0"]  # missing: one pair, or all differences are equal
-    holds = True if good * row["diff"] >= 0 else None if pd.isna(excludes) else not excludes
+    worse = -good * row["diff"]
+    holds = True if worse <= 0 else None if pd.isna(excludes) else not excludes
+    if holds and measure == study.experiment.endpoint and worse > study.experiment.margin:
+        holds = None
     value, base = number(row["mean"]), number(rows.loc[study.baseline, "mean"])
     shown = cell(row.to_dict(), "diff", "diff_family_", signed=True)
     return _row(arm, rule, value, base, holds) | {"difference": shown}
