@@ -129,7 +129,7 @@ def test_the_committed_grid_of_an_earlier_design_is_not_taken(project: Path) -> 
     made = "runs/cpu/_collected/grid.tsv"
     done = snakemake(project, made, "--cores", "1", "--config", "scale=cpu")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "M1\toff\t11" in committed.read_text() == (project / made).read_text()
+    assert "M1\toff\t101" in committed.read_text() == (project / made).read_text()
 
 
 def test_seeds_per_job_cuts_the_jobs(project: Path) -> None:
@@ -137,7 +137,7 @@ def test_seeds_per_job_cuts_the_jobs(project: Path) -> None:
     path.write_text(path.read_text().replace("seeds_per_job: 10", "seeds_per_job: 2"))
     counts, text = planned(project, "m1")
     assert counts["train"] == 4, "only M1's three seeds of both arms"
-    assert "runs/cpu/off/11-12.trained.json" in text
+    assert "runs/cpu/off/101-102.trained.json" in text
 
 
 def test_what_measures_resources_takes_all_cores(project: Path) -> None:
