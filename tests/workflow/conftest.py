@@ -10,10 +10,13 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A copy of the project without data, models, runs and results."""
+    """A copy of the project without data, models, runs and results but for the packed models."""
     for name in ("params", "requirements", "workflow", "src"):
         ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
         shutil.copytree(ROOT / name, tmp_path / name, ignore=ignore)
     shutil.copy(ROOT / "Snakefile", tmp_path)
+    kept = tmp_path / "results" / "cpu" / "pieces" / "models.tar.xz"
+    kept.parent.mkdir(parents=True)
+    kept.symlink_to(ROOT / kept.relative_to(tmp_path))
     (tmp_path / "profiles").symlink_to("workflow/profiles")
     return tmp_path

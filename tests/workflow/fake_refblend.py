@@ -113,6 +113,16 @@ def main() -> None:
     elif command == ["models", "tokenizer"]:
         for name in ("tokenizer.json", "tokenizer_config.json"):
             write(option("--out") / name)
+    elif command == ["models", "unpack"]:
+        folder = Path(sys.argv[4])
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            write(folder / "tokenizer" / name)
+        for name in ("train", "test"):
+            write(folder / "judge_pairs" / f"{name}.parquet")
+        for name in ("actor", "actor_clean", "judge_weak", "judge_medium", "judge_strong"):
+            model(folder / name)
+            if name.startswith("judge"):
+                write(folder / name / "scoring_templates.yaml")
     elif command == ["models", "judge-data"]:
         write(option("--out"))
         write(option("--test-out"))

@@ -87,10 +87,19 @@ def test_dry_run_plans_every_run_once(project: Path) -> None:
     done = snakemake(project, "m1", "-n", "--config", "scale=cpu")
     assert done.returncode == 0, done.stdout + done.stderr
     counts = job_counts(done.stdout + done.stderr)
-    # The medium judge continues the weak one; no arm of M1 uses the strong one.
-    assert (counts["train"], counts["judge"], counts["report"]) == (2, 2, 1)
+    assert (counts["train"], counts["kept_models"], counts["report"]) == (2, 1, 1)
+    assert not {"tokenizer", "actor", "judge_pairs", "judge"} & set(counts)
     text = done.stdout + done.stderr
     assert "--seeds 101,102,103 trainer.default_local_dir='runs/cpu/linear/seed_{seed}'" in text
+
+
+def test_models_are_trained_where_none_are_kept(project: Path) -> None:
+    done = snakemake(project, "m1", "-n", "--config", "scale=cpu", "models={cpu: null}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    counts = job_counts(done.stdout + done.stderr)
+    # The medium judge continues the weak one; no arm of M1 uses the strong one.
+    assert (counts["tokenizer"], counts["actor"], counts["judge"]) == (1, 1, 2)
+    assert "kept_models" not in counts
 
 
 def planned(project: Path, *targets: str, scale: str = "cpu") -> tuple[dict[str, int], str]:
@@ -122,7 +131,6 @@ def test_milestones_share_their_jobs_and_fresh_seeds_stand_apart(project: Path) 
 def test_the_committed_grid_of_an_earlier_design_is_not_taken(project: Path) -> None:
     """In a fresh clone all files are equally old, so that times say nothing."""
     committed = project / "results" / "cpu" / "grid.tsv"
-    committed.parent.mkdir(parents=True)
     committed.write_text("experiment\tarm\tseed\toverrides\nM1\toff\t1\t{}\n")
     counts, _ = planned(project, "m1")
     assert counts["grid"] == 1
@@ -148,7 +156,7 @@ def test_what_measures_resources_takes_all_cores(project: Path) -> None:
 
 def write_other_verdicts(project: Path, scale: str) -> str:
     path = project / "results" / scale / "verdicts.csv"
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
     return str(path.relative_to(project))
 

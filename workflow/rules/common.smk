@@ -32,6 +32,8 @@ SCALES = ("smoke", "cpu", "smollm", "gpu")
 EMBEDDED = ("smoke", "cpu", "smollm")
 # Where our models start from a pretrained one, and the problems are those of reasoning-gym.
 PRETRAINED = ("smollm",)
+# Models that were kept with the runs that started from them; the others are trained.
+KEPT = {scale: file for scale, file in config["models"].items() if file}
 
 
 wildcard_constraints:
@@ -190,6 +192,16 @@ def model_threads(wildcards):
 def model_files(folder):
     """Files that stand for a model folder (folders themselves are never outputs)."""
     return [f"{folder}/config.json", f"{folder}/model.safetensors"]
+
+
+def tokenizer_files(folder):
+    """Files that stand for a tokenizer's folder."""
+    return [f"{folder}/tokenizer.json", f"{folder}/tokenizer_config.json"]
+
+
+def judge_files(folder):
+    """Files that stand for a judge's folder."""
+    return [*model_files(folder), f"{folder}/scoring_templates.yaml"]
 
 
 def tools(wildcards):

@@ -1,6 +1,41 @@
-# Tokenizer, warm-started actor, judges. Each strength of the judge continues the weaker one, so an
-# arm with the medium judge never waits for the strong one. Training resumes after a kill: only
-# final files are outputs, since Snakemake deletes outputs before it runs a job again.
+# Tokenizer, warm-started actor, judges: unpacked where they were kept, else trained. Each strength
+# of the judge continues the weaker one, so an arm with the medium judge never waits for the strong
+# one. Training resumes after a kill: only final files are outputs, since Snakemake deletes outputs
+# before it runs a job again.
+
+
+if KEPT:
+
+    ruleorder: kept_models > tokenizer > actor > judge_pairs > judge
+
+    rule kept_models:
+        input:
+            packed=lambda wildcards: KEPT[wildcards.scale],
+            recipe="params/embedded/{scale}.yaml",
+        output:
+            tokenizer_files("models/{scale}/tokenizer"),
+            model_files("models/{scale}/actor"),
+            model_files("models/{scale}/actor_clean"),
+            "models/{scale}/judge_pairs/train.parquet",
+            "models/{scale}/judge_pairs/test.parquet",
+            *(
+                file
+                for strength in layout.JUDGES
+                for file in judge_files(f"models/{{scale}}/judge_{strength}")
+            ),
+        log:
+            "logs/{scale}/kept_models.log",
+        wildcard_constraints:
+            scale="|".join(KEPT),
+        conda:
+            "../envs/refblend.yaml"
+        params:
+            folder="models/{scale}",
+        message:
+            "Unpack the {wildcards.scale} models that the committed runs started from"
+        shell:
+            "refblend models unpack {input.packed:q} {params.folder:q} --recipe {input.recipe:q}"
+            " > {log:q} 2>&1"
 
 
 rule pretrained:
@@ -27,8 +62,7 @@ rule tokenizer:
         recipe="params/embedded/{scale}.yaml",
         templates="src/refblend/scoring/data/embedded.yaml",
     output:
-        "models/{scale}/tokenizer/tokenizer.json",
-        "models/{scale}/tokenizer/tokenizer_config.json",
+        tokenizer_files("models/{scale}/tokenizer"),
     log:
         "logs/{scale}/tokenizer.log",
     benchmark:
@@ -112,8 +146,7 @@ rule judge:
         pairs="models/{scale}/judge_pairs/train.parquet",
         start=judge_start,
     output:
-        *model_files("models/{scale}/judge_{strength}"),
-        "models/{scale}/judge_{strength}/scoring_templates.yaml",
+        judge_files("models/{scale}/judge_{strength}"),
     log:
         "logs/{scale}/judge_{strength}.log",
     benchmark:

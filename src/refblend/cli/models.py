@@ -191,3 +191,31 @@ def pretrained(
     dtype: Dtype = "bfloat16" if bfloat16 else "float32"
     count = convert_gguf(gguf, out, sha256 or SMOLLM2_SHA256, dtype)
     typer.echo(f"{out}: {count / 1e6:.1f}M parameters, {dtype}")
+
+
+@app.command()
+def pack(
+    target: Annotated[Path, typer.Argument(metavar="FILE", help="File to write, .tar.xz.")],
+    models: Annotated[Path, typer.Argument(help="Folder of a scale, e.g. models/cpu.")],
+    recipe: Recipe,
+) -> None:
+    """Pack a scale's tokenizer, actor and judges, so that other machines start from them."""
+    from refblend.embedded.pack import pack_models
+    from refblend.embedded.recipe import load_recipe
+
+    pack_models(models, load_recipe(recipe), target)
+    typer.echo(f"{target}: {target.stat().st_size / 1e6:.1f} MB")
+
+
+@app.command()
+def unpack(
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="File of `refblend models pack`.")],
+    models: Annotated[Path, typer.Argument(help="Folder of a scale, e.g. models/cpu.")],
+    recipe: Recipe,
+) -> None:
+    """Unpack models in place of those that are there, if this recipe made them."""
+    from refblend.embedded.pack import PARTS, unpack_models
+    from refblend.embedded.recipe import load_recipe
+
+    made = unpack_models(source, load_recipe(recipe), models)
+    typer.echo(f"{models}: {', '.join(PARTS)}, made on {made['hardware']['cpu']}")

@@ -75,6 +75,12 @@ class WorkflowConfig(Section):
     gsm8k: str = "openai/gsm8k"
     """Where scale gpu's problems come from: a folder with GSM8K's train and test (.jsonl or
     .parquet), or a name for ``datasets``."""
+    models: dict[Literal["smoke", "cpu", "smollm"], str | None] = Field(
+        default={"smoke": None, "cpu": "results/cpu/pieces/models.tar.xz", "smollm": None}
+    )
+    """Where the tokenizer, the actor and the judges of a scale come from: a file of `refblend
+    models pack`, or null to train them. Those of scale cpu are the ones that its committed runs
+    started from."""
     threads: ThreadsConfig = ThreadsConfig()
     checks: ChecksConfig = ChecksConfig()
     scoring: ScoringStudy = ScoringStudy()

@@ -1,0 +1,121 @@
+"""A scale's tokenizer, actor and judges in one file, for studies that move or grow.
+
+Training them anew gives the same models only on a processor of the same kind, because rounding
+differs, and runs compare only when they started from the same models. So the models of a study are
+kept beside its results. A record in the file says what they were made from.
+"""
+
+import io
+import json
+import shutil
+import tarfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from refblend.documents import MalformedError, flatten, shorten
+from refblend.embedded.recipe import STRENGTHS, EmbeddedConfig
+from refblend.errors import ModelError
+from refblend.files import atomic_path, read_object
+from refblend.numeric_code import code_hash
+from refblend.provenance import PACKAGE, git_state, hardware, library_versions
+
+PARTS = (
+    "tokenizer",
+    "actor",
+    "actor_clean",
+    "judge_pairs",
+    *(f"judge_{strength}" for strength in STRENGTHS),
+)
+"""Folders of ``models/<scale>`` that are packed; measurements of the models are made where it is
+unpacked."""
+PURPOSES = ("tokenizer", "actor", "judge_pairs", "judge")
+RECORD_NAME = "packed.json"
+
+
+def pack_models(folder: Path, recipe: EmbeddedConfig, target: Path) -> None:
+    """Pack the models of a scale, ``models/<scale>``, into a .tar.xz file.
+
+    Raises:
+        ModelError: one of them is missing.
+    """
+    missing = [name for name in PARTS if not (folder / name).is_dir()]
+    if missing:
+        raise ModelError(f"{folder} lacks {', '.join(missing)}", "Call `snakemake prepare` first.")
+    record = json.dumps(_record(recipe), indent=2, sort_keys=True).encode()
+    described = tarfile.TarInfo(RECORD_NAME)
+    described.size = len(record)
+    with atomic_path(target) as path, tarfile.open(path, "w:xz") as archive:
+        archive.addfile(described, io.BytesIO(record))
+        for name in PARTS:
+            archive.add(folder / name, name)
+
+
+def unpack_models(source: Path, recipe: EmbeddedConfig, folder: Path) -> dict[str, Any]:
+    """Put packed models into ``folder`` in place of those that are there.
+
+    Returns:
+        The record of what made them: recipe, code, versions, hardware.
+
+    Raises:
+        ModelError: the file is no such pack, or its models were made by another recipe; nothing is
+            unpacked then.
+    """
+    staged = folder / f".{source.name}.tmp"
+    shutil.rmtree(staged, ignore_errors=True)
+    try:
+        with tarfile.open(source) as archive:
+            archive.extractall(staged, filter=_as_new)
+        record = read_object(staged / RECORD_NAME)
+        _check_recipe(source, record["recipe"], recipe)
+        absent = [name for name in PARTS if not (staged / name).is_dir()]
+        if absent:
+            raise MalformedError(f"it lacks {', '.join(absent)}")
+        for name in PARTS:
+            shutil.rmtree(folder / name, ignore_errors=True)
+            (staged / name).rename(folder / name)
+    except (tarfile.TarError, OSError, ValueError, KeyError) as error:
+        raise ModelError(
+            f"{source} cannot be unpacked ({shorten(str(error))})",
+            "Give a file of `refblend models pack`.",
+        ) from error
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+    return record
+
+
+def _record(recipe: EmbeddedConfig) -> dict[str, Any]:
+    return {
+        "recipe": _what_makes_models(recipe),
+        "code": {purpose: code_hash(purpose) for purpose in PURPOSES},
+        "git": git_state(PACKAGE),
+        "versions": library_versions(),
+        "hardware": hardware(),
+    }
+
+
+def _what_makes_models(recipe: EmbeddedConfig) -> dict[str, Any]:
+    """The recipe without the sizes of measurements, as plain values."""
+    return recipe.model_dump(mode="json", exclude={"evaluation"})
+
+
+def _as_new(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo | None:
+    """Snakemake takes files that are older than what they are made from for stale."""
+    safe = tarfile.data_filter(member, path)
+    return safe and safe.replace(mtime=time.time())
+
+
+def _check_recipe(source: Path, packed: Mapping[str, Any], recipe: EmbeddedConfig) -> None:
+    old, new = flatten(packed), flatten(_what_makes_models(recipe))
+    differing = [
+        f"{key} {json.dumps(old.get(key))}, not {json.dumps(new.get(key))}"
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key)
+    ]
+    if differing:
+        raise ModelError(
+            f"{source} was made with {'; '.join(differing)}",
+            "Restore the recipe, or train the models anew: give their scale null under `models` "
+            "in params/workflow.yaml.",
+        )

@@ -1,0 +1,87 @@
+"""Models that go to another machine in one file."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from refblend.cli.main import app
+from refblend.embedded.pack import PARTS, pack_models, unpack_models
+from refblend.embedded.recipe import EmbeddedConfig
+from refblend.errors import ModelError
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    folder = tmp_path / "here"
+    for name in PARTS:
+        (folder / name).mkdir(parents=True)
+        (folder / name / "weights").write_bytes(name.encode())
+        os.utime(folder / name / "weights", (1, 1))
+    (folder / "quality").mkdir()
+    (folder / "quality" / "actor.json").write_text("{}")
+    return folder
+
+
+def files(root: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()}
+
+
+def changed(recipe: EmbeddedConfig, **sections: dict[str, Any]) -> EmbeddedConfig:
+    values = recipe.model_dump(mode="json")
+    for name, section in sections.items():
+        values[name] |= section
+    return EmbeddedConfig.model_validate(values)
+
+
+def test_models_travel_and_count_as_new(
+    tmp_path: Path, models: Path, recipe: EmbeddedConfig
+) -> None:
+    path, pack, there = tmp_path / "recipe.yaml", tmp_path / "m.tar.xz", tmp_path / "there"
+    path.write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
+    (there / "actor").mkdir(parents=True)
+    (there / "actor" / "left_over").touch()
+    cli = CliRunner()
+    done = cli.invoke(app, ["models", "pack", str(pack), str(models), "--recipe", str(path)])
+    assert done.exit_code == 0, done.output
+    done = cli.invoke(app, ["models", "unpack", str(pack), str(there), "--recipe", str(path)])
+    assert done.exit_code == 0, done.output
+    wanted = {f"{name}/weights": name.encode() for name in PARTS}
+    assert files(there) == wanted
+    # Snakemake must not take them for older than the recipe.
+    assert all((there / name).stat().st_mtime >= path.stat().st_mtime for name in wanted)
+
+
+def test_models_of_another_recipe_are_refused(
+    tmp_path: Path, models: Path, recipe: EmbeddedConfig
+) -> None:
+    pack, there = tmp_path / "m.tar.xz", tmp_path / "there"
+    pack_models(models, recipe, pack)
+    other = changed(recipe, actor={"seed": 9}, judge={"batch_size": 5})
+    with pytest.raises(ModelError, match=r"actor\.seed 2, not 9; judge\.batch_size 4, not 5"):
+        unpack_models(pack, other, there)
+    assert files(there) == {}
+    measured = changed(recipe, evaluation={"problems": 5})
+    record = unpack_models(pack, measured, there)
+    assert set(record["code"]) == {"tokenizer", "actor", "judge_pairs", "judge"}
+
+
+def test_an_incomplete_scale_is_not_packed(
+    tmp_path: Path, models: Path, recipe: EmbeddedConfig
+) -> None:
+    (models / "judge_weak" / "weights").unlink()
+    (models / "judge_weak").rmdir()
+    with pytest.raises(ModelError, match="lacks judge_weak"):
+        pack_models(models, recipe, tmp_path / "m.tar.xz")
+    assert not (tmp_path / "m.tar.xz").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive"])
+def test_another_file_is_refused(tmp_path: Path, content: bytes, recipe: EmbeddedConfig) -> None:
+    (tmp_path / "p").write_bytes(content)
+    for name in ("p", "absent"):
+        with pytest.raises(ModelError, match="cannot be unpacked"):
+            unpack_models(tmp_path / name, recipe, tmp_path / "there")
