@@ -26,7 +26,7 @@ PUSHES = 4
 
 
 def measure(path: Path, dtype: str) -> dict[str, Any]:
-    """Times of the push in one precision; of the other parts too, where it is the scale's."""
+    """Times of the push in one precision; in the scale's, of the step's other parts, too."""
     worker = real_size.load_actor(path, dtype)
     engine = RolloutWorker(real_size.config_of(path, dtype))
     source = torch.cat(
@@ -45,22 +45,26 @@ def measure(path: Path, dtype: str) -> dict[str, Any]:
         "memcpys": common.ratio(times["push"], times["memcpy"]),
         "seconds": times,
     }
-    if dtype == real_size.PRECISION:
-        times |= time_step(path, worker, engine)
+    stepped = dtype == real_size.PRECISION
+    if stepped:
+        drawn = real_size.batch(path)
+        answers, times["generate"] = time_generation(engine, drawn.prompt_ids)
+    engine.engine.shutdown()  # or the passes would be slower than in the actor's process
+    if stepped:
+        times |= time_passes(worker, Sequences(drawn.prompt_ids, answers))
         spent = statistics.median(times["push"])
         rest = sum(sum(times[part]) for part in ("generate", "log_prob", "update"))
         found["share_of_step"] = spent / (spent + rest)
-    else:
-        engine.engine.shutdown()
     return found
 
 
-def time_step(path: Path, worker: ActorWorker, engine: RolloutWorker) -> dict[str, list[float]]:
-    """Seconds of the step's other parts, once each; the engine is shut down."""
-    drawn = real_size.batch(path)
+def time_generation(
+    engine: RolloutWorker, prompts: list[list[int]]
+) -> tuple[list[list[int]], list[float]]:
+    """The step's responses, and the seconds that they took."""
     requests = [
         GenerationRequest(p, real_size.NEW_TOKENS, seed=i, ignore_eos=True)
-        for i, p in enumerate(drawn.prompt_ids)
+        for i, p in enumerate(prompts)
     ]
     answers: list[list[int]] = []
 
@@ -68,10 +72,14 @@ def time_step(path: Path, worker: ActorWorker, engine: RolloutWorker) -> dict[st
         answers.extend(g.token_ids for g in engine.generate(requests))
 
     times = common.alternate({"generate": generate}, repeats=1, warm_ups=0)
-    engine.engine.shutdown()  # or the passes would be slower than in the actor's process
-    passes = passes_of(worker, Sequences(drawn.prompt_ids, answers))
+    return answers, times["generate"]
+
+
+def time_passes(worker: ActorWorker, batch: Sequences) -> dict[str, list[float]]:
+    """Seconds of the log-prob pass and of the update, once each."""
+    passes = passes_of(worker, batch)
     rest = {"log_prob": passes.log_prob, "update": passes.update}
-    return times | common.alternate(rest, 1, common.UPDATES_TO_WARM_UP)
+    return common.alternate(rest, 1, common.UPDATES_TO_WARM_UP)
 
 
 def main() -> None:
