@@ -25,7 +25,7 @@ def bracketed(value: float, low: float, high: float, sign: str = "") -> str:
 
 def test_the_finding_is_what_the_tables_say() -> None:
     found = README[README.index("## What came out") : README.index("## When to use")]
-    table = pd.read_csv(TABLES / "verdicts.csv").query("experiment in ['G', 'I', 'J', 'K']")
+    table = pd.read_csv(TABLES / "verdicts.csv").query("experiment in ['G', 'I', 'J', 'K', 'L']")
     primary = table[table.primary]
     named = primary[primary.verdict != "undecided"]
     said = {
@@ -44,6 +44,9 @@ def test_the_finding_is_what_the_tables_say() -> None:
     mixed = table.query("treated == 'constant_terminal_mixed' and reference == 'off'").iloc[0]
     assert (mixed.verdict, mixed.primary) == ("equivalent", False)
     assert bracketed(mixed.estimate, mixed.low, mixed.high, "+") in found
+    followed = table.query("experiment == 'L' and reference == 'off'").iloc[0]
+    assert (followed.verdict, followed.primary) == ("worse", False)
+    assert bracketed(followed.estimate, followed.low, followed.high, "+") in found
     undecided = (primary.verdict == "undecided").sum()
     assert f"**Undecided**, {undecided} of {len(primary)} primary contrasts" in found
     runs = pd.read_csv(TABLES / "runs.csv")
