@@ -53,6 +53,8 @@ EXAMPLES = {
     "--out models/cpu/judge_weak",
     "models evaluate-actor": f"refblend models evaluate-actor {_RECIPE} --model models/cpu/actor "
     "--data data/cpu/test.parquet --report actor.json",
+    "models pack": f"refblend models pack models.tar.xz models/cpu {_RECIPE}",
+    "models unpack": f"refblend models unpack models.tar.xz models/cpu {_RECIPE}",
     "models pretrained": "refblend models pretrained --gguf model.gguf --out models/mine",
     "judge quality": f"refblend judge quality {_JUDGE} --corpus labelled.jsonl --report q.json",
     "judge robustness": f"refblend judge robustness {_JUDGE} --data data/cpu/test.parquet "
