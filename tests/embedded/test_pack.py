@@ -1,6 +1,7 @@
 """Models that go to another machine in one file."""
 
 import os
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import yaml
 from typer.testing import CliRunner
 
 from refblend.cli.main import app
-from refblend.embedded.pack import PARTS, pack_models, unpack_models
+from refblend.embedded.pack import PARTS, RECORD_NAME, pack_models, unpack_models
 from refblend.embedded.recipe import EmbeddedConfig
 from refblend.errors import ModelError
 
@@ -77,6 +78,17 @@ def test_an_incomplete_scale_is_not_packed(
     with pytest.raises(ModelError, match="lacks judge_weak"):
         pack_models(models, recipe, tmp_path / "m.tar.xz")
     assert not (tmp_path / "m.tar.xz").exists()
+
+
+@pytest.mark.parametrize("record", ["[]", "{}", '{"recipe": [], "hardware": {}}'])
+def test_a_pack_without_a_record_is_refused(
+    tmp_path: Path, record: str, recipe: EmbeddedConfig
+) -> None:
+    (tmp_path / RECORD_NAME).write_text(record)
+    with tarfile.open(tmp_path / "p.tar.xz", "w:xz") as archive:
+        archive.add(tmp_path / RECORD_NAME, RECORD_NAME)
+    with pytest.raises(ModelError, match="cannot be unpacked"):
+        unpack_models(tmp_path / "p.tar.xz", recipe, tmp_path / "there")
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive"])

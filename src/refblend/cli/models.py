@@ -218,4 +218,4 @@ def unpack(
     from refblend.embedded.recipe import load_recipe
 
     made = unpack_models(source, load_recipe(recipe), models)
-    typer.echo(f"{models}: {', '.join(PARTS)}, made on {made['hardware']['cpu']}")
+    typer.echo(f"{models}: {', '.join(PARTS)}, made on {made['hardware'].get('cpu')}")

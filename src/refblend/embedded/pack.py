@@ -68,6 +68,8 @@ def unpack_models(source: Path, recipe: EmbeddedConfig, folder: Path) -> dict[st
         with tarfile.open(source) as archive:
             archive.extractall(staged, filter=_as_new)
         record = read_object(staged / RECORD_NAME)
+        if not all(isinstance(record.get(key), dict) for key in ("recipe", "hardware")):
+            raise MalformedError(f"{RECORD_NAME} does not say what made the models")
         _check_recipe(source, record["recipe"], recipe)
         absent = [name for name in PARTS if not (staged / name).is_dir()]
         if absent:
@@ -75,7 +77,7 @@ def unpack_models(source: Path, recipe: EmbeddedConfig, folder: Path) -> dict[st
         for name in PARTS:
             shutil.rmtree(folder / name, ignore_errors=True)
             (staged / name).rename(folder / name)
-    except (tarfile.TarError, OSError, ValueError, KeyError) as error:
+    except (tarfile.TarError, OSError, ValueError) as error:
         raise ModelError(
             f"{source} cannot be unpacked ({shorten(str(error))})",
             "Give a file of `refblend models pack`.",
