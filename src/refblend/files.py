@@ -5,8 +5,9 @@ import hashlib
 import json
 import os
 import shutil
+import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,27 @@ def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def unpacked(
+    source: Path,
+    into: Path,
+    member_filter: Callable[[tarfile.TarInfo, str], tarfile.TarInfo | None] = tarfile.data_filter,
+) -> Iterator[Path]:
+    """Yield a temporary folder in ``into`` with what a .tar file holds; it is removed afterwards.
+
+    Raises:
+        tarfile.TarError, OSError: the file is missing or no such archive.
+    """
+    staged = into / f".{source.name}.tmp"
+    shutil.rmtree(staged, ignore_errors=True)
+    try:
+        with tarfile.open(source) as archive:
+            archive.extractall(staged, filter=member_filter)
+        yield staged
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
 
 
 def write_text(target: str | os.PathLike[str], text: str) -> None:

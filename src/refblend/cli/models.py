@@ -15,6 +15,7 @@ app = typer.Typer(
 Recipe = Annotated[Path, typer.Option(help="Recipe file, e.g. params/embedded/cpu.yaml.")]
 Tokenizer = Annotated[Path, typer.Option(help="Tokenizer directory.")]
 Out = Annotated[Path, typer.Option(help="Directory to write.")]
+Models = Annotated[Path, typer.Argument(help="Folder of a scale, e.g. models/cpu.")]
 Report = Annotated[Path, typer.Option(help="JSON report to write.")]
 
 
@@ -196,7 +197,7 @@ def pretrained(
 @app.command()
 def pack(
     target: Annotated[Path, typer.Argument(metavar="FILE", help="File to write, .tar.xz.")],
-    models: Annotated[Path, typer.Argument(help="Folder of a scale, e.g. models/cpu.")],
+    models: Models,
     recipe: Recipe,
 ) -> None:
     """Pack a scale's tokenizer, actor and judges, so that other machines start from them."""
@@ -210,7 +211,7 @@ def pack(
 @app.command()
 def unpack(
     source: Annotated[Path, typer.Argument(metavar="FILE", help="File of `refblend models pack`.")],
-    models: Annotated[Path, typer.Argument(help="Folder of a scale, e.g. models/cpu.")],
+    models: Models,
     recipe: Recipe,
 ) -> None:
     """Unpack models in place of those that are there, if this recipe made them."""

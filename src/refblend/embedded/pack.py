@@ -17,7 +17,7 @@ from typing import Any
 from refblend.documents import MalformedError, flatten, shorten
 from refblend.embedded.recipe import STRENGTHS, EmbeddedConfig
 from refblend.errors import ModelError
-from refblend.files import atomic_path, read_object
+from refblend.files import atomic_path, read_object, unpacked
 from refblend.numeric_code import code_hash
 from refblend.provenance import PACKAGE, git_state, hardware, library_versions
 
@@ -62,28 +62,23 @@ def unpack_models(source: Path, recipe: EmbeddedConfig, folder: Path) -> dict[st
         ModelError: the file is no such pack, or its models were made by another recipe; nothing is
             unpacked then.
     """
-    staged = folder / f".{source.name}.tmp"
-    shutil.rmtree(staged, ignore_errors=True)
     try:
-        with tarfile.open(source) as archive:
-            archive.extractall(staged, filter=_as_new)
-        record = read_object(staged / RECORD_NAME)
-        if not all(isinstance(record.get(key), dict) for key in ("recipe", "hardware")):
-            raise MalformedError(f"{RECORD_NAME} does not say what made the models")
-        _check_recipe(source, record["recipe"], recipe)
-        absent = [name for name in PARTS if not (staged / name).is_dir()]
-        if absent:
-            raise MalformedError(f"it lacks {', '.join(absent)}")
-        for name in PARTS:
-            shutil.rmtree(folder / name, ignore_errors=True)
-            (staged / name).rename(folder / name)
+        with unpacked(source, folder, _as_new) as staged:
+            record = read_object(staged / RECORD_NAME)
+            if not all(isinstance(record.get(key), dict) for key in ("recipe", "hardware")):
+                raise MalformedError(f"{RECORD_NAME} does not say what made the models")
+            _check_recipe(source, record["recipe"], recipe)
+            absent = [name for name in PARTS if not (staged / name).is_dir()]
+            if absent:
+                raise MalformedError(f"it lacks {', '.join(absent)}")
+            for name in PARTS:
+                shutil.rmtree(folder / name, ignore_errors=True)
+                (staged / name).rename(folder / name)
     except (tarfile.TarError, OSError, ValueError) as error:
         raise ModelError(
             f"{source} cannot be unpacked ({shorten(str(error))})",
             "Give a file of `refblend models pack`.",
         ) from error
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)
     return record
 
 

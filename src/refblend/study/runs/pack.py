@@ -5,13 +5,12 @@ What is unpacked counts as finished: training skips it, and its test is read (``
 evaluate``).
 """
 
-import shutil
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from refblend.errors import CheckpointError
-from refblend.files import atomic_path
+from refblend.files import atomic_path, unpacked
 from refblend.identity import IDENTITY_NAME, read_identity
 from refblend.trainer.run_directory import LOCK_NAME, find_runs, run_lock
 
@@ -51,27 +50,22 @@ def unpack_runs(source: Path, root: Path) -> tuple[Sequence[Path], Sequence[Path
         CheckpointError: the file is no such pack, or a directory holds another run; nothing is
             unpacked then.
     """
-    staged = Path(root) / f".{source.name}.tmp"
-    shutil.rmtree(staged, ignore_errors=True)
     try:
-        with tarfile.open(source) as archive:
-            archive.extractall(staged, filter="data")
-        runs = [mark.parent.relative_to(staged) for mark in sorted(staged.rglob(IDENTITY_NAME))]
-        present = [run for run in runs if (root / run).exists()]
-        for run in present:
-            if read_identity(root / run) != read_identity(staged / run):
-                raise CheckpointError(
-                    f"{root / run} holds another run than {source}",
-                    "Move one of them away, or unpack into another folder.",
-                )
-        added = [run for run in runs if run not in present]
-        for run in added:
-            (root / run).parent.mkdir(parents=True, exist_ok=True)
-            (staged / run).rename(root / run)
+        with unpacked(source, root) as staged:
+            runs = [mark.parent.relative_to(staged) for mark in sorted(staged.rglob(IDENTITY_NAME))]
+            present = [run for run in runs if (root / run).exists()]
+            for run in present:
+                if read_identity(root / run) != read_identity(staged / run):
+                    raise CheckpointError(
+                        f"{root / run} holds another run than {source}",
+                        "Move one of them away, or unpack into another folder.",
+                    )
+            added = [run for run in runs if run not in present]
+            for run in added:
+                (root / run).parent.mkdir(parents=True, exist_ok=True)
+                (staged / run).rename(root / run)
     except (tarfile.TarError, OSError) as error:
         raise CheckpointError(
             f"{source} cannot be unpacked ({error})", "Give a file of `refblend runs pack`."
         ) from error
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)
     return added, present
