@@ -38,9 +38,16 @@ def write(path: Path, text: str = "{}") -> None:
     path.write_text(text)
 
 
-def model(folder: Path) -> None:
+def tokenizer(folder: Path) -> None:
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        write(folder / name)
+
+
+def model(folder: Path, *, judge: bool = False) -> None:
     write(folder / "config.json")
     write(folder / "model.safetensors", folder.name)
+    if judge:
+        write(folder / "scoring_templates.yaml")
 
 
 def train() -> None:
@@ -111,18 +118,14 @@ def main() -> None:
         for name in ("train", "validation", "test", "sanity"):
             write(option("--out") / f"{name}.parquet")
     elif command == ["models", "tokenizer"]:
-        for name in ("tokenizer.json", "tokenizer_config.json"):
-            write(option("--out") / name)
+        tokenizer(option("--out"))
     elif command == ["models", "unpack"]:
         folder = Path(sys.argv[4])
-        for name in ("tokenizer.json", "tokenizer_config.json"):
-            write(folder / "tokenizer" / name)
+        tokenizer(folder / "tokenizer")
         for name in ("train", "test"):
             write(folder / "judge_pairs" / f"{name}.parquet")
         for name in ("actor", "actor_clean", "judge_weak", "judge_medium", "judge_strong"):
-            model(folder / name)
-            if name.startswith("judge"):
-                write(folder / name / "scoring_templates.yaml")
+            model(folder / name, judge=name.startswith("judge"))
     elif command == ["models", "judge-data"]:
         write(option("--out"))
         write(option("--test-out"))
@@ -132,9 +135,7 @@ def main() -> None:
         reports = factory().SCORING_REPORTS
         write(option("--report"), json.dumps(getattr(reports, command[1])()))
     else:
-        model(option("--out"))
-        if command[1] == "judge":
-            write(option("--out") / "scoring_templates.yaml")
+        model(option("--out"), judge=command[1] == "judge")
         if "--clean-out" in sys.argv:
             model(option("--clean-out"))
 
