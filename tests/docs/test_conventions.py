@@ -25,7 +25,9 @@ def bracketed(value: float, low: float, high: float, sign: str = "") -> str:
 
 def test_the_finding_is_what_the_tables_say() -> None:
     found = README[README.index("## What came out") : README.index("## When to use")]
-    table = pd.read_csv(TABLES / "verdicts.csv").query("experiment in ['G', 'I', 'J', 'K', 'L']")
+    table = pd.read_csv(TABLES / "verdicts.csv").query(
+        "experiment in ['G', 'I', 'J', 'K', 'L', 'M3']"
+    )
     primary = table[table.primary]
     named = primary[primary.verdict != "undecided"]
     said = {
