@@ -21,8 +21,11 @@ from refblend.study.report.m2.figures_weights import ENTROPIES, function_values,
 from refblend.study.report.m2.study import M2Study, make_study
 from refblend.study.report.plotting.common import (
     Drawn,
+    Mark,
     apply_style,
+    draw_marks,
     interval_bar,
+    stretch_middle,
     value_limits,
     write_figure,
 )
@@ -329,6 +332,25 @@ def test_no_limits_without_values_and_room_for_equal_ones() -> None:
     limits = value_limits([0.5, 0.5])
     assert limits is not None
     assert limits[0] < 0.5 < limits[1]
+
+
+@pytest.mark.parametrize(("widest", "scale"), [(0.1, "linear"), (1.0, "symlog")])
+def test_a_few_wide_intervals_leave_the_others_their_room(widest: float, scale: str) -> None:
+    _, axis = plt.subplots()
+    bars = [(-0.02, 0.02), (0.0, 0.05), (0.5 - widest / 2, 0.5 + widest / 2)]
+    marks = [
+        Mark(place, (low + high) / 2, ((low, high, 1.0),)) for place, (low, high) in enumerate(bars)
+    ]
+    draw_marks(axis, marks)
+    limits = axis.get_xlim()
+    stretch_middle(axis, marks)
+    assert axis.get_xscale() == scale
+    assert axis.get_xlim() == limits
+    if scale == "symlog":  # to twice the median width, 0.05
+        assert list(axis.get_xticks()) == pytest.approx([0.0, 0.1, 0.5])
+        ends = axis.transScale.transform([(0.0, 0.0), (0.1, 0.0)])
+        left, right = axis.transLimits.transform(ends)[:, 0]
+        assert right - left > 3 * 0.1 / (limits[1] - limits[0])
 
 
 def test_intervals_beyond_the_panel_end_in_an_arrow_head() -> None:

@@ -88,6 +88,8 @@ def forest(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn:
         axis.xaxis.set_major_locator(MaxNLocator(5))
         if drawn:
             plot.draw_marks(axis, list(drawn.values()), limits[level])
+            on_axis = marks.values() if one_axis else (drawn,)
+            plot.stretch_middle(axis, [mark for panel in on_axis for mark in panel.values()])
         places = {names[level].index(labels[arm]) for arm in facets[level]}
         for place in places - {mark.place for mark in drawn.values()}:
             plot.no_data(axis, "no pair of runs", place=place, fontsize="x-small")

@@ -26,10 +26,12 @@ def confirmation_forest(study: M3Study, tables: Tables) -> plot.Drawn:
     figure, axes = plot.panels(len(shown), len(shown), sharey=True)
     for axis, measure in zip(axes, shown, strict=True):
         part = table[(table.measure == measure) & table["diff"].notna()]
-        plot.draw_marks(axis, forest_marks(study, part, measure))
+        marks = forest_marks(study, part, measure)
+        plot.draw_marks(axis, marks)
         axis.set_xlabel(f"difference ({MEASURES[measure].unit})")
         axis.set_title(textwrap.fill(MEASURES[measure].label, 30), fontsize="small")
         axis.locator_params(axis="x", nbins=4)
+        plot.stretch_middle(axis, marks)
     plot.categories(axes[0], [f"{arm} − {against}" for arm, against in pairs])
     plot.one_legend(figure, axes)
     counts = table[table.measure.isin(shown) & table["diff"].notna()].pairs

@@ -16,6 +16,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator, ScalarFormatter
 
 from refblend.files import atomic_path
 from refblend.ppo.weights import STRATEGIES
@@ -62,12 +63,16 @@ Drawn = tuple[Figure, str]
 REACH = 1.0
 """How far beyond the seeds an interval may stretch an axis, in spans of the seeds."""
 
+CROWDED = 15.0
+"""Widths of a typical interval beyond which an axis of differences is stretched in the middle."""
+
 INK = "#404040"
 
 BARS = (
     "Thick bars: Student's 95 % interval of the mean paired difference; thin bars: the same for "
     "all comparisons of the family together (Bonferroni); small strokes: single seeds; an arrow "
-    "head: the bar goes on beyond the panel."
+    "head: the bar goes on beyond the panel. An axis that a few wide intervals would flatten is "
+    "logarithmic outside its innermost ticks."
 )
 """What the bars of every forest mean."""
 
@@ -227,6 +232,34 @@ def value_limits(
     low, high = min([low, *edges]), max([high, *edges])
     room = pad * max(high - low, span)
     return float(low - room), float(high + room)
+
+
+def stretch_middle(axis: Axes, marks: Sequence[Mark]) -> None:
+    """Leave the middle of a crowded axis of differences its room: logarithmic further out.
+
+    Crowded is an axis of more than :data:`CROWDED` times the median width of its intervals, as
+    where arms of four seeds stand beside arms of twenty.
+    """
+    limits = axis.get_xlim()
+    widths = [high - low for mark in marks for low, high, _ in list(mark.bars)[-1:]]
+    typical = float(np.nanmedian(widths)) if np.isfinite(widths).any() else 0.0
+    if 0 < typical < (limits[1] - limits[0]) / CROWDED:
+        threshold = float(f"{2 * typical:.0e}")
+        symmetric_log(axis, threshold, [threshold * 5**power for power in range(6)])
+
+
+def symmetric_log(axis: Axes, threshold: float, ticks: Iterable[float]) -> None:
+    """A horizontal axis that is linear to a threshold on either side of 0 and logarithmic beyond.
+
+    Those of the positive ``ticks`` are drawn that its limits hold, each on both sides, and 0.
+    """
+    low, high = axis.get_xlim()
+    axis.set_xscale("symlog", linthresh=threshold, linscale=2)
+    both = [0.0, *(side * tick for tick in ticks for side in (-1.0, 1.0))]
+    axis.set_xticks(sorted(tick for tick in both if low < tick < high))
+    axis.set_xlim(low, high)
+    axis.xaxis.set_major_formatter(ScalarFormatter())
+    axis.xaxis.set_minor_locator(NullLocator())
 
 
 def interval_bar(

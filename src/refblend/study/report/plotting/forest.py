@@ -8,7 +8,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import NullLocator, ScalarFormatter
 
 from refblend.study.design.measures import MEASURES
 from refblend.study.report.plotting import common as plot
@@ -62,11 +61,7 @@ def verdict_forest(table: pd.DataFrame, names: Sequence[str]) -> Figure:
     reach *= 1.4 if wide else 1.0
     plot.draw_marks(axis, marks, (-reach, reach))
     if wide:
-        axis.set_xscale("symlog", linthresh=WIDEST, linscale=2)
-        ticks = [tick for tick in (1, 2, 4, 10, 100, 1000) if tick < reach]
-        axis.set_xticks([*(-tick for tick in ticks), 0, *ticks])
-        axis.xaxis.set_major_formatter(ScalarFormatter())
-        axis.xaxis.set_minor_locator(NullLocator())
+        plot.symmetric_log(axis, WIDEST, (1, 2, 4, 10, 100, 1000))
     axis.axvspan(-1, 1, color=plot.PALETTE[2], alpha=0.12, zorder=0, linewidth=0)
     axis.set_xlabel("difference ÷ margin, better to the right")
     line: dict[str, Any] = {"linestyle": "none", "markersize": 5}
