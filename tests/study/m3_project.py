@@ -76,7 +76,7 @@ test_greedy,0.02,0.05,True,1,1,0.004,0.02,9
 L,entropy − their mean,True,10,0.003,-0.01,0.016,0.7,0.7,equivalent,linear_auto,yoked_mean,\
 test_sampled,0.02,0.05,False,0.002,0.004,0.004,0.02,9
 """
-RESOURCES = """arm,experiments,runs,finished,hours,energy_kwh,kg_co2e,resumed,step_seconds
+COSTS = """arm,experiments,runs,finished,hours,energy_kwh,kg_co2e,resumed,step_seconds
 off,A B C G H,5,5,1.0,0.010,0.004,0,2.0
 linear_terminal,A B C G H,5,5,2.0,0.020,0.008,0,3.0
 gae_off,G,3,3,0.5,,,0,2.0
@@ -99,7 +99,8 @@ def make_project(tmp_path: Path, make_run: MakeRun, scale: str = "cpu") -> Path:
     tables = results / "m2" / "tables"
     tables.mkdir(parents=True)
     (tables / "verdicts.csv").write_text(VERDICTS)
-    (tables / "costs_by_arm.csv").write_text(RESOURCES)
+    (tables / "costs_by_arm.csv").write_text(COSTS)
+    (tables / "resources.csv").write_text("arm,seed\noff,1\noff,101\nlinear_terminal,1\n")
     (results / "m1").mkdir()
     numbers = {"runs": 6, "missing": 0, "incidents": 0}
     (results / "m1" / "metrics.json").write_text(json.dumps(numbers))

@@ -160,21 +160,22 @@ def test_costs_are_sums(project: Path) -> None:
         [10, 3.0, 0.03]
     )
     assert np.isnan(table.loc["G", "energy_kwh"])
-    m3_hours = sum(100 + seed for seed in FRESH) * 3 / 3600
+    m3_hours = (sum(100 + seed for seed in FRESH) * 3 - (100 + 101)) / 3600  # M2 has one of them
     assert table.loc["M3", "hours"] == pytest.approx(m3_hours, rel=1e-4)
-    assert table.loc["M3", "energy_kwh"] == pytest.approx(0.009)
+    assert table.loc["M3", "energy_kwh"] == pytest.approx(0.008)
     total = table.loc["all, measured"]
-    assert total.runs == 5 + 5 + 3 + 3 + 9
+    assert total.runs == 5 + 5 + 3 + 3 + 8
     assert total.hours == pytest.approx(3.75 + m3_hours, rel=1e-4)
-    assert total.kg_co2e == pytest.approx(0.004 + 0.008 + 0.0005 + 9 * 0.0004)
+    assert total.kg_co2e == pytest.approx(0.004 + 0.008 + 0.0005 + 8 * 0.0004)
     assert total.note == "without the energy of G"
     # The plan of runs from their own measured costs gives their own hours back.
     assert table.loc["M3, `refblend plan`", "hours"] == pytest.approx(m3_hours, rel=1e-4)
     assert (
         "6–30 GPU-hours for 12–20 runs" in table.loc["estimate before the study: planned grid"].note
     )
-    assert table.loc["estimate before the study: this grid"].note.startswith("12.5–37.5 GPU")
-    assert table.loc["A"].note == "with M1's runs"
+    assert table.loc["estimate before the study: this grid"].note.startswith("12–36 GPU")
+    assert table.loc["A"].note == "with M1's runs of off"
+    assert table.loc["M3"].note == "without 1 that M2 has; with M1's runs of off, linear"
     assert table.loc["E"].note == ""
 
 

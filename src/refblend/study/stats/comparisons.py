@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from refblend.study.stats.exact import equivalence_p, holm, sign_flip_p, smallest_p
+from refblend.study.stats.exact import equivalence_p, exact_p, holm, least_p
 from refblend.study.stats.statistics import (
     Interval,
     bootstrap_interval,
@@ -83,7 +83,7 @@ class Comparison:
     p: float
     p_holm: float
     smallest_p: float
-    """Smallest p that this number of seeds can give: 2/2ⁿ."""
+    """Smallest p that the test can give with this number of seeds (:func:`.exact.least_p`)."""
     smallest_p_holm: float
     """Smallest adjusted p that this family of comparisons can give."""
     p_equivalence_holm: float
@@ -140,8 +140,8 @@ def compare_pairs(
         raise ValueError(f"{absent} are not columns of the values")
     stream = int(rng.integers(2**63))
     differences = [paired_values(values[arm], values[baseline]) for arm, baseline in pairs]
-    p = [sign_flip_p(pair, np.random.default_rng(stream)) for pair in differences]
-    bounds = [smallest_p(pair.size) for pair in differences]
+    p = [exact_p(pair, np.zeros(pair.size), paired=True) for pair in differences]
+    bounds = [least_p(pair.size, pair.size, paired=True) for pair in differences]
     adjusted, adjusted_bounds = holm(p), holm(bounds)
     equal = holm(
         [

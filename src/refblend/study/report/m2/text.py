@@ -20,13 +20,12 @@ from refblend.study.report.shared import arm_row, headline, val_accuracy, weight
 from refblend.study.report.verdicts import decided, readable_of_one
 from refblend.study.runs.collect import used_models
 from refblend.study.runs.incidents import facts
-from refblend.study.stats.exact import smallest_p
+from refblend.study.stats.exact import least_p
 
 
 @REPORT.text
 def text(study: M2Study, tables: Tables) -> dict[str, Any]:
     """The variables of the template."""
-    counts = sorted({len(own) for name in study.experiments for own in study.seeds(name).values()})
     found = surprises(study, tables)
     answered = {name: facts_of(study, tables, name) for name in study.experiments}
     decisions = decided(tables["verdicts"])
@@ -41,13 +40,23 @@ def text(study: M2Study, tables: Tables) -> dict[str, Any]:
         "ended": any(endpoint_rows(study, tables, name) for name in study.learning),
         "learning": (len(study.curves.finished), len(study.curves.runs)),
         "starts": used_models(study.collected.runs).groupby("role").digest.nunique().max(),
-        "reachable": [(count, f"{smallest_p(count):.4g}") for count in counts],
+        "reachable": reachable(study),
         "sections": sections(study, tables, answered, decisions["rows"]),
         "best": best_rows(tables),
         "found": {rule: hits for rule, hits in found.items() if hits},
         "silent": [rule for rule, hits in found.items() if not hits],
         "arms": arm_rows(study),
     }
+
+
+def reachable(study: M2Study) -> list[tuple[int, str]]:
+    """Numbers of pairs in the comparisons with a baseline, each with the smallest p it can give."""
+    counts = set()
+    for name in study.experiments:
+        seeds = study.seeds(name)
+        for arm, baseline in study.family(name).pairs:
+            counts.add(len(set(seeds[arm]) & set(seeds[baseline])))
+    return [(count, f"{least_p(count, count, paired=True):.4g}") for count in sorted(counts)]
 
 
 def best_of(tables: Tables, scope: str, endpoint: str) -> dict[str, Any]:

@@ -1,10 +1,12 @@
 """The cost of the whole study, by experiment, next to the estimates made before it.
 
 Hours are run time, on whatever hardware. Energy and emissions are codecarbon's estimates for the
-processes of each run. A run that several experiments share counts once, for the first of them in
-the order of M2, which is also where M1's runs are.
+processes of each run. A run that several experiments share counts once: for the first of M2's that
+has its arm, else for M3. M1's runs are among those of one or the other.
 """
 
+from collections.abc import Set
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -35,13 +37,14 @@ def costs(study: M3Study) -> pd.DataFrame:
     Returns:
         Columns :data:`COLUMNS`; what was not measured or is not estimated is missing.
     """
-    measured = [*m2_costs(study), m3_costs(study.collected)]
+    own = own_runs(study)
+    measured = [*m2_costs(study), m3_costs(study, own)]
     total: dict[str, Any] = {"what": "all, measured"}
     for name in ("runs", *SUMS):
         total[name] = pd.Series([row[name] for row in measured], dtype=float).sum(min_count=1)
     absent = [row["what"] for row in measured if pd.isna(row["energy_kwh"])]
     total["note"] = f"without the energy of {', '.join(absent)}" if absent else ""
-    rows = [*measured, total, planned_costs(study.collected), *spec_costs(int(total["runs"]))]
+    rows = [*measured, total, planned_costs(own), *spec_costs(int(total["runs"]))]
     table = pd.DataFrame(rows, columns=list(COLUMNS))
     return table.astype({"runs": "Int64", "note": "str"})
 
@@ -61,33 +64,61 @@ def m2_costs(study: M3Study) -> list[dict[str, Any]]:
             f"{study.inputs.results}/m2/tables/costs_by_arm.csv: no column {', '.join(missing)}",
             "Make M2's tables again.",
         )
-    stability = arms_of_milestone("m1", study)
     first = table["experiments"].fillna("").str.split().str[0].fillna("other")
+    counted = runs_of_m2(study)
     rows = []
     for name, part in table.groupby(first, sort=False):
         sums = {key: part[key].sum(min_count=1) for key in SUMS}
-        note = "with M1's runs" if stability & set(part["arm"]) else ""
+        runs = {(arm, seed) for arm, seed in counted if arm in set(part["arm"])}
+        note = note_of_m1(study, runs)
         rows.append({"what": str(name), "runs": int(part["runs"].sum()), **sums, "note": note})
     return rows
 
 
-def arms_of_milestone(milestone: str, study: M3Study) -> set[str]:
-    """Arms of all experiments of a milestone."""
-    params = study.inputs.params
-    names = tuple(experiments_of(milestone, params))
-    return {arm for spec in read_experiments(names, params).values() for arm in spec.arms}
-
-
-def m3_costs(collected: Collected) -> dict[str, Any]:
-    """The confirming runs."""
-    runs = collected.runs
+def m3_costs(study: M3Study, own: Collected) -> dict[str, Any]:
+    """The confirming runs, without those of M2."""
+    runs, all_runs = own.runs, len(study.collected.runs)
     hours = runs["wall_time_s"].sum(min_count=1) / 3600
     sums = {key: runs[key].sum(min_count=1) for key in SUMS[1:]}
-    return {"what": "M3", "runs": len(runs), "hours": hours, **sums, "note": ""}
+    shared = all_runs - len(runs)
+    notes = [f"without {shared} that M2 has"] if shared else []
+    notes += filter(None, [note_of_m1(study, set(pairs(runs)))])
+    return {"what": "M3", "runs": len(runs), "hours": hours, **sums, "note": "; ".join(notes)}
+
+
+def own_runs(study: M3Study) -> Collected:
+    """The confirming runs that no experiment of M2 has."""
+    shared = runs_of_m2(study)
+    kept = [pair not in shared for pair in pairs(study.collected.runs)]
+    return replace(study.collected, runs=study.collected.runs[kept])
+
+
+def runs_of_m2(study: M3Study) -> set[tuple[str, int]]:
+    """Arm and seed of every run in M2's table ``resources``; none where M2 wrote none."""
+    table = study.m2_table("resources")
+    return set() if table is None else set(pairs(table))
+
+
+def note_of_m1(study: M3Study, runs: Set[tuple[str, int]]) -> str:
+    """Which of M1's runs are among some."""
+    params = study.inputs.params
+    specs = read_experiments(tuple(experiments_of("m1", params)), params).values()
+    arms = [
+        arm
+        for spec in specs
+        for arm, seeds in spec.seeds_by_arm(study.inputs.scale).items()
+        if any((arm, seed) in runs for seed in seeds)
+    ]
+    return f"with M1's runs of {', '.join(dict.fromkeys(arms))}" if arms else ""
+
+
+def pairs(runs: pd.DataFrame) -> list[tuple[str, int]]:
+    """Arm and seed of every row."""
+    return [(str(arm), int(seed)) for arm, seed in zip(runs["arm"], runs["seed"], strict=True)]
 
 
 def planned_costs(collected: Collected) -> dict[str, Any]:
-    """The estimate of `refblend plan` for M3's runs, from their own measured costs of a step.
+    """The estimate of `refblend plan` for the same runs, from their own measured costs of a step.
 
     It should be close to the measured row; if not, a run's steps do not explain its time.
     """
