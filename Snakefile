@@ -45,25 +45,25 @@ rule scoring:
 # M1: stability of linear blending against the baseline without blending.
 rule m1:
     input:
-        milestone_targets("m1", config["scale"]),
+        lambda wildcards: milestone_targets("m1", config["scale"]),
 
 
-# M2: the ablations, experiments A to H.
+# M2: the ablations, experiments A to L.
 rule m2:
     input:
-        milestone_targets("m2", config["scale"]),
+        lambda wildcards: milestone_targets("m2", config["scale"]),
 
 
 # M3: the recommended configuration, confirmed on fresh seeds, and the guards.
 rule m3:
     input:
-        milestone_targets("m3", config["scale"]),
+        lambda wildcards: milestone_targets("m3", config["scale"]),
 
 
 # R: the main contrasts with a real pretrained model (scale smollm).
 rule r:
     input:
-        milestone_targets("r", config["scale"]),
+        lambda wildcards: milestone_targets("r", config["scale"]),
 
 
 # The whole study at its smallest scale, as run in CI.

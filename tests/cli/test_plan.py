@@ -122,7 +122,9 @@ def test_nodes_predict_a_step_from_recorded_costs(tmp_path: Path) -> None:
     [
         (["M1"], "--scale, --slots is missing"),
         (["--scale", "cpu", "--slots", "2"], "EXPERIMENTS is missing"),
-        (["M1", *STEP[1:]], "--nodes predicts one step"),
+        (["M1", *STEP[1:]], "--nodes predicts a step, not a study"),
+        (["--slots", "2", "--step-seconds", "3", *STEP[1:]], "--nodes predicts a step"),
+        (["M1", "--scale", "cpu", "--from", "x"], "a study is planned without --nodes"),
         (STEP[1:], "--from is missing"),
         (STEP[1:5], "--gpus-per-node is missing"),
         ([*STEP[1:], "--from", "nowhere"], "nowhere: no costs of a step"),

@@ -327,6 +327,13 @@ def test_common_overrides_belong_to_every_arm(params: Path) -> None:
     assert json.loads(grid[grid.arm == "short"].overrides.iloc[0]) == OFF | common
 
 
+def test_common_overrides_may_be_nested(params: Path) -> None:
+    common = {"trainer": {"experiment_name": "at_{scale}"}}
+    write_experiment(params, "B", {"short": OFF}, common=common)
+    (row,) = build_grid(["B"], "cpu", params).overrides.unique()
+    assert json.loads(row) == OFF | {"trainer.experiment_name": "at_cpu"}
+
+
 def test_nested_overrides_mean_the_same_and_the_later_wins(params: Path) -> None:
     """As `dvc exp run -S` writes them."""
     nested = {"algorithm": {"ref_quality_score": {"max_weight": 0.15}}}

@@ -304,10 +304,10 @@ def measured_judge(wildcards):
 
 
 def scoring_targets(scale):
-    """What the target `scoring` asks for; users' judges are measured by hand."""
-    if scale not in EMBEDDED:
+    """What the target `scoring` asks for; it compares three judges, others are measured by hand."""
+    if scale not in EMBEDDED or scale in PRETRAINED:
         raise WorkflowError(
-            f"scoring: scale {scale} has no embedded judges; measure yours with"
+            f"scoring: scale {scale} does not have the three embedded judges; measure yours with"
             " `refblend judge quality`, `robustness` and `attacks` (docs/explanation/scoring.md)"
         )
     return [f"results/{scale}/scoring/report.md"]
@@ -319,8 +319,8 @@ def prepare_targets(scale):
 
 
 def scoring_report(scale):
-    """Experiment D's report, which M2 reads; a scale with the users' judges has none."""
-    return scoring_targets(scale) if scale in EMBEDDED else []
+    """Experiment D's report, which M2 reads; a scale without the three judges has none."""
+    return scoring_targets(scale) if scale in set(EMBEDDED) - set(PRETRAINED) else []
 
 
 def option(name, reports, file=""):
@@ -335,6 +335,12 @@ def tolerated():
 
 def milestone_targets(milestone, scale):
     """What a milestone's target asks for; the checks come last, after the report is written."""
+    if not config["studies"][milestone]:
+        raise WorkflowError(
+            f"{milestone}: no experiment has seeds at scale {scale}; there,"
+            f" {' and '.join(reported_milestones())} can be called, or name another scale:"
+            " --config scale=NAME"
+        )
     root = f"results/{scale}/{milestone}"
     guards = [f"{root}/guards.json"] if milestone == "m3" else []
     archive = archive_of(scale) if milestone == reported_milestones()[-1] else []

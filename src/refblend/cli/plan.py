@@ -6,7 +6,7 @@ With ``--nodes``: one step on a cluster, predicted from measured stage costs.
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -178,11 +178,15 @@ def plan(
     from refblend.study.planning import costs
     from refblend.study.planning.plan import check_gpus, plan_study, planned_steps
 
+    of_a_study = {"EXPERIMENTS": experiments, "scale": scale} | asdict(machine) | asdict(given)
     if cluster.nodes:
-        if experiments:
-            raise StudyError("--nodes predicts one step, no study", "Leave out the experiments.")
+        _refuse(of_a_study, "--nodes predicts a step, not a study")
         show_step_plan(cluster, as_json)
         return
+    of_a_step = ("gpus_per_node", "measured_run", "prompts", "weights_gb")
+    _refuse(
+        {name: getattr(cluster, name) for name in of_a_step}, "a study is planned without --nodes"
+    )
     needed = {"EXPERIMENTS": experiments, "--scale": scale, "--slots": machine.slots}
     if not experiments or scale is None or machine.slots is None:
         missing = ", ".join(name for name, value in needed.items() if value in (None, []))
@@ -211,6 +215,18 @@ def plan(
         typer.echo(json.dumps(document, indent=2))
     else:
         _show(planned, read, notes)
+
+
+def _refuse(options: dict[str, Any], reason: str) -> None:
+    """Refuse options that would be ignored."""
+    names = {"measured_run": "from"}
+    stray = [
+        name if name.isupper() else f"--{names.get(name, name).replace('_', '-')}"
+        for name, value in options.items()
+        if value not in (None, [])
+    ]
+    if stray:
+        raise StudyError(reason, f"Leave out {', '.join(stray)}.")
 
 
 def _show(planned: "StudyPlan", sources: list[str], notes: list[str]) -> None:

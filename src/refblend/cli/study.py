@@ -105,10 +105,10 @@ def check(
 ) -> None:
     """Fail if a run did not finish or incidents exceed the tolerated number."""
     from refblend.files import write_json
-    from refblend.study.runs.checks import check_milestone
+    from refblend.study.runs.checks import check_milestone, parse_limits
     from refblend.study.runs.collect import read_collected
 
-    limits = {kind: int(limit) for kind, _, limit in (t.partition("=") for t in tolerated or [])}
+    limits = parse_limits(tolerated or [])
     record = check_milestone(read_collected(collected), limits)
     write_json(out, record)
     typer.echo(f"all {record['runs']} runs finished; incidents {record['incidents']}")
@@ -207,6 +207,7 @@ def power(
     question: Question,
     measure: Annotated[str, typer.Option(help="Column with an accuracy.")] = "test_greedy",
     baseline: Annotated[str, typer.Option(help="Arm that the others are paired with.")] = "off",
+    params: Params = Path("params"),
 ) -> None:
     """Seeds per arm for a difference and for equivalence, from the variance of earlier runs."""
     import pandas as pd
@@ -223,7 +224,7 @@ def power(
     )
     values = pd.read_csv(runs)
     if question.experiments:
-        specs = read_experiments(tuple(question.experiments), Path("params"))
+        specs = read_experiments(tuple(question.experiments), params)
         table = design_table(values, specs, question.scale, asked)
     else:
         table = power_table(read_spread(values, measure, baseline), asked)

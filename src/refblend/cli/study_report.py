@@ -48,7 +48,7 @@ def tables(
 def figure(
     milestone: Milestone,
     scale: Scale,
-    out: Annotated[Path, typer.Option(help="File to write: <figure>.svg or <figure>.png.")],
+    out: Annotated[Path, typer.Option(help="File to write: <figure>.svg, .png or .pdf.")],
     roots: Roots = ROOTS,
     experiments: Experiments = None,
 ) -> None:
@@ -65,7 +65,7 @@ def report(
     roots: Roots = ROOTS,
     experiments: Experiments = None,
 ) -> None:
-    """Write report, headline numbers and plot data next to the tables and figures."""
+    """Write report and headline numbers next to the tables and figures."""
     from refblend.study.report.engine import write_report
 
     made, inputs = _opened(milestone, scale, roots, experiments)
@@ -99,9 +99,9 @@ def archive(scale: Scale, roots: Roots = ROOTS) -> None:
     runs, models, results, _ = roots
     out = results / scale
     collected = collect(read_grid(out / "grid.tsv"), scale, runs)
-    if write_archive(collected, out):
-        circumstances = runs / scale / "_collected" / "scoring" / "circumstances"
-        copy_quality(models / scale, circumstances, out)
+    write_archive(collected, out)
+    circumstances = runs / scale / "_collected" / "scoring" / "circumstances"
+    copy_quality(models / scale, circumstances, out)
     typer.echo(f"{out / 'runs.parquet'}: {len(collected.runs)} runs")
 
 

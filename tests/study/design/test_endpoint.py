@@ -40,9 +40,30 @@ def test_an_experiment_without_its_endpoint_is_refused_before_training(
 
 
 def test_other_endpoints_are_accepted(params: Path) -> None:
-    for endpoint in ("val_best", "final_return", "val_drawdown"):
+    for endpoint in ("val_best", "final_return"):
         change(params, "B", endpoint=endpoint)
         assert len(build_grid(["B"], "gpu", params))
-    change(params, "M3", endpoint="val_drawdown")
-    with pytest.raises(StudyError, match=r"M3\.yaml: endpoint: of val_drawdown less is better"):
-        build_grid(["M3"], "gpu", params)
+
+
+@pytest.mark.parametrize("experiment", ["B", "M3"])
+def test_more_must_be_better_by_an_experiment_s_own_endpoint(params: Path, experiment: str) -> None:
+    change(params, experiment, endpoint="val_drawdown")
+    with pytest.raises(StudyError, match=rf"{experiment}\.yaml: endpoint: of val_drawdown less is"):
+        build_grid([experiment], "gpu", params)
+
+
+def test_a_contrast_s_endpoint_concerns_its_own_arms(params: Path) -> None:
+    pairs = {"linear_terminal_w04": "linear_terminal"}
+    contrast = {"name": "by the judge", "endpoint": "judge_auc", "pairs": pairs}
+    change(params, "B", contrasts=[contrast | {"endpoint": "val_drawdown"}, contrast])
+    assert len(build_grid(["B"], "gpu", params))  # `off` has no judge
+    change(params, "B", contrasts=[contrast | {"pairs": {"linear_terminal": "off"}}])
+    with pytest.raises(StudyError, match="no run of arm off would have judge_auc"):
+        build_grid(["B"], "gpu", params)
+
+
+def test_a_misspelt_endpoint_of_an_experiment_on_resources_is_refused(params: Path) -> None:
+    contrast = {"name": "x", "pairs": {"len320_ctx1024": "len256_ctx1024"}, "endpoint": "secs"}
+    change(params, "E", contrasts=[contrast])
+    with pytest.raises(StudyError, match="secs is not a measure"):
+        build_grid(["E"], "gpu", params)

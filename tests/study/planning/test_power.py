@@ -35,6 +35,17 @@ def test_spread_is_pooled_over_arms() -> None:
     assert spread.seeds == 400
 
 
+def test_an_arm_of_few_seeds_weighs_little() -> None:
+    table = runs(seeds=40)
+    few = table[table.arm == "cosine"].head(3).assign(test_greedy=[0.1, 0.5, 0.9])
+    uneven = pd.concat([table[table.arm != "cosine"], few])
+    arms = [part.test_greedy.to_numpy() for _, part in uneven.groupby("arm")]
+    squares = sum(((arm - arm.mean()) ** 2).sum() for arm in arms)
+    freedom = sum(len(arm) - 1 for arm in arms)
+    spread = read_spread(uneven, "test_greedy", "off")
+    assert spread.independent == pytest.approx((squares / freedom) ** 0.5)
+
+
 def test_what_seeds_share_leaves_the_pairs() -> None:
     spread = read_spread(runs(shared=0.05), "test_greedy", "off")
     assert spread.independent == pytest.approx((0.03**2 + 0.05**2) ** 0.5, rel=0.1)
@@ -99,5 +110,8 @@ def test_primary_contrasts_are_planned_by_their_own_endpoint_and_level() -> None
     expected = power_table(read_spread(values, "test_sampled", "off"), alone)
     assert planned.seeds_equivalence.tolist() == expected.seeds_equivalence.tolist()
     assert planned.hours.tolist() == expected.hours.tolist()
+    # M3's other regimes are not trained at scale gpu, and count in no family there.
+    few = design_table(values, {"M3": load_experiment(params / "study" / "M3.yaml")}, "gpu", asked)
+    assert set(few.contrasts) == {1}
     with pytest.raises(StudyError, match="no primary contrast"):
         design_table(values, {"E": load_experiment(params / "study" / "E.yaml")}, "cpu", asked)

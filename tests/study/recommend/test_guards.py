@@ -161,6 +161,12 @@ def test_a_run_without_its_test_result_fails(overlay: Path) -> None:
         guard(runs, overlay, ROLES)
 
 
+def test_arms_may_have_more_seeds_than_others(overlay: Path) -> None:
+    runs = healthy((101, 102, 103))
+    fewer = (runs.runs.arm == "challenger") & (runs.runs.seed == 103)
+    assert guard(dataclasses.replace(runs, runs=runs.runs[~fewer]), overlay, ROLES)
+
+
 def test_runs_without_the_endpoint_fail(overlay: Path) -> None:
     runs = healthy()
     for arm in ARMS:

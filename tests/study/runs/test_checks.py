@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from refblend.errors import StudyError
-from refblend.study.runs.checks import block_record, check_milestone, record_failure
+from refblend.study.runs.checks import block_record, check_milestone, parse_limits, record_failure
 from refblend.study.runs.collect import Collected, collect, write_collected
 
 MakeRun = Callable[..., Path]
@@ -42,6 +42,13 @@ def test_checks_pass_and_fail_as_they_should(tmp_path: Path, make_run: MakeRun) 
         check_milestone(checked(tmp_path), {})
     attempts = (run / "failures.jsonl").read_text().splitlines()
     assert [json.loads(line)["exit_status"] for line in attempts] == [1, 1]
+
+
+@pytest.mark.parametrize("text", ["oooom=0", "oom", "oom=-1", "oom=two"])
+def test_a_limit_that_would_check_nothing_is_refused(text: str) -> None:
+    with pytest.raises(StudyError, match=text):
+        parse_limits([text])
+    assert parse_limits(["oom=0", "overlength=2"]) == {"oom": 0, "overlength": 2}
 
 
 def test_what_an_older_configuration_finished_does_not_count_for_a_refused_job(

@@ -48,13 +48,13 @@ def blocks_of(
             before = taken.setdefault(arm, set())
             added = sorted(seeds - before)
             before |= seeds
-            for row in _consecutive(added):
+            for row in consecutive(added):
                 for start in range(0, len(row), seeds_per_job):
                     blocks.append(Block(arm, tuple(row[start : start + seeds_per_job])))
     return blocks
 
 
-def _consecutive(seeds: Sequence[int]) -> list[list[int]]:
+def consecutive(seeds: Sequence[int]) -> list[list[int]]:
     """Ascending seeds, cut where one is left out: those on the two sides may have been trained from
     different models, and a job must not take both."""
     rows: list[list[int]] = []

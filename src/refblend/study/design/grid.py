@@ -122,8 +122,7 @@ def build_grid(
                             "Write the same in both, or give it another name.",
                         )
                     config = _resolve(arm, overrides, scale, params, path)
-                    if not spec.exclusive:
-                        check_endpoint(spec, arm, config, path)
+                    check_endpoint(spec, arm, config, path)
                     if elsewhere != path:
                         continue
                     digest = (configuration_digest(config), str(overrides.get(OVERLAY, "")))
@@ -167,22 +166,27 @@ def check_endpoint(spec: ExperimentSpec, arm: str, config: RefblendConfig, path:
     ``config`` is that of ``arm``, one of the experiment's; ``path`` names its file in messages.
 
     Raises:
-        StudyError: an endpoint is not a measure, has no better direction, or the arm lacks it.
+        StudyError: an endpoint is not a measure or has no better direction; of the experiment's
+            own less is better; or the arm lacks one by which it is compared.
     """
     ordered = [name for name, known in MEASURES.items() if known.higher_is_better is not None]
-    for endpoint in dict.fromkeys([spec.endpoint, *map(spec.endpoint_of, spec.contrasts)]):
+    of_the_arm = {spec.endpoint: True}
+    for contrast in spec.contrasts:
+        endpoint = spec.endpoint_of(contrast)
+        of_the_arm[endpoint] = of_the_arm.get(endpoint, False) or arm in contrast.arms
+    for endpoint, compared in of_the_arm.items():
         if endpoint not in ordered:
             raise StudyError(
                 f"{path}: endpoint: {endpoint} is not a measure that can be better or worse",
                 f"Choose one of {', '.join(ordered)}.",
             )
-        less_is_better = not MEASURES[endpoint].higher_is_better
-        if spec.milestone == "m3" and endpoint == spec.endpoint and less_is_better:
+        if endpoint == spec.endpoint and not MEASURES[endpoint].higher_is_better:
             raise StudyError(
-                f"{path}: endpoint: of {endpoint} less is better, which M3 cannot confirm",
-                "Choose an accuracy or a return.",
+                f"{path}: endpoint: of {endpoint} less is better",
+                "Choose one of which more is better; a contrast may have another.",
             )
-        if lacking := _lacking(endpoint, config):
+        # An experiment on resources tests no actor.
+        if compared and not spec.exclusive and (lacking := _lacking(endpoint, config)):
             raise StudyError(
                 f"{path}: endpoint: no run of arm {arm} would have {endpoint}: {lacking}",
                 "Change that setting, or the experiment's endpoint.",

@@ -10,7 +10,6 @@ from pydantic import (
     BeforeValidator,
     Field,
     ValidationError,
-    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -167,11 +166,22 @@ class ExperimentSpec(Section):
                 raise ValueError(f"arms.{name}.{OVERLAY} is not a path: name a configuration file")
         return flat
 
-    @field_validator("common", "at")
+    @field_validator("common")
     @classmethod
-    def _further_can_be_written(cls, tree: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        check_overrides(flatten(tree), f"{info.field_name}.")
-        return tree
+    def _common_can_be_written(cls, overrides: dict[str, Any]) -> dict[str, Any]:
+        flat = flatten(overrides)
+        check_overrides(flat, "common.")
+        return flat
+
+    @field_validator("at")
+    @classmethod
+    def _further_can_be_written(
+        cls, scales: dict[str, dict[str, dict[str, Any]]]
+    ) -> dict[str, dict[str, dict[str, Any]]]:
+        for scale, arms in scales.items():
+            for arm, overrides in arms.items():
+                check_overrides(flatten(overrides), f"at.{scale}.{arm}.")
+        return scales
 
     @model_validator(mode="after")
     def _names_exist(self) -> "ExperimentSpec":
@@ -235,10 +245,14 @@ class ExperimentSpec(Section):
         return sorted(special.get(arm, self.usual_seeds(scale)))
 
     def ranked(self, scale: str, baseline: str | None = None) -> list[str]:
-        """Arms of a scale that can be called the best or recommended: those with every usual seed
-        that the baseline (by default the experiment's) has. One with fewer, which only illustrates,
-        would too often be ahead by chance."""
-        wanted = set(self.usual_seeds(scale)) & set(self.seeds_of(scale, baseline or self.baseline))
+        """Arms of a scale that can be called the best or recommended.
+
+        Those with every usual seed that the baseline (by default the experiment's) has, or, if none
+        of its seeds is usual, with all of them. An arm with fewer, which only illustrates, would
+        too often be ahead by chance.
+        """
+        own = set(self.seeds_of(scale, baseline or self.baseline))
+        wanted = set(self.usual_seeds(scale)) & own or own
         return [arm for arm, seeds in self.seeds_by_arm(scale).items() if wanted <= set(seeds)]
 
     def seeds_by_arm(self, scale: str) -> dict[str, list[int]]:

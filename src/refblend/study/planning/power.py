@@ -70,10 +70,17 @@ def read_spread(values: pd.DataFrame, measure: str, baseline: str) -> Spread:
     differences = table.drop(columns=baseline).sub(table[baseline], axis=0)
     return Spread(
         accuracy=float(table.stack().mean()),
-        independent=math.sqrt(table.var().mean()),
-        paired=math.sqrt(differences.var().mean()) if len(differences.columns) else math.nan,
+        independent=math.sqrt(pooled_variance(table)),
+        paired=math.sqrt(pooled_variance(differences)) if len(differences.columns) else math.nan,
         seeds=int(table.count().min()),
     )
+
+
+def pooled_variance(table: pd.DataFrame) -> float:
+    """Variance within the columns, each weighted by its degrees of freedom; NaN: no value."""
+    freedom = table.count() - 1
+    weighted = (freedom * table.var())[freedom > 0]
+    return float(weighted.sum() / freedom[freedom > 0].sum()) if len(weighted) else math.nan
 
 
 def power_table(spread: Spread, question: PowerQuestion) -> pd.DataFrame:
@@ -128,39 +135,41 @@ def design_table(
     """The seeds that the primary contrasts of declared experiments take, and those declared.
 
     Each contrast is planned at α ÷ (primary contrasts of the experiment), Bonferroni, which Holm
-    never exceeds, with the experiment's margin and smallest effect; ``question`` gives the power,
-    the sizes of the test set and the hours of a run.
+    never exceeds, with its margin and the experiment's smallest effect; ``question`` gives the
+    power, the sizes of the test set and the hours of a run. Those of arms that the scale does not
+    train are left out.
 
     Returns:
-        One row per experiment, endpoint, design and size: experiment, endpoint, contrasts, alpha,
-        declared (of the arm that has fewest), then the columns of :func:`power_table`. An endpoint
-        that the earlier runs lack has one row without numbers.
+        One row per experiment, endpoint, margin, design and size: experiment, endpoint, contrasts,
+        alpha, declared (of the arm that has fewest), then the columns of :func:`power_table`. An
+        endpoint that the earlier runs lack has one row without numbers.
     """
     parts = []
     for name, spec in experiments.items():
-        stated = [c for c in spec.contrasts if c.primary]
-        family = sum(len(contrast.pairs) for contrast in stated)
-        for endpoint in dict.fromkeys(map(spec.endpoint_of, stated)):
+        present = spec.arms_of(scale)
+        planned: dict[tuple[str, float], list[tuple[str, str]]] = {}
+        for contrast in (contrast for contrast in spec.contrasts if contrast.primary):
+            pairs = [pair for pair in contrast.pairs.items() if set(pair) <= present.keys()]
+            if pairs:
+                key = (spec.endpoint_of(contrast), contrast.margin or spec.margin)
+                planned.setdefault(key, []).extend(pairs)
+        family = sum(map(len, planned.values()))
+        for (endpoint, margin), pairs in planned.items():
             alpha = spec.alpha / family
             head = {"experiment": name, "endpoint": endpoint, "contrasts": family, "alpha": alpha}
-            head["declared"] = min(
-                len(spec.seeds_of(scale, arm))
-                for contrast in stated
-                if spec.endpoint_of(contrast) == endpoint
-                for arm in contrast.arms
-            )
+            head["declared"] = min(len(spec.seeds_of(scale, arm)) for arms in pairs for arm in arms)
             if endpoint not in values.columns:
                 parts.append(pd.DataFrame([head]))
                 continue
             sizes = question.test_sizes if endpoint.startswith("test_") else ()
             asked = replace(
-                question, alpha=alpha, margin=spec.margin, effect=spec.effect, test_sizes=sizes
+                question, alpha=alpha, margin=margin, effect=spec.effect, test_sizes=sizes
             )
             found = power_table(read_spread(values, endpoint, spec.baseline), asked)
             parts.append(pd.DataFrame([head]).merge(found, how="cross"))
     if not parts:
         raise StudyError(
-            f"{', '.join(experiments)}: no primary contrast is declared",
-            "Mark contrasts with primary: true in params/study.",
+            f"{', '.join(experiments)}: no primary contrast at scale {scale}",
+            "Mark contrasts with primary: true in params/study, or name another scale.",
         )
     return pd.concat(parts, ignore_index=True)

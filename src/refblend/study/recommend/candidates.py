@@ -68,7 +68,7 @@ class Confirmation:
 
     @property
     def endpoint(self) -> str:
-        """The measure that decides."""
+        """The measure of the tables and the guard; contrasts may name another."""
         return self.experiment.endpoint
 
     @property
@@ -258,6 +258,14 @@ def _declared(
     if regime is not None:
         specs = [spec for spec in specs if regime in spec.regimes]
         baselines = sorted({spec.regimes[regime] for spec in specs})
+    if not baselines:
+        sought = f"regime {regime}" if regime is not None else "an experiment to choose from"
+        raise StudyError(
+            f"no experiment of {', '.join(experiments)} has {sought} at scale {scale}",
+            f"Name one of {', '.join(regimes_at(scale, params)) or 'none'}."
+            if regime is not None
+            else f"Add seeds.{scale} to one of them.",
+        )
     if len(baselines) != 1:
         raise StudyError(
             f"experiments {', '.join(experiments)} have several baselines: {', '.join(baselines)}",

@@ -175,11 +175,12 @@ def compare(
     if not (values.measure == measure).any():
         return None, f"no run has the endpoint {measure}"
     table = wide(values, measure, [baseline, arm])
+    runs = collected.runs  # an arm may have more seeds than the other
     lacking = [
         f"{name} seed {seed}"
         for name in table.columns
-        for seed in table.index
-        if pd.isna(table.loc[seed, name])
+        for seed in sorted(runs.seed[runs.arm == name])
+        if seed not in table.index or pd.isna(table.loc[seed, name])
     ]
     differences = (table[arm] - table[baseline]).dropna()
     if lacking or len(differences) < 2:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from refblend.files import atomic_path, write_text
+from refblend.study.design.blocks import consecutive
 from refblend.study.design.measures import label
 from refblend.study.stats.statistics import Interval
 
@@ -158,12 +159,7 @@ def seed_text(seeds: Mapping[str, Sequence[int]]) -> str:
 
 def _ranges(seeds: Sequence[int]) -> str:
     """Ascending seeds, three or more in a row as a range."""
-    rows: list[list[int]] = []
-    for seed in sorted(seeds):
-        if rows and seed == rows[-1][-1] + 1:
-            rows[-1].append(seed)
-        else:
-            rows.append([seed])
+    rows = consecutive(sorted(seeds))
     parts = (f"{row[0]} to {row[-1]}" if len(row) > 2 else ", ".join(map(str, row)) for row in rows)
     return ", ".join(parts)
 

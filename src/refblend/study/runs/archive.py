@@ -106,7 +106,14 @@ def of_grid(archive: Collected, grid: pd.DataFrame) -> Collected:
 
 def copy_quality(models: Path, circumstances: Path, out: Path) -> None:
     """Copy measurements of a scale's embedded models, and when and where they were made, to its
-    archive; there are none where the models are not ours."""
+    archive, if they say anything new; there are none where the models are not ours."""
+    measured = sorted((models / QUALITY).glob("*.json"))
+    archived = [out / QUALITY / file.name for file in measured]
+    if all(
+        old.is_file() and old.read_bytes() == new.read_bytes()
+        for old, new in zip(archived, measured, strict=True)
+    ):
+        return
     for source, place in ((models / QUALITY, QUALITY), (circumstances, f"{QUALITY}/circumstances")):
         for file in sorted(source.glob("*.json")):
             copy_file(file, out / place / file.name)

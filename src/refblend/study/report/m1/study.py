@@ -70,16 +70,16 @@ class M1Study(RunStudy):
         return wide(self.values, measure, self.arms).reindex(seeds)
 
 
-def read_study(inputs: Inputs) -> M1Study:
+def read_study(inputs: Inputs, milestone: str = "m1") -> M1Study:
     """Read the runs and the models' quality reports, as far as there are any.
 
     Raises:
-        StudyError: frames or reports cannot be read, or M1 has several experiments.
+        StudyError: frames or reports cannot be read, or the milestone has several experiments.
     """
     if len(inputs.experiments) != 1:
         raise StudyError(
-            f"m1 answers one question but has {len(inputs.experiments)} experiments",
-            "Give one file of params/study `milestone: m1`, the others another.",
+            f"{milestone} answers one question but has {len(inputs.experiments)} experiments",
+            f"Give one file of params/study `milestone: {milestone}`, the others another.",
         )
     (experiment,) = inputs.experiments.values()
     quality = read_quality(quality_of_arms(inputs))

@@ -210,7 +210,7 @@ class M2Study(RunStudy):
         return frame.merge(pd.DataFrame(runs, columns=RUN).astype({"seed": "int64"}), on=RUN)
 
     def metric(self, experiment: str, *names: str) -> pd.DataFrame:
-        """A metric over the steps, as :func:`refblend.study.runs.measures.series` gives it."""
+        """A metric over the steps, as :func:`refblend.study.runs.curves.series` gives it."""
         return series(self.of(experiment, self.metrics), *names)
 
     def origin(self, *experiments: str, arms: Sequence[str] | None = None) -> str:

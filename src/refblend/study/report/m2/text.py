@@ -7,7 +7,7 @@ import pandas as pd
 
 from refblend.study.design.arms import SCORE
 from refblend.study.design.measures import label
-from refblend.study.report.m2.answers import compared
+from refblend.study.report.m2.answers import best_row
 from refblend.study.report.m2.answers import facts as facts_of
 from refblend.study.report.m2.levels import EVERYWHERE, at_endpoint, scope_endpoints
 from refblend.study.report.m2.runs import endpoint_rows
@@ -135,8 +135,8 @@ def arm_rows(study: M2Study) -> list[dict[str, str]]:
 @REPORT.metrics
 def metrics(study: M2Study, tables: Tables) -> dict[str, Any]:
     """Headline numbers for ``dvc metrics``: the best treated arm of what M2 leads with."""
-    rows = [row for name in study.leading for row in compared(study, tables, name)]
-    return headline(study.collected, max(rows, key=lambda row: float(row["mean"]), default=None))
+    best = [row for name in study.leading if (row := best_row(study, tables, name))]
+    return headline(study.collected, max(best, key=lambda row: float(row["mean"]), default=None))
 
 
 REPORT.plot("val_accuracy")(val_accuracy)

@@ -18,6 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, ScalarFormatter
 
+from refblend.errors import StudyError
 from refblend.files import atomic_path
 from refblend.ppo.weights import STRATEGIES
 from refblend.study.stats.statistics import student_interval
@@ -98,15 +99,21 @@ def write_figure(figure: Figure, path: str | Path, caption: str) -> None:
 
     The caption is the file's description, for readers and for the report. Nothing in the file
     depends on the time.
+
+    Raises:
+        StudyError: another suffix.
     """
     suffix = Path(path).suffix.removeprefix(".")
-    metadata: dict[str, Any] = {
+    metadata: dict[str, dict[str, Any]] = {
         "svg": {"Date": None, "Description": caption},
         "png": {"Software": None, "Description": caption},
         "pdf": {"CreationDate": None, "Subject": caption},
-    }[suffix]
+    }
+    if suffix not in metadata:
+        plt.close(figure)
+        raise StudyError(f"{path}: no figure is written as {suffix}", "Use .svg, .png or .pdf.")
     with atomic_path(path) as temporary:
-        figure.savefig(temporary, format=suffix, dpi=200, metadata=metadata)
+        figure.savefig(temporary, format=suffix, dpi=200, metadata=metadata[suffix])
     plt.close(figure)
 
 

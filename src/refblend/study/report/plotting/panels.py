@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from refblend.study.report.plotting import common as plot
-from refblend.study.runs.curves import series
+from refblend.study.runs.curves import ENTROPY, series
 from refblend.study.stats.statistics import student_interval
 
 BAND = (
@@ -27,7 +27,6 @@ MIN_BIN = 10
 
 KEYS = ["arm", "seed", "step"]
 WEIGHT = ("actor/ref_quality/weight",)
-ENTROPY = ("actor/ref_quality/avg_entropy", "actor/entropy")
 ENTROPY_LABEL = "avg. entropy (nats)"
 
 

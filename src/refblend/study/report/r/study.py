@@ -35,7 +35,7 @@ def read_study(inputs: Inputs) -> RStudy:
     Raises:
         StudyError: frames or reports cannot be read, or there are several experiments.
     """
-    read = few_arms.read_study(inputs)
+    read = few_arms.read_study(inputs, "r")
     return RStudy(read.collected, read.experiment, read.quality, read.scale, inputs)
 
 
