@@ -24,7 +24,7 @@ help: ## list the targets
 env: ## create .venv from requirements/cpu.lock (LOCK=requirements/gpu.lock for CUDA); no-op when unchanged
 	@scripts/make_env.sh $(PYTHON) $(VENV) $(LOCK)
 
-study: env ## train and report all milestones at scale cpu, about eight hours; TARGET=m1 for one; SCALE=gpu
+study: env ## train and report all milestones at scale cpu, eight hours or more; TARGET=m1 for one; SCALE=gpu
 	$(BIN)/snakemake $(TARGET) --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=$(SCALE)
 	@echo "Reports: results/$(SCALE)/*/report.md"
 
@@ -170,10 +170,10 @@ reasoning-gym: .tools/reasoning-gym ## the library of tasks behind `refblend dat
 	$@/bin/pip install --disable-pip-version-check -q --no-deps -r $<
 	touch $@
 
-# Steps of the demo; an idle machine with two cores takes some forty seconds for one.
+# Steps of the demo; an idle machine with two cores takes 15 to 35 seconds for one.
 DEMO_STEPS ?= 6
 
-demo: env pretrained reasoning-gym ## ten minutes: a few PPO steps of SmolLM2 with a judge on 100 problems, and a page
+demo: env pretrained reasoning-gym ## four to ten minutes, 12 GB of memory: a few PPO steps of SmolLM2 with a judge on 100 problems, and a page
 	$(BIN)/refblend data reasoning-gym --task chain_sum --size 100 --held-out 16 --out data/demo \
 		--config min_terms=2 --config max_terms=2 --config min_digits=1 --config max_digits=2
 	$(BIN)/refblend train --config params/ppo.yaml --config params/demo.yaml \
