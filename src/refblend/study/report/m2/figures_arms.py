@@ -30,7 +30,7 @@ def reward_length(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn
             place = arms.index(arm)
             marks.append(plot.difference_mark(place, rows.loc[arm], gain, 0.27, colour=colour))
         plot.draw_marks(axis, marks)
-        plot.stretch_middle(axis, marks)
+        plot.stretch_middle((axis, marks))
         axis.set_title(SHORT.get(measure, label(measure)), fontsize="small")
         axis.set_xlabel("difference to the baseline")
     plot.categories(axes[0], [words(arm) for arm in arms])

@@ -89,7 +89,7 @@ def forest(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn:
         if drawn:
             plot.draw_marks(axis, list(drawn.values()), limits[level])
             on_axis = marks.values() if one_axis else (drawn,)
-            plot.stretch_middle(axis, [mark for panel in on_axis for mark in panel.values()])
+            plot.stretch_middle((axis, [mark for each in on_axis for mark in each.values()]))
         places = {names[level].index(labels[arm]) for arm in facets[level]}
         for place in places - {mark.place for mark in drawn.values()}:
             plot.no_data(axis, "no pair of runs", place=place, fontsize="x-small")

@@ -52,11 +52,12 @@ def text(study: M2Study, tables: Tables) -> dict[str, Any]:
 def reachable(study: M2Study) -> list[tuple[int, str]]:
     """Numbers of pairs in the comparisons with a baseline, each with the smallest p it can give."""
     counts = set()
-    for name in study.experiments:
+    for name in study.learning:
         seeds = study.seeds(name)
         for arm, baseline in study.family(name).pairs:
             counts.add(len(set(seeds[arm]) & set(seeds[baseline])))
-    return [(count, f"{least_p(count, count, paired=True):.4g}") for count in sorted(counts)]
+    pairs = sorted(counts - {0, 1}) or [1]
+    return [(count, f"{least_p(count, count, paired=True):.4g}") for count in pairs]
 
 
 def best_of(tables: Tables, scope: str, endpoint: str) -> dict[str, Any]:

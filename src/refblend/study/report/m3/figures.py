@@ -4,6 +4,7 @@ import textwrap
 from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
 
 from refblend.study.design.measures import MEASURES
 from refblend.study.report.m3.study import REPORT, M3Study
@@ -24,14 +25,16 @@ def confirmation_forest(study: M3Study, tables: Tables) -> plot.Drawn:
     declared = tables["verdicts"].sort_values("primary", ascending=False, kind="stable").endpoint
     shown = list(dict.fromkeys((*declared, study.confirmation.endpoint, *BESIDE)))
     figure, axes = plot.panels(len(shown), len(shown), sharey=True)
+    drawn: list[tuple[Axes, list[plot.Mark]]] = []
     for axis, measure in zip(axes, shown, strict=True):
         part = table[(table.measure == measure) & table["diff"].notna()]
         marks = forest_marks(study, part, measure)
         plot.draw_marks(axis, marks)
+        drawn.append((axis, marks))
         axis.set_xlabel(f"difference ({MEASURES[measure].unit})")
         axis.set_title(textwrap.fill(MEASURES[measure].label, 30), fontsize="small")
         axis.locator_params(axis="x", nbins=4)
-        plot.stretch_middle(axis, marks)
+    plot.stretch_middle(*drawn)
     plot.categories(axes[0], [f"{arm} − {against}" for arm, against in pairs])
     plot.one_legend(figure, axes)
     counts = table[table.measure.isin(shown) & table["diff"].notna()].pairs

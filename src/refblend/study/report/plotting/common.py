@@ -16,7 +16,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator, ScalarFormatter
+from matplotlib.ticker import NullLocator
 
 from refblend.errors import StudyError
 from refblend.files import atomic_path
@@ -241,31 +241,42 @@ def value_limits(
     return float(low - room), float(high + room)
 
 
-def stretch_middle(axis: Axes, marks: Sequence[Mark]) -> None:
-    """Leave the middle of a crowded axis of differences its room: logarithmic further out.
+def stretch_middle(*panels: tuple[Axes, Sequence[Mark]]) -> None:
+    """Leave the middle of crowded axes of differences its room: logarithmic further out.
 
     Crowded is an axis of more than :data:`CROWDED` times the median width of its intervals, as
-    where arms of four seeds stand beside arms of twenty.
+    where arms of four seeds stand beside arms of twenty. If one panel is, all get such an axis.
     """
-    limits = axis.get_xlim()
+    typical = {axis: _typical_width(marks) for axis, marks in panels}
+    spans = {axis: float(np.ptp(axis.get_xlim())) for axis in typical}
+    if any(0 < width < spans[axis] / CROWDED for axis, width in typical.items()):
+        for axis, width in typical.items():
+            if width > 0:
+                threshold = float(f"{2 * width:.0e}")
+                ticks = [threshold * 5**power for power in range(6)]
+                symmetric_log(axis, threshold, ticks, middle=1.0)
+
+
+def _typical_width(marks: Sequence[Mark]) -> float:
+    """The median width of the narrowest intervals of some marks; 0 where there is none."""
     widths = [high - low for mark in marks for low, high, _ in list(mark.bars)[-1:]]
-    typical = float(np.nanmedian(widths)) if np.isfinite(widths).any() else 0.0
-    if 0 < typical < (limits[1] - limits[0]) / CROWDED:
-        threshold = float(f"{2 * typical:.0e}")
-        symmetric_log(axis, threshold, [threshold * 5**power for power in range(6)])
+    return float(np.nanmedian(widths)) if np.isfinite(widths).any() else 0.0
 
 
-def symmetric_log(axis: Axes, threshold: float, ticks: Iterable[float]) -> None:
+def symmetric_log(
+    axis: Axes, threshold: float, ticks: Iterable[float], middle: float = 2.0
+) -> None:
     """A horizontal axis that is linear to a threshold on either side of 0 and logarithmic beyond.
 
-    Those of the positive ``ticks`` are drawn that its limits hold, each on both sides, and 0.
+    Those of the positive ``ticks`` are drawn that its limits hold, each on both sides, and 0. The
+    middle takes as much room on either side as ``middle`` decades further out.
     """
     low, high = axis.get_xlim()
-    axis.set_xscale("symlog", linthresh=threshold, linscale=2)
+    axis.set_xscale("symlog", linthresh=threshold, linscale=middle)
     both = [0.0, *(side * tick for tick in ticks for side in (-1.0, 1.0))]
     axis.set_xticks(sorted(tick for tick in both if low < tick < high))
     axis.set_xlim(low, high)
-    axis.xaxis.set_major_formatter(ScalarFormatter())
+    axis.xaxis.set_major_formatter("{x:g}")
     axis.xaxis.set_minor_locator(NullLocator())
 
 
