@@ -307,7 +307,7 @@ def scoring_targets(scale):
     """What the target `scoring` asks for; it compares three judges, others are measured by hand."""
     if scale not in EMBEDDED or scale in PRETRAINED:
         raise WorkflowError(
-            f"scoring: scale {scale} does not have the three embedded judges; measure yours with"
+            f"scoring: scale {scale} has no embedded judges to compare; measure yours with"
             " `refblend judge quality`, `robustness` and `attacks` (docs/explanation/scoring.md)"
         )
     return [f"results/{scale}/scoring/report.md"]
