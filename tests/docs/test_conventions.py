@@ -60,11 +60,14 @@ def test_the_finding_is_what_the_tables_say() -> None:
     followed = table.query("experiment == 'L' and reference == 'off'").iloc[0]
     assert (followed.verdict, followed.primary) == ("worse", False)
     assert below(followed, found)
-    for pair in (("linear_terminal_t12", "linear_terminal_t06"), ("linear_terminal", "off")):
-        of_both = (table.treated == pair[0]) & (table.reference == pair[1])
-        (row,) = (
-            table[of_both & ~table.primary & table.experiment.isin(["A", "C"])].head(1).itertuples()
-        )
+    for treated, against in (
+        ("linear_terminal_t12", "linear_terminal_t06"),
+        ("linear_terminal", "off"),
+    ):
+        (row,) = table.query(
+            "experiment in ['A', 'C'] and endpoint == 'test_sampled' and not primary "
+            f"and treated == {treated!r} and reference == {against!r}"
+        ).itertuples()
         assert row.verdict == "worse"
         assert below(row, found)
     alike = table[table.experiment.isin(["A", "B", "H"]) & ~table.reference.eq("off")]

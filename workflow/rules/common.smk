@@ -32,6 +32,8 @@ SCALES = ("smoke", "cpu", "smollm", "gpu")
 EMBEDDED = ("smoke", "cpu", "smollm")
 # Where our models start from a pretrained one, and the problems are those of reasoning-gym.
 PRETRAINED = ("smollm",)
+# Where the workflow makes judges of three strengths, which the target `scoring` compares.
+COMPARED = [scale for scale in EMBEDDED if scale not in PRETRAINED]
 # Models that were kept with the runs that started from them; the others are trained.
 KEPT = {scale: file for scale, file in config["models"].items() if file}
 
@@ -305,7 +307,7 @@ def measured_judge(wildcards):
 
 def scoring_targets(scale):
     """What the target `scoring` asks for; it compares three judges, others are measured by hand."""
-    if scale not in EMBEDDED or scale in PRETRAINED:
+    if scale not in COMPARED:
         raise WorkflowError(
             f"scoring: scale {scale} has no embedded judges to compare; measure yours with"
             " `refblend judge quality`, `robustness` and `attacks` (docs/explanation/scoring.md)"
@@ -320,7 +322,7 @@ def prepare_targets(scale):
 
 def scoring_report(scale):
     """Experiment D's report, which M2 reads; a scale without the three judges has none."""
-    return scoring_targets(scale) if scale in set(EMBEDDED) - set(PRETRAINED) else []
+    return scoring_targets(scale) if scale in COMPARED else []
 
 
 def option(name, reports, file=""):

@@ -93,15 +93,15 @@ def publish(
 def archive(scale: Scale, roots: Roots = ROOTS) -> None:
     """Gather every number of every run of the grid in results/<scale>, for `redraw`."""
     from refblend.study.design.grid import read_grid
-    from refblend.study.runs.archive import copy_quality, write_archive
+    from refblend.study.runs.archive import copy_quality, has_quality, write_archive
     from refblend.study.runs.collect import collect
 
     runs, models, results, _ = roots
     out = results / scale
     collected = collect(read_grid(out / "grid.tsv"), scale, runs)
-    write_archive(collected, out)
-    circumstances = runs / scale / "_collected" / "scoring" / "circumstances"
-    copy_quality(models / scale, circumstances, out)
+    if write_archive(collected, out) or not has_quality(models / scale, out):
+        circumstances = runs / scale / "_collected" / "scoring" / "circumstances"
+        copy_quality(models / scale, circumstances, out)
     typer.echo(f"{out / 'runs.parquet'}: {len(collected.runs)} runs")
 
 

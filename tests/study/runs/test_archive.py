@@ -9,7 +9,13 @@ from made_runs import collected, flat, with_metric
 from pandas.testing import assert_frame_equal
 
 from refblend.errors import StudyError
-from refblend.study.runs.archive import copy_quality, of_grid, read_archive, write_archive
+from refblend.study.runs.archive import (
+    copy_quality,
+    has_quality,
+    of_grid,
+    read_archive,
+    write_archive,
+)
 from refblend.study.runs.collect import RESPONSE_COLUMNS, Collected
 
 
@@ -86,7 +92,11 @@ def test_measurements_of_the_models_are_kept_too(tmp_path: Path) -> None:
     for place in ("models/quality/actor.json", "made/judge_weak.json"):
         (tmp_path / place).parent.mkdir(parents=True)
         (tmp_path / place).write_text("{}")
-    copy_quality(tmp_path / "models", tmp_path / "made", tmp_path / "results")
     out = tmp_path / "results"
+    assert not has_quality(tmp_path / "models", out)
+    copy_quality(tmp_path / "models", tmp_path / "made", out)
+    assert has_quality(tmp_path / "models", out)
     kept = sorted(str(path.relative_to(out)) for path in out.rglob("*.json"))
     assert kept == ["quality/actor.json", "quality/circumstances/judge_weak.json"]
+    (tmp_path / "models/quality/actor.json").write_text('{"greedy": 0.2}')
+    assert not has_quality(tmp_path / "models", out)

@@ -10,6 +10,7 @@ from pydantic import (
     BeforeValidator,
     Field,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -166,22 +167,12 @@ class ExperimentSpec(Section):
                 raise ValueError(f"arms.{name}.{OVERLAY} is not a path: name a configuration file")
         return flat
 
-    @field_validator("common")
+    @field_validator("common", "at")
     @classmethod
-    def _common_can_be_written(cls, overrides: dict[str, Any]) -> dict[str, Any]:
-        flat = flatten(overrides)
-        check_overrides(flat, "common.")
-        return flat
-
-    @field_validator("at")
-    @classmethod
-    def _further_can_be_written(
-        cls, scales: dict[str, dict[str, dict[str, Any]]]
-    ) -> dict[str, dict[str, dict[str, Any]]]:
-        for scale, arms in scales.items():
-            for arm, overrides in arms.items():
-                check_overrides(flatten(overrides), f"at.{scale}.{arm}.")
-        return scales
+    def _further_can_be_written(cls, tree: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        flat = flatten(tree)
+        check_overrides(flat, f"{info.field_name}.")
+        return flat if info.field_name == "common" else tree
 
     @model_validator(mode="after")
     def _names_exist(self) -> "ExperimentSpec":
@@ -234,6 +225,15 @@ class ExperimentSpec(Section):
     def endpoint_of(self, contrast: ContrastSpec) -> str:
         """The measure that a contrast is decided by."""
         return contrast.endpoint or self.endpoint
+
+    def margin_of(self, contrast: ContrastSpec) -> float:
+        """Within ± this its arms are equivalent."""
+        return contrast.margin or self.margin
+
+    def pairs_of(self, contrast: ContrastSpec, scale: str) -> list[tuple[str, str]]:
+        """A contrast's (treated, reference) of which a scale has both."""
+        present = self.arms_of(scale)
+        return [pair for pair in contrast.pairs.items() if set(pair) <= present.keys()]
 
     def usual_seeds(self, scale: str) -> list[int]:
         """Seeds of the arms of a scale that have none of their own, ascending."""

@@ -146,12 +146,10 @@ def design_table(
     """
     parts = []
     for name, spec in experiments.items():
-        present = spec.arms_of(scale)
         planned: dict[tuple[str, float], list[tuple[str, str]]] = {}
         for contrast in (contrast for contrast in spec.contrasts if contrast.primary):
-            pairs = [pair for pair in contrast.pairs.items() if set(pair) <= present.keys()]
-            if pairs:
-                key = (spec.endpoint_of(contrast), contrast.margin or spec.margin)
+            if pairs := spec.pairs_of(contrast, scale):
+                key = (spec.endpoint_of(contrast), spec.margin_of(contrast))
                 planned.setdefault(key, []).extend(pairs)
         family = sum(map(len, planned.values()))
         for (endpoint, margin), pairs in planned.items():

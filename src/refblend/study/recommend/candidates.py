@@ -258,13 +258,15 @@ def _declared(
     if regime is not None:
         specs = [spec for spec in specs if regime in spec.regimes]
         baselines = sorted({spec.regimes[regime] for spec in specs})
-    if not baselines:
-        sought = f"regime {regime}" if regime is not None else "an experiment to choose from"
+        if not specs:
+            raise StudyError(
+                f"no experiment of {', '.join(experiments)} has regime {regime} at scale {scale}",
+                f"Name one of {', '.join(regimes_at(scale, params)) or 'none'}.",
+            )
+    if not specs:
         raise StudyError(
-            f"no experiment of {', '.join(experiments)} has {sought} at scale {scale}",
-            f"Name one of {', '.join(regimes_at(scale, params)) or 'none'}."
-            if regime is not None
-            else f"Add seeds.{scale} to one of them.",
+            f"experiments {', '.join(experiments)} have no seeds at scale {scale}",
+            f"Add seeds.{scale} to one of them.",
         )
     if len(baselines) != 1:
         raise StudyError(

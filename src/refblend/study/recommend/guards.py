@@ -25,7 +25,7 @@ from refblend.study.recommend.overlay import (
     regime_path,
 )
 from refblend.study.runs.collect import Collected
-from refblend.study.runs.incidents import incident_totals, unfinished
+from refblend.study.runs.incidents import incident_totals, split_limit, unfinished
 from refblend.study.runs.measures import run_measures, wide
 from refblend.study.stats.statistics import Interval, student_interval
 
@@ -53,12 +53,7 @@ def parse_tolerated(texts: Iterable[str]) -> dict[str, float]:
     """
     limits = dict(TOLERATED)
     for text in texts:
-        kind, _, number = text.partition("=")
-        if kind not in TOLERATED:
-            raise StudyError(
-                f"--tolerated {text}: unknown incident {kind!r}",
-                f"Use one of {', '.join(TOLERATED)}, as in oom=0.",
-            )
+        kind, number = split_limit(text, TOLERATED, "--tolerated ")
         try:
             limit = float(number)
         except ValueError:

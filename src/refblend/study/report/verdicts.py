@@ -184,13 +184,12 @@ def _stated(
     """What an experiment states of its contrasts at a scale, in the order of its file; the runs."""
     seeds = spec.seeds_by_arm(scale)
     for contrast in spec.contrasts:
-        endpoint, margin = spec.endpoint_of(contrast), contrast.margin or spec.margin
+        endpoint, margin = spec.endpoint_of(contrast), spec.margin_of(contrast)
         table = wide_of(values, endpoint, seeds)
         better = MEASURES[endpoint].higher_is_better
         assert better is not None, "the grid refuses measures without a direction"
         row = {"contrast": contrast.name, "primary": contrast.primary}
         row |= {"endpoint": endpoint, "margin": margin}
-        for treated, reference in contrast.pairs.items():
-            if treated in seeds and reference in seeds:
-                runs = Contrast(table[treated], table[reference], margin, better)
-                yield row | {"treated": treated, "reference": reference}, runs
+        for treated, reference in spec.pairs_of(contrast, scale):
+            runs = Contrast(table[treated], table[reference], margin, better)
+            yield row | {"treated": treated, "reference": reference}, runs

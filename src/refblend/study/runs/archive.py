@@ -104,16 +104,16 @@ def of_grid(archive: Collected, grid: pd.DataFrame) -> Collected:
     )
 
 
+def has_quality(models: Path, out: Path) -> bool:
+    """Whether a scale's archive has the measurements of its embedded models."""
+    measured = {file.name: file.read_bytes() for file in (models / QUALITY).glob("*.json")}
+    archived = {file.name: file.read_bytes() for file in (out / QUALITY).glob("*.json")}
+    return measured.items() <= archived.items()
+
+
 def copy_quality(models: Path, circumstances: Path, out: Path) -> None:
     """Copy measurements of a scale's embedded models, and when and where they were made, to its
-    archive, if they say anything new; there are none where the models are not ours."""
-    measured = sorted((models / QUALITY).glob("*.json"))
-    archived = [out / QUALITY / file.name for file in measured]
-    if all(
-        old.is_file() and old.read_bytes() == new.read_bytes()
-        for old, new in zip(archived, measured, strict=True)
-    ):
-        return
+    archive; there are none where the models are not ours."""
     for source, place in ((models / QUALITY, QUALITY), (circumstances, f"{QUALITY}/circumstances")):
         for file in sorted(source.glob("*.json")):
             copy_file(file, out / place / file.name)

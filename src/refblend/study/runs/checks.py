@@ -10,7 +10,7 @@ from refblend.files import read_object, write_json
 from refblend.identity import read_identity
 from refblend.lifecycle.status import FIXABLE
 from refblend.study.runs.collect import Collected
-from refblend.study.runs.incidents import INCIDENTS, incident_totals, unfinished
+from refblend.study.runs.incidents import INCIDENTS, incident_totals, split_limit, unfinished
 from refblend.trainer.run_directory import UNCONFIRMED_NAME
 
 SIGNALLED = 128
@@ -50,12 +50,7 @@ def parse_limits(texts: Sequence[str]) -> dict[str, int]:
     """
     limits = {}
     for text in texts:
-        kind, _, number = text.partition("=")
-        if kind not in INCIDENTS:
-            raise StudyError(
-                f"{text}: unknown incident {kind!r}",
-                f"Use one of {', '.join(INCIDENTS)}, as in oom=0.",
-            )
+        kind, number = split_limit(text, INCIDENTS)
         if not number.isdecimal():
             raise StudyError(
                 f"{text}: {number!r} is not acceptable", "Give a whole number of at least 0."

@@ -93,12 +93,10 @@ def forest(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn:
         places = {names[level].index(labels[arm]) for arm in facets[level]}
         for place in places - {mark.place for mark in drawn.values()}:
             plot.no_data(axis, "no pair of runs", place=place, fontsize="x-small")
+        family = len(study.family(experiment).pairs)
         for arm, mark in drawn.items():
-            reach = undetectable(study.gain(experiment, arm), len(study.family(experiment).pairs))
-            axis.hlines(mark.place, -reach, reach, color=MISSED_COLOUR, linewidth=7, zorder=0)
-            text, side = f"n = {table.loc[arm, 'pairs']}", axis.get_yaxis_transform()
-            style: dict[str, Any] = {"va": "center", "fontsize": "x-small", "color": plot.INK}
-            axis.text(1.04, mark.place, text, transform=side, **style)
+            reach = undetectable(study.gain(experiment, arm), family)
+            _power(axis, mark.place, reach, int(table.loc[arm, "pairs"]))
         axis.set_title(f"{spec.facet} {level_name(level)}" if level else "")
         axis.set_xlabel("difference to the baseline")
     if not labels:
@@ -117,6 +115,13 @@ def forest(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn:
         f"seeds, adjusted for all comparisons. "
         f"{'' if one_axis else 'The axes of the panels differ. '}{study.origin(experiment)}"
     )
+
+
+def _power(axis: Axes, place: float, reach: float, pairs: int) -> None:
+    """Behind a mark the differences that are not detectable, beside it the number of pairs."""
+    axis.hlines(place, -reach, reach, color=MISSED_COLOUR, linewidth=7, zorder=0)
+    style: dict[str, Any] = {"va": "center", "fontsize": "x-small", "color": plot.INK}
+    axis.text(1.04, place, f"n = {pairs}", transform=axis.get_yaxis_transform(), **style)
 
 
 def facet_limits(

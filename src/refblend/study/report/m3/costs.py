@@ -5,7 +5,7 @@ processes of each run. A run that several experiments share counts once: for the
 has its arm, else for M3. M1's runs are among those of one or the other.
 """
 
-from collections.abc import Set
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,8 +37,11 @@ def costs(study: M3Study) -> pd.DataFrame:
     Returns:
         Columns :data:`COLUMNS`; what was not measured or is not estimated is missing.
     """
-    own = own_runs(study)
-    measured = [*m2_costs(study), m3_costs(study, own)]
+    of_m1, of_m2 = runs_of_m1(study), runs_of_m2(study)
+    kept = [run not in of_m2 for run in run_names(study.collected.runs)]
+    own = replace(study.collected, runs=study.collected.runs[kept])
+    elsewhere = [run for run in of_m1 if run in of_m2]
+    measured = [*m2_costs(study, elsewhere), m3_costs(own, of_m1, kept.count(False))]
     total: dict[str, Any] = {"what": "all, measured"}
     for name in ("runs", *SUMS):
         total[name] = pd.Series([row[name] for row in measured], dtype=float).sum(min_count=1)
@@ -49,8 +52,10 @@ def costs(study: M3Study) -> pd.DataFrame:
     return table.astype({"runs": "Int64", "note": "str"})
 
 
-def m2_costs(study: M3Study) -> list[dict[str, Any]]:
+def m2_costs(study: M3Study, of_m1: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
     """One row per experiment of M2, from its table ``costs_by_arm``; none where M2 wrote none.
+
+    ``of_m1`` are those of M1's runs that M2 has, too.
 
     Raises:
         StudyError: the table lacks a column.
@@ -65,56 +70,48 @@ def m2_costs(study: M3Study) -> list[dict[str, Any]]:
             "Make M2's tables again.",
         )
     first = table["experiments"].fillna("").str.split().str[0].fillna("other")
-    counted = runs_of_m2(study)
     rows = []
     for name, part in table.groupby(first, sort=False):
         sums = {key: part[key].sum(min_count=1) for key in SUMS}
-        runs = {(arm, seed) for arm, seed in counted if arm in set(part["arm"])}
-        note = note_of_m1(study, runs)
+        note = note_of_m1(arm for arm, _ in of_m1 if arm in set(part["arm"]))
         rows.append({"what": str(name), "runs": int(part["runs"].sum()), **sums, "note": note})
     return rows
 
 
-def m3_costs(study: M3Study, own: Collected) -> dict[str, Any]:
-    """The confirming runs, without those of M2."""
-    runs, all_runs = own.runs, len(study.collected.runs)
+def m3_costs(own: Collected, of_m1: Sequence[tuple[str, int]], shared: int) -> dict[str, Any]:
+    """The confirming runs that no experiment of M2 has; it has ``shared`` others."""
+    runs = own.runs
     hours = runs["wall_time_s"].sum(min_count=1) / 3600
     sums = {key: runs[key].sum(min_count=1) for key in SUMS[1:]}
-    shared = all_runs - len(runs)
     notes = [f"without {shared} that M2 has"] if shared else []
-    notes += filter(None, [note_of_m1(study, set(pairs(runs)))])
+    names = set(run_names(runs))
+    notes += filter(None, [note_of_m1(run[0] for run in of_m1 if run in names)])
     return {"what": "M3", "runs": len(runs), "hours": hours, **sums, "note": "; ".join(notes)}
 
 
-def own_runs(study: M3Study) -> Collected:
-    """The confirming runs that no experiment of M2 has."""
-    shared = runs_of_m2(study)
-    kept = [pair not in shared for pair in pairs(study.collected.runs)]
-    return replace(study.collected, runs=study.collected.runs[kept])
+def runs_of_m1(study: M3Study) -> list[tuple[str, int]]:
+    """Arm and seed of every run of M1, in the order of its file."""
+    params = study.inputs.params
+    specs = read_experiments(tuple(experiments_of("m1", params)), params).values()
+    seeds_by_arm = [spec.seeds_by_arm(study.inputs.scale) for spec in specs]
+    return [(arm, seed) for found in seeds_by_arm for arm, seeds in found.items() for seed in seeds]
 
 
 def runs_of_m2(study: M3Study) -> set[tuple[str, int]]:
     """Arm and seed of every run in M2's table ``resources``; none where M2 wrote none."""
     table = study.m2_table("resources")
-    return set() if table is None else set(pairs(table))
+    return set() if table is None else set(run_names(table))
 
 
-def note_of_m1(study: M3Study, runs: Set[tuple[str, int]]) -> str:
-    """Which of M1's runs are among some."""
-    params = study.inputs.params
-    specs = read_experiments(tuple(experiments_of("m1", params)), params).values()
-    arms = [
-        arm
-        for spec in specs
-        for arm, seeds in spec.seeds_by_arm(study.inputs.scale).items()
-        if any((arm, seed) in runs for seed in seeds)
-    ]
-    return f"with M1's runs of {', '.join(dict.fromkeys(arms))}" if arms else ""
-
-
-def pairs(runs: pd.DataFrame) -> list[tuple[str, int]]:
+def run_names(runs: pd.DataFrame) -> list[tuple[str, int]]:
     """Arm and seed of every row."""
     return [(str(arm), int(seed)) for arm, seed in zip(runs["arm"], runs["seed"], strict=True)]
+
+
+def note_of_m1(arms: Iterable[str]) -> str:
+    """Whose runs a row has of M1's."""
+    names = ", ".join(dict.fromkeys(arms))
+    return f"with M1's runs of {names}" if names else ""
 
 
 def planned_costs(collected: Collected) -> dict[str, Any]:
