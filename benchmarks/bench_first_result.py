@@ -23,7 +23,7 @@ def stages(logs: Path) -> dict[str, float]:
     """Seconds of all jobs of each rule."""
     found: dict[str, float] = {}
     for path in sorted(logs.rglob("*.benchmark.tsv")):
-        rule = path.relative_to(logs).parts[0]
+        rule = path.relative_to(logs).parts[0].removesuffix(".benchmark.tsv")
         found[rule] = found.get(rule, 0.0) + float(pd.read_csv(path, sep="\t")["s"].sum())
     return found
 

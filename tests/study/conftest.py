@@ -9,8 +9,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from refblend.study.design.spec import experiments_of
 from refblend.study.report.engine import draw, write_report, write_tables
-from refblend.study.report.registry import Inputs, load_report, milestone_experiments
+from refblend.study.report.registry import Inputs, load_report
 
 SOURCE = "refblend/arithmetic"
 PARAMS = Path(__file__).parents[2] / "params"
@@ -181,7 +182,7 @@ def quality_paths(tmp_path: Path) -> list[Path]:
 def render_report(root: Path, milestone: str, scale: str = "cpu", params: Path = PARAMS) -> Path:
     """Write a milestone's tables, figures and report from the folders below ``root``, as the
     workflow does; returns the folder of its results."""
-    names = tuple(milestone_experiments(milestone, params))
+    names = tuple(experiments_of(milestone, params, scale))
     inputs = Inputs(
         scale=scale,
         study=names,

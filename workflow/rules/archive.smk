@@ -8,9 +8,7 @@ rule archive:
             name=layout.COLLECTED,
         ),
         lambda wildcards: quality_files(wildcards.scale),
-        lambda wildcards: (
-            scoring_report(wildcards.scale) if config["studies"]["m2"] else []
-        ),
+        lambda wildcards: (scoring_report(wildcards.scale) if STUDIES["m2"] else []),
         grid="runs/{scale}/_collected/grid.tsv",
     output:
         update("results/{scale}/runs.csv"),

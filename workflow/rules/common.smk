@@ -68,18 +68,16 @@ def code(*names):
     return code_hash(*names)
 
 
-# Experiments of each milestone: files of params/study, or a list under `studies` in the
-# configuration. D is the target `scoring`; M3's fresh seeds are trained in separate jobs.
+# Experiments of each milestone: the files of params/study that name it and have seeds at the scale.
+# D is the target `scoring`; M3's fresh seeds are trained in separate jobs.
 try:
-    config["studies"] = {
-        milestone: study_spec.experiments_of(
-            milestone, studies=config.get("studies"), scale=config["scale"]
-        )
+    STUDIES = {
+        milestone: study_spec.experiments_of(milestone, scale=config["scale"])
         for milestone in ("m1", "m2", "m3", "r")
     }
 except RefblendError as error:
     raise WorkflowError(str(error)) from None
-EXPERIMENTS = [name for names in config["studies"].values() for name in names]
+EXPERIMENTS = [name for names in STUDIES.values() for name in names]
 
 
 @functools.cache
@@ -99,15 +97,13 @@ EXCLUSIVE = study_blocks.exclusive_arms(EXPERIMENTS)
 @functools.cache
 def milestone_rows(milestone, scale):
     """The rows of the grid that a milestone reports on."""
-    return study_grid.select(study(scale), config["studies"][milestone])
+    return study_grid.select(study(scale), STUDIES[milestone])
 
 
 @functools.cache
 def blocks(scale):
     """The training jobs of all milestones: an arm and the seeds that one process trains."""
-    return study_blocks.blocks_of(
-        study(scale), config["studies"], config["seeds_per_job"]
-    )
+    return study_blocks.blocks_of(study(scale), STUDIES, config["seeds_per_job"])
 
 
 def run_overrides(wildcards):
@@ -170,11 +166,10 @@ def run_dirs(wildcards):
 
 
 def train_priority(wildcards):
-    """M1 and the blending strategies first, what measures resources last."""
+    """M1 first, what measures resources last."""
     if wildcards.arm in EXCLUSIVE:
         return 1
-    grid = study(wildcards.scale)
-    first = grid.arm[grid.experiment.isin(["M1", "A"])]
+    first = milestone_rows("m1", wildcards.scale).arm
     return 25 if wildcards.arm in set(first) else 20
 
 
@@ -337,7 +332,7 @@ def tolerated():
 
 def milestone_targets(milestone, scale):
     """What a milestone's target asks for; the checks come last, after the report is written."""
-    if not config["studies"][milestone]:
+    if not STUDIES[milestone]:
         raise WorkflowError(
             f"{milestone}: no experiment has seeds at scale {scale}; there,"
             f" {' and '.join(reported_milestones())} can be called, or name another scale:"
@@ -351,7 +346,7 @@ def milestone_targets(milestone, scale):
 
 def reported_milestones():
     """The milestones that have experiments at this scale."""
-    return [name for name, found in config["studies"].items() if found]
+    return [name for name, found in STUDIES.items() if found]
 
 
 def archive_of(scale):
@@ -362,6 +357,4 @@ def archive_of(scale):
 def study_targets(scale):
     """All milestones of a scale, and the scoring where the judges are ours."""
     milestones = [milestone_targets(name, scale) for name in reported_milestones()]
-    return sum(milestones, []) + (
-        scoring_report(scale) if config["studies"]["m2"] else []
-    )
+    return sum(milestones, []) + (scoring_report(scale) if STUDIES["m2"] else [])

@@ -17,7 +17,7 @@ rule publish:
         "../envs/refblend.yaml"
     params:
         code=code("study.report.publish"),
-        names=lambda wildcards: config["studies"].get(wildcards.milestone, []),
+        names=lambda wildcards: STUDIES.get(wildcards.milestone, []),
         built=subpath(input.report, parent=True),
     shell:
         "refblend study publish --milestone {wildcards.milestone:q} --scale {wildcards.scale:q}"

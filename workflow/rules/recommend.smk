@@ -8,7 +8,7 @@ rule recommend:
         collected=expand("runs/{{scale}}/_collected/m2/{name}", name=layout.COLLECTED),
         scoring=lambda wildcards: scoring_report(wildcards.scale),
         params=lambda wildcards: study_grid.config_files(wildcards.scale),
-        experiments=[f"params/study/{name}.yaml" for name in config["studies"]["m2"]],
+        experiments=[f"params/study/{name}.yaml" for name in STUDIES["m2"]],
     output:
         overlay=report(
             "results/{scale}/m3/{choice}.yaml",

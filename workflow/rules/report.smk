@@ -15,7 +15,7 @@ rule collect:
         "../envs/refblend.yaml"
     params:
         code=code("study.runs.collect"),
-        names=lambda wildcards: config["studies"][wildcards.milestone],
+        names=lambda wildcards: STUDIES[wildcards.milestone],
         out=subpath(output[0], parent=True),
     shell:
         "refblend study collect --grid {input.grid:q} --scale {wildcards.scale:q}"
@@ -41,7 +41,7 @@ for _name in REPORTS:
             code=REPORTS[_name].code("tables"),
             milestone=lambda wildcards, name=_name: name,
             out=lambda wildcards, name=_name: f"build/results/{wildcards.scale}/{name}",
-            names=config["studies"].get(_name, []),
+            names=STUDIES.get(_name, []),
         shell:
             "refblend study tables --milestone {params.milestone:q} --scale {wildcards.scale:q}"
             " --out {params.out:q} {params.names:q} > {log:q} 2>&1"
@@ -65,7 +65,7 @@ rule figure:
         "../envs/refblend.yaml"
     params:
         code=figure_code,
-        names=lambda wildcards: config["studies"].get(wildcards.milestone, []),
+        names=lambda wildcards: STUDIES.get(wildcards.milestone, []),
     message:
         "Figure {wildcards.figure} of {wildcards.milestone}"
     shell:
@@ -101,7 +101,7 @@ rule report:
         "../envs/refblend.yaml"
     params:
         code=lambda wildcards: REPORTS[wildcards.milestone].code("report"),
-        names=lambda wildcards: config["studies"].get(wildcards.milestone, []),
+        names=lambda wildcards: STUDIES.get(wildcards.milestone, []),
         out=subpath(output[0], parent=True),
     shell:
         "refblend study report --milestone {wildcards.milestone:q} --scale {wildcards.scale:q}"

@@ -11,7 +11,7 @@ REPORTS = {name: load_report(name) for name in ("scoring", "m1", "m2", "m3", "r"
 @functools.cache
 def artifacts(milestone, kind):
     """Tables, figures or plots of a milestone."""
-    names = tuple(config["studies"].get(milestone, []))
+    names = tuple(STUDIES.get(milestone, []))
     experiments = read_experiments(names, Path("params"))
     return REPORTS[milestone].artifacts(experiments, kind)
 
@@ -90,7 +90,7 @@ def collected_frames(wildcards):
 @functools.cache
 def quality_of_arms(milestone, scale):
     """Quality reports of the actor and of the judges that a milestone's arms use."""
-    specs = read_experiments(tuple(config["studies"][milestone]), Path("params"))
+    specs = read_experiments(tuple(STUDIES[milestone]), Path("params"))
     arms = study_arms.resolve_arms(specs, scale).values()
     judges = {f"judge_{arm.judge}" for arm in arms if arm.config.use_judge}
     return [
@@ -100,7 +100,7 @@ def quality_of_arms(milestone, scale):
 
 def other_verdicts(milestone, scale):
     """Verdicts of other scales, where they are there, that a milestone's are set beside."""
-    names = tuple(config["studies"].get(milestone, []))
+    names = tuple(STUDIES.get(milestone, []))
     results = Path("results", scale)
     inputs = Inputs(scale, names, collected=results, models=results, results=results)
     return [str(path) for path in beside_files(inputs)]
@@ -108,9 +108,7 @@ def other_verdicts(milestone, scale):
 
 def report_inputs(milestone):
     """Input function: what a milestone's tables are made from."""
-    experiments = [
-        f"params/study/{name}.yaml" for name in config["studies"].get(milestone, [])
-    ]
+    experiments = [f"params/study/{name}.yaml" for name in STUDIES.get(milestone, [])]
     results = {
         "scoring": [
             "scoring/measurements/robustness.json",

@@ -184,10 +184,16 @@ def guard(
 class Question:
     """What is to be found, and how surely."""
 
-    effect: Annotated[float, typer.Option(min=0, help="Smallest difference of interest.")] = 0.03
-    margin: Annotated[float, typer.Option(min=0, help="Within ± this arms are equivalent.")] = 0.02
+    effect: Annotated[
+        float | None, typer.Option(min=0, help="Smallest difference of interest [0.03].")
+    ] = None
+    margin: Annotated[
+        float | None, typer.Option(min=0, help="Within ± this arms are equivalent [0.02].")
+    ] = None
     target: Annotated[float, typer.Option(min=0.01, max=0.99, help="Power wanted.")] = 0.8
-    alpha: Annotated[float, typer.Option(min=0.0001, max=0.5, help="Level of each test.")] = 0.05
+    alpha: Annotated[
+        float | None, typer.Option(min=0.0001, max=0.5, help="Level of each test [0.05].")
+    ] = None
     test_problems: Annotated[
         list[int] | None,
         typer.Option(min=1, help="Size of the test set; repeat it to plan for others."),
@@ -195,7 +201,10 @@ class Question:
     hours: Annotated[float | None, typer.Option(min=0, help="Hours per run.")] = None
     experiments: Annotated[
         list[str] | None,
-        typer.Option(help="Plan the primary contrasts of these instead; may be repeated."),
+        typer.Option(
+            help="Plan the primary contrasts of these, with the effect, margin, α, endpoint and "
+            "baseline that their files declare; may be repeated."
+        ),
     ] = None
     scale: Annotated[str, typer.Option(help="Whose declared seeds are shown with these.")] = "cpu"
 
@@ -205,8 +214,12 @@ class Question:
 def power(
     runs: Annotated[Path, typer.Argument(help="Table of earlier runs, e.g. per_seed.csv.")],
     question: Question,
-    measure: Annotated[str, typer.Option(help="Column with an accuracy.")] = "test_greedy",
-    baseline: Annotated[str, typer.Option(help="Arm that the others are paired with.")] = "off",
+    measure: Annotated[
+        str | None, typer.Option(help="Column with an accuracy [test_greedy].")
+    ] = None,
+    baseline: Annotated[
+        str | None, typer.Option(help="Arm that the others are paired with [off].")
+    ] = None,
     params: Params = Path("params"),
 ) -> None:
     """Seeds per arm for a difference and for equivalence, from the variance of earlier runs."""
@@ -218,14 +231,28 @@ def power(
 
     if not runs.is_file():
         raise StudyError(f"{runs} is not a file", "Name the table of runs of a finished study.")
-    sizes = tuple(question.test_problems or ())
-    asked = PowerQuestion(
-        question.effect, question.margin, question.target, question.alpha, sizes, question.hours
+    asked = {"effect": question.effect, "margin": question.margin, "alpha": question.alpha}
+    levels = {name: value for name, value in asked.items() if value is not None}
+    columns = {"measure": measure, "baseline": baseline}
+    given = [*levels, *(name for name, value in columns.items() if value is not None)]
+    if question.experiments and given:
+        raise StudyError(
+            f"with --experiments, {', '.join(given)} are those that the experiments declare",
+            f"Leave out {', '.join(f'--{name}' for name in given)}, or change the files of "
+            f"{params / 'study'}.",
+        )
+    wanted = PowerQuestion(
+        power=question.target,
+        test_sizes=tuple(question.test_problems or ()),
+        hours_per_run=question.hours,
+        **levels,
     )
     values = pd.read_csv(runs)
     if question.experiments:
         specs = read_experiments(tuple(question.experiments), params)
-        table = design_table(values, specs, question.scale, asked)
+        table = design_table(values, specs, question.scale, wanted)
     else:
-        table = power_table(read_spread(values, measure, baseline), asked)
+        table = power_table(
+            read_spread(values, measure or "test_greedy", baseline or "off"), wanted
+        )
     typer.echo(table.to_string(index=False, float_format=lambda value: f"{value:.4g}"))

@@ -133,12 +133,13 @@ def redraw(
 def _opened(
     milestone: str, scale: str, roots: tuple[Path, Path, Path, Path], experiments: list[str] | None
 ) -> tuple["Report", "Inputs"]:
-    from refblend.study.report.registry import Inputs, load_report, milestone_experiments
+    from refblend.study.design.spec import experiments_of
+    from refblend.study.report.registry import Inputs, load_report
 
     runs, models, results, params = roots
     inputs = Inputs(
         scale=scale,
-        study=tuple(experiments or milestone_experiments(milestone, params)),
+        study=tuple(experiments or experiments_of(milestone, params, scale)),
         collected=runs / scale / "_collected" / milestone,
         models=models / scale,
         results=results / scale,

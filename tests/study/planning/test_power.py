@@ -5,7 +5,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
+from refblend.cli.main import app
 from refblend.errors import StudyError
 from refblend.study.design.spec import load_experiment
 from refblend.study.planning.power import (
@@ -14,6 +16,8 @@ from refblend.study.planning.power import (
     power_table,
     read_spread,
 )
+
+PARAMS = Path(__file__).parents[3] / "params"
 
 
 def runs(seeds: int = 400, deviation: float = 0.03, shared: float = 0.0) -> pd.DataFrame:
@@ -87,9 +91,21 @@ def test_unusable_tables_are_refused(table: pd.DataFrame, baseline: str, message
         read_spread(table, "test_greedy", baseline)
 
 
+def test_declared_contrasts_take_no_values_of_their_own(tmp_path: Path) -> None:
+    table = tmp_path / "per_seed.csv"
+    runs(seeds=3).to_csv(table, index=False)
+    asked = ["study", "power", str(table), "--params", str(PARAMS)]
+    cli = CliRunner()
+    refused = cli.invoke(app, [*asked, "--experiments", "A", "--effect", "0.1", "--baseline", "x"])
+    assert isinstance(refused.exception, StudyError)
+    assert "effect, baseline are those that the experiments declare" in str(refused.exception)
+    assert "--effect, --baseline" in str(refused.exception)
+    by_hand = cli.invoke(app, [*asked, "--effect", "0.03", "--measure", "test_greedy"])
+    assert by_hand.output == cli.invoke(app, asked).output, "the defaults that --help names"
+
+
 def test_primary_contrasts_are_planned_by_their_own_endpoint_and_level() -> None:
-    params = Path(__file__).parents[3] / "params"
-    spec = load_experiment(params / "study" / "J.yaml")
+    spec = load_experiment(PARAMS / "study" / "J.yaml")
     rng = np.random.default_rng(8)
     rows = [
         {"arm": arm, "seed": seed, "test_sampled": 0.3 + rng.normal(0, 0.02)}
@@ -111,7 +127,7 @@ def test_primary_contrasts_are_planned_by_their_own_endpoint_and_level() -> None
     assert planned.seeds_equivalence.tolist() == expected.seeds_equivalence.tolist()
     assert planned.hours.tolist() == expected.hours.tolist()
     # M3's other regimes are not trained at scale gpu, and count in no family there.
-    few = design_table(values, {"M3": load_experiment(params / "study" / "M3.yaml")}, "gpu", asked)
+    few = design_table(values, {"M3": load_experiment(PARAMS / "study" / "M3.yaml")}, "gpu", asked)
     assert set(few.contrasts) == {1}
     with pytest.raises(StudyError, match="no primary contrast"):
-        design_table(values, {"E": load_experiment(params / "study" / "E.yaml")}, "cpu", asked)
+        design_table(values, {"E": load_experiment(PARAMS / "study" / "E.yaml")}, "cpu", asked)

@@ -9,7 +9,8 @@ import pandas as pd
 import yaml
 
 from refblend.files import write_json
-from refblend.study.report.registry import load_report, milestone_experiments, read_experiments
+from refblend.study.design.spec import experiments_of
+from refblend.study.report.registry import load_report, read_experiments
 from refblend.study.report.shared import headline
 from refblend.study.runs.collect import Collected
 
@@ -65,7 +66,7 @@ def test_the_shown_figures_are_previews() -> None:
     plots = yaml.safe_load((ROOT / "dvc.yaml").read_text())["plots"]
     for name in (Path(entry) for entry in plots if isinstance(entry, str)):
         experiments = read_experiments(
-            tuple(milestone_experiments(name.parts[2], ROOT / "params")), ROOT / "params"
+            tuple(experiments_of(name.parts[2], ROOT / "params", "cpu")), ROOT / "params"
         )
         figures = load_report(name.parts[2]).artifacts(experiments, "figure")
         assert [figure.name for figure in figures if figure.preview] == [name.stem]

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -335,19 +335,14 @@ def load_experiments(params: str | Path = "params") -> dict[str, ExperimentSpec]
 
 
 def experiments_of(
-    milestone: str,
-    params: str | Path = "params",
-    studies: Mapping[str, Sequence[str]] | None = None,
-    scale: str | None = None,
+    milestone: str, params: str | Path = "params", scale: str | None = None
 ) -> list[str]:
-    """Names of a milestone's experiments: as the workflow's configuration lists them, or the files
-    of ``<params>/study`` that belong to it, by name; those with seeds for ``scale`` where given.
+    """Names of the files of ``<params>/study`` with that ``milestone``, in alphabetical order;
+    those with seeds for ``scale`` where given.
 
     Raises:
         StudyError, ConfigError: a file is not acceptable.
     """
-    if named := (studies or {}).get(milestone):
-        return list(named)
     return [
         name
         for name, spec in load_experiments(params).items()

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 
 from refblend.config.base import NonNegativeInt, PositiveInt, Section
 from refblend.config.loading import explain
-from refblend.study.design.spec import ExperimentName, ExperimentSpec, GridRow, Milestone, Scale
+from refblend.study.design.spec import ExperimentSpec, GridRow, Scale
 
 JSON_SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -67,9 +67,6 @@ class WorkflowConfig(Section):
 
     scale: Scale = "cpu"
     """Which ``params/scale/<scale>.yaml`` the targets build."""
-    studies: dict[Milestone, list[ExperimentName]] = Field(default={})
-    """The experiments of each milestone, in this order; those that are not named here have the
-    files of ``params/study`` whose ``milestone`` they are, by name."""
     seeds_per_job: PositiveInt = 10
     """Seeds of an arm that one job trains, one after another in the same workers."""
     gsm8k: str = "openai/gsm8k"

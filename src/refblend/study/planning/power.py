@@ -22,9 +22,9 @@ from refblend.study.stats.power import (
 class PowerQuestion:
     """What a planned comparison of two arms must be able to show."""
 
-    effect: float
+    effect: float = 0.03
     """Smallest difference of interest."""
-    margin: float
+    margin: float = 0.02
     """Differences within ± this count as equivalent."""
     power: float = 0.8
     alpha: float = 0.05

@@ -21,14 +21,10 @@ from pathlib import Path
 from refblend.errors import StudyError
 from refblend.files import copy_file, sha256_file, write_text
 from refblend.study.design.grid import read_grid, select
+from refblend.study.design.spec import experiments_of
 from refblend.study.report.beside import beside_files
 from refblend.study.report.engine import write_everything
-from refblend.study.report.registry import (
-    Inputs,
-    Report,
-    load_report,
-    milestone_experiments,
-)
+from refblend.study.report.registry import Inputs, Report, load_report
 from refblend.study.report.shared import quality_of_arms
 from refblend.study.report.verdicts import write_verdicts
 from refblend.study.runs.archive import QUALITY, of_grid, read_archive
@@ -147,7 +143,7 @@ def redraw_reports(
     with tempfile.TemporaryDirectory(prefix="refblend-redraw-") as scratch:
         for milestone in READS:  # a scale need not have all
             collected = Path(scratch) / milestone
-            named = milestone_experiments(milestone, params)
+            named = experiments_of(milestone, params, scale)
             study = tuple(name for name in named if name in set(grid.experiment))
             if milestone == "scoring":
                 if not (results / "scoring" / "measurements").is_dir():

@@ -16,11 +16,9 @@ from typing import Any, Literal, TypeVar
 
 import pandas as pd
 
-from refblend.config.loading import read_yaml
 from refblend.errors import StudyError
 from refblend.function_code import functions_hash
-from refblend.study.design.spec import ExperimentSpec, experiments_of, load_experiment
-from refblend.study.design.workflow import WorkflowConfig
+from refblend.study.design.spec import ExperimentSpec, load_experiment
 
 PACKAGE = "refblend.study.report"
 PLACEHOLDER = "{experiment}"
@@ -62,12 +60,6 @@ def read_experiments(names: tuple[str, ...], params: Path) -> dict[str, Experime
         StudyError, ConfigError: a file is missing or not acceptable.
     """
     return {name: load_experiment(params / "study" / f"{name}.yaml") for name in names}
-
-
-def milestone_experiments(milestone: str, params: Path) -> list[str]:
-    """Experiments of a milestone as ``params`` declares them; none of a report without runs."""
-    workflow = WorkflowConfig.model_validate(read_yaml(params / "workflow.yaml"))
-    return experiments_of(milestone, params, {str(k): v for k, v in workflow.studies.items()})
 
 
 @dataclass(frozen=True)

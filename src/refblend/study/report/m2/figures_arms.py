@@ -54,9 +54,9 @@ def profile(study: M2Study, experiment: str) -> plot.Drawn:
         for arm in [*study.baselines(experiment), *arms]:
             runs = values[arm].dropna()
             if len(runs):
-                share = [(runs > value).mean() for value in seen]
+                share = [1.0, *((runs > value).mean() for value in seen)]
                 axis.step(
-                    seen, share, color=study.colour(arm), where="post", linewidth=1.1,
+                    [seen[0], *seen], share, color=study.colour(arm), where="post", linewidth=1.1,
                     linestyle="--" if study.resolved[arm].control != "none" else "-",
                     label=study.resolved[arm].blend,
                 )  # fmt: skip

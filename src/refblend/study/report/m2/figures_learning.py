@@ -19,7 +19,7 @@ X_LABELS = {"step": "step", "seconds": "training time (s)"}
 TIMED = (
     " Training time is the sum of the steps' times, without validation and start-up, on a machine "
     "that trains another run as well; a mean is drawn at the seeds' mean time. The axis ends at "
-    "twice the median run's time: what was disturbed for longer goes on beyond it."
+    "twice the median run's time at the latest: what was disturbed for longer goes on beyond it."
 )
 
 
@@ -52,7 +52,9 @@ def learning(study: M2Study, experiment: str, x: str) -> plot.Drawn:
     labels = (X_LABELS[x], "val. accuracy (greedy)")
     figure, axes = arm_panels(study, experiment, frame, labels, draw)
     if timed and len(frame):
-        axes[0].set_xlim(0, 2 * frame.groupby(["arm", "seed"])["seconds"].max().median())
+        spent = frame.groupby(["arm", "seed"])["seconds"].max()
+        drawn = max(axis.dataLim.x1 for axis in axes)
+        axes[0].set_xlim(0, min(1.05 * drawn, 2 * spent.median()))
     if arms:
         style: dict[str, Any] = {"color": plot.BASELINE_COLOUR, "linestyle": (0, (4, 1.5))}
         dashed = Line2D([], [], label=f"baseline ({', '.join(bases)})", **style)

@@ -29,7 +29,7 @@ def ablations(study: M3Study) -> dict[str, Any]:
     a judge without a gain whose reference an oracle beats.
     """
     inputs = study.inputs
-    names = tuple(experiments_of("m2", inputs.params, scale=inputs.scale))
+    names = tuple(experiments_of("m2", inputs.params, inputs.scale))
     specs = read_experiments(names, inputs.params)
     arms = resolve_arms(specs, inputs.scale, inputs.params)
     rows = [row for row in declared(study.m2_verdicts) if row["primary"]]
