@@ -27,7 +27,7 @@ MICRO_BATCHES = (32, 96)
 """Of the 96 responses of an update."""
 BATCHES = 16
 """Of each learning curve; the smaller micro-batch of TRL, which is the slower, does but a few."""
-FEW_BATCHES = 4
+FEW_BATCHES = 6
 ROUNDS = 2
 """The trainers take turns, so that what disturbs the machine for minutes hits both."""
 

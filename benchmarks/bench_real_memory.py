@@ -18,7 +18,8 @@ import runs
 from peers import trl_python
 
 GOAL = 1.0
-BATCHES = 2
+BATCHES = 10
+"""The memory of either grows with the first few: each has lengths of its own."""
 MICRO_BATCHES = (8, 16)
 
 

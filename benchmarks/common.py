@@ -23,6 +23,7 @@ from refblend import runtime
 
 runtime.configure_process(THREADS)
 
+import pandas as pd
 import torch
 from rich.console import Console
 from rich.table import Table
@@ -89,6 +90,12 @@ def train_short_actor(directory: Path, tokenizer: Any) -> Path:
 def prepare_data(folder: Path) -> None:
     """Problems for the runs of :func:`run_overrides`, below ``folder``."""
     prepare_splits(DataRecipe(train_rows=256, validation_rows=8, test_rows=8), folder / "data")
+
+
+def train_prompts(folder: Path, count: int) -> list[str]:
+    """The first questions of the training data below ``folder``, with their instruction."""
+    frame = pd.read_parquet(folder / "data" / "train.parquet", columns=["prompt"])
+    return [chat[-1]["content"] for chat in frame["prompt"].head(count)]
 
 
 def prepare_inputs(folder: Path) -> None:

@@ -1,6 +1,7 @@
 """TRL's GRPOTrainer on a job file; run by ``peers.py`` in TRL's own environment.
 
-Prints one JSON line: CPU and wall seconds and tokens of each batch of prompts.
+Prints one JSON line: CPU and wall seconds and tokens of each measured batch of prompts, and the
+curves of all.
 """
 
 import json
@@ -18,6 +19,7 @@ job = json.loads(Path(sys.argv[1]).read_text())
 torch.set_num_threads(job["threads"])
 UPDATES = job["updates_per_batch"]
 RESPONSES = job["prompts"] * job["group"]
+WARM = job["warm"]
 marks: list[tuple[float, float]] = []
 lengths: list[int] = []
 rewards: list[float] = []
@@ -75,9 +77,9 @@ print(
     "\n"
     + json.dumps(
         {
-            "cpu_seconds": [b - a for a, b in pairwise(cpu)],
-            "wall_seconds": [b - a for a, b in pairwise(wall)],
-            "response_tokens": lengths[1:],
+            "cpu_seconds": [b - a for a, b in pairwise(cpu)][WARM - 1 :],
+            "wall_seconds": [b - a for a, b in pairwise(wall)][WARM - 1 :],
+            "response_tokens": lengths[WARM:],
             "curve_tokens": lengths,
             "curve_reward": rewards,
         }

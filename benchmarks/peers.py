@@ -11,8 +11,6 @@ from pathlib import Path
 import common
 import runs
 
-from refblend.embedded.problems import generate_problems
-
 Figures = dict[str, list[float]]
 """Of a trainer's measured batches: CPU and wall seconds, response tokens; and its whole curve."""
 
@@ -37,6 +35,8 @@ class Job:
     learning_rate: float
     updates: int = 1
     """Optimiser steps of a batch."""
+    warm: int = common.UPDATES_TO_WARM_UP
+    """First batches of either trainer that are not measured: caches, lazy imports, allocator."""
     dtype: str = "float32"
     """Of the products; weights, gradients and optimiser are float32."""
     configs: Sequence[Path] = field(default_factory=lambda: common.CONFIGS)
@@ -59,9 +59,9 @@ class Job:
         dumps = [runs.rollouts(run, number) for number in range(1, batches + 1)]
         tokens = [float(sum(row["length"] for row in dump)) for dump in dumps]
         return {
-            "cpu_seconds": [sum(spent.values()) for spent in steps],
-            "wall_seconds": [line["timing_s/step"] for line in lines],
-            "response_tokens": tokens[runs.WARM : batches - 1],
+            "cpu_seconds": [sum(spent.values()) for spent in steps][self.warm - runs.WARM :],
+            "wall_seconds": [line["timing_s/step"] for line in lines][self.warm - runs.WARM :],
+            "response_tokens": tokens[self.warm : batches - 1],
             "curve_tokens": tokens,
             "curve_reward": [statistics.fmean(row["reward"] for row in dump) for dump in dumps],
         }
@@ -75,9 +75,10 @@ class Job:
             "updates_per_batch": self.updates,
             "prompts": self.prompts,
             "group": self.group,
-            "questions": [p.question for p in generate_problems("train", 256, 1)],
+            "questions": common.train_prompts(self.folder, 256),
             "output": f"{self.folder}/trl",
             "batches": batches,
+            "warm": self.warm,
             "micro_batch": micro_batch,
             "max_new_tokens": self.new_tokens,
             "lr": self.learning_rate,
@@ -91,7 +92,7 @@ class Job:
         )
 
     def trl(self, python: Path, micro_batch: int, batches: int) -> Figures:
-        """Train with TRL; the times leave out the first batch."""
+        """Train with TRL."""
         process = self.start_trl(python, micro_batch, batches)
         output, _ = process.communicate()
         if process.returncode:

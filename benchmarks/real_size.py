@@ -1,8 +1,10 @@
 """Shared by the benchmarks at a real size: the model, its batch, its run, and the GEMM peak.
 
-The model is SmolLM2-135M-Instruct, which `make pretrained` brings; without it a random one of the
-same shape, which costs the same per token, takes its place, and the record says so. The batch is
-that of scale smollm: 8 prompts × 8 responses of 26 tokens on average.
+The model is SmolLM2-135M-Instruct, which `make pretrained` brings, and the prompts are those of
+scale smollm, which `snakemake data --config scale=smollm` makes. Without the one a random model of
+the same shape, which costs the same per token, takes its place; without the others, the embedded
+problems; the record says so. The batch is that of scale smollm: 8 prompts × 8 responses of 26
+tokens on average.
 """
 
 from pathlib import Path
@@ -14,7 +16,6 @@ from peers import Job
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from refblend.config import RefblendConfig, load_config
-from refblend.embedded.problems import generate_problems
 from refblend.seeding import derive_generator
 from refblend.workers.fsdp_workers import ActorWorker
 from refblend.workers.layout import PrefixTree, pad_batch
@@ -22,6 +23,7 @@ from refblend.workers.types import Sequences
 
 CONFIGS = [common.ROOT / "params" / "ppo.yaml", common.ROOT / "params" / "scale" / "smollm.yaml"]
 BASE = common.ROOT / "models" / "smollm" / "base"
+DATA = common.ROOT / "data" / "smollm"
 _SCALE = load_config(CONFIGS, [])
 PROMPTS, GROUP = _SCALE.data.train_batch_size, _SCALE.actor_rollout_ref.rollout.n
 RESPONSE_TOKENS = (16, 37)
@@ -72,7 +74,10 @@ def prepare_inputs(folder: Path) -> Path:
     path = model(folder)
     for role in ("actor", "judge"):
         (folder / role).symlink_to(path, target_is_directory=True)
-    common.prepare_data(folder)
+    if (DATA / "train.parquet").exists():
+        (folder / "data").symlink_to(DATA, target_is_directory=True)
+    else:
+        common.prepare_data(folder)
     return path
 
 
@@ -95,13 +100,14 @@ def job(folder: Path, dtype: str) -> Job:
     )
 
 
-def batch(path: Path, prompts: int = PROMPTS, group: int = GROUP) -> Sequences:
-    """Prompts of embedded problems in the model's chat format, with random responses."""
+def batch(folder: Path, path: Path, prompts: int = PROMPTS, group: int = GROUP) -> Sequences:
+    """Prompts of the data below ``folder`` in the chat format of the model at ``path``, with random
+    responses."""
     tokenizer = AutoTokenizer.from_pretrained(path)
     rng = derive_generator(0, "real bench")
     texts: list[list[int]] = []
-    for problem in generate_problems("train", prompts, 1):
-        chat = [{"role": "user", "content": problem.question}]
+    for prompt in common.train_prompts(folder, prompts):
+        chat = [{"role": "user", "content": prompt}]
         found = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
         texts += [list(found)] * group
     sizes = rng.integers(*RESPONSE_TOKENS, len(texts))
@@ -154,5 +160,6 @@ def gemm(dtype: str, repeats: int = 64) -> tuple[Any, float]:
 
 
 def described(path: Path) -> str:
-    """Which model it is, for the record."""
-    return "SmolLM2-135M-Instruct" if path == BASE else "random model of its shape"
+    """Which model it is, and whose prompts, for the record."""
+    name = "SmolLM2-135M-Instruct" if path == BASE else "random model of its shape"
+    return f"{name}, prompts of {'chain_sum' if DATA.is_dir() else 'embedded problems'}"
