@@ -9,6 +9,7 @@ from refblend.scoring.measure.quality import (
     RESULT_COLUMNS,
     discrimination,
     judge_metrics,
+    misjudged,
     reliability_table,
     score_corpus,
     score_histogram,
@@ -55,6 +56,21 @@ def test_figures() -> None:
     # The expected values order the pairs fully; the invalid one does not count.
     both = judge_metrics(scored(ROWS, expected=[0.9, 0.8, 0.1, 0.4, 0.5]))
     assert (both["auc"], both["auc_expected"]) == (row["auc"], 1.0)
+
+
+def test_the_wrong_answers_that_the_judge_likes_best() -> None:
+    rows = [(0.0, 1, True), (0.0, 0, True), (0.0, 0, True), (0.0, 0, False), (0.0, 0, True)]
+    frame = scored(
+        rows,
+        question=["a", "a", "a", "b", "c"],
+        response=["right", "wrong", "worse", "unread", "other"],
+        raw=["1", "2", "3", "4", "5"],
+        expected=[0.99, 0.8, 0.9, 0.95, 0.9],
+    )
+    found = misjudged(frame)
+    assert found["response"].tolist() == ["worse", "other"], "one of a question, valid, wrong"
+    assert found["expected"].tolist() == [0.9, 0.9]
+    assert misjudged(frame, count=1)["question"].tolist() == ["a"]
 
 
 def test_groups_and_their_shares() -> None:

@@ -40,6 +40,8 @@ RESULT_COLUMNS = (
 )
 """Columns that scoring adds to a corpus."""
 LENGTH_BINS = 4
+EXAMPLES = 8
+"""Wrong answers of :func:`misjudged`."""
 Numbers = npt.NDArray[np.float64]
 
 
@@ -214,7 +216,7 @@ def quality_report(scored: pd.DataFrame, tokenizer: Any, max_new_tokens: int) ->
         (:func:`auc_within`) with its 95 % interval where questions have several responses;
         ``valid`` by token limit;
         ``distinct_scores``; ``mean_absolute_error`` to the targets, where there are some; and the
-        frames ``by_length``, ``by_difficulty``, ``reliability`` and ``histogram``.
+        frames ``by_length``, ``by_difficulty``, ``reliability``, ``histogram`` and ``misjudged``.
     """
     report: dict[str, Any] = judge_metrics(scored)
     if "worked" in scored:
@@ -238,7 +240,20 @@ def quality_report(scored: pd.DataFrame, tokenizer: Any, max_new_tokens: int) ->
         ),
         "reliability": _both(reliability_table, scored),
         "histogram": _both(score_histogram, scored),
+        "misjudged": misjudged(scored),
     }
+
+
+def misjudged(scored: pd.DataFrame, count: int = EXAMPLES) -> pd.DataFrame:
+    """What the judge rewards wrongly: the wrong answers with the highest valid expected scores, one
+    of each question; of equals the first in the corpus.
+
+    Columns: ``question``, ``response``, ``raw`` (what the judge wrote), ``expected``.
+    """
+    wrong = scored[scored["valid"] & (scored["label"] < 0.5)]
+    highest = wrong.sort_values("expected", ascending=False, kind="stable")
+    columns = ["question", "response", "raw", "expected"]
+    return highest.drop_duplicates("question")[columns].head(count).reset_index(drop=True)
 
 
 def auc_within(scored: pd.DataFrame) -> float | None:
