@@ -69,7 +69,10 @@ def test_no_blend_as_good_as_the_baseline_switches_blending_off() -> None:
         "baseline",
         "off",
     )
-    assert "No blend of 2" in chosen.evidence.text
+    assert chosen.evidence.text == (
+        "None of 2 blends is ahead of off by more than one standard error "
+        "(off: mean 0.5000, n = 2)."
+    )
 
 
 def test_a_blend_below_the_baseline_is_not_chosen_though_it_is_simple() -> None:

@@ -38,7 +38,7 @@ def test_the_file_is_a_complete_overlay(tmp_path: Path, better: str) -> None:
     assert set(written) == set(type(blend).model_fields)
     head = [line for line in path.read_text().splitlines() if line.startswith("#")]
     text = " ".join(line.removeprefix("# ") for line in head)
-    for part in (f"arm {better}", "seeds 1, 2, 3", "standard error", "on_failure."):
+    for part in (f"arm {better}", "seeds 1 to 3", "standard error", "on_failure."):
         assert part in text
     assert all(len(line) <= 100 for line in head)
     stored = json.loads(path.with_suffix(".json").read_text())

@@ -16,6 +16,7 @@ from refblend.study.report.beside import (
     readable_beside,
     set_beside,
 )
+from refblend.study.report.counterparts import PER_SEED
 from refblend.study.report.registry import Inputs
 from refblend.study.report.verdicts import VERDICT_COLUMNS, read_verdicts
 from refblend.study.stats.verdicts import VERDICTS
@@ -133,3 +134,43 @@ def test_an_experiment_is_not_set_beside_its_own_scale() -> None:
     assert spec.beside == "cpu"
     with pytest.raises(ValueError, match="beside is smollm, a scale at which the experiment"):
         ExperimentSpec.model_validate(spec.model_dump() | {"beside": "smollm"})
+
+
+def with_runs(inputs: Inputs, **arms: dict[int, float]) -> Path:
+    """M2's table of runs at scale cpu, with ``test_sampled`` of each arm by seed."""
+    path = inputs.results.parent / "cpu" / PER_SEED
+    path.parent.mkdir(parents=True)
+    rows = [(arm, seed, value) for arm, own in arms.items() for seed, value in own.items()]
+    pd.DataFrame(rows, columns=["arm", "seed", "test_sampled"]).to_csv(path, index=False)
+    return path
+
+
+def test_what_no_experiment_declares_is_compared_from_the_arms_runs(inputs: Inputs) -> None:
+    seeds = range(11, 31)  # G has both arms on these; `off` has others, too
+    low = {seed: 0.3 + 0.001 * (seed % 5) for seed in seeds}
+    high = {seed: 0.6 + 0.002 * (seed % 3) for seed in (*seeds, 35, 101)}
+    runs = with_runs(inputs, linear=low, off=high)
+    own = verdicts_of({"verdict": "worse"}, {"treated": "exp"}, {"endpoint": "test_greedy"}).assign(
+        alpha=0.05
+    )
+    written(inputs, "cpu", verdicts_of({"endpoint": "val_auc", "experiment": "A"}))
+    table = beside_table(inputs, own)
+    assert list(table.finding) == ["carries over", "no counterpart", "no counterpart"]
+    row = table.iloc[0]
+    expected = sum(low[seed] - high[seed] for seed in seeds) / len(seeds)
+    assert (row.there_n, row.there_verdict, row.there_experiment) == (20, "worse", "G")
+    assert row.there_estimate == pytest.approx(expected)
+    assert not row.there_primary
+    assert "worse (G, exploratory, not declared there)" in readable_beside(table).iloc[0].tolist()
+    (facts,) = beside_facts(inputs, table)
+    assert (facts["compared"], facts["undeclared"]) == (1, 1)
+    assert runs in beside_files(inputs)
+    runs.write_text("arm\n1\n")
+    with pytest.raises(StudyError, match=r"per_seed\.csv: the runs cannot be read"):
+        beside_table(inputs, own)
+
+
+def test_one_pair_of_runs_is_no_counterpart(inputs: Inputs) -> None:
+    with_runs(inputs, linear={11: 0.3}, off={11: 0.5, 12: 0.5})
+    written(inputs, "cpu", verdicts_of({"endpoint": "val_auc", "experiment": "A"}))
+    assert list(beside_table(inputs, verdicts_of({})).finding) == ["no counterpart"]

@@ -1,14 +1,19 @@
 """The write-up's sentences follow the verdicts, for every outcome and at every scale."""
 
+import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 from m3_project import PARAMS, MakeRun, inputs_of, made, make_project
 
 from refblend.study.design.arms import resolve_arms
+from refblend.study.design.grid import resolve_arm
 from refblend.study.design.spec import experiments_of
+from refblend.study.report.m3.arms import blend_text
+from refblend.study.report.m3.paper import validation_problems
 from refblend.study.report.publish import made_from
 from refblend.study.report.questions import question_of
 from refblend.study.report.registry import load_report, read_experiments
@@ -29,7 +34,7 @@ SAYS = {
         "undecided": "The setting may be insensitive to any score",
     },
     "judge": {
-        "better": "1 contrast: 1 better",
+        "better": "One contrast of M2: it is better.",
         "equivalent": "No blend of the judge's score is shown to be better than none.",
         "worse": "No blend of the judge's score is shown to be better than none.",
         "undecided": "No blend of the judge's score is shown to be better than none.",
@@ -42,12 +47,12 @@ SAYS = {
     },
     "entropy": {
         "better": "There the entropy is worth something.",
-        "equivalent": "which refutes the idea at this scale",
+        "equivalent": "refutes the idea at this scale, for an exact rule reward and the score on",
         "worse": "That the entropy is worth anything is not shown.",
         "undecided": "That the entropy is worth anything is not shown.",
     },
 }
-LIMITED = "that points to the judge's quality rather than to the blend"
+LIMITED = "the judge is not better although the oracle is"
 
 
 def write_verdicts(project: Path, verdicts: dict[str, str], scale: str = "cpu") -> None:
@@ -98,7 +103,8 @@ def test_each_question_is_answered_by_its_verdicts(project: Path, verdict: str) 
     counts = [len(PAIRS) * (name == verdict) for name in VERDICTS]
     abstract = text.split("\n## ")[0]
     found = re.search(
-        r"Of 5 primary contrasts (\d) \w+ better, (\d) worse, (\d) equivalent and (\d) undecided",
+        r"Of 5 primary contrasts of M2 (\d) \w+ better, (\d) worse, (\d) equivalent and "
+        r"(\d) undecided",
         abstract,
     )
     assert found is not None
@@ -133,7 +139,8 @@ def test_questions_without_a_contrast_are_said_to_be_open(project: Path) -> None
     text = made(project).text
     assert "There is no positive control at this scale." in text
     assert "This scale has no oracle." in text
-    for claim in {answer for answers in SAYS.values() for answer in answers.values()}:
+    others = [SAYS[name] for name in SAYS if name != "judge"]  # M3 has a contrast of that one
+    for claim in {answer for answers in others for answer in answers.values()}:
         assert claim not in text
     (project / "results" / "cpu" / "m2" / "tables" / "verdicts.csv").unlink()
     assert "M2 has no verdicts here." in made(project).text
@@ -175,7 +182,7 @@ def test_judges_and_other_regimes_are_shown_where_they_were_measured(project: Pa
     tables = results / "scoring" / "tables"
     tables.mkdir(parents=True)
     (tables / "judge_quality.csv").write_text(
-        "model,form,auc,auc_within,ece_expected,valid_rate\n"
+        "model,form,auc_expected,auc_within,ece_expected,valid_rate\n"
         "judge_weak,few_shot,0.61,0.58,0.1,1\njudge_weak,compact,0.5,0.5,0.3,1\n"
     )
     regimes = results / "m3" / "regimes"
@@ -219,3 +226,101 @@ def test_a_scale_that_nothing_is_set_beside_says_nothing_of_it(
     tmp_path: Path, make_run: MakeRun
 ) -> None:
     assert "carry over" not in made(make_project(tmp_path, make_run, "gpu"), scale="gpu").text
+
+
+def with_models(project: Path, scale: str = "cpu") -> None:
+    """An archive in which M2's runs of G began from one actor, L's and M3's from another."""
+    first, second = "actor aaaa1111; judge_medium bbbb", "actor cccc2222; judge_medium dddd"
+    rows = [(arm, seed, first) for arm in ("off", "linear") for seed in range(11, 31)]
+    rows += [(arm, seed, second) for arm in ("off", "linear_auto") for seed in range(101, 104)]
+    frame = pd.DataFrame(rows, columns=["arm", "seed", "models"])
+    frame.to_csv(project / "results" / scale / "runs.csv", index=False)
+    path = inputs_of(project).collected / "runs.csv"
+    runs = pd.read_csv(path, keep_default_na=False)
+    runs.assign(models=second).to_csv(path, index=False)
+
+
+def test_warm_starts_are_told_apart_by_what_the_runs_say(project: Path) -> None:
+    text = made(project).text
+    assert "warm start" not in text
+    assert "These runs start from one actor, use one set of judges" in text
+    with_models(project)
+    text = made(project).text
+    assert "The runs began from 2 warm starts of one recipe, each with judges of its own: " in text
+    assert re.search(r"`aaaa1111` \(40 runs, seeds 11 to 30; .*G, .*\) and `cccc2222`", text)
+    assert re.search(r"`cccc2222` \(12 runs, seeds 101 to 103; .*L; M3\)", text)
+    assert "All fresh seeds began from `cccc2222`" in text
+    assert "Runs began from 2 warm starts, but those of a contrast from one of them" in text
+    assert "with the changes that `docs/explanation/statistics.md` lists" in text
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "says"),
+    [
+        (("better", "better"), "There the judgement itself counts."),
+        (("better", "undecided"), "In the better one the judgement counts; in the other that is"),
+        (("undecided", "worse"), "That the judgement counts is not shown."),
+    ],
+)
+def test_the_judgement_counts_where_it_is_better(
+    project: Path, verdicts: tuple[str, str], says: str
+) -> None:
+    write_verdicts(project, {"judgement": verdicts[0], "other": verdicts[1]})
+    path = project / "results" / "cpu" / "m2" / "tables" / "verdicts.csv"
+    table = pd.read_csv(path)
+    table.loc[1, ["treated", "reference"]] = ["decay_terminal", "decay_shuffled"]
+    table.to_csv(path, index=False)
+    assert says in made(project).text
+
+
+def test_arms_are_described_by_all_that_sets_them_apart() -> None:
+    def told(**blend: object) -> str:
+        keys = {
+            f"algorithm.ref_quality_score.{key.replace('__', '.')}": blend[key] for key in blend
+        }
+        return blend_text(resolve_arm(keys, "cpu", PARAMS), usual)
+
+    usual = resolve_arm({"algorithm.ref_quality_score.enable": False}, "cpu", PARAMS)
+    assert blend_text(usual) == "no blend, w = 0"
+    assert told().endswith("Q_t = q on every response token")
+    assert "; blended in mixed groups only" in told(groups="mixed", placement="terminal")
+    assert told(scoring__control="shuffled").endswith("; scores shuffled within the batch")
+    assert "; the weight divided by the response's length" in told(weight_per_length=True)
+    weak = told(scoring__model_path="models/cpu/judge_weak")
+    assert weak.endswith("; judge `judge_weak`")
+
+
+def test_gae_and_dropped_arms_are_named_only_where_they_were_trained(
+    project: Path, tmp_path: Path, make_run: MakeRun
+) -> None:
+    record = project / "results" / "cpu" / "m3" / "recommended.json"
+    document = json.loads(record.read_text())
+    document["dropped"] = {"gae_linear": "another estimator", "yoked": "replays weights"}
+    record.write_text(json.dumps(document))
+    said = made(project)
+    assert "with a critic is one of the arms" not in said.text
+    assert list(said.tables["dropped"].arm) == ["yoked"]
+    elsewhere = made(make_project(tmp_path / "gpu", make_run, "gpu"), scale="gpu")
+    assert "GAE [2] with a critic is one of the arms." in elsewhere.text
+
+
+def test_validation_problems_are_counted_from_the_shares() -> None:
+    shares = [50 / 253, 100 / 253, 201 / 253]
+    metrics = pd.DataFrame(
+        {"arm": "off", "seed": 1, "step": [0, 2, 4], "value": shares}
+        | {"metric": "val-core/refblend/arithmetic/acc/mean@1"}
+    )
+    study = SimpleNamespace(metrics=metrics)
+    assert validation_problems(study, 256) == 253
+    assert validation_problems(SimpleNamespace(metrics=metrics.head(0)), 256) == 256
+    odd = metrics.assign(value=0.1234567)
+    assert validation_problems(SimpleNamespace(metrics=odd), 256) == 256
+
+
+def test_speed_is_exploratory(project: Path) -> None:
+    said = made(project)
+    table = said.tables["speed"]
+    assert set(table.arm) == {"challenger"}
+    assert "### Speed" in said.text
+    assert "**exploratory**" in said.text
+    assert "verdict" not in said.tables["speed_main"].columns

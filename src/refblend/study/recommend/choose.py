@@ -68,9 +68,10 @@ def weigh(values: pd.DataFrame, arm: str, baseline: str, candidates: int) -> Evi
     The choice is the baseline itself where no blend is ahead of it.
     """
     if arm == baseline:
+        nobody = f"None of {candidates} blends is" if candidates > 1 else "No blend is"
         return Evidence(
-            f"No blend of {candidates} is ahead of {baseline} by more than one standard error "
-            f"({values[baseline].mean():.4f}, n = {len(values)}).",
+            f"{nobody} ahead of {baseline} by more than one standard error ({baseline}: mean "
+            f"{values[baseline].mean():.4f}, n = {len(values)}).",
             "baseline",
         )
     pairs = paired_values(values[arm], values[baseline])

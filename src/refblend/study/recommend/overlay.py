@@ -18,6 +18,7 @@ from refblend.config.root import RefblendConfig
 from refblend.errors import StudyError
 from refblend.files import read_json, write_json, write_text
 from refblend.study.recommend.choose import MEASURE, RULE, Recommendation
+from refblend.study.report.readable import seed_ranges
 
 COVERED = ("adv_estimator", "norm_adv_by_std_in_grpo", "ref_quality_score")
 """Sections of ``algorithm`` that the choice covers; the overlay holds them whole."""
@@ -38,15 +39,14 @@ def render_recommended(chosen: Recommendation) -> str:
     shares = "" if math.isnan(chosen.stability) else f" ({chosen.stability:.0%} of resamples agree)"
     best = f"the best mean has {chosen.best}"
     regime = f", regime {chosen.regime}" if chosen.regime else ""
-    seeds = ", ".join(map(str, chosen.seeds))
     paragraphs = [
         f"Recommended configuration at scale {chosen.scale}{regime}: arm {chosen.arm} of M2. "
         f"{WRITTEN}",
         f"Use: refblend train --config params/ppo.yaml --config params/scale/{chosen.scale}.yaml "
         "--config <this file>",
         f"Rule. {RULE}",
-        f"Choice. {chosen.arm} among {len(chosen.candidates)} candidates, seeds {seeds}; "
-        f"{best}{shares}.",
+        f"Choice. {chosen.arm} among {len(chosen.candidates)} candidates, seeds "
+        f"{seed_ranges(chosen.seeds)}; {best}{shares}.",
         f"Evidence. {chosen.evidence.text}",
         f"on_failure. {chosen.on_failure.value}; {chosen.on_failure.reason}.",
     ]

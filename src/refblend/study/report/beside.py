@@ -2,12 +2,14 @@
 
 The experiment names the scale in its file (``beside``). Each of its contrasts has at most one
 counterpart there: the same two arms by the same endpoint; if several experiments have it, the first
-that calls it primary, else the first. A finding *carries over* where both scales decide and say the
-same, *does not* where both decide and differ, and is *undecided* where either is: that neither
-supports nor contradicts it.
+that calls it primary, else the first. Where none declares it, the arms' runs there are compared all
+the same (:mod:`.counterparts`), which is exploratory. A finding *carries over* where both scales
+decide and say the same, *does not* where both decide and differ, and is *undecided* where either
+is: that neither supports nor contradicts it.
 """
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import pandas as pd
 
 from refblend.study.design.measures import label
 from refblend.study.design.spec import load_experiments
+from refblend.study.report.counterparts import PER_SEED, Counterparts
 from refblend.study.report.readable import estimate
 from refblend.study.report.registry import Inputs
 from refblend.study.report.verdicts import VERDICT_COLUMNS, read_verdicts
@@ -25,6 +28,7 @@ SAME = ["treated", "reference", "endpoint"]
 """What a contrast and its counterpart have in common."""
 THERE = {"experiment": "str", "primary": "boolean", "n": "Int64", "verdict": "str"}
 THERE |= dict.fromkeys(("estimate", "low", "high", "margin", "detectable"), "float64")
+THERE |= {"declared": "boolean"}
 """What is told of a counterpart, as ``there_<column>``."""
 COLUMNS = {"scale": "str"} | VERDICT_COLUMNS | {"there_scale": "str"}
 COLUMNS |= {f"there_{name}": dtype for name, dtype in THERE.items()}
@@ -67,8 +71,12 @@ def set_beside(inputs: Inputs) -> list[Beside]:
 
 
 def beside_files(inputs: Inputs) -> list[Path]:
-    """The other scales' verdicts that are there."""
-    return [each.path for each in set_beside(inputs) if each.path.exists()]
+    """The other scales' verdicts that are there, and the runs that they are set beside."""
+    found = []
+    for each in set_beside(inputs):
+        runs = [] if each.there == inputs.scale else [each.path.parent / PER_SEED]
+        found += [path for path in (each.path, *runs) if path.exists()]
+    return found
 
 
 def beside_table(inputs: Inputs, here: pd.DataFrame) -> pd.DataFrame:
@@ -81,18 +89,30 @@ def beside_table(inputs: Inputs, here: pd.DataFrame) -> pd.DataFrame:
         other = read_verdicts(each.path)
         if len(other):
             own, there = (here, other) if each.scale == inputs.scale else (other, here)
-            rows += compared(own[own.experiment == each.experiment], there, each)
+            runs = Counterparts(each.there, inputs.results.parent / each.there, inputs.params)
+            rows += compared(own[own.experiment == each.experiment], there, each, runs.of)
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
 
 
-def compared(own: pd.DataFrame, there: pd.DataFrame, beside: Beside) -> list[dict[str, Any]]:
-    """Every verdict of an experiment with its counterpart, if any, and what comes of it."""
+def compared(
+    own: pd.DataFrame,
+    there: pd.DataFrame,
+    beside: Beside,
+    computed: Callable[[Mapping[Any, Any]], dict[str, Any] | None] = lambda row: None,
+) -> list[dict[str, Any]]:
+    """Every verdict of an experiment with its counterpart, if any, and what comes of it.
+
+    ``computed`` finds the counterpart of a row that no experiment there declares.
+    """
     # Stable: among equals the first in the table stays the first.
     first = there.sort_values("primary", ascending=False, kind="stable").drop_duplicates(SAME)
-    counterparts = {tuple(row[key] for key in SAME): row for row in first.to_dict("records")}
+    counterparts: dict[tuple[Any, ...], dict[Any, Any]] = {
+        tuple(row[key] for key in SAME): row | {"declared": True}
+        for row in first.to_dict("records")
+    }
     rows = []
     for row in own.to_dict("records"):
-        counterpart = counterparts.get(tuple(row[key] for key in SAME))
+        counterpart = counterparts.get(tuple(row[key] for key in SAME)) or computed(row)
         told = {f"there_{name}": counterpart[name] for name in THERE} if counterpart else {}
         finding, open_at = finding_of(row, counterpart, beside)
         more = {"finding": finding, "open_at": open_at, "there_scale": beside.there}
@@ -129,7 +149,9 @@ def _readable(row: dict[Any, Any]) -> dict[str, str]:
         estimate(row),
         f"{row['verdict']} ({row['experiment']})",
         estimate(there) if there else "–",
-        f"{there['verdict']} ({there['experiment']}{_exploratory(there)})" if there else "–",
+        f"{there['verdict']} ({there['experiment']}{_exploratory(there)}{_undeclared(there)})"
+        if there
+        else "–",
         row["finding"] + (f" ({row['open_at']})" if undecided else ""),
     ]
     return dict(zip(SHOWN, cells, strict=True))
@@ -146,9 +168,13 @@ def _exploratory(row: dict[Any, Any]) -> str:
     return "" if row["primary"] else ", exploratory"
 
 
+def _undeclared(there: dict[Any, Any]) -> str:
+    return "" if there["declared"] else ", not declared there"
+
+
 def beside_facts(inputs: Inputs, table: pd.DataFrame) -> list[dict[str, Any]]:
     """What the text says of each of :func:`set_beside`: how many contrasts carry over, do not, are
-    undecided and where, and how many have a counterpart."""
+    undecided and where, how many have a counterpart, and how many of those are ``undeclared``."""
     facts = []
     for each in set_beside(inputs):
         part = table[(table.experiment == each.experiment) & (table.scale == each.scale)]
@@ -162,6 +188,7 @@ def beside_facts(inputs: Inputs, table: pd.DataFrame) -> list[dict[str, Any]]:
                 "file": "/".join(("results", *each.path.parts[-2:])),
                 "contrasts": len(part),
                 "compared": len(part) - counts[ALONE],
+                "undeclared": int((~part.there_declared.fillna(True).astype(bool)).sum()),
                 "counts": {name: counts[name] for name in (CARRIES, DIFFERS, UNDECIDED)},
                 "open_at": {name: at[name] for name in (each.scale, each.there, "both")},
             }

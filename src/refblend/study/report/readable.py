@@ -151,14 +151,14 @@ def seed_text(seeds: Mapping[str, Sequence[int]]) -> str:
     """Seeds of arms, those that most arms have first: ``11 to 26 (`off`: 11 to 60)``."""
     arms: dict[str, list[str]] = {}
     for arm, own in seeds.items():
-        arms.setdefault(_ranges(own), []).append(f"`{arm}`")
+        arms.setdefault(seed_ranges(own), []).append(f"`{arm}`")
     usual, *others = sorted(arms, key=lambda text: len(arms[text]), reverse=True)
     special = "; ".join(f"{', '.join(arms[text])}: {text}" for text in others)
     return f"{usual} ({special})" if special else usual
 
 
-def _ranges(seeds: Sequence[int]) -> str:
-    """Ascending seeds, three or more in a row as a range."""
+def seed_ranges(seeds: Iterable[int]) -> str:
+    """Ascending seeds, three or more in a row as a range: ``11 to 50``."""
     rows = consecutive(sorted(seeds))
     parts = (f"{row[0]} to {row[-1]}" if len(row) > 2 else ", ".join(map(str, row)) for row in rows)
     return ", ".join(parts)

@@ -16,7 +16,7 @@ from refblend.study.design.spec import experiments_of
 from refblend.study.planning.costs import NEEDED, Cost, counted_runs, measured_costs
 from refblend.study.planning.plan import plan_study
 from refblend.study.report.m3.study import REPORT, M3Study
-from refblend.study.report.registry import read_experiments
+from refblend.study.report.registry import Tables, read_experiments
 from refblend.study.runs.collect import Collected
 from refblend.study.runs.incidents import resources
 
@@ -30,7 +30,7 @@ COLUMNS = ("what", "runs", *SUMS, "note")
 M2_COLUMNS = ("arm", "experiments", "runs", *SUMS)
 
 
-@REPORT.table("costs", shown=True)
+@REPORT.table("costs")
 def costs(study: M3Study) -> pd.DataFrame:
     """Measured costs by experiment and in total, then the estimates.
 
@@ -50,6 +50,21 @@ def costs(study: M3Study) -> pd.DataFrame:
     rows = [*measured, total, planned_costs(own), *spec_costs(int(total["runs"]))]
     table = pd.DataFrame(rows, columns=list(COLUMNS))
     return table.astype({"runs": "Int64", "note": "str"})
+
+
+@REPORT.table("costs_main", shown=True)
+def costs_in_short(study: M3Study, tables: Tables) -> pd.DataFrame:
+    """The same with M2's experiments in one row."""
+    table = tables["costs"]
+    own = table["what"].isin(study.m2_experiments)
+    if not own.any():
+        return table
+    part = table[own]
+    lacking = ", ".join(part["what"][part["energy_kwh"].isna()])
+    row: dict[str, Any] = {"what": "M2", "note": f"without the energy of {lacking}" * bool(lacking)}
+    row |= {name: part[name].sum(min_count=1) for name in ("runs", *SUMS)}
+    short = pd.DataFrame([row], columns=list(COLUMNS)).astype(table.dtypes)
+    return pd.concat([short, table[~own]], ignore_index=True)
 
 
 def m2_costs(study: M3Study, of_m1: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:

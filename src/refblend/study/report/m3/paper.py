@@ -1,50 +1,54 @@
 """What the write-up says beyond M3's own runs: the setting, M2's answers by question, regimes.
 
-A contrast belongs to the question that its arms' configurations pose
-(:mod:`refblend.study.report.questions`); no experiment's letter or arm's name is known here.
+No experiment's letter or arm's name is known here.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from refblend.embedded.recipe import EmbeddedConfig, load_recipe
 from refblend.files import read_json
-from refblend.study.design.arms import resolve_arms
-from refblend.study.design.spec import ExperimentSpec, experiments_of
+from refblend.study.design.arms import Arm, resolve_arms
+from refblend.study.design.spec import ExperimentSpec
+from refblend.study.recommend.candidates import regimes_at
+from refblend.study.report.m3.answers import answered
 from refblend.study.report.m3.study import M3Study
-from refblend.study.report.questions import by_question
+from refblend.study.report.questions import follows_entropy
 from refblend.study.report.readable import listed
-from refblend.study.report.registry import read_experiments
 from refblend.study.report.verdicts import by_verdict, declared
+from refblend.study.runs.curves import validation_frame
+
+EXACT = 1e-6
+"""Numbers closer than this are equal."""
 
 
-def ablations(study: M3Study) -> dict[str, Any]:
+def ablations(study: M3Study, own: list[dict[Any, Any]]) -> dict[str, Any]:
     """M2's experiments at the scale, and the verdicts on its primary contrasts by question.
 
-    ``experiments`` have name, specification, numbers of arms, seeds and primary contrasts, and what
-    M2's table of answers says; ``questions`` are :func:`by_question`; ``limited`` are contrasts of
-    a judge without a gain whose reference an oracle beats.
+    ``own`` are M3's. ``experiments`` have name, specification, numbers of arms, seeds and primary
+    contrasts, and what M2's table of answers says; ``gae`` is whether an arm was trained with it;
+    ``ranges`` are :func:`weight_ranges`, ``same`` is :func:`one_value`. The rest is
+    :func:`..answers.answered`.
     """
     inputs = study.inputs
-    names = tuple(experiments_of("m2", inputs.params, inputs.scale))
-    specs = read_experiments(names, inputs.params)
+    specs = study.m2_experiments
     arms = resolve_arms(specs, inputs.scale, inputs.params)
     rows = [row for row in declared(study.m2_verdicts) if row["primary"]]
-    found = by_question(rows, arms)
-    beaten = {row["reference"] for row in found["oracle"]["better"]}
-    flat = ("worse", "equivalent")
-    return {
-        "experiments": [described(study, name, spec, rows) for name, spec in specs.items()],
-        "questions": found,
-        "limited": [
-            row
-            for row in found["judge"]["rows"]
-            if row["reference"] in beaten and row["verdict"] in flat
-        ],
-    } | by_verdict(rows)
+    return (
+        {
+            "experiments": [described(study, name, spec, rows) for name, spec in specs.items()],
+            "ranges": weight_ranges(study, arms),
+            "same": one_value(arms),
+            "gae": any(arms[arm].estimator == "gae" for arm in study.m2_arms),
+            "margins": sorted({f"{row['margin']:g}" for row in rows}),
+        }
+        | by_verdict(rows)
+        | answered(study, rows, own, arms)
+    )
 
 
 def described(
@@ -66,8 +70,8 @@ def described(
 def setting(study: M3Study) -> dict[str, Any]:
     """Configuration and recipe of the scale, steps of a run, and how the runs of M3 went.
 
-    ``recipe`` is null where models and data are a user's own, ``course`` has each arm's mean of
-    some measures.
+    ``recipe`` is null where models and data are a user's own, ``validated`` is
+    :func:`validation_problems`, ``course`` has each arm's mean of some measures.
     """
     inputs = study.inputs
     path = inputs.params / "embedded" / f"{inputs.scale}.yaml"
@@ -81,18 +85,20 @@ def setting(study: M3Study) -> dict[str, Any]:
         "actor": Path(str(config.actor_rollout_ref.model.path)).name,
         "judge": Path(str(score.model_path)).name,
         "recipe": recipe,
+        "validated": validation_problems(study, recipe.data.validation_rows) if recipe else None,
         "steps": int(steps.max()) if len(steps) else config.trainer.total_training_steps,
         "course": {arm: part.droplevel("arm").to_dict() for arm, part in means.groupby("arm")},
     }
 
 
 def judges(results: Path) -> list[dict[Any, Any]]:
-    """The judges' quality with the full prompt, as the scoring study measured it, if it did."""
+    """The judges' quality with the full prompt, as the scoring study measured it, if it did: all of
+    the expected score, the one that is blended."""
     path = results / "scoring" / "tables" / "judge_quality.csv"
     if not path.exists():
         return []
     table = pd.read_csv(path).reindex(
-        columns=["model", "form", "auc", "auc_within", "ece_expected", "valid_rate"]
+        columns=["model", "form", "auc_expected", "auc_within", "ece_expected", "valid_rate"]
     )
     return table[table.form == "few_shot"].to_dict("records")
 
@@ -100,4 +106,60 @@ def judges(results: Path) -> list[dict[Any, Any]]:
 def regimes(study: M3Study) -> list[Mapping[str, Any]]:
     """Records of the recommendations for other regimes, by name."""
     folder = study.overlay.parent / "regimes"
-    return [{"name": path.stem} | read_json(path) for path in sorted(folder.glob("*.json"))]
+    paths = sorted(folder.glob("*.json"))
+    return [{"name": path.stem} | read_json(path) for path in paths]
+
+
+def unrecommended(study: M3Study) -> list[str]:
+    """Regimes that M2's experiments run at the scale, and that have no recommendation yet."""
+    made = {each["name"] for each in regimes(study)}
+    return [
+        name for name in regimes_at(study.inputs.scale, study.inputs.params) if name not in made
+    ]
+
+
+def weight_ranges(study: M3Study, arms: Mapping[str, Arm]) -> list[dict[str, Any]]:
+    """Over which part of 0 to its largest weight the weight of an arm moved in M2's runs, by the
+    means over seeds: of arms whose weight follows the entropy, with the real judge, and that
+    primary contrasts compare."""
+    path = study.inputs.results / "m2" / "plots" / "weight_entropy.csv"
+    if not path.exists():
+        return []
+    primary = study.m2_verdicts[study.m2_verdicts.primary]
+    compared = dict.fromkeys([*primary.treated, *primary.reference])
+    wanted = [
+        name
+        for name in compared
+        if name in arms and arms[name].control == "none" and follows_entropy(arms[name])
+    ]
+    weights = pd.read_csv(path).groupby("arm")["weight"].agg(["min", "max"])
+    return [
+        {"arm": name, "low": low, "high": high, "share": (high - low) / most}
+        for name in wanted
+        if name in weights.index
+        for low, high in [weights.loc[name, ["min", "max"]]]
+        for most in [arms[name].config.algorithm.ref_quality_score.max_weight]
+        if most > 0
+    ]
+
+
+def one_value(arms: Mapping[str, Arm]) -> dict[str, float]:
+    """Learning rate and temperature, each as far as all arms train with the same one."""
+    seen = {
+        "learning rate": {arm.config.actor_rollout_ref.actor.optim.lr for arm in arms.values()},
+        "temperature": {arm.config.actor_rollout_ref.rollout.temperature for arm in arms.values()},
+    }
+    return {name: values.pop() for name, values in seen.items() if len(values) == 1}
+
+
+def validation_problems(study: M3Study, at_most: int) -> int:
+    """How many problems the greedy validation accuracies are shares of: the largest such number
+    that is not above what the recipe makes, as duplicates are left out of it."""
+    frame = validation_frame(study.metrics)
+    shares = frame[frame.measure == "acc"]["value"].to_numpy(dtype="float64")
+    counts = (
+        count
+        for count in range(at_most, 1, -1)
+        if np.abs(shares * count - np.round(shares * count)).max(initial=0.0) < EXACT
+    )
+    return next(counts, at_most)

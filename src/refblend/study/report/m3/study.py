@@ -13,6 +13,7 @@ from refblend.config.root import RefblendConfig
 from refblend.errors import StudyError
 from refblend.study.design.grid import config_files, override_arguments
 from refblend.study.design.measures import MEASURES
+from refblend.study.design.spec import ExperimentSpec, experiments_of
 from refblend.study.recommend.candidates import Confirmation, late_accuracy, load_confirmation
 from refblend.study.recommend.choose import CANDIDATE_COLUMNS
 from refblend.study.recommend.overlay import (
@@ -24,8 +25,9 @@ from refblend.study.recommend.overlay import (
 from refblend.study.report.beside import beside_table, readable_beside
 from refblend.study.report.plotting.common import arm_colours
 from refblend.study.report.readable import DECIDING, readable_summary
-from refblend.study.report.registry import Inputs, Report, Tables
+from refblend.study.report.registry import Inputs, Report, Tables, read_experiments
 from refblend.study.report.shared import RunStudy, origin_of, register_run_tables
+from refblend.study.report.speed import readable_speed, speed_rows
 from refblend.study.report.summary import Family, summarise
 from refblend.study.report.verdicts import read_verdicts, readable_of_one, verdicts
 from refblend.study.runs.collect import read_collected
@@ -38,11 +40,6 @@ MEASURED = (
     "entropy_end", "length_end", "step_seconds",
 )  # fmt: skip
 """The measures by which arms are compared."""
-PER_RUN = (
-    "test_sampled", "test_greedy", "val_final", "val_auc_third", "final_return", "entropy_end",
-    "length_end", "weight_mean", "judge_auc",
-)  # fmt: skip
-"""The measures that the report gives of every run."""
 AGAINST = " against "
 """Between arm and reference in the alias of a contrast's treated arm."""
 
@@ -94,6 +91,18 @@ class M3Study(RunStudy):
             raise StudyError(
                 f"{path}: cannot be read ({error})", "Make M2's tables again."
             ) from None
+
+    @cached_property
+    def m2_experiments(self) -> dict[str, ExperimentSpec]:
+        """M2's experiments at the scale, by name."""
+        names = experiments_of("m2", self.inputs.params, self.inputs.scale)
+        return read_experiments(tuple(names), self.inputs.params)
+
+    @property
+    def m2_arms(self) -> list[str]:
+        """The arms of M2's experiments that have seeds at the scale."""
+        planned = [spec.seeds_by_arm(self.inputs.scale) for spec in self.m2_experiments.values()]
+        return list(dict.fromkeys(arm for own in planned for arm, seeds in own.items() if seeds))
 
     @cached_property
     def m2_verdicts(self) -> pd.DataFrame:
@@ -195,11 +204,18 @@ def per_seed(study: M3Study) -> pd.DataFrame:
     return in_run_order(table, study.collected.runs)
 
 
-@REPORT.table("per_seed_main", shown=True)
-def per_seed_main(tables: Tables) -> pd.DataFrame:
-    """The same with the measures that the text speaks of."""
-    table = tables["per_seed"]
-    return table[[name for name in ("arm", "seed", "status", *PER_RUN) if name in table]]
+@REPORT.table("speed")
+def speed(study: M3Study) -> pd.DataFrame:
+    """How fast each challenger learns against its baseline: exploratory, see :mod:`..speed`."""
+    own = study.confirmation.experiment
+    pairs = [(arm, own.baseline_of(arm)) for arm in study.confirmation.challengers]
+    return speed_rows(study.values, pairs, own.seeds_by_arm(study.inputs.scale))
+
+
+@REPORT.table("speed_main", shown=True)
+def speed_for_readers(tables: Tables) -> pd.DataFrame:
+    """The same for readers."""
+    return readable_speed(tables["speed"])
 
 
 @REPORT.table("candidates", shown=True)
@@ -208,10 +224,14 @@ def candidates(study: M3Study) -> pd.DataFrame:
     return candidates_table(dict(study.record), CANDIDATE_COLUMNS)
 
 
-@REPORT.table("dropped", shown=True)
+@REPORT.table("dropped")
 def dropped(study: M3Study) -> pd.DataFrame:
-    """Arms that were not candidates, and why."""
-    return pd.DataFrame(list(study.record["dropped"].items()), columns=["arm", "reason"])
+    """Arms that the scale trains and that were not candidates, and why.
+
+    A record may be older than the design, and name arms that the scale no longer has.
+    """
+    rows = [row for row in study.record["dropped"].items() if row[0] in study.m2_arms]
+    return pd.DataFrame(rows, columns=["arm", "reason"])
 
 
 def _summary(study: M3Study) -> pd.DataFrame:

@@ -4,36 +4,31 @@ The answer is the verdict on the primary contrasts that the experiment declares:
 equivalent or undecided, as everywhere (:mod:`refblend.study.report.verdicts`).
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from refblend.config.root import RefblendConfig
 from refblend.files import read_json, sha256_file
-from refblend.ppo.weights import STRATEGIES
-from refblend.study.design.spec import OVERLAY
 from refblend.study.report.beside import beside_facts
-from refblend.study.report.m3.paper import ablations, judges, regimes, setting
+from refblend.study.report.m3.arms import blend_text, outside_the_blend, rule_reward
+from refblend.study.report.m3.paper import ablations, judges, regimes, setting, unrecommended
+from refblend.study.report.m3.starts import starts
 from refblend.study.report.m3.study import REPORT, M3Study
+from refblend.study.report.readable import seed_ranges
 from refblend.study.report.registry import Tables
 from refblend.study.report.shared import arm_row
 from refblend.study.report.verdicts import declared, headline_verdict
 from refblend.study.runs.incidents import facts
-
-PLACEMENTS = {
-    "per_token": "Q_t = q on every response token",
-    "terminal": "Q_t = q on the last response token, 0 before",
-    "per_token_mean": "Q_t = q/L on every response token",
-}
 
 
 @REPORT.text
 def text(study: M3Study, tables: Tables) -> dict[str, Any]:
     """The variables of the template."""
     roles, stated = study.confirmation, declared(tables["verdicts"])
-    results = study.inputs.results
+    results, inputs = study.inputs.results, study.inputs
+    usual = study.configs[roles.baseline]
+    primary = [row for row in stated if row["primary"]]
     return (
         facts(study.collected)
         | setting(study)
@@ -42,23 +37,30 @@ def text(study: M3Study, tables: Tables) -> dict[str, Any]:
             "roles": roles,
             "blend": blend_text(study.recommended) if study.blends else None,
             "challengers": challengers(study),
-            "primary": [row for row in stated if row["primary"]],
+            "primary": primary,
+            "fresh_seeds": seed_ranges(study.seeds),
+            "chosen_seeds": seed_ranges(study.record["seeds"]),
+            "speed": tables["speed"].to_dict("records"),
             "shrunk": shrinkage(study),
             "arms": [
                 arm_row(study.collected, arm, overrides)
-                | {"blend": blend_text(study.configs[arm]) + outside_the_blend(overrides)}
-                for arm, overrides in roles.experiment.arms_of(study.inputs.scale).items()
+                | {"blend": blend_text(study.configs[arm], usual) + outside_the_blend(overrides)}
+                for arm, overrides in roles.experiment.arms_of(inputs.scale).items()
             ],
             "record": study.record,
-            "overlay": study.overlay.read_text(encoding="utf-8").rstrip(),
             "overlay_name": study.overlay.name,
             "overlay_hash": sha256_file(study.overlay)[:16],
             "m1": m1_text(results / "m1"),
             "stated": stated,
-            "m2": ablations(study),
+            "m2": ablations(study, primary),
+            "starts": starts(study),
+            "reward": rule_reward(usual),
+            "calibrated": (inputs.params / "calibration" / f"{inputs.scale}.yaml").exists(),
+            "unrecommended": unrecommended(study),
+            "dropped": reasons(tables["dropped"]),
             "judged": judges(results),
             "other_regimes": regimes(study),
-            "beside": beside_facts(study.inputs, tables["beside"]),
+            "beside": beside_facts(inputs, tables["beside"]),
         }
     )
 
@@ -76,11 +78,17 @@ def challengers(study: M3Study) -> dict[str, dict[str, Any]]:
             "regime": regime,
             "against": roles.experiment.baseline_of(arm),
             "record": record,
-            "blend": blend_text(study.configs[arm]),
+            "blend": blend_text(study.configs[arm], study.configs[roles.baseline]),
             "blends": study.configs[arm].algorithm.ref_quality_score.enable,
             "confirmed_by": ("better",) if record["enable"] else ("worse", "equivalent"),
         }
     return found
+
+
+def reasons(dropped: pd.DataFrame) -> list[tuple[str, list[str]]]:
+    """Why arms were not candidates, each reason with its arms, from the one with the most on."""
+    groups = dropped.groupby("reason", sort=False)["arm"].agg(list)
+    return sorted(groups.items(), key=lambda group: -len(group[1]))
 
 
 def m1_text(folder: Path) -> str:
@@ -99,28 +107,6 @@ def m1_text(folder: Path) -> str:
 def metrics(study: M3Study, tables: Tables) -> dict[str, Any]:
     """Headline numbers for ``dvc metrics``: of the first primary contrast."""
     return headline_verdict(study, tables["verdicts"])
-
-
-def blend_text(config: RefblendConfig) -> str:
-    """A configuration's blend with its formula and the values of its parameters."""
-    blend = config.algorithm.ref_quality_score
-    if not blend.enable:
-        return "no blend, w = 0"
-    strategy = STRATEGIES[blend.strategy]
-    values = ", ".join(f"`{name}` {getattr(blend, name)}" for name in strategy.parameters)
-    return (
-        f"strategy `{strategy.name}`, {strategy.formula}, with {values}; placement "
-        f"`{blend.placement}`, {PLACEMENTS[blend.placement]}"
-    )
-
-
-def outside_the_blend(overrides: Mapping[str, Any]) -> str:
-    """The other settings in which an arm differs from the scale's, to stand behind its blend."""
-    return "".join(
-        f"; `{key}` {value}"
-        for key, value in sorted(overrides.items())
-        if key != OVERLAY and not key.startswith("algorithm.ref_quality_score.")
-    )
 
 
 def shrinkage(study: M3Study) -> dict[str, Any] | None:
