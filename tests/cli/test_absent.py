@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
         ("--judge: models/cpu/judge_weak is not a directory", "make prepare SCALE=cpu"),
         ("data file data/smollm/test.parquet does not exist", "make prepare SCALE=smollm"),
         ("data file data/gpu/train.parquet does not exist", "make prepare SCALE=gpu"),
+        ("--model: models/smollm/base is not a directory", "make pretrained"),
         ("models/gpu/judge_weak is not a directory", ""),  # the user's own
         ("models/mine/actor is not a directory", ""),
         ("data file data/smoke/mine.parquet does not exist", ""),

@@ -7,7 +7,8 @@ from refblend.errors import RefblendError
 
 _ABSENT = re.compile(
     r"(?:^|\s)(?:data/(?P<data>\w+)/(?:train|validation|test|sanity)\.parquet"
-    r"|models/(?P<models>\w+)/(?:actor|judge|tokenizer)\w*) (?:is not a directory|does not exist)"
+    r"|models/(?P<models>\w+)/(?P<part>actor|judge|tokenizer|base)\w*) "
+    r"(?:is not a directory|does not exist)"
 )
 
 
@@ -22,5 +23,7 @@ def told(problem: RefblendError) -> str:
     if not made_by.is_file():
         return str(problem)
     command = "make prepare" if scale == "smoke" else f"make prepare SCALE={scale}"
+    if found["part"] == "base":
+        command = "make pretrained"
     otherwise = problem.remedy[:1].lower() + problem.remedy[1:]
     return f"{problem.reason}. Make it with `{command}`, or {otherwise}"

@@ -163,9 +163,8 @@ def _tell_prompt_lengths(settings: "RefblendConfig", data: "RunData") -> None:
         if not asked:  # not every kind of judge makes prompts here
             return
         seen = Counter("clipped" if a.clipped else a.template for a in asked)
-        shares = ", ".join(
-            f"{seen[k] / len(asked):.1%} {k}" for k in ("full", "compact", "clipped")
-        )
+        shown = {"full": "few-shot", "compact": "compact", "clipped": "clipped"}
+        shares = ", ".join(f"{seen[k] / len(asked):.1%} {name}" for k, name in shown.items())
         typer.echo(f"judge's prompts with {what}: {shares}")
 
 

@@ -1,8 +1,8 @@
 """The blend in TRL: a judge as a reward function, and a trainer that weighs it by the entropy.
 
 With stock TRL, :class:`JudgeReward` is one reward function among others. With
-:class:`BlendedGRPOTrainer` its weight is w, which may follow the batch's entropy, and the others' sum R gets the
-rest: R' = (1 − w)·R + w·Q, before TRL normalises within the groups. Example::
+:class:`BlendedGRPOTrainer` its weight is w, which may follow the batch's entropy, and the others'
+sum R gets the rest: R' = (1 − w)·R + w·Q, before TRL normalises within the groups. Example::
 
     with Judge.open("models/cpu/judge_medium", engine="hf") as judge:
         trainer = BlendedGRPOTrainer(

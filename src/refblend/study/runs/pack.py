@@ -47,8 +47,8 @@ def unpack_runs(source: Path, root: Path) -> tuple[Sequence[Path], Sequence[Path
         Directories, relative to ``root``, that were unpacked, and those that were there.
 
     Raises:
-        CheckpointError: the file is no such pack or holds no run, or a directory holds another run; nothing is
-            unpacked then.
+        CheckpointError: the file is no such pack or holds no run, or a directory holds another run;
+            nothing is unpacked then.
     """
     try:
         with unpacked(source, root) as staged:
