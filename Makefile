@@ -74,7 +74,7 @@ nodes: env ## runs on two Ray nodes in network namespaces of this machine; needs
 # Hostile inputs over all targets; the ordinary tests draw about 2,500.
 FUZZ_CASES ?= 60000
 
-fuzz: env ## FUZZ_CASES hostile inputs, about ten minutes; writes benchmarks/results/fuzz.json
+fuzz: env ## FUZZ_CASES hostile inputs (60000, up to two hours); writes benchmarks/results/fuzz.json
 	REFBLEND_FUZZ_CASES=$(FUZZ_CASES) REFBLEND_FUZZ_JSON=benchmarks/results/fuzz.json $(BIN)/pytest tests/fuzz
 
 lint: env ## ruff, mypy, the import contracts, snakefmt and snakemake's own lint
@@ -130,8 +130,10 @@ rehearse-short: env ## the same with M1's two arms
 gpu-check: env ## one GPU in at most 20 minutes: tests, a run of 0.5B shape, speeds; results/gpu/check.md
 	$(BIN)/python -m refblend.gpu_check
 
-prepare: env ## data and models of scale smoke, needed by chaos, chaos-short and soak
-	$(BIN)/snakemake prepare --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=smoke
+# What the command line sets wins over this: `make prepare SCALE=cpu`.
+prepare: SCALE = smoke
+prepare: env ## data and models for runs of your own and for chaos and soak (scale smoke; SCALE=cpu for that)
+	$(BIN)/snakemake prepare --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=$(SCALE)
 
 chaos: prepare ## inject faults into real runs and their environment, about an hour and a half
 	PYTHONPATH=benchmarks $(BIN)/python -m chaos $(CHAOS)
@@ -143,7 +145,7 @@ chaos-short: prepare ## seven of these faults, about six minutes; writes no resu
 chaos-nodes: prepare ## faults of nodes and cables on two Ray nodes of this machine, 40 in an hour; needs root, iproute2
 	PYTHONPATH=benchmarks $(BIN)/python -m chaos.nodes $(CHAOS)
 
-soak: prepare ## STEPS steps (2000, half an hour) of a tiny run: do memory, handles or step time grow?
+soak: prepare ## STEPS steps (2000, a quarter of an hour) of a tiny run: do memory, handles or step time grow?
 	$(BIN)/python benchmarks/soak.py --steps $(STEPS)
 
 # Tools that work on the lock file have a separate environment, so that the lock does not contain them.

@@ -1,8 +1,8 @@
-"""GRPO with TRL 1.16, blended with a judge's score by the actor's entropy.
+"""GRPO with TRL 1.16, blended with a judge's score.
 
-Runs on two CPU cores with the models that ``make smoke`` or ``make study`` makes::
+Runs on two CPU cores with the models of ``make prepare``::
 
-    make .tools/trl
+    make prepare .tools/trl
     PYTHONPATH=src .tools/trl/bin/python examples/trl_grpo.py --scale smoke --steps 4
 
 It prints TRL's metrics, among them ``actor/ref_quality/weight`` (w) and
@@ -81,8 +81,8 @@ def main() -> None:
             processing_class=AutoTokenizer.from_pretrained(actor),
             reward_funcs=correct,
             judge=JudgeReward(judge, placement="terminal", question_column="question"),
-            strategy="linear",
-            weight_params=WeightParams(max_weight=0.3, entropy_high_threshold=2.0),
+            strategy="constant",  # "linear" and others read the actor's entropy
+            weight_params=WeightParams(max_weight=0.3),
             args=settings(options.steps, options.output),
             train_dataset=load_problems(f"data/{options.scale}/train.parquet"),
         )

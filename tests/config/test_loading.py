@@ -123,17 +123,52 @@ def test_the_tree_is_frozen() -> None:
         ("actor_rollout_ref.rollout.name=sglang", ["rollout.name", "'vllm'"]),
         ("actor_rollout_ref.actor.ppo_mini_batch_size=64", ["train_batch_size=8", "Lower it"]),
         ("actor_rollout_ref.actor.use_dynamic_bsz=false", ["ppo_micro_batch_size_per_gpu"]),
-        ("actor_rollout_ref.model.path=null", ["actor_rollout_ref.model.path"]),
+        ("actor_rollout_ref.model.path=null", ["actor_rollout_ref.model.path is null. Give it"]),
+        ("trainer.seed=null", ["trainer.seed is null. Give it a value", "its default is 1."]),
         ("data.train_batch_size=0", ["data.train_batch_size=0"]),
-        ("data.train_files=train.parquet", ["data.train_files", "list"]),
+        (
+            "data.train_files=train.parquet",
+            ["data.train_files='train.parquet'", "Write a list: data.train_files=[train.parquet]."],
+        ),
         ("trainer.seed=one", ["trainer.seed='one'", "integer"]),
-        ("trainer=3", ["trainer=3"]),
+        ("trainer=3", ["trainer=3", "It is a section; set one of its keys, e.g. trainer.seed=1."]),
+        ("critic.optim=", ["critic.optim is null. It is a section", "critic.optim.lr=1e-06"]),
     ],
 )
 def test_wrong_values_name_key_and_remedy(override: str, parts: list[str]) -> None:
     message = refusal(override)
     for part in parts:
         assert part in message
+
+
+def test_a_required_key_that_the_defaults_leave_to_the_scale() -> None:
+    message = refusal(files=FILES[:1])
+    named = "actor_rollout_ref.model.path is null in " + str(FILES[0])
+    assert f"{named}. Give it a value, or add a file that sets it" in message
+    assert "--config params/scale/smoke.yaml" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        (
+            "trainer.seed: 3",
+            "In a file write it nested (trainer: {seed: 3}), or give trainer.seed=3 on the command "
+            "line.",
+        ),
+        ("critic: {optim.lr: 1.0e-4}", "nested (critic: {optim: {lr: 0.0001}})"),
+        ("trainer.sede: 3", "Did you mean trainer.seed?"),
+        ("trainr.seed: 3", "Did you mean trainer?"),
+        ("trainer.seed.x: 3", "Remove it."),
+    ],
+)
+def test_a_key_with_dots_in_a_file(tmp_path: Path, text: str, remedy: str) -> None:
+    path = tmp_path / "dotted.yaml"
+    path.write_text(text)
+    message = refusal(files=[*FILES, path])
+    assert message.startswith("unknown key ")
+    assert f" in {path}. " in message
+    assert remedy in message
 
 
 def test_gae_without_a_critic() -> None:

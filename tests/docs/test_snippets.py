@@ -19,6 +19,7 @@ from refblend.ppo.weights import StepContext, Strategy, WeightParams
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+INLINE = re.compile(r"(?<!`)`(refblend\s[^`]+)`(?!`)")
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -61,13 +62,25 @@ def commands() -> Iterator[tuple[str, list[str]]]:
                 yield page, [word.removeprefix(".venv/bin/") for word in words if word != "$"]
 
 
+def inline_commands() -> Iterator[tuple[str, list[str]]]:
+    """The same of calls of refblend within a sentence or a table."""
+    for page in PAGES:
+        text = FENCE.sub("", page.read_text(encoding="utf-8"))
+        for call in INLINE.findall(text):
+            yield page.relative_to(ROOT).as_posix(), shlex.split(call.replace("…", " "))
+
+
 def test_there_is_something_to_check() -> None:
     found = list(commands())
     assert len(found) > 25
+    assert len(list(inline_commands())) > 50
     assert {words[0] for _, words in found} == {"refblend", "make"}
 
 
-@pytest.mark.parametrize(("page", "words"), [c for c in commands() if c[1][0] == "refblend"])
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [*(c for c in commands() if c[1][0] == "refblend"), *inline_commands()],
+)
 def test_commands_options_and_keys_exist(page: str, words: list[str]) -> None:
     command: Any = typer.main.get_command(app)
     rest = words[1:]

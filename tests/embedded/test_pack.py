@@ -91,6 +91,14 @@ def test_a_pack_without_a_record_is_refused(
         unpack_models(tmp_path / "p.tar.xz", recipe, tmp_path / "there")
 
 
+def test_a_pack_of_runs_is_refused(tmp_path: Path, recipe: EmbeddedConfig) -> None:
+    (tmp_path / "identity.json").write_text("{}")
+    with tarfile.open(tmp_path / "runs.tar.xz", "w:xz") as archive:
+        archive.add(tmp_path / "identity.json", "off/seed_1/identity.json")
+    with pytest.raises(ModelError, match=r"holds no models\..*`refblend runs unpack`"):
+        unpack_models(tmp_path / "runs.tar.xz", recipe, tmp_path / "there")
+
+
 @pytest.mark.parametrize("content", [b"", b"no archive"])
 def test_another_file_is_refused(tmp_path: Path, content: bytes, recipe: EmbeddedConfig) -> None:
     (tmp_path / "p").write_bytes(content)

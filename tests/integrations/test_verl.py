@@ -37,6 +37,7 @@ def overrides(estimator: str, *more: str, kl: bool = True) -> list[str]:
         f"algorithm.gamma={GAMMA}",
         f"algorithm.lam={LAM}",
         "actor_rollout_ref.rollout.n=4",
+        "trainer.v1.refblend.strategy=linear",
         *[f"trainer.v1.refblend.{key}" for key in more],
     ]
 

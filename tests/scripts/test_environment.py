@@ -103,3 +103,14 @@ def test_make_help_names_every_target() -> None:
     phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
     assert phony is not None
     assert shown == set(phony.group(1).split())
+
+
+@pytest.mark.parametrize(("asked", "scale"), [((), "smoke"), (("SCALE=cpu",), "cpu")])
+def test_prepare_makes_the_smallest_scale_or_the_one_that_is_asked_for(
+    asked: tuple[str, ...], scale: str
+) -> None:
+    done = subprocess.run(
+        ["make", "--dry-run", "prepare", *asked], cwd=ROOT, capture_output=True, text=True
+    )
+    (call,) = re.findall(r"snakemake prepare .*", done.stdout)
+    assert call.endswith(f" scale={scale}")

@@ -135,6 +135,12 @@ def test_memory_counts_every_role_and_its_cache(tiny_config, tiny_model_dir) -> 
     assert memory_needs(config)[0].role == "rollout"
 
 
+def test_a_judge_of_the_user_s_own_may_hold_no_model(tiny_config) -> None:
+    config = tiny_config(f"{JUDGE}.kind=my_judges:LengthJudge", f"{JUDGE}.model_path=null")
+    found = {need.role: need.size for need in memory_needs(config)}
+    assert found["judge"] == TRAINER_BASE
+
+
 def test_too_little_memory_names_the_largest_share_and_its_key(tiny_config) -> None:
     key = "actor_rollout_ref.rollout.kv_cache_memory_mb"
     config = tiny_config(f"{key}=40000")

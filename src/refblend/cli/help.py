@@ -23,11 +23,11 @@ PANELS = {
 }
 """Commands of a group by panel; those of a group that is not named here stand in one panel."""
 
-_RUN = "--config params/ppo.yaml --config params/scale/cpu.yaml"
-_RECIPE = "--recipe params/embedded/cpu.yaml"
-_JUDGE = "--judge models/cpu/judge_medium"
-_FRAMES = "runs/cpu/_collected/m2"
-_REPORT = "--milestone m1 --scale cpu"
+_RUN = "--config params/ppo.yaml --config params/scale/smoke.yaml"
+_RECIPE = "--recipe params/embedded/smoke.yaml"
+_JUDGE = "--judge models/smoke/judge_medium"
+_FRAMES = "runs/smoke/_collected/m2"
+_REPORT = "--milestone m1 --scale smoke"
 
 EXAMPLES = {
     "train": f"refblend train {_RUN} trainer.seed=2 trainer.default_local_dir=runs/mine",
@@ -35,53 +35,53 @@ EXAMPLES = {
     "config": f"refblend config {_RUN} algorithm.adv_estimator=gae",
     "version": "refblend version",
     "score": f"refblend score {_JUDGE} --input answers.jsonl --output scores.csv",
-    "evaluate": "refblend evaluate runs/mine --data data/cpu/test.parquet",
+    "evaluate": "refblend evaluate runs/mine --data data/smoke/test.parquet",
     "plan": "refblend plan M1 --scale cpu --slots 2",
     "show": "refblend show runs/mine --compare runs/other",
-    "data prepare": f"refblend data prepare {_RECIPE} --out data/cpu",
+    "data prepare": f"refblend data prepare {_RECIPE} --out data/smoke",
     "data gsm8k": "refblend data gsm8k --source downloads/gsm8k --out data/gpu",
     "data math": "refblend data math --source downloads/MATH --out data/math",
     "data reasoning-gym": "refblend data reasoning-gym --task chain_sum --out data/sums",
-    "models tokenizer": f"refblend models tokenizer {_RECIPE} --out models/cpu/tokenizer",
-    "models actor": f"refblend models actor {_RECIPE} --tokenizer models/cpu/tokenizer "
-    "--out models/cpu/actor --clean-out models/cpu/actor_clean",
-    "models judge-data": f"refblend models judge-data {_RECIPE} --tokenizer models/cpu/tokenizer "
-    "--actor models/cpu/actor --clean models/cpu/actor_clean --out train.parquet "
+    "models tokenizer": f"refblend models tokenizer {_RECIPE} --out models/smoke/tokenizer",
+    "models actor": f"refblend models actor {_RECIPE} --tokenizer models/smoke/tokenizer "
+    "--out models/smoke/actor --clean-out models/smoke/actor_clean",
+    "models judge-data": f"refblend models judge-data {_RECIPE} --tokenizer models/smoke/tokenizer "
+    "--actor models/smoke/actor --clean models/smoke/actor_clean --out train.parquet "
     "--test-out test.parquet",
-    "models judge": f"refblend models judge {_RECIPE} --tokenizer models/cpu/tokenizer "
-    "--strength weak --start models/cpu/actor_clean --pairs train.parquet "
-    "--out models/cpu/judge_weak",
-    "models evaluate-actor": f"refblend models evaluate-actor {_RECIPE} --model models/cpu/actor "
-    "--data data/cpu/test.parquet --report actor.json",
-    "models pack": f"refblend models pack models.tar.xz models/cpu {_RECIPE}",
-    "models unpack": f"refblend models unpack models.tar.xz models/cpu {_RECIPE}",
+    "models judge": f"refblend models judge {_RECIPE} --tokenizer models/smoke/tokenizer "
+    "--strength weak --start models/smoke/actor_clean --pairs train.parquet "
+    "--out models/smoke/judge_weak",
+    "models evaluate-actor": f"refblend models evaluate-actor {_RECIPE} --model models/smoke/actor "
+    "--data data/smoke/test.parquet --report actor.json",
+    "models pack": f"refblend models pack models.tar.xz models/smoke {_RECIPE}",
+    "models unpack": f"refblend models unpack models.tar.xz models/smoke {_RECIPE}",
     "models pretrained": "refblend models pretrained --gguf model.gguf --out models/mine",
     "judge quality": f"refblend judge quality {_JUDGE} --corpus labelled.jsonl --report q.json",
-    "judge robustness": f"refblend judge robustness {_JUDGE} --data data/cpu/test.parquet "
+    "judge robustness": f"refblend judge robustness {_JUDGE} --data data/smoke/test.parquet "
     "--report r.json",
-    "judge attacks": f"refblend judge attacks {_JUDGE} --data data/cpu/test.parquet "
+    "judge attacks": f"refblend judge attacks {_JUDGE} --data data/smoke/test.parquet "
     "--report a.json",
     "runs list": "refblend runs list runs",
     "runs prune": "refblend runs prune runs --yes",
-    "runs pack": "refblend runs pack done.tar.xz runs/cpu",
-    "runs unpack": "refblend runs unpack done.tar.xz runs/cpu",
-    "study grid": "refblend study grid M1 --scale cpu --out grid.tsv",
-    "study collect": "refblend study collect --grid grid.tsv --scale cpu --out frames M1",
+    "runs pack": "refblend runs pack done.tar.xz runs/smoke",
+    "runs unpack": "refblend runs unpack done.tar.xz runs/smoke",
+    "study grid": "refblend study grid M1 --scale smoke --out grid.tsv",
+    "study collect": "refblend study collect --grid grid.tsv --scale smoke --out frames M1",
     "study tables": f"refblend study tables {_REPORT}",
     "study figure": f"refblend study figure {_REPORT} --out figures/training_curves.svg",
     "study report": f"refblend study report {_REPORT}",
-    "study publish": f"refblend study publish {_REPORT} --built build/results/cpu/m1",
+    "study publish": f"refblend study publish {_REPORT} --built build/results/smoke/m1",
     "study check": f"refblend study check --collected {_FRAMES} --out checks.json oom=0",
     "study power": "refblend study power results/cpu/m2/tables/per_seed.csv --effect 0.02",
-    "study recommend": f"refblend study recommend --collected {_FRAMES} --scale cpu "
+    "study recommend": f"refblend study recommend --collected {_FRAMES} --scale smoke "
     "--out recommended.yaml",
-    "study guard": f"refblend study guard --collected {_FRAMES} --scale cpu "
+    "study guard": f"refblend study guard --collected {_FRAMES} --scale smoke "
     "--recommended recommended.yaml --out guards.json",
     "study archive": "refblend study archive --scale cpu",
     "study verdicts": "refblend study verdicts --scale cpu",
     "study redraw": "refblend study redraw --scale cpu --out redrawn",
-    "study mark": "refblend study mark runs/cpu/off/seed_1 --out 1.trained.json",
-    "study fail": "refblend study fail runs/cpu/off/seed_1 --status 1 --log train.log",
+    "study mark": "refblend study mark runs/smoke/off/seed_1 --out 1.trained.json",
+    "study fail": "refblend study fail runs/smoke/off/seed_1 --status 1 --log train.log",
     "study schemas": "refblend study schemas --out workflow/schemas",
 }
 """By command; a test calls each with ``--help`` added, which checks names and options."""

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from refblend import __version__, runtime
+from refblend.cli.absent import told
 from refblend.cli.data import app as data_app
 from refblend.cli.help import Panels, add_examples
 from refblend.cli.models import app as models_app
@@ -162,9 +163,8 @@ def _tell_prompt_lengths(settings: "RefblendConfig", data: "RunData") -> None:
         if not asked:  # not every kind of judge makes prompts here
             return
         seen = Counter("clipped" if a.clipped else a.template for a in asked)
-        shares = ", ".join(
-            f"{seen[k] / len(asked):.1%} {k}" for k in ("full", "compact", "clipped")
-        )
+        shown = {"full": "few-shot", "compact": "compact", "clipped": "clipped"}
+        shares = ", ".join(f"{seen[k] / len(asked):.1%} {name}" for k, name in shown.items())
         typer.echo(f"judge's prompts with {what}: {shares}")
 
 
@@ -220,6 +220,9 @@ def main() -> None:
     """Entry point: as :func:`run`, with training in a supervised child process."""
     logging.addLevelName(logging.WARNING, "warning")  # as errors are told
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    # The current directory may hold modules that a configuration names, as under `python -m`; it
+    # comes last, so that no folder there hides a package. Ray adds it to its workers by itself.
+    sys.path.append("")
     with _errors_told():
         if sys.argv[1:2] == ["train"]:
             guard()
@@ -236,7 +239,7 @@ def _errors_told() -> Iterator[None]:
         if known is None:
             raise
         for problem in known.problems if isinstance(known, ProblemsError) else [known]:
-            _tell_error(str(problem))
+            _tell_error(told(problem))
         sys.exit(known.exit_status)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from refblend.config.root import RefblendConfig
@@ -45,30 +46,87 @@ def explain(
 
 
 def _explain(problem: ErrorDetails, model: type[BaseModel], origin: str) -> ConfigError:
-    location = [shorten(str(part), 60) for part in problem["loc"]]
+    parts = [str(part) for part in problem["loc"]]
+    location = [shorten(part, 60) for part in parts]
     key = shorten(".".join(location), 200) or "configuration"
-    if problem["type"] == "extra_forbidden":
-        return ConfigError(f"unknown key {key}{origin}", _nearest(location, model))
-    if problem["type"] == "missing":
+    kind, value = problem["type"], problem["input"]
+    if kind == "extra_forbidden":
+        return ConfigError(f"unknown key {key}{origin}", _nested(parts, value, model))
+    if kind == "missing":
         return ConfigError(f"{key} is missing{origin}", f"Set {key} in a file or as an override.")
     message = shorten(problem["msg"].removeprefix("Value error, "), 600)
-    leaf = not isinstance(problem["input"], dict | BaseModel) and ": " not in message
-    if problem["type"] == "value_error" and not leaf:
+    leaf = not isinstance(value, dict | BaseModel) and ": " not in message
+    if kind == "value_error" and not leaf:
         reason, colon, remedy = message.rpartition(": ")
         if not colon:
             reason, remedy = remedy, "change that value"
         return ConfigError(f"{key}: {reason}{origin}", remedy[:1].upper() + remedy[1:] + ".")
-    return ConfigError(
-        f"{key}={show(problem['input'])} is not acceptable{origin}",
-        f"{message[:1].upper() + message[1:].rstrip('.')}.",
-    )
+    remedy = _remedy(problem, model, origin) or f"{message[:1].upper() + message[1:].rstrip('.')}."
+    if value is None and kind.endswith("_type"):
+        return ConfigError(f"{key} is null{origin}", remedy)
+    return ConfigError(f"{key}={show(value)} is not acceptable{origin}", remedy)
+
+
+def _remedy(problem: ErrorDetails, model: type[BaseModel], origin: str) -> str:
+    """What to do about a value of the wrong type; empty where pydantic's own words say it."""
+    kind, value, parts = problem["type"], problem["input"], list(map(str, problem["loc"]))
+    section, field = _field_at(parts, model)
+    if kind == "model_type" and section is not None:
+        examples = {n: f.default for n, f in section.model_fields.items() if _plain(f.default)}
+        name, example = next(iter(examples.items()), ("KEY", "VALUE"))
+        return f"It is a section; set one of its keys, e.g. {'.'.join(parts)}.{name}={example}."
+    if kind in ("list_type", "tuple_type"):
+        item = value if isinstance(value, str) and value else "…"
+        return f"Write a list: {'.'.join(parts)}=[{shorten(item, 200)}]."
+    if value is not None or not kind.endswith("_type") or field is None:
+        return ""
+    if field.is_required():
+        files = ", or add a file that sets it, e.g. --config params/scale/smoke.yaml"
+        return f"Give it a value{files if origin and model is RefblendConfig else ''}."
+    default = f"; its default is {field.default}" if _plain(field.default) else ""
+    return f"Give it a value, or leave it out{default}."
+
+
+def _plain(value: Any) -> bool:
+    """Whether a default can be shown as it is written."""
+    return isinstance(value, int | float | str) and not isinstance(value, bool)
+
+
+def _field_at(
+    location: Sequence[str], model: Any
+) -> tuple[type[BaseModel] | None, FieldInfo | None]:
+    """The section at a location, and the field that holds it; None for what is not there."""
+    field = None
+    for part in location:
+        field = model.model_fields.get(part) if model is not None else None
+        below = field.annotation if field else None
+        model = below if isinstance(below, type) and issubclass(below, BaseModel) else None
+    return model, field
+
+
+def _nested(location: Sequence[str], value: Any, model: type[BaseModel]) -> str:
+    """What to do about an unknown key, which may be one that is written with dots in a file."""
+    parts = ".".join(location).split(".")
+    if parts == list(location):
+        return _nearest([shorten(part, 60) for part in parts], model)
+    if _field_at(parts, model)[1] is None:
+        return _nearest([shorten(part, 60) for part in parts], model)
+    shown = shorten("null" if value is None else str(value), 60)
+    nested = shown
+    for part in reversed(parts[1:]):
+        nested = f"{{{part}: {nested}}}"
+    either = f", or give {'.'.join(parts)}={shown} on the command line"
+    remedy = f"In a file write it nested ({parts[0]}: {nested})"
+    return f"{remedy}{either if model is RefblendConfig else ''}."
 
 
 def _nearest(location: Sequence[str], model: Any) -> str:
     """Name the existing key that looks most like the unknown one."""
-    for part in location[:-1]:
+    for depth, part in enumerate(location[:-1], start=1):
         field = model.model_fields.get(part)
-        model = field.annotation if field else None
+        if field is None:
+            return _nearest(location[:depth], model)
+        model = field.annotation
         if not (isinstance(model, type) and issubclass(model, BaseModel)):
             return "Remove it."
     names = list(model.model_fields)
@@ -175,20 +233,22 @@ def parse_config(
 
     ``files`` are names and contents of what the tree was read from, for messages.
     """
-    for text in overrides:
-        tree = merge(tree, nest(*parse_override(text)))
+    given = [parse_override(text) for text in overrides]
+    for path, value in given:
+        tree = merge(tree, nest(path, value))
+
+    def origin(location: Location) -> str:
+        own = any(list(location[: len(path)]) == path for path, _ in given)
+        return "" if own else _origin(location, files, tree)
+
     try:
         return RefblendConfig.model_validate(tree)
     except ValidationError as error:
-        raise explain(
-            error, RefblendConfig, origin=lambda location: _origin(location, files, tree)
-        ) from None
+        raise explain(error, RefblendConfig, origin=origin) from None
 
 
-def _origin(
-    location: Sequence[int | str], files: Sequence[tuple[str, Any]], tree: Mapping[str, Any]
-) -> str:
-    """`` in <file>`` for a key whose value in ``tree`` is the one of a file, not an override's."""
+def _origin(location: Location, files: Sequence[tuple[str, Any]], tree: Mapping[str, Any]) -> str:
+    """`` in <file>`` for a key whose value in ``tree`` is the one of a file."""
     value = _value_at(tree, location)
     for name, content in reversed(files):
         held = _value_at(content, location)

@@ -64,6 +64,12 @@ def unpack_models(source: Path, recipe: EmbeddedConfig, folder: Path) -> dict[st
     """
     try:
         with unpacked(source, folder, _as_new) as staged:
+            if not (staged / RECORD_NAME).is_file():
+                raise ModelError(
+                    f"{source} holds no models",
+                    "Give a file of `refblend models pack`. Runs are unpacked by "
+                    "`refblend runs unpack`.",
+                )
             record = read_object(staged / RECORD_NAME)
             if not all(isinstance(record.get(key), dict) for key in ("recipe", "hardware")):
                 raise MalformedError(f"{RECORD_NAME} does not say what made the models")

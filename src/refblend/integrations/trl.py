@@ -1,16 +1,16 @@
 """The blend in TRL: a judge as a reward function, and a trainer that weighs it by the entropy.
 
 With stock TRL, :class:`JudgeReward` is one reward function among others. With
-:class:`BlendedGRPOTrainer` its weight is w of the batch's entropy, and the others' sum R gets the
-rest: R' = (1 − w)·R + w·Q, before TRL normalises within the groups. Example::
+:class:`BlendedGRPOTrainer` its weight is w, which may follow the batch's entropy, and the others'
+sum R gets the rest: R' = (1 − w)·R + w·Q, before TRL normalises within the groups. Example::
 
     with Judge.open("models/cpu/judge_medium", engine="hf") as judge:
         trainer = BlendedGRPOTrainer(
             model="models/cpu/actor",
             reward_funcs=[correct],
             judge=JudgeReward(judge, placement="terminal"),
-            strategy="linear",
-            weight_params=WeightParams(max_weight=0.3, entropy_high_threshold=1.0),
+            strategy="constant",
+            weight_params=WeightParams(max_weight=0.3),
             args=GRPOConfig(...),
             train_dataset=dataset,
         )

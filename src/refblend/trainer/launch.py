@@ -110,7 +110,7 @@ def of_seed(config: RefblendConfig, seed: int) -> RefblendConfig:
     if "{seed}" not in folder:
         raise ConfigError(
             f"trainer.default_local_dir={folder} is the same for every seed",
-            "Put {seed} where the seed belongs, as in runs/mine/seed_{seed}.",
+            "Put {seed} where the seed belongs, as in runs/three/seed_{seed}.",
         )
     changes = {"seed": seed, "default_local_dir": folder.replace("{seed}", str(seed))}
     trainer = config.trainer.model_copy(update=changes)

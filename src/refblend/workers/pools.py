@@ -24,7 +24,7 @@ from refblend.lifecycle.stalls import stall_limit
 from refblend.workers.nodes import alive_nodes
 from refblend.workers.placement import GIB, Bundle, Node, Pools, place, refusal
 from refblend.workers.restarts import WorkerDiedError
-from refblend.workers.roles import GLOBAL_POOL, MIB, roles_of
+from refblend.workers.roles import GLOBAL_POOL, MIB, TRAINER_BASE, Role, roles_of, value_of
 from refblend.workers.run_files import RunFiles
 
 NODE_ID = "ray.io/node-id"
@@ -67,8 +67,15 @@ def memory_needs(config: RefblendConfig) -> list[MemoryNeed]:
     """The estimated host memory of each role and of the object store, largest first."""
     key = "ray.object_store_memory_mb"
     needs = [MemoryNeed("object store", config.ray.object_store_memory_mb * MIB, key)]
-    needs += [MemoryNeed(r.name, r.memory(config), r.memory_key) for r in roles_of(config)]
+    needs += [MemoryNeed(r.name, _memory(r, config), r.memory_key) for r in roles_of(config)]
     return sorted(needs, key=lambda need: -need.size)
+
+
+def _memory(role: Role, config: RefblendConfig) -> float:
+    """Bytes of a role's processes; those of an engine of the user's own may hold no model."""
+    if role.engine_model is not None and value_of(config, role.engine_model) is None:
+        return role.processes(config).count * TRAINER_BASE
+    return role.memory(config)
 
 
 def totals(pools: Pools) -> tuple[float, float]:

@@ -78,6 +78,14 @@ def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
         unpack_runs(tmp_path / "absent", tmp_path / "there")
 
 
+def test_a_pack_without_a_run_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "packed.json").write_text("{}")
+    with tarfile.open(tmp_path / "models.tar.xz", "w:xz") as archive:
+        archive.add(tmp_path / "packed.json", "packed.json")
+    with pytest.raises(CheckpointError, match=r"holds no run\..*`refblend models unpack`"):
+        unpack_runs(tmp_path / "models.tar.xz", tmp_path / "there")
+
+
 def test_a_name_that_leaves_the_folder_is_refused(tmp_path: Path) -> None:
     run = make(tmp_path / "here", "a/seed_1")
     with tarfile.open(tmp_path / "p", "w") as archive:

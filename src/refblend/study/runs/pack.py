@@ -47,12 +47,18 @@ def unpack_runs(source: Path, root: Path) -> tuple[Sequence[Path], Sequence[Path
         Directories, relative to ``root``, that were unpacked, and those that were there.
 
     Raises:
-        CheckpointError: the file is no such pack, or a directory holds another run; nothing is
-            unpacked then.
+        CheckpointError: the file is no such pack or holds no run, or a directory holds another run;
+            nothing is unpacked then.
     """
     try:
         with unpacked(source, root) as staged:
             runs = [mark.parent.relative_to(staged) for mark in sorted(staged.rglob(IDENTITY_NAME))]
+            if not runs:
+                raise CheckpointError(
+                    f"{source} holds no run",
+                    "Give a file of `refblend runs pack`. Models are unpacked by "
+                    "`refblend models unpack`.",
+                )
             present = [run for run in runs if (root / run).exists()]
             for run in present:
                 if read_identity(root / run) != read_identity(staged / run):
