@@ -27,7 +27,6 @@ try:
 except RefblendError as error:
     raise WorkflowError(str(error)) from None
 
-SCALES = ("smoke", "cpu", "smollm", "gpu")
 # Data and models that the workflow makes itself; the gpu scale takes models that exist already.
 EMBEDDED = ("smoke", "cpu", "smollm")
 # Where our models start from a pretrained one, and the problems are those of reasoning-gym.
@@ -39,7 +38,7 @@ KEPT = {scale: file for scale, file in config["models"].items() if file}
 
 
 wildcard_constraints:
-    scale="|".join(SCALES),
+    scale="|".join(study_spec.SCALES),
     arm=r"[a-z][a-z0-9_]*",
     seeds=r"[0-9]+(-[0-9]+)*",
     strength="|".join(layout.JUDGES),
