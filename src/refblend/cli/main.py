@@ -187,12 +187,6 @@ def config(
     typer.echo(json.dumps(tree, indent=2))
 
 
-@app.command()
-def version() -> None:
-    """Print the version."""
-    typer.echo(__version__)
-
-
 add_examples(app)
 
 
@@ -206,7 +200,7 @@ def run() -> None:
         try:
             status = app(prog_name="refblend", standalone_mode=False)
         except UsageError as error:
-            message = error.format_message()
+            message = error.format_message().replace(": Value error, ", ": ")
             if error.ctx is None or "\n" in message:  # the help of a group
                 error.show()
             else:

@@ -8,7 +8,7 @@ import typer
 
 from refblend.cli import study_report
 from refblend.cli.help import Panels
-from refblend.cli.options import with_options
+from refblend.cli.options import Scale, with_options
 
 app = typer.Typer(
     cls=Panels,
@@ -19,7 +19,6 @@ study_report.register(app)
 
 Folder = Annotated[Path, typer.Option(help="Folder written by `refblend study collect`.")]
 Out = Annotated[Path, typer.Option(help="File or folder to write.")]
-Scale = Annotated[str, typer.Option(help="smoke, cpu, smollm or gpu.")]
 Params = Annotated[Path, typer.Option(help="Root of the parameter files.")]
 
 

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, cast, get_args
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 from pydantic import (
     BeforeValidator,
@@ -19,13 +19,11 @@ from refblend.config.base import PositiveFloat, Section
 from refblend.config.loading import explain, read_yaml
 from refblend.documents import flatten, parse_json, shorten, show
 from refblend.errors import StudyError
+from refblend.study.design.names import Milestone, Scale
 
-Scale = Literal["smoke", "cpu", "smollm", "gpu"]
-SCALES: tuple[str, ...] = get_args(Scale)
 Value = TypeVar("Value")
 ArmName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 FactorName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
-Milestone = Literal["m1", "m2", "m3", "r"]
 ExperimentName = Annotated[str, Field(pattern=r"^[A-Z][A-Za-z0-9]*$")]
 
 

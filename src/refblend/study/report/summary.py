@@ -29,10 +29,10 @@ _NAMES = (
     "p_holm", "smallest_p", "smallest_p_holm", "verdict", "interval_excludes_0", "note",
 )  # fmt: skip
 SUMMARY_COLUMNS = {name: _TYPES.get(name, "float64") for name in _NAMES}
-"""Columns of a summary: ``low, high`` is Student's 95 % interval, ``diff_low, diff_high`` Student's
-at 1 − the family's alpha, ``boot_*`` are bootstrap ones, ``diff_family_*`` Student's with Bonferroni
-over the measure's family; ``runs`` counts planned runs, ``n`` those that have the measure, ``pairs``
-seeds of both arms."""
+"""Columns of a summary. ``low, high`` is Student's 95 % interval, ``diff_low, diff_high`` Student's
+at 1 − the family's alpha; ``boot_*`` are bootstrap intervals, ``diff_family_*`` Student's with
+Bonferroni over the measure's family. ``runs`` counts planned runs, ``n`` those that have the
+measure, ``pairs`` seeds of both arms."""
 
 
 @dataclass(frozen=True)
