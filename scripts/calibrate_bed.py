@@ -4,7 +4,7 @@
 
 The file names candidates: `train` has dotted overrides of a run, `recipe` those of
 params/embedded/cpu.yaml, with which data and warm start are made anew; else they are those of
-`snakemake prepare --config scale=cpu`. Runs that are finished are only read.
+`snakemake prepare --config scale=cpu`. Runs that are finished are not trained again.
 A bed is asked for: an entropy that passes through 0.2 to 0.8 of tau, a weight that moves over half
 of its range, a gain of 0.2 and an accuracy that still rises in the last third.
 """
@@ -81,20 +81,19 @@ def make_bed(name: str, bed: dict[str, Any], work: Path) -> list[str]:
 
 
 def train(name: str, bed: dict[str, Any], seed: int, work: Path) -> list[dict[str, Any]]:
-    """The metrics of a run of a candidate, trained where it is not finished."""
+    """The metrics of a run of a candidate, trained unless it is finished."""
     run = work / name / f"seed_{seed}"
-    if not (run / "summary.json").is_file():
-        overrides = {
-            "algorithm.ref_quality_score.enable": False,
-            "trainer.save_freq": 0,
-            **bed.get("train", {}),
-        }
-        refblend(
-            *("train", "--config", "params/ppo.yaml", "--config", SCALE),
-            *make_bed(name, bed, work),
-            *(f"{key}={json.dumps(value)}" for key, value in overrides.items()),
-            *(f"trainer.seed={seed}", f"trainer.default_local_dir={run}"),
-        )
+    overrides = {
+        "algorithm.ref_quality_score.enable": False,
+        "trainer.save_freq": 0,
+        **bed.get("train", {}),
+    }
+    refblend(
+        *("train", "--config", "params/ppo.yaml", "--config", SCALE),
+        *make_bed(name, bed, work),
+        *(f"{key}={json.dumps(value)}" for key, value in overrides.items()),
+        *(f"trainer.seed={seed}", f"trainer.default_local_dir={run}"),
+    )
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 

@@ -3,9 +3,9 @@
     git worktree add ../committed && make study
     python scripts/compare_results.py ../committed/results/cpu results/cpu
 
-Every CSV below both folders is compared cell by cell; times, memory and energy are left out,
-because they belong to the machine. Ends with status 1 when a table is missing, has another shape,
-or has a cell that differs by more than the tolerance.
+Every CSV below both folders is compared cell by cell. Times, memory, energy and where a run came
+from are left out, because they belong to the machine. Ends with status 1 when a table is missing,
+has another shape, or has a cell that differs by more than the tolerance.
 """
 
 import re
@@ -23,7 +23,9 @@ COSTS = re.compile(
     r"seconds|_s$|\(s\)|time|hours|energy|co2e|memory|throughput|tokens_a_second"
     r"|^step_|^judge_serial|^hidden"
 )
-"""Columns that say what a run cost."""
+"""Columns that say what a run cost, and measures that do where they stand in rows."""
+ORIGIN = {"commit", "dirty", "hardware", "models", "resumed"}
+"""Columns that say where a run came from; warm starts differ between machines by rounding."""
 COST_TABLES = re.compile(r"^(resources|costs\w*|answers|\w+_(hidden|costs))$")
 """Tables of nothing else; their measures stand in rows."""
 
@@ -49,6 +51,13 @@ class Comparison:
     where: str = ""
 
 
+def without_costs(table: pd.DataFrame) -> pd.DataFrame:
+    """A table without columns and rows that belong to the machine; rows keep their numbers."""
+    kept = [name for name in table.columns if not COSTS.search(name) and name not in ORIGIN]
+    rows = table[~table["measure"].str.contains(COSTS)] if "measure" in table.columns else table
+    return rows[kept]
+
+
 def compare_tables(name: str, ours: Path, theirs: Path, tolerance: float) -> Comparison:
     """Compare two CSV files cell by cell.
 
@@ -61,10 +70,10 @@ def compare_tables(name: str, ours: Path, theirs: Path, tolerance: float) -> Com
         if not path.exists():
             return Comparison(name, cells=1, where=f"{path} does not exist")
     tables = [pd.read_csv(path, dtype=str, keep_default_na=False) for path in (ours, theirs)]
-    a, b = (t[[c for c in t.columns if not COSTS.search(c)]] for t in tables)
+    a, b = map(without_costs, tables)
     if a.shape != b.shape or list(a.columns) != list(b.columns):
         return Comparison(name, cells=1, where=f"shapes {a.shape} and {b.shape}, or other columns")
-    same = (a == b).to_numpy()
+    same = a.to_numpy() == b.to_numpy()
     x, y = (t.apply(pd.to_numeric, errors="coerce").to_numpy(dtype=float) for t in (a, b))
     size = np.maximum(np.abs(x), np.abs(y))
     gap = np.divide(np.abs(x - y), size, out=np.zeros_like(size), where=size > 0)
@@ -72,7 +81,7 @@ def compare_tables(name: str, ours: Path, theirs: Path, tolerance: float) -> Com
     if not gap.size:
         return Comparison(name)
     row, column = np.unravel_index(int(gap.argmax()), gap.shape)
-    where = f"{a.columns[column]}, row {row + 1}" if gap.max() else ""
+    where = f"{a.columns[column]}, row {a.index[row] + 1}" if gap.max() else ""
     return Comparison(
         name, gap.size, int(same.sum()), int((gap <= tolerance).sum()), float(gap.max()), where
     )
@@ -83,7 +92,7 @@ def main(
     second: Annotated[Path, typer.Argument(help="Another one.")],
     tolerance: Annotated[float, typer.Option(help="Relative difference that passes.")] = 1e-4,
 ) -> None:
-    """Compare the tables of two studies but for times, memory and energy."""
+    """Compare the tables of two studies but for what belongs to the machine."""
     names = {
         path.relative_to(folder).as_posix()
         for folder in (first, second)

@@ -9,6 +9,7 @@ written again here, from their definitions in docs/explanation/statistics.md.
 Ends with status 1 and names every number that differs.
 """
 
+import argparse
 import re
 import sys
 from math import comb
@@ -321,6 +322,43 @@ def answer_problems(name: str, report: str, table: pd.DataFrame, found: pd.DataF
     return problems
 
 
+def experiments_of(report: Path, runs: dict[str, list]) -> list[str]:
+    """The experiments of the grid whose runs a report shows, by its table of incidents.
+
+    A report without that table is of the experiment that has its name.
+    """
+    path = report / "tables" / "incidents.csv"
+    if not path.exists():
+        return [name for name in runs if name.lower() == report.name]
+    table = pd.read_csv(path).dropna(subset="seed")  # the last row is of all runs
+    shown = set(zip(table.arm, table.seed.astype(int), strict=True))
+    return [name for name, own in runs.items() if set(own) == shown]
+
+
+def first_pages(
+    folder: Path, table: pd.DataFrame, found: pd.DataFrame, values: pd.DataFrame, runs: dict
+) -> list[str]:
+    """What the first pages of a scale's reports say otherwise than was recomputed."""
+    problems = []
+    texts = {path.parent.name: path.read_text() for path in folder.glob("*/report.md")}
+    if "m2" in texts:
+        of_m2 = pd.read_csv(folder / "m2" / "tables" / "verdicts.csv")
+        shared = table.merge(of_m2[["experiment"]].drop_duplicates(), on="experiment")
+        problems += page_problems(texts["m2"], shared)
+        if "m3" in texts and shared.primary.any():
+            problems += count_problems(texts["m3"], shared[shared.primary])
+    for report in ("m1", "m3", "r"):
+        for name in experiments_of(folder / report, runs) if report in texts else []:
+            mine = table.experiment == name
+            if report == "m1":
+                problems += m1_problems(texts[report], values[values.index.isin(runs[name])])
+            else:
+                problems += answer_problems(name, texts[report], table[mine], found[mine])
+            if report == "r":
+                problems += count_problems(texts[report], table[mine & table.primary])
+    return problems
+
+
 def main(folder: Path) -> int:
     """Compare everything of one scale's results."""
     told = pd.read_csv(folder / "runs.csv")
@@ -328,29 +366,10 @@ def main(folder: Path) -> int:
     finished = told[told.status == "finished"][["arm", "seed"]]
     values = endpoints(metrics.merge(finished, on=["arm", "seed"]))
     table = pd.read_csv(folder / "verdicts.csv", keep_default_na=False, na_values=[""])
-    grid = pd.read_csv(folder / "grid.tsv", sep="\t")
-    runs = runs_of(grid)
+    runs = runs_of(pd.read_csv(folder / "grid.tsv", sep="\t"))
     found = recomputed(table, values, runs)
     problems = differences(table, found)
-    report = folder / "m2" / "report.md"
-    if report.exists():
-        of_m2 = pd.read_csv(folder / "m2" / "tables" / "verdicts.csv")
-        shared = table.merge(of_m2[["experiment"]].drop_duplicates(), on="experiment")
-        problems += page_problems(report.read_text(), shared)
-        written_up = folder / "m3" / "report.md"
-        if written_up.exists() and shared.primary.any():
-            problems += count_problems(written_up.read_text(), shared[shared.primary])
-    pages = {name: folder / name.lower() / "report.md" for name in ("M1", "M3", "R")}
-    if pages["M1"].exists():
-        mine = values[values.index.isin(runs["M1"])]
-        problems += m1_problems(pages["M1"].read_text(), mine)
-    for name in ("M3", "R"):
-        if pages[name].exists():
-            mine = table.experiment == name
-            problems += answer_problems(name, pages[name].read_text(), table[mine], found[mine])
-    if pages["R"].exists():
-        mine = table[(table.experiment == "R") & table.primary]
-        problems += count_problems(pages["R"].read_text(), mine)
+    problems += first_pages(folder, table, found, values, runs)
     for problem in problems:
         print(problem)
     print(f"{folder}: {len(table)} verdicts from {len(values)} runs, {len(problems)} differences")
@@ -358,4 +377,6 @@ def main(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder", type=Path, help="results of a scale, e.g. results/cpu")
+    sys.exit(main(parser.parse_args().folder))

@@ -224,12 +224,18 @@ def test_config_prints_the_resolved_tree(
 ) -> None:
     outcome = refblend("config", "--config", config_file, "trainer.seed=9")
     assert RefblendConfig.model_validate(json.loads(outcome.out)).trainer.seed == 9
-    schema = json.loads(refblend("config", "--config", config_file, "--schema").out)
+    schema = json.loads(refblend("config", "--schema").out)
     assert "RefQualityScoreConfig" in schema["$defs"]
+    for arguments, told in {
+        ("--config", config_file, "--schema"): "--schema reads no configuration",
+        (): "--config is missing",
+    }.items():
+        outcome = refblend("config", *arguments)
+        assert outcome.status == 2
+        assert told in outcome.err
 
 
 def test_version(refblend: Callable[..., Outcome]) -> None:
-    assert refblend("version").out == f"{__version__}\n"
     assert refblend("--version").out == f"{__version__}\n"
 
 

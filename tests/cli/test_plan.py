@@ -120,11 +120,18 @@ def test_nodes_predict_a_step_from_recorded_costs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["M1"], "--scale, --slots is missing"),
-        (["--scale", "cpu", "--slots", "2"], "EXPERIMENTS is missing"),
+        (["M1"], "missing: --scale, --slots"),
+        (["--scale", "cpu", "--slots", "2"], "missing: EXPERIMENTS"),
         (["M1", *STEP[1:]], "--nodes predicts a step, not a study"),
         (["--slots", "2", "--step-seconds", "3", *STEP[1:]], "--nodes predicts a step"),
         (["M1", "--scale", "cpu", "--from", "x"], "a study is planned without --nodes"),
+        ([], "missing: EXPERIMENTS, --scale, --slots"),
+        (["M1", "--network-gb-per-s", "3"], "Leave out --network-gb-per-s"),
+        (["M1", "--node-gb-per-s", "3"], "Leave out --node-gb-per-s"),
+        (["M1", "--no-measured", "--resources", "x"], "Give one of them"),
+        (["M1", "--results", "y", "--resources", "x"], "--resources, --results contradict"),
+        ([*STEP[1:], "--resources", "x"], "Leave out --resources"),
+        ([*STEP[1:], "--results", "x", "--no-measured"], "Leave out --results, --no-measured"),
         (STEP[1:], "--from is missing"),
         (STEP[1:5], "--gpus-per-node is missing"),
         ([*STEP[1:], "--from", "nowhere"], "nowhere: no costs of a step"),
@@ -134,3 +141,29 @@ def test_what_is_missing_is_named(arguments: list[str], told: str) -> None:
     done = CliRunner().invoke(app, ["plan", *arguments])
     assert isinstance(done.exception, StudyError), done.output
     assert told in str(done.exception)
+
+
+def test_one_result_of_a_benchmark_is_read_and_no_parameters_with_it(tmp_path: Path) -> None:
+    recorded = tmp_path / "planning.json"
+    recorded.write_text(json.dumps({"figures": {"costs": COSTS}}))
+    asked = [*STEP, "--from", str(recorded)]
+    for more in ([str(recorded)], [str(tmp_path)]):
+        twice = CliRunner().invoke(app, [*asked, "--from", *more])
+        assert isinstance(twice.exception, StudyError)
+        assert f"{recorded} is no run directory" in str(twice.exception)
+    ignored = CliRunner().invoke(app, [*asked, "--params", str(PARAMS)])
+    assert "--params would have no effect" in str(ignored.exception)
+
+
+def test_a_step_of_scale_cpu_was_measured_with_the_parameters_that_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages = ("gen", "old_log_prob", "update_actor", "update_weights", "step")
+    seconds = {f"timing_s/{name}": 1.0 for name in stages}
+    recorded = tmp_path / "step.json"
+    recorded.write_text(json.dumps({"figures": {"step_wall_seconds": seconds}}))
+    monkeypatch.chdir(tmp_path)
+    asked = [*STEP, "--from", str(recorded), "--weights-gb", "1", "--json"]
+    done = CliRunner().invoke(app, [*asked, "--params", str(PARAMS)])
+    assert done.exit_code == 0, done.exception
+    assert CliRunner().invoke(app, asked).exit_code != 0, "there are no parameters here"

@@ -429,6 +429,10 @@ def test_score_command(endpoint: Endpoint, tmp_path: Path) -> None:
     assert pd.read_csv(tmp_path / "scores.csv")["score"].tolist() == [0.75]
     with pytest.raises(ConfigError, match="--kind http needs --base-url and --model"):
         CliRunner().invoke(app, [*files, *served[:2]], catch_exceptions=False)
+    for kind in ("vllm", "refblend.scoring.endpoint:EndpointJudge"):
+        stray = ["--judge", "x", "--kind", kind, "--model", MODEL, "--bearer-env", "KEY"]
+        with pytest.raises(ConfigError, match="--model, --bearer-env would have no effect with"):
+            CliRunner().invoke(app, [*files, *stray], catch_exceptions=False)
     endpoint.models = 503, {"error": {"message": "starting"}}
     with pytest.raises(ScoringError, match="status 503"):
         CliRunner().invoke(app, [*files, *served, *settings], catch_exceptions=False)

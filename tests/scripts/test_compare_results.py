@@ -56,6 +56,25 @@ def test_costs_are_left_out(folders, compare) -> None:
     assert [cell.strip() for cell in output.split("all ")[1].split("│")[1:4]] == ["8"] * 3
 
 
+def test_two_honest_machines_agree(folders, compare) -> None:
+    runs = "arm,seed,status,steps,wall_time_s,resumed,commit,dirty,hardware,models\n"
+    long = "arm,measure,mean,diff\noff,test_greedy,0.5,\noff,step_seconds,{0},\n"
+    long += "off,memory_gb,{0},\noff,judge_seconds,,{0}\nlinear,test_greedy,0.6,{1}\n"
+    for folder, origin in zip(
+        folders, ("20,0,ab12,False,two cores,actor 1", "30,1,cd34,True,a GPU,actor 2"), strict=True
+    ):
+        (folder / "runs.csv").write_text(f"{runs}off,1,finished,20,{origin}\n")
+        (folder / "confirmation.csv").write_text(long.format(len(origin), 0.1))
+    status, output = compare(*folders)
+    assert status == 0, output
+    # What remains of them: four cells, two rows of four, and eight of the table of all studies.
+    assert [cell.strip() for cell in output.split("all ")[1].split("│")[1:4]] == ["20"] * 3
+    (folders[1] / "confirmation.csv").write_text(long.format(7, 0.2))
+    status, output = compare(*folders)
+    assert status == 1
+    assert "diff, row 5" in output
+
+
 @pytest.mark.parametrize(
     ("old", "new", "status", "said"),
     [

@@ -38,6 +38,21 @@ def test_other_code_finds_the_same_numbers(results: Path) -> None:
     assert "0 differences" in done.stdout
 
 
+def test_the_folder_is_asked_for() -> None:
+    done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "the following arguments are required: folder" in done.stderr
+
+
+def test_experiments_of_a_report_are_those_of_its_runs(tmp_path: Path) -> None:
+    runs = {"First": [("off", 1), ("linear", 1)], "M1": [("off", 1)], "Q": [("off", 2)]}
+    assert recompute.experiments_of(tmp_path / "m1", runs) == ["M1"]
+    (tmp_path / "m1" / "tables").mkdir(parents=True)
+    table = tmp_path / "m1" / "tables" / "incidents.csv"
+    table.write_text("arm,seed,status\noff,1,finished\nlinear,1,failed\nall,,1 of 2\n")
+    assert recompute.experiments_of(tmp_path / "m1", runs) == ["First"]
+
+
 def test_it_imports_nothing_of_the_package() -> None:
     text = SCRIPT.read_text()
     assert "import refblend" not in text

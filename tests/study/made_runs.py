@@ -40,6 +40,12 @@ def collected(curves: Curves, step: int = 4) -> Collected:
     )
 
 
+def grid_of(*runs: tuple[str, int]) -> pd.DataFrame:
+    """A grid of these (arm, seed), all of experiment M1 and without overrides."""
+    rows = [{"experiment": "M1", "arm": a, "seed": str(s), "overrides": "{}"} for a, s in runs]
+    return pd.DataFrame(rows, dtype=str)
+
+
 def flat(*levels: float) -> list[list[float]]:
     """A curve a seed: 0.2 before training, then that level."""
     return [[0.2, level, level] for level in levels]

@@ -120,7 +120,7 @@ def test_few_seeds_cannot_reach_five_percent(seeds: int, p: float, reachable: bo
     assert comparison.verdict == ("better" if reachable else "undecided")
 
 
-def test_a_verdict_needs_interval_and_test() -> None:
+def test_a_verdict_is_by_the_p_that_is_adjusted_for_all_arms() -> None:
     # All six differences are positive (p = 1/32), but among four arms Holm asks for more.
     values = frame(off=[0.0] * 6, one=[1.0] * 6, two=[1.0] * 6, three=[1.0, -1.0] * 3)
     result = by_arm(values)

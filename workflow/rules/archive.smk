@@ -25,7 +25,7 @@ rule archive:
 
 
 # Every declared contrast of all experiments: better, worse, equivalent or undecided. Those of another
-# scale, which a report may set beside its own, are read where they are there, never made on the way.
+# scale, which a report may set beside its own, are used if present; this rule never creates them.
 rule verdicts:
     input:
         "results/{scale}/runs.csv",

@@ -16,6 +16,7 @@ from refblend.numeric_code import code_hash
 from refblend.scoring.templates import templates_file
 from refblend.study.design import blocks as study_blocks
 from refblend.study.design import grid as study_grid
+from refblend.study.design import names as study_names
 from refblend.study.design import spec as study_spec
 from refblend.study.design import workflow as study_workflow
 from refblend.study import layout
@@ -27,7 +28,6 @@ try:
 except RefblendError as error:
     raise WorkflowError(str(error)) from None
 
-SCALES = ("smoke", "cpu", "smollm", "gpu")
 # Data and models that the workflow makes itself; the gpu scale takes models that exist already.
 EMBEDDED = ("smoke", "cpu", "smollm")
 # Where our models start from a pretrained one, and the problems are those of reasoning-gym.
@@ -39,11 +39,11 @@ KEPT = {scale: file for scale, file in config["models"].items() if file}
 
 
 wildcard_constraints:
-    scale="|".join(SCALES),
+    scale="|".join(study_names.SCALES),
     arm=r"[a-z][a-z0-9_]*",
     seeds=r"[0-9]+(-[0-9]+)*",
     strength="|".join(layout.JUDGES),
-    milestone="m[123]|r|scoring",
+    milestone="|".join(study_names.REPORTS),
     figure="[A-Za-z0-9_]+",
     kind="png|pdf",
 
@@ -73,7 +73,7 @@ def code(*names):
 try:
     STUDIES = {
         milestone: study_spec.experiments_of(milestone, scale=config["scale"])
-        for milestone in ("m1", "m2", "m3", "r")
+        for milestone in study_names.MILESTONES
     }
 except RefblendError as error:
     raise WorkflowError(str(error)) from None

@@ -28,7 +28,7 @@ rule recommend:
     conda:
         "../envs/refblend.yaml"
     params:
-        code=code("study.recommend.choose"),
+        code=code("study.recommend.choose", "study.recommend.overlay"),
         collected=lambda wildcards, input: Path(input.collected[0]).parent,
         attacks=lambda wildcards, input: option(
             "--attacks", input.scoring, "tables/attacks.csv"

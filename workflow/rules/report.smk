@@ -86,7 +86,8 @@ rule report:
         f"runs/{{scale}}/_collected/{{milestone}}/{PREPARED}",
         collected_frames,
         figure_files,
-        "src/refblend/study/report/templates/{milestone}.md.j2",
+        templates,
+        lambda wildcards: recipe(wildcards.scale),
     output:
         report(
             "build/results/{scale}/{milestone}/report.md",

@@ -1,11 +1,10 @@
 # Helpers of the reports' rules: what each report writes and reads.
-from refblend.study.design import arms as study_arms
 from refblend.study.report.beside import beside_files
 from refblend.study.report.engine import PREPARED
-from refblend.study.report.publish import READS
 from refblend.study.report.registry import Inputs, load_report, read_experiments
+from refblend.study.report.shared import quality_names
 
-REPORTS = {name: load_report(name) for name in ("scoring", "m1", "m2", "m3", "r")}
+REPORTS = {name: load_report(name) for name in study_names.REPORTS}
 
 
 @functools.cache
@@ -63,7 +62,7 @@ def upstream_reports(wildcards):
     """Published reports that a report reads."""
     return [
         f"results/{wildcards.scale}/{name}/report.md"
-        for name in READS[wildcards.milestone]
+        for name in study_names.READS[wildcards.milestone]
         if name != "scoring" or scoring_report(wildcards.scale)
     ]
 
@@ -87,23 +86,40 @@ def collected_frames(wildcards):
     ]
 
 
+def inputs_of(milestone, scale):
+    """A milestone's inputs, as its report has them when it is published."""
+    results = Path("results", scale)
+    return Inputs(
+        scale,
+        tuple(STUDIES.get(milestone, [])),
+        collected=results,
+        models=Path("models", scale),
+        results=results,
+    )
+
+
 @functools.cache
 def quality_of_arms(milestone, scale):
     """Quality reports of the actor and of the judges that a milestone's arms use."""
-    specs = read_experiments(tuple(STUDIES[milestone]), Path("params"))
-    arms = study_arms.resolve_arms(specs, scale).values()
-    judges = {f"judge_{arm.judge}" for arm in arms if arm.config.use_judge}
-    return [
-        name for name in quality_files(scale) if Path(name).stem in judges | {"actor"}
-    ]
+    names = quality_names(inputs_of(milestone, scale))
+    return [name for name in quality_files(scale) if Path(name).stem in names]
 
 
 def other_verdicts(milestone, scale):
     """Verdicts of other scales, where they are there, that a milestone's are set beside."""
-    names = tuple(STUDIES.get(milestone, []))
-    results = Path("results", scale)
-    inputs = Inputs(scale, names, collected=results, models=results, results=results)
-    return [str(path) for path in beside_files(inputs)]
+    return [str(path) for path in beside_files(inputs_of(milestone, scale))]
+
+
+def recipe(scale):
+    """The recipe of a scale's data and models, where the workflow makes them."""
+    path = f"params/embedded/{scale}.yaml"
+    return [path] if Path(path).exists() else []
+
+
+def templates(wildcards):
+    """The text of a report, and the parts that reports share."""
+    folder = Path("src/refblend/study/report/templates")
+    return [f"{folder}/{wildcards.milestone}.md.j2", *map(str, sorted(folder.glob("_*.j2")))]
 
 
 def report_inputs(milestone):
@@ -125,7 +141,7 @@ def report_inputs(milestone):
 
     def files(wildcards):
         scale = wildcards.scale
-        found = experiments + study_grid.config_files(scale)
+        found = experiments + study_grid.config_files(scale) + recipe(scale)
         if milestone != "scoring":
             folder = f"runs/{scale}/_collected/{milestone}"
             found += [f"{folder}/{name}" for name in layout.COLLECTED]

@@ -12,7 +12,7 @@ USE, STUDY, INTERNAL = "Use", "Study", "Internal (called by the workflow)"
 
 PANELS = {
     "": {
-        USE: "check train show score evaluate runs data judge config version",
+        USE: "check train show score evaluate runs data judge config",
         STUDY: "plan study",
         INTERNAL: "models",
     },
@@ -33,7 +33,6 @@ EXAMPLES = {
     "train": f"refblend train {_RUN} trainer.seed=2 trainer.default_local_dir=runs/mine",
     "check": f"refblend check {_RUN} trainer.default_local_dir=runs/mine",
     "config": f"refblend config {_RUN} algorithm.adv_estimator=gae",
-    "version": "refblend version",
     "score": f"refblend score {_JUDGE} --input answers.jsonl --output scores.csv",
     "evaluate": "refblend evaluate runs/mine --data data/smoke/test.parquet",
     "plan": "refblend plan M1 --scale cpu --slots 2",

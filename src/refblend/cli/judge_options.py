@@ -109,6 +109,14 @@ class JudgeSetup:
         from refblend.rollout.model_dir import check_model_dir
         from refblend.scoring.judge import judge_config
 
+        endpoint = {"base_url": self.base_url, "model": self.model, "bearer_env": self.bearer_env}
+        endpoint = {key: value for key, value in endpoint.items() if value is not None}
+        if self.kind != "http" and endpoint:
+            options = ", ".join(f"--{key.replace('_', '-')}" for key in endpoint)
+            raise ConfigError(
+                f"{options} would have no effect with --kind {self.kind}",
+                f"Leave out {options}, or use --kind http.",
+            )
         if self.kind == "http" and (self.base_url is None or self.model is None):
             raise ConfigError(
                 "--kind http needs --base-url and --model",
@@ -118,12 +126,11 @@ class JudgeSetup:
             check_model_dir(str(self.judge), "--judge")
         elif self.kind in JUDGES.keys() - {"http"}:
             raise ConfigError("--judge is missing", "Give the directory of the judge.")
-        endpoint = {"base_url": self.base_url, "model": self.model, "bearer_env": self.bearer_env}
         given = {
             "max_model_len": self.max_model_len,
             "max_new_tokens": self.max_new_tokens,
             "gpu_memory_utilization": _GPU_SHARE,
-            "http": {key: value for key, value in endpoint.items() if value is not None},
+            "http": endpoint,
             **scoring,
         }
         tree: dict[str, Any] = {key: value for key, value in given.items() if value is not None}

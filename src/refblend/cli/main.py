@@ -170,27 +170,30 @@ def _tell_prompt_lengths(settings: "RefblendConfig", data: "RunData") -> None:
 
 @app.command()
 def config(
-    config: ConfigFiles,
+    config: Annotated[
+        list[Path] | None,
+        typer.Option(help="YAML file; may be given several times, later wins."),
+    ] = None,
     overrides: Overrides = None,
-    schema: Annotated[bool, typer.Option(help="Print the JSON schema instead.")] = False,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON schema of all configurations instead.")
+    ] = False,
 ) -> None:
     """Print the resolved configuration as JSON."""
     import json
 
     from refblend.config import RefblendConfig, load_config
 
+    if schema and (config or overrides):
+        raise ConfigError("--schema reads no configuration", "Give --schema alone.")
+    if not schema and not config:
+        raise ConfigError("--config is missing", "Name a YAML file, or give --schema.")
     tree = (
         RefblendConfig.model_json_schema()
         if schema
-        else load_config(config, overrides or []).resolved()
+        else load_config(config or [], overrides or []).resolved()
     )
     typer.echo(json.dumps(tree, indent=2))
-
-
-@app.command()
-def version() -> None:
-    """Print the version."""
-    typer.echo(__version__)
 
 
 add_examples(app)
@@ -206,7 +209,7 @@ def run() -> None:
         try:
             status = app(prog_name="refblend", standalone_mode=False)
         except UsageError as error:
-            message = error.format_message()
+            message = error.format_message().replace(": Value error, ", ": ")
             if error.ctx is None or "\n" in message:  # the help of a group
                 error.show()
             else:

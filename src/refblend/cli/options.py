@@ -1,10 +1,17 @@
-"""Groups of options: a command takes a dataclass, Typer sees one option per field."""
+"""Options that commands share, and groups of options: a command takes a dataclass, Typer sees one
+option per field."""
 
 import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
+
+import typer
+
+from refblend.study.design import names
+
+Scale = Annotated[names.Scale, typer.Option(help="Scale of the study.")]
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:

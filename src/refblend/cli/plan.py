@@ -12,10 +12,12 @@ import typer
 
 from refblend.cli.options import with_options
 from refblend.errors import StudyError
+from refblend.study.design import names
+from refblend.study.planning.step_model import Network
 
 if TYPE_CHECKING:
     from refblend.study.planning.plan import StudyPlan
-    from refblend.study.planning.step_model import Network, StepCosts
+    from refblend.study.planning.step_model import StepCosts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,27 +49,31 @@ class Cluster:
         float | None, typer.Option(min=0, help="Weights to push; default: counted in the model.")
     ] = None
     node_gb_per_s: Annotated[
-        float, typer.Option(min=0.001, help="Assumed between the devices of a node.")
-    ] = 100.0
-    network_gb_per_s: Annotated[float, typer.Option(min=0.001, help="Assumed between nodes.")] = (
-        12.5
-    )
+        float | None,
+        typer.Option(
+            min=0.001, help=f"Assumed between the devices of a node [{Network.inside:g}]."
+        ),
+    ] = None
+    network_gb_per_s: Annotated[
+        float | None,
+        typer.Option(min=0.001, help=f"Assumed between nodes [{Network.between:g}]."),
+    ] = None
 
 
-def show_step_plan(cluster: Cluster, as_json: bool) -> None:
+def show_step_plan(cluster: Cluster, params: Path | None, as_json: bool) -> None:
     """Print the best layout of every kind on each number of nodes."""
     from tabulate import tabulate
 
     from refblend.study.planning.step_costs import read_costs
-    from refblend.study.planning.step_model import Network
     from refblend.study.planning.step_plan import plan_step, table_rows
 
     if cluster.gpus_per_node is None:
         raise StudyError("--gpus-per-node is missing", "Give the devices of a node.")
-    costs = read_costs(cluster.measured_run or [], cluster.weights_gb)
+    costs = read_costs(cluster.measured_run or [], cluster.weights_gb, params)
     measured = costs.prompts
     costs = replace(costs, prompts=cluster.prompts or measured)
-    net = Network(inside=cluster.node_gb_per_s, between=cluster.network_gb_per_s)
+    given = {"inside": cluster.node_gb_per_s, "between": cluster.network_gb_per_s}
+    net = Network(**{name: value for name, value in given.items() if value is not None})
     plans = [
         plan
         for nodes in cluster.nodes or ()
@@ -151,8 +157,29 @@ class Sources:
         ),
     ] = None
     measured: Annotated[bool, typer.Option(help="Use the tables of finished runs.")] = True
-    params: Annotated[Path, typer.Option(help="Root of the parameter files.")] = Path("params")
-    results: Annotated[Path, typer.Option(help="Root of the results.")] = Path("results")
+    params: Annotated[Path | None, typer.Option(help="Root of the parameter files [params].")] = (
+        None
+    )
+    results: Annotated[Path | None, typer.Option(help="Root of the results [results].")] = None
+
+    def given(self) -> dict[str, Any]:
+        """What is given of where measured costs are read, by option."""
+        not_measured = None if self.measured else True
+        return {"resources": self.resources, "results": self.results, "no_measured": not_measured}
+
+    def check(self) -> None:
+        """Refuse tables of which none would be read.
+
+        Raises:
+            StudyError: they contradict one another.
+        """
+        given = [name for name, value in self.given().items() if value is not None]
+        if len(given) > 1:
+            raise StudyError(
+                f"{_options(given)} contradict one another: measured costs are read in the tables "
+                "of --resources, in those below --results, or not at all (--no-measured)",
+                "Give one of them.",
+            )
 
     def tables(self, scale: str) -> list[Path]:
         """Tables of finished runs, the one that counts last."""
@@ -160,7 +187,8 @@ class Sources:
 
         if not self.measured:
             return []
-        return self.resources or newest_last(self.results.glob(f"{scale}/*/tables/resources.csv"))
+        found = (self.results or Path("results")).glob(f"{scale}/*/tables/resources.csv")
+        return self.resources or newest_last(found)
 
 
 @with_options
@@ -170,7 +198,7 @@ def plan(
     sources: Sources,
     cluster: Cluster,
     experiments: Annotated[list[str] | None, typer.Argument(help="Names, e.g. M1.")] = None,
-    scale: Annotated[str | None, typer.Option(help="smoke, cpu, smollm or gpu.")] = None,
+    scale: Annotated[names.Scale | None, typer.Option(help="Scale of the study.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
     """Estimate the cost of a study, or of a step on a cluster, from measured costs."""
@@ -180,30 +208,28 @@ def plan(
 
     of_a_study = {"EXPERIMENTS": experiments, "scale": scale} | asdict(machine) | asdict(given)
     if cluster.nodes:
-        _refuse(of_a_study, "--nodes predicts a step, not a study")
-        show_step_plan(cluster, as_json)
+        _refuse(of_a_study | sources.given(), "--nodes predicts a step, not a study")
+        show_step_plan(cluster, sources.params, as_json)
         return
-    of_a_step = ("gpus_per_node", "measured_run", "prompts", "weights_gb")
-    _refuse(
-        {name: getattr(cluster, name) for name in of_a_step}, "a study is planned without --nodes"
-    )
+    _refuse(asdict(cluster), "a study is planned without --nodes")
+    sources.check()
     needed = {"EXPERIMENTS": experiments, "--scale": scale, "--slots": machine.slots}
     if not experiments or scale is None or machine.slots is None:
         missing = ", ".join(name for name, value in needed.items() if value in (None, []))
         raise StudyError(
-            f"{missing} is missing",
+            f"missing: {missing}",
             "Give all of them for a study, or --nodes and --from for a step on a cluster.",
         )
     check_gpus(scale, machine.gpus_per_run)
-    tables = sources.tables(scale)
+    tables, params = sources.tables(scale), sources.params or Path("params")
     runs, notes = costs.read_resources(tables)
     known = costs.measured_costs(runs)
     stated = asdict(given)
     steps = stated.pop("steps")
-    grid = build_grid(experiments, scale, sources.params)
+    grid = build_grid(experiments, scale, params)
     planned = plan_study(
         grid,
-        planned_steps(grid, scale, sources.params, steps),
+        planned_steps(grid, scale, params, steps),
         costs.arm_costs(list(dict.fromkeys(grid["arm"])), known, costs.given_costs(**stated)),
         machine.slots,
         machine.gpus_per_run,
@@ -219,14 +245,18 @@ def plan(
 
 def _refuse(options: dict[str, Any], reason: str) -> None:
     """Refuse options that would be ignored."""
-    names = {"measured_run": "from"}
-    stray = [
-        name if name.isupper() else f"--{names.get(name, name).replace('_', '-')}"
-        for name, value in options.items()
-        if value not in (None, [])
-    ]
+    stray = [name for name, value in options.items() if value not in (None, [])]
     if stray:
-        raise StudyError(reason, f"Leave out {', '.join(stray)}.")
+        raise StudyError(reason, f"Leave out {_options(stray)}.")
+
+
+def _options(names: list[str]) -> str:
+    """Options as they are written on the command line; arguments are in capitals."""
+    written = {"measured_run": "from"}
+    return ", ".join(
+        name if name.isupper() else f"--{written.get(name, name).replace('_', '-')}"
+        for name in names
+    )
 
 
 def _show(planned: "StudyPlan", sources: list[str], notes: list[str]) -> None:

@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from refblend.cli import study_report
 from refblend.cli.help import Panels
-from refblend.cli.options import with_options
+from refblend.cli.options import Scale, with_options
+from refblend.study.design import names
 
 app = typer.Typer(
     cls=Panels,
@@ -19,7 +20,6 @@ study_report.register(app)
 
 Folder = Annotated[Path, typer.Option(help="Folder written by `refblend study collect`.")]
 Out = Annotated[Path, typer.Option(help="File or folder to write.")]
-Scale = Annotated[str, typer.Option(help="smoke, cpu, smollm or gpu.")]
 Params = Annotated[Path, typer.Option(help="Root of the parameter files.")]
 
 
@@ -206,7 +206,12 @@ class Question:
             "baseline that their files declare; may be repeated."
         ),
     ] = None
-    scale: Annotated[str, typer.Option(help="Whose declared seeds are shown with these.")] = "cpu"
+    scale: Annotated[
+        names.Scale | None, typer.Option(help="Whose declared seeds are shown with these [cpu].")
+    ] = None
+    params: Annotated[
+        Path | None, typer.Option(help="Root of the parameter files with these [params].")
+    ] = None
 
 
 @app.command()
@@ -220,39 +225,48 @@ def power(
     baseline: Annotated[
         str | None, typer.Option(help="Arm that the others are paired with [off].")
     ] = None,
-    params: Params = Path("params"),
 ) -> None:
     """Seeds per arm for a difference and for equivalence, from the variance of earlier runs."""
-    import pandas as pd
-
-    from refblend.errors import StudyError
-    from refblend.study.planning.power import PowerQuestion, design_table, power_table, read_spread
+    from refblend.study.planning import power as planning
     from refblend.study.report.registry import read_experiments
 
-    if not runs.is_file():
-        raise StudyError(f"{runs} is not a file", "Name the table of runs of a finished study.")
     asked = {"effect": question.effect, "margin": question.margin, "alpha": question.alpha}
     levels = {name: value for name, value in asked.items() if value is not None}
-    columns = {"measure": measure, "baseline": baseline}
-    given = [*levels, *(name for name, value in columns.items() if value is not None)]
-    if question.experiments and given:
-        raise StudyError(
-            f"with --experiments, {', '.join(given)} are those that the experiments declare",
-            f"Leave out {', '.join(f'--{name}' for name in given)}, or change the files of "
-            f"{params / 'study'}.",
-        )
-    wanted = PowerQuestion(
+    _refuse_ignored(question, levels | {"measure": measure, "baseline": baseline})
+    wanted = planning.PowerQuestion(
         power=question.target,
         test_sizes=tuple(question.test_problems or ()),
         hours_per_run=question.hours,
         **levels,
     )
-    values = pd.read_csv(runs)
+    values = planning.read_runs(runs)
     if question.experiments:
+        params = question.params or Path("params")
         specs = read_experiments(tuple(question.experiments), params)
-        table = design_table(values, specs, question.scale, wanted)
+        table = planning.design_table(values, specs, question.scale or "cpu", wanted, runs)
     else:
-        table = power_table(
-            read_spread(values, measure or "test_greedy", baseline or "off"), wanted
-        )
+        measure = measure or "test_greedy"
+        spread = planning.read_spread(values, measure, baseline or "off", runs)
+        if question.test_problems:
+            planning.check_share(values[measure], runs)
+        table = planning.power_table(spread, wanted)
     typer.echo(table.to_string(index=False, float_format=lambda value: f"{value:.4g}"))
+
+
+def _refuse_ignored(question: Question, declared: dict[str, Any]) -> None:
+    """Refuse options that would have no effect; ``declared`` are those that experiments declare."""
+    from refblend.errors import StudyError
+
+    of_experiments = {"scale": question.scale, "params": question.params}
+    options = declared if question.experiments else of_experiments
+    given = [f"--{name}" for name, value in options.items() if value is not None]
+    if not given:
+        return
+    if question.experiments:
+        reason = f"{', '.join(given)} cannot be given with --experiments, whose files declare "
+        reason += "it" if len(given) == 1 else "them"
+        remedy = f"Leave out {', '.join(given)}, or change the files of the experiments."
+    else:
+        reason = f"{', '.join(given)} without --experiments would have no effect"
+        remedy = f"Leave out {', '.join(given)}, or name experiments."
+    raise StudyError(reason, remedy)

@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from refblend.cli.options import Scale
+from refblend.study.design.names import REPORTS, ReportName
+
 if TYPE_CHECKING:
     from refblend.study.report.registry import Inputs, Report
 
-Milestone = Annotated[str, typer.Option(help="m1, m2, m3, r or scoring.")]
-Scale = Annotated[str, typer.Option(help="smoke, cpu, smollm or gpu.")]
+Milestone = Annotated[ReportName, typer.Option(help="Of which the report is.")]
 Experiments = Annotated[
     list[str] | None, typer.Argument(help="Names; none: those of the milestone in params/study.")
 ]
@@ -122,10 +124,10 @@ def redraw(
 ) -> None:
     """Write all tables, figures and reports anew from the archive, without any run or model."""
     from refblend.progress import step_progress
-    from refblend.study.report.publish import READS, redraw_reports
+    from refblend.study.report.publish import redraw_reports
 
     _, _, results, params = roots
-    with step_progress("reports", 0, len(READS) + 1) as show:
+    with step_progress("reports", 0, len(REPORTS) + 1) as show:
         for done, written in enumerate(redraw_reports(scale, results / scale, params, out), 1):
             show(done, str(written))
 

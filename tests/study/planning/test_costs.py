@@ -140,3 +140,12 @@ def test_unusable_tables_are_named(tmp_path: Path) -> None:
     (tmp_path / "few.csv").write_text("arm,seed\noff,1\n")
     with pytest.raises(StudyError, match=r"few\.csv: no column status"):
         read_resources([tmp_path / "few.csv"])
+
+
+def test_a_run_with_two_rows_of_one_table_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "resources.csv"
+    rows = [resource_row("off", 1), resource_row("off", 2), resource_row("off", 2)]
+    resource_table(*rows).to_csv(path, index=False)
+    with pytest.raises(StudyError, match="arm off, seed 2 has several rows") as caught:
+        read_resources([path])
+    assert str(path) in str(caught.value)

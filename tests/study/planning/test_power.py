@@ -14,6 +14,7 @@ from refblend.study.planning.power import (
     PowerQuestion,
     design_table,
     power_table,
+    read_runs,
     read_spread,
 )
 
@@ -82,6 +83,7 @@ def test_hopeless_and_unknown_are_not_numbers() -> None:
     ("table", "baseline", "message"),
     [
         (pd.DataFrame({"arm": ["off"], "seed": [1]}), "off", "no column test_greedy"),
+        (runs(seeds=3).assign(test_greedy="finished"), "off", "test_greedy does not hold numbers"),
         (runs(seeds=1), "off", "fewer than two seeds"),
         (runs(seeds=3), "none_such", "Name one of cosine, linear, off"),
     ],
@@ -94,12 +96,25 @@ def test_unusable_tables_are_refused(table: pd.DataFrame, baseline: str, message
 def test_declared_contrasts_take_no_values_of_their_own(tmp_path: Path) -> None:
     table = tmp_path / "per_seed.csv"
     runs(seeds=3).to_csv(table, index=False)
-    asked = ["study", "power", str(table), "--params", str(PARAMS)]
+    asked = ["study", "power", str(table)]
     cli = CliRunner()
     refused = cli.invoke(app, [*asked, "--experiments", "A", "--effect", "0.1", "--baseline", "x"])
     assert isinstance(refused.exception, StudyError)
-    assert "effect, baseline are those that the experiments declare" in str(refused.exception)
-    assert "--effect, --baseline" in str(refused.exception)
+    assert "--effect, --baseline cannot be given with --experiments, whose files declare them" in (
+        str(refused.exception)
+    )
+    one = cli.invoke(app, [*asked, "--experiments", "A", "--effect", "0.1"])
+    assert "--effect cannot be given with --experiments, whose files declare it" in str(
+        one.exception
+    )
+    for option in (["--scale", "cpu"], ["--params", str(PARAMS)]):
+        ignored = cli.invoke(app, [*asked, *option])
+        assert isinstance(ignored.exception, StudyError)
+        assert f"{option[0]} without --experiments would have no effect" in str(ignored.exception)
+    assert cli.invoke(app, [*asked, "--scale", "nonsense"]).exit_code == 2
+    elsewhere = ["--experiments", "J", "--scale", "smollm", "--params", str(PARAMS)]
+    absent = cli.invoke(app, [*asked, *elsewhere])
+    assert "J has no seeds at scale smollm. Name one of smoke, cpu" in str(absent.exception)
     by_hand = cli.invoke(app, [*asked, "--effect", "0.03", "--measure", "test_greedy"])
     assert by_hand.output == cli.invoke(app, asked).output, "the defaults that --help names"
 
@@ -131,3 +146,83 @@ def test_primary_contrasts_are_planned_by_their_own_endpoint_and_level() -> None
     assert set(few.contrasts) == {1}
     with pytest.raises(StudyError, match="no primary contrast"):
         design_table(values, {"E": load_experiment(PARAMS / "study" / "E.yaml")}, "cpu", asked)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "cannot be read as a table"),
+        (b"\xff\xfe\x00\x01" * 9, "cannot be read as a table"),
+        (b"arm,test_greedy\noff,0.5\n", "has no column seed"),
+        (b"arm,seed\noff,one\n", "column seed has other than whole numbers"),
+        (b"arm,seed\noff,1\noff,2\noff,1\n", "arm off, seed 1 has several rows"),
+    ],
+)
+def test_a_file_that_is_no_table_of_runs_is_named(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
+    path = tmp_path / "per_seed.csv"
+    path.write_bytes(content)
+    with pytest.raises(StudyError, match=message) as caught:
+        read_runs(path)
+    assert str(path) in str(caught.value)
+    assert "Give a table with a row per run" in str(caught.value)
+
+
+def test_what_does_not_vary_needs_no_number_of_seeds() -> None:
+    table = power_table(
+        read_spread(runs(seeds=4).assign(test_greedy=0.5), "test_greedy", "off"), PowerQuestion()
+    )
+    assert table.design.tolist() == ["paired", "independent"]
+    assert (table.deviation == 0).all()
+    assert (
+        table[["seeds_difference", "seeds_equivalence", "least_detectable"]].isna().all(axis=None)
+    )
+
+
+def test_sizes_of_the_test_set_are_of_accuracies(tmp_path: Path) -> None:
+    path = tmp_path / "per_seed.csv"
+    table = runs(seeds=5)
+    table.assign(length_end=30 + 9 * table.test_greedy).to_csv(path, index=False)
+    asked = ["study", "power", str(path), "--measure", "length_end"]
+    done = CliRunner().invoke(app, [*asked, "--test-problems", "512"])
+    assert isinstance(done.exception, StudyError)
+    assert "length_end is no share of the test problems: its values reach from 3" in str(
+        done.exception
+    )
+    assert CliRunner().invoke(app, asked).exit_code == 0
+
+
+def test_an_arm_that_illustrates_does_not_decide_what_the_others_detect() -> None:
+    table = runs(seeds=40)
+    shifted = table[(table.arm == "linear") & (table.seed >= 20)].assign(seed=lambda t: t.seed + 90)
+    few = table[table.arm == "cosine"].head(3)
+    more = table[table.arm == "off"].assign(arm="exp")
+    kept = table[(table.arm == "off") | ((table.arm == "linear") & (table.seed < 20))]
+    spread = read_spread(pd.concat([kept, shifted, few, more]), "test_greedy", "off")
+    # Of 40 (20 in common), 3 and 40 seeds.
+    assert (spread.seeds, spread.pairs) == (40, 20)
+    found = power_table(spread, PowerQuestion()).set_index("design")
+    assert found.seeds.to_dict() == {"paired": 20, "independent": 40}
+
+
+def test_declared_contrasts_are_planned_by_their_own_runs_and_seeds() -> None:
+    spec = load_experiment(PARAMS / "study" / "J.yaml")
+    rng = np.random.default_rng(8)
+    own = [
+        {"arm": arm, "seed": seed, "test_sampled": 0.3 + rng.normal(0, 0.02)}
+        for arm, seeds in spec.seeds_by_arm("cpu").items()
+        for seed in seeds
+    ]
+    # Of another warm start, and of an arm of another experiment with few seeds.
+    strange = [{"arm": "off", "seed": 900 + k, "test_sampled": k % 2} for k in range(40)]
+    strange += [{"arm": "exp", "seed": seed, "test_sampled": 0.3} for seed in (11, 12)]
+    tables = [
+        design_table(pd.DataFrame(rows), {"J": spec}, "cpu", PowerQuestion())
+        for rows in (own, own + strange)
+    ]
+    pd.testing.assert_frame_equal(*tables)
+    planned = tables[0][tables[0].endpoint == "test_sampled"].set_index("design")
+    assert planned.seeds.to_dict() == {"paired": 20, "independent": 20}
+    with pytest.raises(StudyError, match="Give a table with runs of off, the baseline of J"):
+        design_table(pd.DataFrame(own).query("arm != 'off'"), {"J": spec}, "cpu", PowerQuestion())

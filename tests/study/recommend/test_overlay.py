@@ -44,7 +44,10 @@ def test_the_file_is_a_complete_overlay(tmp_path: Path, better: str) -> None:
     stored = json.loads(path.with_suffix(".json").read_text())
     assert stored["arm"] == better
     assert len(stored["candidates"]) == 3  # no blend is one of them
-    assert (tmp_path / "recommended.yaml").read_bytes() == path.read_bytes()
+    again = tmp_path / "again" / "recommended.yaml"
+    write_recommendation(recommend(runs, "cpu", PARAMS, table), again)
+    for suffix in (".yaml", ".json", ".challenger.yaml"):
+        assert again.with_suffix(suffix).read_bytes() == path.with_suffix(suffix).read_bytes()
 
 
 def test_command_line(tmp_path: Path, make_run: Callable[..., Path]) -> None:

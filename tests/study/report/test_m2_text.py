@@ -162,7 +162,9 @@ def test_surprises_find_what_was_put_in() -> None:
     effects = {"linear": -0.2, "linear_terminal": 0.2, "shuffled": 0.1}
     study = m2_frames.study("smoke", effects, experiments=chosen)
     found = found_by(study)
-    assert [text.split("`")[1] for text in found("An arm lies below")] in (["linear"], [])
+    assert [text.split("`")[1] for text in found("An arm lies below")] == ["linear"]
+    equal = found_by(m2_frames.study("smoke", experiments=chosen))
+    assert equal("An arm lies below") == []
     longer = {text.split("`")[1] for text in found("Responses at the end")}
     assert longer == set(study.arms("A")) - {"off"}
     assert found("A control") == []  # shuffled_terminal is far below the judge

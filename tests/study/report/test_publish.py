@@ -7,12 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from refblend.errors import StudyError
 from refblend.study.design.grid import read_grid
+from refblend.study.report import publish as publishing
 from refblend.study.report.engine import draw, write_report, write_tables
-from refblend.study.report.publish import publish
-from refblend.study.report.registry import Inputs, load_report
+from refblend.study.report.publish import made_from, publish, redraw_reports
+from refblend.study.report.registry import Inputs, Report, load_report
+from refblend.study.runs.archive import write_archive
 from refblend.study.runs.collect import collect, write_collected
 
 MakeRun = Callable[..., Path]
@@ -131,3 +134,77 @@ def test_an_incomplete_or_edited_publication_is_made_again(study: Study) -> None
     (study.built / "tables" / "final_accuracy.csv").unlink()
     with pytest.raises(StudyError, match=r"has no tables/final_accuracy\.csv"):
         publish(REPORT, study.inputs, study.built)
+
+
+def test_what_the_text_says_of_the_settings_is_part_of_what_it_is_made_from(
+    study: Study, tmp_path: Path
+) -> None:
+    params = tmp_path / "params"
+    shutil.copytree(PARAMS, params)
+    inputs = Inputs("cpu", ("M1",), study.inputs.collected, study.root, study.root, params)
+    write_collected(
+        collect(read_grid(study.root / "grid.tsv"), "cpu", study.root), inputs.collected
+    )
+    hashes = [made_from(REPORT, inputs)]
+    with (params / "ppo.yaml").open("a") as file:
+        file.write("\n# a comment\n")
+    assert made_from(REPORT, inputs) == hashes[0], "a comment is no setting"
+    for name in ("ppo", "scale/cpu", "embedded/cpu"):
+        path = params / f"{name}.yaml"
+        tree = yaml.safe_load(path.read_text())
+        tree.setdefault("algorithm", {})["gamma"] = 0.5
+        path.write_text(yaml.safe_dump(tree))
+        hashes.append(made_from(REPORT, inputs))
+    assert len(set(hashes)) == 4
+
+
+@pytest.fixture
+def published(study: Study) -> Path:
+    """Results with an archive of M1, M2 and M3, and older reports of all of them."""
+    results = study.root / "results" / "cpu"
+    lines = [f"{name}\t{arm}\t1\t{{}}\n" for name in ("M1", "A", "M3") for arm in ("off", "linear")]
+    results.mkdir(parents=True)
+    (results / "grid.tsv").write_text(GRID.partition("M1")[0] + "".join(lines))
+    frames = collect(read_grid(results / "grid.tsv"), "cpu", study.root / "runs")
+    write_archive(frames, results)
+    (results / "scoring" / "measurements").mkdir(parents=True)
+    for name in ("scoring", "m1", "m2", "m3"):
+        (results / name / "tables").mkdir(parents=True)
+        for table in ("kept", "gone"):
+            (results / name / "tables" / f"{table}.csv").write_text("old")
+    (results / "m3" / "recommended.yaml").write_text("chosen")
+    other = results.parent / "smollm"
+    other.mkdir()
+    (other / "verdicts.csv").write_text("elsewhere")
+    return results
+
+
+def test_redrawn_reports_read_one_another_and_not_the_published_ones(
+    published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: dict[str, Inputs] = {}
+
+    def write(report: Report, inputs: Inputs, built: Path) -> None:
+        read[report.name] = inputs
+        for name in publishing.READS[report.name]:
+            tables = inputs.results / name / "tables"
+            assert {path.name: path.read_text() for path in tables.glob("*")} == {"kept.csv": "new"}
+        if report.name == "m3":
+            assert (inputs.results / "m3" / "recommended.yaml").read_text() == "chosen"
+            beside = inputs.results.parent / "smollm" / "verdicts.csv"
+            assert beside.read_text() == "elsewhere"
+        (built / "tables").mkdir(parents=True)
+        (built / "tables" / "kept.csv").write_text("new")
+
+    monkeypatch.setattr(publishing, "write_everything", write)
+    before = {path: path.read_bytes() for path in published.rglob("*") if path.is_file()}
+    out = tmp_path / "elsewhere"
+    written = list(redraw_reports("cpu", published, PARAMS, out))
+    names = ("scoring", "m1", "m2", "m3")
+    assert written == [out / "verdicts.csv", *(out / name / "report.md" for name in names)]
+    assert set(read) == set(names), "measurements without circumstances are enough"
+    assert sorted(path.name for path in out.rglob("*") if path.is_file()) == [
+        *["kept.csv"] * 4, "verdicts.csv",
+    ]  # fmt: skip
+    after = {path: path.read_bytes() for path in published.rglob("*") if path.is_file()}
+    assert after == before

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from made_runs import collected, flat, with_metric
+from made_runs import collected, flat, grid_of, with_metric
 from pandas.testing import assert_frame_equal
 
 from refblend.errors import StudyError
@@ -32,11 +32,6 @@ def runs() -> Collected:
     }
     metrics = made.metrics.sort_values(["arm", "seed", "step", "metric"], ignore_index=True)
     return Collected(made.runs, metrics, pd.DataFrame([response]).astype(RESPONSE_COLUMNS))
-
-
-def grid_of(*names: tuple[str, int]) -> pd.DataFrame:
-    rows = [{"experiment": "A", "arm": a, "seed": str(s), "overrides": "{}"} for a, s in names]
-    return pd.DataFrame(rows, dtype=str)
 
 
 def test_every_frame_comes_back_for_the_grid_that_was_collected(tmp_path: Path, runs) -> None:

@@ -4,8 +4,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import pandas as pd
 import pytest
+from made_runs import grid_of
 
 from refblend.errors import StudyError
 from refblend.study.runs.checks import block_record, check_milestone, parse_limits, record_failure
@@ -13,11 +13,6 @@ from refblend.study.runs.collect import Collected, collect, write_collected
 
 MakeRun = Callable[..., Path]
 PLOTTING = ("matplotlib", "seaborn")
-
-
-def grid_of(*runs: tuple[str, int]) -> pd.DataFrame:
-    rows = [{"experiment": "M1", "arm": a, "seed": str(s), "overrides": "{}"} for a, s in runs]
-    return pd.DataFrame(rows, dtype=str)
 
 
 def checked(tmp_path: Path) -> Collected:

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from made_runs import grid_of
 
 from refblend.errors import StudyError
 from refblend.study.runs.checks import record_failure
@@ -10,11 +11,6 @@ from refblend.study.runs.collect import collect, read_collected, used_models, wr
 from refblend.study.runs.curves import series, start_and_end
 
 MakeRun = Callable[..., Path]
-
-
-def grid_of(*runs: tuple[str, int]) -> pd.DataFrame:
-    rows = [{"experiment": "M1", "arm": a, "seed": str(s), "overrides": "{}"} for a, s in runs]
-    return pd.DataFrame(rows, dtype=str)
 
 
 def test_every_run_is_a_row_whatever_became_of_it(tmp_path: Path, make_run: MakeRun) -> None:

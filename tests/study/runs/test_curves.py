@@ -1,18 +1,15 @@
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from made_runs import grid_of
 
 from refblend.study.runs.collect import collect
-from refblend.study.runs.curves import series, stability, validation_frame
+from refblend.study.runs.curves import course, series, stability, validation_frame
 
 MakeRun = Callable[..., Path]
-
-
-def grid_of(*runs: tuple[str, int]) -> pd.DataFrame:
-    rows = [{"experiment": "M1", "arm": a, "seed": str(s), "overrides": "{}"} for a, s in runs]
-    return pd.DataFrame(rows, dtype=str)
 
 
 def test_a_series_is_one_metric_for_all_runs(tmp_path: Path, make_run: MakeRun) -> None:
@@ -54,3 +51,56 @@ def test_stability_reads_start_and_end(tmp_path: Path, make_run: MakeRun) -> Non
     assert (row.entropy_start, row.entropy_end) == (pytest.approx(0.875), pytest.approx(0.4))
     assert row.length_end == 24
     assert row.val_drawdown == 0
+
+
+def edited(run: Path, changes: dict[int, dict[str, float | None]]) -> None:
+    """Overwrite metrics of some steps of a run; None is a value that was not finite."""
+    path = run / "metrics.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    texts = [json.dumps(line | changes.get(line["step"], {})) + "\n" for line in lines]
+    path.write_text("".join(texts))
+
+
+def test_a_step_without_a_finite_value_is_a_spike(tmp_path: Path, make_run: MakeRun) -> None:
+    run = make_run(tmp_path / "cpu" / "linear" / "seed_1", 1, steps=20)
+    before = stability(collect(grid_of(("linear", 1)), "cpu", tmp_path).metrics).iloc[0]
+    edited(run, {7: {"actor/pg_loss": None}, 20: {"actor/pg_loss": None, "actor/grad_norm": None}})
+    metrics = collect(grid_of(("linear", 1)), "cpu", tmp_path).metrics
+    after = stability(metrics).iloc[0]
+    assert after.loss_spikes == before.loss_spikes + 2
+    assert after.grad_spikes == before.grad_spikes + 1
+    assert after.grad_norm_max > 0
+    assert course(metrics, ["actor/pg_loss"]).index.tolist() == list(range(1, 21))
+
+
+@pytest.mark.parametrize(
+    ("gap", "collapse"), [({}, 12), ({14: None}, 15), ({14: None, 18: None}, None)]
+)
+def test_a_step_without_an_entropy_breaks_the_collapse(
+    tmp_path: Path, make_run: MakeRun, gap: dict[int, None], collapse: int | None
+) -> None:
+    run = make_run(tmp_path / "cpu" / "linear" / "seed_1", 1, steps=20)
+    entropies = dict.fromkeys(range(12, 21), 0.01) | gap
+    name = "actor/ref_quality/avg_entropy"
+    edited(run, {step: {name: value} for step, value in entropies.items()})
+    row = stability(collect(grid_of(("linear", 1)), "cpu", tmp_path).metrics).iloc[0]
+    assert row.entropy_collapse is pd.NA if collapse is None else row.entropy_collapse == collapse
+    assert row.entropy_end == 0.01
+
+
+def test_a_metric_that_begins_late_or_never_is_not_missing(
+    tmp_path: Path, make_run: MakeRun
+) -> None:
+    run = make_run(tmp_path / "cpu" / "linear" / "seed_1", 1, steps=20)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        line.pop("actor/grad_norm", None)
+        if line["step"] < 6:  # the critic alone is trained at first
+            line.pop("actor/pg_loss", None)
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    metrics = collect(grid_of(("linear", 1)), "cpu", tmp_path).metrics
+    row = stability(metrics).iloc[0]
+    assert course(metrics, ["actor/pg_loss"]).index.tolist() == list(range(6, 21))
+    assert course(metrics, ["actor/grad_norm"]).empty
+    assert (row.loss_spikes, row.grad_spikes) == (0, 0)
+    assert pd.isna(row.grad_norm_max)

@@ -2,16 +2,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
+from made_runs import grid_of
 
 from refblend.study.runs.collect import collect
 from refblend.study.runs.incidents import incident_counts
 
 MakeRun = Callable[..., Path]
-
-
-def grid_of(*runs: tuple[str, int]) -> pd.DataFrame:
-    rows = [{"experiment": "M1", "arm": a, "seed": str(s), "overrides": "{}"} for a, s in runs]
-    return pd.DataFrame(rows, dtype=str)
 
 
 def test_incidents_are_summed_and_absent_runs_stay_unknown(

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 from pydantic import (
     BeforeValidator,
@@ -19,11 +19,11 @@ from refblend.config.base import PositiveFloat, Section
 from refblend.config.loading import explain, read_yaml
 from refblend.documents import flatten, parse_json, shorten, show
 from refblend.errors import StudyError
+from refblend.study.design.names import Milestone, Scale
 
-Scale = Literal["smoke", "cpu", "smollm", "gpu"]
+Value = TypeVar("Value")
 ArmName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 FactorName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
-Milestone = Literal["m1", "m2", "m3", "r"]
 ExperimentName = Annotated[str, Field(pattern=r"^[A-Z][A-Za-z0-9]*$")]
 
 
@@ -237,12 +237,11 @@ class ExperimentSpec(Section):
 
     def usual_seeds(self, scale: str) -> list[int]:
         """Seeds of the arms of a scale that have none of their own, ascending."""
-        return sorted({str(name): seeds for name, seeds in self.seeds.items()}.get(scale, []))
+        return sorted(_of(scale, self.seeds, []))
 
     def seeds_of(self, scale: str, arm: str) -> list[int]:
         """Seeds of an arm at a scale, ascending."""
-        special = {str(name): arms for name, arms in self.arm_seeds.items()}.get(scale, {})
-        return sorted(special.get(arm, self.usual_seeds(scale)))
+        return sorted(_of(scale, self.arm_seeds, {}).get(arm, self.usual_seeds(scale)))
 
     def ranked(self, scale: str, baseline: str | None = None) -> list[str]:
         """Arms of a scale that can be called the best or recommended.
@@ -261,16 +260,29 @@ class ExperimentSpec(Section):
 
     def arms_of(self, scale: str) -> dict[str, dict[str, Any]]:
         """Arms of a scale in declared order, each with its overrides, ``common`` included."""
-        chosen = {str(name): names for name, names in self.arms_at.items()}.get(scale)
-        further = {str(name): arms for name, arms in self.at.items()}.get(scale, {})
+        chosen = _of(scale, self.arms_at, list(self.arms))
+        further = _of(scale, self.at, {})
         return {
-            arm: {
-                key: value.replace("{scale}", scale) if isinstance(value, str) else value
-                for key, value in (self.common | overrides | flatten(further.get(arm, {}))).items()
-            }
+            arm: _filled(self.common | overrides | flatten(further.get(arm, {})), scale)
             for arm, overrides in self.arms.items()
-            if chosen is None or arm in chosen
+            if arm in chosen
         }
+
+
+def _of(scale: str, by_scale: Mapping[Scale, Value], otherwise: Value) -> Value:
+    """What is declared for a scale."""
+    return cast(Mapping[str, Value], by_scale).get(scale, otherwise)
+
+
+def _filled(value: Any, scale: str) -> Any:
+    """A value with ``{scale}`` filled in, in all texts within it."""
+    if isinstance(value, str):
+        return value.replace("{scale}", scale)
+    if isinstance(value, dict):
+        return {key: _filled(each, scale) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_filled(each, scale) for each in value]
+    return value
 
 
 class GridRow(Section):

@@ -11,7 +11,8 @@ from pydantic import Field, ValidationError
 
 from refblend.config.base import NonNegativeInt, PositiveInt, Section
 from refblend.config.loading import explain
-from refblend.study.design.spec import ExperimentSpec, GridRow, Scale
+from refblend.study.design.names import Scale
+from refblend.study.design.spec import ExperimentSpec, GridRow
 
 JSON_SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -149,6 +149,13 @@ def _read_table(path: Path) -> pd.DataFrame:
             f"{path}: no column {', '.join(missing)}",
             "Name a resources.csv of `refblend study tables`.",
         )
+    twice = table[table.duplicated(["arm", "seed"])]
+    if len(twice):
+        run = twice.iloc[0]
+        raise StudyError(
+            f"{path}: arm {run.arm}, seed {run.seed} has several rows",
+            "Keep one row per run, or write the table again with `refblend study tables`.",
+        )
     return table[list(RESOURCE_COLUMNS)]
 
 

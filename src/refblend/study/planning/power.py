@@ -3,9 +3,12 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pandas as pd
+from pandas.api.types import is_bool_dtype, is_integer_dtype, is_numeric_dtype
 
+from refblend.documents import shorten
 from refblend.errors import StudyError
 from refblend.study.design.spec import ExperimentSpec
 from refblend.study.stats.power import (
@@ -35,44 +38,86 @@ class PowerQuestion:
 
 @dataclass(frozen=True)
 class Spread:
-    """How an accuracy varies over seeds, pooled over arms."""
+    """How a measure varies over seeds, pooled over arms."""
 
     accuracy: float
+    """Its mean."""
     independent: float
     """Deviation of one run's value."""
     paired: float
     """Deviation of the difference to the baseline, seed by seed; NaN without pairs."""
     seeds: int
-    """Fewest seeds of an arm."""
+    """Of the smaller of an arm and the baseline; the median over the arms."""
+    pairs: int
+    """Seeds that an arm and the baseline have in common; the median over the arms."""
 
 
-def read_spread(values: pd.DataFrame, measure: str, baseline: str) -> Spread:
-    """Pool the variance of an accuracy in [0, 1] over all arms that have two seeds or more.
-
-    ``values`` has a row per run with the columns arm, seed and the measure, as in ``per_seed.csv``;
-    arms are paired with the baseline.
+def read_runs(path: Path) -> pd.DataFrame:
+    """A table with a row per run, such as ``per_seed.csv``.
 
     Raises:
-        StudyError: a column or the baseline is missing, or no arm has two seeds.
+        StudyError: it is no table, has no column arm or seed, or has a run twice.
     """
-    missing = [name for name in ("arm", "seed", measure) if name not in values.columns]
-    if missing:
+    remedy = "Give a table with a row per run, such as per_seed.csv."
+    if not path.is_file():
+        raise StudyError(f"{path} is not a file", "Name the table of runs of a finished study.")
+    try:
+        values = pd.read_csv(path, dtype={"arm": str}, keep_default_na=False, na_values=["", "nan"])
+    except (OSError, ValueError) as error:
+        reason = shorten(str(error), 200)
+        raise StudyError(f"{path}: cannot be read as a table ({reason})", remedy) from None
+    if missing := [name for name in ("arm", "seed") if name not in values.columns]:
+        raise StudyError(f"{path}: has no column {missing[0]}", remedy)
+    if not is_integer_dtype(values.seed):
+        raise StudyError(f"{path}: column seed has other than whole numbers", remedy)
+    twice = values[values.duplicated(["arm", "seed"])]
+    if len(twice):
+        run = twice.iloc[0]
+        raise StudyError(f"{path}: arm {run.arm}, seed {run.seed} has several rows", remedy)
+    return values
+
+
+def read_spread(
+    values: pd.DataFrame,
+    measure: str,
+    baseline: str,
+    source: str | Path = "the table",
+    remedy: str | None = None,
+) -> Spread:
+    """Pool the variance of a measure over all arms that have two seeds or more.
+
+    ``values`` are those of :func:`read_runs`, ``source`` is their file's name in messages; arms are
+    paired with the baseline. ``remedy`` says what to do about a baseline without runs; by default,
+    to name another.
+
+    Raises:
+        StudyError: the measure is no column of numbers, or the baseline has no two seeds.
+    """
+    if measure not in values.columns:
         raise StudyError(
-            f"the table has no column {missing[0]}", "Give a table of runs, such as per_seed.csv."
+            f"{source}: has no column {measure}", "Name a column of it with --measure."
+        )
+    if not is_numeric_dtype(values[measure]) or is_bool_dtype(values[measure]):
+        raise StudyError(
+            f"{source}: column {measure} does not hold numbers",
+            "Name a column of numbers with --measure.",
         )
     table = values.pivot(index="seed", columns="arm", values=measure)
     table = table.loc[:, table.count() >= 2]
     if baseline not in table.columns:
         raise StudyError(
-            f"the baseline {baseline} has fewer than two seeds with {measure}",
-            f"Name one of {', '.join(table.columns) or 'none'} with --baseline.",
+            f"{source}: the baseline {baseline} has fewer than two seeds with {measure}",
+            remedy or f"Name one of {', '.join(table.columns) or 'none'} with --baseline.",
         )
-    differences = table.drop(columns=baseline).sub(table[baseline], axis=0)
+    others = table.drop(columns=baseline)
+    differences = others.sub(table[baseline], axis=0)
+    smaller = others.count().clip(upper=int(table[baseline].count()))
     return Spread(
         accuracy=float(table.stack().mean()),
         independent=math.sqrt(pooled_variance(table)),
         paired=math.sqrt(pooled_variance(differences)) if len(differences.columns) else math.nan,
-        seeds=int(table.count().min()),
+        seeds=int(smaller.median()) if len(smaller) else int(table[baseline].count()),
+        pairs=int(differences.count().median()) if len(differences.columns) else 0,
     )
 
 
@@ -90,38 +135,63 @@ def power_table(spread: Spread, question: PowerQuestion) -> pd.DataFrame:
     differences depends on the items that both arms solve, which the table of runs does not hold.
 
     Returns:
-        Columns design, test_problems, deviation, seeds_difference, seeds_equivalence,
-        least_detectable (with the present seeds), hours (both arms, the larger number of seeds);
-        ``<NA>`` where no number of seeds is enough.
+        Columns design, test_problems, deviation, seeds_difference, seeds_equivalence, seeds (that
+        there are) and least_detectable (with these), hours (both arms, the larger number of
+        seeds); ``<NA>`` where no number of seeds is enough, or where nothing varies.
     """
-    designs: list[tuple[str, int | None, Design]] = []
+    designs: list[tuple[str, int | None, float]] = []
     present = question.test_sizes[0] if question.test_sizes else None
-    if math.isfinite(spread.paired) and spread.paired > 0:
-        designs.append(("paired", present, Design(spread.paired, True, question.alpha)))
+    if math.isfinite(spread.paired):
+        designs.append(("paired", present, spread.paired))
     for size in question.test_sizes or (None,):
         deviation = spread.independent
         if size is not None and present is not None:
             noise = spread.accuracy * (1 - spread.accuracy) / size
             own = seed_variance(spread.independent, spread.accuracy, present)
             deviation = math.sqrt(own + noise)
-        designs.append(("independent", size, Design(deviation, False, question.alpha)))
+        designs.append(("independent", size, deviation))
     return pd.DataFrame([_row(*design, spread, question) for design in designs])
 
 
+def check_share(values: pd.Series, source: str | Path = "the table") -> None:
+    """Refuse to plan for sizes of the test set by a measure that is no share of its problems.
+
+    Raises:
+        StudyError: a value is not within [0, 1].
+    """
+    if not values.dropna().between(0, 1).all():
+        raise StudyError(
+            f"{source}: {values.name} is no share of the test problems: its values reach from "
+            f"{values.min():.4g} to {values.max():.4g}",
+            "Leave out --test-problems, or name an accuracy with --measure.",
+        )
+
+
 def _row(
-    name: str, size: int | None, design: Design, spread: Spread, question: PowerQuestion
+    name: str, size: int | None, deviation: float, spread: Spread, question: PowerQuestion
 ) -> dict[str, object]:
+    seeds = spread.pairs if name == "paired" else spread.seeds
+    row: dict[str, object] = {
+        "design": name,
+        "test_problems": pd.NA if size is None else size,
+        "deviation": deviation,
+        "seeds_difference": pd.NA,
+        "seeds_equivalence": pd.NA,
+        "seeds": seeds,
+        "least_detectable": pd.NA,
+        "hours": pd.NA,
+    }
+    if deviation == 0:
+        return row
+    design = Design(deviation, name == "paired", question.alpha)
     different = seeds_for(lambda n: power_of_difference(design, n, question.effect), question.power)
     equal = seeds_for(lambda n: power_of_equivalence(design, n, question.margin), question.power)
     both = None if different is None or equal is None else max(different, equal)
     hours = question.hours_per_run
-    return {
-        "design": name,
-        "test_problems": pd.NA if size is None else size,
-        "deviation": design.deviation,
+    return row | {
         "seeds_difference": pd.NA if different is None else different,
         "seeds_equivalence": pd.NA if equal is None else equal,
-        "least_detectable": least_detectable(design, spread.seeds, question.power),
+        "least_detectable": least_detectable(design, seeds, question.power),
         "hours": pd.NA if both is None or hours is None else 2 * both * hours,
     }
 
@@ -131,31 +201,41 @@ def design_table(
     experiments: Mapping[str, ExperimentSpec],
     scale: str,
     question: PowerQuestion,
+    source: str | Path = "the table",
 ) -> pd.DataFrame:
     """The seeds that the primary contrasts of declared experiments take, and those declared.
 
     Each contrast is planned at α ÷ (primary contrasts of the experiment), Bonferroni, which Holm
     never exceeds, with its margin and the experiment's smallest effect; ``question`` gives the
     power, the sizes of the test set and the hours of a run. Those of arms that the scale does not
-    train are left out.
+    train are left out. The variance is that of the experiment's own runs, or, if its baseline has
+    none yet, of all in ``values``.
 
     Returns:
         One row per experiment, endpoint, margin, design and size: experiment, endpoint, contrasts,
-        alpha, declared (of the arm that has fewest), then the columns of :func:`power_table`. An
-        endpoint that the earlier runs lack has one row without numbers.
+        alpha, declared (seeds of the arm that has fewest), then the columns of :func:`power_table`,
+        where ``seeds`` are those declared for the contrast that has fewest. An endpoint that the
+        earlier runs lack has one row without numbers.
+
+    Raises:
+        StudyError: an experiment has no seeds at the scale, there is no primary contrast, or the
+            table lacks a baseline.
     """
     parts = []
     for name, spec in experiments.items():
-        planned: dict[tuple[str, float], list[tuple[str, str]]] = {}
-        for contrast in (contrast for contrast in spec.contrasts if contrast.primary):
-            if pairs := spec.pairs_of(contrast, scale):
-                key = (spec.endpoint_of(contrast), spec.margin_of(contrast))
-                planned.setdefault(key, []).extend(pairs)
+        if scale not in spec.seeds:
+            raise StudyError(
+                f"{name} has no seeds at scale {scale}", f"Name one of {', '.join(spec.seeds)}."
+            )
+        planned = _planned(spec, scale)
         family = sum(map(len, planned.values()))
+        own = _own(values, spec, scale)
         for (endpoint, margin), pairs in planned.items():
             alpha = spec.alpha / family
+            seeds = [[set(spec.seeds_of(scale, arm)) for arm in pair] for pair in pairs]
+            fewest = min(len(each) for both in seeds for each in both)
             head = {"experiment": name, "endpoint": endpoint, "contrasts": family, "alpha": alpha}
-            head["declared"] = min(len(spec.seeds_of(scale, arm)) for arms in pairs for arm in arms)
+            head["declared"] = fewest
             if endpoint not in values.columns:
                 parts.append(pd.DataFrame([head]))
                 continue
@@ -163,7 +243,10 @@ def design_table(
             asked = replace(
                 question, alpha=alpha, margin=margin, effect=spec.effect, test_sizes=sizes
             )
-            found = power_table(read_spread(values, endpoint, spec.baseline), asked)
+            remedy = f"Give a table with runs of {spec.baseline}, the baseline of {name}."
+            spread = read_spread(own, endpoint, spec.baseline, source, remedy)
+            common = min(len(treated & reference) for treated, reference in seeds)
+            found = power_table(replace(spread, seeds=fewest, pairs=common), asked)
             parts.append(pd.DataFrame([head]).merge(found, how="cross"))
     if not parts:
         raise StudyError(
@@ -171,3 +254,23 @@ def design_table(
             "Mark contrasts with primary: true in params/study, or name another scale.",
         )
     return pd.concat(parts, ignore_index=True)
+
+
+def _planned(spec: ExperimentSpec, scale: str) -> dict[tuple[str, float], list[tuple[str, str]]]:
+    """Endpoint and margin → the primary contrasts, as pairs of arms, that are decided by them."""
+    planned: dict[tuple[str, float], list[tuple[str, str]]] = {}
+    for contrast in (contrast for contrast in spec.contrasts if contrast.primary):
+        if pairs := spec.pairs_of(contrast, scale):
+            key = (spec.endpoint_of(contrast), spec.margin_of(contrast))
+            planned.setdefault(key, []).extend(pairs)
+    return planned
+
+
+def _own(values: pd.DataFrame, spec: ExperimentSpec, scale: str) -> pd.DataFrame:
+    """The rows of an experiment's own runs; all rows where its baseline has not two of them."""
+    declared = spec.seeds_by_arm(scale)
+    mine = [
+        seed in declared.get(arm, ()) for arm, seed in zip(values.arm, values.seed, strict=True)
+    ]
+    own = values[mine]
+    return own if (own.arm == spec.baseline).sum() >= 2 else values

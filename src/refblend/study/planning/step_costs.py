@@ -14,6 +14,7 @@ from refblend.config.scoring import SCORING_KEY
 from refblend.errors import StudyError
 from refblend.files import read_object
 from refblend.rollout.model_dir import count_parameters
+from refblend.study.design.grid import config_files
 from refblend.study.planning.step_model import SCORING, STAGES, StageCost, StepCosts
 from refblend.trainer.tracking import read_metrics
 
@@ -21,11 +22,15 @@ WARM_UP = 2
 """First steps that are left out: caches fill, libraries are loaded."""
 
 
-def read_costs(sources: Sequence[Path], weights_gb: float | None = None) -> StepCosts:
+def read_costs(
+    sources: Sequence[Path], weights_gb: float | None = None, params: Path | None = None
+) -> StepCosts:
     """Costs from one or two run directories, or from the JSON file of a benchmark.
 
-    Two runs with batches of different sizes tell what a stage takes whatever the batch; with one,
-    all of it is taken to grow with the batch.
+    Two runs with batches of different sizes separate a stage's fixed time from its time per
+    prompt; with one run, all time is assumed to scale with the batch. ``params`` is the root of
+    the parameter files that a result of ``bench_step.py`` was measured with, by default
+    ``params``; the others say their configuration themselves.
 
     Raises:
         StudyError: a source cannot be read, or was measured so that stages disturbed one another.
@@ -33,8 +38,15 @@ def read_costs(sources: Sequence[Path], weights_gb: float | None = None) -> Step
     """
     if not 1 <= len(sources) <= 2:
         raise StudyError("--from is missing or given more than twice", "Name one or two runs.")
-    if not sources[0].is_dir():
-        return _recorded(sources[0], weights_gb)
+    files = [path for path in sources if not path.is_dir()]
+    if files and len(sources) > 1:
+        raise StudyError(
+            f"--from is given twice, and {files[0]} is no run directory",
+            "Name two run directories, or one result of a benchmark.",
+        )
+    if files:
+        return _recorded(files[0], weights_gb, params)
+    _refuse(params, sources[0])
     found = sorted((_measured(path, weights_gb) for path in sources), key=lambda c: -c.prompts)
     larger, smaller = found[0], found[-1]
     if len(found) == 1:
@@ -56,14 +68,21 @@ def _line(more: StageCost, less: StageCost, many: int, few: int) -> StageCost:
     return StageCost(per_prompt=slope, fixed=high - slope * many)
 
 
-def _recorded(path: Path, weights_gb: float | None) -> StepCosts:
+def _refuse(params: Path | None, source: Path) -> None:
+    """Parameter files that would not be read."""
+    if params is not None:
+        raise StudyError(
+            f"--params would have no effect: {source} says its own configuration",
+            "Leave out --params.",
+        )
+
+
+def _recorded(path: Path, weights_gb: float | None, params: Path | None) -> StepCosts:
     """What `bench_planning.py` wrote, or `bench_step.py`: a step of scale cpu, judge alone."""
     try:
         figures = read_object(path)["figures"]
         if "step_wall_seconds" in figures:
-            config = load_config(
-                [Path("params") / "ppo.yaml", Path("params") / "scale" / "cpu.yaml"]
-            )
+            config = load_config(config_files("cpu", params or "params"))
             seconds = TypeAdapter(dict[str, float]).validate_python(figures["step_wall_seconds"])
             return _costs(config, _without_prefix(seconds), weights_gb, path)
         costs = TypeAdapter(StepCosts).validate_python(figures["costs"])
@@ -72,6 +91,7 @@ def _recorded(path: Path, weights_gb: float | None) -> StepCosts:
             f"{path}: no costs of a step ({str(error).splitlines()[0]})",
             "Name a run directory, or what bench_planning.py or bench_step.py wrote.",
         ) from None
+    _refuse(params, path)
     return costs if weights_gb is None else replace(costs, weights_gb=weights_gb)
 
 

@@ -102,12 +102,12 @@ def prepared_tables(path: Path) -> Tables:
             raise StudyError(reason, "Run `refblend study tables`.") from None
 
     def read(name: str) -> pd.DataFrame:
-        with explained(f"table {name}"):
+        with explained(f"table {name}"), zipfile.ZipFile(path) as archive:
             return pd.read_parquet(io.BytesIO(archive.read(name)))
 
-    with explained("prepared tables"):
-        archive = zipfile.ZipFile(path)
-    return LazyTables(archive.namelist(), read)
+    with explained("prepared tables"), zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+    return LazyTables(names, read)
 
 
 def write_tables(report: Report, inputs: Inputs, out: Path) -> None:

@@ -18,9 +18,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from refblend.config.loading import read_yaml
 from refblend.errors import StudyError
 from refblend.files import copy_file, sha256_file, write_text
-from refblend.study.design.grid import read_grid, select
+from refblend.study.design.grid import config_files, read_grid, select
+from refblend.study.design.names import READS
 from refblend.study.design.spec import experiments_of
 from refblend.study.report.beside import beside_files
 from refblend.study.report.engine import write_everything
@@ -29,9 +31,6 @@ from refblend.study.report.shared import quality_of_arms
 from refblend.study.report.verdicts import write_verdicts
 from refblend.study.runs.archive import QUALITY, of_grid, read_archive
 from refblend.study.runs.collect import numbers_hash, read_collected, write_collected
-
-READS = {"scoring": (), "m1": (), "m2": ("scoring",), "m3": ("m1", "m2", "scoring"), "r": ()}
-"""Reports in the order in which they are made, and those whose published results each reads."""
 
 _MARK = re.compile(r"\n<!-- Made from ([0-9a-f]{64}) -->\n\Z")
 
@@ -72,15 +71,16 @@ def published_from(path: Path) -> str | None:
 def made_from(report: Report, inputs: Inputs) -> str:
     """SHA-256 over what determines a report, apart from what the machine determines.
 
-    That is: collected runs, metrics and responses, the experiments, the quality of judges and
-    actor, measurements, the recommendation, another scale's verdicts that these are set beside,
-    the reports that it reads, and the reports' code.
+    That is: collected runs, metrics and responses, the experiments and the settings of the scale,
+    the quality of judges and actor, measurements, the recommendation, another scale's verdicts
+    that these are set beside, the reports that it reads, and the reports' code.
     """
     parts = {
         "code": _code(report, inputs),
         "experiments": {
             name: spec.model_dump(mode="json") for name, spec in inputs.experiments.items()
         },
+        "settings": {"/".join(path.parts[-2:]): read_yaml(path) for path in _settings(inputs)},
         "runs": numbers_hash(read_collected(inputs.collected)) if inputs.study else None,
         "files": {
             "/".join(path.parts[-2:]): sha256_file(path) for path in _read_files(report, inputs)
@@ -90,6 +90,13 @@ def made_from(report: Report, inputs: Inputs) -> str:
         },
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _settings(inputs: Inputs) -> list[Path]:
+    """The configuration files of the scale, and the recipe of its data and models if it has one."""
+    recipe = inputs.params / "embedded" / f"{inputs.scale}.yaml"
+    files = [*map(Path, config_files(inputs.scale, inputs.params)), recipe]
+    return [path for path in files if path.is_file()]
 
 
 def _code(report: Report, inputs: Inputs) -> list[str]:
@@ -132,7 +139,7 @@ def redraw_reports(
 
     ``results`` has the scale's grid, its archive and what M3 has chosen; experiments that the grid
     does not have are left out. Without ``out`` reports are published there, where they say
-    anything else.
+    anything else; with ``out`` that folder gets them, and they read one another as drawn here.
 
     Raises:
         StudyError: the archive is missing or lacks a run, or a contrast compares runs of
@@ -140,22 +147,44 @@ def redraw_reports(
     """
     yield write_verdicts(scale, results, params, out)
     archive, grid = read_archive(results), read_grid(results / "grid.tsv")
-    with tempfile.TemporaryDirectory(prefix="refblend-redraw-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="refblend-redraw-") as folder:
+        scratch = Path(folder)
+        read = results if out is None else _copied(results, scratch / "results")
         for milestone in READS:  # a scale need not have all
-            collected = Path(scratch) / milestone
+            collected, built = scratch / milestone, scratch / "built" / milestone
             named = experiments_of(milestone, params, scale)
             study = tuple(name for name in named if name in set(grid.experiment))
             if milestone == "scoring":
                 if not (results / "scoring" / "measurements").is_dir():
                     continue
-                shutil.copytree(results / QUALITY / "circumstances", collected / "circumstances")
+                _copy(results / QUALITY / "circumstances", collected / "circumstances")
             elif study:
                 write_collected(of_grid(archive, select(grid, study)), collected)
             else:
                 continue
-            inputs = Inputs(scale, study, collected, models=results, results=results, params=params)
-            report, built = load_report(milestone), (out or Path(scratch) / "built") / milestone
+            inputs = Inputs(scale, study, collected, models=read, results=read, params=params)
+            report = load_report(milestone)
             write_everything(report, inputs, built)
             if out is None:
                 publish(report, inputs, built)
+            else:
+                _copy(built, out / milestone)
+                shutil.rmtree(read / milestone / "tables", ignore_errors=True)
+                _copy(built, read / milestone)
             yield (out or results) / milestone / "report.md"
+
+
+def _copied(results: Path, root: Path) -> Path:
+    """A copy below ``root`` of what reports read of a scale's results, and of other scales'."""
+    for verdicts in results.parent.glob("*/verdicts.csv"):
+        copy_file(verdicts, root / verdicts.parent.name / verdicts.name)
+    read = root / results.name
+    for name in (QUALITY, *READS):
+        _copy(results / name, read / name)
+    return read
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a folder if it is there; what else is in the target stays."""
+    if source.is_dir():
+        shutil.copytree(source, target, dirs_exist_ok=True)

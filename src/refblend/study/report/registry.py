@@ -18,6 +18,7 @@ import pandas as pd
 
 from refblend.errors import StudyError
 from refblend.function_code import functions_hash
+from refblend.study.design.names import REPORTS
 from refblend.study.design.spec import ExperimentSpec, load_experiment
 
 PACKAGE = "refblend.study.report"
@@ -230,7 +231,8 @@ def load_report(name: str) -> Report:
     except ModuleNotFoundError as error:
         if error.name != f"{PACKAGE}.{name}":
             raise
-        raise StudyError(f"there is no report {name}", "Choose m1, m2, m3, r or scoring.") from None
+        known = ", ".join(REPORTS)
+        raise StudyError(f"there is no report {name}", f"Choose one of {known}.") from None
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{package.__name__}.{module.name}")
     report: Report = importlib.import_module(f"{package.__name__}.study").REPORT

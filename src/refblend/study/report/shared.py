@@ -117,11 +117,15 @@ def headline(collected: Collected, row: Mapping[str, Any] | None) -> dict[str, A
     }
 
 
+def quality_names(inputs: Inputs) -> list[str]:
+    """The actor and the judges that the arms use, as files of their quality are named."""
+    arms = resolve_arms(inputs.experiments, inputs.scale, inputs.params).values()
+    return ["actor", *sorted({f"judge_{arm.judge}" for arm in arms if arm.config.use_judge})]
+
+
 def quality_of_arms(inputs: Inputs) -> list[Path]:
     """Quality reports of the actor and of the judges that the arms use; none of a user's models."""
-    arms = resolve_arms(inputs.experiments, inputs.scale, inputs.params).values()
-    judges = sorted({f"judge_{arm.judge}" for arm in arms if arm.config.use_judge})
-    files = (inputs.models / "quality" / f"{name}.json" for name in ("actor", *judges))
+    files = (inputs.models / "quality" / f"{name}.json" for name in quality_names(inputs))
     return [path for path in files if path.exists()]
 
 

@@ -1,7 +1,7 @@
 """Every arm and measure over its seeds, and against its baseline, for all reports."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ import pandas as pd
 
 from refblend.seeding import derive_generator
 from refblend.study.design.measures import MEASURES
+from refblend.study.design.spec import ExperimentSpec
 from refblend.study.stats.comparisons import Comparison, compare_pairs, probability_of_improvement
 from refblend.study.stats.statistics import Interval, bootstrap_interval, iqm, student_interval
 
@@ -19,9 +20,6 @@ MAIN_MEASURES = (
 )  # fmt: skip
 """What experiments that learn are compared by, the headline first."""
 
-MARGIN = 0.02
-"""Accuracies and rates that differ by less are equivalent; other measures have no margin."""
-
 _TYPES = dict.fromkeys(("arm", "measure", "baseline", "verdict", "note"), "str")
 _TYPES |= {"runs": "int64", "n": "int64", "pairs": "Int64", "interval_excludes_0": "boolean"}
 _NAMES = (
@@ -31,9 +29,10 @@ _NAMES = (
     "p_holm", "smallest_p", "smallest_p_holm", "verdict", "interval_excludes_0", "note",
 )  # fmt: skip
 SUMMARY_COLUMNS = {name: _TYPES.get(name, "float64") for name in _NAMES}
-"""Columns of a summary: ``low, high`` and ``diff_low, diff_high`` are Student's 95 % intervals,
-``boot_*`` bootstrap ones, ``diff_family_*`` Student's with Bonferroni over the measure's family;
-``runs`` counts planned runs, ``n`` those that have the measure, ``pairs`` seeds of both arms."""
+"""Columns of a summary. ``low, high`` is Student's 95 % interval, ``diff_low, diff_high`` Student's
+at 1 − the family's alpha; ``boot_*`` are bootstrap intervals, ``diff_family_*`` Student's with
+Bonferroni over the measure's family. ``runs`` counts planned runs, ``n`` those that have the
+measure, ``pairs`` seeds of both arms."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +45,24 @@ class Family:
     """(arm, baseline) of every comparison."""
     planned: Mapping[str, int] = field(default_factory=dict)
     """Arm → its planned runs; an arm that is not here has one in every row of the values."""
+    alpha: float = 0.05
+    """Level of the verdicts; intervals of differences have confidence 1 − alpha."""
+    margin: float = 0.02
+    """Arms whose difference lies within ± this are equivalent."""
+    unit: str = "share"
+    """Of which measures: those of this unit of which more is better; others have no margin."""
+
+    def declared_by(self, spec: ExperimentSpec) -> "Family":
+        """The same with an experiment's level and margin, which is in its endpoint's unit."""
+        known = MEASURES.get(spec.endpoint)
+        unit = known.unit if known else self.unit
+        return replace(self, alpha=spec.alpha, margin=spec.margin, unit=unit)
+
+    def margin_of(self, measure: str) -> float:
+        """The margin of a measure; 0 where it has none, and nothing is equivalent."""
+        known = MEASURES.get(measure)
+        has_one = known and known.unit == self.unit and known.higher_is_better
+        return self.margin if has_one else 0.0
 
 
 def summarise(
@@ -70,7 +87,8 @@ def summarise(
             values,
             pairs,
             derive_generator("m2", family.name, measure, "difference"),
-            margin=MARGIN if known and known.unit == "share" and known.higher_is_better else 0.0,
+            alpha=family.alpha,
+            margin=family.margin_of(measure),
             higher_is_better=known.higher_is_better if known else None,
         )
         by_arm = {comparison.arm: comparison for comparison in comparisons}

@@ -175,7 +175,7 @@ def read_verdicts(path: Path) -> pd.DataFrame:
         return pd.DataFrame(columns=list(VERDICT_COLUMNS)).astype(VERDICT_COLUMNS)
     except (OSError, ValueError, KeyError) as error:
         reason = f"{path}: the verdicts cannot be read ({error})"
-        raise StudyError(reason, "Make them anew: `refblend study verdicts`.") from None
+        raise StudyError(reason, "Rebuild them with `refblend study verdicts`.") from None
 
 
 def _stated(

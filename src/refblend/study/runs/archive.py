@@ -71,7 +71,7 @@ def read_archive(folder: Path) -> Collected:
     except (OSError, KeyError, TypeError, *PARQUET_ERRORS) as error:
         raise StudyError(
             f"{folder}: the archive of runs cannot be read ({shorten(str(error), 300)})",
-            f"It is made by the study: `snakemake --config scale={folder.name}`.",
+            f"Rebuild it with `snakemake --config scale={folder.name}`.",
         ) from None
 
 
@@ -89,7 +89,7 @@ def of_grid(archive: Collected, grid: pd.DataFrame) -> Collected:
         raise StudyError(
             f"the archive has no run of arm {first.arm}, seed {first.seed}, and lacks "
             f"{len(absent)} in all",
-            "Make it from this grid: `refblend study archive`.",
+            "Rebuild it with `refblend study archive`.",
         )
     place = wanted.assign(place=range(len(wanted)))
 

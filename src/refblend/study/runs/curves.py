@@ -1,6 +1,7 @@
-"""The courses of runs and what they tell: one metric, validation, how steadily a run trained."""
+"""Metrics over training steps, and measures derived from them."""
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,7 @@ from refblend.trainer.guards import SANITY_SOURCE
 
 
 def series(metrics: pd.DataFrame, *names: str) -> pd.DataFrame:
-    """Rows of that one of ``names`` which most runs have (the first of equals), sorted.
+    """Rows of whichever of ``names`` most runs recorded (the first of equals), sorted.
 
     One name for all runs: arms without a judge may lack a metric, and two almost identical metrics
     must not be mixed in one figure.
@@ -115,24 +116,28 @@ STABILITY = {
 """Columns of :func:`stability` and their types. Spikes are steps outside median ± 5·1.4826·MAD;
 ``entropy_collapse`` is the step at which it has collapsed, missing if it never does."""
 
-NONE = pd.Series(dtype="float64")
-"""The course of a metric that a run does not have."""
+
+def course(run: pd.DataFrame, names: Sequence[str]) -> pd.Series:
+    """The first of ``names`` that a run recorded, by training step; empty if it recorded none.
+
+    ``run`` has the rows of one run, all its metrics. Frames of metrics have no row where a value
+    was not finite, so a step from the metric's first one on that only other metrics have is NaN.
+    """
+    recorded = set(run.metric)
+    name = next((each for each in names if each in recorded), None)
+    found = run[run.metric == name].set_index("step")["value"].sort_index()
+    steps = np.sort(run.step[run.step > 0].unique())
+    return found.reindex(steps[steps >= found.index.min()]) if len(found) else found
 
 
 def stability(metrics: pd.DataFrame) -> pd.DataFrame:
     """One row per run, with the columns of :data:`STABILITY`."""
     drawdown = start_and_end(metrics)
     drawdown = drawdown[drawdown.measure == "acc"].set_index(["arm", "seed"])["drawdown"]
-    read = metrics[metrics["metric"].isin([*LOSS, *ENTROPY, GRADIENT, LENGTH])]
-    courses = {
-        run: part.set_index("step")["value"]
-        for run, part in read.sort_values("step").groupby(["arm", "seed", "metric"])
-    }
     rows = []
-    for arm, seed in metrics.groupby(["arm", "seed"]).groups:
+    for (arm, seed), run in metrics.groupby(["arm", "seed"]):
         loss, entropy, norm, length = (
-            next((courses[arm, seed, name] for name in names if (arm, seed, name) in courses), NONE)
-            for names in (LOSS, ENTROPY, [GRADIENT], [LENGTH])
+            course(run, names) for names in (LOSS, ENTROPY, [GRADIENT], [LENGTH])
         )
         collapsed = entropy_collapse(entropy)
         rows.append(
@@ -152,5 +157,6 @@ def stability(metrics: pd.DataFrame) -> pd.DataFrame:
 
 
 def _ends(name: str, values: pd.Series) -> dict[str, float]:
-    first, last = (values.iloc[0], values.iloc[-1]) if len(values) else (np.nan, np.nan)
+    known = values.dropna()
+    first, last = (known.iloc[0], known.iloc[-1]) if len(known) else (np.nan, np.nan)
     return {f"{name}_start": first, f"{name}_end": last}
