@@ -21,7 +21,7 @@ from refblend.ppo.weights import STRATEGIES
 from refblend.study.design.grid import resolve_arm
 from refblend.study.design.spec import OVERLAY, ExperimentSpec, experiments_of, load_experiment
 from refblend.study.runs.collect import Collected
-from refblend.study.runs.curves import series, validation_frame
+from refblend.study.runs.curves import ENTROPY, course, validation_frame
 from refblend.study.stats.statistics import entropy_collapse
 
 
@@ -334,8 +334,7 @@ def unhealthy(collected: Collected, arm: str, max_invalid: float = MAX_INVALID) 
         invalid = invalid_rate(part)
         if invalid > max_invalid:
             return f"seed {seed}: {invalid:.1%} of the judge's scores are invalid"
-        entropy = series(part, "actor/ref_quality/avg_entropy", "actor/entropy")["value"]
-        if entropy_collapse(entropy) is not None:
+        if entropy_collapse(course(part, ENTROPY)) is not None:
             return f"seed {seed}: the entropy collapsed"
     return ""
 

@@ -89,4 +89,4 @@ def read_per_seed(path: Path) -> pd.DataFrame:
         return table.astype({"arm": "str", "seed": "int64"})
     except (OSError, ValueError, KeyError) as error:
         reason = f"{path}: the runs cannot be read ({error})"
-        raise StudyError(reason, "Make M2's tables again.") from None
+        raise StudyError(reason, "Rebuild M2 first, e.g. by `snakemake m2`.") from None

@@ -114,7 +114,8 @@ def arm_summary(study: M1Study) -> pd.DataFrame:
     """Every arm and measure over its seeds and against the baseline, see :mod:`..summary`."""
     pairs = [(arm, study.baseline) for arm in study.treated]
     measures = with_endpoint(study.experiment.endpoint, MAIN_MEASURES)
-    return summarise(Family("M1", study.arms, pairs), study.wide, measures)
+    family = Family("M1", study.arms, pairs).declared_by(study.experiment)
+    return summarise(family, study.wide, measures)
 
 
 @REPORT.table("arm_main", shown=True)

@@ -82,7 +82,7 @@ def m2_costs(study: M3Study, of_m1: Sequence[tuple[str, int]]) -> list[dict[str,
     if missing:
         raise StudyError(
             f"{study.inputs.results}/m2/tables/costs_by_arm.csv: no column {', '.join(missing)}",
-            "Make M2's tables again.",
+            "Rebuild M2 first, e.g. by `snakemake m2`.",
         )
     first = table["experiments"].fillna("").str.split().str[0].fillna("other")
     rows = []

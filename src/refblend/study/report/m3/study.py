@@ -89,7 +89,7 @@ class M3Study(RunStudy):
             return None
         except (OSError, ValueError) as error:
             raise StudyError(
-                f"{path}: cannot be read ({error})", "Make M2's tables again."
+                f"{path}: cannot be read ({error})", "Rebuild M2 first, e.g. by `snakemake m2`."
             ) from None
 
     @cached_property
@@ -250,7 +250,7 @@ def _summary(study: M3Study) -> pd.DataFrame:
     planned = {arm: len(seeds) for arm, seeds in own.items()}
     planned |= {alias: planned[arm] for alias, (arm, _) in aliases.items()}
     family = Family(roles.name, (*roles.arms, *aliases), pairs, planned)
-    return summarise(family, values_of, list(measures))
+    return summarise(family.declared_by(roles.experiment), values_of, list(measures))
 
 
 def _named(table: pd.DataFrame) -> pd.DataFrame:
