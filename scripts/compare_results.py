@@ -24,7 +24,7 @@ COSTS = re.compile(
     r"|^step_|^judge_serial|^hidden"
 )
 """Columns that say what a run cost."""
-COST_TABLES = re.compile(r"^(resources|costs\w*|answers|\w+_(hidden|costs))$")
+COST_TABLES = re.compile(r"^(resources|costs\w*|answers\w*|\w+_(hidden|costs))$")
 """Tables of nothing else; their measures stand in rows."""
 
 

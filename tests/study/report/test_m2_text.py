@@ -75,6 +75,7 @@ def test_the_first_page_gives_the_verdicts(written: Path) -> None:
     # Two seeds cannot decide anything, and the page says so and what it would take.
     assert f"Of {len(primary)} primary contrasts 0 are better, 0 worse, 0 equivalent and" in page
     assert "whatever the effect" in page
+    assert page.count("Does blending a judge's score into the rewards help") == 1
     assert "**Does the judge's score help? (against no blend)** Open: undecided are" in page
     assert "(J; training accuracy (sampled), mean, first third)" in page
     row = primary.query("treated == 'linear_terminal' and reference == 'off'").iloc[0]
@@ -94,9 +95,10 @@ def test_the_page_counts_every_kind_of_verdict() -> None:
     facts |= {kind: [row] for kind in kinds} | {"unreachable": 0}
     text = SAY.page(facts, {"judge": facts, "other": facts}, "accuracy")
     assert "1 is better, 1 worse, 1 equivalent and 1 undecided" in text
-    assert "**Does the judge's score help? (against no blend)** In part: better is `a`" in text
-    assert "**What else matters?** Better is `a`" in text
-    assert text.count("`a` − `b` (X) +0.100 [+0.050, +0.150]") == 8
+    assert "**Does the judge's score help? (against no blend)** In part: `a` is better" in text
+    assert "**What else matters?** `a` is better than `b` (X): +0.100 [+0.050, +0.150]; " in text
+    assert text.count("`b` (X): +0.100 [+0.050, +0.150]") == 8
+    assert "undecided is `a` − `b` (X): +0.100" in text
     assert "in seeds per arm: `a` − `b` (X) 12." in text
     assert "whatever the effect" not in text
     assert "`a` − `b` (X; accuracy)" in SAY.page(facts, {"judge": facts}, "length")
