@@ -95,8 +95,8 @@ ABILITIES = {
         "",
     ),
     "verdicts, regimes, difficulty, profiles": (
-        "study.stats.verdicts study.stats.exact study.report.m2.runs:breakdown "
-        "study.report.m2.runs:pass_at_n study.report.m2.runs:length_controlled "
+        "study.stats.verdicts study.stats.exact study.report.m2.responses:breakdown "
+        "study.report.m2.responses:pass_at_n study.report.m2.responses:length_controlled "
         "study.report.m2.figures_arms cli.study_report:verdicts",
         "",
     ),

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import m2_frames
@@ -14,7 +15,7 @@ from refblend.study.report.m2.answers import assumed
 from refblend.study.report.m2.surprises import surprises
 from refblend.study.report.registry import Inputs, load_report
 from refblend.study.report.verdicts import by_verdict
-from refblend.study.runs.collect import write_collected
+from refblend.study.runs.collect import RESPONSE_COLUMNS, write_collected
 
 SAY = environment().get_template("_answers.md.j2").module
 COLUMNS = "experiment,arm,responses,overlength,nonzero_rate,valid_rate,fallback_rate,auc,"
@@ -159,6 +160,20 @@ def found_by(study: m2_frames.M2Study) -> Callable[[str], list[str]]:
     return lambda words: next(hits for rule, hits in found.items() if rule.startswith(words))
 
 
+def judged(study: m2_frames.M2Study) -> pd.DataFrame:
+    """Eight responses to one prompt of every run of H, four of them right; the strong judge puts
+    four of these above the wrong ones, the medium one three, the weak one two."""
+    rows = [
+        {"arm": arm, "seed": seed, "step": 20, "acc": float(place < 4), "judge_valid": True}
+        | {"judge_score": float(place < {"weak": 2, "medium": 3, "strong": 4}[judge])}
+        for arm, seeds in study.seeds("H").items()
+        if (judge := study.resolved[arm].judge) and study.resolved[arm].blends
+        for seed in seeds
+        for place in range(8)
+    ]
+    return pd.DataFrame(rows).reindex(columns=list(RESPONSE_COLUMNS)).astype(RESPONSE_COLUMNS)
+
+
 def test_surprises_find_what_was_put_in() -> None:
     chosen = {"A": m2_frames.specs()["A"]}
     effects = {"linear": -0.2, "linear_terminal": 0.2, "shuffled": 0.1}
@@ -175,10 +190,7 @@ def test_surprises_read_judges_and_strategies_from_the_configuration() -> None:
     effects = {"inverse": 0.3, "weak_constant_terminal": 0.3, "strong_linear_terminal": 0.3}
     effects |= {"constant": 0.2, "random_terminal": 0.4}
     study = m2_frames.study("cpu", effects, experiments=chosen)
-    metrics = study.collected.metrics
-    for judge, auc in (("weak", -0.15), ("strong", 0.1)):
-        rows = metrics.arm.str.startswith(judge) & metrics.metric.str.endswith("/auc")
-        metrics.loc[rows, "value"] += auc
+    study = replace(study, collected=replace(study.collected, responses=judged(study)))
     found = found_by(study)
     rising = [text.split("`")[1::2] for text in found("A weight that rises")]
     assert ["inverse", "linear"] in rising

@@ -34,6 +34,7 @@ def text(study: M2Study, tables: Tables) -> dict[str, Any]:
         "verdicts": decisions,
         "questions": by_question(decisions["rows"], study.resolved),
         "usual": max(measures, key=lambda name: measures[name], default=""),
+        "leading": study.leading,
         "scopes": [best_of(study, tables, *scope) for scope in scope_endpoints(study).items()],
         "answered": answered,
         "ended": any(endpoint_rows(study, tables, name) for name in study.learning),
