@@ -316,6 +316,11 @@ def test_warm_starts_are_rows_of_their_own_each_against_its_own_baseline() -> No
         assert set(tables[name].warm_start) == {"aaaa", "bbbb"}
     stability = tables["stability"].set_index(["arm", "warm_start"])
     assert stability.loc["off", "runs"].to_list() == [2, 1]
+    drawn = study.curves
+    assert sorted(drawn.runs[drawn.runs.arm.str.startswith("off")].arm) == [
+        "off (aaaa)", "off (aaaa)", "off (bbbb)",
+    ]  # fmt: skip
+    assert set(drawn.metrics.arm) == set(drawn.runs.arm)
 
 
 def test_a_run_without_a_record_belongs_to_the_only_warm_start_that_is_known() -> None:

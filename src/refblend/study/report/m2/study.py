@@ -64,9 +64,19 @@ class M2Study(RunStudy):
 
     @property
     def curves(self) -> Collected:
-        """The runs of the experiments that learn."""
+        """The runs of the experiments that learn; an arm of several warm starts is several arms."""
         arms, frames = self.all_arms(), self.collected
         runs, metrics = (frame[frame.arm.isin(arms)] for frame in (frames.runs, frames.metrics))
+        for arm, starts in self.starts.items():
+            for start, seeds in starts.items() if len(starts) > 1 else ():
+                runs, metrics = (
+                    frame.assign(
+                        arm=frame.arm.mask(
+                            (frame.arm == arm) & frame.seed.isin(seeds), f"{arm} ({start})"
+                        )
+                    )
+                    for frame in (runs, metrics)
+                )
         return replace(frames, runs=runs, metrics=metrics)
 
     def arms(self, experiment: str) -> list[str]:
