@@ -26,7 +26,7 @@ COSTS = re.compile(
 """Columns that say what a run cost, and measures that do where they stand in rows."""
 ORIGIN = {"commit", "dirty", "hardware", "models", "resumed"}
 """Columns that say where a run came from; warm starts differ between machines by rounding."""
-COST_TABLES = re.compile(r"^(resources|costs\w*|answers|\w+_(hidden|costs))$")
+COST_TABLES = re.compile(r"^(resources|costs\w*|answers\w*|\w+_(hidden|costs))$")
 """Tables of nothing else; their measures stand in rows."""
 
 

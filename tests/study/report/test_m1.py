@@ -9,7 +9,7 @@ import pytest
 
 from refblend.study.design.grid import read_grid
 from refblend.study.report.engine import new_tables, read_caption
-from refblend.study.report.m1.text import answers
+from refblend.study.report.m1.text import answers, opposite
 from refblend.study.report.plotting.panels import bin_scores
 from refblend.study.report.registry import Inputs, load_report
 from refblend.study.runs.collect import collect, write_collected
@@ -122,7 +122,7 @@ def test_a_worse_arm_breaks_the_rule_on_accuracy(
     """Differences −0.1, −0.1, −0.1 say nothing of their spread; −0.10, −0.11, −0.12 do."""
     equal = judge(tmp_path / "equal", make_run, render, gain=0.1)
     unclear = (
-        "**Undecided**: the runs of `linear` do not show that greedy test accuracy is not lower."
+        "**Undecided**: the runs of `linear` cannot rule out that greedy test accuracy is lower."
     )
     assert equal == unclear
 
@@ -133,9 +133,18 @@ def test_a_loss_that_three_seeds_cannot_show_is_not_called_stable(
     """Differences 0.15, −0.1, −0.35: their mean is beyond the margin, and their interval has 0."""
     wide = judge(tmp_path / "wide", make_run, render, gain=0.1, spread=0.25)
     unclear = (
-        "**Undecided**: the runs of `linear` do not show that greedy test accuracy is not lower."
+        "**Undecided**: the runs of `linear` cannot rule out that greedy test accuracy is lower."
     )
     assert wide == unclear
+
+
+def test_every_rule_can_be_turned_round() -> None:
+    assert opposite("spikes of the loss are not more frequent").endswith("are more frequent")
+    assert (
+        opposite("validation accuracy does not fall deeper") == "validation accuracy falls deeper"
+    )
+    assert opposite("the entropy never collapses") == "the entropy collapses"
+    assert opposite("no run is overlength").startswith("a run is")
 
 
 def test_bins_against_a_loop() -> None:

@@ -17,6 +17,7 @@ from refblend.ppo.entropy_maps import entropy_to_weight_cosine
 from refblend.ppo.weights import weight_for
 from refblend.study.design.spec import ExperimentSpec
 from refblend.study.report.m2.costs import SCORING_COLUMNS
+from refblend.study.report.m2.figures_learning import settled_limits
 from refblend.study.report.m2.figures_weights import ENTROPIES, function_values, weight_params
 from refblend.study.report.m2.study import M2Study, make_study
 from refblend.study.report.plotting.common import (
@@ -293,6 +294,34 @@ def test_forest_shows_the_mean_paired_differences(whole: M2Study, tables: Tables
     expected = [test["exp_terminal", seed] - test["off", seed] for seed in range(2, 6)]
     assert marks["exp"] == pytest.approx(np.mean(expected))
     assert "random" not in marks
+
+
+def test_axes_of_differences_forget_the_first_updates() -> None:
+    steps = {0: 0.0, 2: 0.6, 4: 0.03, 6: 0.01}
+    frame = pd.DataFrame(
+        [
+            {"arm": arm, "seed": seed, "step": step, "value": (value + 0.002 * seed) * factor}
+            for arm, factor in (("a", 1), ("b", -1))
+            for seed in (1, 2, 3)
+            for step, value in steps.items()
+        ]
+    )
+    limits = settled_limits(frame, 0.02)
+    assert limits["a"] == limits["b"]
+    assert -0.06 < limits["a"][0] < -0.034
+    assert 0.034 < limits["a"][1] < 0.06
+    wide = frame.assign(value=frame.value.where(frame.arm == "a", frame.value * 10))
+    own = settled_limits(wide, 0.02)
+    assert own["a"][1] < 0.06 < -own["b"][0]
+    assert settled_limits(frame.head(0), 0.02) == {}
+
+
+def test_captions_name_the_arms_that_are_drawn() -> None:
+    study = figure_study(scale="smoke", experiments={"A": m2_frames.specs()["A"]})
+    runs = study.collected.runs
+    runs.loc[runs.arm == "linear", "commit"] = "fedcba9876543210"
+    assert study.origin("A", arms=["off"]) == "n = 2 seeds per arm. Commit 0123456789."
+    assert "fedcba9876" in study.origin("A")
 
 
 def test_training_time_adds_up_the_steps(whole: M2Study) -> None:

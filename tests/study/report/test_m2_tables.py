@@ -10,22 +10,21 @@ import pytest
 from scipy import stats
 
 from refblend.errors import StudyError
+from refblend.ppo.metrics import roc_auc
 from refblend.study.design.measures import MEASURES
 from refblend.study.report.m2.costs import cost_table, hidden_judge_time, scoring_table
+from refblend.study.report.m2.exploratory import doses
 from refblend.study.report.m2.levels import (
     best_per_metric,
     choice_table,
     knee_and_pivot,
     level_means,
 )
-from refblend.study.report.m2.runs import (
-    breakdown,
-    length_controlled,
-    pass_at_n,
-    per_seed,
-    stability_by_arm,
-)
+from refblend.study.report.m2.responses import auc_within, breakdown, length_controlled, pass_at_n
+from refblend.study.report.m2.runs import per_seed, stability_by_arm
+from refblend.study.report.m2.starts import starts_of
 from refblend.study.report.m2.study import M2Study
+from refblend.study.runs.collect import RESPONSE_COLUMNS, Collected
 from refblend.study.stats.comparisons import best_configuration
 from refblend.study.stats.thresholds import Knee, Pivot, find_knee, find_pivot, not_identifiable
 
@@ -277,5 +276,118 @@ def test_accuracy_is_taken_apart_by_tries_and_length() -> None:
 
 def test_difficulty_comes_from_the_test_set() -> None:
     table = breakdown(part_of("B")).set_index("arm")
-    assert table.loc["off", "1 steps"] > table.loc["off", "2 steps"] > table.loc["off", "3 steps"]
+    assert table.loc["off", "1 step"] > table.loc["off", "2 steps"] > table.loc["off", "3 steps"]
     assert table.loc["off", "truncated"] == pytest.approx(0.02)
+    assert "warm_start" not in table
+
+
+def with_starts(study: M2Study) -> M2Study:
+    """The same study, but seed 3 of every arm began from another actor, and answers worse."""
+    runs = study.collected.runs.copy()
+    runs["models"] = ["actor bbbb" if seed == 3 else "actor aaaa; judge_x cc" for seed in runs.seed]
+    metrics = study.collected.metrics.copy()
+    worse = (metrics.seed == 3) & metrics.metric.str.startswith("test/greedy_steps")
+    metrics.loc[worse, "value"] -= 0.2
+    rows = [
+        {"arm": arm, "seed": seed, "step": 20, "acc": acc, "length": float(length)}
+        for arm, gain in (("off", 0), ("linear_terminal", 1))
+        for seed in (1, 2, 3)
+        for length in range(8)
+        for acc in [float(length < (2 if seed == 3 else 5) + gain)]
+    ]
+    frame = pd.DataFrame(rows).reindex(columns=list(RESPONSE_COLUMNS)).astype(RESPONSE_COLUMNS)
+    return replace(study, collected=Collected(runs, metrics, frame))
+
+
+def test_warm_starts_are_rows_of_their_own_each_against_its_own_baseline() -> None:
+    study = with_starts(part_of("B"))
+    assert study.starts["off"] == {"aaaa": [1, 2], "bbbb": [3]}
+    table = breakdown(study).set_index(["arm", "warm_start"])
+    assert list(table.loc["off"].index) == ["aaaa", "bbbb"]
+    assert table.loc["off", "runs"].to_list() == [2, 1]
+    steps = table.loc["off", "1 step"]
+    assert steps["aaaa"] - steps["bbbb"] == pytest.approx(0.2, abs=0.06)
+    # 5 of 8 against 6 of 8, and 2 of 8 against 3 of 8; all runs together would give 0.5 and more.
+    controlled = table.loc["off", "length-controlled"]
+    assert controlled.to_list() == pytest.approx([5 / 8, 2 / 8])
+    assert table.loc["linear_terminal", "difference"].to_list() == pytest.approx([1 / 8, 1 / 8])
+    tables = m2_frames.tables_of(study)
+    for name in ("stability", "correlations"):
+        assert set(tables[name].warm_start) == {"aaaa", "bbbb"}
+    stability = tables["stability"].set_index(["arm", "warm_start"])
+    assert stability.loc["off", "runs"].to_list() == [2, 1]
+    drawn = study.curves
+    assert sorted(drawn.runs[drawn.runs.arm.str.startswith("off")].arm) == [
+        "off (aaaa)", "off (aaaa)", "off (bbbb)",
+    ]  # fmt: skip
+    assert set(drawn.metrics.arm) == set(drawn.runs.arm)
+
+
+def test_a_run_without_a_record_belongs_to_the_only_warm_start_that_is_known() -> None:
+    runs = pd.DataFrame({"arm": ["off", "off", "linear"], "seed": [1, 2, 1]})
+    arms = part_of("A").resolved
+    known = runs.assign(models=["actor aaaa", None, None])
+    assert starts_of(known, arms) == {"off": {"aaaa": [1, 2]}, "linear": {"aaaa": [1]}}
+    assert starts_of(runs.assign(models=None), arms)["off"] == {"unknown": [1, 2]}
+    mixed = starts_of(runs.assign(models=["actor aaaa", "actor bbbb", None]), arms)
+    assert mixed == {"off": {"aaaa": [1], "bbbb": [2]}, "linear": {"unknown": [1]}}
+
+
+def test_auc_within_a_prompt_forgets_which_prompts_are_hard() -> None:
+    """The judge scores the easy prompt higher, and tells right from wrong in neither."""
+    easy = {"acc": [1.0, 1.0, 0.0, 1.0], "judge_score": [0.9, 0.8, 0.9, 0.8]}
+    hard = {"acc": [0.0, 1.0, 0.0, 0.0], "judge_score": [0.1, 0.1, 0.2, 0.0]}
+    all_wrong = {"acc": [0.0] * 4, "judge_score": [0.0, 0.3, 0.3, 0.3]}
+    frame = pd.concat(map(pd.DataFrame, (easy, hard, all_wrong)), ignore_index=True)
+    frame = frame.assign(step=10, judge_valid=True).astype({"judge_valid": "boolean"})
+    # Of three pairs of the easy prompt 0.5 are in order, of three of the hard one 1.5.
+    assert auc_within(frame, 4) == pytest.approx((0.5 + 1.5) / 6)
+    assert roc_auc(frame.judge_score.tolist(), frame.acc.tolist()) > 0.7
+    frame.loc[1, "judge_valid"] = False
+    assert auc_within(frame, 4) == pytest.approx((0.5 + 1.5) / 5)
+    assert np.isnan(auc_within(frame.tail(4), 4))
+
+
+def test_a_score_on_every_token_is_a_dose_of_as_many_tokens() -> None:
+    study = part_of("BG")
+    found = doses(study, m2_frames.tables_of(study), "G")
+    assert found is not None
+    first = found["arms"][0]
+    assert first["arm"] == "linear"
+    assert (first["first"], first["last"]) == pytest.approx((30.5, 40.0))
+    lengths = {row["arm"]: row for row in found["lengths"]}
+    assert lengths["linear"]["diff"] == pytest.approx(20.0)
+    assert lengths["linear"]["cut"] == pytest.approx(0.02)
+    assert found["equal"] == ["B"]
+    assert doses(study, m2_frames.tables_of(study), "B") is None
+
+
+def test_speed_is_told_where_a_contrast_asks_for_it_and_for_each_warm_start() -> None:
+    study = with_starts(part_of("JB"))
+    tables = m2_frames.tables_of(study)
+    assert "B_speed" not in tables
+    table = tables["J_speed"]
+    own = table[(table.arm == "decay_terminal") & (table.measure == "val_auc_third")]
+    assert own[["reference", "warm_start", "n"]].to_numpy().tolist() == [
+        ["off", "aaaa", 2],
+        ["decay_shuffled", "aaaa", 2],
+        ["off", "bbbb", 1],
+        ["decay_shuffled", "bbbb", 1],
+    ]
+    assert list(tables["J_speed_main"].columns[:3]) == ["arm − reference", "warm start", "n"]
+    assert "verdict" not in tables["J_speed_main"]
+    assert "val_auc_third" not in set(tables["verdicts"].endpoint)
+
+
+def test_readers_see_no_columns_of_zeros_and_no_correlations_by_construction() -> None:
+    study = part_of("B")
+    tables = m2_frames.tables_of(study)
+    assert not {"oom", "collapsed_runs"} & set(tables["stability_main"])
+    assert {"judge_invalid", "loss_spikes"} <= set(tables["stability_main"])
+    assert tables["correlations_main"].empty  # every weight is a function of the entropy
+    metrics = study.collected.metrics.copy()
+    rows = (metrics.arm == "linear_terminal") & metrics.metric.str.endswith("/weight")
+    metrics.loc[rows, "value"] = np.random.default_rng(0).uniform(size=rows.sum())
+    shown = m2_frames.tables_of(with_metrics(study, metrics))["correlations_main"]
+    assert shown.arm.to_list() == ["linear_terminal"]
+    assert set(tables["B_main"]) & {"verdict", "interval excludes 0", "against"} == set()

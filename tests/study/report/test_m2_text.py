@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import m2_frames
@@ -14,7 +15,7 @@ from refblend.study.report.m2.answers import assumed
 from refblend.study.report.m2.surprises import surprises
 from refblend.study.report.registry import Inputs, load_report
 from refblend.study.report.verdicts import by_verdict
-from refblend.study.runs.collect import write_collected
+from refblend.study.runs.collect import RESPONSE_COLUMNS, write_collected
 
 SAY = environment().get_template("_answers.md.j2").module
 COLUMNS = "experiment,arm,responses,overlength,nonzero_rate,valid_rate,fallback_rate,auc,"
@@ -75,6 +76,7 @@ def test_the_first_page_gives_the_verdicts(written: Path) -> None:
     # Two seeds cannot decide anything, and the page says so and what it would take.
     assert f"Of {len(primary)} primary contrasts 0 are better, 0 worse, 0 equivalent and" in page
     assert "whatever the effect" in page
+    assert page.count("Does blending a judge's score into the rewards help") == 1
     assert "**Does the judge's score help? (against no blend)** Open: undecided are" in page
     assert "(J; training accuracy (sampled), mean, first third)" in page
     row = primary.query("treated == 'linear_terminal' and reference == 'off'").iloc[0]
@@ -94,9 +96,10 @@ def test_the_page_counts_every_kind_of_verdict() -> None:
     facts |= {kind: [row] for kind in kinds} | {"unreachable": 0}
     text = SAY.page(facts, {"judge": facts, "other": facts}, "accuracy")
     assert "1 is better, 1 worse, 1 equivalent and 1 undecided" in text
-    assert "**Does the judge's score help? (against no blend)** In part: better is `a`" in text
-    assert "**What else matters?** Better is `a`" in text
-    assert text.count("`a` − `b` (X) +0.100 [+0.050, +0.150]") == 8
+    assert "**Does the judge's score help? (against no blend)** In part: `a` is better" in text
+    assert "**What else matters?** `a` is better than `b` (X): +0.100 [+0.050, +0.150]; " in text
+    assert text.count("`b` (X): +0.100 [+0.050, +0.150]") == 8
+    assert "undecided is `a` − `b` (X): +0.100" in text
     assert "in seeds per arm: `a` − `b` (X) 12." in text
     assert "whatever the effect" not in text
     assert "`a` − `b` (X; accuracy)" in SAY.page(facts, {"judge": facts}, "length")
@@ -157,6 +160,20 @@ def found_by(study: m2_frames.M2Study) -> Callable[[str], list[str]]:
     return lambda words: next(hits for rule, hits in found.items() if rule.startswith(words))
 
 
+def judged(study: m2_frames.M2Study) -> pd.DataFrame:
+    """Eight responses to one prompt of every run of H, four of them right; the strong judge puts
+    four of these above the wrong ones, the medium one three, the weak one two."""
+    rows = [
+        {"arm": arm, "seed": seed, "step": 20, "acc": float(place < 4), "judge_valid": True}
+        | {"judge_score": float(place < {"weak": 2, "medium": 3, "strong": 4}[judge])}
+        for arm, seeds in study.seeds("H").items()
+        if (judge := study.resolved[arm].judge) and study.resolved[arm].blends
+        for seed in seeds
+        for place in range(8)
+    ]
+    return pd.DataFrame(rows).reindex(columns=list(RESPONSE_COLUMNS)).astype(RESPONSE_COLUMNS)
+
+
 def test_surprises_find_what_was_put_in() -> None:
     chosen = {"A": m2_frames.specs()["A"]}
     effects = {"linear": -0.2, "linear_terminal": 0.2, "shuffled": 0.1}
@@ -175,10 +192,7 @@ def test_surprises_read_judges_and_strategies_from_the_configuration() -> None:
     effects = {"inverse": 0.3, "weak_constant_terminal": 0.3, "strong_linear_terminal": 0.3}
     effects |= {"constant": 0.2, "random_terminal": 0.4}
     study = m2_frames.study("cpu", effects, experiments=chosen)
-    metrics = study.collected.metrics
-    for judge, auc in (("weak", -0.15), ("strong", 0.1)):
-        rows = metrics.arm.str.startswith(judge) & metrics.metric.str.endswith("/auc")
-        metrics.loc[rows, "value"] += auc
+    study = replace(study, collected=replace(study.collected, responses=judged(study)))
     found = found_by(study)
     rising = [text.split("`")[1::2] for text in found("A weight that rises")]
     assert ["inverse", "linear"] in rising

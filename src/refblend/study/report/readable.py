@@ -204,7 +204,8 @@ def _shown(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[bool]]:
 
     Columns that nothing fills stay in the CSV only; a table without rows shows all its columns.
     """
-    kept = frame if frame.empty else frame.dropna(axis="columns", how="all")
+    empty = frame.isna() | frame.eq("")
+    kept = frame if frame.empty else frame.loc[:, ~empty.all()]
     shown = pd.DataFrame({name: kept[name].map(_cell).astype("str") for name in kept})
     shown.columns = pd.Index([words(str(name)) for name in kept.columns])
     return shown, [pd.api.types.is_numeric_dtype(dtype) for dtype in kept.dtypes]

@@ -26,6 +26,14 @@ DIFFERENCES = {
     "val_drawdown": ("validation accuracy does not fall deeper", -1),
 }
 """Measure → rule, and the sign of a difference that is good; the endpoint's rule comes last."""
+OPPOSITES = {
+    " is not ": " is ",
+    " are not ": " are ",
+    " does not fall ": " falls ",
+    "no run is ": "a run is ",
+    " never collapses": " collapses",
+}
+"""How the rules read that may be broken."""
 
 
 @REPORT.text
@@ -36,6 +44,7 @@ def text(study: M1Study, tables: Tables) -> dict[str, Any]:
     return facts(study.collected) | {
         "experiment": study.experiment,
         "answers": answers(tables["verdict"]),
+        "unclear": bool((tables["verdict"].holds == "undecided").any()),
         "rows": summary[(summary.measure == endpoint) & (summary.n > 0)].to_dict("records"),
         "reached": "greedy test accuracy" if endpoint == "test_greedy" else label(endpoint),
         "warm_start": study.warm_start,
@@ -79,13 +88,20 @@ def answers(table: pd.DataFrame) -> list[str]:
             rules = "rule" if len(broken) == 1 else "rules"
             answer = f"**No**: `{arm}` breaks the {rules} that {'; that '.join(broken)}."
         elif len(unclear):
-            answer = (
-                f"**Undecided**: the runs of `{arm}` do not show that {'; that '.join(unclear)}."
-            )
+            open_ = ", or that ".join(map(opposite, unclear))
+            answer = f"**Undecided**: the runs of `{arm}` cannot rule out that {open_}."
         else:
             answer = f"**Yes**, `{arm}` keeps all {len(part)} rules."
         sentences.append(answer)
     return sentences
+
+
+def opposite(rule: str) -> str:
+    """A rule turned round: that it is broken."""
+    for kept, broken in OPPOSITES.items():
+        if kept in rule:
+            return rule.replace(kept, broken)
+    return f"it does not hold that {rule}"
 
 
 def _finished(study: M1Study, arm: str) -> dict[str, Any]:

@@ -7,32 +7,56 @@ import pandas as pd
 from refblend.study.design.measures import MEASURES, label
 from refblend.study.design.spec import ExperimentSpec
 from refblend.study.report.m2.costs import COSTS
+from refblend.study.report.m2.exploratory import asks_speed, doses
 from refblend.study.report.m2.levels import assuming, at_endpoint
-from refblend.study.report.m2.runs import endpoint_rows
+from refblend.study.report.m2.runs import declares, endpoint_rows
 from refblend.study.report.m2.study import REPORT, M2Study, varies_overlap
 from refblend.study.report.readable import Row, difference, own
 from refblend.study.report.registry import Tables
 from refblend.study.stats.statistics import student_interval
+from refblend.study.stats.verdicts import VERDICTS
+
+EXPLORATORY = {"best arm": "best arm (exploratory)", "decides": "rule (exploratory)"}
+"""Columns of the table of answers that no verdict decides, and how readers see them."""
 
 
-@REPORT.table("answers", shown=True)
+@REPORT.table("answers")
 def answers(study: M2Study, tables: Tables) -> pd.DataFrame:
-    """One row per experiment: its best arm, and what its rule decides."""
+    """One row per experiment: its verdicts, the best arm where it asks for one, and its rule."""
     rows: list[dict[str, Any]] = []
     for name, spec in study.experiments.items():
         row: dict[str, Any] = {"experiment": name, "about": spec.title}
+        verdicts = tables["verdicts"].query("experiment == @name")
+        row["primary contrasts"] = tally(verdicts[verdicts.primary].verdict)
+        row["other contrasts"] = tally(verdicts[~verdicts.primary].verdict)
         if spec.exclusive:
             best = tables["best_per_metric"].query("scope == @name and measure == 'step_seconds'")
             for found in best.to_dict("records"):
                 row |= {"best arm": found["best"], "by": label("step_seconds"), "mean": own(found)}
-        elif found := best_row(study, tables, name):
+        elif asks_best(spec) and (found := best_row(study, tables, name)):
             row |= {"best arm": found["arm"], "by": label(spec.endpoint), "mean": own(found)}
             row |= {"against": found["baseline"], "difference": difference(found)}
-            row |= {"verdict": found["verdict"]}
         rows.append(row | {"decides": decision(study, tables, name)})
-    columns = ["experiment", "about", "best arm", "by", "mean", "difference", "against"]
-    table = pd.DataFrame(rows, columns=[*columns, "verdict", "decides"])
+    columns = ["experiment", "about", "primary contrasts", "other contrasts", "best arm", "by"]
+    table = pd.DataFrame(rows, columns=[*columns, "mean", "difference", "against", "decides"])
     return table.astype("object").where(table.notna() & (table != ""), "–")
+
+
+@REPORT.table("answers_main", shown=True)
+def readable_answers(tables: Tables) -> pd.DataFrame:
+    """The table of answers for readers."""
+    return tables["answers"].drop(columns=["mean", "against"]).rename(columns=EXPLORATORY)
+
+
+def tally(verdicts: pd.Series) -> str:
+    """``2 better, 1 undecided``; empty without any."""
+    counts = {name: int((verdicts == name).sum()) for name in VERDICTS}
+    return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+
+
+def asks_best(spec: ExperimentSpec) -> bool:
+    """Whether an experiment is about which arm is best: it sweeps, chooses, or leads."""
+    return bool(spec.sweep or spec.choice or spec.leads)
 
 
 def compared(study: M2Study, tables: Tables, experiment: str) -> list[Row]:
@@ -83,7 +107,7 @@ def facts(study: M2Study, tables: Tables, name: str) -> dict[str, Any]:
         "spec": spec,
         "endpoint": label(spec.endpoint),
         "parameter": spec.sweep.key.rpartition(".")[2] if spec.sweep else "",
-        "best": best_row(study, tables, name) if not spec.exclusive else None,
+        "best": best_row(study, tables, name) if asks_best(spec) else None,
         "level": chosen_level(study, tables, name),
         "compared": sorted(rows, key=lambda row: -row["diff"]),
         "choices": [] if chosen is None else choices(chosen, spec),
@@ -91,6 +115,9 @@ def facts(study: M2Study, tables: Tables, name: str) -> dict[str, Any]:
         "costs": extreme_costs(tables[f"{name}_costs"]) if spec.exclusive else [],
         "hidden": overlap(tables[f"{name}_hidden"]) if varies_overlap(spec) else [],
         "decision": decision(study, tables, name),
+        "doses": doses(study, tables, name),
+        "speed": asks_speed(spec),
+        "declares": declares(study, name),
     }
 
 

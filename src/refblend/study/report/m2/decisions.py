@@ -34,6 +34,8 @@ def forest(study: M2Study, tables: Tables) -> plot.Drawn:
     table = primary(tables)
     names = table.experiment + ": " + table.treated + " − " + table.reference
     names = names.where(~names.duplicated(keep=False), names + " (" + table.contrast + ")")
+    experiments = table.experiment.drop_duplicates()
+    origin = study.origin(*experiments, arms={*table.treated, *table.reference})
     return verdict_forest(table, list(names)), (
-        f"The primary contrasts, treated − reference, {FOREST} {study.origin(*study.learning)}"
+        f"The primary contrasts, treated − reference, {FOREST} {origin}"
     )

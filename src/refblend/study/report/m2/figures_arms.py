@@ -5,13 +5,12 @@ from typing import Any
 import numpy as np
 
 from refblend.study.design.measures import label
-from refblend.study.report.m2.figures_effects import SHORT
-from refblend.study.report.m2.runs import by_difficulty, difficulties
+from refblend.study.report.m2.figures_effects import INTERVALS, MISSED, SHORT, power, undetectable
+from refblend.study.report.m2.responses import by_difficulty, difficulties, steps_name
 from refblend.study.report.m2.study import REPORT, M2Study, chooses, leads, level_name
 from refblend.study.report.plotting import common as plot
 from refblend.study.report.readable import words
 from refblend.study.report.registry import Tables
-from refblend.study.runs.run_files import MANY_STEPS
 
 
 @REPORT.figure("{experiment}_reward_length", each=chooses)
@@ -24,11 +23,13 @@ def reward_length(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn
     figure, axes = plot.panels(2, 2, figsize=size, sharey=True)
     for axis, measure in zip(axes, measures, strict=True):
         rows = table[(table.measure == measure) & table["diff"].notna()].set_index("arm")
-        marks = []
+        marks, family = [], len(study.family(experiment).pairs)
         for arm in (arm for arm in arms if arm in rows.index):
-            gain, colour = study.gain(experiment, arm, measure), study.colour(arm)
-            place = arms.index(arm)
-            marks.append(plot.difference_mark(place, rows.loc[arm], gain, 0.27, colour=colour))
+            gain, row, place = study.gain(experiment, arm, measure), rows.loc[arm], arms.index(arm)
+            looks: dict[str, Any] = {"filled": row["verdict"] != "undecided"}
+            looks["colour"] = study.colour(arm)
+            marks.append(plot.difference_mark(place, row, gain, 0.27, **looks))
+            power(axis, place, undetectable(gain, family), int(row["pairs"]))
         plot.draw_marks(axis, marks)
         plot.stretch_middle((axis, marks))
         axis.set_title(SHORT.get(measure, label(measure)), fontsize="small")
@@ -39,7 +40,7 @@ def reward_length(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn
         f"Experiment {experiment}: mean paired differences of every arm to its baseline "
         f"({', '.join(study.baselines(experiment))}), left in {label(spec.endpoint)}, right in "
         "response length at the last step. Length without accuracy is a reward for length. "
-        f"{plot.BARS} {study.origin(experiment)}"
+        f"{INTERVALS} {MISSED} {study.origin(experiment)}"
     )
 
 
@@ -77,19 +78,18 @@ def profile(study: M2Study, experiment: str) -> plot.Drawn:
 def difficulty(study: M2Study, experiment: str) -> plot.Drawn:
     """Greedy test accuracy of every arm by the number of steps that a problem takes."""
     arms = [*study.baselines(experiment), *study.treated(experiment)]
-    levels = difficulties(study)
+    levels, seeds = difficulties(study), study.seeds(experiment)
     size = (2 * plot.COLUMN, 0.9 + 0.2 * max(3, len(arms)))
     figure, axes = plot.panels(len(levels), max(1, len(levels)), figsize=size, sharey=True)
     for axis, level in zip(axes, levels, strict=False):
         marks = []
         for place, arm in enumerate(arms):
-            values = by_difficulty(study, arm, level)
+            values = by_difficulty(study, arm, level, seeds[arm])
             if len(values):
                 colour = study.colour(arm)
                 marks.append(plot.mean_mark(place, values, 2.4, beside=0.27, colour=colour))
         plot.draw_marks(axis, marks, zero=False)
-        steps = f"{level}{' or more' if level == MANY_STEPS else ''} step{'s' * (level > 1)}"
-        axis.set(title=steps, xlabel="test accuracy")
+        axis.set(title=steps_name(level), xlabel="test accuracy")
     plot.categories(axes[0], [words(arm) for arm in arms], fontsize="x-small")
     if not levels:
         plot.no_data(axes[0])

@@ -32,7 +32,10 @@ from refblend.study.report.plotting.panels import (
 from refblend.study.report.registry import Tables
 from refblend.study.stats.power import Design, least_detectable
 
-INTERVALS = f"{plot.BARS} Filled marks: decided by the rule of the tables; open marks: undecided."
+INTERVALS = (
+    f"{plot.BARS} Filled marks: decided by the exact tests of the table *summary*, which are "
+    "exploratory; open marks: undecided."
+)
 SHORT = {
     "val_best": "best validation accuracy",
     "val_auc": "validation accuracy, mean of curve",
@@ -46,6 +49,10 @@ RULES = {
 }
 MISSED_COLOUR = "#e4e4e4"
 """Of differences that the seeds cannot detect."""
+MISSED = (
+    "Grey: differences that Student's test misses in more than one study of five with so many "
+    "seeds, adjusted for all comparisons."
+)
 
 FLAT = 3.0
 """How much wider than another panel's the differences of one may be on a shared axis."""
@@ -96,7 +103,7 @@ def forest(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn:
         family = len(study.family(experiment).pairs)
         for arm, mark in drawn.items():
             reach = undetectable(study.gain(experiment, arm), family)
-            _power(axis, mark.place, reach, int(table.loc[arm, "pairs"]))
+            power(axis, mark.place, reach, int(table.loc[arm, "pairs"]))
         axis.set_title(f"{spec.facet} {level_name(level)}" if level else "")
         axis.set_xlabel("difference to the baseline")
     if not labels:
@@ -111,13 +118,12 @@ def forest(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn:
     return figure, (
         f"Experiment {experiment}: mean paired difference to the baseline "
         f"({', '.join(study.baselines(experiment))}) in {label(spec.endpoint)}. {INTERVALS} "
-        "Grey: differences that Student's test misses in more than one study of five with so many "
-        f"seeds, adjusted for all comparisons. "
-        f"{'' if one_axis else 'The axes of the panels differ. '}{study.origin(experiment)}"
+        f"{MISSED} {'' if one_axis else 'The axes of the panels differ. '}"
+        f"{study.origin(experiment)}"
     )
 
 
-def _power(axis: Axes, place: float, reach: float, pairs: int) -> None:
+def power(axis: Axes, place: float, reach: float, pairs: int) -> None:
     """Behind a mark the differences that are not detectable, beside it the number of pairs."""
     axis.hlines(place, -reach, reach, color=MISSED_COLOUR, linewidth=7, zorder=0)
     style: dict[str, Any] = {"va": "center", "fontsize": "x-small", "color": plot.INK}
@@ -152,23 +158,26 @@ def sensitivity(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn:
     name, levels = sweep.key.rpartition(".")[2], levels_of(study, experiment)
     figure, axes = plot.panels(4, 2, sharex=True)
     for axis, measure in zip(axes, level_measures(study, experiment), strict=False):
-        axis.set(title=SHORT.get(measure, label(measure)), ylabel=MEASURES[measure].unit)
+        title = [SHORT.get(measure, label(measure))]
+        axis.set_ylabel(MEASURES[measure].unit)
         axis.set_xlabel(name if axis in axes[2:] else "")
         if levels:
             _sweep_panel(axis, study, tables, experiment, measure)
-            _chosen(axis, tables["knee_pivot"], experiment, sweep, measure)
+            title += _chosen(axis, tables["knee_pivot"], experiment, sweep, measure)
         else:
             plot.no_data(axis, f"no arms of {experiment} at this scale")
+        axis.set_title("\n".join(title), fontsize="small")
     plot.one_legend(figure, axes)
+    shown = [study.experiments[experiment].baseline, *levels.values()]
     places = {study.resolved[arm].placement for arm in levels.values()}
     where = " and ".join(level_name(place) for place in sorted(places)) or "none"
     return figure, (
         f"Experiment {experiment}: each measure against {name}, placement {where}, all else equal. "
         "Bars: Student's 95 % interval, an arrow head where it goes on beyond the panel; thin "
         "lines: seeds; grey: mean of the baseline. Vertical "
-        f"line: the {sweep.rule} with the share of resampled seeds that choose it; "
+        f"line and title: the {sweep.rule} with the share of resampled seeds that choose it; "
         f"{RULES[sweep.rule]}. Not identifiable where the interval of that choice is the whole "
-        f"range, or too little was run. {study.origin(experiment)}"
+        f"range, or too little was run. {study.origin(experiment, arms=shown)}"
     )
 
 
@@ -194,8 +203,6 @@ def _sweep_panel(axis: Axes, study: M2Study, tables: Tables, experiment: str, me
     plot.draw_marks(axis, marks, limits, upright=True, zero=False)
     axis.plot(levels, values.T, ".-", color=plot.PALETTE[0], linewidth=0.5, alpha=0.5, markersize=2)
     axis.plot(means.level, means["mean"], color=plot.PALETTE[0])
-    bottom, top = limits
-    axis.set_ylim(bottom, top + 0.3 * (top - bottom))  # room for what the rule says
     if base.notna().any():
         style: dict[str, Any] = {
             "color": plot.BASELINE_COLOUR,
@@ -208,23 +215,24 @@ def _sweep_panel(axis: Axes, study: M2Study, tables: Tables, experiment: str, me
 
 def _chosen(
     axis: Axes, table: pd.DataFrame, experiment: str, sweep: SweepSpec, measure: str
-) -> None:
-    """Mark the chosen level, or say why none is identifiable."""
+) -> list[str]:
+    """Mark the chosen level, and say for the title which it is or that none is identifiable."""
     rows = table.query("experiment == @experiment and measure == @measure")
+    said = []
     for row in rows[rows.n > 0].itertuples():
         if row.identifiable:
-            text = f"{sweep.rule} {row.chosen:g} ({row.stability:.0%} of resamples)"
-            axis.axvline(row.chosen, color=plot.WRONG_COLOUR, linewidth=1.2, zorder=1, ymax=0.77)
+            said.append(f"{sweep.rule} {row.chosen:g} ({row.stability:.0%} of resamples)")
+            axis.axvline(row.chosen, color=plot.WRONG_COLOUR, linewidth=1.2, zorder=1)
         else:
-            text = f"{sweep.rule} not identifiable"
-        style = {"ha": "center", "va": "top", "fontsize": "x-small", "color": plot.WRONG_COLOUR}
-        axis.text(0.5, 0.98, text, transform=axis.transAxes, **style)
+            said.append(f"{sweep.rule} not identifiable")
+    return said
 
 
 @REPORT.figure("{experiment}_judge_quality", each=varies_judge)
-def judge_quality(study: M2Study, experiment: str) -> plot.Drawn:
-    """Difference to the baseline against the judge's AUC in training, by strategy."""
-    auc = study.wide(experiment, "judge_auc")
+def judge_quality(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn:
+    """Difference to the baseline against the judge's AUC within a prompt, by strategy."""
+    auc = tables[f"{experiment}_judge_auc"].pivot(index="seed", columns="arm", values="within")
+    auc = auc.reindex(columns=study.arms(experiment))
     gains = {
         arm: study.gain(experiment, arm).reindex(auc[arm].dropna().index).dropna()
         for arm in study.subjects(experiment)
@@ -232,6 +240,7 @@ def judge_quality(study: M2Study, experiment: str) -> plot.Drawn:
     arms = {arm: study.resolved[arm] for arm, gain in gains.items() if len(gain)}
     means = {arm: auc.loc[gains[arm].index, arm].mean() for arm in arms}
     strategies = list(dict.fromkeys(arm.strategy for arm in arms.values()))
+    bases = [study.baseline(experiment, arm) for arm in study.subjects(experiment)]
     # Two marks of almost one AUC are set apart.
     shift = max(0.02 * (max(means.values()) - min(means.values())), 0.002) if means else 0.0
     marks = []
@@ -243,17 +252,17 @@ def judge_quality(study: M2Study, experiment: str) -> plot.Drawn:
         marks.append(plot.mean_mark(place, gains[name], 1.6, **looks))
     figure, (axis,) = plot.panels(1, 1, figsize=(plot.COLUMN, 0.95 * plot.COLUMN))
     plot.draw_marks(axis, marks, upright=True)
-    axis.set(xlabel="judge's AUC on the training responses", ylabel="difference to the baseline")
+    axis.set(xlabel="judge's AUC within a prompt", ylabel="difference to the baseline")
     judges = pd.Series(means).groupby(lambda name: arms[name].judge).mean().sort_values()
     _name_judges(axis, judges)
     plot.one_legend(figure, [axis])
     return figure, (
         f"Experiment {experiment}: mean paired difference to the baseline in "
-        f"{label(study.experiments[experiment].endpoint)} against the judge's AUC on the training "
-        "responses (mean over steps and seeds), of the arms that its contrasts compare, by "
-        "strategy. Bars: Student's 95 % interval, an arrow head where it goes on beyond the panel; "
-        "small strokes: seeds. Where two means have almost one AUC they are set apart. "
-        f"{study.origin(experiment)}"
+        f"{label(study.experiments[experiment].endpoint)} against the judge's AUC among the kept "
+        "training responses to the same prompt (mean over seeds), of the arms that its contrasts "
+        "compare, by strategy. Bars: Student's 95 % interval, an arrow head where it goes on "
+        "beyond the panel; small strokes: seeds. Where two means have almost one AUC they are set "
+        f"apart. {study.origin(experiment, arms=[*study.subjects(experiment), *bases])}"
     )
 
 
@@ -271,7 +280,7 @@ def _name_judges(axis: Axes, judges: pd.Series) -> None:
 
 
 @REPORT.figure("{experiment}_judges", each=varies_judge)
-def judges_in_training(study: M2Study, experiment: str) -> plot.Drawn:
+def judges_in_training(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn:
     """Distribution of the scores by correctness, and their calibration, for every judge."""
     frame = study.of(experiment, study.responses)
     valid = frame[frame.judge_valid.fillna(False).astype(bool)]
@@ -279,15 +288,16 @@ def judges_in_training(study: M2Study, experiment: str) -> plot.Drawn:
     options = {"sharex": True, "sharey": "row"}
     figure, axes = plot.panels(2 * len(judges), len(judges), 0.65 * plot.COLUMN, **options)
     above, below = axes[: len(judges)], axes[len(judges) :]
-    auc = study.wide(experiment, "judge_auc")
+    within = tables[f"{experiment}_judge_auc"].groupby("judge").within.mean()
     for top, bottom, (judge, arms) in zip(above, below, judges.items(), strict=False):
         part = valid[valid.arm.isin(arms)]
         score_distribution(top, part)
         top.set(title=f"{judge} judge, {len(part)} scores", xlabel="")
         bins = bin_scores(part.judge_score, part.acc)
         reliability(bottom, [("", bins, "#333333")] if len(part) else [])
-        mean = auc[arms].stack().mean()
-        bottom.set_title("" if np.isnan(mean) else f"AUC {mean:.3f}", fontsize="small")
+        mean = within.get(judge, np.nan)
+        title = "" if np.isnan(mean) else f"AUC within a prompt {mean:.3f}"
+        bottom.set_title(title, fontsize="small")
     above[0].set_ylabel("share of responses")
     below[0].set_ylabel("share of right answers")
     plot.one_legend(figure, above)
@@ -297,6 +307,7 @@ def judges_in_training(study: M2Study, experiment: str) -> plot.Drawn:
         "seeds and all arms with that judge together. Above: their distribution, right and wrong "
         "answers apart, as shares of all. Below: share of right answers in ten equal bins of the "
         f"score (bins of fewer than {MIN_BIN} responses are left out; on the dashed line a score "
-        "is the chance that the answer is right), and the AUC over all training steps. Without a "
-        f"valid score: {invalid} of {len(frame)} kept responses. {study.origin(experiment)}"
+        "is the chance that the answer is right), and the AUC among the responses to the same "
+        f"prompt, mean over runs. Without a valid score: {invalid} of {len(frame)} kept responses. "
+        f"{study.origin(experiment, arms=study.treated(experiment))}"
     )

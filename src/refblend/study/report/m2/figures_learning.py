@@ -10,10 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from refblend.study.report.m2.figures_effects import FLAT
 from refblend.study.report.m2.study import REPORT, M2Study, chooses, leads, learns, level_name
 from refblend.study.report.plotting import common as plot
 from refblend.study.report.plotting.panels import BAND, KEYS, curves
 from refblend.study.report.readable import words
+from refblend.study.stats.statistics import Interval, student_interval
 
 X_LABELS = {"step": "step", "seconds": "training time (s)"}
 TIMED = (
@@ -78,17 +80,54 @@ def difference(study: M2Study, experiment: str) -> plot.Drawn:
     frame = frame[frame.arm.isin(study.treated(experiment))]
     frame = frame.merge(bases, on=["base", "seed", "step"])
     frame = frame.assign(value=frame.value - frame.of_base)
+    margin = study.experiments[experiment].margin
 
     def draw(axis: Axes, arm: str) -> None:
         curves(axis, frame, {arm: study.colour(arm)})
         axis.axhline(0, color=plot.BASELINE_COLOUR, linewidth=0.8, linestyle="--", zorder=1)
+        axis.axhspan(-margin, margin, color=plot.PALETTE[2], alpha=0.12, zorder=0, linewidth=0)
 
     labels = ("step", "difference to the baseline")
-    return arm_panels(study, experiment, frame, labels, draw)[0], (
+    limits = settled_limits(frame, margin)
+    shared = len({*limits.values()}) <= 1
+    figure, axes = arm_panels(study, experiment, frame, labels, draw, sharey=shared)
+    for axis, arm in zip(axes, study.treated(experiment), strict=False):
+        if arm in limits:
+            axis.set_ylim(*limits[arm])
+    return figure, (
         f"Experiment {experiment}: greedy validation accuracy of each arm minus that of its "
         f"baseline with the same seed ({', '.join(study.baselines(experiment))}), over the "
-        f"training steps. {BAND} {study.origin(experiment)}"
+        f"training steps. {BAND} Green: within the margin of ±{margin:g}. The vertical axes hold "
+        "the means, and the bands as far as they are near, from the second validation after step 0 "
+        f"on; what lies beyond is cut off. {'' if shared else 'The axes of the panels differ. '}"
+        f"{study.origin(experiment)}"
     )
+
+
+def settled_limits(frame: pd.DataFrame, margin: float) -> dict[str, tuple[float, float]]:
+    """Arm → limits of its axis of differences, by what is drawn after the first validation, and a
+    margin; the same for all arms unless one would take more than :data:`FLAT` times the room.
+
+    The first updates move arms apart by many times what is left in the end.
+    """
+    steps = sorted(step for step in frame.step.unique() if step > 0)
+    late = frame[frame.step >= steps[1]] if len(steps) > 1 else frame
+    shown = {
+        str(arm): [student_interval(values) for _, values in part.groupby("step")["value"]]
+        for arm, part in late.groupby("arm")
+    }
+
+    def limits(intervals: list[Interval]) -> tuple[float, float]:
+        bounds = [bound for each in intervals for bound in (each.low, each.high)]
+        found = plot.value_limits([*(each.estimate for each in intervals), -margin, margin], bounds)
+        assert found is not None, "there is a margin"
+        return found
+
+    own = {arm: limits(intervals) for arm, intervals in shown.items()}
+    widths = [high - low for low, high in own.values()]
+    if widths and max(widths) > FLAT * min(widths):
+        return own
+    return dict.fromkeys(own, limits([each for part in shown.values() for each in part]))
 
 
 def arm_panels(
@@ -97,10 +136,11 @@ def arm_panels(
     frame: pd.DataFrame,
     labels: tuple[str, str],
     draw: Callable[[Axes, str], None],
+    sharey: bool = True,
 ) -> tuple[Figure, list[Axes]]:
-    """A panel that ``draw`` fills for each treated arm, with common axes and their labels."""
+    """A panel that ``draw`` fills for each treated arm, with common labels of its axes."""
     arms = study.treated(experiment)
-    figure, axes = plot.panels(len(arms), 3, 0.45 * plot.COLUMN, sharex=True, sharey=True)
+    figure, axes = plot.panels(len(arms), 3, 0.45 * plot.COLUMN, sharex=True, sharey=sharey)
     for axis, arm in zip(axes, arms, strict=False):
         draw(axis, arm)
         axis.set(title=words(arm), xlabel="")

@@ -148,7 +148,7 @@ def weight_against_entropy(study: M2Study, experiment: str) -> plot.Drawn:
         "small dots: seeds. "
         "Grey: the weight as a function of the entropy, for strategies that have one. "
         "A mean of seeds on both sides of a bend lies off the line. "
-        f"{study.origin(experiment)}"
+        f"{study.origin(experiment, arms=list(blends))}"
     )
 
 

@@ -1,6 +1,4 @@
-"""M2's tables of runs and arms: measures, stability, correlations, resources, and accuracy taken
-apart by difficulty, by length and by several tries.
-"""
+"""M2's tables of runs and arms: measures, stability, correlations, resources."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +10,7 @@ from scipy import stats
 from refblend.study.design.measures import MEASURES, with_endpoint
 from refblend.study.report.m2.costs import readable_costs
 from refblend.study.report.m2.study import REPORT, M2Study, learns
-from refblend.study.report.readable import Row, readable_summary
+from refblend.study.report.readable import DECIDING, Row, cell, readable_summary, words
 from refblend.study.report.registry import Tables
 from refblend.study.report.shared import RUN, incidents_of_runs, resources_of_runs
 from refblend.study.report.summary import MAIN_MEASURES, summarise
@@ -29,11 +27,13 @@ LEAST_POINTS = 4
 
 
 STABILITY_COLUMNS = [
-    "arm", "runs", "finished", "loss_spikes", "loss_spike_runs", "grad_spikes", "grad_spike_runs",
+    "runs", "finished", "loss_spikes", "loss_spike_runs", "grad_spikes", "grad_spike_runs",
     "grad_norm_max", "collapsed_runs", "entropy_end", "length_end", "val_drawdown_max", *INCIDENTS,
 ]  # fmt: skip
-STEPS = "test/greedy_steps_"
-LENGTH_BINS = 4
+COUNTED = ["collapsed_runs", *INCIDENTS]
+"""Columns of the table of stability that are mostly 0."""
+MONOTONE = 0.995
+"""A weight whose correlation with the entropy is beyond ± this merely follows its map."""
 
 
 @REPORT.table("per_seed")
@@ -51,7 +51,7 @@ def per_seed(study: M2Study) -> pd.DataFrame:
 
 @REPORT.table("stability", shown=True)
 def stability_by_arm(study: M2Study) -> pd.DataFrame:
-    """Every arm that learns: spikes, collapse of the entropy, drawdown, incidents.
+    """Every arm that learns, by warm start: spikes, collapse, drawdown, incidents.
 
     ``loss_spikes`` and ``grad_spikes`` are means over finished runs, ``*_runs`` counts of runs
     with any; ``val_drawdown_max`` and ``grad_norm_max`` are the worst run's. Incidents are sums
@@ -61,11 +61,12 @@ def stability_by_arm(study: M2Study) -> pd.DataFrame:
     frame = stability(collected.counted_metrics)
     counted = incident_counts(collected.metrics, collected.runs)
     rows = []
-    for arm in study.all_arms():
-        runs = collected.runs[collected.runs.arm == arm]
-        part = frame[frame.arm == arm]
-        counts = counted[counted.arm == arm][list(INCIDENTS)].sum(min_count=1)
-        row: dict[str, Any] = {"arm": arm, "runs": len(runs), "finished": len(part)}
+    for head, seeds in study.groups():
+        runs, part, counts = (
+            each[(each.arm == head["arm"]) & each.seed.isin(seeds)]
+            for each in (collected.runs, frame, counted)
+        )
+        row: dict[str, Any] = head | {"runs": len(runs), "finished": len(part)}
         for kind in ("loss", "grad"):
             row[f"{kind}_spikes"] = part[f"{kind}_spikes"].mean()
             row[f"{kind}_spike_runs"] = int((part[f"{kind}_spikes"] > 0).sum())
@@ -76,9 +77,22 @@ def stability_by_arm(study: M2Study) -> pd.DataFrame:
             "length_end": part["length_end"].mean(),
             "val_drawdown_max": part["val_drawdown"].max(),
         }
-        rows.append(row | counts.to_dict())
-    table = pd.DataFrame(rows, columns=STABILITY_COLUMNS)
+        rows.append(row | counts[list(INCIDENTS)].sum(min_count=1).to_dict())
+    columns = ["arm", *["warm_start"] * study.several_starts, *STABILITY_COLUMNS]
+    table = pd.DataFrame(rows, columns=columns)
     return table.astype(dict.fromkeys(INCIDENTS, "Int64"))
+
+
+@REPORT.table("stability_main", shown=True)
+def readable_stability(tables: Tables) -> pd.DataFrame:
+    """The table of stability without the counts that are 0 in every row, for readers."""
+    return tables["stability"].drop(columns=never_counted(tables))
+
+
+def never_counted(tables: Tables) -> list[str]:
+    """Those of :data:`COUNTED` that nothing was counted of."""
+    table = tables["stability"]
+    return [name for name in COUNTED if len(table) and (table[name] == 0).all()]
 
 
 @REPORT.table("correlations_per_seed")
@@ -121,26 +135,47 @@ def _spearman(x: pd.Series, y: pd.Series) -> tuple[float, str]:
     return float(stats.spearmanr(x, y).statistic), ""
 
 
-@REPORT.table("correlations", shown=True)
-def correlation_summary(study: M2Study, tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
+@REPORT.table("correlations")
+def correlation_summary(study: M2Study, tables: Tables) -> pd.DataFrame:
     """Mean correlation of every arm over its seeds with Student's interval, kept within −1 … 1.
 
     Returns:
-        Columns arm, x, y, runs, n (runs that have one), mean, low, high, note.
+        Columns arm, the warm start where there are several, x, y, runs, n (runs that have one),
+        mean, low, high, note.
     """
-    order = {arm: place for place, arm in enumerate(study.all_arms())}
     runs = tables["correlations_per_seed"]
     rows = []
-    for (arm, x, y), part in runs.groupby(["arm", "x", "y"], sort=False):
-        interval = student_interval(part["rho"].dropna())
-        reasons = sorted({reason for reason in part["reason"] if reason})
-        row = {"arm": arm, "x": x, "y": y, "runs": len(part), "n": interval.n}
-        low, high = np.clip([interval.low, interval.high], -1.0, 1.0)
-        row |= {"mean": interval.estimate, "low": low, "high": high}
-        rows.append(row | {"note": "; ".join(reasons)})
-    rows.sort(key=lambda row: order[row["arm"]])
-    columns = ["arm", "x", "y", "runs", "n", "mean", "low", "high", "note"]
-    return pd.DataFrame(rows, columns=columns)
+    for head, seeds in study.groups():
+        own = runs[(runs.arm == head["arm"]) & runs.seed.isin(seeds)]
+        for (x, y), part in own.groupby(["x", "y"], sort=False):
+            interval = student_interval(part["rho"].dropna())
+            reasons = sorted({reason for reason in part["reason"] if reason})
+            row = head | {"x": x, "y": y, "runs": len(part), "n": interval.n}
+            low, high = np.clip([interval.low, interval.high], -1.0, 1.0)
+            row |= {"mean": interval.estimate, "low": low, "high": high}
+            rows.append(row | {"note": "; ".join(reasons)})
+    columns = ["arm", *["warm_start"] * study.several_starts, "x", "y", "runs", "n"]
+    return pd.DataFrame(rows, columns=[*columns, "mean", "low", "high", "note"])
+
+
+@REPORT.table("correlations_main", shown=True)
+def readable_correlations(tables: Tables) -> pd.DataFrame:
+    """The correlations of arms whose weight varies and is no mere map of the entropy: a row each.
+
+    Weight against entropy of the others is −1, 1 or nothing by construction, and their weight
+    against accuracy is what the entropy has, with the map's sign.
+    """
+    table = tables["correlations"]
+    keys = [name for name in ("arm", "warm_start") if name in table]
+    rows: dict[tuple[str, ...], dict[str, Any]] = {}
+    for row in table.to_dict("records"):
+        cells = rows.setdefault(tuple(row[key] for key in keys), {key: row[key] for key in keys})
+        cells["n"] = max(row["n"], cells.get("n", 0))
+        cells[f"{words(row['x'])} against {words(row['y'])}"] = cell(row, "mean")
+        if row["x"] == "weight" and row["y"] != ACCURACY and abs(row["mean"]) < MONOTONE:
+            cells["told"] = True
+    shown = [cells for cells in rows.values() if cells.pop("told", False)]
+    return pd.DataFrame(shown, columns=None if shown else [*keys, "n"])
 
 
 @REPORT.table("costs_by_arm", shown=True)
@@ -187,7 +222,19 @@ def experiment_main(study: M2Study, tables: Tables, experiment: str) -> pd.DataF
     spec = study.experiments[experiment]
     if spec.exclusive:
         return readable_costs(tables[f"{experiment}_costs"], list(spec.factors))
-    return readable_summary(tables[f"{experiment}_summary"], spec.endpoint)
+    table = readable_summary(tables[f"{experiment}_summary"], spec.endpoint)
+    if not len(table):
+        return table
+    dropped = [name for name in DECIDING if name in table] if declares(study, experiment) else []
+    if len(study.baselines(experiment)) == 1 and "against" in table:
+        dropped.append("against")
+    return table.drop(columns=dropped)
+
+
+def declares(study: M2Study, experiment: str) -> bool:
+    """Whether an experiment declares contrasts at this scale, which then alone have verdicts."""
+    spec = study.experiments[experiment]
+    return any(spec.pairs_of(contrast, study.scale) for contrast in spec.contrasts)
 
 
 def summary_rows(tables: Tables, experiment: str, measure: str) -> list[Row]:
@@ -199,70 +246,3 @@ def summary_rows(tables: Tables, experiment: str, measure: str) -> list[Row]:
 def endpoint_rows(study: M2Study, tables: Tables, experiment: str) -> list[Row]:
     """Those of the measure that the experiment is decided by."""
     return summary_rows(tables, experiment, study.experiments[experiment].endpoint)
-
-
-@REPORT.table("breakdown", shown=True)
-def breakdown(study: M2Study) -> pd.DataFrame:
-    """One row per arm, means over its finished runs.
-
-    ``<n> steps``: greedy test accuracy where solutions have n steps; ``truncated``: greedy test
-    answers that were cut off; ``pass@n`` of the last recorded training step; ``length-controlled``:
-    accuracy of its responses, the lengths weighted as the baseline has them, and its difference.
-    """
-    levels = difficulties(study)
-    frame = study.collected.responses.merge(study.collected.finished[RUN], on=RUN)
-    last = frame[frame.step == frame.groupby(RUN).step.transform("max")]
-    rows = []
-    for arm in study.all_arms():
-        base = next(study.baseline(name, arm) for name in study.learning if arm in study.arms(name))
-        own, others = (last[last.arm == name] for name in (arm, base))
-        controlled = length_controlled(own, others)
-        group = study.resolved[arm].config.actor_rollout_ref.rollout.n
-        rows.append(
-            {"arm": arm}
-            | {f"{n} steps": by_difficulty(study, arm, n).mean() for n in levels}
-            | {"truncated": _values(study, arm, "test/truncated").mean()}
-            | {f"pass@{group}": pass_at_n(own, group)}
-            | {"length-controlled": controlled}
-            | {"difference": controlled - length_controlled(others, others)}
-        )
-    return pd.DataFrame(rows)
-
-
-def difficulties(study: M2Study) -> list[int]:
-    """Numbers of steps that test problems have."""
-    names = study.metrics["metric"].drop_duplicates()
-    return sorted(int(name.removeprefix(STEPS)) for name in names if name.startswith(STEPS))
-
-
-def by_difficulty(study: M2Study, arm: str, level: int) -> pd.Series:
-    """Greedy test accuracy of an arm's runs on problems of so many steps."""
-    return _values(study, arm, f"{STEPS}{level}")
-
-
-def pass_at_n(responses: pd.DataFrame, n: int) -> float:
-    """Share of prompts with a right answer among their n responses, which follow one another."""
-    hits = []
-    for _, part in responses.groupby([*RUN, "step"], sort=False):
-        right = part.acc.ge(0.5).to_numpy()
-        hits += list(right[: len(right) // n * n].reshape(-1, n).any(axis=1))
-    return float(np.mean(hits)) if hits else np.nan
-
-
-def length_controlled(responses: pd.DataFrame, baseline: pd.DataFrame) -> float:
-    """Accuracy if lengths were distributed as the baseline's, in bins of its quantiles.
-
-    Bins without a response of the arm are left out, and the others' weights rise.
-    """
-    if responses.empty or baseline.empty:
-        return np.nan
-    inner = np.unique(np.quantile(baseline.length, np.linspace(0, 1, LENGTH_BINS + 1)[1:-1]))
-    own, weights = (np.searchsorted(inner, frame.length) for frame in (responses, baseline))
-    accuracy = responses.acc.ge(0.5).groupby(own).mean()
-    share = pd.Series(weights).value_counts(normalize=True).reindex(accuracy.index).fillna(0)
-    return float((accuracy * share).sum() / share.sum()) if share.sum() else np.nan
-
-
-def _values(study: M2Study, arm: str, metric: str) -> pd.Series:
-    metrics = study.metrics
-    return metrics[(metrics.arm == arm) & (metrics.metric == metric)]["value"]

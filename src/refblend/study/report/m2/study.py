@@ -4,7 +4,7 @@ What an experiment is about follows from its facts (:class:`..ExperimentSpec`), 
 its resolved configuration (:class:`..Arm`): no code here knows a letter or the name of an arm.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
@@ -17,6 +17,7 @@ from refblend.ppo.choices import PLACEMENTS, Placement
 from refblend.study.design.arms import SCORE, Arm, resolve_arms
 from refblend.study.design.measures import MEASURES
 from refblend.study.design.spec import ExperimentSpec, SweepSpec
+from refblend.study.report.m2.starts import starts_of
 from refblend.study.report.plotting import common as plot
 from refblend.study.report.readable import listed, words
 from refblend.study.report.registry import Inputs, Report
@@ -63,9 +64,19 @@ class M2Study(RunStudy):
 
     @property
     def curves(self) -> Collected:
-        """The runs of the experiments that learn."""
+        """The runs of the experiments that learn; an arm of several warm starts is several arms."""
         arms, frames = self.all_arms(), self.collected
         runs, metrics = (frame[frame.arm.isin(arms)] for frame in (frames.runs, frames.metrics))
+        for arm, starts in self.starts.items():
+            for start, seeds in starts.items() if len(starts) > 1 else ():
+                runs, metrics = (
+                    frame.assign(
+                        arm=frame.arm.mask(
+                            (frame.arm == arm) & frame.seed.isin(seeds), f"{arm} ({start})"
+                        )
+                    )
+                    for frame in (runs, metrics)
+                )
         return replace(frames, runs=runs, metrics=metrics)
 
     def arms(self, experiment: str) -> list[str]:
@@ -163,6 +174,11 @@ class M2Study(RunStudy):
         auc = self.wide(experiment, "judge_auc").mean()
         return dict(sorted(judges.items(), key=lambda item: auc[item[1]].mean()))
 
+    def absent(self, experiment: str) -> list[str]:
+        """Arms of an experiment's file that the scale does not train."""
+        own = self.arms(experiment)
+        return [arm for arm in self.experiments[experiment].arms if arm not in own]
+
     def facets(self, experiment: str) -> dict[str, list[str]]:
         """Level of the experiment's facet → its treated arms; one level ``""`` without a facet."""
         facet, arms = self.experiments[experiment].facet, self.treated(experiment)
@@ -191,6 +207,26 @@ class M2Study(RunStudy):
         return [placement for placement in PLACEMENTS if placement in found]
 
     @cached_property
+    def starts(self) -> dict[str, dict[str, list[int]]]:
+        """Arm → warm start of its runs → their seeds, see :func:`..starts.starts_of`."""
+        return starts_of(self.collected.runs, self.resolved)
+
+    @property
+    def several_starts(self) -> bool:
+        """Whether the runs that learn begin from different models."""
+        return len({start for arm in self.all_arms() for start in self.starts.get(arm, {})}) > 1
+
+    def groups(self) -> Iterator[tuple[dict[str, str], list[int]]]:
+        """Every arm that learns, once for each warm start of its runs, with their seeds.
+
+        The arm comes as the first cells of a table's row; the warm start is one of them where there
+        are several. Means over runs of different warm starts say nothing of an arm.
+        """
+        for arm in self.all_arms():
+            for start, seeds in self.starts.get(arm, {"": []}).items():
+                yield {"arm": arm} | ({"warm_start": start} if self.several_starts else {}), seeds
+
+    @cached_property
     def accuracy(self) -> pd.DataFrame:
         """Greedy validation accuracy: arm, seed, step, value."""
         frame = validation_frame(self.metrics)
@@ -213,17 +249,24 @@ class M2Study(RunStudy):
         """A metric over the steps, as :func:`refblend.study.runs.curves.series` gives it."""
         return series(self.of(experiment, self.metrics), *names)
 
-    def origin(self, *experiments: str, arms: Sequence[str] | None = None) -> str:
-        """How many runs a figure of some experiments rests on, and which commit trained them."""
+    def origin(self, *experiments: str, arms: Collection[str] | None = None) -> str:
+        """How many runs a figure of some experiments rests on, and which commits trained them.
+
+        ``arms``: those that it shows, where it does not show all.
+        """
         counts: dict[str, int] = {}
         planned: dict[str, int] = {}
+        used = []
         for name in experiments:
             runs = self.of(name, self.collected.finished)
+            runs = runs if arms is None else runs[runs.arm.isin(list(arms))]
+            used.append(runs)
             for arm, seeds in self.seeds(name).items():
                 if arms is None or arm in arms:
                     planned[arm] = max(planned.get(arm, 0), len(seeds))
                     counts[arm] = max(counts.get(arm, 0), int((runs.arm == arm).sum()))
-        return f"{_counts(counts, planned)} Commit {commit_text(self.collected)}."
+        shown = replace(self.collected, runs=pd.concat(used)) if used else self.collected
+        return f"{_counts(counts, planned)} Commit {commit_text(shown)}."
 
 
 def _counts(counts: dict[str, int], planned: dict[str, int]) -> str:

@@ -9,7 +9,7 @@ from refblend.study.design.arms import SCORE, Arm
 from refblend.study.design.measures import label
 from refblend.study.report.m2.levels import at_endpoint, scope_endpoints
 from refblend.study.report.m2.runs import endpoint_rows, summary_rows
-from refblend.study.report.m2.study import M2Study, varies_overlap
+from refblend.study.report.m2.study import M2Study, varies_judge, varies_overlap
 from refblend.study.report.readable import Row, difference, number
 from refblend.study.report.registry import Tables
 
@@ -107,11 +107,13 @@ def _small_weight(study: M2Study, tables: Tables) -> Iterator[str]:
             yield f"`{row['arm']}`: mean weight {row['mean']:.4f} of {largest:g}"
 
 
-@rule("A judge with a higher AUC in training has at most the mean of one with a lower AUC")
+@rule("A judge with a higher AUC within a prompt has at most the mean of one with a lower AUC")
 def _judges(study: M2Study, tables: Tables) -> Iterator[str]:
     for name in study.learning:
         rows = {row["arm"]: row for row in endpoint_rows(study, tables, name)}
-        auc = {row["arm"]: row["mean"] for row in summary_rows(tables, name, "judge_auc")}
+        if not varies_judge(study.experiments[name]):
+            continue
+        auc = tables[f"{name}_judge_auc"].groupby("arm").within.mean().dropna()
         for one, other in permutations([arm for arm in rows if arm in auc], 2):
             if auc[one] <= auc[other] or rows[one]["mean"] > rows[other]["mean"]:
                 continue
@@ -138,13 +140,15 @@ def _collapse(study: M2Study, tables: Tables) -> Iterator[str]:
 
 @rule("An arm has over one spike per run (loss and gradient) more than its baseline")
 def _spikes(study: M2Study, tables: Tables) -> Iterator[str]:
-    table = tables["stability"].set_index("arm")
-    total = table.loss_spikes + table.grad_spikes
     for name in study.learning:
-        for arm in study.treated(name):
-            base = study.baseline(name, arm)
-            if base in total.index and total[arm] > total[base] + 1:
-                yield f"`{arm}` has {total[arm]:.2f}, `{base}` {total[base]:.2f}"
+        kinds = [summary_rows(tables, name, f"{kind}_spikes") for kind in ("loss", "grad")]
+        more: dict[str, float] = {}
+        for row in (row for rows in kinds for row in rows):
+            more[row["arm"]] = more.get(row["arm"], 0.0) + row["diff"]
+        for arm, spikes in more.items():
+            if spikes > 1:
+                pair = f"`{arm}` − `{study.baseline(name, arm)}`"
+                yield f"{pair} ({name}): {spikes:+.2f} spikes a run"
 
 
 @rule("Scoring beside the log-prob pass does not shorten the step")

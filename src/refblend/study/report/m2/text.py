@@ -7,18 +7,18 @@ import pandas as pd
 
 from refblend.study.design.arms import SCORE
 from refblend.study.design.measures import label
+from refblend.study.design.spec import ExperimentSpec
 from refblend.study.report.m2.answers import best_row
 from refblend.study.report.m2.answers import facts as facts_of
 from refblend.study.report.m2.levels import EVERYWHERE, at_endpoint, scope_endpoints
-from refblend.study.report.m2.runs import endpoint_rows
-from refblend.study.report.m2.study import REPORT, M2Study
+from refblend.study.report.m2.runs import endpoint_rows, never_counted
+from refblend.study.report.m2.study import REPORT, M2Study, varies_judge
 from refblend.study.report.m2.surprises import surprises
 from refblend.study.report.questions import by_question
 from refblend.study.report.readable import seed_text, to_markdown, words
 from refblend.study.report.registry import Tables
 from refblend.study.report.shared import arm_row, headline, val_accuracy, weight_entropy
-from refblend.study.report.verdicts import decided, readable_of_one
-from refblend.study.runs.collect import used_models
+from refblend.study.report.verdicts import by_verdict, decided, declared, readable_of_one
 from refblend.study.runs.incidents import facts
 from refblend.study.stats.exact import least_p
 
@@ -34,12 +34,14 @@ def text(study: M2Study, tables: Tables) -> dict[str, Any]:
         "verdicts": decisions,
         "questions": by_question(decisions["rows"], study.resolved),
         "usual": max(measures, key=lambda name: measures[name], default=""),
-        "leading": [answered[name] | {"name": name} for name in study.leading],
-        "scopes": [best_of(tables, *scope) for scope in scope_endpoints(study).items()],
+        "leading": study.leading,
+        "scopes": [best_of(study, tables, *scope) for scope in scope_endpoints(study).items()],
         "answered": answered,
         "ended": any(endpoint_rows(study, tables, name) for name in study.learning),
         "learning": (len(study.curves.finished), len(study.curves.runs)),
-        "starts": used_models(study.collected.runs).groupby("role").digest.nunique().max(),
+        "starts": start_rows(study),
+        "never_counted": [words(name) for name in never_counted(tables)],
+        "entropies": entropy_range(tables),
         "reachable": reachable(study),
         "sections": sections(study, tables, answered, decisions["rows"]),
         "best": best_rows(tables),
@@ -60,11 +62,46 @@ def reachable(study: M2Study) -> list[tuple[int, str]]:
     return [(count, f"{least_p(count, count, paired=True):.4g}") for count in pairs]
 
 
-def best_of(tables: Tables, scope: str, endpoint: str) -> dict[str, Any]:
-    """The best arm of a scope by its endpoint, as far as there is one."""
+def best_of(study: M2Study, tables: Tables, scope: str, endpoint: str) -> dict[str, Any]:
+    """The best arm of a scope by its endpoint, as far as there is one.
+
+    ``shared``: whether a seed is planned for all arms of the scope, which a common rank needs.
+    """
     rows = tables["best_per_metric"].query("scope == @scope and measure == @endpoint")
-    among = "all arms that learn" if scope == EVERYWHERE else f"the arms of {scope}"
-    return {"among": among, "endpoint": label(endpoint), "rows": rows.to_dict("records")}
+    everywhere = scope == EVERYWHERE
+    among = "all arms that learn" if everywhere else f"the arms of {scope}"
+    ranked = study.all_ranked() if everywhere else study.ranked(scope)
+    planned: dict[str, set[int]] = {}
+    for name in study.learning if everywhere else [scope]:
+        for arm, seeds in study.seeds(name).items():
+            planned.setdefault(arm, set()).update(seeds)
+    shared = bool(ranked) and bool(set.intersection(*(planned[arm] for arm in ranked)))
+    found = {"among": among, "endpoint": label(endpoint), "rows": rows.to_dict("records")}
+    return found | {"everywhere": everywhere, "shared": shared}
+
+
+def start_rows(study: M2Study) -> list[dict[str, Any]]:
+    """The warm starts of runs that learn, each with its number of runs and its seeds."""
+    seeds: dict[str, list[int]] = {}
+    for arm in study.all_arms():
+        for start, own in study.starts.get(arm, {}).items():
+            seeds.setdefault(start, []).extend(own)
+    return [
+        {"name": start, "runs": len(own), "first": min(own), "last": max(own)}
+        for start, own in seeds.items()
+    ]
+
+
+def entropy_range(tables: Tables) -> dict[str, Any] | None:
+    """Of entropy against validation accuracy: the lowest and the highest mean among arms that have
+    a judge; null without any."""
+    table = tables["correlations"]
+    judged = set(table[table.x == "weight"].arm)
+    rows = table[(table.x == "avg_entropy") & table.arm.isin(judged) & table["mean"].notna()]
+    if rows.empty:
+        return None
+    ordered = rows.sort_values("mean").to_dict("records")
+    return {"low": ordered[0], "high": ordered[-1]}
 
 
 def sections(
@@ -76,17 +113,20 @@ def sections(
     """The experiments by name, and the one of the target ``scoring``, named as its tables do."""
     verdicts, levels, made = tables["verdicts"], tables["knee_pivot"], []
     for name, spec in study.experiments.items():
-        contrasts = readable_of_one(verdicts[verdicts.experiment == name])
+        own = verdicts[verdicts.experiment == name]
+        contrasts = readable_of_one(own)
         rules = levels[levels.experiment == name].to_dict("records")
         made.append(
             {
                 "name": name,
                 "facts": answered[name],
                 "primary": [row for row in primary if row["experiment"] == name],
+                "exploratory": by_verdict(declared(own[~own.primary])),
+                "absent": study.absent(name),
                 "arms": len(study.arms(name)),
                 "seeds": seed_text(study.seeds(name)),
                 "factors": words(", ".join(spec.factors)),
-                "tables": [f"{name}_main"] + ([f"{name}_choice"] if spec.choice else []),
+                "tables": tables_of(name, spec),
                 "contrasts": to_markdown(contrasts) if len(contrasts) else "",
                 "measured": not spec.exclusive and endpoint_rows(study, tables, name),
                 "levels": [row | {"label": label(row["measure"])} for row in rules],
@@ -96,6 +136,12 @@ def sections(
     letter = "".join(sorted({row["experiment"].rstrip("0123456789") for row in rows}))
     made.append({"name": letter, "facts": None, "scored": rows})
     return sorted(made, key=lambda part: str(part["name"] or "~"))
+
+
+def tables_of(name: str, spec: ExperimentSpec) -> list[str]:
+    """The tables that a section shows of every experiment of its kind."""
+    more = {"choice": bool(spec.choice), "judge_quality": varies_judge(spec)}
+    return [f"{name}_main", *(f"{name}_{table}" for table, has in more.items() if has)]
 
 
 def best_rows(tables: Tables) -> list[dict[str, Any]]:
