@@ -46,8 +46,6 @@ def peak_gib(process: "subprocess.Popen[Any]") -> float:
 
 def main() -> None:
     python = trl_python()
-    if python is None:
-        return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         path = real_size.prepare_inputs(folder)
