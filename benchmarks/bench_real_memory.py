@@ -40,7 +40,7 @@ def peak_gib(process: "subprocess.Popen[Any]") -> float:
         except subprocess.TimeoutExpired:
             continue
     if process.returncode:
-        raise SystemExit(f"{process.args} failed with status {process.returncode}")
+        raise SystemExit(f"{process.args!r} failed with status {process.returncode}")
     return peak / 2**30
 
 

@@ -198,7 +198,7 @@ def test_a_row_names_the_processors_of_its_records(place: int) -> None:
 def test_benchmarks_that_had_company_are_named() -> None:
     names = {value.name for row in ROWS for column in row[1:] for value in column}
     busy = {name for name in names if at(name, "load_average", "start") > BUSY}
-    sentence = re.search(r"Other work ran\s+beside ([^:;.]*)[:;.]", PAGE)
+    sentence = re.search(r"Other work ran beside ([^:;.]*)[:;.]", " ".join(PAGE.split()))
     assert sentence is not None
     assert set(re.findall(r"`(\w+)`", sentence[1])) == busy
 
@@ -223,7 +223,7 @@ def test_the_parts_of_a_step_are_the_record() -> None:
     steps = at("step", "figures", "step_cpu_seconds")
 
     def in_step(*names: str) -> float:
-        return statistics.median(sum(step[name] for name in names) for step in steps) / whole
+        return sum(statistics.median(step[name] for step in steps) for name in names) / whole
 
     workers = [f"ray::{name}Worker" for name in ("Rollout", "Judge", "Actor")]
     parts = (bare["generate"], bare["judge"], bare["log_probs"] + bare["update"])
