@@ -117,7 +117,7 @@ build/package: requirements/package.txt
 	touch $@
 
 # Benchmarks use the models that the committed runs started from, and the problems of scale smollm.
-bench: env pretrained .tools/trl ## all benchmarks, about an hour on two idle cores; writes benchmarks/results
+bench: env pretrained .tools/trl ## all benchmarks, with the minutes of each; writes benchmarks/results
 	$(BIN)/snakemake models/cpu/judge_medium/config.json --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=cpu
 	$(BIN)/snakemake data/smollm/train.parquet --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=smollm
 	TRL_ENV=.tools/trl $(BIN)/python benchmarks/run_all.py
