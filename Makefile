@@ -65,7 +65,7 @@ test-engines: env ## the half of `make test` that starts engines, and the tests 
 test-others: env ## the other half of `make test`
 	MAKEFLAGS=--no-print-directory $(BIN)/pytest -m "not engine and $(FAST)" $(TIMES) --ignore=$(STUDY)
 
-test-slow: env .tools/trl .tools/verl .tools/trackers .tools/paper ## the tests that take minutes
+test-slow: env .tools/trl .tools/verl .tools/trackers .tools/paper .tools/reasoning-gym ## the tests that take minutes
 	$(BIN)/pytest -m "slow and not gpu"
 
 nodes: env ## runs on two Ray nodes in network namespaces of this machine; needs root and iproute2
@@ -116,10 +116,11 @@ build/package: requirements/package.txt
 	$@/bin/pip install --disable-pip-version-check -q -r $<
 	touch $@
 
-bench: env ## measure the trainer's stages on this machine
-	@shopt -s nullglob; found=(benchmarks/bench_*.py); \
-	if [ $${#found[@]} -eq 0 ]; then echo "There are no benchmarks/bench_*.py yet."; exit 1; fi; \
-	for script in "$${found[@]}"; do echo "== $$script"; $(BIN)/python "$$script"; done
+# Benchmarks use the models that the committed runs started from, and the problems of scale smollm.
+bench: env pretrained .tools/trl ## all benchmarks, with the minutes of each; writes benchmarks/results
+	$(BIN)/snakemake models/cpu/judge_medium/config.json --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=cpu
+	$(BIN)/snakemake data/smollm/train.parquet --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=smollm
+	TRL_ENV=.tools/trl $(BIN)/python benchmarks/run_all.py
 
 rehearse: env ## scale gpu without a GPU: every arm and experiment, stand-in models, a few steps
 	$(BIN)/python -m refblend.study.rehearsal build/rehearsal
@@ -175,7 +176,7 @@ reasoning-gym: .tools/reasoning-gym ## the library of tasks behind `refblend dat
 # Steps of the demo; an idle machine with two cores takes 15 to 35 seconds for one.
 DEMO_STEPS ?= 6
 
-demo: env pretrained reasoning-gym ## four to ten minutes, 12 GB of memory: a few PPO steps of SmolLM2 with a judge on 100 problems, and a page
+demo: env pretrained reasoning-gym ## four to ten minutes, 12 GiB of memory: a few PPO steps of SmolLM2 with a judge on 100 problems, and a page
 	$(BIN)/refblend data reasoning-gym --task chain_sum --size 100 --held-out 16 --out data/demo \
 		--config min_terms=2 --config max_terms=2 --config min_digits=1 --config max_digits=2
 	$(BIN)/refblend train --config params/ppo.yaml --config params/demo.yaml \
@@ -183,10 +184,13 @@ demo: env pretrained reasoning-gym ## four to ten minutes, 12 GB of memory: a fe
 	$(BIN)/python scripts/demo_page.py runs/demo --out runs/demo.html
 
 # Other trainers and the trackers, each with pins of its own, for the tests of our integrations.
-# torch comes first, because it has no hash (see CONTRIBUTING.md) and pip wants all or none.
+# torch comes first, because it has no hash (see CONTRIBUTING.md) and pip wants all or none; and it is the CPU
+# build, which `make env` takes: from where pip is configured to look, or from PyTorch's own index, which uv knows.
 .tools/trl .tools/verl .tools/trackers: .tools/%: requirements/%.lock
 	$(PYTHON) -m venv $@
-	sed -n '/^torch==/p' $< | xargs -r $@/bin/pip install --disable-pip-version-check -q --no-deps
+	torch=$$(sed -n '/^torch==/p' $<); if [ -n "$$torch" ]; then . scripts/find_uv.sh $@/bin/python; \
+	install=("$$uv" pip install -q --no-deps --python $@/bin/python); \
+	"$${install[@]}" "$$torch+cpu" || "$${install[@]}" --torch-backend cpu "$$torch"; fi
 	$@/bin/pip install --disable-pip-version-check -q --no-deps -r <(sed '/^torch==/d' $<)
 	touch $@
 

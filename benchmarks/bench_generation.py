@@ -79,12 +79,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder, tokenizer = Path(name), common.embedded_tokenizer()
         embedded = common.make_model(folder / "embedded", tokenizer)
-        real = real_size.model(folder)
+        real = real_size.prepare_inputs(folder)
         found = {
             "embedded": measure(
                 embedded, "float32", common.make_sequences(len(tokenizer)), "embedded"
             ),
-            "real": measure(real, "bfloat16", real_size.batch(real), "real"),
+            "real": measure(real, "bfloat16", real_size.batch(folder, real), "real"),
         }
     rows = [
         [size, way, speed]

@@ -1,8 +1,9 @@
 """Guided against free decoding of one judge: seconds, tokens and valid scores.
 
-`python benchmarks/bench_guided.py` judges 128 worked answers with SmolLM2-135M-Instruct as it comes
-(`make pretrained`) and the general few-shot prompt on vLLM; `--judge`, `--templates` and `--engine`
-name others. The two ways are timed in turn on one engine, with the shared prefix in the cache.
+`python benchmarks/bench_guided.py` judges 64 worked answers with the embedded judge of scale cpu
+(`models/cpu/judge_medium`) on the transformers engine; `--judge`, `--templates` and `--engine` name
+others. The two ways are timed in turn on one engine, with the shared prefix in the cache where it
+has one. `bench_real_scoring.py` compares them at 135M parameters on vLLM.
 """
 
 import argparse
@@ -25,14 +26,13 @@ REPEATS = 3
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--judge", type=Path, default=common.ROOT / "models/smollm/base")
-    parser.add_argument("--templates", default="default")
-    parser.add_argument("--engine", choices=("vllm", "hf"), default="vllm")
-    parser.add_argument("--responses", type=int, default=128)
+    parser.add_argument("--judge", type=Path, default=common.ROOT / "models/cpu/judge_medium")
+    parser.add_argument("--templates", default="embedded")
+    parser.add_argument("--engine", choices=("vllm", "hf"), default="hf")
+    parser.add_argument("--responses", type=int, default=64)
     given = parser.parse_args()
     if not (given.judge / "config.json").is_file():
-        print(f"{given.judge} is not there: `make pretrained` makes the default judge")
-        return
+        raise SystemExit(f"Not run: {given.judge} is not there; `make bench` unpacks the default")
     options = EngineOptions(str(given.judge), kv_cache_memory_mb=512)
     engine = start_engine(given.engine, options)
     tokenizer = load_tokenizer(given.judge)

@@ -81,7 +81,8 @@ def main() -> None:
     parser.add_argument("--backward", action="store_true")
     arguments = parser.parse_args()
     if arguments.point:
-        measure(*arguments.point, arguments.backward)
+        vocabulary, tokens = arguments.point
+        measure(vocabulary, tokens, arguments.backward)
         return
     peaks = {
         backward: {(v, t): point(v, t, backward) for v, t in product(VOCABULARIES, TOKENS)}

@@ -40,8 +40,6 @@ def reward_after(run: Figures, tokens: float) -> float:
 
 def main() -> None:
     python = trl_python()
-    if python is None:
-        return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         common.train_short_actor(folder / "actor", common.embedded_tokenizer())

@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import common
 from bench_step import adamw, optimise
@@ -116,13 +117,14 @@ def probe(folder: Path) -> None:
 def busy_cores(folder: Path) -> float:
     """What two processes get done together, as a multiple of what one does alone."""
     command = [sys.executable, __file__, "probe", str(folder)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    both = [subprocess.Popen(command, text=True, **pipes) for _ in range(2)]
+    pipe = subprocess.PIPE
+    both = [subprocess.Popen(command, text=True, stdin=pipe, stdout=pipe) for _ in range(2)]
 
     def seconds(*processes: "subprocess.Popen[str]") -> float:
         for process in processes:
             print("go", file=process.stdin, flush=True)
-        return statistics.fmean(float(process.stdout.readline()) for process in processes)
+        times = [process.stdout.readline() for process in processes if process.stdout]
+        return statistics.fmean(map(float, times))
 
     for process in both:
         seconds(process)  # warm-up
@@ -179,7 +181,7 @@ def main(folder: Path) -> None:
         common.make_model(folder / "judge", tokenizer, seed=1)
         common.prepare_data(folder)
     costs, cores, steps = measure(folder)
-    cases = {
+    cases: dict[str, dict[str, Any]] = {
         case: {"predicted": predicted(costs, CASES[case][1], cores), "measured": seconds}
         for case, seconds in steps.items()
     }

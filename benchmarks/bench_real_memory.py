@@ -40,14 +40,12 @@ def peak_gib(process: "subprocess.Popen[Any]") -> float:
         except subprocess.TimeoutExpired:
             continue
     if process.returncode:
-        raise SystemExit(f"{process.args} failed with status {process.returncode}")
+        raise SystemExit(f"{process.args!r} failed with status {process.returncode}")
     return peak / 2**30
 
 
 def main() -> None:
     python = trl_python()
-    if python is None:
-        return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         path = real_size.prepare_inputs(folder)

@@ -26,8 +26,6 @@ OUR_BATCHES, TRL_BATCHES = 7, 6
 
 def main() -> None:
     python = trl_python()
-    if python is None:
-        return
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -25,7 +25,7 @@ from refblend.workers.types import Sequences
 PUSHES = 4
 
 
-def measure(path: Path, dtype: str) -> dict[str, Any]:
+def measure(folder: Path, path: Path, dtype: str) -> dict[str, Any]:
     """Times of the push in one precision; in the scale's, of the step's other parts, too."""
     worker = real_size.load_actor(path, dtype)
     engine = RolloutWorker(real_size.config_of(path, dtype))
@@ -47,7 +47,7 @@ def measure(path: Path, dtype: str) -> dict[str, Any]:
     }
     stepped = dtype == real_size.PRECISION
     if stepped:
-        drawn = real_size.batch(path)
+        drawn = real_size.batch(folder, path)
         answers, times["generate"] = time_generation(engine, drawn.prompt_ids)
     engine.engine.shutdown()  # or the passes would be slower than in the actor's process
     if stepped:
@@ -83,9 +83,10 @@ def time_passes(worker: ActorWorker, batch: Sequences) -> dict[str, list[float]]
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = real_size.model(Path(folder))
-        found = {dtype: measure(path, dtype) for dtype in real_size.PRECISIONS}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        path = real_size.prepare_inputs(folder)
+        found = {dtype: measure(folder, path, dtype) for dtype in real_size.PRECISIONS}
     common.show(
         f"weight push, {real_size.described(path)}",
         ["precision", "MiB", "× memcpy", "share of the step"],

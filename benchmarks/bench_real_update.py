@@ -19,10 +19,10 @@ GOALS = {"float32": 0.75, "bfloat16": 0.55}
 REPEATS = 2
 
 
-def measure(path: Path, dtype: str) -> dict[str, Any]:
+def measure(folder: Path, path: Path, dtype: str) -> dict[str, Any]:
     """Share of the peak of each pass in one precision."""
     worker = real_size.load_actor(path, dtype)
-    sequences = real_size.batch(path)
+    sequences = real_size.batch(folder, path)
     passes = passes_of(worker, sequences)
     product, operations = real_size.gemm(dtype)
     cases = {"gemm": product, "log_prob": passes.log_prob, "update": passes.update}
@@ -46,9 +46,10 @@ def measure(path: Path, dtype: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = real_size.model(Path(folder))
-        found = {dtype: measure(path, dtype) for dtype in real_size.PRECISIONS}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        path = real_size.prepare_inputs(folder)
+        found = {dtype: measure(folder, path, dtype) for dtype in real_size.PRECISIONS}
     common.show(
         f"share of the GEMM peak, {real_size.described(path)}",
         ["precision", "peak (GFLOP/s)", "distinct tokens", "log-prob pass", "update", "goal"],

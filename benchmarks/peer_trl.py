@@ -9,6 +9,7 @@ import sys
 import time
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import torch
 from datasets import Dataset
@@ -25,7 +26,9 @@ lengths: list[int] = []
 rewards: list[float] = []
 
 
-def digits(completions, completion_ids, **_):
+def digits(
+    completions: list[list[dict[str, str]]], completion_ids: list[list[int]], **_: Any
+) -> list[float]:
     """Share of digits in the text, as in ``length_reward.py``; records lengths and rewards."""
     lengths.append(sum(map(len, completion_ids)))
     texts = [c[0]["content"] for c in completions]
@@ -35,7 +38,7 @@ def digits(completions, completion_ids, **_):
 
 
 class Clock(TrainerCallback):
-    def on_step_end(self, args, state, control, **_):
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.global_step % UPDATES == 0:
             marks.append((time.process_time(), time.perf_counter()))
 

@@ -15,13 +15,12 @@ Figures = dict[str, list[float]]
 """Of a trainer's measured batches: CPU and wall seconds, response tokens; and its whole curve."""
 
 
-def trl_python() -> Path | None:
-    """The interpreter of TRL's environment; None, with a message, where there is none."""
-    home = os.environ.get("TRL_ENV")
-    if home is None:
-        print("Not run: TRL_ENV does not name an environment with TRL (make .tools/trl).")
-        return None
-    return Path(home) / "bin" / "python"
+def trl_python() -> Path:
+    """The interpreter of TRL's environment; SystemExit where there is none."""
+    python = Path(os.environ.get("TRL_ENV", "")) / "bin" / "python"
+    if "TRL_ENV" not in os.environ or not python.exists():
+        raise SystemExit("Not run: TRL_ENV names no environment with TRL (make .tools/trl).")
+    return python
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,10 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
 }
 
 
+def _filled_place(text: str, place: re.Match[str]) -> str:
+    return f"{place[1]}\n{text}\n\n{place[2]}"
+
+
 def filled(page: str, results: Path = RESULTS) -> str:
     """The page with the tables of ``results``.
 
@@ -146,9 +151,10 @@ def filled(page: str, results: Path = RESULTS) -> str:
         if file.exists():
             text = table(json.loads(file.read_text(encoding="utf-8")))
         place = re.compile(f"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-        page, count = place.subn(lambda m, text=text: f"{m[1]}\n{text}\n\n{m[2]}", page)
+        count = len(place.findall(page))
         if count != 1:
             raise ValueError(f"{count} places for the table {name}")
+        page = place.sub(partial(_filled_place, text), page)
     return page
 
 

@@ -55,7 +55,8 @@ def run_training(
         configs: the configuration's layers.
     """
     process = start_training(settings, configs)
-    metrics, marks = run / "metrics.jsonl", []
+    metrics = run / "metrics.jsonl"
+    marks: list[dict[tuple[int, str], float]] = []
     while process.poll() is None:
         lines = metrics.read_text().splitlines() if metrics.exists() else []
         if len(lines) > len(marks):
@@ -65,8 +66,8 @@ def run_training(
         raise SystemExit(f"the training run failed with status {process.returncode}")
     # The last step is left out too, because validation follows it.
     spent = [_difference(a, b) for a, b in pairwise(marks[: total - 1])]
-    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
-    return spent[WARM - 1 :], lines[WARM : total - 1]
+    recorded = [json.loads(line) for line in metrics.read_text().splitlines()]
+    return spent[WARM - 1 :], recorded[WARM : total - 1]
 
 
 def rollouts(run: Path, step: int) -> list[dict[str, Any]]:

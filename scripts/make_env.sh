@@ -8,7 +8,6 @@
 # stamp, and the next call continues it.
 set -euo pipefail
 python=$1 venv=$2 lock=$3
-tools=.tools/uv
 
 version() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || true; }
 
@@ -38,19 +37,10 @@ TEXT
     "$python" -m venv "$venv"
 fi
 
-uv=$(command -v uv || true)
-if [ -z "$uv" ]; then
-    uv=$tools/bin/uv
-    if ! "$uv" --version >/dev/null 2>&1; then
-        "$venv/bin/python" -m venv "$tools"
-        "$tools/bin/python" -m pip --disable-pip-version-check -qq install -r requirements/uv.txt
-    fi
-fi
-settings=$("$venv/bin/python" scripts/uv_settings.py)
-eval "$settings"
+. scripts/find_uv.sh "$venv/bin/python"
 
 count=$(grep -c '^[A-Za-z0-9]' "$lock")
-echo "Installing $count packages from $lock with $("$uv" --version) (one to five minutes, 4 GB)"
+echo "Installing $count packages from $lock with $("$uv" --version) (one to three minutes, 4 GB)"
 rm -f "$stamp"
 # Without bytecode every process of a run would compile torch and vLLM again where Python may not
 # write it (PYTHONDONTWRITEBYTECODE, a read-only environment).

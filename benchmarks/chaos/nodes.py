@@ -188,7 +188,7 @@ def start(
     """The run's command on node a."""
     nodes_run = ["bash", str(SCRIPT), "run", str(nodes.folder)]
     deadlines = ("ray.wait_for_nodes_s=25", "ray.start_timeout_s=120", "ray.address=10.77.0.1:6399")
-    return run.start(*ENGINES, *deadlines, *more, before=nodes_run, **variables)
+    return run.start(*ENGINES, *deadlines, *more, before=nodes_run, **variables)  # type: ignore[arg-type]
 
 
 def finish(process: "subprocess.Popen[str]") -> tuple[int, str]:

@@ -95,7 +95,7 @@ class Run:
 
     def train(self, *more: str, **environment: str) -> Ended:
         """Call the command and wait for its end."""
-        return self.finish(self.start(*more, **environment))
+        return self.finish(self.start(*more, **environment))  # type: ignore[arg-type]
 
     def lines(self) -> int:
         """Lines of ``metrics.jsonl``; 0 without the file."""

@@ -85,6 +85,7 @@ def _hit(case: Injection, process: "subprocess.Popen[str]", run: Run) -> bool:
             time.sleep(0.02)
         if process.poll() is not None:
             return False
+        assert victim is not None, "the loop ended for it"
         victim.send_signal(number)
         if case.signal == "SIGSTOP" and case.target in ("command", "driver"):
             # Only its user could end a stopped driver, so it is woken up after a while.

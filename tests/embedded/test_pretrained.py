@@ -1,4 +1,4 @@
-"""A pretrained model from a GGUF file: refusals, and the real one that `make pretrained` makes."""
+"""A pretrained model from a GGUF file: what is refused. The real one is in tests/real."""
 
 from pathlib import Path
 
@@ -7,8 +7,6 @@ import pytest
 from refblend.embedded import pretrained
 from refblend.errors import ModelError
 from refblend.files import sha256_file
-
-MODEL = Path(__file__).resolve().parents[2] / "models" / "smollm" / "base"
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -30,20 +28,3 @@ def test_packages_that_read_it_are_named(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(pretrained, "NEEDED", ("no-such-package-here",))
     with pytest.raises(ModelError, match="needs the package no-such-package-here"):
         pretrained.convert_gguf(path, tmp_path / "out", sha256_file(path))
-
-
-@pytest.mark.skipif(not MODEL.is_dir(), reason="needs `make pretrained`")
-def test_the_real_model_answers_in_its_own_format() -> None:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(MODEL)
-    model = AutoModelForCausalLM.from_pretrained(MODEL)
-    assert model.num_parameters() == 134_515_008
-    assert model.generation_config.eos_token_id == tokenizer.convert_tokens_to_ids("<|im_end|>")
-    chat = [{"role": "user", "content": "What is the capital of France?"}]
-    tokens = tokenizer.apply_chat_template(
-        chat, add_generation_prompt=True, return_tensors="pt", return_dict=True
-    )
-    written = model.generate(**tokens, do_sample=False, max_new_tokens=24)
-    text = tokenizer.decode(written[0, tokens["input_ids"].shape[1] :])
-    assert "Paris" in text

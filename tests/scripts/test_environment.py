@@ -1,7 +1,9 @@
 """The environment's files: locks, their pruning, and `make env`."""
 
+import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import lock_closure
@@ -114,3 +116,67 @@ def test_prepare_makes_the_smallest_scale_or_the_one_that_is_asked_for(
     )
     (call,) = re.findall(r"snakemake prepare .*", done.stdout)
     assert call.endswith(f" scale={scale}")
+
+
+STUB_UV = """#!/bin/sh
+if [ "$1" = --version ]; then echo "uv 0"; exit; fi
+echo "$@" >>"$UV_CALLS"
+case "$*" in *--torch-backend* | *" -e ."*) exit "$UV_STATUS";; esac
+echo "no such package: torch" >&2
+exit 1
+"""
+"""Finds no package in pip's indexes; in PyTorch's own as $UV_STATUS says."""
+
+
+def make_env_with_stub(
+    folder: Path, lock: str, status: int = 0
+) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+    """Call make_env.sh with :data:`STUB_UV` on PATH and an environment that is there already.
+
+    Returns:
+        How it ended, and the arguments of uv's calls.
+    """
+    for path, text in (
+        (folder / "bin" / "uv", STUB_UV),
+        (folder / "venv" / "bin" / "python", f'#!/bin/sh\nexec {sys.executable} "$@"\n'),
+    ):
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+        path.chmod(0o755)
+    (folder / "own.lock").write_text(lock)
+    calls = folder / "calls"
+    script = str(ROOT / "scripts" / "make_env.sh")
+    done = subprocess.run(
+        [script, sys.executable, str(folder / "venv"), str(folder / "own.lock")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env=os.environ
+        | {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
+        | {"UV_CALLS": str(calls), "UV_STATUS": str(status)},
+    )
+    return done, calls.read_text().splitlines()
+
+
+def test_make_env_tries_pytorchs_own_index_for_the_cpu_build(tmp_path: Path) -> None:
+    done, calls = make_env_with_stub(tmp_path, "six==1.17.0\ntorch==2.13.0+cpu\n")
+    assert done.returncode == 0, done.stderr
+    assert "Trying again with PyTorch's own index of CPU builds" in done.stderr
+    first, again, ours = calls
+    assert first.endswith(f"--compile-bytecode -r {tmp_path}/own.lock")
+    assert again == first.replace(" -r ", " --torch-backend cpu -r ")
+    assert ours.endswith("--no-build-isolation -e .")
+    assert (tmp_path / "venv" / ".installed-from").exists()
+
+
+@pytest.mark.parametrize(
+    ("lock", "tries"), [("torch==2.13.0+cpu\n", 2), ("torch==2.13.0\n", 1)], ids=["cpu", "gpu"]
+)
+def test_make_env_without_packages_says_what_to_configure(
+    lock: str, tries: int, tmp_path: Path
+) -> None:
+    done, calls = make_env_with_stub(tmp_path, lock, status=1)
+    assert done.returncode == 2
+    assert len(calls) == tries
+    assert "pip config set" in done.stderr
+    assert not (tmp_path / "venv" / ".installed-from").exists()
