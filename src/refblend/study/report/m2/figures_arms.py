@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from refblend.study.design.measures import label
-from refblend.study.report.m2.figures_effects import INTERVALS, MISSED, SHORT, power, undetectable
+from refblend.study.report.m2.figures_effects import INTERVALS, MISSED_BY_ALL, SHORT, draw_power
 from refblend.study.report.m2.responses import by_difficulty, difficulties, steps_name
 from refblend.study.report.m2.study import REPORT, M2Study, chooses, leads, level_name
 from refblend.study.report.plotting import common as plot
@@ -23,13 +23,13 @@ def reward_length(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn
     figure, axes = plot.panels(2, 2, figsize=size, sharey=True)
     for axis, measure in zip(axes, measures, strict=True):
         rows = table[(table.measure == measure) & table["diff"].notna()].set_index("arm")
-        marks, family = [], len(study.family(experiment).pairs)
+        marks = []
         for arm in (arm for arm in arms if arm in rows.index):
             gain, row, place = study.gain(experiment, arm, measure), rows.loc[arm], arms.index(arm)
             looks: dict[str, Any] = {"filled": row["verdict"] != "undecided"}
             looks["colour"] = study.colour(arm)
             marks.append(plot.difference_mark(place, row, gain, 0.27, **looks))
-            power(axis, place, undetectable(gain, family), int(row["pairs"]))
+            draw_power(axis, study, experiment, marks[-1], gain)
         plot.draw_marks(axis, marks)
         plot.stretch_middle((axis, marks))
         axis.set_title(SHORT.get(measure, label(measure)), fontsize="small")
@@ -40,7 +40,7 @@ def reward_length(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn
         f"Experiment {experiment}: mean paired differences of every arm to its baseline "
         f"({', '.join(study.baselines(experiment))}), left in {label(spec.endpoint)}, right in "
         "response length at the last step. Length without accuracy is a reward for length. "
-        f"{INTERVALS} {MISSED} {study.origin(experiment)}"
+        f"{INTERVALS} {MISSED_BY_ALL} {study.origin(experiment)}"
     )
 
 

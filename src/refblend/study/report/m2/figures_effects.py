@@ -29,8 +29,8 @@ from refblend.study.report.plotting.panels import (
     reliability,
     score_distribution,
 )
+from refblend.study.report.plotting.reach import MISSED, detectable, draw_reach, missed_handle
 from refblend.study.report.registry import Tables
-from refblend.study.stats.power import Design, least_detectable
 
 INTERVALS = (
     f"{plot.BARS} Filled marks: decided by the exact tests of the table *summary*, which are "
@@ -47,12 +47,7 @@ RULES = {
     "knee": "the knee is the smallest level within one standard error of the best",
     "pivot": "the pivot is the last level before the difference to the baseline changes its sign",
 }
-MISSED_COLOUR = "#e4e4e4"
-"""Of differences that the seeds cannot detect."""
-MISSED = (
-    "Grey: differences that Student's test misses in more than one study of five with so many "
-    "seeds, adjusted for all comparisons."
-)
+MISSED_BY_ALL = f"{MISSED} with so many seeds, adjusted for all comparisons."
 
 FLAT = 3.0
 """How much wider than another panel's the differences of one may be on a shared axis."""
@@ -100,10 +95,8 @@ def forest(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn:
         places = {names[level].index(labels[arm]) for arm in facets[level]}
         for place in places - {mark.place for mark in drawn.values()}:
             plot.no_data(axis, "no pair of runs", place=place, fontsize="x-small")
-        family = len(study.family(experiment).pairs)
         for arm, mark in drawn.items():
-            reach = undetectable(study.gain(experiment, arm), family)
-            power(axis, mark.place, reach, int(table.loc[arm, "pairs"]))
+            draw_power(axis, study, experiment, mark, study.gain(experiment, arm))
         axis.set_title(f"{spec.facet} {level_name(level)}" if level else "")
         axis.set_xlabel("difference to the baseline")
     if not labels:
@@ -112,22 +105,15 @@ def forest(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn:
     handles = [Line2D([], [], color=plot.INK, linewidth=width, label=text) for text, width in lines]
     handles += [
         Line2D([], [], color=plot.INK, linewidth=0, marker="|", markersize=5, label="seeds"),
-        Line2D([], [], color=MISSED_COLOUR, linewidth=7, label="not detectable"),
+        missed_handle(),
     ]
     plot.one_legend(figure, (), ncols=2, extra=handles)
     return figure, (
         f"Experiment {experiment}: mean paired difference to the baseline "
         f"({', '.join(study.baselines(experiment))}) in {label(spec.endpoint)}. {INTERVALS} "
-        f"{MISSED} {'' if one_axis else 'The axes of the panels differ. '}"
+        f"{MISSED_BY_ALL} {'' if one_axis else 'The axes of the panels differ. '}"
         f"{study.origin(experiment)}"
     )
-
-
-def power(axis: Axes, place: float, reach: float, pairs: int) -> None:
-    """Behind a mark the differences that are not detectable, beside it the number of pairs."""
-    axis.hlines(place, -reach, reach, color=MISSED_COLOUR, linewidth=7, zorder=0)
-    style: dict[str, Any] = {"va": "center", "fontsize": "x-small", "color": plot.INK}
-    axis.text(1.04, place, f"n = {pairs}", transform=axis.get_yaxis_transform(), **style)
 
 
 def facet_limits(
@@ -142,13 +128,12 @@ def facet_limits(
     return dict.fromkeys(marks, shared)
 
 
-def undetectable(differences: pd.Series, family: int) -> float:
-    """The least true difference that paired seeds detect with a power of 80 %, at 0.05 / family;
-    0 where nothing varies."""
-    deviation = float(differences.std(ddof=1)) if len(differences) > 1 else 0.0
-    if deviation == 0:
-        return 0.0
-    return least_detectable(Design(deviation, True, 0.05 / max(1, family)), len(differences), 0.8)
+def draw_power(axis: Axes, study: M2Study, experiment: str, mark: plot.Mark, gain: Any) -> None:
+    """Behind a mark the differences that so many pairs of seeds cannot detect, and their number."""
+    spec, pairs = study.experiments[experiment], len(gain)
+    deviation = float(gain.std(ddof=1)) if pairs > 1 else 0.0
+    family = len(study.family(experiment).pairs)
+    draw_reach(axis, mark.place, detectable(deviation, pairs, family, spec.alpha), pairs)
 
 
 @REPORT.figure("{experiment}_sensitivity", each=sweeps)

@@ -223,6 +223,7 @@ def _family(study: M2Study, experiment: str) -> pd.DataFrame:
         pairs,
         {f"{pair} treated": planned[treated] for pair, (_, treated, _) in stated.items()},
     )
+    family = family.declared_by(spec)
     table = summarise(family, values_of, with_endpoint(spec.endpoint, CONTRAST_MEASURES))
     found = [stated[name.removesuffix(" treated")] for name in table["arm"]]
     names = pd.DataFrame(found, columns=["contrast", "arm", "baseline"])

@@ -127,7 +127,8 @@ class M2Study(RunStudy):
         arms = self.arms(experiment)
         baselines = {arm: self.baseline(experiment, arm) for arm in arms}
         pairs = [(arm, base) for arm, base in baselines.items() if base != arm and base in arms]
-        return Family(experiment, arms, pairs, self.planned(experiment))
+        found = Family(experiment, arms, pairs, self.planned(experiment))
+        return found.declared_by(self.experiments[experiment])
 
     def planned(self, experiment: str) -> dict[str, int]:
         """Arm of an experiment → its number of planned runs."""

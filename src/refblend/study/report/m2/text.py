@@ -43,12 +43,19 @@ def text(study: M2Study, tables: Tables) -> dict[str, Any]:
         "never_counted": [words(name) for name in never_counted(tables)],
         "entropies": entropy_range(tables),
         "reachable": reachable(study),
+        "margins": listed_margins(study),
         "sections": sections(study, tables, answered, decisions["rows"]),
         "best": best_rows(tables),
         "found": {rule: hits for rule, hits in found.items() if hits},
         "silent": [rule for rule, hits in found.items() if not hits],
         "arms": arm_rows(study),
     }
+
+
+def listed_margins(study: M2Study) -> str:
+    """The margins of the experiments that learn, e.g. ``±0.02``."""
+    margins = {study.experiments[name].margin for name in study.learning}
+    return " or ".join(f"±{margin:g}" for margin in sorted(margins))
 
 
 def reachable(study: M2Study) -> list[tuple[int, str]]:
