@@ -210,7 +210,7 @@ def count_problems(report: str, primary: pd.DataFrame) -> list[str]:
     """
     page = report.split("\n## ", maxsplit=1)[0]
     counted = re.search(
-        r"Of (\d+) primary contrasts (\d+) \w+ better, (\d+) worse, (\d+) equivalent and "
+        r"Of (\d+) primary contrasts(?: of M2)? (\d+) \w+ better, (\d+) worse, (\d+) equivalent and "
         r"(\d+) undecided",
         page,
     )
