@@ -296,23 +296,26 @@ def test_forest_shows_the_mean_paired_differences(whole: M2Study, tables: Tables
     assert "random" not in marks
 
 
-def test_axes_of_differences_forget_the_first_updates() -> None:
-    steps = {0: 0.0, 2: 0.6, 4: 0.03, 6: 0.01}
+def test_axes_of_differences_hold_all_means_but_not_the_first_bands() -> None:
+    steps = {0: 0.0, 2: 0.1, 4: 0.03, 6: 0.01}
+    spread = {0: 0.0, 2: 1.0, 4: 0.002, 6: 0.002}
     frame = pd.DataFrame(
         [
-            {"arm": arm, "seed": seed, "step": step, "value": (value + 0.002 * seed) * factor}
+            {"arm": arm, "seed": seed, "step": step, "value": (mean + own * spread[step]) * factor}
             for arm, factor in (("a", 1), ("b", -1))
-            for seed in (1, 2, 3)
-            for step, value in steps.items()
+            for seed, own in ((1, -1), (2, 0), (3, 1))
+            for step, mean in steps.items()
         ]
     )
     limits = settled_limits(frame, 0.02)
     assert limits["a"] == limits["b"]
-    assert -0.06 < limits["a"][0] < -0.034
-    assert 0.034 < limits["a"][1] < 0.06
+    # The mean of step 2 is 0.1, its seeds and their band reach beyond 1.
+    assert -0.13 < limits["a"][0] < -0.1
+    assert 0.1 < limits["a"][1] < 0.13
     wide = frame.assign(value=frame.value.where(frame.arm == "a", frame.value * 10))
     own = settled_limits(wide, 0.02)
-    assert own["a"][1] < 0.06 < -own["b"][0]
+    assert own["a"][1] < 0.13
+    assert -1.3 < own["b"][0] < -1
     assert settled_limits(frame.head(0), 0.02) == {}
 
 

@@ -1,6 +1,6 @@
 """M2's curves: accuracy of every arm, and reward and length by the levels of a choice."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import product
 from typing import Any
@@ -98,36 +98,40 @@ def difference(study: M2Study, experiment: str) -> plot.Drawn:
         f"Experiment {experiment}: greedy validation accuracy of each arm minus that of its "
         f"baseline with the same seed ({', '.join(study.baselines(experiment))}), over the "
         f"training steps. {BAND} Green: within the margin of ±{margin:g}. The vertical axes hold "
-        "the means, and the bands as far as they are near, from the second validation after step 0 "
+        "all means, and the bands as far as they are near, from the second validation after step 0 "
         f"on; what lies beyond is cut off. {'' if shared else 'The axes of the panels differ. '}"
         f"{study.origin(experiment)}"
     )
 
 
 def settled_limits(frame: pd.DataFrame, margin: float) -> dict[str, tuple[float, float]]:
-    """Arm → limits of its axis of differences, by what is drawn after the first validation, and a
-    margin; the same for all arms unless one would take more than :data:`FLAT` times the room.
+    """Arm → limits of its axis of differences: all means, a margin, and the bands after the first
+    validation; the same for all arms unless one would take more than :data:`FLAT` times the room.
 
-    The first updates move arms apart by many times what is left in the end.
+    At the first validation seeds differ by many times what is left in the end.
     """
     steps = sorted(step for step in frame.step.unique() if step > 0)
-    late = frame[frame.step >= steps[1]] if len(steps) > 1 else frame
+    settled = steps[min(1, len(steps) - 1)] if steps else 0
     shown = {
-        str(arm): [student_interval(values) for _, values in part.groupby("step")["value"]]
-        for arm, part in late.groupby("arm")
+        str(arm): {step: student_interval(own) for step, own in part.groupby("step")["value"]}
+        for arm, part in frame.groupby("arm")
     }
 
-    def limits(intervals: list[Interval]) -> tuple[float, float]:
-        bounds = [bound for each in intervals for bound in (each.low, each.high)]
-        found = plot.value_limits([*(each.estimate for each in intervals), -margin, margin], bounds)
-        assert found is not None, "there is a margin"
-        return found
+    def limits(courses: Iterable[Mapping[Any, Interval]]) -> tuple[float, float]:
+        found = [(step, each) for course in courses for step, each in course.items()]
+        means = [each.estimate for _, each in found]
+        bounds = [
+            bound for step, each in found if step >= settled for bound in (each.low, each.high)
+        ]
+        held = plot.value_limits([*means, -margin, margin], bounds)
+        assert held is not None, "there is a margin"
+        return held
 
-    own = {arm: limits(intervals) for arm, intervals in shown.items()}
+    own = {arm: limits([course]) for arm, course in shown.items()}
     widths = [high - low for low, high in own.values()]
     if widths and max(widths) > FLAT * min(widths):
         return own
-    return dict.fromkeys(own, limits([each for part in shown.values() for each in part]))
+    return dict.fromkeys(own, limits(shown.values()))
 
 
 def arm_panels(
