@@ -210,8 +210,8 @@ def count_problems(report: str, primary: pd.DataFrame) -> list[str]:
     """
     page = report.split("\n## ", maxsplit=1)[0]
     counted = re.search(
-        r"Of (\d+) primary contrasts(?: of M2)? (\d+) \w+ better, (\d+) worse, (\d+) equivalent and "
-        r"(\d+) undecided",
+        r"Of (\d+) primary contrasts(?: of M2)? (\d+) \w+ better, (\d+) worse, (\d+) equivalent "
+        r"and (\d+) undecided",
         page,
     )
     words = ("better", "worse", "equivalent", "undecided")
