@@ -119,7 +119,10 @@ def recipe(scale):
 def templates(wildcards):
     """The text of a report, and the parts that reports share."""
     folder = Path("src/refblend/study/report/templates")
-    return [f"{folder}/{wildcards.milestone}.md.j2", *map(str, sorted(folder.glob("_*.j2")))]
+    return [
+        f"{folder}/{wildcards.milestone}.md.j2",
+        *map(str, sorted(folder.glob("_*.j2"))),
+    ]
 
 
 def report_inputs(milestone):

@@ -17,8 +17,8 @@ from refblend.config.loading import read_yaml
 from refblend.config.root import RefblendConfig
 from refblend.errors import StudyError
 from refblend.files import read_json, write_json, write_text
+from refblend.study.design.blocks import seed_ranges
 from refblend.study.recommend.choose import MEASURE, RULE, Recommendation
-from refblend.study.report.readable import seed_ranges
 
 COVERED = ("adv_estimator", "norm_adv_by_std_in_grpo", "ref_quality_score")
 """Sections of ``algorithm`` that the choice covers; the overlay holds them whole."""

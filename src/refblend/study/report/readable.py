@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from refblend.files import atomic_path, write_text
-from refblend.study.design.blocks import consecutive
+from refblend.study.design.blocks import seed_ranges
 from refblend.study.design.measures import label
 from refblend.study.stats.statistics import Interval
 
@@ -155,13 +155,6 @@ def seed_text(seeds: Mapping[str, Sequence[int]]) -> str:
     usual, *others = sorted(arms, key=lambda text: len(arms[text]), reverse=True)
     special = "; ".join(f"{', '.join(arms[text])}: {text}" for text in others)
     return f"{usual} ({special})" if special else usual
-
-
-def seed_ranges(seeds: Iterable[int]) -> str:
-    """Ascending seeds, three or more in a row as a range: ``11 to 50``."""
-    rows = consecutive(sorted(seeds))
-    parts = (f"{row[0]} to {row[-1]}" if len(row) > 2 else ", ".join(map(str, row)) for row in rows)
-    return ", ".join(parts)
 
 
 def write_csv(frame: pd.DataFrame, path: str | Path) -> None:

@@ -9,12 +9,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from scipy import stats
 
+from refblend.study.design.blocks import seed_ranges
 from refblend.study.design.measures import MEASURES
 from refblend.study.report.m3.study import REPORT, M3Study
 from refblend.study.report.plotting import common as plot
 from refblend.study.report.plotting.panels import BAND, curve_panels, weight_and_entropy
 from refblend.study.report.plotting.reach import MISSED, detectable, draw_reach, missed_handle
-from refblend.study.report.readable import seed_ranges
 from refblend.study.report.registry import Tables
 from refblend.study.runs.curves import series, validation_frame
 from refblend.study.runs.measures import wide

@@ -11,9 +11,9 @@ from typing import Any
 
 import pandas as pd
 
+from refblend.study.design.blocks import seed_ranges
 from refblend.study.design.spec import ExperimentSpec
 from refblend.study.report.m3.study import M3Study
-from refblend.study.report.readable import seed_ranges
 from refblend.study.runs.archive import RUNS
 from refblend.study.runs.collect import used_models
 

@@ -10,12 +10,12 @@ from typing import Any
 import pandas as pd
 
 from refblend.files import read_json, sha256_file
+from refblend.study.design.blocks import seed_ranges
 from refblend.study.report.beside import beside_facts
 from refblend.study.report.m3.arms import blend_text, outside_the_blend, rule_reward
 from refblend.study.report.m3.paper import ablations, judges, regimes, setting, unrecommended
 from refblend.study.report.m3.starts import starts
 from refblend.study.report.m3.study import REPORT, M3Study
-from refblend.study.report.readable import seed_ranges
 from refblend.study.report.registry import Tables
 from refblend.study.report.shared import arm_row
 from refblend.study.report.verdicts import declared, headline_verdict
