@@ -101,17 +101,19 @@ class Job:
 
 
 def ratios_to_best(
-    measured: Mapping[str, Sequence[Figures]],
+    measured: Mapping[str, Sequence[Figures]], by_batch: bool = False
 ) -> tuple[str, dict[str, dict[str, float]]]:
     """The fastest of TRL's ways, and every way's response tokens per second as a ratio to it.
 
     ``refblend`` names ours; per CPU second and per second of wall time, medians over all batches.
+    ``by_batch``: batches instead of tokens, where the trainers' responses differ in length and what
+    a batch costs does not follow their tokens.
     """
     clocks = ("cpu_seconds", "wall_seconds")
     rates = {
         way: {
             clock: statistics.median(
-                tokens / spent
+                (1.0 if by_batch else tokens) / spent
                 for run in of
                 for tokens, spent in zip(run["response_tokens"], run[clock], strict=True)
             )
