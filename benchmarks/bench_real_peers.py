@@ -5,8 +5,8 @@
 process, first with all products in float32, then in bfloat16 with float32 weights (TRL:
 ``bf16=True``); TRL with the better of two micro-batch sizes. A batch has 2 prompts × 8 responses of
 at most 26 tokens, so that the benchmark ends within minutes, and one update. Ours runs before and
-after TRL's. Batches are compared, of 16 responses each: TRL's get shorter than ours as training goes
-on, while a batch costs it the same, so that tokens would flatter us.
+after TRL's. Batches are compared, of 16 responses each: TRL's responses get shorter than ours as
+training goes on, which does not make its batches cheaper, so that tokens would flatter us.
 """
 
 import tempfile
