@@ -120,6 +120,14 @@ def quality(judge: str = "judge_medium", auc: float = 0.86) -> dict[str, Any]:
                 for label in (0, 1)
                 for low, high in edges
             ],
+            "misjudged": [
+                {
+                    "question": f"What does {judge} see?",
+                    "response": "1+1=3\n#### 3",
+                    "raw": f"\\box{{{value:.2f}}}",
+                    "expected": value,
+                }
+            ],
         }
 
     forms = {"compact": form(False, auc - 0.1), "few_shot": form(True, auc)}

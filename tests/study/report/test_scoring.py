@@ -61,8 +61,11 @@ def test_everything_is_written_and_said(root: Path, render: Render) -> None:
         "71.0% valid with 32 (AUC 0.750, 24.0 used), 91.0% valid with 64",
         "off, 12 were overlength and 60.0% did.",
         "Of the very long ones 91.0% got a valid score with clipping (AUC 0.750) and 0.0% without",
+        "1. **0.860** for the question: What does judge_medium see?",
+        "- answer: `` 1+1=3 ⏎ #### 3 ``\n   - the judge wrote: `` \\box{0.86} ``",
     ):
         assert words in text, words
+    assert "judge_strong see" not in text
 
     attacks = pd.read_csv(out / "tables" / "attacks.csv")
     assert attacks.attack.tolist() == ["close_quote", "system_role", "polite"]
@@ -83,12 +86,13 @@ def test_a_broken_structure_is_said(
     assert "no attack changed" not in text
 
 
-def test_a_judge_without_groups_and_bins(
+def test_a_judge_without_groups_bins_and_examples(
     root: Path, scoring_reports: ModuleType, render: Render
 ) -> None:
     bare = scoring_reports.quality("judge_bare")
     for form in bare["forms"].values():
         form |= {"by_length": [], "by_difficulty": [], "reliability": [], "histogram": []}
+        del form["misjudged"]
     write(root / "models" / "cpu" / "quality", **dict.fromkeys(JUDGES, bare))
     assert "judge_medium" in (render(root, "scoring") / "report.md").read_text()
 

@@ -11,6 +11,7 @@ from matplotlib.patches import Patch
 
 from refblend.study.design.measures import MEASURES
 from refblend.study.report.plotting import common as plot
+from refblend.study.report.plotting.reach import draw_reach, missed_handle
 from refblend.study.stats.verdicts import VERDICTS
 
 _COLOURS = (plot.PALETTE[0], plot.PALETTE[3], plot.PALETTE[2], plot.BASELINE_COLOUR)
@@ -53,8 +54,7 @@ def verdict_forest(table: pd.DataFrame, names: Sequence[str]) -> Figure:
             bars = ((row.ends[0], row.ends[1], 1.6),)
             marks.append(plot.Mark(place, row.estimate, bars, **LOOKS[row.verdict]))
         if np.isfinite(row.detectable):
-            reach = row.detectable / row.margin
-            axis.hlines(place, -reach, reach, color="#e0e0e0", linewidth=6, zorder=0)
+            draw_reach(axis, place, row.detectable / row.margin)
     reach = max([2.0, *(abs(edge) for mark in marks for edge in mark.bars[0][:2])])
     reach = min(reach * 1.05, max(WIDEST, *(1.1 * abs(mark.mean) for mark in marks), 0.0))
     wide = reach > 2 * WIDEST  # a few large differences would leave the others no room
@@ -71,7 +71,7 @@ def verdict_forest(table: pd.DataFrame, names: Sequence[str]) -> Figure:
     ]
     legend += [
         Patch(color=plot.PALETTE[2], alpha=0.2, label="within the margin"),
-        Line2D([], [], color="#e0e0e0", linewidth=6, label="not detectable"),
+        missed_handle(),
     ]
     plot.one_legend(figure, (), ncols=3, extra=legend)
     axis.tick_params(axis="y", colors=plot.INK)

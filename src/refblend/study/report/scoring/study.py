@@ -153,5 +153,11 @@ def judge_histogram(study: ScoringStudy) -> pd.DataFrame:
     return judge_part(study.quality, "histogram", (*BIN_COLUMNS, "label"))
 
 
+@REPORT.table("judge_misjudged")
+def judge_misjudged(study: ScoringStudy) -> pd.DataFrame:
+    """The wrong answers with the highest expected scores, of every judge and form of the prompt."""
+    return judge_part(study.quality, "misjudged", ("question", "response", "raw", "expected"))
+
+
 def _frame(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> pd.DataFrame:
     return pd.DataFrame(rows).reindex(columns=list(columns))

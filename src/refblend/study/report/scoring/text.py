@@ -29,22 +29,22 @@ def text(study: ScoringStudy, tables: Tables) -> dict[str, Any]:
             for row in tables["judge_quality"].to_dict("records")
         ],
         "held_out": [report["corpus"] for report in study.quality.values()],
-        "misjudged": examples(study),
+        "misjudged": examples(tables["judge_misjudged"], study.robustness["judge"]),
         "commit": commits(study),
         "hardware": "; ".join(machines) or "a machine of which nothing is recorded here",
     }
 
 
-def examples(study: ScoringStudy) -> list[dict[str, Any]]:
-    """The wrong answers that the studied judge likes best, few-shot, in one line each.
+def examples(misjudged: pd.DataFrame, judge: str) -> list[dict[str, Any]]:
+    """The wrong answers that a judge likes best, few-shot, each part in one line.
 
     None where its quality was measured before they were recorded.
     """
-    record = study.quality.get(study.robustness["judge"], {}).get("forms", {}).get("few_shot", {})
+    shown = misjudged[(misjudged["model"] == judge) & (misjudged["form"] == "few_shot")]
     return [
         {key: " ⏎ ".join(str(row[key]).splitlines()) for key in ("question", "response", "raw")}
         | {"score": row["expected"]}
-        for row in record.get("misjudged", [])
+        for row in shown.to_dict("records")
     ]
 
 
