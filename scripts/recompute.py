@@ -156,7 +156,7 @@ def recomputed(table: pd.DataFrame, values: pd.DataFrame, runs: dict[str, list])
         compare(row, values[values.index.isin(runs[row.experiment])]) for row in table.itertuples()
     ]
     found = pd.DataFrame(rows, index=table.index)
-    family = [table.experiment, table.primary]
+    family = [table.experiment, table.primary, table.added]
     for kind in ("p", "p_equivalence"):
         found[f"{kind}_adjusted"] = (
             found[kind].groupby(family).transform(lambda p: holm(p.to_numpy()))

@@ -67,6 +67,18 @@ class ContrastSpec(Section):
     """The measure that it is decided by; null: the experiment's."""
     margin: PositiveFloat | None = None
     """Null: the experiment's. A measure in other units needs a margin of its own."""
+    added_at: list[Scale] = Field(default=[])
+    """The scales at which it was declared when the experiment's verdicts were known. There it is
+    exploratory, and in a family of its own kind, so that no earlier verdict moves."""
+
+    @model_validator(mode="after")
+    def _what_was_added_explores(self) -> "ContrastSpec":
+        if self.primary and self.added_at:
+            raise ValueError(
+                f"{self.name} was added at {', '.join(self.added_at)} and cannot be primary: "
+                "remove primary or added_at"
+            )
+        return self
 
     @property
     def arms(self) -> list[str]:

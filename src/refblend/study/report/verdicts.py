@@ -20,15 +20,17 @@ from refblend.study.stats.verdicts import VERDICTS, Contrast, decide, is_paired
 
 _TYPES = dict.fromkeys(("treated", "reference", "endpoint", "verdict"), "str")
 _TYPES |= {"experiment": "str", "contrast": "str", "n": "int64", "seeds_needed": "Int64"}
-_TYPES |= {"primary": "bool", "paired": "bool"}
+_TYPES |= dict.fromkeys(("primary", "paired", "added"), "bool")
 _NAMES = (
     "experiment", "contrast", "primary", "n", "estimate", "low", "high", "p", "p_adjusted",
     "verdict", "treated", "reference", "endpoint", "margin", "alpha", "paired", "p_equivalence",
-    "p_equivalence_adjusted", "least_p_adjusted", "detectable", "seeds_needed",
+    "p_equivalence_adjusted", "least_p_adjusted", "detectable", "seeds_needed", "added",
 )  # fmt: skip
 VERDICT_COLUMNS = {name: _TYPES.get(name, "float64") for name in _NAMES}
 """``estimate`` is treated − reference with its interval at 1 − α; ``detectable`` and
 ``seeds_needed`` are for a power of 80 %, see :class:`refblend.study.stats.verdicts.Outcome`."""
+FAMILIES = ((True, False), (False, False), (False, True))
+"""Whether a contrast is primary and whether it was added later: what is adjusted together."""
 
 
 def verdicts(
@@ -37,18 +39,18 @@ def verdicts(
     """One row per contrast whose arms the experiment has at the scale: :data:`VERDICT_COLUMNS`.
 
     The primary contrasts of an experiment are one family that is adjusted, its exploratory ones
-    another. ``values`` are those of :func:`refblend.study.runs.measures.run_measures`.
+    another, and those that were added when these were known a third. ``values`` are those of :func:`refblend.study.runs.measures.run_measures`.
     """
     rows: list[dict[str, Any]] = []
     for name, spec in experiments.items():
         stated = list(_stated(values, spec, scale))
-        by_endpoint: dict[str, list[Contrast]] = {}
+        alike: dict[tuple[str, bool], list[Contrast]] = {}
         for row, runs in stated:
-            by_endpoint.setdefault(row["endpoint"], []).append(runs)
-        paired = {endpoint: is_paired(contrasts) for endpoint, contrasts in by_endpoint.items()}
-        for primary in (True, False):
-            family = [(row, runs) for row, runs in stated if row["primary"] == primary]
-            kinds = [paired[row["endpoint"]] for row, _ in family]
+            alike.setdefault((row["endpoint"], row["added"]), []).append(runs)
+        paired = {key: is_paired(contrasts) for key, contrasts in alike.items()}
+        for kind in FAMILIES:
+            family = [(row, runs) for row, runs in stated if (row["primary"], row["added"]) == kind]
+            kinds = [paired[row["endpoint"], row["added"]] for row, _ in family]
             outcomes = decide([runs for _, runs in family], kinds, spec.alpha)
             for (row, _), found in zip(family, outcomes, strict=True):
                 own = {key: getattr(found, key) for key in VERDICT_COLUMNS if hasattr(found, key)}
@@ -189,6 +191,7 @@ def _stated(
         better = MEASURES[endpoint].higher_is_better
         assert better is not None, "the grid refuses measures without a direction"
         row = {"contrast": contrast.name, "primary": contrast.primary}
+        row["added"] = scale in contrast.added_at
         row |= {"endpoint": endpoint, "margin": margin}
         for treated, reference in spec.pairs_of(contrast, scale):
             runs = Contrast(table[treated], table[reference], margin, better)
