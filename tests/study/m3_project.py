@@ -66,15 +66,15 @@ def make_runs(
 
 VERDICTS = """experiment,contrast,primary,n,estimate,low,high,p,p_adjusted,verdict,treated,\
 reference,endpoint,margin,alpha,paired,p_equivalence,p_equivalence_adjusted,least_p_adjusted,\
-detectable,seeds_needed
+detectable,seeds_needed,added
 A,judge − no judge,True,10,0.2,0.15,0.25,0.001,0.002,better,linear_terminal,off,test_sampled,\
-0.02,0.05,True,1,1,0.004,0.02,9
+0.02,0.05,True,1,1,0.004,0.02,9,False
 A,entropy-aware − constant,True,10,0.01,-0.02,0.04,0.4,0.4,undecided,linear,constant,\
-test_sampled,0.02,0.05,True,0.3,0.6,0.004,0.05,35
+test_sampled,0.02,0.05,True,0.3,0.6,0.004,0.05,35,False
 A,terminal − per token,False,10,0.9,0.8,1.0,0.001,0.001,better,linear_terminal,linear,\
-test_greedy,0.02,0.05,True,1,1,0.004,0.02,9
+test_greedy,0.02,0.05,True,1,1,0.004,0.02,9,False
 L,entropy − their mean,True,10,0.003,-0.01,0.016,0.7,0.7,equivalent,linear_auto,yoked_mean,\
-test_sampled,0.02,0.05,False,0.002,0.004,0.004,0.02,9
+test_sampled,0.02,0.05,False,0.002,0.004,0.004,0.02,9,False
 """
 COSTS = """arm,experiments,runs,finished,hours,energy_kwh,kg_co2e,resumed,step_seconds
 off,A B C G H,5,5,1.0,0.010,0.004,0,2.0

@@ -373,7 +373,7 @@ def test_the_study_is_declared_as_planned() -> None:
     grid = build_grid(["M1", *"ABCEFGHIJKL", "M3"], "cpu", root)
     arms = grid.groupby("experiment").arm.nunique().to_dict()
     assert arms == {
-        **{"M1": 2, "A": 6, "B": 7, "C": 4, "E": 4, "F": 4, "G": 3, "H": 5},
+        **{"M1": 2, "A": 9, "B": 7, "C": 7, "E": 4, "F": 4, "G": 3, "H": 7},
         **{"I": 13, "J": 7, "K": 6, "L": 5, "M3": 9},
     }
     seeds = {arm: seeds_in(part) for arm, part in select(grid, ["J"]).groupby("arm")}

@@ -29,7 +29,8 @@ def verdicts_of(*rows: dict[str, object]) -> pd.DataFrame:
     """A table of verdicts with these cells; the others are the same in all rows."""
     numbers = {"n": 4, "estimate": 0.03, "low": 0.01, "high": 0.05, "p": 0.1, "seeds_needed": 9}
     common = {"experiment": "R", "contrast": "c", "primary": True, "verdict": "better"}
-    common |= {"treated": "linear", "reference": "off", "endpoint": "test_sampled", "paired": True}
+    common |= {"treated": "linear", "reference": "off", "endpoint": "test_sampled"}
+    common |= {"paired": True, "added": False}
     table = pd.DataFrame([common | numbers | row for row in rows], columns=list(VERDICT_COLUMNS))
     return table.fillna({"margin": 0.02}).astype(VERDICT_COLUMNS)
 

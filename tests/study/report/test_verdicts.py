@@ -49,6 +49,28 @@ def test_each_contrast_gets_its_verdict(study, spec) -> None:
     assert table.loc["slower", ["endpoint", "margin"]].tolist() == ["steps_to_30", 1.0]
 
 
+def test_what_is_added_later_moves_no_earlier_verdict(study, spec) -> None:
+    """Not its adjustment, and not the choice between pairs and independent arms."""
+    added = [
+        ContrastSpec(name=f"later {arm}", pairs={arm: "off"}, added_at=["cpu"])
+        for arm in ("linear", "cosine", "exp")
+    ]
+    longer = spec.model_copy(update={"contrasts": [*spec.contrasts, *added]})
+    before, after = (verdicts(study.values, {"A": each}, "cpu") for each in (spec, longer))
+    pd.testing.assert_frame_equal(after[~after.added].reset_index(drop=True), before)
+    later = after[after.added]
+    assert later.contrast.tolist() == [each.name for each in added]
+    assert not later.primary.any()
+    assert later.p_adjusted.min() == pytest.approx(3 * later.p.min())
+    elsewhere = longer.model_copy(update={"seeds": {"gpu": SEEDS}})
+    assert not verdicts(study.values, {"A": elsewhere}, "gpu").added.any()
+
+
+def test_what_is_added_later_cannot_be_primary() -> None:
+    with pytest.raises(ValueError, match="late was added at cpu and cannot be primary"):
+        ContrastSpec(name="late", pairs={"linear": "off"}, primary=True, added_at=["cpu"])
+
+
 def test_numbers_are_those_of_scipy(study, spec) -> None:
     row = verdicts(study.values, {"A": spec}, "cpu").set_index("contrast").loc["gains"]
     greedy = study.collected.metrics.query("metric == 'test/greedy'").pivot(

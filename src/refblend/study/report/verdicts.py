@@ -78,9 +78,11 @@ def readable_verdicts(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def readable_of_one(table: pd.DataFrame) -> pd.DataFrame:
-    """:func:`readable_verdicts` of one experiment, with a column that says which are primary."""
+    """:func:`readable_verdicts` of one experiment, with the family that each is adjusted in."""
     shown = readable_verdicts(table).drop(columns="experiment")
     shown.insert(1, "primary", table.primary)
+    if table.added.any():
+        shown.insert(2, "added later", table.added)
     return shown
 
 
