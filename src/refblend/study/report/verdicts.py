@@ -39,7 +39,8 @@ def verdicts(
     """One row per contrast whose arms the experiment has at the scale: :data:`VERDICT_COLUMNS`.
 
     The primary contrasts of an experiment are one family that is adjusted, its exploratory ones
-    another, and those that were added when these were known a third. ``values`` are those of :func:`refblend.study.runs.measures.run_measures`.
+    another, and those that were added when these were known a third. ``values`` are those of
+    :func:`refblend.study.runs.measures.run_measures`.
     """
     rows: list[dict[str, Any]] = []
     for name, spec in experiments.items():
