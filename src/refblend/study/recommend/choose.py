@@ -280,7 +280,7 @@ def candidate_table(values: pd.DataFrame, pool: Pool) -> pd.DataFrame:
     """The baseline's and each candidate's mean, and the paired difference to the baseline."""
     off = values[pool.baseline]
     rows = [
-        {"arm": pool.baseline, "departures": "no blend", "n_departures": 0, "knobs": 0}
+        {"arm": pool.baseline, "departures": "no blend", "n_departures": 0, "n_parameters": 0}
         | {"n": len(off), "mean": off.mean(), "baseline_mean": off.mean(), "diff": 0.0}
     ]
     for candidate in pool.candidates:
@@ -293,7 +293,7 @@ def candidate_table(values: pd.DataFrame, pool: Pool) -> pd.DataFrame:
                     for key, value in candidate.departures.items()
                 ),
                 "n_departures": len(candidate.departures),
-                "knobs": candidate.parameters,
+                "n_parameters": candidate.parameters,
                 "n": gain.n,
                 "mean": values[candidate.arm].mean(),
                 "baseline_mean": off[values[candidate.arm].notna()].mean(),
@@ -306,8 +306,8 @@ def candidate_table(values: pd.DataFrame, pool: Pool) -> pd.DataFrame:
 
 
 CANDIDATE_COLUMNS = (
-    "arm", "departures", "n_departures", "knobs", "n", "mean", "baseline_mean", "diff", "diff_low",
-    "diff_high", "shortfall", "shortfall_se", "recommended",
+    "arm", "departures", "n_departures", "n_parameters", "n", "mean", "baseline_mean", "diff",
+    "diff_low", "diff_high", "shortfall", "shortfall_se", "recommended",
 )  # fmt: skip
 """Differences with Student's interval; the shortfall to the best with its standard error."""
 
