@@ -73,7 +73,8 @@ def run_training(
 def rollouts(run: Path, step: int) -> list[dict[str, Any]]:
     """What a step sampled, one line per response."""
     text = (run / "rollouts" / f"{step}.jsonl").read_text()
-    return [json.loads(line) for line in text.splitlines()]
+    # Not splitlines(): a response may hold other line separators, such as U+2028.
+    return [json.loads(line) for line in text.split("\n") if line]
 
 
 def _cpu_seconds(root: psutil.Process) -> dict[tuple[int, str], float]:

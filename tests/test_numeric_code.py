@@ -1,6 +1,7 @@
 """What the hashes of numeric code follow, on copies of the package's source."""
 
 import ast
+import hashlib
 import json
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ import pytest
 
 from refblend import numeric_code
 from refblend.errors import ConfigError
-from refblend.numeric_code import PURPOSES, WITHOUT_EFFECT, Source, syntax
+from refblend.numeric_code import PURPOSES, SAME_NUMBERS, WITHOUT_EFFECT, Source, syntax
 
 EVERYTHING = set(PURPOSES)
 TRAINED_MODELS = {"actor", "judge_pairs", "judge"}
@@ -43,6 +44,21 @@ def with_constant(path: Path) -> None:
 def test_a_copy_elsewhere_has_the_same_hashes(package: Path, original: dict[str, str]) -> None:
     assert changed(package, original) == set()
     assert len(set(original.values())) == len(PURPOSES)
+
+
+def test_forms_that_count_as_earlier_ones_are_the_present_ones() -> None:
+    """An entry that no module has any more would only mislead."""
+    source, package = Source(), numeric_code.PACKAGE
+    modules = [
+        ".".join(path.relative_to(package).with_suffix("").parts) for path in package.rglob("*.py")
+    ]
+    present = {
+        hashlib.sha256(syntax(source.tree(name)).encode()).hexdigest()
+        for name in modules
+        if not name.endswith("__init__")
+    }
+    assert set(SAME_NUMBERS) <= present
+    assert not set(SAME_NUMBERS.values()) & present
 
 
 def test_words_and_layout_change_nothing(package: Path, original: dict[str, str]) -> None:

@@ -68,6 +68,14 @@ WITHOUT_EFFECT = (
 )
 """Modules, and packages with all that they hold, that read, write, report or look after processes:
 they change no number, and what only they import does not count either."""
+SAME_NUMBERS = {
+    # workers.chunked_head: its results are made first, which takes less memory
+    "49fbc6fae5d6c975abe924e0649d6ddad2139e6874789babb72b598dfe86d7de": (
+        "1efcf5d4dcf37a5423da0a454059ea1e5a68076e6361cedc745632db9724e6f5"
+    ),
+}
+"""Digest of a module → that of an earlier form which it counts as, so that runs of that form go on.
+Only where a test shows that every number is the same to the last digit."""
 
 
 class Source:
@@ -96,7 +104,8 @@ class Source:
         for module in self.modules(*names):
             if module not in self._digests:
                 text = syntax(self.tree(module))
-                self._digests[module] = hashlib.sha256(text.encode()).hexdigest()
+                own = hashlib.sha256(text.encode()).hexdigest()
+                self._digests[module] = SAME_NUMBERS.get(own, own)
             digest.update(f"{module}\0{self._digests[module]}\n".encode())
         return digest.hexdigest()
 

@@ -1,9 +1,13 @@
 """The head's values and gradients against autograd through all logits at once."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
 
+from refblend.ppo.entropy import log_probs_and_entropy
 from refblend.workers import chunked_head
 from refblend.workers.chunked_head import chunked_log_probs
 
@@ -85,3 +89,50 @@ def test_the_log_prob_pass_needs_no_gradient() -> None:
         found = chunked_log_probs(head, hidden, labels, 1.3, 4)
     for ours, expected in zip(found, whole(head, hidden, labels, 1.3), strict=True):
         torch.testing.assert_close(ours, expected.detach(), atol=1e-12, rtol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_values_are_to_the_last_digit_those_of_results_that_are_put_together(dtype) -> None:
+    """The form that earlier runs were trained with, which `numeric_code.SAME_NUMBERS` names."""
+    rng = torch.Generator().manual_seed(7)
+    head = nn.Linear(32, 9_001, bias=False, dtype=dtype)
+    nn.init.normal_(head.weight, generator=rng)
+    hidden = torch.randn(300, 32, generator=rng).to(dtype)
+    labels = torch.randint(9_001, (300,), generator=rng)
+    few = chunked_head.CACHED_LOGITS // 9_001
+    parts = [
+        log_probs_and_entropy(logits, its, 0.8)
+        for part, of_part in zip(hidden.split(128), labels.split(128), strict=True)
+        for logits, its in zip(
+            nn.functional.linear(part, head.weight).split(few), of_part.split(few), strict=True
+        )
+    ]
+    with torch.no_grad():
+        found = chunked_log_probs(head, hidden, labels, 0.8, 128)
+    for ours, columns in zip(found, zip(*parts, strict=True), strict=True):
+        earlier = torch.cat(columns)
+        assert ours.dtype == earlier.dtype
+        assert torch.equal(ours, earlier)
+
+
+PASS = """
+import resource
+import torch
+from refblend import runtime
+from refblend.workers.chunked_head import chunked_log_probs
+
+runtime.keep_freed_memory()
+head = torch.nn.Linear(32, 50_000, bias=False)
+hidden, labels = torch.randn(2048, 32), torch.randint(50_000, (2048,))
+with torch.no_grad():
+    chunked_log_probs(head, hidden[:100], labels[:100], 1.0, 100)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    chunked_log_probs(head, hidden, labels, 1.0, 300)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+
+
+def test_a_pass_holds_the_logits_of_a_few_chunks() -> None:
+    """In a process of its own, as peaks are. All logits have 391 MiB, a chunk 57 MiB."""
+    done = subprocess.run([sys.executable, "-c", PASS], check=True, capture_output=True, text=True)
+    assert float(done.stdout) < 250

@@ -54,14 +54,17 @@ class _ChunkedHead(torch.autograd.Function):
         weight = weight.to(hidden.dtype)
         bias = None if bias is None else bias.to(hidden.dtype)
         few = max(1, CACHED_LOGITS // len(weight))
-        parts = [
-            log_probs_and_entropy(logits, its, temperature)
-            for part, of_part in zip(hidden.split(size), labels.split(size), strict=True)
-            for logits, its in zip(
-                linear(part, weight, bias).split(few), of_part.split(few), strict=True
-            )
-        ]
-        log_probs, entropy = (torch.cat(column) for column in zip(*parts, strict=True))
+        kind = torch.promote_types(hidden.dtype, torch.float32)
+        # Made first: small tensors between the large ones would keep the allocator from using the
+        # memory of these again, until all logits had been in it.
+        log_probs, entropy = (hidden.new_empty(len(labels), dtype=kind) for _ in range(2))
+        for start in range(0, len(hidden), size):
+            z = linear(hidden[start : start + size], weight, bias)  # (tokens of the chunk, V)
+            for first, logits in enumerate(z.split(few)):
+                own = slice(start + first * few, start + first * few + len(logits))
+                log_probs[own], entropy[own] = log_probs_and_entropy(
+                    logits, labels[own], temperature
+                )
         ctx.save_for_backward(hidden, weight, bias, labels, entropy)
         ctx.temperature, ctx.size, ctx.few = temperature, size, few
         ctx.set_materialize_grads(False)
