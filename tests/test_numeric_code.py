@@ -1,7 +1,6 @@
 """What the hashes of numeric code follow, on copies of the package's source."""
 
 import ast
-import hashlib
 import json
 import shutil
 import subprocess
@@ -52,11 +51,7 @@ def test_forms_that_count_as_earlier_ones_are_the_present_ones() -> None:
     modules = [
         ".".join(path.relative_to(package).with_suffix("").parts) for path in package.rglob("*.py")
     ]
-    present = {
-        hashlib.sha256(syntax(source.tree(name)).encode()).hexdigest()
-        for name in modules
-        if not name.endswith("__init__")
-    }
+    present = {source.digest(name) for name in modules if not name.endswith("__init__")}
     assert set(SAME_NUMBERS) <= present
     assert not set(SAME_NUMBERS.values()) & present
 

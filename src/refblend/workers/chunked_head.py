@@ -9,6 +9,7 @@ Products take whole chunks, because each reads all of the head's weights; the st
 take a few tokens at a time, because a chunk would leave the processor's cache between them.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -60,8 +61,7 @@ class _ChunkedHead(torch.autograd.Function):
         log_probs, entropy = (hidden.new_empty(len(labels), dtype=kind) for _ in range(2))
         for start in range(0, len(hidden), size):
             z = linear(hidden[start : start + size], weight, bias)  # (tokens of the chunk, V)
-            for first, logits in enumerate(z.split(few)):
-                own = slice(start + first * few, start + first * few + len(logits))
+            for own, logits in _cached(z, few, start):
                 log_probs[own], entropy[own] = log_probs_and_entropy(
                     logits, labels[own], temperature
                 )
@@ -83,9 +83,7 @@ class _ChunkedHead(torch.autograd.Function):
         for start in range(0, len(hidden), ctx.size):
             rows = slice(start, start + ctx.size)
             z = linear(hidden[rows], weight, bias)  # (tokens of the chunk, V)
-            for i, logits in enumerate(z.split(ctx.few)):
-                first = start + i * ctx.few
-                own = slice(first, first + len(logits))
+            for own, logits in _cached(z, ctx.few, start):
                 _to_gradient(
                     logits,
                     ctx.temperature,
@@ -104,6 +102,13 @@ class _ChunkedHead(torch.autograd.Function):
         for_weight, for_bias = ctx.given
         of_bias = None if of_bias is None else of_bias.to(for_bias)
         return of_hidden, of_weight.to(for_weight), of_bias, None, None, None
+
+
+def _cached(z: Tensor, few: int, start: int) -> Iterator[tuple[slice, Tensor]]:
+    """A chunk's logits a few tokens at a time, each part with its place among all tokens."""
+    for logits in z.split(few):
+        yield slice(start, start + len(logits)), logits
+        start += len(logits)
 
 
 def _to_gradient(
