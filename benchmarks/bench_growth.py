@@ -36,7 +36,7 @@ AXES = {
 STAGES = ("networks", "generation", "judge")
 JUDGE_PREFIX = 150
 """Tokens that all prompts of the judge share."""
-REPEATS = 2
+REPEATS = 4
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 `python benchmarks/bench_layouts.py` times the log-prob pass and the update of a batch of scale cpu
 (24 prompts × 8 responses) with the workers' own code, the variants in turn in one process: on
-random responses, which share nothing but their prompt, for several budgets, and on an actor's
-responses at several temperatures, down to those at which it repeats itself.
+random responses, which share nothing but their prompt, for several budgets, and on the responses
+of the study's actor at several temperatures, down to those at which it repeats itself.
 """
 
 import tempfile

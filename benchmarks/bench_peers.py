@@ -5,7 +5,7 @@ TRL needs a separate environment (its pins differ from ours)::
     make .tools/trl
     TRL_ENV=.tools/trl python benchmarks/bench_peers.py
 
-Both train an actor of the embedded shape, after a short warm start, in float32 on the batches of
+Both train the actor that the committed runs started from, in float32 on the batches of
 scale cpu (24 problems × 8 responses of at most 60 tokens), with two updates per batch, the same
 clipping, no KL and one thread per process; TRL with the better of two micro-batch sizes. The
 comparison covers response tokens per CPU second, over all processes of a trainer, and the learning
@@ -42,7 +42,7 @@ def main() -> None:
     python = trl_python()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        common.train_short_actor(folder / "actor", common.embedded_tokenizer())
+        common.link_actor(folder)
         common.prepare_data(folder)
         job = Job(folder, common.PROMPTS, common.GROUP, NEW_TOKENS, LEARNING_RATE, UPDATES)
         runs: dict[str, list[Figures]] = defaultdict(list)

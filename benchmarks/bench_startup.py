@@ -1,8 +1,8 @@
 """Start-up: from the command to the first training step, and its share of a run at scale cpu.
 
 `python benchmarks/bench_startup.py` starts `refblend train` at scale cpu, with the judge and
-without, in turn, and lets each run do a few steps. The judge is random; the actor had a short warm
-start, so that its responses, and with them the steps, are about as long as those of a real run.
+without, in turn, and lets each run do a few steps. The judge is random; the actor is that of the
+committed runs, so that its responses, and with them the steps, are as long as theirs.
 Validation before training is left out, because it is work that the user asked for. The share is
 relative to start-up + 20 × (median step), for a run alone and for three seeds that share one
 start-up, as in the study; validation and checkpoints of a real run make it smaller.

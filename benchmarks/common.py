@@ -29,7 +29,6 @@ from rich.console import Console
 from rich.table import Table
 
 from refblend.config import load_config
-from refblend.embedded.actor import train_actor
 from refblend.embedded.architecture import build_model, save_model
 from refblend.embedded.prepare import prepare_splits
 from refblend.embedded.recipe import ArchitectureRecipe, DataRecipe, load_recipe
@@ -71,25 +70,22 @@ def make_model(directory: Path, tokenizer: Any, seed: int = 0, **shape: Any) -> 
     return directory
 
 
-def train_short_actor(directory: Path, tokenizer: Any) -> Path:
-    """An actor of scale cpu after a third of its clean warm start.
-
-    Its responses end, and are about as long as after the full warm start; a random model's are not.
-    """
-    recipe = load_recipe(ROOT / "params" / "embedded" / "cpu.yaml")
-    phases = {
-        name: getattr(recipe.actor, name).model_copy(update={"steps": steps})
-        for name, steps in (("clean", 80), ("sloppy", 1))
-    }
-    short = recipe.model_copy(update={"actor": recipe.actor.model_copy(update=phases)})
-    clean, state = directory.with_name("clean"), directory.with_name("state")
-    train_actor(short, tokenizer, clean, directory, state)
-    return directory
-
-
 def prepare_data(folder: Path) -> None:
     """Problems for the runs of :func:`run_overrides`, below ``folder``."""
     prepare_splits(DataRecipe(train_rows=256, validation_rows=8, test_rows=8), folder / "data")
+
+
+def link_actor(folder: Path) -> Path:
+    """``folder/actor``, the model that the committed runs of scale cpu started from.
+
+    Raises:
+        SystemExit: it is not there.
+    """
+    actor = ROOT / "models" / "cpu" / "actor"
+    if not (actor / "model.safetensors").exists():
+        raise SystemExit(f"{actor} holds no model. Unpack it: make prepare SCALE=cpu")
+    (folder / "actor").symlink_to(actor, target_is_directory=True)
+    return folder / "actor"
 
 
 def train_prompts(folder: Path, count: int) -> list[str]:
@@ -99,10 +95,9 @@ def train_prompts(folder: Path, count: int) -> list[str]:
 
 
 def prepare_inputs(folder: Path) -> None:
-    """Data, an actor after a short warm start and a random judge, below ``folder``."""
-    tokenizer = embedded_tokenizer()
-    train_short_actor(folder / "actor", tokenizer)
-    make_model(folder / "judge", tokenizer, seed=1)
+    """Data, the actor of the committed runs and a random judge, below ``folder``."""
+    link_actor(folder)
+    make_model(folder / "judge", embedded_tokenizer(), seed=1)
     prepare_data(folder)
 
 
