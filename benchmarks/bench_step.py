@@ -1,7 +1,8 @@
 """A training step compared with the sum of its bare parts on the same inputs.
 
-`python benchmarks/bench_step.py` runs `refblend train` at scale cpu with random models and a
-learning rate of 0, so that weights and samples can be reproduced, and then the bare parts:
+`python benchmarks/bench_step.py` runs `refblend train` at scale cpu with the actor of the committed
+runs, a random judge and a learning rate of 0, so that weights and samples can be reproduced, and
+then the bare parts:
 ``vllm.LLM.generate`` with the same prompts and seeds, log-probs with entropy, forward,
 backward and AdamW on the same tokens, and ``generate`` with the same judge prompts. The engines
 return what the run needs, the log-probs of the sampled tokens and the judge's alternatives; the
@@ -255,10 +256,7 @@ def compare(
 def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        tokenizer = common.embedded_tokenizer()
-        common.make_model(folder / "actor", tokenizer, seed=0)
-        common.make_model(folder / "judge", tokenizer, seed=1)
-        common.prepare_data(folder)
+        common.prepare_inputs(folder)
         settings = runs.overrides(folder, STEPS)
         steps, lines = runs.run_training(folder / "run", settings, STEPS)
         parts = measure_parts(load_config(common.CONFIGS, settings), STEPS, REPEATS)
