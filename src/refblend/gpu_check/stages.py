@@ -1,6 +1,8 @@
 """The stages of the check, each reported."""
 
 import importlib.util
+import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -57,6 +59,20 @@ def check_speed(chain: Chain, report: Report, peak: float, tiny: bool) -> None:
     report.add("largest micro-batch", f"{found:,} tokens of an update, by search")
 
 
+def report_training(run: Path, report: Report) -> None:
+    """How the last step of a run went: its times, and how far vLLM is from the trainer."""
+    *_, line = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    step = json.loads(line)
+    gap = step["training/rollout_probs_diff_mean"]
+    report.add("probabilities, vLLM against trainer", f"{gap:.2e} on average in step 2")
+    parts = {"rollout": "gen", "judge": "ref_quality_score", "log-probs": "old_log_prob"}
+    parts |= {"actor update": "update_actor", "weight push": "update_weights"}
+    times = ", ".join(f"{name} {step[f'timing_s/{key}']:.2f}" for name, key in parts.items())
+    report.add("seconds of step 2", f"{step['timing_s/step']:.2f}: {times}")
+    if (used := step.get("perf/gpu_memory_used_gb")) is not None:
+        report.add("GPU memory of all processes", f"{used:.1f} GB")
+
+
 def check_rest(chain: Chain, report: Report) -> None:
     """What needs more than the bare libraries: the tests on a GPU, and training on vLLM and Ray."""
     missing = [name for name in ("ray", "vllm", "psutil") if not importlib.util.find_spec(name)]
@@ -78,6 +94,7 @@ def check_rest(chain: Chain, report: Report) -> None:
                 f"trainer.default_local_dir={chain.folder / 'run'}",
             )
             train(chain.configured(*settings))
+            report_training(chain.folder / "run", report)
     tests = ROOT / "tests" / "gpu"
     if not importlib.util.find_spec("pytest"):
         report.left_out.append("tests/gpu (pytest missing)")
@@ -87,8 +104,13 @@ def check_rest(chain: Chain, report: Report) -> None:
         report.left_out.append("tests/gpu (REFBLEND_GPU_TEST_DEVICE=cpu runs them, slowly)")
     else:
         with report.stage("tests/gpu"):
+            table = chain.folder / "tests.md"
             command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", str(tests)]
-            subprocess.run(command, check=True, cwd=ROOT, timeout=600)
+            environment = os.environ | {"REFBLEND_GPU_TEST_TABLE": str(table)}
+            subprocess.run(command, check=True, cwd=ROOT, timeout=600, env=environment)
+            for row in table.read_text(encoding="utf-8").splitlines()[4:]:
+                what, found = row.strip("| ").split(" | ")
+                report.add(f"tests/gpu: {what}", found)
 
 
 def check(device: str, tiny: bool, report: Report) -> None:
