@@ -93,7 +93,7 @@ def test_chunked_head_gives_the_same_values_and_gradients(
         return linear(hidden, weight, bias)
 
     monkeypatch.setattr(chunked_head, "linear", counting)
-    monkeypatch.setattr(networks, "MAX_CHUNK_LOGITS", policy.lm.config.vocab_size * 6)
+    monkeypatch.setitem(networks.MAX_CHUNK_LOGITS, "cpu", policy.lm.config.vocab_size * 6)
     in_chunks, chunk_grads = gradients(policy, batch)
     # 39 tokens in chunks of 6, each computed again in the backward pass.
     assert sorted(sizes) == sorted([6] * 12 + [3] * 2)

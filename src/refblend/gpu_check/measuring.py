@@ -28,7 +28,7 @@ class Report:
         try:
             yield
         except Exception as error:  # a defect of any kind is what the check is for
-            self.failures.append(f"{what}: {type(error).__name__}: {str(error)[:300]}")
+            self.failures.append(f"{what}: {type(error).__name__}: {str(error)[-600:]}")
             print(f"FAILED {self.failures[-1]}", flush=True)
         else:
             self.add(what, f"passed in {time.perf_counter() - begin:.1f} s")

@@ -47,13 +47,9 @@ def check_speed(chain: Chain, report: Report, peak: float, tiny: bool) -> None:
     report.add("memory", f"{torch.cuda.max_memory_allocated() / 2**30:.1f} GiB at the update")
 
     def fits(size: int) -> bool:
-        try:
-            chain.pass_of(size, 512, True)[0]()
-        except torch.cuda.OutOfMemoryError:
-            return False
-        finally:
-            torch.cuda.empty_cache()
-        return True
+        metrics = chain.pass_of(size, 512, True)[0]()  # too large a micro-batch is halved
+        torch.cuda.empty_cache()
+        return not metrics["oom"]
 
     found = largest_fitting(fits, 4096, 2**20)
     report.add("largest micro-batch", f"{found:,} tokens of an update, by search")

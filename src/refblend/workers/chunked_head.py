@@ -5,8 +5,9 @@ gradient. With π = softmax(z / T), H its entropy and y the label::
 
     d log π(y) / d z = (1[y] − π) / T          d H / d z = −π (log π + H) / T
 
-Products take whole chunks, because each reads all of the head's weights; the steps of the softmax
-take a few tokens at a time, because a chunk would leave the processor's cache between them.
+Products take whole chunks, because each reads all of the head's weights. On the CPU the steps of
+the softmax take a few tokens at a time, because a chunk would leave the processor's cache between
+them; a GPU would only launch more kernels.
 """
 
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from refblend.ppo.entropy import log_probs_and_entropy
 from refblend.ppo.masking import upcast
 
 CACHED_LOGITS = 2**20
-"""On which the steps of a softmax follow one another: 4 MiB in float32."""
+"""On which the steps of a softmax follow one another on the CPU: 4 MiB in float32."""
 
 
 def chunked_log_probs(
@@ -54,7 +55,7 @@ class _ChunkedHead(torch.autograd.Function):
         ctx.given = weight.dtype, None if bias is None else bias.dtype
         weight = weight.to(hidden.dtype)
         bias = None if bias is None else bias.to(hidden.dtype)
-        few = max(1, CACHED_LOGITS // len(weight))
+        few = max(1, CACHED_LOGITS // len(weight)) if hidden.device.type == "cpu" else size
         kind = torch.promote_types(hidden.dtype, torch.float32)
         # Made first: small tensors between the large ones would keep the allocator from using the
         # memory of these again, until all logits had been in it.

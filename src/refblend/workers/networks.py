@@ -19,8 +19,8 @@ from refblend.rollout.model_dir import check_model_dir
 from refblend.workers.chunked_head import chunked_log_probs
 from refblend.workers.layout import SHARED_ATTENTION, PaddedBatch, response_states
 
-MAX_CHUNK_LOGITS = 2**24
-"""Logits held at once by the head (64 MiB in float32)."""
+MAX_CHUNK_LOGITS = {"cpu": 2**24, "cuda": 2**26}
+"""Logits held at once by the head, by kind of device: 64 and 256 MiB in float32."""
 
 
 class LmNetwork(nn.Module):
@@ -55,7 +55,7 @@ class PolicyNetwork(LmNetwork):
 
     def _log_probs(self, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Head, log-probs and entropies of M tokens, chunk by chunk."""
-        size = max(1, MAX_CHUNK_LOGITS // self.lm.config.vocab_size)
+        size = max(1, MAX_CHUNK_LOGITS[hidden.device.type] // self.lm.config.vocab_size)
         if len(hidden) <= size:
             return log_probs_and_entropy(self.lm.lm_head(hidden), labels, self.temperature)
         return chunked_log_probs(self.lm.lm_head, hidden, labels, self.temperature, size)
