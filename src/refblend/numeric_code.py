@@ -69,13 +69,17 @@ WITHOUT_EFFECT = (
 """Modules, and packages with all that they hold, that read, write, report or look after processes:
 they change no number, and what only they import does not count either."""
 SAME_NUMBERS = {
-    # workers.chunked_head: its results are made first, which takes less memory; on GPUs whole chunks
+    # workers.chunked_head: its results are made first; on GPUs the softmax takes whole chunks
     "bf1fd73d336467df97e0674ebde98ba1e791740649159165e87d767fe6a5de50": (
         "1efcf5d4dcf37a5423da0a454059ea1e5a68076e6361cedc745632db9724e6f5"
     ),
     # workers.networks: larger chunks on GPUs, on which no run of the earlier form was made
     "41300c49b2db10b5c40d4439f9208faa661b25625c68cf7dd4d244cfbada157c": (
         "b3652bb6aed912916c5959150f7edf7ce916026f5826b5fe1004b1aae1dc2571"
+    ),
+    # workers.worker_set: engines that share a GPU start one after another
+    "ba78709cedca905aafc7bc7a89192a579caf4f9018982facae69402b5c4ade28": (
+        "d42bf2d1bbc3a6c86d965aa386f28f820cf2d0293be7db0c510c7ff6c231712d"
     ),
 }
 """Digest of a module → that of an earlier form which it counts as, so that runs of that form go on.

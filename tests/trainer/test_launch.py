@@ -185,6 +185,50 @@ def test_a_worker_that_dies_while_starting_gives_its_resources_back(
     assert ended == ["rollout", "judge", "actor", "pools"]
 
 
+@pytest.mark.parametrize(
+    ("judge", "rollout", "expected"),
+    [
+        (0.0, 0.0, "+rollout +judge +actor rollout judge actor"),
+        (1.0, 1.0, "+rollout +judge +actor rollout judge actor"),
+        (0.25, 1.0, "+rollout +judge judge +actor rollout judge actor"),
+        (1.0, 0.5, "+judge +rollout rollout +actor judge rollout actor"),
+        (0.25, 0.5, "+rollout rollout +judge judge +actor rollout judge actor"),
+    ],
+)
+def test_an_engine_that_shares_a_gpu_starts_alone(
+    judge: float, rollout: float, expected: str, tiny_config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM measures the whole device meanwhile. A plus is a launch, a name the wait for it."""
+    seen: list[str] = []
+
+    class Pools:
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def files(self, *_: object) -> None:
+            return None
+
+        def places(self, *_: object) -> list[None]:
+            return [None]
+
+    class Group:
+        def __init__(self, role: Role, *_: object) -> None:
+            self.role = role.name
+            seen.append(f"+{self.role}")
+
+        def ready(self, timeout_s: float) -> None:
+            seen.append(self.role)
+
+    monkeypatch.setattr(worker_set, "ResourcePools", Pools)
+    monkeypatch.setattr(worker_set, "WorkerGroup", Group)
+    config = tiny_config(
+        f"algorithm.ref_quality_score.scoring.num_gpus={judge}",
+        f"actor_rollout_ref.rollout.num_gpus={rollout}",
+    )
+    worker_set.WorkerSet.start(config, 2, RestartBudget(0), lambda _: None)
+    assert " ".join(seen) == expected
+
+
 # --- the cluster's folder and the signals ----------------------------------------------------
 
 

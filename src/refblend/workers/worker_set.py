@@ -63,8 +63,12 @@ class WorkerSet:
         pools = ResourcePools(config, wait_s)
         workers = cls(config, pools, pools.files(config), budget, notify)
         try:
-            # Engines start slowest, so they are launched first.
-            for role in sorted(roles_of(config), key=lambda r: r.engine_model is None):
+            # Engines start slowest, so they are launched first, and before all those that must
+            # have their GPU to themselves while they start.
+            def order(role: Role) -> tuple[bool, bool]:
+                return role.engine_model is None, _shares_gpu(role, config)
+
+            for role in sorted(roles_of(config), key=order):
                 workers._launch(role, total_steps)
             for group in workers._all():
                 group.ready(config.ray.start_timeout_s)
@@ -76,7 +80,7 @@ class WorkerSet:
         return workers
 
     def _launch(self, role: Role, total_steps: int) -> None:
-        """Launch a role's processes without waiting."""
+        """Launch a role's processes; wait only for engines that share a GPU."""
         config, asked = self.config, role.processes(self.config)
         start_s, timeout_s = config.ray.start_timeout_s, config.trainer.worker_timeout_s
         more = (total_steps,) if role.engine_model is None else ()
@@ -104,7 +108,17 @@ class WorkerSet:
             places = partial(self._place, role, number)
             return WorkerGroup(role, places, asked.threads, timeout_s, given, how)
 
-        self.engines[role.name] = EngineGroup([engine(n) for n in range(asked.count)], timeout_s)
+        engines: list[WorkerGroup] = []
+        try:
+            for number in range(asked.count):
+                engines.append(engine(number))
+                if _shares_gpu(role, config):
+                    engines[-1].ready(start_s)
+        except BaseException:
+            for started in engines:
+                started.kill()
+            raise
+        self.engines[role.name] = EngineGroup(engines, timeout_s)
 
     def _place(self, role: Role, number: int) -> list[Place]:
         """The place of one engine."""
@@ -276,6 +290,15 @@ class WorkerSet:
     def _learning(self) -> list[WorkerGroup]:
         """The groups that hold what was learned."""
         return [group for name, group in self.groups.items() if ROLES[name].learns]
+
+
+def _shares_gpu(role: Role, config: RefblendConfig) -> bool:
+    """Whether other processes may run on the GPU of a role's process.
+
+    vLLM sizes its cache by what the whole device has in use before and after a trial pass. What
+    another process takes meanwhile would count as its own: a cache too small, or a refusal.
+    """
+    return role.processes(config).gpus % 1 > 0
 
 
 def _wait_all(calls: Sequence[Future]) -> None:
