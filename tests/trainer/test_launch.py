@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -149,40 +150,71 @@ def test_too_many_deaths_name_the_key(deaths, tiny_config, tmp_path: Path) -> No
     assert FakeWorkers.started == FakeWorkers.stopped == 3
 
 
-def test_a_worker_that_dies_while_starting_gives_its_resources_back(
-    tiny_config, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ended: list[str] = []
+@dataclass
+class Processes:
+    """What became of the processes of a worker set, none of which runs."""
+
+    started: list[str] = field(default_factory=list)
+    """A plus is a launch, a name the wait for it."""
+    ended: list[str] = field(default_factory=list)
+    dies: str = ""
+    """The role that dies while it starts."""
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> Processes:
+    """Puts pools and workers that only take notes in place of Ray's."""
+    found = Processes()
 
     class Pools:
         def __init__(self, *_: object) -> None:
             pass
 
         def files(self, config: object) -> None:
-            """No process of this test looks for a file."""
+            """No process of these tests looks for a file."""
 
         def places(self, role: str) -> list[None]:
             return [None]
 
         def remove(self) -> None:
-            ended.append("pools")
+            found.ended.append("pools")
 
     class Group:
         def __init__(self, role: Role, *_: object) -> None:
             self.role = role.name
+            found.started.append(f"+{self.role}")
 
         def ready(self, timeout_s: float) -> None:
-            if self.role == "judge":
-                raise WorkerDiedError("judge", "no memory")
+            if self.role == found.dies:
+                raise WorkerDiedError(self.role, "no memory")
+            found.started.append(self.role)
 
         def kill(self) -> None:
-            ended.append(self.role)
+            found.ended.append(self.role)
 
     monkeypatch.setattr(worker_set, "ResourcePools", Pools)
     monkeypatch.setattr(worker_set, "WorkerGroup", Group)
+    return found
+
+
+def test_a_worker_that_dies_while_starting_gives_its_resources_back(
+    tiny_config, processes: Processes
+) -> None:
+    processes.dies = "judge"
     with pytest.raises(WorkerDiedError, match="no memory"):
         worker_set.WorkerSet.start(tiny_config(), 2, RestartBudget(0), print)
-    assert ended == ["rollout", "judge", "actor", "pools"]
+    assert processes.ended == ["rollout", "judge", "actor", "pools"]
+
+
+def test_an_engine_that_dies_before_the_others_are_launched_gives_its_resources_back(
+    tiny_config, processes: Processes
+) -> None:
+    processes.dies = "judge"
+    shared = ("scoring.num_gpus=0.25", "scoring.num_engines=2")
+    config = tiny_config(*(f"algorithm.ref_quality_score.{setting}" for setting in shared))
+    with pytest.raises(WorkerDiedError, match="no memory"):
+        worker_set.WorkerSet.start(config, 2, RestartBudget(0), print)
+    assert processes.ended == ["rollout", "judge", "pools"]
 
 
 @pytest.mark.parametrize(
@@ -196,37 +228,15 @@ def test_a_worker_that_dies_while_starting_gives_its_resources_back(
     ],
 )
 def test_an_engine_that_shares_a_gpu_starts_alone(
-    judge: float, rollout: float, expected: str, tiny_config, monkeypatch: pytest.MonkeyPatch
+    judge: float, rollout: float, expected: str, tiny_config, processes: Processes
 ) -> None:
-    """vLLM measures the whole device meanwhile. A plus is a launch, a name the wait for it."""
-    seen: list[str] = []
-
-    class Pools:
-        def __init__(self, *_: object) -> None:
-            pass
-
-        def files(self, *_: object) -> None:
-            return None
-
-        def places(self, *_: object) -> list[None]:
-            return [None]
-
-    class Group:
-        def __init__(self, role: Role, *_: object) -> None:
-            self.role = role.name
-            seen.append(f"+{self.role}")
-
-        def ready(self, timeout_s: float) -> None:
-            seen.append(self.role)
-
-    monkeypatch.setattr(worker_set, "ResourcePools", Pools)
-    monkeypatch.setattr(worker_set, "WorkerGroup", Group)
+    """vLLM measures the whole device meanwhile."""
     config = tiny_config(
         f"algorithm.ref_quality_score.scoring.num_gpus={judge}",
         f"actor_rollout_ref.rollout.num_gpus={rollout}",
     )
     worker_set.WorkerSet.start(config, 2, RestartBudget(0), lambda _: None)
-    assert " ".join(seen) == expected
+    assert " ".join(processes.started) == expected
 
 
 # --- the cluster's folder and the signals ----------------------------------------------------

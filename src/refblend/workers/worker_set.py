@@ -63,12 +63,11 @@ class WorkerSet:
         pools = ResourcePools(config, wait_s)
         workers = cls(config, pools, pools.files(config), budget, notify)
         try:
-            # Engines start slowest, so they are launched first, and before all those that must
-            # have their GPU to themselves while they start.
-            def order(role: Role) -> tuple[bool, bool]:
-                return role.engine_model is None, _shares_gpu(role, config)
-
-            for role in sorted(roles_of(config), key=order):
+            # Engines start slowest, so they are launched first; last of them those that the others
+            # would have to wait for.
+            for role in sorted(
+                roles_of(config), key=lambda r: (r.engine_model is None, _shares_gpu(r, config))
+            ):
                 workers._launch(role, total_steps)
             for group in workers._all():
                 group.ready(config.ray.start_timeout_s)
@@ -109,16 +108,11 @@ class WorkerSet:
             return WorkerGroup(role, places, asked.threads, timeout_s, given, how)
 
         engines: list[WorkerGroup] = []
-        try:
-            for number in range(asked.count):
-                engines.append(engine(number))
-                if _shares_gpu(role, config):
-                    engines[-1].ready(start_s)
-        except BaseException:
-            for started in engines:
-                started.kill()
-            raise
-        self.engines[role.name] = EngineGroup(engines, timeout_s)
+        for number in range(asked.count):
+            engines.append(engine(number))
+            self.engines[role.name] = EngineGroup(engines, timeout_s)
+            if _shares_gpu(role, config):
+                engines[-1].ready(start_s)
 
     def _place(self, role: Role, number: int) -> list[Place]:
         """The place of one engine."""
