@@ -17,7 +17,6 @@ from bench_step import compare, measure_parts
 from refblend.config import load_config
 
 STEPS = 7
-REPEATS = 3
 SETTINGS = [*real_size.SMALL_RUN, "actor_rollout_ref.rollout.ignore_eos=true"]
 
 
@@ -28,7 +27,7 @@ def main() -> None:
         settings = [*runs.overrides(folder, STEPS), *SETTINGS]
         steps, lines = runs.run_training(folder / "run", settings, STEPS, real_size.CONFIGS)
         config = load_config(real_size.CONFIGS, settings)
-        parts = measure_parts(config, STEPS, REPEATS, other_ways=False)
+        parts = measure_parts(config, STEPS, other_ways=False)
     described = {"model": real_size.described(path), "settings": SETTINGS}
     compare("real_step", 1.05, steps, lines, parts, **described)
 

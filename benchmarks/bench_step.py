@@ -4,8 +4,9 @@
 runs, a random judge and a learning rate of 0, so that weights and samples can be reproduced, and
 then the bare parts:
 ``vllm.LLM.generate`` with the same prompts and seeds, log-probs with entropy, forward,
-backward and AdamW on the same tokens, and ``generate`` with the same judge prompts. The engines
-return what the run needs, the log-probs of the sampled tokens and the judge's alternatives; the
+backward and AdamW on the same tokens, and ``generate`` with the same judge prompts. Each round
+takes another step's inputs, which no part has seen before: asked for one step again, the engines
+would reuse kernels that they have compiled for its sizes, as no run can. The engines return what the run needs, the log-probs of the sampled tokens and the judge's alternatives; the
 cost of tokens alone is measured too. The networks have a process of their own, as in the run
 (:class:`common.Apart`). Both sides are CPU seconds (all processes of the run, Ray's included); the
 networks are measured in the shared layout, so that the layout's gain does not hide overhead, and in
@@ -14,12 +15,13 @@ the plain one. The run's judge works before the log-prob passes
 busy cores slow each other down, which the bare parts, one after another, do not show.
 """
 
+import itertools
 import statistics
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import common
 import runs
@@ -37,8 +39,14 @@ from refblend.workers.layout import pad_batch
 from refblend.workers.networks import PolicyNetwork, load_policy
 from refblend.workers.types import Sequences
 
-STEPS = 6
-REPEATS = 3
+STEPS = 10
+Inputs = TypeVar("Inputs")
+
+
+def in_turn(work: Callable[[Inputs], object], inputs: Iterable[Inputs]) -> Callable[[], object]:
+    """``work`` on the next of the inputs at each call, and on the first again after the last."""
+    turns = itertools.cycle(inputs)
+    return lambda: work(next(turns))
 
 
 def adamw(policy: PolicyNetwork) -> torch.optim.Optimizer:
@@ -81,38 +89,51 @@ def plan(policy: PolicyNetwork, sequences: Sequences, rows: Any, budget: int) ->
     return batching.plan_micro_batches(sequences.lengths, rows, 1, budget, prompts=prompts)[0]
 
 
-def bare_networks(config: RefblendConfig, sequences: Sequences, plain: bool) -> common.Cases:
+def bare_networks(
+    config: RefblendConfig, batches: Sequence[Sequences], plain: bool
+) -> common.Cases:
     """The networks' parts in the shared layout; in the plain one too, with another name."""
     model = str(config.actor_rollout_ref.model.path)
     cases: dict[str, Callable[[], object]] = {}
     for shared, suffix in ((True, ""), (False, "_plain")) if plain else ((True, ""),):
         policy = load_policy(model, 1.0, shared_prefix=shared)
         optimiser = adamw(policy)
-        cases[f"log_probs{suffix}"] = partial(log_probs, policy, sequences, config)
-        cases[f"update{suffix}"] = partial(optimise, policy, optimiser, sequences, config)
+        passes = partial(log_probs, policy, config=config)
+        update = partial(optimise, policy, optimiser, config=config)
+        cases[f"log_probs{suffix}"] = in_turn(passes, batches)
+        cases[f"update{suffix}"] = in_turn(update, batches)
     return cases
 
 
-class BareEngines:
-    """The run's engines, asked for one step's samples and scores by vLLM's own calls."""
+class StepInputs:
+    """What the run asked its engines in one step."""
 
-    def __init__(self, config: RefblendConfig, step: int) -> None:
+    def __init__(self, config: RefblendConfig, judge: GenerativeJudge, step: int) -> None:
         from vllm.inputs import TokensPrompt
+
+        lines = runs.rollouts(Path(config.trainer.default_local_dir), step)
+        data, seed = load_run_data(config), config.trainer.seed
+        self.prompts = [data.train.prompt_ids[line["uid"]] for line in lines]
+        self.inputs = [TokensPrompt(prompt_token_ids=list(p)) for p in self.prompts]
+        self.seeds = [
+            derive_seed(seed, "rollout", step, line["uid"], line["sample"]) for line in lines
+        ]
+        self.lengths = [line["length"] for line in lines]
+        plans = [judge.plan(line["question"], line["response"]) for line in lines]
+        self.judged = [TokensPrompt(prompt_token_ids=list(p.token_ids)) for p in plans]
+
+
+class BareEngines:
+    """The run's engines, asked for its samples and scores by vLLM's own calls."""
+
+    def __init__(self, config: RefblendConfig, steps: Sequence[int]) -> None:
         from vllm.sampling_params import RequestOutputKind
 
-        self.lines = runs.rollouts(Path(config.trainer.default_local_dir), step)
-        data, seed = load_run_data(config), config.trainer.seed
-        path = str(config.actor_rollout_ref.model.path)
+        seed, path = config.trainer.seed, str(config.actor_rollout_ref.model.path)
         self.actor = cast("VllmEngine", start_rollout(config, path))
         self.judge = cast("GenerativeJudge", start_judge(config.algorithm.ref_quality_score, seed))
         self.asked = cast("VllmEngine", self.judge.engine)
-        self.prompts = [data.train.prompt_ids[line["uid"]] for line in self.lines]
-        self.inputs = [TokensPrompt(prompt_token_ids=list(p)) for p in self.prompts]
-        plans = [self.judge.plan(line["question"], line["response"]) for line in self.lines]
-        self.judged = [TokensPrompt(prompt_token_ids=list(p.token_ids)) for p in plans]
-        self.seeds = [
-            derive_seed(seed, "rollout", step, line["uid"], line["sample"]) for line in self.lines
-        ]
+        self.steps = [StepInputs(config, self.judge, step) for step in steps]
         self.new_tokens = config.data.max_response_length
         self.ignore_eos = config.actor_rollout_ref.rollout.ignore_eos
         self.bare_output: dict[str, Any] = {
@@ -125,9 +146,9 @@ class BareEngines:
         """A step's weights and responses are new: the judge has cached only its shared prefix."""
         self.actor.reset_prefix_cache()
         self.asked.reset_prefix_cache()
-        self._score(self.judged[:1], log_probs=False)
+        self._score(self.steps[0].judged[:1], log_probs=False)
 
-    def generate(self, log_probs: bool = True) -> list[list[int]]:
+    def generate(self, step: StepInputs, log_probs: bool = True) -> list[list[int]]:
         """The step's responses, with the log-probs of their tokens."""
         from vllm import SamplingParams
 
@@ -141,14 +162,14 @@ class BareEngines:
                 logprobs=0 if log_probs else None,
                 **self.bare_output,
             )
-            for seed in self.seeds
+            for seed in step.seeds
         ]
-        outputs = self.actor._llm.generate(self.inputs, params, use_tqdm=False)
+        outputs = self.actor._llm.generate(step.inputs, params, use_tqdm=False)
         return [list(o.outputs[0].token_ids) for o in outputs]
 
-    def score(self, log_probs: bool = True) -> None:
+    def score(self, step: StepInputs, log_probs: bool = True) -> None:
         """The judge's answers, with the alternatives of each token."""
-        self._score(self.judged, log_probs)
+        self._score(step.judged, log_probs)
 
     def _score(self, judged: Sequence[Any], log_probs: bool) -> None:
         from vllm import SamplingParams
@@ -165,35 +186,39 @@ class BareEngines:
         )
         self.asked._llm.generate(judged, params, use_tqdm=False)
 
-    def sequences(self) -> Sequences:
+    def sequences(self, step: StepInputs) -> Sequences:
         """The step's responses, made again."""
-        found = Sequences(self.prompts, self.generate())
-        if found.response_lengths != [line["length"] for line in self.lines]:
+        found = Sequences(step.prompts, self.generate(step))
+        if found.response_lengths != step.lengths:
             raise SystemExit("the bare engine did not repeat the run's samples")
         return found
 
 
 def measure_parts(
-    config: RefblendConfig, step: int, repeats: int, other_ways: bool = True
+    config: RefblendConfig, total: int, other_ways: bool = True
 ) -> dict[str, list[float]]:
-    """CPU seconds of every bare part on the inputs of one of the run's steps.
+    """CPU seconds of every bare part on the inputs of each measured step of the run.
 
-    ``other_ways``: also engines that return tokens only, and networks in the plain layout.
+    Those of its other steps warm up. ``other_ways``: also engines that return tokens only, and
+    networks in the plain layout.
     """
-    engines = BareEngines(config, step)
-    sequences = engines.sequences()
+    measured = runs.measured_steps(total)
+    others = [step for step in range(1, total + 1) if step not in measured]
+    engines = BareEngines(config, [*others, *measured])
+    batches = [engines.sequences(step) for step in engines.steps]
     asked: dict[str, Callable[[], object]] = {
-        "generate": engines.generate,
-        "judge": engines.score,
+        "generate": in_turn(engines.generate, engines.steps),
+        "judge": in_turn(engines.score, engines.steps),
     }
     if other_ways:
-        asked["generate_tokens_only"] = lambda: engines.generate(False)
-        asked["judge_tokens_only"] = lambda: engines.score(False)
-    with common.Apart(bare_networks, config, sequences, other_ways) as networks:
-        times = common.alternate(
-            asked, repeats, common.UPDATES_TO_WARM_UP, engines.forget, networks
-        )
-    return times | {"tokens": [float(sum(sequences.lengths))]}
+        generate = partial(engines.generate, log_probs=False)
+        score = partial(engines.score, log_probs=False)
+        asked["generate_tokens_only"] = in_turn(generate, engines.steps)
+        asked["judge_tokens_only"] = in_turn(score, engines.steps)
+    with common.Apart(bare_networks, config, batches, other_ways) as networks:
+        times = common.alternate(asked, len(measured), len(others), engines.forget, networks)
+    tokens = [float(sum(batch.lengths)) for batch in batches[len(others) :]]
+    return times | {"tokens": tokens}
 
 
 BARE = ("generate", "judge", "log_probs", "update")
@@ -259,7 +284,7 @@ def main() -> None:
         common.prepare_inputs(folder)
         settings = runs.overrides(folder, STEPS)
         steps, lines = runs.run_training(folder / "run", settings, STEPS)
-        parts = measure_parts(load_config(common.CONFIGS, settings), STEPS, REPEATS)
+        parts = measure_parts(load_config(common.CONFIGS, settings), STEPS)
     compare("step", 1.10, steps, lines, parts)
 
 

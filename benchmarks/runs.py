@@ -17,6 +17,11 @@ WARM = 2
 """First steps that are left out: caches and lazy imports."""
 
 
+def measured_steps(total: int) -> range:
+    """Which steps of a run count, from 1: not the last, because validation follows it."""
+    return range(WARM + 1, total)
+
+
 def overrides(folder: Path, steps: int, name: str = "run") -> list[str]:
     """Settings of a measured run: the inputs below ``folder``, no checkpoints, all rollouts."""
     return [
@@ -64,10 +69,10 @@ def run_training(
         time.sleep(0.05)
     if process.returncode:
         raise SystemExit(f"the training run failed with status {process.returncode}")
-    # The last step is left out too, because validation follows it.
-    spent = [_difference(a, b) for a, b in pairwise(marks[: total - 1])]
+    spent = [_difference(a, b) for a, b in pairwise(marks)]
     recorded = [json.loads(line) for line in metrics.read_text().splitlines()]
-    return spent[WARM - 1 :], recorded[WARM : total - 1]
+    measured = measured_steps(total)
+    return [spent[step - 2] for step in measured], [recorded[step - 1] for step in measured]
 
 
 def rollouts(run: Path, step: int) -> list[dict[str, Any]]:

@@ -60,3 +60,26 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert (int(done.stdout) < 1000) == keep, done.stdout
+
+
+def test_kept_memory_is_returned() -> None:
+    program = """
+from pathlib import Path
+from refblend import runtime
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+assert runtime.keep_freed_memory()
+before = resident()
+blocks = [bytearray(b"x" * 2**20) for _ in range(256)]
+last = bytearray(1)  # above them, so that the heap cannot simply end earlier
+del blocks
+kept = resident()
+assert runtime.return_freed_memory()
+print(kept - before, resident() - before)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    kept, left = map(int, done.stdout.split())
+    assert kept > 200 * 2**20
+    assert left < 20 * 2**20

@@ -73,6 +73,20 @@ def keep_freed_memory() -> bool:
     return True
 
 
+def return_freed_memory() -> bool:
+    """Give all memory that this process no longer uses back to the kernel.
+
+    Undoes once what :func:`keep_freed_memory` keeps. False, and nothing is done, where the allocator
+    is another one.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is None:
+        return False
+    gc.collect()
+    trim(ctypes.c_size_t(0))
+    return True
+
+
 @contextmanager
 def importing() -> Iterator[None]:
     """Import large libraries with garbage collection paused, and exclude them from it afterwards.

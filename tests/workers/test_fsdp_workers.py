@@ -1,10 +1,12 @@
 """Actor, critic and reference policy in one process: exact accumulation, exact resumption."""
 
+import weakref
 from pathlib import Path
 
 import pytest
 import torch
 
+from refblend.errors import ModelError
 from refblend.workers.distributed import OPTIMIZER_FILE
 from refblend.workers.fsdp_workers import (
     ActorWorker,
@@ -237,3 +239,39 @@ def test_training_directory_must_hold_a_model(training_config, tmp_path: Path) -
 
     with pytest.raises(ModelError, match="is not a directory"):
         ActorWorker(training_config(f"actor_rollout_ref.model.path={tmp_path / 'none'}"), 1)
+
+
+@WORKERS
+def test_another_run_is_loaded_when_the_last_one_has_been_freed(
+    kind, training_config, sequences, targets, plan, monkeypatch
+) -> None:
+    config = training_config()
+    worker = kind(config, 3)
+    start = state_of(worker)
+    mini = plan(sequences, settings_of(worker, config))[0]
+    first = worker.update(sequences, targets_for(worker, targets), mini, 1)
+    old = [weakref.ref(worker.network), weakref.ref(worker.trainable.optimizer)]
+    load, alive = worker.load_network, []
+
+    def watched(path: str):
+        alive.extend(reference() is not None for reference in old)
+        return load(path)
+
+    monkeypatch.setattr(worker, "load_network", watched)
+    worker.begin_run()
+    assert alive == [False, False]
+    assert largest_difference(start, state_of(worker)) == 0
+    assert worker.update(sequences, targets_for(worker, targets), mini, 1) == first
+
+
+def test_a_run_whose_model_is_missing_does_not_keep_the_next_from_starting(
+    training_config, tmp_path, monkeypatch
+) -> None:
+    worker = ActorWorker(training_config(), 3)
+    start = state_of(worker)
+    with monkeypatch.context() as patch:
+        patch.setattr(worker, "model_path", str(tmp_path / "gone"))
+        with pytest.raises(ModelError):
+            worker.begin_run()
+    worker.begin_run()
+    assert largest_difference(start, state_of(worker)) == 0

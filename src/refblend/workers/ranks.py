@@ -268,7 +268,7 @@ class TrainableRank(Rank, ABC, Generic[Targets]):
 
     def begin_run(self) -> None:
         """Go back to the starting weights and a fresh optimiser, for another run."""
-        self._build(self.model_path)
+        self._rebuild(self.model_path)
 
     def save(self, directory: str) -> None:
         """Write model and optimiser."""
@@ -276,8 +276,15 @@ class TrainableRank(Rank, ABC, Generic[Targets]):
 
     def load(self, directory: str) -> None:
         """Continue from what :meth:`save` wrote."""
-        self._build(directory)
+        self._rebuild(directory)
         self.trainable.load_optimizer(Path(directory))
+
+    def _rebuild(self, path: str) -> None:
+        """Free network and optimiser, then load: memory need not hold both twice."""
+        for name in ("network", "trainable"):
+            vars(self).pop(name, None)  # missing after a load that failed
+        runtime.return_freed_memory()
+        self._build(path)
 
     def _build(self, path: str) -> None:
         self.network = distributed.shard(self.load_network(path), self.fsdp)
