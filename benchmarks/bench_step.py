@@ -6,8 +6,9 @@ then the bare parts:
 ``vllm.LLM.generate`` with the same prompts and seeds, log-probs with entropy, forward,
 backward and AdamW on the same tokens, and ``generate`` with the same judge prompts. Each round
 takes another step's inputs, which no part has seen before: asked for one step again, the engines
-would reuse kernels that they have compiled for its sizes, as no run can. The engines return what the run needs, the log-probs of the sampled tokens and the judge's alternatives; the
-cost of tokens alone is measured too. The networks have a process of their own, as in the run
+would reuse kernels that they have compiled for its sizes, as no run can. The engines return what
+the run needs, the log-probs of the sampled tokens and the judge's alternatives; the cost of tokens
+alone is measured too. The networks have a process of their own, as in the run
 (:class:`common.Apart`). Both sides are CPU seconds (all processes of the run, Ray's included); the
 networks are measured in the shared layout, so that the layout's gain does not hide overhead, and in
 the plain one. The run's judge works before the log-prob passes

@@ -76,8 +76,8 @@ def keep_freed_memory() -> bool:
 def return_freed_memory() -> bool:
     """Give all memory that this process no longer uses back to the kernel.
 
-    Undoes once what :func:`keep_freed_memory` keeps. False, and nothing is done, where the allocator
-    is another one.
+    Undoes once what :func:`keep_freed_memory` keeps. False, and nothing is done, where the
+    allocator is another one.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is None:
