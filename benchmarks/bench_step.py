@@ -5,10 +5,10 @@ runs, a random judge and a learning rate of 0, so that weights and samples can b
 then the bare parts:
 ``vllm.LLM.generate`` with the same prompts and seeds, log-probs with entropy, forward,
 backward and AdamW on the same tokens, and ``generate`` with the same judge prompts. Each round
-takes another step's inputs, which no part has seen before: asked for one step again, the engines
-would reuse kernels that they have compiled for its sizes, as no run can. The engines return what
-the run needs, the log-probs of the sampled tokens and the judge's alternatives; the cost of tokens
-alone is measured too. The networks have a process of their own, as in the run
+takes another step's inputs: asked for one step again and again, the engines would reuse kernels
+that they have just compiled for its sizes, as no run can. The engines return what the run needs,
+the log-probs of the sampled tokens and the judge's alternatives; the cost of tokens alone is
+measured too. The networks have a process of their own, as in the run
 (:class:`common.Apart`). Both sides are CPU seconds (all processes of the run, Ray's included); the
 networks are measured in the shared layout, so that the layout's gain does not hide overhead, and in
 the plain one. The run's judge works before the log-prob passes
@@ -34,7 +34,7 @@ from refblend.rollout.vllm_engine import VllmEngine
 from refblend.scoring.generative import TOP_LOGPROBS, GenerativeJudge
 from refblend.scoring.judge import start_judge
 from refblend.seeding import derive_seed
-from refblend.trainer.datasets import load_run_data
+from refblend.trainer.datasets import RunData, load_run_data
 from refblend.workers import batching, distributed
 from refblend.workers.layout import pad_batch
 from refblend.workers.networks import PolicyNetwork, load_policy
@@ -109,11 +109,13 @@ def bare_networks(
 class StepInputs:
     """What the run asked its engines in one step."""
 
-    def __init__(self, config: RefblendConfig, judge: GenerativeJudge, step: int) -> None:
+    def __init__(
+        self, config: RefblendConfig, data: RunData, judge: GenerativeJudge, step: int
+    ) -> None:
         from vllm.inputs import TokensPrompt
 
+        seed = config.trainer.seed
         lines = runs.rollouts(Path(config.trainer.default_local_dir), step)
-        data, seed = load_run_data(config), config.trainer.seed
         self.prompts = [data.train.prompt_ids[line["uid"]] for line in lines]
         self.inputs = [TokensPrompt(prompt_token_ids=list(p)) for p in self.prompts]
         self.seeds = [
@@ -134,7 +136,8 @@ class BareEngines:
         self.actor = cast("VllmEngine", start_rollout(config, path))
         self.judge = cast("GenerativeJudge", start_judge(config.algorithm.ref_quality_score, seed))
         self.asked = cast("VllmEngine", self.judge.engine)
-        self.steps = [StepInputs(config, self.judge, step) for step in steps]
+        data = load_run_data(config)
+        self.steps = [StepInputs(config, data, self.judge, step) for step in steps]
         self.new_tokens = config.data.max_response_length
         self.ignore_eos = config.actor_rollout_ref.rollout.ignore_eos
         self.bare_output: dict[str, Any] = {

@@ -235,8 +235,6 @@ def test_update_uses_every_mini_batch(training_config, sequences, targets, plan)
 
 
 def test_training_directory_must_hold_a_model(training_config, tmp_path: Path) -> None:
-    from refblend.errors import ModelError
-
     with pytest.raises(ModelError, match="is not a directory"):
         ActorWorker(training_config(f"actor_rollout_ref.model.path={tmp_path / 'none'}"), 1)
 
