@@ -81,7 +81,7 @@ def test_p_values_of_two_samples_may_differ_by_their_errors_only() -> None:
     seeds, runs = range(20), pd.MultiIndex.from_product([["a", "b"], range(20)])
     values = pd.DataFrame({"test_greedy": rng.normal(0, 0.01, 40)}, runs.set_names(["arm", "seed"]))
     x, y = (values.xs(arm, level="arm")["test_greedy"].to_numpy() for arm in "ab")
-    row = {"experiment": "X", "primary": True, "added": False, "n": len(seeds)}
+    row = {"experiment": "X", "primary": True, "added": 0, "n": len(seeds)}
     row |= {"treated": "a", "reference": "b"}
     row |= {"endpoint": "test_greedy", "paired": False, "alpha": 0.05, "margin": 0.02}
     row |= {"estimate": x.mean() - y.mean(), "p": exact_p(x, y, False), "verdict": "equivalent"}

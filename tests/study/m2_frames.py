@@ -142,7 +142,7 @@ def study(
         (arm, seed): None
         for spec in chosen.values()
         for arm in spec.arms_of(scale)
-        for seed in {str(key): seeds for key, seeds in spec.seeds.items()}[scale]
+        for seed in spec.usual_seeds(scale)
     }
     costs = {arm for spec in chosen.values() if spec.exclusive for arm in spec.arms}
     return make_study(collected(runs, effects, missing, costs), chosen, scale, PARAMS)

@@ -30,7 +30,7 @@ def verdicts_of(*rows: dict[str, object]) -> pd.DataFrame:
     numbers = {"n": 4, "estimate": 0.03, "low": 0.01, "high": 0.05, "p": 0.1, "seeds_needed": 9}
     common = {"experiment": "R", "contrast": "c", "primary": True, "verdict": "better"}
     common |= {"treated": "linear", "reference": "off", "endpoint": "test_sampled"}
-    common |= {"paired": True, "added": False}
+    common |= {"paired": True, "added": 0}
     table = pd.DataFrame([common | numbers | row for row in rows], columns=list(VERDICT_COLUMNS))
     return table.fillna({"margin": 0.02}).astype(VERDICT_COLUMNS)
 

@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from refblend.config.base import PositiveFloat, Section
+from refblend.config.base import PositiveFloat, PositiveInt, Section
 from refblend.config.loading import explain, read_yaml
 from refblend.documents import flatten, parse_json, shorten, show
 from refblend.errors import StudyError
@@ -67,9 +67,10 @@ class ContrastSpec(Section):
     """The measure that it is decided by; null: the experiment's."""
     margin: PositiveFloat | None = None
     """Null: the experiment's. A measure in other units needs a margin of its own."""
-    added_at: list[Scale] = Field(default=[])
-    """The scales at which it was declared when the experiment's verdicts were known. There it is
-    exploratory, and in a family of its own kind, so that no earlier verdict moves."""
+    added_at: dict[Scale, PositiveInt] = Field(default={})
+    """The scales at which it was declared when the experiment's verdicts were known, and in which
+    round of additions. There it is exploratory, and adjusted with those of its round alone, so that
+    no earlier verdict moves."""
 
     @model_validator(mode="after")
     def _what_was_added_explores(self) -> "ContrastSpec":

@@ -20,7 +20,7 @@ from refblend.study.stats.verdicts import VERDICTS, Contrast, decide, is_paired
 
 _TYPES = dict.fromkeys(("treated", "reference", "endpoint", "verdict"), "str")
 _TYPES |= {"experiment": "str", "contrast": "str", "n": "int64", "seeds_needed": "Int64"}
-_TYPES |= dict.fromkeys(("primary", "paired", "added"), "bool")
+_TYPES |= {"primary": "bool", "paired": "bool", "added": "int64"}
 _NAMES = (
     "experiment", "contrast", "primary", "n", "estimate", "low", "high", "p", "p_adjusted",
     "verdict", "treated", "reference", "endpoint", "margin", "alpha", "paired", "p_equivalence",
@@ -29,8 +29,6 @@ _NAMES = (
 VERDICT_COLUMNS = {name: _TYPES.get(name, "float64") for name in _NAMES}
 """``estimate`` is treated − reference with its interval at 1 − α; ``detectable`` and
 ``seeds_needed`` are for a power of 80 %, see :class:`refblend.study.stats.verdicts.Outcome`."""
-FAMILIES = ((True, False), (False, False), (False, True))
-"""Whether a contrast is primary and whether it was added later: what is adjusted together."""
 
 
 def verdicts(
@@ -39,18 +37,20 @@ def verdicts(
     """One row per contrast whose arms the experiment has at the scale: :data:`VERDICT_COLUMNS`.
 
     The primary contrasts of an experiment are one family that is adjusted, its exploratory ones
-    another, and those that were added when these were known a third. ``values`` are those of
-    :func:`refblend.study.runs.measures.run_measures`.
+    another, and so are those of each round that was added when the earlier ones were known.
+    ``values`` are those of :func:`refblend.study.runs.measures.run_measures`.
     """
     rows: list[dict[str, Any]] = []
     for name, spec in experiments.items():
         stated = list(_stated(values, spec, scale))
-        alike: dict[tuple[str, bool], list[Contrast]] = {}
+        alike: dict[tuple[str, int], list[Contrast]] = {}
         for row, runs in stated:
             alike.setdefault((row["endpoint"], row["added"]), []).append(runs)
         paired = {key: is_paired(contrasts) for key, contrasts in alike.items()}
-        for kind in FAMILIES:
-            family = [(row, runs) for row, runs in stated if (row["primary"], row["added"]) == kind]
+        families: dict[tuple[bool, int], list[tuple[dict[str, Any], Contrast]]] = {}
+        for row, runs in stated:
+            families.setdefault((not row["primary"], row["added"]), []).append((row, runs))
+        for _, family in sorted(families.items()):
             kinds = [paired[row["endpoint"], row["added"]] for row, _ in family]
             outcomes = decide([runs for _, runs in family], kinds, spec.alpha)
             for (row, _), found in zip(family, outcomes, strict=True):
@@ -83,7 +83,7 @@ def readable_of_one(table: pd.DataFrame) -> pd.DataFrame:
     shown = readable_verdicts(table).drop(columns="experiment")
     shown.insert(1, "primary", table.primary)
     if table.added.any():
-        shown.insert(2, "added later", table.added)
+        shown.insert(2, "added in round", [number or "–" for number in table.added])
     return shown
 
 
@@ -194,7 +194,7 @@ def _stated(
         better = MEASURES[endpoint].higher_is_better
         assert better is not None, "the grid refuses measures without a direction"
         row = {"contrast": contrast.name, "primary": contrast.primary}
-        row["added"] = scale in contrast.added_at
+        row["added"] = contrast.added_at.get(scale, 0)
         row |= {"endpoint": endpoint, "margin": margin}
         for treated, reference in spec.pairs_of(contrast, scale):
             runs = Contrast(table[treated], table[reference], margin, better)
