@@ -370,11 +370,11 @@ def test_the_whole_study_is_accepted_at_every_scale(scale: str) -> None:
 def test_the_study_is_declared_as_planned() -> None:
     """Numbers of arms and runs, and which arms the milestones share."""
     root = Path(__file__).parents[2] / "params"
-    grid = build_grid(["M1", *"ABCEFGHIJKL", "M3"], "cpu", root)
+    grid = build_grid(["M1", *"ABCEFGHIJKLN", "M3"], "cpu", root)
     arms = grid.groupby("experiment").arm.nunique().to_dict()
     assert arms == {
-        **{"M1": 2, "A": 9, "B": 7, "C": 7, "E": 4, "F": 4, "G": 3, "H": 7},
-        **{"I": 13, "J": 7, "K": 6, "L": 5, "M3": 9},
+        **{"M1": 2, "A": 13, "B": 8, "C": 8, "E": 4, "F": 4, "G": 3, "H": 7},
+        **{"I": 13, "J": 7, "K": 6, "L": 5, "N": 10, "M3": 9},
     }
     seeds = {arm: seeds_in(part) for arm, part in select(grid, ["J"]).groupby("arm")}
     assert seeds["off"] == set(range(11, 51))

@@ -111,7 +111,7 @@ def planned(project: Path, *targets: str, scale: str = "cpu") -> tuple[dict[str,
 def test_milestones_share_their_jobs_and_fresh_seeds_stand_apart(project: Path) -> None:
     collected = "runs/cpu/_collected/m2/runs.csv"
     counts, text = planned(project, "m1", collected)
-    grid = build_grid(["M1", *"ABCEFGHIJKL"], "cpu", ROOT / "params")
+    grid = build_grid(["M1", *"ABCEFGHIJKLN"], "cpu", ROOT / "params")
     # Ten seeds a job, none across a gap, and M1's three before the rest.
     first = set(grid[grid.experiment == "M1"].arm)
     expected = len(first)
@@ -288,7 +288,7 @@ def test_the_smoke_study_writes_every_milestone_and_one_report(project: Path) ->
     results = project / "results" / "smoke"
     for name in ("m1/checks.json", "m2/checks.json", "m3/checks.json", "m3/guards.json"):
         assert (results / name).exists()
-    arms = build_grid(["M1", *"ABCEFGHIJKL", "M3"], "smoke", ROOT / "params").arm
+    arms = build_grid(["M1", *"ABCEFGHIJKLN", "M3"], "smoke", ROOT / "params").arm
     assert {line.split("/")[0] for line in trained(project)} == set(arms)
     assert "Nothing to be done" in snakemake(project, "smoke").stderr
     target = "results/smoke/report.html"

@@ -112,7 +112,7 @@ def test_experiments_belong_to_the_milestone_that_they_name(tmp_path: Path) -> N
     assert experiments_of("m1", tmp_path) == ["Q"]
     assert experiments_of("m2", tmp_path, "smoke") == ["ZX"]
     assert experiments_of("m2", tmp_path, "gpu") == [], "it has no seeds there"
-    assert experiments_of("m2", PARAMS) == list("ABCEFGHIJKL")
+    assert experiments_of("m2", PARAMS) == list("ABCEFGHIJKLN")
 
 
 def test_the_scale_is_filled_in_wherever_a_text_stands(tmp_path: Path) -> None:
