@@ -81,6 +81,10 @@ class ContrastSpec(Section):
             )
         return self
 
+    def round_at(self, scale: str) -> int:
+        """The round in which it was added at a scale; 0: declared from the start."""
+        return _of(scale, self.added_at, 0)
+
     @property
     def arms(self) -> list[str]:
         """All arms that it compares, as often as it names them."""

@@ -194,7 +194,7 @@ def _stated(
         better = MEASURES[endpoint].higher_is_better
         assert better is not None, "the grid refuses measures without a direction"
         row = {"contrast": contrast.name, "primary": contrast.primary}
-        row["added"] = contrast.added_at.get(scale, 0)
+        row["added"] = contrast.round_at(scale)
         row |= {"endpoint": endpoint, "margin": margin}
         for treated, reference in spec.pairs_of(contrast, scale):
             runs = Contrast(table[treated], table[reference], margin, better)
