@@ -248,7 +248,7 @@ def test_warm_starts_are_told_apart_by_what_the_runs_say(project: Path) -> None:
     text = made(project).text
     assert "The runs began from 2 warm starts of one recipe, each with judges of its own: " in text
     assert re.search(r"`aaaa1111` \(40 runs, seeds 11 to 30; .*G, .*\) and `cccc2222`", text)
-    assert re.search(r"`cccc2222` \(12 runs, seeds 101 to 103; .*L; M3\)", text)
+    assert re.search(r"`cccc2222` \(12 runs, seeds 101 to 103; .*L, N; M3\)", text)
     assert "All fresh seeds began from `cccc2222`" in text
     assert "Runs began from 2 warm starts, but those of a contrast from one of them" in text
     assert "with the changes that `docs/explanation/statistics.md` lists" in text
