@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from refblend.config import load_config
-from refblend.documents import parse_yaml
+from refblend.documents import MalformedError, parse_json, parse_yaml
 
 
 @pytest.mark.parametrize(
@@ -31,3 +31,13 @@ def test_a_switch_of_the_configuration_still_reads_them(tmp_path, word: str, val
     assert load_config([*base, path], []).algorithm.use_kl_in_reward is value
     override = [f"algorithm.use_kl_in_reward={word}"]
     assert load_config(base, override).algorithm.use_kl_in_reward is value
+
+
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', '[{"b": {"a": 1, "c": 0, "a": 1}}]'])
+def test_a_key_that_is_given_twice_is_refused(text: str) -> None:
+    with pytest.raises(MalformedError, match="the key 'a' is given twice"):
+        parse_json(text)
+
+
+def test_equal_keys_of_different_objects_are_fine() -> None:
+    assert parse_json('[{"a": 1}, {"a": 2}]') == [{"a": 1}, {"a": 2}]

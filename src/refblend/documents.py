@@ -10,6 +10,7 @@ import copy
 import functools
 import json
 import re
+from collections import Counter
 from collections.abc import Hashable, Mapping
 from typing import Any, ClassVar
 
@@ -51,13 +52,18 @@ def is_text(value: str) -> bool:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value of a JSON document, or MalformedError; with NaN and infinities, as in Python."""
+    """The value of a JSON document; with NaN and infinities, as in Python.
+
+    MalformedError: it is not JSON, not text, or an object has a key twice.
+    """
     try:
         if isinstance(text, bytes):
             text = text.decode("utf-8")
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=_object)
         if "\\u" in text and "\\ud" in text.lower():
             json.dumps(value, ensure_ascii=False).encode()
+    except MalformedError:
+        raise
     except json.JSONDecodeError as error:
         raise MalformedError(f"{error.msg} at character {error.pos + 1}") from None
     except UnicodeDecodeError as error:
@@ -69,6 +75,15 @@ def parse_json(text: str | bytes) -> Any:
     except ValueError as error:  # a number with thousands of digits
         raise MalformedError(str(error).partition(";")[0]) from None
     return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, of which Python would keep the last value of an equal key."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = Counter(key for key, _ in pairs)
+        raise MalformedError(f"the key {show(keys.most_common(1)[0][0])} is given twice")
+    return found
 
 
 class _Loader(yaml.SafeLoader):

@@ -3,10 +3,12 @@
 import contextlib
 import hashlib
 import json
+import lzma
 import os
 import shutil
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -44,13 +46,16 @@ def unpacked(
     """Yield a temporary folder in ``into`` with what a .tar file holds; it is removed afterwards.
 
     Raises:
-        tarfile.TarError, OSError: the file is missing or no such archive.
+        tarfile.TarError, OSError: the file is missing, cut short, or no such archive.
     """
     staged = into / f".{source.name}.tmp"
     shutil.rmtree(staged, ignore_errors=True)
     try:
-        with tarfile.open(source) as archive:
-            archive.extractall(staged, filter=member_filter)
+        try:
+            with tarfile.open(source) as archive:
+                archive.extractall(staged, filter=member_filter)
+        except (EOFError, lzma.LZMAError, zlib.error) as error:  # tarfile lets these through
+            raise tarfile.ReadError(str(error)) from error
         yield staged
     finally:
         shutil.rmtree(staged, ignore_errors=True)

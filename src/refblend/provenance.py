@@ -118,8 +118,9 @@ def read_previous(path: Path) -> dict[str, Any]:
             energy = session["energy"] or {"kwh": 0.0, "kg_co2e": 0.0, "method": ""}
             for number in (session["wall_time_s"] or 0.0, energy["kwh"], energy["kg_co2e"]):
                 if isinstance(number, bool) or not 0 <= number < 2**63:
-                    raise ValueError(f"{number}is not a time or energy")
-            dict(session)["end"], energy["method"]
+                    raise ValueError(f"{number} is not a time or an energy")
+            if missing := {"end"} - set(session) | {"method"} - set(energy):
+                raise ValueError(f"a session has no {missing.pop()}")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{path} is not the record of a run ({type(error).__name__}: {shorten(str(error))})",

@@ -10,7 +10,7 @@ from refblend.cli.data import app as data_app
 from refblend.cli.models import app as models_app
 from refblend.embedded.architecture import save_model
 from refblend.embedded.recipe import EmbeddedConfig
-from refblend.errors import ConfigError, ModelError
+from refblend.errors import ModelError
 
 
 @pytest.fixture
@@ -52,11 +52,7 @@ def test_evaluate_actor_writes_a_report(
     assert json.loads(report.read_text())["model"] == "model"
 
 
-def test_wrong_strength_and_missing_model(tmp_path: Path, recipe_file: Path) -> None:
-    common = ["--recipe", recipe_file, "--tokenizer", tmp_path, "--start", tmp_path / "none"]
-    files = ["--pairs", tmp_path / "none.parquet", "--out", tmp_path / "out"]
-    with pytest.raises(ConfigError, match="unknown strength 'huge'"):
-        run(models_app, "judge", "--strength", "huge", *common, *files)
+def test_a_missing_model_is_named(tmp_path: Path, recipe_file: Path) -> None:
     with pytest.raises(ModelError, match=r"--model: .*none is not a directory"):
         run(
             models_app,

@@ -52,6 +52,13 @@ BLENDED = [
         product(ESTIMATORS, PLACEMENTS, (True, False))
     )
 ]
+OURS_ALONE = (
+    "scoring.control=shuffled",
+    "groups=mixed",
+    "weight_per_length=true",
+    "entropy_high_threshold=auto",
+    "strategy=replay",
+)
 OFF = list(product(ESTIMATORS, ("enable=false", "max_weight=0.0"), (True, False)))
 
 
@@ -67,6 +74,9 @@ def found() -> dict[str, list[dict[str, Any]]]:
     added = "+trainer.v1.refblend.scoring.on_failure=rule_reward"
     settings = overrides("grpo", "max_weight=0.6", "placement=terminal")
     cases.append(case(7, "refblend", [*settings, added]))
+    for setting in OURS_ALONE:
+        given = [f"++trainer.v1.refblend.{key}" for key in (setting, "replay_file=metrics.jsonl")]
+        cases.append(case(8, "refblend", [*settings, *given]))
     # Ray's sockets need a short path.
     with tempfile.TemporaryDirectory(prefix="rb", dir="/tmp") as scratch:
         lines = run_in("verl", "verl_probe.py", str(EXAMPLES), scratch, json.dumps(cases))
@@ -76,7 +86,8 @@ def found() -> dict[str, list[dict[str, Any]]]:
         "blended": results[:n],
         "off": results[n : n + m],
         "stock": results[n + m : n + 2 * m],
-        "failing": results[n + 2 * m :],
+        "failing": results[n + 2 * m : n + 2 * m + 1],
+        "refused": results[n + 2 * m + 1 :],
     }
 
 
@@ -168,3 +179,9 @@ def test_samples_without_a_valid_score_keep_their_rule_reward(found: Any) -> Non
     assert expected["valid"] < 1
     got = output(result, "token_level_rewards")
     torch.testing.assert_close(got, expected["rewards"], rtol=1e-4, atol=1e-5)
+
+
+def test_what_only_our_trainer_has_is_refused(found: Any) -> None:
+    told = [result["refused"] for result in found["refused"]]
+    for setting, message in zip(OURS_ALONE, told, strict=True):
+        assert f"trainer.v1.refblend.{setting}: only refblend's own trainer" in message

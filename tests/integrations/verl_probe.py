@@ -18,6 +18,8 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import get_trainer_cls
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
+from refblend.errors import ConfigError
+
 examples, scratch, cases = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 PROMPTS, GROUP, LONGEST, PADDING = 3, 4, 7, 2
 TENSORS = ("rm_scores", "entropy", "old_log_probs", "ref_log_prob", "values")
@@ -59,7 +61,10 @@ def run(number: int, case: dict[str, Any]) -> dict[str, Any]:
     with initialize_config_dir(examples, version_base=None):
         config = compose("refblend", overrides=case["overrides"])
     OmegaConf.resolve(config)
-    trainer = get_trainer_cls(case["trainer"])(config)
+    try:
+        trainer = get_trainer_cls(case["trainer"])(config)
+    except ConfigError as error:
+        return {"refused": str(error)}
     trainer.global_steps, trainer.total_training_steps = 3, 10
     rows, partition = make_rows(case["seed"]), f"train{number}"
     keys = [f"{row['uid']}_{i}_0" for i, row in enumerate(rows)]

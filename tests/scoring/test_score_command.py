@@ -283,3 +283,15 @@ def test_the_kinds_of_the_package_are_classes_of_judges() -> None:
     assert judge_class("hf") is judge_class("vllm") is GenerativeJudge
     for kind in JUDGES:
         assert issubclass(judge_class(kind), Judge)
+
+
+def test_attacks_without_a_wrong_answer_are_refused_before_the_judge_starts(
+    tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(JudgeSetup, "open_generative", lambda *_, **__: pytest.fail("it started"))
+    corpus = tmp_path / "right.jsonl"
+    corpus.write_text(json.dumps({"question": "3+4?", "response": "7", "label": 1}))
+    files = ("--judge", tiny_model_dir, "--corpus", corpus, "--report", tmp_path / "report.json")
+    with pytest.raises(DataError, match=r"right\.jsonl has no wrong answer"):
+        CliRunner().invoke(cli.judge_app, ["attacks", *map(str, files)], catch_exceptions=False)
+    assert not (tmp_path / "report.json").exists()

@@ -7,6 +7,8 @@ import pytest
 
 from refblend.errors import DataError
 from refblend.provenance import InputHashes
+from refblend.trainer.launch import train_seeds
+from refblend.trainer.preflight import preflight
 from refblend.trainer.replay import (
     read_weights,
     replay_of_seed,
@@ -113,3 +115,23 @@ def test_check_refuses_a_missing_file_and_a_short_run(replaying, tmp_path) -> No
         replayed_weights_of(replaying(file=tmp_path / "none.jsonl"), 0)
     with pytest.raises(DataError, match="5 steps, this run has 6"):
         replayed_weights_of(replaying(), 6)
+
+
+def test_the_steps_of_epochs_count_before_anything_starts(replaying) -> None:
+    long = ("trainer.total_training_steps=null", "trainer.total_epochs=99")
+    with pytest.raises(DataError, match=r"5 steps, this run has \d+"):
+        preflight(replaying(*long))
+    preflight(replaying())
+
+
+def test_every_seed_s_file_is_checked_before_the_first_run(replaying, tmp_path: Path) -> None:
+    for seed, steps in ((1, 5), (2, 3)):
+        (tmp_path / f"{seed}").mkdir()
+        write(tmp_path / f"{seed}" / "metrics.jsonl", [0.1] * steps)
+    config = replaying(
+        f"trainer.default_local_dir={tmp_path}/runs/{{seed}}",
+        file=f"{tmp_path}/{{seed}}/metrics.jsonl",
+    )
+    with pytest.raises(DataError, match=r"2/metrics\.jsonl has weights of 3 steps"):
+        next(train_seeds(config, [1, 2]))
+    assert not (tmp_path / "runs").exists()

@@ -62,7 +62,9 @@ def test_seeds_need_directories_of_their_own(tiny_config: Callable[..., Refblend
     assert "{seed}" in caught.value.remedy
 
 
-@pytest.mark.parametrize("text", ["", "1,", "a", "1;2", "-1", "1,1"])
+@pytest.mark.parametrize(
+    "text", ["", "1,", "a", "1;2", "-1", "1,1", "1,01", str(2**63), "1" * 5000]
+)
 def test_a_bad_list_of_seeds_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="--seeds"):
         parse_seeds(text)

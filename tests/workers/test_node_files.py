@@ -4,6 +4,7 @@ import contextlib
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from ray.exceptions import ActorDiedError, RayTaskError
@@ -16,6 +17,7 @@ from refblend.workers.restarts import WorkerDiedError
 
 THERE = Node("id-b", "10.0.0.2", 4.0)
 WAIT = node_files._wait
+PORTER = node_files._porter
 
 
 class Call:
@@ -86,6 +88,48 @@ def test_damage_on_the_way_is_noticed(model: Path, cache: Path, monkeypatch) -> 
     monkeypatch.setattr(Porter, "write", lambda self, name, data: write(self, name, data[:-1]))
     with pytest.raises(DiskError, match=r"damaged at node 10\.0\.0\.2"):
         send(model, THERE)
+    assert list(cache.iterdir()) == []
+
+
+def test_nothing_half_sent_is_left_where_sending_fails(
+    model: Path, cache: Path, monkeypatch
+) -> None:
+    class Ray:
+        """Of which an actor is a :class:`Handle`."""
+
+        killed: ClassVar[list[Handle]] = []
+
+        def remote(self, *_: object) -> Any:
+            return Handle() if not _ else self
+
+        def options(self, **_: object) -> Any:
+            return self
+
+        def get(self, answer: object, timeout: float) -> object:
+            return answer
+
+        def kill(self, porter: Handle, no_restart: bool) -> None:
+            self.killed.append(porter)
+
+    def full(self: Porter, name: str, data: bytes) -> None:
+        assert len(list(cache.iterdir())) == 1, "it is on its way"
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(node_files, "_porter", PORTER)
+    monkeypatch.setattr(node_files, "ray", Ray())
+    monkeypatch.setattr(Porter, "write", full)
+    with pytest.raises(OSError, match="No space"):
+        send(model, Node("0b" * 28, "10.0.0.2", 4.0))
+    assert list(cache.iterdir()) == []
+    assert len(Ray.killed) == 1
+
+
+def test_what_comes_back_damaged_is_removed_there(cache: Path, tmp_path: Path, monkeypatch) -> None:
+    folder = outgoing(THERE)
+    (Path(folder) / "weights").write_bytes(b"123")
+    monkeypatch.setattr(Porter, "read", lambda *_: b"321")
+    with pytest.raises(DiskError, match=r"damaged from node 10\.0\.0\.2"):
+        fetch(folder, THERE, tmp_path / "back")
     assert list(cache.iterdir()) == []
 
 

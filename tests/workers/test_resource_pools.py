@@ -1,16 +1,18 @@
 """Which processes a run needs, and the preflight's message when the cluster is too small."""
 
 import math
+import re
 from pathlib import Path
 
 import pytest
 
-from refblend.errors import ResourceError
+from refblend.errors import ConfigError, ResourceError
 from refblend.rollout.model_dir import count_parameters
 from refblend.study.design.grid import resolve_arm
 from refblend.study.design.spec import experiments_of, load_experiment
 from refblend.workers.placement import GIB
 from refblend.workers.pools import (
+    check_machine,
     check_resources,
     memory_needs,
     plan_pools,
@@ -73,6 +75,30 @@ def test_gpus_are_counted_a_worker_and_a_tensor_parallel_rank(tiny_config) -> No
         f"{JUDGE}.num_gpus=0.25",
     )
     assert totals(plan_pools(config)) == (4.0, 3.25)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        ([f"{JUDGE}.num_gpus=1.5"], f"{JUDGE}.num_gpus: Ray gives a process a share of one GPU"),
+        ([f"{FSDP}.num_gpus_per_worker=2.5"], f"{FSDP}.num_gpus_per_worker: Ray gives"),
+        (
+            ["actor_rollout_ref.rollout.tensor_model_parallel_size=2"],
+            "takes a GPU for each rank, and actor_rollout_ref.rollout.num_gpus is 0",
+        ),
+        (
+            [
+                "actor_rollout_ref.rollout.tensor_model_parallel_size=2",
+                "actor_rollout_ref.rollout.num_gpus=0.5",
+            ],
+            "is 0.5",
+        ),
+    ],
+)
+@pytest.mark.parametrize("address", ["null", "1.2.3.4:5"])
+def test_gpus_that_no_process_can_have_are_refused(tiny_config, overrides, told, address) -> None:
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        check_machine(tiny_config(*overrides, f"ray.address={address}"))
 
 
 def test_enough_is_enough(tiny_config) -> None:

@@ -151,6 +151,9 @@ def test_a_checkpoint_comes_back_and_goes_there(
         assert Path(boxes[0]).is_relative_to(disk_of_b)
         assert (Path(boxes[0]) / "model").read_text() == "weights"
     assert not Path(boxes[0]).exists()
+    with pytest.raises(OSError, match="unreadable"), files.inboxes([THERE], run / "actor") as boxes:
+        raise OSError("unreadable")
+    assert not Path(boxes[0]).exists(), "removed there, too, where loading fails"
 
 
 def test_with_a_shared_file_system_every_node_must_see_everything(

@@ -21,6 +21,7 @@ from refblend.cli.runs import app as runs_app
 from refblend.cli.runs import evaluate, show
 from refblend.cli.scoring import judge_app, score
 from refblend.cli.study import app as study_app
+from refblend.documents import shorten
 from refblend.errors import ConfigError, ProblemsError, RefblendError, TrainingError
 from refblend.lifecycle import supervision
 from refblend.lifecycle.faults import explain
@@ -117,11 +118,12 @@ def parse_seeds(text: str) -> list[int]:
         ConfigError: it is something else.
     """
     parts = text.split(",")
-    if not all(part.isdecimal() for part in parts) or len(set(parts)) != len(parts):
+    seeds = [int(part) for part in parts if part.isdecimal() and len(part) < 20]
+    if len(set(seeds)) != len(parts) or max(seeds) >= 2**63:
         raise ConfigError(
-            f"--seeds {text} is not a list of distinct seeds", "Write it as in 1,2,3."
+            f"--seeds {shorten(text)} is not a list of distinct seeds", "Write it as in 1,2,3."
         )
-    return [int(part) for part in parts]
+    return seeds
 
 
 def _show(run_dir: str, summary: dict[str, Any]) -> None:

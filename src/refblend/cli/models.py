@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -102,7 +102,7 @@ def judge_data(
 def judge(
     recipe: Recipe,
     tokenizer: Tokenizer,
-    strength: Annotated[str, typer.Option(help="weak, medium or strong.")],
+    strength: Annotated[Literal["weak", "medium", "strong"], typer.Option(help="What to train.")],
     start: Annotated[
         Path, typer.Option(help="The clean warm start for weak, else the strength before.")
     ],
@@ -113,12 +113,8 @@ def judge(
     ] = None,
 ) -> None:
     """Train one strength of the judge; medium continues from weak, strong from medium."""
-    from refblend.embedded.recipe import STRENGTHS, load_recipe
-    from refblend.errors import ConfigError
+    from refblend.embedded.recipe import load_recipe
 
-    chosen = next((name for name in STRENGTHS if name == strength), None)
-    if chosen is None:
-        raise ConfigError(f"unknown strength {strength!r}", "Use weak, medium or strong.")
     _check_models(start=start)
     from refblend.data.tokenizer import load_tokenizer
     from refblend.embedded.judge_data import read_pairs
@@ -135,7 +131,7 @@ def judge(
         read_pairs(pairs),
         sha256_file(pairs),
     )
-    result = train_judge(chain, chosen, start, out, state_dir / "state.pt")
+    result = train_judge(chain, strength, start, out, state_dir / "state.pt")
     typer.echo(f"{out}: {result.seconds:.0f} s, {result.tokens / result.seconds:,.0f} tokens/s")
 
 

@@ -8,6 +8,7 @@ import typer
 
 from refblend.cli.judge_options import CorpusSetup, JudgeSetup
 from refblend.cli.options import with_options
+from refblend.errors import DataError
 from refblend.tables import check_table, check_writable, write_table
 
 if TYPE_CHECKING:
@@ -184,6 +185,11 @@ def attacks(
     from refblend.scoring.measure.attacks import ATTACKS, measure_attacks
 
     frame = frame[frame["label"] == 0]
+    if frame.empty:
+        raise DataError(
+            f"{corpus.source} has no wrong answer to try the attacks on",
+            "Give a corpus with wrong answers.",
+        )
     total = (len(ATTACKS) + 1) * len(frame)
     with (
         setup.open_generative(score_mode=score_mode) as judge,

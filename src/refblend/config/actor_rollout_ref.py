@@ -45,7 +45,7 @@ class OptimConfig(Section):
     lr_warmup_steps: NonNegativeInt = 0
     """Steps over which the rate rises linearly to ``lr``."""
     lr_scheduler_type: Literal["constant", "cosine"] = "constant"
-    """What the rate does after the warm-up; ``cosine`` falls to 0 at the last step."""
+    """What the rate does after the warm-up; ``cosine`` reaches 0 when the last step is done."""
 
 
 class FsdpConfig(Section):

@@ -57,11 +57,19 @@ def read_settings(section: Any) -> RefQualityScoreConfig:
         settings = RefQualityScoreConfig.model_validate(tree or {})
     except ValidationError as error:
         raise explain(error, RefQualityScoreConfig, f"{SECTION}: ") from None
-    if settings.scoring.control != "none":
-        raise ConfigError(
-            f"{SECTION}.scoring.control={settings.scoring.control}: only refblend's trainer has it",
-            "Use none.",
-        )
+    own = {
+        "strategy=replay": settings.strategy == "replay",
+        "groups=mixed": settings.groups == "mixed",
+        "weight_per_length=true": settings.weight_per_length,
+        "entropy_high_threshold=auto": settings.entropy_high_threshold == "auto",
+        f"scoring.control={settings.scoring.control}": settings.scoring.control != "none",
+    }
+    for setting, given in own.items():
+        if given:
+            raise ConfigError(
+                f"{SECTION}.{setting}: only refblend's own trainer has it",
+                "Choose another value, or train with refblend.",
+            )
     return settings
 
 

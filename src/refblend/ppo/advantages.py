@@ -1,9 +1,8 @@
 """Advantage estimators: from token-level rewards to (advantages, returns), both (B, T).
 
 Common to all: rewards at masked positions are ignored and the results are 0 there; an empty
-    response
-has score 0 and still counts in its group; gaps in a mask within a response are skipped (values,
-advantages and returns pass through them). Each function names its source.
+response has score 0 and still counts in its group; gaps in a mask within a response are skipped
+(values, advantages and returns pass through them). Each function names its source.
 """
 
 from collections.abc import Hashable, Sequence

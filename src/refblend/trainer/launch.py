@@ -20,7 +20,7 @@ from refblend.provenance import InputHashes, collect_provenance, finish, hash_in
 from refblend.trainer.checkpoint import CheckpointManager
 from refblend.trainer.datasets import RunData
 from refblend.trainer.preflight import inputs_of, planned_steps, preflight
-from refblend.trainer.replay import replay_of_seed, with_replay
+from refblend.trainer.replay import replay_of_seed, replayed_weights_of, with_replay
 from refblend.trainer.run_directory import (
     Prepared,
     StartOptions,
@@ -61,6 +61,8 @@ def train_seeds(
     """
     configs = [of_seed(config, seed) for seed in seeds]
     data, inputs = _checked(configs[0], overwrite)
+    for each in configs[1:]:  # of the first it is checked
+        replayed_weights_of(each, planned_steps(each, len(data.train)))
     runs = [_Run(each, data, with_replay(inputs, each), overwrite) for each in configs]
     if not overwrite:
         for run in runs:

@@ -68,7 +68,11 @@ def preflight(config: RefblendConfig, compare: Callable[[RunData], None] | None 
                 for part in (data.train, *(s.dataset for s in data.validation_sets)):
                     _try_reward(reward, part)
         problems.note(judge_trial, config, data)
-        if compare is not None and functions_usable:  # it reads the files of users' functions
+        steps = planned_steps(config, len(data.train))
+        replayed = problems.note(replayed_weights_of, config, steps)
+        if (
+            compare is not None and functions_usable and replayed is not None
+        ):  # it reads their files
             problems.note(compare, data)
     problems.settle()
     assert data is not None, "whatever keeps the data from being loaded is a problem"
@@ -173,7 +177,6 @@ def _check_models(config: RefblendConfig, problems: Problems) -> bool:
         ("actor_rollout_ref.model.path", models.model.path),
         ("actor_rollout_ref.rollout.max_model_len", models.rollout.max_model_len),
     )
-    problems.note(replayed_weights_of, config, config.trainer.total_training_steps or 0)
     if config.use_judge:
         quality = config.algorithm.ref_quality_score
         problems.note(check_judge, quality)

@@ -38,6 +38,7 @@ RUN_ENTRIES = (
     "checkpoints",
     "rollouts",
     "tensorboard",
+    "profile",
     "trackers.json",
     "wandb",
     "swanlog",
@@ -45,7 +46,8 @@ RUN_ENTRIES = (
 )
 """What a run writes into its directory besides the identity."""
 
-_ASIDE = re.compile(r".+\.\d{8}T\d{6}Z(-\d+)?")
+_ASIDE = re.compile(r".+\.\d{8}T\d{6}Z(-\d+)?(\.tmp)?")
+"""With .tmp: its copying or its deletion was interrupted."""
 _WAYS_OUT = (
     "Set trainer.default_local_dir to another directory, or give --overwrite, which moves the run "
     "that is there aside and deletes nothing."

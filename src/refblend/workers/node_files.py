@@ -29,6 +29,9 @@ CHUNK = 32 * 2**20
 TRANSFER_S = 600.0
 """Deadline of one chunk, and of reading a model once on its node."""
 
+ABANDON_S = 30.0
+"""Deadline of removing what came of a transfer that failed."""
+
 
 def cache_folder() -> Path:
     """refblend's folder for sent files on this machine; DiskError if others may enter it."""
@@ -60,6 +63,9 @@ def content(path: Path) -> str:
 class Porter:
     """A process on a node that takes and gives files."""
 
+    _staged: Path | None = None
+    """Where files lie that are on their way."""
+
     def receive(self, digest: str) -> str | None:
         """Prepare for files of this content; the folder where they lie, if they are there."""
         self._target = cache_folder() / digest
@@ -72,6 +78,7 @@ class Porter:
 
     def write(self, name: str, data: bytes) -> None:
         """Append to a file that is on its way."""
+        assert self._staged is not None, "receive comes first"
         file = self._staged / name
         file.parent.mkdir(parents=True, exist_ok=True)
         with open(file, "ab") as stream:
@@ -79,13 +86,18 @@ class Porter:
 
     def keep(self, digest: str) -> str | None:
         """Check what has come and give it its name; None when it was damaged."""
-        if content(self._staged) != digest:
-            shutil.rmtree(self._staged)
-            return None
-        with contextlib.suppress(OSError):  # another run may have been faster
-            self._staged.rename(self._target)
-        shutil.rmtree(self._staged, ignore_errors=True)
-        return str(self._target)
+        assert self._staged is not None, "receive comes first"
+        whole = content(self._staged) == digest
+        if whole:
+            with contextlib.suppress(OSError):  # another run may have been faster
+                self._staged.rename(self._target)
+        self.abandon()
+        return str(self._target) if whole else None
+
+    def abandon(self) -> None:
+        """Remove what is on its way."""
+        if self._staged is not None:
+            shutil.rmtree(self._staged, ignore_errors=True)
 
     def outgoing(self) -> str:
         """An empty folder for what will be fetched."""
@@ -114,6 +126,10 @@ def _porter(node: Node) -> Iterator[Any]:
     porter = ray.remote(Porter).options(num_cpus=0, scheduling_strategy=place).remote()
     try:
         yield porter
+    except BaseException:
+        with contextlib.suppress(Exception):  # the node may be gone
+            ray.get(porter.abandon.remote(), timeout=ABANDON_S)
+        raise
     finally:
         ray.kill(porter, no_restart=True)
 
@@ -165,16 +181,18 @@ def fetch(folder: str, node: Node, target: Path) -> None:
     """Bring what lies in a node's folder here, checked (else DiskError), and remove it there."""
     told = f"fetching {target.name} from node {node.address}"
     with _porter(node) as porter:
-        for name, size, digest in _wait(told, porter.listing.remote(folder)):
-            file = target / name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with open(file, "wb") as stream:
-                while stream.tell() < size:
-                    source = str(Path(folder) / name)
-                    stream.write(_wait(told, porter.read.remote(source, stream.tell())))
-            if sha256_file(file) != digest:
-                raise _damaged(file, "from", node)
-        _wait(told, porter.forget.remote(folder))
+        try:
+            for name, size, digest in _wait(told, porter.listing.remote(folder)):
+                file = target / name
+                file.parent.mkdir(parents=True, exist_ok=True)
+                with open(file, "wb") as stream:
+                    while stream.tell() < size:
+                        source = str(Path(folder) / name)
+                        stream.write(_wait(told, porter.read.remote(source, stream.tell())))
+                if sha256_file(file) != digest:
+                    raise _damaged(file, "from", node)
+        finally:
+            _wait(told, porter.forget.remote(folder))
 
 
 def outgoing(node: Node) -> str:

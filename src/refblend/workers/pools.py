@@ -19,7 +19,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from refblend.config import RefblendConfig
 from refblend.config.trainer import PoolStrategy
-from refblend.errors import ResourceError
+from refblend.errors import ConfigError, ResourceError
 from refblend.lifecycle.stalls import stall_limit
 from refblend.workers.nodes import alive_nodes
 from refblend.workers.placement import GIB, Bundle, Node, Pools, place, refusal
@@ -117,18 +117,41 @@ def check_resources(
 
 
 def check_machine(config: RefblendConfig) -> None:
-    """Refuse (ResourceError) what this machine lacks, where the run starts a cluster of its own.
+    """Refuse what this machine lacks, where the run starts a cluster of its own.
 
     Ray reserves GPUs as it is told, and the workers would fail one by one.
+
+    Raises:
+        ConfigError: no process can have the GPUs that the configuration gives it.
+        ResourceError: the machine has less than the run asks for.
     """
+    pools = plan_pools(config)
+    _check_gpus(config, pools)
     if config.ray.address is None:
-        pools = plan_pools(config)
         available = {
             "CPU": float(config.ray.num_cpus or math.inf),
             "GPU": float(_gpus()) if totals(pools)[1] else 0.0,
             "memory": float(estimate_available_memory()),
         }
         check_resources(pools, memory_needs(config), available, "machine")
+
+
+def _check_gpus(config: RefblendConfig, pools: Pools) -> None:
+    rollout, key = config.actor_rollout_ref.rollout, "actor_rollout_ref.rollout"
+    ranks = rollout.tensor_model_parallel_size
+    if ranks > 1 and rollout.num_gpus != 1:
+        raise ConfigError(
+            f"{key}.tensor_model_parallel_size={ranks} takes a GPU for each rank, and "
+            f"{key}.num_gpus is {rollout.num_gpus:g}",
+            f"Set {key}.num_gpus=1, or {key}.tensor_model_parallel_size=1.",
+        )
+    for bundle in (bundle for pool in pools.values() for bundle in pool):
+        if bundle.gpus > 1 and not bundle.gpus.is_integer():
+            raise ConfigError(
+                f"{bundle.key}: Ray gives a process a share of one GPU or whole ones, not "
+                f"{bundle.gpus:g}",
+                "Give a number below 1, or a whole one.",
+            )
 
 
 def _gpus() -> int:

@@ -28,9 +28,10 @@ from refblend.workers.types import MiniBatch, Sequences, Shard, TokenTensors
 
 
 def learning_rate(config: OptimConfig, step: int, total_steps: int) -> float:
-    """Learning rate of step ``step`` (from 1): linear warm-up, then constant or cosine to zero.
+    """Learning rate of step ``step`` (from 1): linear warm-up, then constant or a cosine.
 
-    It depends only on the step, so a resumed run needs no scheduler state.
+    The cosine would be 0 one step after the last, as that of transformers. The rate depends only
+    on the step, so a resumed run needs no scheduler state.
     """
     if step <= config.lr_warmup_steps:
         return config.lr * step / config.lr_warmup_steps

@@ -87,11 +87,13 @@ class RunFiles:
         path = str(source.absolute())
         others = self._others(nodes)
         unseen = _unseen(others, [path]) if others else {}
-        sent = {node.id: send(source, node) for node in others if unseen[node.id]}
-        yield [sent.get(node.id, path) for node in nodes]
-        for node in others:
-            if node.id in sent:
-                forget(sent[node.id], node)
+        with contextlib.ExitStack() as stack:
+            sent = {}
+            for node in others:
+                if unseen[node.id]:
+                    sent[node.id] = send(source, node)
+                    stack.callback(forget, sent[node.id], node)
+            yield [sent.get(node.id, path) for node in nodes]
 
     def _others(self, nodes: Sequence[Node]) -> list[Node]:
         """Each of them once, without the driver's."""

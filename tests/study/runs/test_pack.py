@@ -1,5 +1,6 @@
 """Runs that go to another machine in one file."""
 
+import random
 import tarfile
 from pathlib import Path
 
@@ -84,6 +85,21 @@ def test_a_pack_without_a_run_is_refused(tmp_path: Path) -> None:
         archive.add(tmp_path / "packed.json", "packed.json")
     with pytest.raises(CheckpointError, match=r"holds no run\..*`refblend models unpack`"):
         unpack_runs(tmp_path / "models.tar.xz", tmp_path / "there")
+
+
+@pytest.mark.parametrize(("ending", "damage"), [("xz", "cut"), ("xz", "flipped"), ("gz", "cut")])
+def test_a_damaged_pack_is_refused(tmp_path: Path, ending: str, damage: str) -> None:
+    run = make(tmp_path / "here", "a/seed_1")
+    (run / "weights").write_bytes(random.Random(1).randbytes(50_000))
+    with tarfile.open(tmp_path / "p", f"w:{ending}") as archive:
+        archive.add(run, "a/seed_1")
+    whole = (tmp_path / "p").read_bytes()
+    half = len(whole) // 2
+    flipped = whole[:half] + whole[: -half - 1 : -1]
+    (tmp_path / "p").write_bytes(whole[:half] if damage == "cut" else flipped)
+    with pytest.raises(CheckpointError, match="cannot be unpacked"):
+        unpack_runs(tmp_path / "p", tmp_path / "there")
+    assert list((tmp_path / "there").iterdir()) == []
 
 
 def test_a_name_that_leaves_the_folder_is_refused(tmp_path: Path) -> None:
