@@ -89,6 +89,22 @@ SAME_NUMBERS = {
     "95b528da62e84ebfe16b29297521bfb94015a0353670289a3e87fd6e3be35d34": (
         "d42bf2d1bbc3a6c86d965aa386f28f820cf2d0293be7db0c510c7ff6c231712d"
     ),
+    # rollout.factory: a seed of 0 is a seed, which no run had given
+    "dc286e6795ffe89fa9ec730dc36d2543a442b16c3b0690607638dc576a053ac6": (
+        "4b94a1fbc69e290cdd2e2836d69de1c3ebfcf3e5e3653719a594600e43aadedc"
+    ),
+    # trainer.step_metrics: throughput counts the GPUs of all engines
+    "303ce6d477c2dccd545a9b56d0cadba2463899b821d7669ee3aa1a6b69d32d1b": (
+        "c8d70abe607b3627441fb870822312eff646414c6cecb6dd83266f40bbac4eff"
+    ),
+    # scoring.endpoint: a judge behind HTTP answers in a notebook, too
+    "0bd50b42a7d2939fb41bfe7fbf4024316f539661e7219f91435a55feb13307f4": (
+        "f3ebf84e921ae9b2efe27adf231d5a3fb1ad6e4bbff04f4e7fb1ef4462bae818"
+    ),
+    # rewards.math: the alarm is set again after an error, too
+    "ed4b690cdd7a084d568569a9171961e6eaceebbd6aebe1e5170a0571b490ff2e": (
+        "1877eeed3ba8686d8bc461b46dd5a2326981d5240295d9cf9cad29c3dbfe156f"
+    ),
 }
 """Digest of a module → that of an earlier form which it counts as, so that runs of that form go on.
 Only where every number on the CPU is the same to the last digit: a test shows it, or no operation

@@ -38,6 +38,23 @@ def test_an_unreadable_gold_answer_is_an_error() -> None:
         compute_score("7", " ")
 
 
+def test_the_alarm_of_a_stopping_run_is_left_whatever_the_library_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def verify(*_: object, **__: object) -> bool:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        raise RuntimeError("the library's own")
+
+    monkeypatch.setattr("math_verify.verify", verify)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 60)
+        with pytest.raises(RuntimeError, match="the library's own"):
+            compute_score(r"\boxed{2}", "3")
+        assert 50 < signal.getitimer(signal.ITIMER_REAL)[0] <= 60
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
 def test_an_endless_computation_is_wrong_and_leaves_the_alarm_of_a_stopping_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

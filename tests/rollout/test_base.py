@@ -6,9 +6,11 @@ import pickle
 import pytest
 
 from refblend.errors import ConfigError, ModelError
+from refblend.rollout import factory
 from refblend.rollout.base import EngineOptions, GenerationRequest, OverlengthError, check_lengths
 from refblend.rollout.factory import start_engine
 from refblend.rollout.model_dir import check_model_dir, resolve_max_model_len, stop_token_ids
+from refblend.seeding import derive_seed
 
 
 def test_model_dir_errors_name_the_key_and_what_is_missing(tmp_path) -> None:
@@ -40,6 +42,15 @@ def test_engines_refuse_more_positions_than_the_model_has(name, tiny_model_dir) 
 def test_unknown_engine() -> None:
     with pytest.raises(ConfigError, match="unknown rollout engine 'sglang'"):
         start_engine("sglang", EngineOptions("x"))
+
+
+@pytest.mark.parametrize("seed", [0, 7, None])
+def test_an_engine_s_seed_is_the_one_given_or_derived(tiny_config, monkeypatch, seed) -> None:
+    monkeypatch.setattr(factory, "start_engine", lambda name, options: options.seed)
+    given = "null" if seed is None else seed
+    config = tiny_config(f"actor_rollout_ref.rollout.seed={given}", "trainer.seed=3")
+    expected = derive_seed(3, "rollout engine") if seed is None else seed
+    assert factory.start_rollout(config, "x") == expected
 
 
 def test_lengths_are_counted_before_work_starts() -> None:

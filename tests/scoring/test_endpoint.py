@@ -1,5 +1,6 @@
 """A judge behind HTTP, asked over real sockets: an endpoint on loopback that behaves as told."""
 
+import asyncio
 import json
 import threading
 import time
@@ -161,6 +162,15 @@ def test_scores_come_back_in_order(endpoint: Endpoint, embedded: Any) -> None:
     assert body["chat_template_kwargs"] == {"enable_thinking": False}
     assert "logprobs" not in body
     assert "seed" not in body
+
+
+def test_it_answers_in_a_notebook_which_runs_a_loop_itself(endpoint: Endpoint) -> None:
+    j = judge(endpoint)
+
+    async def cell() -> list[float]:
+        return [result.score for result in j.score(["q"], ["a"])]
+
+    assert asyncio.run(cell()) == [0.75]
 
 
 def test_a_sampling_judge_is_asked_for_every_sample(endpoint: Endpoint) -> None:

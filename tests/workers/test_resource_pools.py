@@ -10,6 +10,7 @@ from refblend.errors import ConfigError, ResourceError
 from refblend.rollout.model_dir import count_parameters
 from refblend.study.design.grid import resolve_arm
 from refblend.study.design.spec import experiments_of, load_experiment
+from refblend.trainer.step_metrics import training_devices
 from refblend.workers.placement import GIB
 from refblend.workers.pools import (
     check_machine,
@@ -75,6 +76,14 @@ def test_gpus_are_counted_a_worker_and_a_tensor_parallel_rank(tiny_config) -> No
         f"{JUDGE}.num_gpus=0.25",
     )
     assert totals(plan_pools(config)) == (4.0, 3.25)
+    assert training_devices(config) == 3, "the judge's is none of them"
+
+
+def test_throughput_counts_the_devices_of_every_rollout_engine(tiny_config) -> None:
+    rollout = "actor_rollout_ref.rollout"
+    four = (f"{rollout}.num_engines=2", f"{rollout}.tensor_model_parallel_size=2")
+    assert training_devices(tiny_config(*four, f"{rollout}.num_gpus=1")) == 4
+    assert training_devices(tiny_config()) == 1, "on the CPU"
 
 
 @pytest.mark.parametrize(

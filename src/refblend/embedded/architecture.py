@@ -81,11 +81,11 @@ def save_model(
     facts: dict[str, Any],
     extra: Callable[[Path], None] | None = None,
 ) -> None:
-    """Write weights, tokenizer and ``training.json`` to ``path``, replacing it in one rename.
+    """Write weights, tokenizer and ``training.json`` to a directory beside ``path``, then move it
+    there in place of an earlier one.
 
     The directory is hashed: ``facts`` holds neither times nor paths, nor what a resume changes.
-
-    ``extra`` may write more files to the directory before it is renamed.
+    ``extra`` may write more files to it before it is moved.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -51,9 +51,11 @@ def _equal(text: str, ground_truth: str) -> float:
 def _alarm_kept() -> Iterator[None]:
     """The library's time limits use the process's one alarm clock; a run that stops uses it too."""
     left, begin = signal.getitimer(signal.ITIMER_REAL)[0], time.monotonic()
-    yield
-    if left:
-        signal.setitimer(signal.ITIMER_REAL, max(1e-3, left - (time.monotonic() - begin)))
+    try:
+        yield
+    finally:
+        if left:
+            signal.setitimer(signal.ITIMER_REAL, max(1e-3, left - (time.monotonic() - begin)))
 
 
 @cache

@@ -25,7 +25,7 @@ def start_rollout(config: RefblendConfig, model_path: str, at_least: int = 0) ->
     There is room for ``at_least`` tokens of prompt and answer, whatever ``rollout.max_model_len``
     says; ModelError if the model has fewer positions.
     """
-    rollout = config.actor_rollout_ref.rollout
+    rollout, seed = config.actor_rollout_ref.rollout, config.actor_rollout_ref.rollout.seed
     options = EngineOptions(
         model_path=model_path,
         max_model_len=rollout.max_model_len and max(rollout.max_model_len, at_least),
@@ -35,6 +35,6 @@ def start_rollout(config: RefblendConfig, model_path: str, at_least: int = 0) ->
         tensor_parallel_size=rollout.tensor_model_parallel_size,
         enforce_eager=rollout.enforce_eager,
         enable_prefix_caching=rollout.enable_prefix_caching,
-        seed=rollout.seed or derive_seed(config.trainer.seed, "rollout engine"),
+        seed=derive_seed(config.trainer.seed, "rollout engine") if seed is None else seed,
     )
     return start_engine(rollout.name, options)

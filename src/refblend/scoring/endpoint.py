@@ -9,8 +9,9 @@ on, as when one of our engines fails.
 import asyncio
 import os
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 from openai import (
     APIConnectionError,
@@ -35,6 +36,7 @@ from refblend.scoring.prompts import EncodedPrompt, Frame
 from refblend.scoring.result import ParsedScore
 from refblend.scoring.templates import PromptForm, ScoringTemplates, load_templates
 
+T = TypeVar("T")
 HTTP_KEY = "algorithm.ref_quality_score.scoring.http"
 PREFLIGHT_SECONDS = 10.0
 """Deadline for an endpoint to list the models it serves."""
@@ -222,7 +224,7 @@ class EndpointJudge(RequestJudge):
 
     def answer(self, requests: Sequence[ScoringRequest], seeds: Sequence[int]) -> list[Reply]:
         """The endpoint's answers; what fails for good is the reply to that request alone."""
-        return list(map(self._reply, asyncio.run(self._ask(requests, seeds))))
+        return list(map(self._reply, _finished(self._ask(requests, seeds))))
 
     async def _ask(
         self, requests: Sequence[ScoringRequest], seeds: Sequence[int]
@@ -295,3 +297,13 @@ class EndpointJudge(RequestJudge):
         ids = [known(token.token) for token in tokens]
         top = [{known(t.token): t.logprob for t in token.top_logprobs} for token in tokens]
         return parse_tokens(text, ids or None, texts.__getitem__, top, self.invalid_score, mode)
+
+
+def _finished(work: Coroutine[Any, Any, T]) -> T:
+    """What the work gives; in a thread where this one has a loop already, as a notebook's has."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()

@@ -17,7 +17,7 @@ from torch import Tensor
 from refblend.config import RefblendConfig
 from refblend.ppo.metrics import explained_variance
 from refblend.trainer.batch import Advantages, Experience, Rollout
-from refblend.workers.roles import ROLES
+from refblend.workers.roles import ACTOR, ROLES, ROLLOUT
 
 INCIDENTS = ("oom", "nonfinite", "overlength", "drift")
 """Counted by the trainer itself, so that they are there in every step."""
@@ -123,10 +123,9 @@ def data_metrics(
 
 
 def training_devices(config: RefblendConfig) -> int:
-    """GPUs of actor and rollout engine, the divisor of throughput; 1 on the CPU."""
-    models = config.actor_rollout_ref
-    fsdp = models.actor.fsdp_config
-    return max(1, round(fsdp.world_size * fsdp.num_gpus_per_worker + models.rollout.num_gpus))
+    """GPUs of actor and rollout engines, the divisor of throughput; 1 on the CPU."""
+    gpus = (asked.count * asked.gpus for asked in (r.processes(config) for r in (ACTOR, ROLLOUT)))
+    return max(1, round(sum(gpus)))
 
 
 def memory_metrics() -> dict[str, float]:
