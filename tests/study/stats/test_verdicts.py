@@ -121,6 +121,15 @@ def test_intervals_are_scipys() -> None:
     assert found.n == 6
 
 
+@pytest.mark.filterwarnings("error")
+def test_an_arm_whose_runs_are_all_equal_has_an_interval() -> None:
+    """By Welch's formula: the other arm alone gives standard error and degrees of freedom."""
+    x, y = np.full(4, 0.1 + 0.2), np.array([0.1, 0.3, 0.2, 0.6])
+    found = interval_of(x, y, False, 0.95)
+    half = stats.t.ppf(0.975, 3) * y.std(ddof=1) / 2
+    assert (found.low, found.high) == pytest.approx((0.0 - half, 0.0 + half))
+
+
 def test_pairs_are_used_where_the_seed_explains_something() -> None:
     rng = np.random.default_rng(5)
     shared, own = rng.normal(0, 1, 10), rng.normal(0, 0.3, (2, 10))

@@ -10,6 +10,7 @@ false equivalent.
 """
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -148,7 +149,9 @@ def interval_of(
         return Interval(estimate, math.nan, math.nan, n)
     if np.ptp(x) == np.ptp(y) == 0:
         return Interval(estimate, estimate, estimate, n)
-    found = stats.ttest_ind(x, y, equal_var=False).confidence_interval(confidence)
+    with warnings.catch_warnings():  # of an arm whose runs are all equal, which is no loss here
+        warnings.filterwarnings("ignore", "Precision loss", RuntimeWarning)
+        found = stats.ttest_ind(x, y, equal_var=False).confidence_interval(confidence)
     return Interval(estimate, float(found.low), float(found.high), n)
 
 
