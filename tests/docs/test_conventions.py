@@ -70,12 +70,20 @@ def test_the_finding_is_what_the_tables_say() -> None:
         ).itertuples()
         assert row.verdict == "worse"
         assert below(row, found)
-    alike = table[table.experiment.isin(["A", "B", "H"]) & ~table.reference.eq("off")]
-    (equal,) = alike[alike.verdict != "undecided"].itertuples()
-    assert (equal.treated, equal.reference, equal.verdict) == (
-        "strong_linear_terminal", "strong_constant_terminal", "equivalent",
-    )  # fmt: skip
-    assert bracketed(equal.estimate, equal.low, equal.high, "+") in found
+    illustrating = table[table.experiment.isin(["A", "B", "H", "N"])]
+    for row in illustrating[illustrating.verdict == "equivalent"].itertuples():
+        if row.endpoint == "test_sampled":
+            assert bracketed(row.estimate, row.low, row.high, "+") in found
+    usual = illustrating[illustrating.contrast.str.contains("the usual, no blend")]
+    for row in usual.itertuples():
+        assert (row.verdict == "worse") == (bracketed(row.estimate, row.low, row.high) in found)
+    placed = illustrating[illustrating.contrast == "terminal − per token"].query("added == 2")
+    assert list(placed.verdict) == ["better"] * 4
+    for row in (placed.loc[placed.estimate.idxmin()], placed.loc[placed.estimate.idxmax()]):
+        assert f"{bracketed(row.estimate, row.low, row.high)} (`{row.reference}`)" in found
+    maps = illustrating.query("reference == 'linear' and contrast == 'another map − linear'")
+    assert set(maps[maps.verdict == "better"].treated) == {"cosine", "exp"}
+    assert set(illustrating[illustrating.experiment == "B"].verdict) == {"undecided"}
     undecided = (primary.verdict == "undecided").sum()
     assert f"**Undecided**: {undecided} of {len(primary)} primary contrasts" in found
     runs = pd.read_csv(TABLES / "runs.csv")
