@@ -123,6 +123,13 @@ def decided(table: pd.DataFrame) -> dict[str, Any]:
     }
 
 
+def decided_at(verdicts: pd.DataFrame, measure: str) -> dict[tuple[str, str], str]:
+    """The verdicts on declared contrasts by a measure, by their arms; a primary one counts."""
+    rows = verdicts[verdicts.endpoint == measure].sort_values("primary", kind="stable")
+    arms = zip(rows.treated, rows.reference, strict=True)
+    return dict(zip(arms, rows.verdict, strict=True))
+
+
 def write_verdicts(scale: str, results: Path, params: Path, out: Path | None = None) -> Path:
     """Write ``verdicts.csv`` of all experiments of a scale's grid, from its archive alone.
 

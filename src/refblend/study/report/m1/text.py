@@ -3,8 +3,8 @@
 An arm is *stable* if all rules hold for it. A rule on a difference (:data:`DIFFERENCES`) is broken
 only if Student's simultaneous 95 % interval of the paired difference lies wholly on the bad side of
 0: with few seeds only large differences can break it. A rule whose interval says nothing (one pair
-of seeds, or equal differences on the bad side) is undecided, not kept, and so is that on the
-endpoint where the mean is worse by more than the experiment's margin.
+of seeds, or equal differences on the bad side) is undecided, not kept, and so is one on an accuracy
+whose mean is worse by more than the experiment's margin.
 """
 
 from typing import Any
@@ -18,12 +18,14 @@ from refblend.study.report.registry import Tables
 from refblend.study.report.shared import arm_counts, arm_row, headline
 from refblend.study.runs.incidents import facts, incident_counts
 
+FALL = "val_drawdown"
+"""The largest fall of the validation accuracy: a share like the endpoint, with the same margin."""
 INCIDENTS = ("overlength", "oom", "nonfinite")
 """Incidents that no run may have; invalid scores of the judge are counted elsewhere."""
 DIFFERENCES = {
     "loss_spikes": ("spikes of the loss are not more frequent", -1),
     "grad_spikes": ("spikes of the gradient norm are not more frequent", -1),
-    "val_drawdown": ("validation accuracy does not fall deeper", -1),
+    FALL: ("validation accuracy does not fall deeper", -1),
 }
 """Measure → rule, and the sign of a difference that is good; the endpoint's rule comes last."""
 OPPOSITES = {
@@ -148,7 +150,7 @@ def _difference(study: M1Study, summary: pd.DataFrame, arm: str, measure: str) -
     excludes = row["interval_excludes_0"]  # missing: one pair, or all differences are equal
     worse = -good * row["diff"]
     holds = True if worse <= 0 else None if pd.isna(excludes) else not excludes
-    if holds and measure == study.experiment.endpoint and worse > study.experiment.margin:
+    if holds and measure in (study.experiment.endpoint, FALL) and worse > study.experiment.margin:
         holds = None
     value, base = number(row["mean"]), number(rows.loc[study.baseline, "mean"])
     shown = cell(row.to_dict(), "diff", "diff_family_", signed=True)

@@ -16,8 +16,12 @@ from refblend.study.report.registry import Tables
 from refblend.study.stats.statistics import student_interval
 from refblend.study.stats.verdicts import VERDICTS
 
-EXPLORATORY = {"best arm": "best arm (exploratory)", "decides": "rule (exploratory)"}
-"""Columns of the table of answers that no verdict decides, and how readers see them."""
+READABLE = {
+    "best arm": "best arm (exploratory)",
+    "difference": "difference to its baseline",
+    "decides": "rule (exploratory)",
+}
+"""Columns of the table of answers, and how readers see those whose names do not say enough."""
 
 
 @REPORT.table("answers")
@@ -45,7 +49,7 @@ def answers(study: M2Study, tables: Tables) -> pd.DataFrame:
 @REPORT.table("answers_main", shown=True)
 def readable_answers(tables: Tables) -> pd.DataFrame:
     """The table of answers for readers."""
-    return tables["answers"].drop(columns=["mean", "against"]).rename(columns=EXPLORATORY)
+    return tables["answers"].drop(columns=["mean", "against"]).rename(columns=READABLE)
 
 
 def tally(verdicts: pd.Series) -> str:

@@ -5,7 +5,13 @@ from typing import Any
 import numpy as np
 
 from refblend.study.design.measures import label
-from refblend.study.report.m2.figures_effects import INTERVALS, MISSED_BY_ALL, SHORT, draw_power
+from refblend.study.report.m2.figures_effects import (
+    INTERVALS,
+    MISSED_BY_ALL,
+    SHORT,
+    draw_power,
+    verdicts_at,
+)
 from refblend.study.report.m2.responses import by_difficulty, difficulties, steps_name
 from refblend.study.report.m2.study import REPORT, M2Study, chooses, leads, level_name
 from refblend.study.report.plotting import common as plot
@@ -16,9 +22,9 @@ from refblend.study.report.registry import Tables
 @REPORT.figure("{experiment}_reward_length", each=chooses)
 def reward_length(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn:
     """Two forests: what the arms gain in accuracy, and what in length."""
-    spec, arms = study.experiments[experiment], study.treated(experiment)
-    table = tables[f"{experiment}_summary"]
-    measures = (spec.endpoint, "length_end")
+    arms, accuracy = study.treated(experiment), study.compared_by(experiment)
+    table, decided = tables[f"{experiment}_summary"], verdicts_at(tables, experiment, accuracy)
+    measures = (accuracy, "length_end")
     size = (2 * plot.COLUMN, 0.9 + 0.24 * max(3, len(arms)))
     figure, axes = plot.panels(2, 2, figsize=size, sharey=True)
     for axis, measure in zip(axes, measures, strict=True):
@@ -26,8 +32,11 @@ def reward_length(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn
         marks = []
         for arm in (arm for arm in arms if arm in rows.index):
             gain, row, place = study.gain(experiment, arm, measure), rows.loc[arm], arms.index(arm)
-            looks: dict[str, Any] = {"filled": row["verdict"] != "undecided"}
-            looks["colour"] = study.colour(arm)
+            looks: dict[str, Any] = {"colour": study.colour(arm)}
+            declared = decided if measure == accuracy else {}
+            looks["filled"] = (
+                declared.get((arm, row["baseline"]), row["verdict"]) != "undecided"
+            )
             marks.append(plot.difference_mark(place, row, gain, 0.27, **looks))
             draw_power(axis, study, experiment, marks[-1], gain)
         plot.draw_marks(axis, marks)
@@ -38,7 +47,7 @@ def reward_length(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn
     axes[1].grid(visible=False, axis="y")
     return figure, (
         f"Experiment {experiment}: mean paired differences of every arm to its baseline "
-        f"({', '.join(study.baselines(experiment))}), left in {label(spec.endpoint)}, right in "
+        f"({', '.join(study.baselines(experiment))}), left in {label(accuracy)}, right in "
         "response length at the last step. Length without accuracy is a reward for length. "
         f"{INTERVALS} {MISSED_BY_ALL} {study.origin(experiment)}"
     )

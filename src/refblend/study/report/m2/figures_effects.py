@@ -31,10 +31,11 @@ from refblend.study.report.plotting.panels import (
 )
 from refblend.study.report.plotting.reach import MISSED, detectable, draw_reach, missed_handle
 from refblend.study.report.registry import Tables
+from refblend.study.report.verdicts import decided_at
 
 INTERVALS = (
-    f"{plot.BARS} Filled marks: decided by the exact tests of the table *summary*, which are "
-    "exploratory; open marks: undecided."
+    f"{plot.BARS} Filled marks: decided, by the verdict of a declared contrast, else by the exact "
+    "tests of the table *summary*, which are exploratory; open marks: undecided."
 )
 SHORT = {
     "val_best": "best validation accuracy",
@@ -65,8 +66,9 @@ def forest(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn:
         level: list(dict.fromkeys(labels[arm] for arm in (labels if shared else arms)))
         for level, arms in facets.items()
     }
-    table = tables[f"{experiment}_summary"]
-    table = table[(table.measure == spec.endpoint) & table["diff"].notna()].set_index("arm")
+    measure, table = study.compared_by(experiment), tables[f"{experiment}_summary"]
+    table = table[(table.measure == measure) & table["diff"].notna()].set_index("arm")
+    decided = verdicts_at(tables, experiment, measure)
     size = (
         2 * plot.COLUMN if len(facets) > 1 else 1.4 * plot.COLUMN,
         0.9 + 0.24 * max(3, *map(len, [*names.values(), ""])),
@@ -75,11 +77,9 @@ def forest(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn:
     for level, arm in ((level, arm) for level, arms in facets.items() for arm in arms):
         if arm in table.index:
             row, place = table.loc[arm], names[level].index(labels[arm])
-            looks: dict[str, Any] = {
-                "colour": study.colour(arm),
-                "filled": row["verdict"] != "undecided",
-            }
-            gain = study.gain(experiment, arm)
+            said = decided.get((arm, row["baseline"]), row["verdict"])
+            looks: dict[str, Any] = {"colour": study.colour(arm), "filled": said != "undecided"}
+            gain = study.gain(experiment, arm, measure)
             marks[level][arm] = plot.difference_mark(place, row, gain, 0.27, **looks)
     limits = facet_limits(marks)
     one_axis = len(set(limits.values())) <= 1
@@ -96,7 +96,7 @@ def forest(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn:
         for place in places - {mark.place for mark in drawn.values()}:
             plot.no_data(axis, "no pair of runs", place=place, fontsize="x-small")
         for arm, mark in drawn.items():
-            draw_power(axis, study, experiment, mark, study.gain(experiment, arm))
+            draw_power(axis, study, experiment, mark, study.gain(experiment, arm, measure))
         axis.set_title(f"{spec.facet} {level_name(level)}" if level else "")
         axis.set_xlabel("difference to the baseline")
     if not labels:
@@ -110,10 +110,15 @@ def forest(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn:
     plot.one_legend(figure, (), ncols=2, extra=handles)
     return figure, (
         f"Experiment {experiment}: mean paired difference to the baseline "
-        f"({', '.join(study.baselines(experiment))}) in {label(spec.endpoint)}. {INTERVALS} "
+        f"({', '.join(study.baselines(experiment))}) in {label(measure)}. {INTERVALS} "
         f"{MISSED_BY_ALL} {'' if one_axis else 'The axes of the panels differ. '}"
         f"{study.origin(experiment)}"
     )
+
+
+def verdicts_at(tables: Tables, experiment: str, measure: str) -> dict[tuple[str, str], str]:
+    """The verdicts on an experiment's contrasts by a measure, by their arms."""
+    return decided_at(tables["verdicts"].query("experiment == @experiment"), measure)
 
 
 def facet_limits(
@@ -157,8 +162,8 @@ def sensitivity(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn:
     places = {study.resolved[arm].placement for arm in levels.values()}
     where = " and ".join(level_name(place) for place in sorted(places)) or "none"
     return figure, (
-        f"Experiment {experiment}: each measure against {name}, placement {where}, all else equal. "
-        "Bars: Student's 95 % interval, an arrow head where it goes on beyond the panel; thin "
+        f"Experiment {experiment}: each measure against {name}, placement {where}, all else equal, "
+        "of the seeds that every level has. Bars: Student's 95 % interval, an arrow head where it goes on beyond the panel; thin "
         "lines: seeds; grey: mean of the baseline. Vertical "
         f"line and title: the {sweep.rule} with the share of resampled seeds that choose it; "
         f"{RULES[sweep.rule]}. Not identifiable where the interval of that choice is the whole "
@@ -217,9 +222,9 @@ def _chosen(
 def judge_quality(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn:
     """Difference to the baseline against the judge's AUC within a prompt, by strategy."""
     auc = tables[f"{experiment}_judge_auc"].pivot(index="seed", columns="arm", values="within")
-    auc = auc.reindex(columns=study.arms(experiment))
+    auc, measure = auc.reindex(columns=study.arms(experiment)), study.compared_by(experiment)
     gains = {
-        arm: study.gain(experiment, arm).reindex(auc[arm].dropna().index).dropna()
+        arm: study.gain(experiment, arm, measure).reindex(auc[arm].dropna().index).dropna()
         for arm in study.subjects(experiment)
     }
     arms = {arm: study.resolved[arm] for arm, gain in gains.items() if len(gain)}
@@ -243,7 +248,7 @@ def judge_quality(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn
     plot.one_legend(figure, [axis])
     return figure, (
         f"Experiment {experiment}: mean paired difference to the baseline in "
-        f"{label(study.experiments[experiment].endpoint)} against the judge's AUC among the kept "
+        f"{label(measure)} against the judge's AUC among the kept "
         "training responses to the same prompt (mean over seeds), of the arms that its contrasts "
         "compare, by strategy. Bars: Student's 95 % interval, an arrow head where it goes on "
         "beyond the panel; small strokes: seeds. Where two means have almost one AUC they are set "

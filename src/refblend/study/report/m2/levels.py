@@ -14,7 +14,7 @@ from refblend.study.report.m2.study import REPORT, SCORING, M2Study, chooses
 from refblend.study.report.summary import SUMMARY_COLUMNS, Family, bounds, summarise, summary_frame
 from refblend.study.runs.measures import wide
 from refblend.study.stats.comparisons import best_configuration
-from refblend.study.stats.statistics import paired_values, student_interval
+from refblend.study.stats.statistics import complete_seeds, paired_values, student_interval
 from refblend.study.stats.thresholds import Choice, find_knee, find_pivot, not_identifiable
 
 LEVEL_MEASURES = ("test_greedy", "val_best", "val_auc", "final_return")
@@ -53,11 +53,17 @@ def levels_of(study: M2Study, experiment: str) -> dict[float, str]:
 
 
 def sweep_values(study: M2Study, experiment: str, measure: str) -> tuple[pd.DataFrame, pd.Series]:
-    """Values of a sweep, one column per level, and of its baseline; one row per seed."""
+    """Values of a sweep, one column per level, and of its baseline.
+
+    One row for each seed that every level with any run has, as the rules use them: levels and
+    baseline are then means over the same seeds.
+    """
     levels = levels_of(study, experiment)
     table = study.wide(experiment, measure)
     base = table.get(study.experiments[experiment].baseline, pd.Series(np.nan, index=table.index))
-    return table[list(levels.values())].set_axis(list(levels), axis=1), base
+    values = table[list(levels.values())].set_axis(list(levels), axis=1)
+    common = complete_seeds(values)[0].index
+    return values.loc[common], base.loc[common]
 
 
 def swept(study: M2Study) -> list[str]:

@@ -208,10 +208,12 @@ def experiment_summary(
     """One row per measure and arm of an experiment, as :func:`..summary.summarise` gives it.
 
     Arms whose runs failed have rows too, with n = 0; measures that no run of the experiment has
-    are left out. By default the main measures and the experiment's endpoint.
+    are left out. By default the main measures, the experiment's endpoint, and the measure of its
+    contrasts.
     """
     if measures is None:
-        measures = with_endpoint(study.experiments[experiment].endpoint, MAIN_MEASURES)
+        measures = with_endpoint(study.compared_by(experiment), MAIN_MEASURES)
+        measures = with_endpoint(study.experiments[experiment].endpoint, measures)
     family = study.family(experiment)
     return summarise(family, lambda measure: study.wide(experiment, measure), measures)
 

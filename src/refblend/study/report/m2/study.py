@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
+from statistics import mode
 
 import pandas as pd
 
@@ -113,9 +114,14 @@ class M2Study(RunStudy):
         """:meth:`wide` of the measure that the experiment is decided by."""
         return self.wide(experiment, self.experiments[experiment].endpoint)
 
-    def gain(self, experiment: str, arm: str, measure: str | None = None) -> pd.Series:
-        """An arm's paired differences to its baseline, by the endpoint unless another is named."""
-        values = self.wide(experiment, measure or self.experiments[experiment].endpoint)
+    def compared_by(self, experiment: str) -> str:
+        """The measure of most of an experiment's contrasts; its endpoint where it has none."""
+        spec = self.experiments[experiment]
+        return mode([spec.endpoint_of(contrast) for contrast in spec.contrasts] or [spec.endpoint])
+
+    def gain(self, experiment: str, arm: str, measure: str) -> pd.Series:
+        """An arm's paired differences to its baseline."""
+        values = self.wide(experiment, measure)
         return (values[arm] - values[self.baseline(experiment, arm)]).dropna()
 
     def baseline(self, experiment: str, arm: str) -> str:

@@ -42,6 +42,7 @@ def text(study: M2Study, tables: Tables) -> dict[str, Any]:
         "starts": start_rows(study),
         "never_counted": [words(name) for name in never_counted(tables)],
         "entropies": entropy_range(tables),
+        "endpoints": sorted({label(study.experiments[name].endpoint) for name in study.learning}),
         "reachable": reachable(study),
         "margins": listed_margins(study),
         "sections": sections(study, tables, answered, decisions["rows"]),

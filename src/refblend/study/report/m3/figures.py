@@ -16,6 +16,7 @@ from refblend.study.report.plotting import common as plot
 from refblend.study.report.plotting.panels import BAND, curve_panels, weight_and_entropy
 from refblend.study.report.plotting.reach import MISSED, detectable, draw_reach, missed_handle
 from refblend.study.report.registry import Tables
+from refblend.study.report.verdicts import decided_at
 from refblend.study.runs.curves import series, validation_frame
 from refblend.study.runs.measures import wide
 
@@ -53,13 +54,6 @@ def confirmation_forest(study: M3Study, tables: Tables) -> plot.Drawn:
         f"{MISSED} with so many seeds, adjusted for all comparisons of the panel. Pairs of seeds: "
         f"{', '.join(map(str, sorted(set(counts)))) or 'none'}."
     )
-
-
-def decided_at(verdicts: pd.DataFrame, measure: str) -> dict[tuple[str, str], str]:
-    """The verdicts on declared contrasts by a measure, by their arms; a primary one counts."""
-    rows = verdicts[verdicts.endpoint == measure].sort_values("primary", kind="stable")
-    arms = zip(rows.treated, rows.reference, strict=True)
-    return dict(zip(arms, rows.verdict, strict=True))
 
 
 def forest_marks(

@@ -40,6 +40,8 @@ MEASURED = (
     "entropy_end", "length_end", "step_seconds",
 )  # fmt: skip
 """The measures by which arms are compared."""
+LATER = "added to the design after the choice"
+"""Why an arm was not a candidate that the record of the choice does not know."""
 AGAINST = " against "
 """Between arm and reference in the alias of a contrast's treated arm."""
 
@@ -109,10 +111,10 @@ class M3Study(RunStudy):
         """M2's verdicts on its declared contrasts; no row where M2 has none."""
         return read_verdicts(self.inputs.results / "m2" / "tables" / "verdicts.csv")
 
-    def late_difference(self) -> Interval:
-        """Challenger − baseline by the measure that the choice was made by, on fresh seeds."""
+    def late_difference(self, challenger: str) -> Interval:
+        """A challenger − its baseline by the measure of the choice, on fresh seeds."""
         late = late_accuracy(self.collected)
-        arms = [self.confirmation.challenger, self.confirmation.baseline]
+        arms = [challenger, self.confirmation.experiment.baseline_of(challenger)]
         table = late.pivot(index="seed", columns="arm", values="value").reindex(columns=arms)
         return student_interval(paired_values(table[arms[0]], table[arms[1]]))
 
@@ -226,12 +228,17 @@ def candidates(study: M3Study) -> pd.DataFrame:
 
 @REPORT.table("dropped")
 def dropped(study: M3Study) -> pd.DataFrame:
-    """Arms that the scale trains and that were not candidates, and why.
+    """Arms that the scale trains and that were not candidates, and why when the choice was made.
 
-    A record may be older than the design, and name arms that the scale no longer has.
+    A record may be older than the design, and name arms that the scale no longer has, or lack arms
+    that were added to the experiments from which it chose.
     """
-    rows = [row for row in study.record["dropped"].items() if row[0] in study.m2_arms]
-    return pd.DataFrame(rows, columns=["arm", "reason"])
+    reasons = {arm: why for arm, why in study.record["dropped"].items() if arm in study.m2_arms}
+    known = {row["arm"] for row in study.record["candidates"]} | set(study.record["dropped"])
+    for name in study.confirmation.sources:
+        arms = study.m2_experiments[name].seeds_by_arm(study.inputs.scale)
+        reasons |= dict.fromkeys((arm for arm in arms if arm not in known), LATER)
+    return pd.DataFrame(list(reasons.items()), columns=["arm", "reason"])
 
 
 def _summary(study: M3Study) -> pd.DataFrame:

@@ -4,6 +4,7 @@ The answer is the verdict on the primary contrasts that the experiment declares:
 equivalent or undecided, as everywhere (:mod:`refblend.study.report.verdicts`).
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ def text(study: M3Study, tables: Tables) -> dict[str, Any]:
     """The variables of the template."""
     roles, stated = study.confirmation, declared(tables["verdicts"])
     results, inputs = study.inputs.results, study.inputs
-    usual = study.configs[roles.baseline]
+    usual, tested = study.configs[roles.baseline], challengers(study)
     primary = [row for row in stated if row["primary"]]
     return (
         facts(study.collected)
@@ -36,12 +37,12 @@ def text(study: M3Study, tables: Tables) -> dict[str, Any]:
             "experiment": roles.experiment,
             "roles": roles,
             "blend": blend_text(study.recommended) if study.blends else None,
-            "challengers": challengers(study),
+            "challengers": tested,
             "primary": primary,
             "fresh_seeds": seed_ranges(study.seeds),
             "chosen_seeds": seed_ranges(study.record["seeds"]),
             "speed": tables["speed"].to_dict("records"),
-            "shrunk": shrinkage(study),
+            "advantages": advantages(study, tested),
             "arms": [
                 arm_row(study.collected, arm, overrides)
                 | {"blend": blend_text(study.configs[arm], usual) + outside_the_blend(overrides)}
@@ -99,8 +100,9 @@ def m1_text(folder: Path) -> str:
     numbers = read_json(path)
     finished = numbers["runs"] - numbers["missing"]
     text = f"{finished} of {numbers['runs']} runs finished with {numbers['incidents']} incidents"
-    rules = pd.read_csv(folder / "tables" / "verdict.csv").holds
-    return f"{text}; {int((rules == 'yes').sum())} of {len(rules)} rules of stability were kept."
+    rules = pd.read_csv(folder / "tables" / "verdict.csv").holds.value_counts()
+    said = f"{text}; {rules.get('yes', 0)} of {rules.sum()} rules of stability were kept"
+    return f"{said}, {rules['undecided']} undecided." if "undecided" in rules else f"{said}."
 
 
 @REPORT.metrics
@@ -109,13 +111,15 @@ def metrics(study: M3Study, tables: Tables) -> dict[str, Any]:
     return headline_verdict(study, tables["verdicts"])
 
 
-def shrinkage(study: M3Study) -> dict[str, Any] | None:
-    """The chosen blend's advantage in M2, and the smaller one that remains on fresh seeds.
+def advantages(study: M3Study, tested: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Of every recommended blend its advantage in M2, and what is left of it on fresh seeds.
 
-    By the measure of the choice; null unless a blend was chosen and its advantage shrank.
+    Both by the measure of the choice; without the challengers that have no pair of fresh runs.
     """
-    chosen = next((row for row in study.record["candidates"] if row["recommended"]), None)
-    fresh = study.late_difference()
-    if not study.blends or chosen is None or fresh.n == 0 or fresh.estimate >= chosen["diff"]:
-        return None
-    return {"before": chosen["diff"], "fresh": fresh}
+    found = []
+    for arm, each in tested.items():
+        fresh = study.late_difference(arm)
+        if each["record"]["enable"] and fresh.n:
+            chosen = next(row for row in each["record"]["candidates"] if row["recommended"])
+            found.append({"arm": arm, "chosen": chosen, "fresh": fresh} | each)
+    return found

@@ -1,5 +1,6 @@
 """What all figures are drawn with: one look, panels, marks with intervals, limits, legends."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
@@ -321,12 +322,18 @@ def one_legend(
     figure: Figure, axes: Iterable[Axes], ncols: int | None = None, extra: Sequence[Any] = ()
 ) -> None:
     """One legend above all panels in place of one per panel, each label once, ``extra`` artists
-    last; all in one row without ``ncols``."""
+    last; of at most ``ncols`` columns, and of as many rows as the figure's width takes."""
     entries: dict[str, Any] = {}
     for axis in axes:
         handles, labels = axis.get_legend_handles_labels()
         entries |= dict(zip(labels, handles, strict=True))
     entries |= {artist.get_label(): artist for artist in extra}
-    if entries:
-        columns = ncols or len(entries)
-        figure.legend(entries.values(), entries.keys(), loc="outside upper center", ncols=columns)
+    fewest = math.ceil(len(entries) / (ncols or len(entries) or 1))
+    for rows in range(fewest, len(entries) + 1):
+        style: dict[str, Any] = {"ncols": math.ceil(len(entries) / rows)}
+        legend = figure.legend(
+            entries.values(), entries.keys(), loc="outside upper center", **style
+        )
+        if legend.get_window_extent().width <= figure.bbox.width or rows == len(entries):
+            return
+        legend.remove()
