@@ -29,6 +29,7 @@ def test_meter_is_offline_quiet_and_leaves_no_files(
         assert time.monotonic() - begun < 1.0
         time.sleep(2)
     report = meter.report
+    assert report is not None
     assert report["kwh"] > 0
     assert report["kg_co2e"] == pytest.approx(report["kwh"] * carbon_intensity("CHE") / 1000)
     assert report["estimated"]
@@ -37,3 +38,19 @@ def test_meter_is_offline_quiet_and_leaves_no_files(
     assert report["country"] == "CHE"
     assert list(tmp_path.iterdir()) == []
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_machine_that_codecarbon_cannot_read_only_lacks_the_report(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """codecarbon swallows its own errors, and then has no data."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("no such hardware")
+
+    tracker = "codecarbon.core.resource_tracker.ResourceTracker"
+    monkeypatch.setattr(f"{tracker}.set_CPU_GPU_ram_tracking", fail)
+    with EnergyMeter() as meter:
+        pass
+    assert meter.report is None
+    assert "codecarbon could not measure" in caplog.text

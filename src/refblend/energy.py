@@ -18,6 +18,8 @@ from typing import Any
 
 from refblend.errors import ConfigError
 
+logger = logging.getLogger(__name__)
+
 WORLD = "WORLD"
 _SECONDS_BETWEEN_READINGS = 15
 
@@ -30,8 +32,9 @@ class EnergyMeter:
     carbon intensity; ConfigError for one that codecarbon does not know.
     """
 
-    report: dict[str, Any]
-    """Energies in kWh, emissions in kg CO2-equivalent, and how they were estimated."""
+    report: dict[str, Any] | None = None
+    """Energies in kWh, emissions in kg CO2-equivalent, and how they were estimated; null where
+    codecarbon failed."""
 
     def __init__(self, country: str = WORLD) -> None:
         self.country = country.upper()
@@ -65,7 +68,11 @@ class EnergyMeter:
     def __exit__(self, *exception: object) -> None:
         self._thread.join()
         self._tracker.stop()
-        data = self._tracker.final_emissions_data
+        # codecarbon logs its own failures and goes on; then there is nothing to report.
+        data = getattr(self._tracker, "final_emissions_data", None)
+        if data is None:
+            logger.warning("codecarbon could not measure the energy of this run")
+            return
         # codecarbon reports how it measures each part only here, e.g. "CPU(Cpu Load)".
         parts = getattr(self._tracker, "_conf", {}).get("hardware", ["unknown"])
         self.report = {

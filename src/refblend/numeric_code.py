@@ -93,17 +93,37 @@ SAME_NUMBERS = {
     "dc286e6795ffe89fa9ec730dc36d2543a442b16c3b0690607638dc576a053ac6": (
         "4b94a1fbc69e290cdd2e2836d69de1c3ebfcf3e5e3653719a594600e43aadedc"
     ),
-    # trainer.step_metrics: throughput counts the GPUs of all engines
-    "303ce6d477c2dccd545a9b56d0cadba2463899b821d7669ee3aa1a6b69d32d1b": (
+    # trainer.step_metrics: throughput counts the GPUs of all engines; NVML may fail
+    "499188a1d1b94ee07daedf0c40e16f635c75cfa3c0657ee606fd3c129aad13ee": (
         "c8d70abe607b3627441fb870822312eff646414c6cecb6dd83266f40bbac4eff"
     ),
     # scoring.endpoint: a judge behind HTTP answers in a notebook, too
     "0bd50b42a7d2939fb41bfe7fbf4024316f539661e7219f91435a55feb13307f4": (
         "f3ebf84e921ae9b2efe27adf231d5a3fb1ad6e4bbff04f4e7fb1ef4462bae818"
     ),
-    # rewards.math: the alarm is set again after an error, too
-    "ed4b690cdd7a084d568569a9171961e6eaceebbd6aebe1e5170a0571b490ff2e": (
+    # rewards.math: the alarm is set again after an error, too, and a request to stop waits
+    "8e80e0fcf73013638e89083ad79dfd79bafd6ef54ca3f5fbf5484790549fe2b4": (
         "1877eeed3ba8686d8bc461b46dd5a2326981d5240295d9cf9cad29c3dbfe156f"
+    ),
+    # trainer.recovery: of equal steps the checkpoint counts that the user named
+    "a3628b6310c33bbd0f1d55cd56fd63c1c845cbf9b9bd47da2147f2b1da291cf0": (
+        "3976610386429e728b9c8a4a8d5d8a4e652702a77bd973e4f51d6d34f6e1bd87"
+    ),
+    # rollout.model_dir: lengths that only rescaled positions reach are allowed
+    "fe3f5eefd61b097fdb66bbc9995a574291d007e11f8ed4d22cf1fd73059d1273": (
+        "f8e85f66ae0afef9dee2d7d20a58a9b97addc26cac63ee6c22e21eeeabc2ab62"
+    ),
+    # scoring.reward_model: without a token for padding one by one, which no run had
+    "be53f0e42184268bf8f1716ea7395a45ec5f2bb47a27983ca57a489ab7fdce6b": (
+        "933f2ef302e9dff402637f3bc523a16ba8afab9ffaa1008471648b526026cdd9"
+    ),
+    # data.reasoning_gym: its server ends with its input
+    "8259d756bd5966972b0c4f4a70107778a1d029900eae03f9edefeb15184efd46": (
+        "26b31f60235b052694f1fd09fc0331b2fc26c9676c42c0d73ec9f5235dc93980"
+    ),
+    # data.reasoning_gym_server: signals are left to the trainer
+    "dcc02810dc85125a0f22a975d63ab308901da6604fe7e09935355d8008f98cd4": (
+        "28f92fc68eadb7bb86da2fca5580b34021ff62b0da754e704d24689136b91104"
     ),
 }
 """Digest of a module → that of an earlier form which it counts as, so that runs of that form go on.

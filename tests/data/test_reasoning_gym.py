@@ -1,6 +1,9 @@
 """Tasks of reasoning-gym: splits, options, the verifier; against the real library where it is."""
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ from typer.testing import CliRunner
 
 from refblend.cli.data import app
 from refblend.data import reasoning_gym as gym_module
+from refblend.data import reasoning_gym_server
 from refblend.data.reasoning_gym import (
     SPLITS,
     ReasoningGym,
@@ -101,6 +105,22 @@ def test_the_library_is_missed_with_a_remedy(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match="make reasoning-gym"):
         find_python()
+
+
+def test_a_signal_to_the_group_leaves_the_server_to_its_trainer() -> None:
+    """The trainer still scores the step that it finishes; the end of the input ends the server."""
+    command = [sys.executable, "-P", str(Path(reasoning_gym_server.__file__))]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as server:
+        gym = ReasoningGym(server)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with pytest.raises(DataError, match=r"No module named|unknown|create"):
+                gym.entries("no_such_task", 1, 0, {})
+            server.send_signal(number)
+        with pytest.raises(DataError, match="reasoning-gym task no_such_task"):
+            gym.entries("no_such_task", 1, 0, {})
+        server.communicate(timeout=20)
+    assert server.returncode == 0
 
 
 @needs_library

@@ -112,6 +112,23 @@ def test_orphans_are_waited_for_and_named_when_they_stay(tmp_path: Path) -> None
     orphan.wait()
 
 
+def test_a_job_that_ends_while_it_is_listed_hides_no_other() -> None:
+    class Ended:
+        def name(self) -> str:
+            raise psutil.NoSuchProcess(1)
+
+    class Program(Ended):
+        def name(self) -> str:
+            return "sleep"
+
+    class Shell(Ended):
+        def children(self) -> list[Ended]:
+            return [Ended(), Program()]
+
+    found = list(supervision.job_processes(Shell()))  # type: ignore[arg-type]
+    assert [type(process) for process in found] == [Program]
+
+
 def test_only_the_programs_of_the_shells_are_told() -> None:
     command = "(sleep 30 | tee /dev/null); true"
     shell = subprocess.Popen(["bash", "-c", command], stdout=subprocess.DEVNULL)

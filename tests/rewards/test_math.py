@@ -1,3 +1,4 @@
+import os
 import signal
 import time
 
@@ -73,3 +74,30 @@ def test_an_endless_computation_is_wrong_and_leaves_the_alarm_of_a_stopping_run(
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
+
+
+def test_a_request_to_stop_waits_for_the_end_of_the_comparison(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise the library would clear the alarm that the request sets."""
+    told: list[str] = []
+
+    def receive(*_: object) -> None:
+        told.append("stop")
+        signal.setitimer(signal.ITIMER_REAL, 60)
+
+    def verify(*_: object, **__: object) -> bool:
+        os.kill(os.getpid(), signal.SIGTERM)
+        told.append("compared")
+        signal.alarm(0)
+        return True
+
+    monkeypatch.setattr("math_verify.verify", verify)
+    previous = signal.signal(signal.SIGTERM, receive)
+    try:
+        assert compute_score(r"\boxed{2}", "2") == 1
+        assert told == ["compared", "stop"]
+        assert signal.getitimer(signal.ITIMER_REAL)[0] > 50
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGTERM, previous)

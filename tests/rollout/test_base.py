@@ -2,14 +2,22 @@
 
 import json
 import pickle
+from contextlib import nullcontext
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from refblend.errors import ConfigError, ModelError
 from refblend.rollout import factory
 from refblend.rollout.base import EngineOptions, GenerationRequest, OverlengthError, check_lengths
 from refblend.rollout.factory import start_engine
-from refblend.rollout.model_dir import check_model_dir, resolve_max_model_len, stop_token_ids
+from refblend.rollout.model_dir import (
+    check_model,
+    check_model_dir,
+    resolve_max_model_len,
+    stop_token_ids,
+)
 from refblend.seeding import derive_seed
 
 
@@ -80,10 +88,24 @@ def test_model_length(tmp_path) -> None:
         resolve_max_model_len(tmp_path, 65)
     write(max_position_embeddings=64, rope_scaling={"rope_type": "yarn", "factor": 4.0})
     assert resolve_max_model_len(tmp_path, 256) == 256
+    write(max_position_embeddings=64, rope_scaling={"type": "yarn", "factor": 4.0})
+    assert resolve_max_model_len(tmp_path, 256) == 256, "as older configurations write it"
     write()
     assert resolve_max_model_len(tmp_path, 256) == 256
     with pytest.raises(ModelError, match="Set max_model_len"):
         resolve_max_model_len(tmp_path, None)
+
+
+@pytest.mark.parametrize("scaling", [None, {"type": "yarn", "factor": 4.0}])
+def test_the_preflight_allows_what_the_engine_does(scaling, tmp_path) -> None:
+    save_file({"w": np.zeros(3, np.float32)}, tmp_path / "model.safetensors")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    record = {"max_position_embeddings": 64, "rope_scaling": scaling}
+    (tmp_path / "config.json").write_text(json.dumps(record))
+    check_model(("model.path", str(tmp_path)), ("data.max_response_length", 64))
+    allowed = nullcontext() if scaling else pytest.raises(ModelError, match="beyond the 64 pos")
+    with allowed:
+        check_model(("model.path", str(tmp_path)), ("data.max_response_length", 256))
 
 
 def test_stop_tokens_of_all_files(tmp_path) -> None:

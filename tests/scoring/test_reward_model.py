@@ -1,5 +1,6 @@
 """The reward model against transformers itself, and the guards of its lengths."""
 
+import copy
 import math
 from pathlib import Path
 from typing import Any
@@ -18,21 +19,21 @@ RESPONSES = ["6+3=9.\n#### 9", "6+3=8.\n#### 8", "", "é數 9", "It is a warm da
 CAP = 256
 
 
-def save(path: Path, tokenizer: Any, labels: int = 1) -> Path:
-    config = Qwen2Config(
-        vocab_size=512,
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=CAP,
-        num_labels=labels,
-        pad_token_id=tokenizer.pad_token_id,
-        initializer_range=0.3,
-    )
+def save(path: Path, tokenizer: Any, labels: int = 1, **changes: Any) -> Path:
+    settings: dict[str, Any] = {
+        "vocab_size": 512,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "max_position_embeddings": CAP,
+        "num_labels": labels,
+        "pad_token_id": tokenizer.pad_token_id,
+        "initializer_range": 0.3,
+    }
     torch.manual_seed(0)
-    Qwen2ForSequenceClassification(config).save_pretrained(path)
+    Qwen2ForSequenceClassification(Qwen2Config(**settings | changes)).save_pretrained(path)
     tokenizer.save_pretrained(path)
     return path
 
@@ -91,6 +92,20 @@ def test_neither_order_nor_batch_changes_a_score(model_dir: Path) -> None:
     alone = judge(model_dir, reward_model={"batch_size": 1})
     backward = alone.score([QUESTION] * 5, RESPONSES[::-1])[::-1]
     assert [r.score for r in forward] == pytest.approx([r.score for r in backward], abs=1e-6)
+
+
+@pytest.mark.parametrize("pad", [None, "eos"])
+def test_without_a_token_for_padding_alone_sequences_go_one_by_one(
+    pad: str | None, chat_tokenizer: Any, tmp_path: Path
+) -> None:
+    """transformers refuses a batch without one, and takes a last token that pads for padding."""
+    tokenizer = copy.deepcopy(chat_tokenizer)
+    tokenizer.pad_token = tokenizer.eos_token if pad else None
+    tokenizer.chat_template = str(tokenizer.chat_template) + "{{ eos_token }}"
+    path = save(tmp_path, tokenizer, pad_token_id=None)
+    logits = [reference(path, tokenizer, QUESTION, r) for r in RESPONSES]
+    results = judge(path).score([QUESTION] * len(RESPONSES), RESPONSES)
+    assert [float(r.raw) for r in results] == pytest.approx(logits, abs=1e-4)
 
 
 def test_equal_samples_are_computed_once(model_dir: Path) -> None:

@@ -2,7 +2,12 @@ import io
 
 import pytest
 
-from refblend.trainer.console import TrainingProgress, format_duration
+from refblend.trainer.console import (
+    SANITY_KEY,
+    TrainingProgress,
+    format_duration,
+    validation_accuracy,
+)
 
 
 class Clock:
@@ -55,6 +60,16 @@ def test_last_validation_stays_and_sanity_is_not_it() -> None:
     first = progress.line(0, {key.format("sums_sanity"): 0.25, key.format("sanity"): 1.0})
     assert "val 0.250" in first
     assert "val 0.250" in progress.line(1, {})
+
+
+def test_the_headline_is_the_mean_over_the_sources() -> None:
+    metrics = {
+        "val-core/b/acc/mean@1": 0.5,
+        "val-core/a/acc/mean@1": 0.2,
+        "val-core/c/acc/mean@1": None,
+    }
+    assert validation_accuracy(metrics | {SANITY_KEY: 1.0, "val-core/a/acc/mean@8": 0.9}) == 0.35
+    assert validation_accuracy({SANITY_KEY: 1.0}) is None
 
 
 def test_eta_after_resume_and_after_a_slow_start() -> None:

@@ -18,6 +18,7 @@ from refblend.errors import DataError, ResourceError, TrainingError, WorkerError
 from refblend.lifecycle import stopping
 from refblend.rollout.base import Generation
 from refblend.trainer import launch, preflight, recovery, summary
+from refblend.trainer.checkpoint import CheckpointRef
 from refblend.trainer.datasets import load_run_data
 from refblend.trainer.ray_trainer import RayPPOTrainer
 from refblend.trainer.tracking import MetricsLog
@@ -90,7 +91,50 @@ def test_an_unfinished_run_has_no_summary(tmp_path: Path, records: list[dict]) -
         summary.summarise_run(tmp_path, 3)
 
 
+def test_an_extension_that_is_stopped_is_not_called_finished(
+    tiny_config: Callable[..., RefblendConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny_config(f"trainer.default_local_dir={tmp_path / 'run'}")
+    path = tmp_path / "run" / "summary.json"
+
+    def finish(run: launch._Run, steps: int, *_: object) -> dict[str, object]:
+        path.write_text(json.dumps({"status": "finished", "steps": steps}))
+        return {}
+
+    def stop(run: launch._Run, *_: object) -> None:
+        raise stopping.Terminated(signal.SIGTERM)
+
+    monkeypatch.setattr(launch._Run, "_train", finish)
+    launch.train(config)
+    assert path.exists()
+    monkeypatch.setattr(launch._Run, "_train", stop)
+    launch.train(config)
+    assert path.exists(), "it is finished and left as it is"
+    steps = config.trainer.total_training_steps
+    assert steps is not None
+    longer = tiny_config(
+        f"trainer.default_local_dir={tmp_path / 'run'}", f"trainer.total_training_steps={steps + 2}"
+    )
+    with pytest.raises(stopping.Terminated):
+        launch.train(longer)
+    assert not path.exists()
+
+
 # --- recovery, without processes -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("own", [None, 5, 10, 15])
+def test_where_a_run_with_a_named_checkpoint_starts_again(own: int | None) -> None:
+    """Its own later checkpoints count, but not one of the same step from an earlier branch."""
+
+    class Own:
+        def latest_valid(self) -> CheckpointRef | None:
+            return CheckpointRef(own, Path("own")) if own else None
+
+    named = CheckpointRef(10, Path("named"))
+    found = recovery.restart_point(Own(), named)  # type: ignore[arg-type]
+    assert found is not None
+    assert found.path == Path("own" if own == 15 else "named")
 
 
 class FakeWorkers:

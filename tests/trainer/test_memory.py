@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -35,3 +36,23 @@ def test_every_process_counts_for_its_role(monkeypatch: pytest.MonkeyPatch) -> N
     assert found[host] == pytest.approx(found[f"{host}/rollout"] + found[f"{host}/driver"])
     gpu = "perf/gpu_memory_used_gb"
     assert (found[gpu], found[f"{gpu}/rollout"], found[f"{gpu}/driver"]) == (9.0, 5.0, 1.0)
+
+
+@pytest.mark.parametrize("fails_in", ["nvmlInit", "nvmlDeviceGetHandleByUUID"])
+def test_a_driver_that_tells_nothing_costs_only_its_numbers(
+    fails_in: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pynvml
+
+    def fail(*_: object) -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    for name in ("nvmlInit", "nvmlDeviceGetHandleByUUID", "nvmlShutdown"):
+        monkeypatch.setattr(pynvml, name, fail if name == fails_in else lambda *_: None)
+    cuda = step_metrics.torch.cuda
+    monkeypatch.setattr(cuda, "is_available", lambda: True)
+    monkeypatch.setattr(cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(cuda, "get_device_properties", lambda _: SimpleNamespace(uuid="1"))
+    found = memory_metrics()
+    assert found["perf/cpu_memory_used_gb"] > 0
+    assert not [name for name in found if "gpu" in name]

@@ -38,6 +38,35 @@ def test_a_tracker_that_cannot_close_does_not_hide_the_error(
         pass
 
 
+def test_every_tracker_is_closed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """After one that cannot be closed, and when a later one cannot even be made."""
+    closed = []
+
+    class Client(Tracker):
+        def __init__(self, context: TrackerContext) -> None:
+            pass
+
+        def close(self, failed: bool = False) -> None:
+            closed.append(failed)
+            raise RuntimeError("the service's own")
+
+    class Refused(Tracker):
+        def __init__(self, context: TrackerContext) -> None:
+            raise PermissionError("no key")
+
+    for name, tracker in {"one": Client, "two": Client, "refused": Refused}.items():
+        monkeypatch.setitem(TRACKERS, name, tracker)
+    context = TrackerContext(tmp_path, 3)
+    with pytest.raises(RuntimeError, match="the service's own"), Trackers(["one", "two"], context):
+        pass
+    assert closed == [False, False]
+    with pytest.raises(KeyError, match="the cause"), Trackers(["one", "two"], context):
+        raise KeyError("the cause")
+    with pytest.raises(PermissionError, match="no key"):
+        Trackers(["one", "refused"], context)
+    assert closed == [False, False, True, True, True]
+
+
 def test_unknown_tracker(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="'wandbb'"):
         Trackers(["console", "wandbb"], TrackerContext(tmp_path, 3))
@@ -75,15 +104,18 @@ def test_own_tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step": 2, "critic/score/mean": 0.5}\n')
     (tmp_path / "rollouts").mkdir()
     row = dict.fromkeys(COLUMNS, 0.5)
-    lines = [json.dumps(row | {"response": f"answer {n}"}) for n in range(ROWS_SHOWN + 3)]
-    (tmp_path / "rollouts" / "2.jsonl").write_text("\n".join(lines))
+    lines = [
+        json.dumps(row | {"response": f"a\u2028\x85 {n}"}, ensure_ascii=False)
+        for n in range(ROWS_SHOWN + 3)
+    ]
+    (tmp_path / "rollouts" / "2.jsonl").write_text("\n".join(lines), "utf-8")
     with Trackers(["mine", "mine", "jsonl"], TrackerContext(tmp_path, 7)) as trackers:
         trackers.log(1, {})
         trackers.log(2, {})
         trackers.finish(lambda: {"status": "finished"})
     figure = tmp_path / "run.png"
     ended = ("finished", figure)
-    assert seen == [7, 1, 2, f"answer {ROWS_SHOWN - 1}", ended, "closed, failed False"]
+    assert seen == [7, 1, 2, f"a\u2028\x85 {ROWS_SHOWN - 1}", ended, "closed, failed False"]
     assert figure.read_bytes().startswith(b"\x89PNG")
     seen.clear()
     with pytest.raises(KeyError), Trackers(["mine"], TrackerContext(tmp_path, 7)):

@@ -26,6 +26,8 @@ SOURCE_PREFIX = "reasoning_gym/"
 PYTHON_VARIABLE = "REFBLEND_REASONING_GYM_PYTHON"
 DEFAULT_PYTHON = Path(".tools/reasoning-gym/bin/python")
 INSTRUCTION = 'Let\'s think step by step and output the final answer after "####".'
+_PATIENCE_S = 10
+"""How long the server may take to end when its input does."""
 _SPARE = 4
 """Entries are drawn in rounds until there are enough different questions, at most this many."""
 
@@ -122,8 +124,11 @@ def reasoning_gym() -> Iterator[ReasoningGym]:
     try:
         yield ReasoningGym(process)
     finally:
-        process.terminate()
-        process.communicate()
+        try:
+            process.communicate(timeout=_PATIENCE_S)  # the end of its input ends the server
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,8 @@ def pass_on_sigterm() -> None:
             for job in job_processes(psutil.Process()):
                 if job.pid not in told:
                     told.add(job.pid)
-                    job.terminate()
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        job.terminate()
             time.sleep(0.5)
 
     # In a thread: Snakemake's handler takes a lock that the interrupted code may hold.
@@ -95,14 +96,16 @@ def pass_on_sigterm() -> None:
 
 def job_processes(parent: psutil.Process) -> Iterator[psutil.Process]:
     """The programs that the jobs' shells run; not what those start, and not ``tee``."""
-    try:
-        for child in parent.children():
-            if child.name() in _SHELLS:
+    children: list[psutil.Process] = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        children = parent.children()
+    for child in children:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            name = child.name()
+            if name in _SHELLS:
                 yield from job_processes(child)
-            elif child.name() != "tee":
+            elif name != "tee":
                 yield child
-    except psutil.NoSuchProcess:
-        return
 
 
 def release_stale_locks(

@@ -49,13 +49,18 @@ def _equal(text: str, ground_truth: str) -> float:
 
 @contextmanager
 def _alarm_kept() -> Iterator[None]:
-    """The library's time limits use the process's one alarm clock; a run that stops uses it too."""
+    """The library's time limits use the process's one alarm clock; a run that stops uses it too.
+
+    A request to stop waits for the end of the comparison, or the library would clear its alarm.
+    """
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     left, begin = signal.getitimer(signal.ITIMER_REAL)[0], time.monotonic()
     try:
         yield
     finally:
         if left:
             signal.setitimer(signal.ITIMER_REAL, max(1e-3, left - (time.monotonic() - begin)))
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 @cache

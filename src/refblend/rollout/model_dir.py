@@ -56,7 +56,7 @@ def check_model(path: tuple[str, str], length: tuple[str, int | None]) -> None:
         )
     positions = positions_of(directory)
     key, wanted = length
-    if wanted and positions and wanted > positions:
+    if wanted and positions and wanted > positions and not is_rescaled(directory):
         raise ModelError(
             f"{key}={wanted} is beyond the {positions} positions of {directory}",
             f"Set it to {positions} or less, or to null for the model's own limit.",
@@ -100,6 +100,19 @@ def positions_of(directory: Path) -> int | None:
     )
 
 
+def is_rescaled(directory: Path) -> bool:
+    """Whether a model's rotary positions reach beyond ``max_position_embeddings`` (YaRN and others;
+    older configurations call the kind ``type``); ModelError for anything but an object."""
+    config = model_record(directory / "config.json")
+    scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    if not isinstance(scaling, dict):
+        raise ModelError(
+            f"{directory / 'config.json'}: rope_scaling is {show(scaling)}",
+            "Give an object or null, or fetch the model again.",
+        )
+    return scaling.get("rope_type", scaling.get("type", "default")) != "default"
+
+
 def stop_token_ids(directory: Path) -> frozenset[int]:
     """Tokens that end an answer: those of the generation and model configurations and the
     tokenizer's own. Chat models often name several, each in another file.
@@ -123,15 +136,7 @@ def stop_token_ids(directory: Path) -> frozenset[int]:
 
 def resolve_max_model_len(directory: Path, wanted: int | None) -> int:
     """The engine's length: ``wanted``, or the model's; ModelError beyond its positions."""
-    config = model_record(directory / "config.json")
-    positions = positions_of(directory)
-    scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}
-    if not isinstance(scaling, dict):
-        raise ModelError(
-            f"{directory / 'config.json'}: rope_scaling is {show(scaling)}",
-            "Give an object or null, or fetch the model again.",
-        )
-    rescaled = scaling.get("rope_type", "default") != "default"
+    positions, rescaled = positions_of(directory), is_rescaled(directory)
     if wanted is None:
         if positions is None:
             raise ModelError(

@@ -131,7 +131,7 @@ class RewardModelJudge(RequestJudge):
         )
         model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
         tokenizer = load_tokenizer(scoring.model_path)
-        if model.config.pad_token_id is None:
+        if model.config.pad_token_id is None and tokenizer.pad_token_id != tokenizer.eos_token_id:
             model.config.pad_token_id = tokenizer.pad_token_id
         return cls(model, tokenizer, config)
 
@@ -161,15 +161,17 @@ class RewardModelJudge(RequestJudge):
         """The model's logit of each sequence of token ids, in their order.
 
         Sequences of like length go together, padded on the right; the model reads the last token
-        that is not padding.
+        that is not padding. Without a token for padding alone it could not, and sequences go one by
+        one.
         """
         order = sorted(range(len(sequences)), key=lambda row: len(sequences[row]))
-        size = self.config.scoring.reward_model.batch_size
+        padding = self.model.config.pad_token_id
+        size = 1 if padding is None else self.config.scoring.reward_model.batch_size
         found: dict[int, float] = {}
         for start in range(0, len(order), size):
             rows = order[start : start + size]
             tokens = [torch.tensor(sequences[row], dtype=torch.long) for row in rows]
-            ids = pad_sequence(tokens, True, self.model.config.pad_token_id or 0)
+            ids = pad_sequence(tokens, True, padding or 0)
             mask = pad_sequence([torch.ones_like(row) for row in tokens], True)
             device = self.model.device
             output = self.model(input_ids=ids.to(device), attention_mask=mask.to(device))

@@ -35,11 +35,14 @@ def format_duration(seconds: float) -> str:
 
 
 def validation_accuracy(metrics: Mapping[str, float | None]) -> float | None:
-    """The headline: greedy accuracy on the first validation source that is not the sanity set."""
-    for name in sorted(metrics):
-        if name.startswith("val-core/") and name.endswith("/acc/mean@1") and name != SANITY_KEY:
-            return metrics[name]
-    return None
+    """The headline: greedy accuracy, mean over the validation sources, sanity set aside."""
+    found = [
+        value
+        for name, value in metrics.items()
+        if name.startswith("val-core/") and name.endswith("/acc/mean@1") and name != SANITY_KEY
+    ]
+    measured = [value for value in found if value is not None]
+    return sum(measured) / len(measured) if measured else None
 
 
 class TrainingProgress:

@@ -153,13 +153,18 @@ class _Run:
                 if finished is not None:
                     return finished
             record_start(run_dir, wanted, prepared)
+            # How an earlier call ended says nothing of this one, which may be killed.
+            (run_dir / "summary.json").unlink(missing_ok=True)
             try:
                 with explained(run_dir):
                     return self._train(wanted.total_steps, prepared, workers, stop)
             except Terminated:
                 steps = CheckpointManager(run_dir / "checkpoints").steps()
                 reached = f"after step {steps[-1]}" if steps else "before a step was saved"
-                _tell(f"{run_dir}: stopped {reached}; the same command continues")
+                again = "the same command"
+                if self.config.trainer.resume_mode != "auto":
+                    again += ", with trainer.resume_mode=auto,"
+                _tell(f"{run_dir}: stopped {reached}; {again} continues")
                 raise
             except RefblendError as error:
                 # What stopped the run may be that nothing can be written there.

@@ -102,9 +102,16 @@ def train_with_recovery(
             except WorkerDiedError as error:
                 budget.spend(error)
                 trackers.message(f"{error}; all workers start again ({budget.spent})")
-        # A checkpoint named by the user may lie outside the run.
-        found = [ref for ref in (checkpoints.latest_valid(), start) if ref]
-        start = max(found, key=lambda ref: ref.step, default=None)
+        start = restart_point(checkpoints, start)
+
+
+def restart_point(
+    checkpoints: CheckpointManager, start: CheckpointRef | None
+) -> CheckpointRef | None:
+    """The run's latest checkpoint, or where it began if that is as far: a checkpoint that the user
+    named may lie outside the run, which may have one of the same step from another branch."""
+    found = [ref for ref in (start, checkpoints.latest_valid()) if ref]
+    return max(found, key=lambda ref: ref.step, default=None)
 
 
 def starting_point(config: RefblendConfig, checkpoints: CheckpointManager) -> CheckpointRef | None:

@@ -4,6 +4,7 @@ Every name is defined in docs/reference/metrics.md.
 """
 
 import contextlib
+import logging
 import math
 import time
 from collections import defaultdict
@@ -18,6 +19,8 @@ from refblend.config import RefblendConfig
 from refblend.ppo.metrics import explained_variance
 from refblend.trainer.batch import Advantages, Experience, Rollout
 from refblend.workers.roles import ACTOR, ROLES, ROLLOUT
+
+logger = logging.getLogger(__name__)
 
 INCIDENTS = ("oom", "nonfinite", "overlength", "drift")
 """Counted by the trainer itself, so that they are there in every step."""
@@ -133,14 +136,15 @@ def memory_metrics() -> dict[str, float]:
 
     ``perf/cpu_memory_used_gb`` is resident memory, shared pages counted in each process. On GPUs
     ``perf/gpu_memory_used_gb`` is what all processes hold on the visible devices, both engines and
-    CUDA's own memory included (NVML). A role's processes are those below its worker.
+    CUDA's own memory included (NVML), and left out where NVML cannot tell. A role's processes are
+    those below its worker.
     """
-    on_gpus = torch.cuda.is_available()
-    used, of_process = gpu_memory() if on_gpus else (0, {})
+    measured = gpu_memory() if torch.cuda.is_available() else None
+    used, of_process = measured or (0, {})
     host: dict[str, int] = defaultdict(int)
     gpu: dict[str, int] = defaultdict(int)
     _add_memory(psutil.Process(), "driver", of_process, host, gpu)
-    found = {"cpu": (sum(host.values()), host)} | ({"gpu": (used, gpu)} if on_gpus else {})
+    found = {"cpu": (sum(host.values()), host)} | ({"gpu": (used, gpu)} if measured else {})
     return {
         name: size / 2**30
         for kind, (total, roles) in found.items()
@@ -173,11 +177,19 @@ _WORKERS = {role.name: f"ray::{role.worker.partition(':')[2]}" for role in ROLES
 """Role → beginning of the titles of its processes."""
 
 
-def gpu_memory() -> tuple[int, dict[int, int]]:
-    """Bytes in use on the visible GPUs, and by process id where the driver tells (NVML)."""
+def gpu_memory() -> tuple[int, dict[int, int]] | None:
+    """Bytes in use on the visible GPUs, and by process id where the driver tells (NVML).
+
+    Null where NVML fails: some containers have a driver without its library, and nobody should
+    lose a run for want of a number.
+    """
     import pynvml  # nvidia-ml-py; its library is there only with a driver
 
-    pynvml.nvmlInit()
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        logger.warning("no GPU memory is recorded: %s", error)
+        return None
     try:
         total, processes = 0, dict[int, int]()
         for number in range(torch.cuda.device_count()):
@@ -188,6 +200,9 @@ def gpu_memory() -> tuple[int, dict[int, int]]:
                 size = process.usedGpuMemory or 0
                 processes[process.pid] = processes.get(process.pid, 0) + size
         return total, processes
+    except pynvml.NVMLError as error:
+        logger.warning("no GPU memory is recorded: %s", error)
+        return None
     finally:
         pynvml.nvmlShutdown()
 

@@ -9,12 +9,12 @@ run is for their own variables to say (``WANDB_MODE=offline``, ``MLFLOW_TRACKING
 
 import importlib.util
 import json
+import logging
 import math
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from refblend.errors import ConfigError
 from refblend.files import read_object, write_json
 from refblend.trainer.console import TrainingProgress
 from refblend.trainer.summary import draw_run
+
+logger = logging.getLogger(__name__)
 
 PACKAGES = {"wandb": "wandb", "mlflow": "mlflow", "swanlab": "swanlab"}
 """Tracker → package that it needs and that refblend does not bring."""
@@ -271,7 +273,7 @@ TRACKERS: dict[str, Callable[[TrackerContext], Tracker]] = {
     "swanlab": SwanlabTracker,
     "jsonl": lambda context: Tracker(),  # metrics.jsonl, which every run writes
 }
-"""Trackers by the names that ``trainer.logger`` accepts; a user may add their own."""
+"""Trackers by the names that ``trainer.logger`` accepts."""
 
 
 def check_trackers(names: Iterable[str]) -> None:
@@ -296,14 +298,21 @@ class Trackers:
         names = list(dict.fromkeys(names))
         check_trackers(names)
         self._run_dir = context.run_dir
-        self._trackers = [TRACKERS[name](context) for name in names]
+        self._trackers: list[Tracker] = []
+        try:
+            for name in names:
+                self._trackers.append(TRACKERS[name](context))
+        except BaseException as error:
+            self._close(error)
+            raise
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Show the metrics of one step everywhere, and its rollouts if they are dumped."""
         path = self._run_dir / "rollouts" / f"{step}.jsonl"
         rows = []
         if path.exists():
-            lines = path.read_text(encoding="utf-8").splitlines()[:ROWS_SHOWN]
+            # Not splitlines: a response may hold other line separators, which JSON keeps.
+            lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")[:ROWS_SHOWN]
             rows = [{name: row[name] for name in COLUMNS} for row in map(json.loads, lines)]
         for tracker in self._trackers:
             tracker.log(step, metrics)
@@ -321,15 +330,26 @@ class Trackers:
         for tracker in self._trackers:
             tracker.finish(summarise(), lambda: draw_run(self._run_dir))
 
-    def close(self, failed: bool = False) -> None:
-        """Close every tracker."""
+    def close(self) -> None:
+        """Close every tracker, also after one that cannot be closed."""
+        self._close(None)
+
+    def _close(self, cause: BaseException | None) -> None:
+        """Close every tracker; ``cause``: why the run stops, which no failure here may hide."""
+        failures: list[Exception] = []
         for tracker in self._trackers:
-            tracker.close(failed)
+            try:
+                tracker.close(cause is not None)
+            except Exception as error:  # a service's client may raise anything
+                failures.append(error)
+                logger.warning("%s cannot be closed: %s", type(tracker).__name__, error)
+        if failures and cause is None:
+            raise failures[0]
 
     def __enter__(self) -> "Trackers":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
-        # A tracker that cannot write its last lines must not hide the reason why the run stopped.
-        with suppress(*([OSError] if kind else [])):
-            self.close(failed=kind is not None)
+    def __exit__(
+        self, kind: type[BaseException] | None, cause: BaseException | None, *trace: object
+    ) -> None:
+        self._close(cause)

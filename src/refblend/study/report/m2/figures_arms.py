@@ -34,9 +34,7 @@ def reward_length(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn
             gain, row, place = study.gain(experiment, arm, measure), rows.loc[arm], arms.index(arm)
             looks: dict[str, Any] = {"colour": study.colour(arm)}
             declared = decided if measure == accuracy else {}
-            looks["filled"] = (
-                declared.get((arm, row["baseline"]), row["verdict"]) != "undecided"
-            )
+            looks["filled"] = declared.get((arm, row["baseline"]), row["verdict"]) != "undecided"
             marks.append(plot.difference_mark(place, row, gain, 0.27, **looks))
             draw_power(axis, study, experiment, marks[-1], gain)
         plot.draw_marks(axis, marks)

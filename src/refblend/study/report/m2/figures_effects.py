@@ -163,8 +163,8 @@ def sensitivity(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn:
     where = " and ".join(level_name(place) for place in sorted(places)) or "none"
     return figure, (
         f"Experiment {experiment}: each measure against {name}, placement {where}, all else equal, "
-        "of the seeds that every level has. Bars: Student's 95 % interval, an arrow head where it goes on beyond the panel; thin "
-        "lines: seeds; grey: mean of the baseline. Vertical "
+        "of the seeds that every level has. Bars: Student's 95 % interval, an arrow head where it "
+        "goes on beyond the panel; thin lines: seeds; grey: mean of the baseline. Vertical "
         f"line and title: the {sweep.rule} with the share of resampled seeds that choose it; "
         f"{RULES[sweep.rule]}. Not identifiable where the interval of that choice is the whole "
         f"range, or too little was run. {study.origin(experiment, arms=shown)}"

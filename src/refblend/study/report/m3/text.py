@@ -121,5 +121,5 @@ def advantages(study: M3Study, tested: Mapping[str, Mapping[str, Any]]) -> list[
         fresh = study.late_difference(arm)
         if each["record"]["enable"] and fresh.n:
             chosen = next(row for row in each["record"]["candidates"] if row["recommended"])
-            found.append({"arm": arm, "chosen": chosen, "fresh": fresh} | each)
+            found.append({**each, "arm": arm, "chosen": chosen, "fresh": fresh})
     return found
