@@ -1,7 +1,10 @@
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,7 +12,7 @@ import pytest
 
 from refblend.study.design.grid import read_grid
 from refblend.study.report.engine import new_tables, read_caption
-from refblend.study.report.m1.text import answers, opposite
+from refblend.study.report.m1.text import _difference, answers, opposite
 from refblend.study.report.plotting.panels import bin_scores
 from refblend.study.report.registry import Inputs, load_report
 from refblend.study.runs.collect import collect, write_collected
@@ -179,3 +182,29 @@ def test_the_headline_is_the_experiments_endpoint(tmp_path: Path, make_run: Make
     )
     shown = tables["arm_main"].set_index("arm").loc["linear", "difference"]
     assert f"{row['diff']:+.3f}" in shown
+
+
+@pytest.mark.parametrize(
+    ("measure", "difference", "excludes", "holds"),
+    [
+        ("val_drawdown", 0.19, False, "undecided"),
+        ("val_drawdown", 0.01, False, "yes"),
+        ("val_drawdown", 0.19, True, "no"),
+        ("val_drawdown", -0.19, True, "yes"),
+        ("test_greedy", -0.19, False, "undecided"),
+        ("test_greedy", -0.01, False, "yes"),
+        ("loss_spikes", 1.0, False, "yes"),
+    ],
+)
+def test_a_loss_of_accuracy_beyond_the_margin_is_undecided_where_it_is_not_shown(
+    measure: str, difference: float, excludes: bool, holds: str
+) -> None:
+    rows = [
+        {"measure": measure, "arm": "off", "mean": 0.1, "diff": math.nan},
+        {"measure": measure, "arm": "linear", "mean": 0.1 + difference, "diff": difference}
+        | {"diff_family_low": -1.0, "diff_family_high": 1.0, "interval_excludes_0": excludes},
+    ]
+    study: Any = SimpleNamespace(
+        baseline="off", experiment=SimpleNamespace(endpoint="test_greedy", margin=0.02)
+    )
+    assert _difference(study, pd.DataFrame(rows), "linear", measure)["holds"] == holds

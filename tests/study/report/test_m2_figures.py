@@ -20,6 +20,7 @@ from refblend.study.report.m2.costs import SCORING_COLUMNS
 from refblend.study.report.m2.figures_learning import settled_limits
 from refblend.study.report.m2.figures_weights import ENTROPIES, function_values, weight_params
 from refblend.study.report.m2.study import M2Study, make_study
+from refblend.study.report.plotting import common as plot
 from refblend.study.report.plotting.common import (
     Drawn,
     Mark,
@@ -263,6 +264,42 @@ def _swapped(made: Drawn, path: Path) -> tuple[Figure, Path, str]:
     return made[0], path, made[1]
 
 
+@pytest.mark.parametrize("count", [1, 3, 9, 20])
+def test_a_legend_takes_the_rows_that_its_figure_s_width_needs(count: int) -> None:
+    figure, (axis,) = plot.panels(1, 1)
+    for number in range(count):
+        axis.plot([0, 1], label=f"sparse_challenger_{number}")
+    plot.one_legend(figure, [axis])
+    figure.canvas.draw()
+    assert cut_off(figure, shown_texts(figure)) == []
+    (legend,) = figure.legends
+    assert len(legend.get_texts()) == count
+
+
+def test_marks_are_filled_by_the_verdicts_of_the_contrasts(whole: M2Study, tables: Tables) -> None:
+    """By the contrasts' own measure; the exact test of the summary decides only about the rest."""
+    assert whole.compared_by("A") == "test_sampled"
+    verdicts = tables["verdicts"].copy()
+    named = (verdicts.experiment == "A") & (verdicts.endpoint == "test_sampled")
+    named &= (verdicts.treated == "linear_terminal") & (verdicts.reference == "off")
+    assert named.sum() == 1
+    filled = {}
+    for verdict in ("undecided", "worse"):
+        verdicts.loc[named, "verdict"] = verdict
+        figure, caption = drawn("A_forest", whole, {**tables, "verdicts": verdicts})
+        axis = figure.axes[1]  # terminal
+        names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+        place = names.index("linear")
+        (mark,) = (
+            line
+            for line in axis.lines
+            if line.get_marker() == "o" and int(line.get_ydata()[0]) == place
+        )
+        filled[verdict] = mark.get_markerfacecolor() != "white"
+        assert "in test accuracy (sampled)" in caption
+    assert filled == {"undecided": False, "worse": True}
+
+
 def test_absent_runs_are_said_in_the_panel() -> None:
     gone = [("linear", 1), ("linear", 2), ("off", 2)]
     made = figure_study(scale="smoke", experiments={"A": m2_frames.specs()["A"]}, missing=gone)
@@ -288,7 +325,7 @@ def test_forest_shows_the_mean_paired_differences(whole: M2Study, tables: Tables
         if line.get_marker() == "o"
     }
     metrics = whole.collected.metrics
-    test = metrics[metrics.metric == "test/greedy"].set_index(["arm", "seed"])["value"]
+    test = metrics[metrics.metric == "test/sampled"].set_index(["arm", "seed"])["value"]
     expected = [test["linear_terminal", seed] - test["off", seed] for seed in range(1, 6)]
     assert marks["linear"] == pytest.approx(np.mean(expected))
     expected = [test["exp_terminal", seed] - test["off", seed] for seed in range(2, 6)]

@@ -300,3 +300,37 @@ def test_nothing_is_confirmed_without_a_primary_contrast(project: Path, tmp_path
     found = made(project, params=params)
     assert "**Not tested**: the experiment declares no primary contrast." in found.text
     assert "diff" not in found.metrics
+
+
+def test_what_is_left_of_the_advantage_on_fresh_seeds(project: Path) -> None:
+    """The mean over the second half's validations, by a loop over the frames."""
+    text = made(project).text
+    (line,) = [row for row in text.splitlines() if row.startswith("| `linear_terminal` − `off` |")]
+
+    def advantage(metrics: pd.DataFrame, arm: str, seeds: tuple[int, ...]) -> float:
+        greedy = metrics[metrics.metric.str.startswith("val-core/") & (metrics.step >= 10)]
+        greedy = greedy[greedy.metric.str.endswith("/acc/mean@1")]
+        greedy = greedy[~greedy.metric.str.contains("sanity")]
+        means = greedy.groupby(["arm", "seed"])["value"].mean()
+        return float(np.mean([means[arm, seed] - means["off", seed] for seed in seeds]))
+
+    fresh = pd.read_parquet(inputs_of(project).collected / "metrics.parquet")
+    arms = ("off", "linear", "linear_terminal")
+    chosen = collect(grid(arms, (1, 2, 3)), "cpu", project / "runs").metrics
+    _, _, before, after, _ = (cell.strip() for cell in line.split("|"))
+    shown = [float(cell.split(" [")[0]) for cell in (before, after)]
+    known = [advantage(chosen, "linear_terminal", (1, 2, 3)), advantage(fresh, "challenger", FRESH)]
+    assert shown == pytest.approx(known, abs=6e-4), "three decimals are shown"
+    assert before.endswith("(3 pairs)")
+
+
+def test_arms_that_are_younger_than_the_choice_are_named(project: Path) -> None:
+    path = project / "results" / "cpu" / "m3" / "recommended.json"
+    record = json.loads(path.read_text())
+    assert "exp_terminal" in record["dropped"]
+    del record["dropped"]["exp_terminal"]
+    path.write_text(json.dumps(record))
+    dropped = made(project).tables["dropped"].set_index("arm").reason
+    assert dropped["exp_terminal"] == "added to the design after the choice"
+    assert dropped["shuffled_terminal"] == record["dropped"]["shuffled_terminal"]
+    assert "linear_terminal" not in dropped, "a candidate"

@@ -328,8 +328,8 @@ def one_legend(
         handles, labels = axis.get_legend_handles_labels()
         entries |= dict(zip(labels, handles, strict=True))
     entries |= {artist.get_label(): artist for artist in extra}
-    fewest = math.ceil(len(entries) / (ncols or len(entries) or 1))
-    for rows in range(fewest, len(entries) + 1):
+    fewest = math.ceil(len(entries) / ncols) if ncols else 1
+    for rows in range(max(1, fewest), len(entries) + 1):
         style: dict[str, Any] = {"ncols": math.ceil(len(entries) / rows)}
         legend = figure.legend(
             entries.values(), entries.keys(), loc="outside upper center", **style
