@@ -23,7 +23,7 @@ def test_first_best_and_last(tmp_path: Path) -> None:
     write(tmp_path)
     assert metric_rows(read_metrics(tmp_path / "metrics.jsonl")) == [
         ("refblend/arithmetic", 0.25, 0.5, 0.375),
-        ("reward", 0.5, 0.75, 0.625),
+        ("training reward", 0.5, 0.75, 0.625),
         ("weight w", 0.1, None, 0.3),
     ]
 

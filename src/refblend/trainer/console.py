@@ -5,10 +5,11 @@ each line begins with the run's label and is written in a single call, so that t
 runs sharing a log stay intact and distinguishable.
 """
 
+import re
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TextIO
 
 from rich.console import Console
@@ -36,13 +37,15 @@ def format_duration(seconds: float) -> str:
 
 def validation_accuracy(metrics: Mapping[str, float | None]) -> float | None:
     """The headline: greedy accuracy, mean over the validation sources, sanity set aside."""
-    found = [
-        value
-        for name, value in metrics.items()
-        if name.startswith("val-core/") and name.endswith("/acc/mean@1") and name != SANITY_KEY
-    ]
+    found = [metrics[name] for name in accuracies(metrics) if name != SANITY_KEY]
     measured = [value for value in found if value is not None]
     return sum(measured) / len(measured) if measured else None
+
+
+def accuracies(names: Iterable[str]) -> dict[str, str]:
+    """The greedy validation accuracies among the names of metrics, each with its data source."""
+    pattern = re.compile("val-core/(.+)/acc/mean@1")
+    return {name: found[1] for name in names if (found := pattern.fullmatch(name))}
 
 
 class TrainingProgress:

@@ -14,6 +14,7 @@ from rich.table import Table
 from refblend.errors import RefblendError, ResourceError
 from refblend.files import atomic_path, read_object
 from refblend.trainer.checkpoint import CheckpointManager
+from refblend.trainer.console import accuracies
 from refblend.trainer.tracking import read_metrics
 
 logger = logging.getLogger(__name__)
@@ -68,24 +69,38 @@ def summarise_run(run_dir: Path, total_steps: int) -> dict[str, Any]:
     }
 
 
-_ROWS = (
-    ("reward", "critic/score/mean", True),
-    ("training accuracy", "critic/acc/mean", True),
-    ("judge's score", "actor/ref_quality/score_mean", False),
-    ("judge's AUC", "actor/ref_quality/auc", True),
-    ("weight w", "actor/ref_quality/weight", False),
-    ("entropy", "actor/ref_quality/avg_entropy", False),
-    ("response tokens", "response_length/mean", False),
-)
-"""Shown name, metric, and whether more is better."""
+MAIN = {
+    "critic/score/mean": "training reward",
+    "critic/acc/mean": "training accuracy",
+    "critic/rewards/mean": "blended reward",
+    "actor/ref_quality/score_mean": "judge's score",
+    "actor/ref_quality/auc": "judge's AUC",
+    "actor/ref_quality/weight": "weight w",
+    "actor/ref_quality/avg_entropy": "entropy",
+    "response_length/mean": "response tokens",
+    "actor/ppo_kl": "PPO's KL",
+    "actor/grad_norm": "gradient norm",
+    "timing_s/step": "seconds per step",
+}
+"""Main metrics besides the validation accuracies, and their names for readers."""
+_CLOSING = {
+    "critic/score/mean": True,
+    "critic/acc/mean": True,
+    "actor/ref_quality/score_mean": False,
+    "actor/ref_quality/auc": True,
+    "actor/ref_quality/weight": False,
+    "actor/ref_quality/avg_entropy": False,
+    "response_length/mean": False,
+}
+"""Those of the closing table, and whether more is better."""
 
 
 def metric_rows(frame: pd.DataFrame) -> list[tuple[str, float, float | None, float]]:
     """Name, first, best and last value of the main metrics; no best without a better direction."""
-    sources = [n for n in frame.columns if n.startswith("val-core/") and n.endswith("/acc/mean@1")]
-    chosen = [(n.removeprefix("val-core/").removesuffix("/acc/mean@1"), n, True) for n in sources]
+    chosen = [(source, name, True) for name, source in accuracies(frame.columns).items()]
+    others = [(MAIN[name], name, better) for name, better in _CLOSING.items()]
     rows = []
-    for label, name, more_is_better in (*chosen, *_ROWS):
+    for label, name, more_is_better in (*chosen, *others):
         values = frame[name].dropna() if name in frame else pd.Series(dtype=float)
         if not values.empty:
             best = float(values.max()) if more_is_better else None

@@ -8,8 +8,9 @@ from typing import Any
 
 from refblend import __version__
 from refblend.files import write_text
+from refblend.trainer.summary import MAIN
 from refblend.viewer.console import header
-from refblend.viewer.run import MAIN, Response, Run, differences
+from refblend.viewer.run import Response, Run, differences
 
 MAX_RESPONSES = 5000
 """Responses on a page at most: the newest recorded steps that fit, and the first one."""
@@ -30,7 +31,7 @@ def write_page(path: Path, run: Run, other: Run | None = None) -> tuple[int, int
         "version": __version__,
         "title": str(run.path),
         "header": header(run),
-        "main": [name for _, name in MAIN],
+        "main": list(MAIN),
         "runs": [_curves(r) for r in (run, other) if r is not None],
         "differences": [] if other is None else differences(run, other),
         "responses": responses,

@@ -14,25 +14,12 @@ import pandas as pd
 from refblend.documents import MalformedError, flatten, parse_json
 from refblend.errors import DataError
 from refblend.files import read_object
+from refblend.trainer.console import accuracies
+from refblend.trainer.summary import MAIN
 from refblend.trainer.tracking import read_metrics
 
 Response = dict[str, Any]
 """A line of ``rollouts/<step>.jsonl``."""
-
-MAIN = (
-    ("training reward", "critic/score/mean"),
-    ("training accuracy", "critic/acc/mean"),
-    ("blended reward", "critic/rewards/mean"),
-    ("judge's score", "actor/ref_quality/score_mean"),
-    ("judge's AUC", "actor/ref_quality/auc"),
-    ("weight w", "actor/ref_quality/weight"),
-    ("entropy", "actor/ref_quality/avg_entropy"),
-    ("response tokens", "response_length/mean"),
-    ("PPO's KL", "actor/ppo_kl"),
-    ("gradient norm", "actor/grad_norm"),
-    ("seconds per step", "timing_s/step"),
-)
-"""Shown name and metric; the validation accuracies come before these."""
 
 
 @dataclass(frozen=True)
@@ -96,12 +83,11 @@ class Run:
 
     def main_metrics(self) -> list[tuple[str, pd.Series]]:
         """Shown name and finite values by step, of the main metrics that the run has."""
-        names = [n for n in self.metrics if n.startswith("val-core/") and n.endswith("/acc/mean@1")]
-        chosen = [
-            (f"val {n.removeprefix('val-core/').removesuffix('/acc/mean@1')}", n) for n in names
-        ]
         by_step = self.metrics.set_index("step")
-        found = [(label, by_step[n].dropna()) for label, n in (*chosen, *MAIN) if n in by_step]
+        labels = {name: f"val {source}" for name, source in accuracies(by_step.columns).items()}
+        found = [
+            (label, by_step[n].dropna()) for n, label in (labels | MAIN).items() if n in by_step
+        ]
         return [(label, values) for label, values in found if len(values)]
 
     @cached_property
