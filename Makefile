@@ -6,7 +6,8 @@ SHELL := /bin/bash
 
 VENV := .venv
 BIN := $(VENV)/bin
-LOCK ?= requirements/cpu.lock
+# That of the environment that is there, until another one is named.
+LOCK ?= $(shell cat $(VENV)/.lock 2>/dev/null || echo requirements/cpu.lock)
 PYTHON ?= python3.11
 CORES ?= all
 SCALE ?= cpu
@@ -24,7 +25,7 @@ help: ## list the targets
 env: ## create .venv from requirements/cpu.lock (LOCK=requirements/gpu.lock for CUDA); no-op when unchanged
 	@scripts/make_env.sh $(PYTHON) $(VENV) $(LOCK)
 
-study: env ## train and report all milestones at scale cpu, eight hours or more; TARGET=m1 for one; SCALE=gpu
+study: env ## train and report all milestones at scale cpu, eleven hours or more; TARGET=m1 for one; SCALE=gpu
 	$(BIN)/snakemake $(TARGET) --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=$(SCALE)
 	@echo "Reports: results/$(SCALE)/*/report.md"
 

@@ -48,7 +48,7 @@ rule m1:
         lambda wildcards: milestone_targets("m1", config["scale"]),
 
 
-# M2: the ablations, experiments A to L (D is measured by the target `scoring`).
+# M2: the ablations, experiments A to L and N (D is measured by the target `scoring`).
 rule m2:
     input:
         lambda wildcards: milestone_targets("m2", config["scale"]),

@@ -59,4 +59,5 @@ TEXT
 fi
 "${install[@]}" --no-build-isolation -e .
 echo "$wanted" >"$stamp"
+echo "$lock" >"$venv/.lock" # the Makefile goes on with it
 echo "The environment is ready in $venv after $SECONDS s"

@@ -180,3 +180,26 @@ def test_make_env_without_packages_says_what_to_configure(
     assert len(calls) == tries
     assert "pip config set" in done.stderr
     assert not (tmp_path / "venv" / ".installed-from").exists()
+
+
+@pytest.mark.parametrize(
+    ("there", "named", "lock"),
+    [
+        (None, [], "requirements/cpu.lock"),
+        ("requirements/gpu.lock", [], "requirements/gpu.lock"),
+        ("requirements/gpu.lock", ["LOCK=requirements/cpu.lock"], "requirements/cpu.lock"),
+    ],
+)
+def test_make_goes_on_with_the_lock_of_the_environment(
+    there: str | None, named: list[str], lock: str, tmp_path: Path
+) -> None:
+    """Every target makes the environment first: it must not change what it was made from."""
+    if there:
+        (tmp_path / ".venv").mkdir()
+        (tmp_path / ".venv" / ".lock").write_text(f"{there}\n")
+    without = {name: value for name, value in os.environ.items() if name != "LOCK"}
+    command = ["make", "-n", "-f", str(ROOT / "Makefile"), *named, "gpu-check"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=without, capture_output=True, text=True, check=True
+    )
+    assert f".venv {lock}\n" in done.stdout
