@@ -69,4 +69,4 @@ rule r:
 # The whole study at its smallest scale, as run in CI.
 rule smoke:
     input:
-        study_targets("smoke"),
+        lambda wildcards: study_targets("smoke"),

@@ -23,8 +23,9 @@ CONFIGURATION = """# Configuration
 Every key of `refblend train`, `check` and `config`, generated from the schema that checks them.
 Names are verl's where verl has the key. An unknown key, a wrong type or a value out of range ends
 the command with status 2 before any work. Defaults are those of `params/ppo.yaml`,
-with two exceptions where that file is not among yours: the blend is off if `algorithm.ref_quality_score`
-is left out altogether, and `critic.optim.lr` is 1e-5 only if `critic.optim` is left out altogether.
+with two exceptions where that file is not among yours: the blend is off if
+`algorithm.ref_quality_score` is left out altogether, and `critic.optim.lr` is 1e-5 only if
+`critic.optim` is left out altogether.
 
 Files are given with `--config`, later ones win; single keys as `section.key=value` after them:
 

@@ -49,7 +49,7 @@ def curve_endpoints(steps: np.ndarray, values: np.ndarray) -> dict[str, float]:
     """What the greedy validation accuracy over the steps says."""
     found = {"val_final": values[-1], "val_best": values.max(), "val_gain": values[-1] - values[0]}
     found["val_auc"] = np.trapezoid(values, steps) / np.ptp(steps) if len(steps) > 1 else values[0]
-    fine = np.linspace(0, steps[-1] / 3, 30_001)
+    fine = np.linspace(steps[0], max(steps[0], steps[-1] / 3), 30_001)
     heights = np.interp(fine, steps, values)
     found["val_auc_third"] = (heights.sum() - (heights[0] + heights[-1]) / 2) / 30_000
     for percent in range(10, 90, 10):
@@ -94,19 +94,22 @@ def holm(p: np.ndarray) -> np.ndarray:
     return adjusted
 
 
-def compare(row: pd.Series, values: pd.DataFrame) -> dict[str, float]:
-    """Estimate, interval and both p values of one row of the verdicts."""
+def runs_compared(row: pd.Series, values: pd.DataFrame, paired: bool) -> list[np.ndarray]:
+    """The endpoint of both arms of a row: of the seeds that both have, or of all runs."""
     arms = [
         values.xs(arm, level="arm")[row.endpoint].dropna()
         if arm in values.index.get_level_values("arm")
         else pd.Series(dtype=float)
         for arm in (row.treated, row.reference)
     ]
-    if row.paired:
-        both = pd.concat(arms, axis=1, join="inner").dropna().to_numpy()
-        x, y = both[:, 0], both[:, 1]
-    else:
-        x, y = (arm.to_numpy() for arm in arms)
+    if paired:
+        return list(pd.concat(arms, axis=1, join="inner").dropna().to_numpy().T)
+    return [arm.to_numpy() for arm in arms]
+
+
+def compare(row: pd.Series, values: pd.DataFrame) -> dict[str, float]:
+    """Estimate, interval and both p values of one row of the verdicts, and what pairing costs."""
+    x, y = runs_compared(row, values, row.paired)
     found = {"n": min(len(x), len(y)), "estimate": np.nan, "low": np.nan, "high": np.nan}
     ways = 2 ** len(x) if row.paired else comb(len(x) + len(y), len(x))
     found["drawn"] = ways > MOST
@@ -118,7 +121,17 @@ def compare(row: pd.Series, values: pd.DataFrame) -> dict[str, float]:
     found["p_equivalence"] = max(
         p_above(x + row.margin, y, row.paired), p_above(y + row.margin, x, row.paired)
     )
+    for paired in (True, False):
+        found[f"width_{paired}"] = squared_width(*runs_compared(row, values, paired), paired)
     return found
+
+
+def squared_width(x: np.ndarray, y: np.ndarray, paired: bool) -> float:
+    """Of the 95 % interval; NaN below two runs of an arm."""
+    if min(len(x), len(y)) < 2:
+        return np.nan
+    low, high = interval(x, y, paired, 0.95)
+    return (high - low) ** 2
 
 
 def interval(x: np.ndarray, y: np.ndarray, paired: bool, level: float) -> tuple[float, float]:
@@ -161,6 +174,13 @@ def recomputed(table: pd.DataFrame, values: pd.DataFrame, runs: dict[str, list])
         found[f"{kind}_adjusted"] = (
             found[kind].groupby(family).transform(lambda p: holm(p.to_numpy()))
         )
+    # Paired, for an experiment, endpoint and round, if that gives the narrower intervals.
+    alike = [table.experiment, table.endpoint, table.added]
+    widths = {paired: found.pop(f"width_{paired}") for paired in (True, False)}
+    total = {key: own.where(widths[True].notna()).groupby(alike) for key, own in widths.items()}
+    without = widths[True].groupby(alike).transform("count").eq(0)
+    found["paired"] = total[True].transform("sum") <= total[False].transform("sum")
+    found["paired"] &= ~(without & widths[False].groupby(alike).transform("count").gt(0))
     found["family"] = found["drawn"].groupby(family).transform("size")
     found["family_drawn"] = found["drawn"].groupby(family).transform("any")
     # Of two samples of rearrangements one may lie beyond the level: by the table's own p there.
@@ -192,7 +212,7 @@ def differences(table: pd.DataFrame, found: pd.DataFrame) -> list[str]:
         name = f"{row.experiment}, {row.treated} − {row.reference}, {row.endpoint}"
         for column in found.columns.drop(["drawn", "family", "family_drawn"]):
             expected, given = found.loc[i, column], row[column]
-            if column == "verdict":
+            if column in ("verdict", "paired"):
                 same = expected == given
             elif pd.isna(expected) or pd.isna(given):
                 same = pd.isna(expected) and pd.isna(given)

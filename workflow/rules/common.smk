@@ -356,5 +356,15 @@ def archive_of(scale):
 
 def study_targets(scale):
     """All milestones of a scale, and the scoring where the judges are ours."""
+    there = [
+        name
+        for milestone in study_names.MILESTONES
+        for name in study_spec.experiments_of(milestone, scale=scale)
+    ]
+    if there != EXPERIMENTS:
+        raise WorkflowError(
+            f"scales {scale} and {config['scale']} have different experiments; call the target"
+            f" with --config scale={scale}"
+        )
     milestones = [milestone_targets(name, scale) for name in reported_milestones()]
     return sum(milestones, []) + (scoring_report(scale) if STUDIES["m2"] else [])

@@ -88,6 +88,12 @@ rule report:
         figure_files,
         templates,
         lambda wildcards: recipe(wildcards.scale),
+        # M3 says which warm starts all runs began from.
+        lambda wildcards: (
+            f"results/{wildcards.scale}/runs.csv"
+            if wildcards.milestone == "m3"
+            else []
+        ),
     output:
         report(
             "build/results/{scale}/{milestone}/report.md",

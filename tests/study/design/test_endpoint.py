@@ -52,6 +52,22 @@ def test_more_must_be_better_by_an_experiment_s_own_endpoint(params: Path, exper
         build_grid([experiment], "gpu", params)
 
 
+def test_a_contrast_in_other_units_needs_its_own_margin(params: Path) -> None:
+    """±0.02 steps would be a share of one step."""
+    contrast = {"name": "speed", "endpoint": "steps_to_70", "pairs": {"linear_terminal": "off"}}
+    change(params, "B", contrasts=[contrast])
+    with pytest.raises(StudyError, match="by steps_to_70 have no margin of their own"):
+        build_grid(["B"], "gpu", params)
+    change(params, "B", contrasts=[contrast | {"margin": 1.0}])
+    assert len(build_grid(["B"], "gpu", params))
+
+
+def test_an_arm_is_not_compared_with_itself(params: Path) -> None:
+    change(params, "B", contrasts=[{"name": "nothing", "pairs": {"off": "off"}}])
+    with pytest.raises(StudyError, match=r"contrasts\.0\.pairs compares off with itself"):
+        build_grid(["B"], "gpu", params)
+
+
 def test_a_contrast_s_endpoint_concerns_its_own_arms(params: Path) -> None:
     pairs = {"linear_terminal_w04": "linear_terminal"}
     contrast = {"name": "by the judge", "endpoint": "judge_auc", "pairs": pairs}

@@ -1,5 +1,6 @@
 """From a table of runs to the seeds that a comparison needs."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from refblend.errors import StudyError
 from refblend.study.design.spec import load_experiment
 from refblend.study.planning.power import (
     PowerQuestion,
+    Spread,
     design_table,
     power_table,
     read_runs,
@@ -226,3 +228,12 @@ def test_declared_contrasts_are_planned_by_their_own_runs_and_seeds() -> None:
     assert planned.seeds.to_dict() == {"paired": 20, "independent": 20}
     with pytest.raises(StudyError, match="Give a table with runs of off, the baseline of J"):
         design_table(pd.DataFrame(own).query("arm != 'off'"), {"J": spec}, "cpu", PowerQuestion())
+
+
+def test_the_present_test_set_has_the_observed_deviation() -> None:
+    """Also where several answers to a problem make it smaller than that of single ones."""
+    spread = Spread(accuracy=0.6, independent=0.008, paired=math.nan, seeds=10, pairs=0)
+    question = PowerQuestion(0.02, 0.02, test_sizes=(1024, 4096))
+    table = power_table(spread, question).set_index("test_problems").deviation
+    assert table[1024] == pytest.approx(0.008)
+    assert table[4096] == pytest.approx(0.004)

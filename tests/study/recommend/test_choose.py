@@ -1,10 +1,11 @@
 import numpy as np
+import pandas as pd
 import pytest
 from made_runs import collected, equal_seeds, flat, with_metric
 
 from refblend.errors import StudyError
 from refblend.study.recommend.candidates import regimes_at
-from refblend.study.recommend.choose import recommend
+from refblend.study.recommend.choose import recommend, weigh
 from refblend.study.recommend.overlay import record
 
 PARAMS = equal_seeds()
@@ -70,8 +71,15 @@ def test_no_blend_as_good_as_the_baseline_switches_blending_off() -> None:
         "off",
     )
     assert chosen.evidence.text == (
-        "None of 2 blends is ahead of off by more than one standard error "
-        "(off: mean 0.5000, n = 2)."
+        "No blend of 2 has a higher mean than off (off: mean 0.5000, n = 2)."
+    )
+
+
+def test_a_choice_against_blending_names_the_blend_that_was_not_far_enough_ahead() -> None:
+    values = pd.DataFrame({"off": [0.5, 0.5], "linear": [0.4, 0.64]})
+    said = weigh(values, "off", "off", "linear", 2).text
+    assert said == (
+        "off is within one standard error of linear, the best of 2 (off: mean 0.5000, n = 2)."
     )
 
 

@@ -12,6 +12,7 @@ import yaml
 from refblend.errors import StudyError
 from refblend.study.design.grid import read_grid
 from refblend.study.report import publish as publishing
+from refblend.study.report.beside import PER_SEED
 from refblend.study.report.engine import draw, write_report, write_tables
 from refblend.study.report.publish import made_from, publish, redraw_reports
 from refblend.study.report.registry import Inputs, Report, load_report
@@ -174,8 +175,9 @@ def published(study: Study) -> Path:
             (results / name / "tables" / f"{table}.csv").write_text("old")
     (results / "m3" / "recommended.yaml").write_text("chosen")
     other = results.parent / "smollm"
-    other.mkdir()
+    (other / PER_SEED).parent.mkdir(parents=True)
     (other / "verdicts.csv").write_text("elsewhere")
+    (other / PER_SEED).write_text("runs elsewhere")
     return results
 
 
@@ -193,6 +195,8 @@ def test_redrawn_reports_read_one_another_and_not_the_published_ones(
             assert (inputs.results / "m3" / "recommended.yaml").read_text() == "chosen"
             beside = inputs.results.parent / "smollm" / "verdicts.csv"
             assert beside.read_text() == "elsewhere"
+            assert (beside.parent / PER_SEED).read_text() == "runs elsewhere"
+            assert (inputs.results / "runs.csv").is_file(), "M3 names the warm starts of all runs"
         (built / "tables").mkdir(parents=True)
         (built / "tables" / "kept.csv").write_text("new")
 

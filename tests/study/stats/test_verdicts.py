@@ -143,6 +143,10 @@ def test_pairs_are_used_where_the_seed_explains_something() -> None:
     few = many.iloc[:10] * 0.2 + series(rng.normal(0, 0.1, 10))
     assert is_paired([Contrast(few, many.iloc[:10], MARGIN)])
     assert not is_paired([Contrast(few, many, MARGIN)])
+    # Without two pairs the runs of both arms still tell something.
+    later = pd.Series(np.arange(4.0), index=range(101, 105))
+    assert not is_paired([Contrast(series(np.arange(4.0)), later, MARGIN)])
+    assert is_paired([Contrast(series(np.zeros(1)), later, MARGIN)])
     # A shift of one arm, of whatever size, does not change the choice.
     shifted = Contrast(apart.treated + 5, apart.reference, MARGIN)
     assert is_paired([shifted]) == is_paired([apart])
@@ -185,3 +189,13 @@ def test_the_seeds_that_are_named_have_the_power() -> None:
     assert found.seeds_needed is not None
     assert power_of_difference(design, found.seeds_needed, MARGIN) >= 0.8
     assert power_of_difference(design, 10, found.detectable) == pytest.approx(0.8, abs=1e-6)
+
+
+def test_what_the_choice_of_pairing_costs() -> None:
+    """docs/explanation/statistics.md: six seeds of arms that share nothing, 4000 studies."""
+    rng, shown = np.random.default_rng(0), 0
+    for _ in range(4000):
+        contrast = Contrast(series(rng.normal(size=6)), series(rng.normal(size=6)), MARGIN)
+        paired = is_paired([contrast])
+        shown += exact_p(*contrast.runs(paired), paired) <= 0.05
+    assert shown / 4000 == pytest.approx(0.06, abs=0.01)

@@ -22,7 +22,7 @@ from refblend.config.root import RefblendConfig
 from refblend.documents import MalformedError, parse_yaml, shorten, show
 from refblend.errors import ConfigError, Problems, StudyError
 from refblend.files import atomic_path
-from refblend.study.design.measures import MEASURES
+from refblend.study.design.measures import MEASURES, PHYSICAL
 from refblend.study.design.spec import OVERLAY, ExperimentSpec, GridRow, load_experiment
 
 EXPERIMENT_NAME = re.compile(r"[A-Z][A-Za-z0-9]*")
@@ -179,6 +179,13 @@ def check_endpoint(spec: ExperimentSpec, arm: str, config: RefblendConfig, path:
             raise StudyError(
                 f"{path}: endpoint: {endpoint} is not a measure that can be better or worse",
                 f"Choose one of {', '.join(ordered)}.",
+            )
+        own = [each for each in spec.contrasts if spec.endpoint_of(each) == endpoint]
+        if MEASURES[endpoint].unit in PHYSICAL and not all(each.margin for each in own):
+            raise StudyError(
+                f"{path}: contrasts by {endpoint} have no margin of their own, and that of the "
+                f"experiment, {spec.margin:g}, is one of {spec.endpoint}",
+                "Add margin to those contrasts, in the measure's own units.",
             )
         if endpoint == spec.endpoint and not MEASURES[endpoint].higher_is_better:
             raise StudyError(

@@ -219,6 +219,9 @@ class ExperimentSpec(Section):
             for arm in arms:
                 if self.baseline_of(arm) not in arms:
                     yield f"arms_at.{scale} has {arm} without its baseline {self.baseline_of(arm)}"
+        for place, contrast in enumerate(self.contrasts):
+            for arm in (one for one, other in contrast.pairs.items() if one == other):
+                yield f"contrasts.{place}.pairs compares {arm} with itself"
         lists = {f"seeds.{scale}": seeds for scale, seeds in self.seeds.items()}
         for scale, arms_seeds in self.arm_seeds.items():
             lists |= {f"arm_seeds.{scale}.{arm}": own for arm, own in arms_seeds.items()}

@@ -146,9 +146,9 @@ def power_table(spread: Spread, question: PowerQuestion) -> pd.DataFrame:
     for size in question.test_sizes or (None,):
         deviation = spread.independent
         if size is not None and present is not None:
-            noise = spread.accuracy * (1 - spread.accuracy) / size
             own = seed_variance(spread.independent, spread.accuracy, present)
-            deviation = math.sqrt(own + noise)
+            noise = spread.independent**2 - own  # of the present size
+            deviation = math.sqrt(own + noise * present / size)
         designs.append(("independent", size, deviation))
     return pd.DataFrame([_row(*design, spread, question) for design in designs])
 

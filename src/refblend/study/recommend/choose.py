@@ -10,8 +10,8 @@
    of that shortfall is recommended (Breiman et al. 1984, as for the knee in
    docs/explanation/statistics.md). Simpler means no blend first, then fewer keys that depart from
    ``params/ppo.yaml``, then fewer numbers in the strategy's formula, then earlier in
-   ``params/study``. The rule thus says "do not blend" unless some blend is ahead by more than the
-   noise.
+   ``params/study``. The rule thus says "do not blend" unless the best blend is ahead by more than
+   the noise.
 
 The best mean of many arms with few seeds is mostly luck, and nearly everything is "not
 distinguishable from the best" with so few. One standard error is between the two, and costs no
@@ -62,16 +62,20 @@ class Evidence:
     """``clear``, ``weak``, ``none`` or ``baseline``; see :func:`evidence_level`."""
 
 
-def weigh(values: pd.DataFrame, arm: str, baseline: str, candidates: int) -> Evidence:
-    """The choice among so many candidates against the baseline: one row per seed, a column per arm.
+def weigh(values: pd.DataFrame, arm: str, baseline: str, best: str, candidates: int) -> Evidence:
+    """The choice among so many candidates, ``best`` first, against the baseline.
 
-    The choice is the baseline itself where no blend is ahead of it.
+    ``values`` has one row per seed and a column per arm. The choice is the baseline itself where
+    the best blend is not ahead of it by more than the noise.
     """
     if arm == baseline:
-        nobody = f"None of {candidates} blends is" if candidates > 1 else "No blend is"
+        said = (
+            f"No blend of {candidates} has a higher mean than {baseline}"
+            if best == baseline
+            else f"{baseline} is within one standard error of {best}, the best of {candidates}"
+        )
         return Evidence(
-            f"{nobody} ahead of {baseline} by more than one standard error ({baseline}: mean "
-            f"{values[baseline].mean():.4f}, n = {len(values)}).",
+            f"{said} ({baseline}: mean {values[baseline].mean():.4f}, n = {len(values)}).",
             "baseline",
         )
     pairs = paired_values(values[arm], values[baseline])
@@ -185,7 +189,7 @@ def recommend(
         regime=regime,
         best=choice.best,
         stability=choice.stability,
-        evidence=weigh(values, choice.arm, pool.baseline, len(pool.candidates)),
+        evidence=weigh(values, choice.arm, pool.baseline, choice.best, len(pool.candidates)),
         candidates=table,
         dropped=dict(pool.dropped),
         on_failure=on_failure,

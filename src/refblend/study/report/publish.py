@@ -24,12 +24,12 @@ from refblend.files import copy_file, sha256_file, write_text
 from refblend.study.design.grid import config_files, read_grid, select
 from refblend.study.design.names import READS
 from refblend.study.design.spec import experiments_of
-from refblend.study.report.beside import beside_files
+from refblend.study.report.beside import PER_SEED, beside_files
 from refblend.study.report.engine import write_everything
 from refblend.study.report.registry import Inputs, Report, load_report
 from refblend.study.report.shared import quality_of_arms
 from refblend.study.report.verdicts import write_verdicts
-from refblend.study.runs.archive import QUALITY, of_grid, read_archive
+from refblend.study.runs.archive import QUALITY, RUNS, archived_models, of_grid, read_archive
 from refblend.study.runs.collect import numbers_hash, read_collected, write_collected
 
 _MARK = re.compile(r"\n<!-- Made from ([0-9a-f]{64}) -->\n\Z")
@@ -85,6 +85,7 @@ def made_from(report: Report, inputs: Inputs) -> str:
         "files": {
             "/".join(path.parts[-2:]): sha256_file(path) for path in _read_files(report, inputs)
         },
+        "models": _models(inputs) if report.name == "m3" else None,
         "reports": {
             name: published_from(inputs.results / name / "report.md") for name in READS[report.name]
         },
@@ -122,6 +123,11 @@ def _read_files(report: Report, inputs: Inputs) -> list[Path]:
         files = [*sorted(chosen.glob("recommended.*")), *sorted(chosen.glob("regimes/*"))]
         return files + beside_files(inputs)
     return []
+
+
+def _models(inputs: Inputs) -> str:
+    """What M3 says of warm starts follows from the models of all archived runs."""
+    return archived_models(inputs.results).to_csv(index=False)
 
 
 def _remove_others(target: Path, names: set[str]) -> None:
@@ -176,8 +182,9 @@ def redraw_reports(
 
 def _copied(results: Path, root: Path) -> Path:
     """A copy below ``root`` of what reports read of a scale's results, and of other scales'."""
-    for verdicts in results.parent.glob("*/verdicts.csv"):
-        copy_file(verdicts, root / verdicts.parent.name / verdicts.name)
+    for pattern in ("*/verdicts.csv", f"*/{PER_SEED}", f"*/{RUNS}"):
+        for path in results.parent.glob(pattern):
+            copy_file(path, root / path.relative_to(results.parent))
     read = root / results.name
     for name in (QUALITY, *READS):
         _copy(results / name, read / name)

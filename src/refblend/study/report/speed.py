@@ -10,10 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 import pandas as pd
 
 from refblend.study.design.measures import label
+from refblend.study.design.spec import ExperimentSpec
 from refblend.study.report.readable import estimate
 from refblend.study.runs.measures import wide, wide_of
 from refblend.study.stats.statistics import paired_values, student_interval
 
+OF_SPEED = ("train_acc_third", "val_auc_third", "steps_to_")
+"""How the names of measures begin that tell how fast an arm learns."""
 SPEED = ("val_auc_third", "steps_to_70")
 """The measures of speed."""
 SPEED_COLUMNS = {
@@ -22,6 +25,12 @@ SPEED_COLUMNS = {
 }  # fmt: skip
 """``estimate`` is the mean of arm − reference over the ``n`` seeds that both have, with Student's
 interval."""
+
+
+def speed_labels(spec: ExperimentSpec) -> list[str]:
+    """The measures of how fast an arm learns by which contrasts are decided."""
+    endpoints = dict.fromkeys(map(spec.endpoint_of, spec.contrasts))
+    return [label(endpoint) for endpoint in endpoints if endpoint.startswith(OF_SPEED)]
 
 
 def speed_rows(

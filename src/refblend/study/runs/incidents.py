@@ -118,6 +118,12 @@ def origin(collected: Collected) -> str:
     return f"Runs: {runs}{more}. Commit {commit_text(collected)}."
 
 
+def _sum_text(values: pd.Series) -> str:
+    """Four decimals; an unmeasured total is no zero."""
+    total = values.sum(min_count=1)
+    return "an unmeasured number of" if pd.isna(total) else f"{total:.4f}"
+
+
 def facts(collected: Collected) -> dict[str, Any]:
     """What every report says about its runs, as variables for its template.
 
@@ -138,7 +144,7 @@ def facts(collected: Collected) -> dict[str, Any]:
         "incidents": incident_totals(collected),
         "totals": {
             "hours": f"{runs.wall_time_s.sum() / 3600:.2f}",
-            "kwh": f"{runs.energy_kwh.sum():.4f}",
-            "kg": f"{runs.kg_co2e.sum():.4f}",
+            "kwh": _sum_text(runs.energy_kwh),
+            "kg": _sum_text(runs.kg_co2e),
         },
     }

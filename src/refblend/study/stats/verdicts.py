@@ -82,8 +82,12 @@ def is_paired(contrasts: Sequence[Contrast]) -> bool:
 
     Rule: paired if that gives the narrower intervals, Student's of the pairs against Welch's of all
     runs, by their squared widths summed over the contrasts; the means play no part, so the choice
-    favours no outcome. Where nothing varies or nothing is known: paired.
+    favours neither arm. Where nothing varies or nothing is known: paired. Where no contrast has two
+    pairs, but one has two runs of both arms: independent.
     """
+    if not any(contrast.runs(paired=True)[0].size >= 2 for contrast in contrasts):
+        sizes = [[arm.size for arm in contrast.runs(paired=False)] for contrast in contrasts]
+        return not any(min(arms) >= 2 for arms in sizes)
     widths = {True: 0.0, False: 0.0}
     for contrast in contrasts:
         pairs, runs = contrast.runs(paired=True), contrast.runs(paired=False)

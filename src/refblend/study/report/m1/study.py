@@ -112,9 +112,10 @@ def final_accuracy(study: M1Study) -> pd.DataFrame:
 @REPORT.table("arm_summary")
 def arm_summary(study: M1Study) -> pd.DataFrame:
     """Every arm and measure over its seeds and against the baseline, see :mod:`..summary`."""
-    pairs = [(arm, study.baseline) for arm in study.treated]
-    measures = with_endpoint(study.experiment.endpoint, MAIN_MEASURES)
-    family = Family("M1", study.arms, pairs).declared_by(study.experiment)
+    spec, planned = study.experiment, study.collected.runs.groupby("arm").size()
+    pairs = [(arm, spec.baseline_of(arm)) for arm in study.arms if arm != spec.baseline_of(arm)]
+    measures = with_endpoint(spec.endpoint, MAIN_MEASURES)
+    family = Family("M1", study.arms, pairs, planned.to_dict()).declared_by(spec)
     return summarise(family, study.wide, measures)
 
 

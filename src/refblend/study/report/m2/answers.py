@@ -4,15 +4,16 @@ from typing import Any
 
 import pandas as pd
 
-from refblend.study.design.measures import MEASURES, label
+from refblend.study.design.measures import label
 from refblend.study.design.spec import ExperimentSpec
 from refblend.study.report.m2.costs import COSTS
-from refblend.study.report.m2.exploratory import asks_speed, doses
+from refblend.study.report.m2.exploratory import doses
 from refblend.study.report.m2.levels import assuming, at_endpoint
 from refblend.study.report.m2.runs import declares, endpoint_rows
 from refblend.study.report.m2.study import REPORT, M2Study, varies_overlap
 from refblend.study.report.readable import Row, difference, own
 from refblend.study.report.registry import Tables
+from refblend.study.report.speed import speed_labels
 from refblend.study.stats.statistics import student_interval
 from refblend.study.stats.verdicts import VERDICTS
 
@@ -71,10 +72,9 @@ def compared(study: M2Study, tables: Tables, experiment: str) -> list[Row]:
 def best_row(study: M2Study, tables: Tables, experiment: str) -> Row | None:
     """The treated arm with the best mean at the endpoint, of those that are ranked; null where none
     has a difference."""
-    sign = -1.0 if MEASURES[study.experiments[experiment].endpoint].higher_is_better is False else 1
     ranked = study.ranked(experiment)
     rows = [row for row in compared(study, tables, experiment) if row["arm"] in ranked]
-    return max(rows, key=lambda row: sign * row["mean"], default=None)
+    return max(rows, key=lambda row: row["mean"], default=None)
 
 
 def decision(study: M2Study, tables: Tables, experiment: str) -> str:
@@ -120,7 +120,7 @@ def facts(study: M2Study, tables: Tables, name: str) -> dict[str, Any]:
         "hidden": overlap(tables[f"{name}_hidden"]) if varies_overlap(spec) else [],
         "decision": decision(study, tables, name),
         "doses": doses(study, tables, name),
-        "speed": asks_speed(spec),
+        "speed": speed_labels(spec),
         "declares": declares(study, name),
     }
 

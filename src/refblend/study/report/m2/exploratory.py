@@ -11,16 +11,19 @@ from refblend.study.report.m2.responses import truncated
 from refblend.study.report.m2.runs import summary_rows
 from refblend.study.report.m2.study import REPORT, M2Study
 from refblend.study.report.registry import Tables
-from refblend.study.report.speed import SPEED_COLUMNS, readable_speed, speed_rows
+from refblend.study.report.speed import (
+    OF_SPEED,
+    SPEED_COLUMNS,
+    readable_speed,
+    speed_labels,
+    speed_rows,
+)
 from refblend.study.runs.curves import LENGTH
-
-OF_SPEED = ("train_acc_third", "val_auc_third", "steps_to_")
-"""How the names of measures begin that tell how fast an arm learns."""
 
 
 def asks_speed(spec: ExperimentSpec) -> bool:
     """Whether a contrast is decided by how fast its arms learn."""
-    return any(spec.endpoint_of(each).startswith(OF_SPEED) for each in spec.contrasts)
+    return bool(speed_labels(spec))
 
 
 @REPORT.table("{experiment}_speed", each=asks_speed)

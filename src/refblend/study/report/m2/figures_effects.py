@@ -146,11 +146,12 @@ def sensitivity(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn:
     """Every measure of a sweep against its parameter."""
     sweep = study.sweep(experiment)
     name, levels = sweep.key.rpartition(".")[2], levels_of(study, experiment)
-    figure, axes = plot.panels(4, 2, sharex=True)
-    for axis, measure in zip(axes, level_measures(study, experiment), strict=False):
+    measures = level_measures(study, experiment)
+    figure, axes = plot.panels(len(measures), 2, sharex=True)
+    for axis, measure in zip(axes, measures, strict=True):
         title = [SHORT.get(measure, label(measure))]
         axis.set_ylabel(MEASURES[measure].unit)
-        axis.set_xlabel(name if axis in axes[2:] else "")
+        axis.set_xlabel(name if axis in axes[-2:] else "")
         if levels:
             _sweep_panel(axis, study, tables, experiment, measure)
             title += _chosen(axis, tables["knee_pivot"], experiment, sweep, measure)

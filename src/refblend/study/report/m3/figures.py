@@ -38,7 +38,13 @@ def confirmation_forest(study: M3Study, tables: Tables) -> plot.Drawn:
         plot.draw_marks(axis, marks)
         for mark in marks:
             deviation = float(pd.Series(list(mark.seeds)).std(ddof=1))
-            draw_reach(axis, mark.place, detectable(deviation, len(list(mark.seeds)), len(part)))
+            draw_reach(
+                axis,
+                mark.place,
+                detectable(
+                    deviation, len(list(mark.seeds)), len(part), study.confirmation.experiment.alpha
+                ),
+            )
         drawn.append((axis, marks))
         axis.set_xlabel(f"difference ({MEASURES[measure].unit})")
         axis.set_title(textwrap.fill(MEASURES[measure].label, 30), fontsize="small")

@@ -14,7 +14,7 @@ import pandas as pd
 from refblend.study.design.blocks import seed_ranges
 from refblend.study.design.spec import ExperimentSpec
 from refblend.study.report.m3.study import M3Study
-from refblend.study.runs.archive import RUNS
+from refblend.study.runs.archive import archived_models
 from refblend.study.runs.collect import used_models
 
 
@@ -54,14 +54,6 @@ def starts(study: M3Study) -> list[dict[str, Any]]:
             }
         )
     return sorted(found, key=lambda start: start["fresh"])
-
-
-def archived_models(results: Path) -> pd.DataFrame:
-    """The models of all runs of a scale's archive; no row where there is none yet."""
-    path = results / RUNS
-    if not path.exists():
-        return used_models(pd.DataFrame(columns=["arm", "seed", "models"]))
-    return used_models(pd.read_csv(path, usecols=["arm", "seed", "models"], dtype={"models": str}))
 
 
 def beginning(

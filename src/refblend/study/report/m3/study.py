@@ -235,8 +235,9 @@ def dropped(study: M3Study) -> pd.DataFrame:
     """
     reasons = {arm: why for arm, why in study.record["dropped"].items() if arm in study.m2_arms}
     known = {row["arm"] for row in study.record["candidates"]} | set(study.record["dropped"])
-    for name in study.confirmation.sources:
-        arms = study.m2_experiments[name].seeds_by_arm(study.inputs.scale)
+    experiments, scale = study.m2_experiments, study.inputs.scale
+    for name in (name for name in study.confirmation.sources if name in experiments):
+        arms = experiments[name].seeds_by_arm(scale)
         reasons |= dict.fromkeys((arm for arm in arms if arm not in known), LATER)
     return pd.DataFrame(list(reasons.items()), columns=["arm", "reason"])
 

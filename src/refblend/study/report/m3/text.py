@@ -19,6 +19,7 @@ from refblend.study.report.m3.starts import starts
 from refblend.study.report.m3.study import REPORT, M3Study
 from refblend.study.report.registry import Tables
 from refblend.study.report.shared import arm_row
+from refblend.study.report.speed import speed_labels
 from refblend.study.report.verdicts import declared, headline_verdict
 from refblend.study.runs.incidents import facts
 
@@ -42,6 +43,7 @@ def text(study: M3Study, tables: Tables) -> dict[str, Any]:
             "fresh_seeds": seed_ranges(study.seeds),
             "chosen_seeds": seed_ranges(study.record["seeds"]),
             "speed": tables["speed"].to_dict("records"),
+            "speed_declared": bool(speed_labels(roles.experiment)),
             "advantages": advantages(study, tested),
             "arms": [
                 arm_row(study.collected, arm, overrides)
