@@ -1,6 +1,7 @@
 import hashlib
 import json
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,21 @@ def test_sha256_tree_sees_names_and_contents_only(tmp_path: Path) -> None:
     python = sha256_tree(tmp_path / "a", ["*.py"])
     (tmp_path / "a" / "z.txt").write_text("changed")
     assert python == sha256_tree(tmp_path / "a", ["*.py", "x.*"])
+
+
+def test_a_link_is_followed_and_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    target, link = tmp_path / "target.txt", tmp_path / "link.txt"
+    write_text(target, "old")
+    link.symlink_to(target)
+    write_text(link, "new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+    os.mkfifo(tmp_path / "pipe")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (tmp_path / "to_folder").symlink_to(folder)
+    for name in ("pipe", "folder", "to_folder"):
+        with pytest.raises(FileExistsError, match="no regular file"):
+            write_text(tmp_path / name, "new")
+    assert (tmp_path / "pipe").is_fifo()
+    assert list(folder.iterdir()) == []

@@ -1,6 +1,7 @@
 """File effects shared by all layers: atomic writes and content hashes."""
 
 import contextlib
+import errno
 import hashlib
 import json
 import lzma
@@ -20,9 +21,14 @@ from refblend.documents import MalformedError, parse_json
 def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path next to ``target``; fsync and rename it to ``target`` on success.
 
-    On an exception the temporary file is removed and ``target`` is unchanged.
+    A link is followed. On an exception the temporary file is removed and ``target`` is unchanged.
+
+    Raises:
+        OSError: the directory cannot be written, or ``target`` is no regular file.
     """
-    target = Path(target)
+    target = Path(os.path.realpath(target))
+    if target.exists() and not target.is_file():
+        raise FileExistsError(errno.EEXIST, "it exists and is no regular file", str(target))
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
     os.close(handle)

@@ -110,20 +110,32 @@ SAME_NUMBERS = {
         "3976610386429e728b9c8a4a8d5d8a4e652702a77bd973e4f51d6d34f6e1bd87"
     ),
     # rollout.model_dir: lengths that only rescaled positions reach are allowed
-    "fe3f5eefd61b097fdb66bbc9995a574291d007e11f8ed4d22cf1fd73059d1273": (
+    "1813269fecbd9804d1a7e494b2ed9126e0295e3ecff8ce27af4e4eb5d2b61a18": (
         "f8e85f66ae0afef9dee2d7d20a58a9b97addc26cac63ee6c22e21eeeabc2ab62"
     ),
     # scoring.reward_model: without a token for padding one by one, which no run had
     "be53f0e42184268bf8f1716ea7395a45ec5f2bb47a27983ca57a489ab7fdce6b": (
         "933f2ef302e9dff402637f3bc523a16ba8afab9ffaa1008471648b526026cdd9"
     ),
-    # data.reasoning_gym: its server ends with its input
-    "8259d756bd5966972b0c4f4a70107778a1d029900eae03f9edefeb15184efd46": (
+    # data.reasoning_gym: its server ends with its input; seeds other than 1 lie further apart
+    "5d0c483dfa0a8827100c30d55a9e050c0d739493df06fb541d3e2a6648688d29": (
         "26b31f60235b052694f1fd09fc0331b2fc26c9676c42c0d73ec9f5235dc93980"
     ),
     # data.reasoning_gym_server: signals are left to the trainer
     "dcc02810dc85125a0f22a975d63ab308901da6604fe7e09935355d8008f98cd4": (
         "28f92fc68eadb7bb86da2fca5580b34021ff62b0da754e704d24689136b91104"
+    ),
+    # data.tokenizer: texts without a template have no special tokens either, which no run had
+    "69f66d75b34c33e8ff815e13b245837cd5e11d601a7629ed9a8eb2fccc36449d": (
+        "0cf86039b887fa2f3737d25dafd42d5bade516dacc6b6effbcadfede61e0da98"
+    ),
+    # config.actor_rollout_ref: a decay rate of 1 is refused
+    "8cd1588a330fb1ae933444030373b4daf947c0f31a5187cde3fec69b6ee6d834": (
+        "83704e6d09920f3ba0dd05c1acb3e72b7680f5dbef6be02fffe04547a231d0b1"
+    ),
+    # config.base: a decay rate of 1 is refused
+    "d25de5cb2f9ff5f9a396a267773f6a4a05e48b9deade46439ab3cfc4bd7a16b1": (
+        "f4322811456f85f2c38528c44f635e96f411ae0724379e90bba6a9de454767d5"
     ),
 }
 """Digest of a module → that of an earlier form which it counts as, so that runs of that form go on.

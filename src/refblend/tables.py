@@ -25,6 +25,8 @@ def check_writable(path: Path) -> None:
     remedy = "Name a file in a directory of yours."
     if path.is_dir():
         raise DiskError(f"{path} is a directory", remedy)
+    if path.exists() and not path.is_file():
+        raise DiskError(f"{path} is no regular file", remedy)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)

@@ -1,5 +1,6 @@
 """Help: every command stands in a panel and has an example whose names and options exist."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 from refblend.cli.help import EXAMPLES, INTERNAL, STUDY, USE
 from refblend.cli.main import app
 from refblend.cli.runs import summary
+from refblend.errors import ConfigError, DiskError
 
 
 def commands(group: Any, *words: str) -> dict[str, Any]:
@@ -39,13 +41,13 @@ def test_an_example_names_what_exists(name: str) -> None:
     assert [option for option in options if f" {option} " not in text.partition("Example")[0]] == []
 
 
+ALIKE = {"check", "pack", "unpack"}
+
+
 def test_no_command_exists_twice() -> None:
-    """``plan`` and ``evaluate`` did: beside ``study plan`` and ``study evaluate``."""
-    names = list(commands(typer.main.get_command(app)))
-    assert {name for name in names if name.split()[-1] in ("plan", "evaluate")} == {
-        "plan",
-        "evaluate",
-    }
+    """Under another group a word means another thing: what it packs, shows or checks."""
+    words = [name.split()[-1] for name in commands(typer.main.get_command(app))]
+    assert {word for word in words if words.count(word) > 1} <= ALIKE
 
 
 def test_evaluate_says_a_sentence() -> None:
@@ -59,3 +61,19 @@ def test_commands_stand_in_panels() -> None:
     assert text.index(f"{USE}:") < text.index(f"{STUDY}:") < text.index(f"{INTERNAL}:")
     assert "Commands:" not in text, "one is in no panel"
     assert "Commands:" not in shown("study")
+
+
+def test_runs_of_one_name_are_refused_before_an_engine_starts(tmp_path: Path) -> None:
+    arms = [str(tmp_path / arm / "seed_1") for arm in ("off", "linear")]
+    done = CliRunner().invoke(app, ["evaluate", *arms, "--data", "x", "--out", str(tmp_path / "o")])
+    assert isinstance(done.exception, ConfigError)
+    assert "several runs are called 1" in str(done.exception)
+
+
+def test_a_tokenizer_is_not_written_over_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("kept")
+    recipe = Path(__file__).parents[2] / "params" / "embedded" / "smoke.yaml"
+    asked = ["models", "tokenizer", "--recipe", str(recipe), "--out", str(tmp_path / "file")]
+    done = CliRunner().invoke(app, asked)
+    assert isinstance(done.exception, DiskError)
+    assert (tmp_path / "file").read_text() == "kept"

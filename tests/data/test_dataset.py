@@ -12,6 +12,7 @@ from refblend.errors import CheckpointError, DataError
 class LetterTokenizer:
     """One token a letter, and no chat template."""
 
+    all_special_tokens = ()
     chat_template = None
 
     def __call__(self, text: str) -> dict[str, list[int]]:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,8 @@ class FakeGym(ReasoningGym):
 def test_splits_are_disjoint_and_drawn_again_until_full() -> None:
     gym = FakeGym()
     splits = make_splits(gym, TaskRequest("t", size=16, held_out=4, seed=7, config={}))
-    assert gym.asked == [7, 35, 63]  # seeds closer than 28 rows would share entries
+    first = 60_000_001  # far from the entries of every other seed
+    assert gym.asked == [first, first + 28, first + 56], "28 rows; closer ones would be shared"
     assert {name: len(rows) for name, rows in splits.items()} == {
         "train": 16,
         "validation": 4,
@@ -153,3 +155,15 @@ def test_an_unknown_task_and_an_unknown_option_are_named() -> None:
         with pytest.raises(DataError, match="chain_sum"):
             gym.entries("chain_sum", 1, 1, {"no_such_option": 1})
         assert len(gym.entries("chain_sum", 3, 1, {})) == 3
+
+
+def test_seeds_of_ours_share_no_entry() -> None:
+    """The library draws entry i of seed s from s + i."""
+    asked = {}
+    for seed in (0, 1, 2, 3):
+        gym = FakeGym()
+        make_splits(gym, TaskRequest("t", size=16, held_out=4, seed=seed, config={}))
+        asked[seed] = gym.asked
+    assert asked[1][0] == 1, "scale smollm's tasks"
+    starts = sorted(start for own in asked.values() for start in own)
+    assert min(after - before for before, after in pairwise(starts)) >= 28

@@ -54,12 +54,16 @@ def test_chat_template_and_generation_prompt(tmp_path: Path) -> None:
 def test_without_chat_template_plain_text_is_encoded() -> None:
     class Plain:
         chat_template = None
+        all_special_tokens = ("<eos>",)
 
         def __call__(self, text: str) -> dict[str, list[int]]:
+            assert "<eos>" not in text
             return {"input_ids": [len(text)]}
 
     plain: Any = Plain()
     assert encode_chat(plain, [{"role": "user", "content": "abc"}]) == [3]
+    spelt = [{"role": "user", "content": "a<eos>b"}]
+    assert encode_chat(plain, spelt) == [8], "a special token is broken up, as with a template"
 
 
 def test_missing_and_empty_directory(tmp_path: Path) -> None:

@@ -67,6 +67,13 @@ def test_errors_name_the_path_and_the_remedy(tmp_path: Path) -> None:
         explained(tmp_path),
     ):
         raise os_error(errno.EACCES)
+    (tmp_path / "file").write_text("x")
+    with (
+        pytest.raises(DiskError, match="file/below cannot be used: Not a directory") as caught,
+        explained(tmp_path),
+    ):
+        (tmp_path / "file" / "below").mkdir()
+    assert caught.value.remedy == "Name another path."
     with pytest.raises(ResourceError, match="memory ran out: DefaultCPU"), explained(tmp_path):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory\nof no use")
 

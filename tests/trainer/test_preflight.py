@@ -166,3 +166,27 @@ def test_check_tells_the_lengths_of_real_rows(tiny_config: Make) -> None:
     told = describe(config, preflight(config))
     for part in (r"prompts of at most \d+ tokens", r"judge's prompts of at most \d+", "7 steps$"):
         assert re.search(part, told), told
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("trainer.critic_warmup=5", "critic_warmup=5 keeps the actor as it is"),
+        ("trainer.resume_from_path=runs/x", "is not used with resume_mode=auto"),
+        ("trainer.country_iso_code=XX", "'XX'"),
+    ],
+)
+def test_what_would_have_no_effect_is_refused(tiny_config: Make, setting: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        preflight(tiny_config(setting, "trainer.energy=true"))
+
+
+def test_a_guard_without_its_set_is_refused(tiny_config: Make) -> None:
+    with pytest.raises(ConfigError, match="watches the sanity set"):
+        preflight(tiny_config("trainer.drift_guard.stop=true", "data.sanity_files=[]"))
+
+
+def test_lengths_are_compared_with_the_model_s_own_limit(tiny_config: Make) -> None:
+    free = "actor_rollout_ref.rollout.max_model_len=null"
+    with pytest.raises(ModelError, match=r"max_response_length=\d+ is beyond the \d+ positions"):
+        preflight(tiny_config(free, "data.max_response_length=100000"))

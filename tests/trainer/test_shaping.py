@@ -260,7 +260,11 @@ def test_reward_length_correlation() -> None:
     paid = reward_length_correlation(MASK * 0.5, MASK)
     assert paid[key] == pytest.approx(1.0)
     mean = reward_length_correlation(MASK * 0.5 / MASK.sum(-1, keepdim=True), MASK)
-    assert mean == {} or abs(mean[key]) < 1.0
+    assert mean == {}, "all responses have the same reward"
+    # By hand: lengths 3, 1, 2 and rewards 1, 0, 1 have a correlation of √¾, and with 1, 1, 0 none.
+    for rewards, expected in (([1.0, 0.0, 1.0], 0.75**0.5), ([1.0, 1.0, 0.0], 0.0)):
+        sums = torch.tensor(rewards)[:, None] * MASK / MASK.sum(-1, keepdim=True)
+        assert reward_length_correlation(sums, MASK)[key] == pytest.approx(expected, abs=1e-6)
     assert reward_length_correlation(MASK[:, :1], torch.ones(3, 1)) == {}
 
 

@@ -36,6 +36,10 @@ def _check_models(**directories: Path) -> None:
 @app.command()
 def tokenizer(recipe: Recipe, out: Out) -> None:
     """Train the byte-level BPE on the corpus of the recipe, or copy the pretrained model's."""
+    from refblend.errors import DiskError
+
+    if out.exists() and not out.is_dir():  # transformers would only log that
+        raise DiskError(f"--out: {out} is no directory", "Name a directory for the tokenizer.")
     from refblend.data.tokenizer import load_tokenizer
     from refblend.embedded.recipe import load_recipe
     from refblend.embedded.tokenizer_texts import build_tokenizer

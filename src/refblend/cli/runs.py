@@ -52,8 +52,18 @@ def evaluate(
 ) -> None:
     """Test the final actors of runs with the engine of training; each run gets its test.json."""
     from refblend import runtime
+    from refblend.errors import ConfigError
     from refblend.files import write_json
+    from refblend.tables import check_writable
 
+    names = [run.name.removeprefix("seed_") for run in runs]
+    if out is not None:
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            raise ConfigError(
+                f"--out: several runs are called {', '.join(repeated)}, and it has one report each",
+                "Call the command once for each arm, or leave out --out.",
+            )
+        check_writable(out)
     runtime.configure_process()
     from refblend.study.runs.evaluate import evaluate_runs
     from refblend.study.runs.run_files import TEST_NAME

@@ -45,7 +45,10 @@ class Results:
 
     def load(self, corpus: CorpusSetup, kinds: tuple[str, ...] | None = None) -> "pd.DataFrame":
         """The corpus, after it is sure that the files can be written."""
+        from refblend.scoring.measure.record import circumstances_file
+
         check_writable(self.report)
+        check_writable(self.provenance or circumstances_file(self.report))
         if self.samples is not None:
             check_table(self.samples)
         return corpus.load(kinds)
@@ -65,12 +68,12 @@ class Results:
 
         assert setup.judge is not None, "generative judges have a directory"
         content = {"engine": setup.kind} | content
-        write_json(self.report, measurement(setup.judge, corpus.source, responses, content))
-        typer.echo(f"{self.report}: {len(responses)} responses")
-        write_json(self.provenance or circumstances_file(self.report), circumstances(times))
         if self.samples is not None:
             write_table(self.samples, scored)
             typer.echo(f"{self.samples}: {len(scored)} rows")
+        write_json(self.report, measurement(setup.judge, corpus.source, responses, content))
+        typer.echo(f"{self.report}: {len(responses)} responses")
+        write_json(self.provenance or circumstances_file(self.report), circumstances(times))
 
 
 @with_options

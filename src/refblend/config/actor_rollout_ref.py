@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from refblend.config.base import (
-    Fraction,
+    Decay,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
@@ -40,7 +40,7 @@ class OptimConfig(Section):
     """Peak learning rate; 0 freezes the model (used by the weight-sync test)."""
     weight_decay: NonNegativeFloat = 0.0
     """Decoupled weight decay of AdamW."""
-    betas: tuple[Fraction, Fraction] = (0.9, 0.999)
+    betas: tuple[Decay, Decay] = (0.9, 0.999)
     """Decay rates of AdamW's first and second moments."""
     lr_warmup_steps: NonNegativeInt = 0
     """Steps over which the rate rises linearly to ``lr``."""

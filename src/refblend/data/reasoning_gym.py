@@ -28,6 +28,8 @@ DEFAULT_PYTHON = Path(".tools/reasoning-gym/bin/python")
 INSTRUCTION = 'Let\'s think step by step and output the final answer after "####".'
 _PATIENCE_S = 10
 """How long the server may take to end when its input does."""
+_SEEDS, _APART = 2**32, 10**7
+"""Of our seeds, and by how much the library's lie apart: more than entries are ever drawn."""
 _SPARE = 4
 """Entries are drawn in rounds until there are enough different questions, at most this many."""
 
@@ -160,7 +162,7 @@ def make_splits(gym: ReasoningGym, request: TaskRequest) -> dict[str, list[Promp
     found: dict[str, dict[str, Any]] = {}
     for attempt in range(_SPARE):
         # The library draws entry i of seed s from s + i: seeds closer together share entries.
-        seed = request.seed + attempt * wanted
+        seed = 1 + (request.seed - 1) % _SEEDS * _APART + attempt * wanted
         for entry in gym.entries(request.task, wanted, seed, request.config):
             found.setdefault(entry["question"].strip(), entry)
         if len(found) >= wanted:

@@ -111,10 +111,11 @@ def encode_chat(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
     Raises:
         ModelError: the template is invalid or refuses the messages (some have no system role).
     """
+    harmless = _without_special(tokenizer, messages)
     if getattr(tokenizer, "chat_template", None):
         try:
             encoded = tokenizer.apply_chat_template(
-                _without_special(tokenizer, messages),
+                harmless,
                 tokenize=True,
                 add_generation_prompt=True,
                 return_dict=True,
@@ -126,7 +127,7 @@ def encode_chat(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
                 "Use roles and an order that it knows, or fix the tokenizer's chat_template.",
             ) from error
         return list(encoded["input_ids"])
-    return list(tokenizer("\n".join(message["content"] for message in messages))["input_ids"])
+    return list(tokenizer("\n".join(message["content"] for message in harmless))["input_ids"])
 
 
 def _without_special(tokenizer: Any, messages: list[dict[str, str]]) -> list[dict[str, str]]:

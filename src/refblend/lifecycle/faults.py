@@ -67,6 +67,8 @@ def explain(error: Exception, directory: Path | None = None) -> RefblendError | 
         return DiskError(
             f"{place} cannot be used: {why}", "Make it writable, or choose another directory."
         )
+    if isinstance(error, (FileExistsError, IsADirectoryError, NotADirectoryError)):
+        return DiskError(f"{place} cannot be used: {error.strerror}", "Name another path.")
     if is_out_of_memory(error):
         reason = str(error).strip().splitlines() or [type(error).__name__]
         return ResourceError(

@@ -54,8 +54,12 @@ def check_model(path: tuple[str, str], length: tuple[str, int | None]) -> None:
         raise ModelError(
             f"{path[0]}: {directory} holds no tokenizer", "Add the files of the model's tokenizer."
         )
+    check_length(directory, *length)
+
+
+def check_length(directory: Path, key: str, wanted: int | None) -> None:
+    """Refuse (ModelError) a length beyond a model's positions; None is the model's own."""
     positions = positions_of(directory)
-    key, wanted = length
     if wanted and positions and wanted > positions and not is_rescaled(directory):
         raise ModelError(
             f"{key}={wanted} is beyond the {positions} positions of {directory}",

@@ -43,6 +43,11 @@ def train(config: RefblendConfig, overwrite: bool = False) -> dict[str, Any]:
         RefblendError: something that the user can fix; the run directory holds the last valid
             checkpoint and all metrics up to it.
     """
+    if "{seed}" in config.trainer.default_local_dir:
+        raise ConfigError(
+            f"trainer.default_local_dir={config.trainer.default_local_dir} names a seed",
+            "Give --seeds, or write the directory out.",
+        )
     data, inputs = _checked(config, overwrite)
     run = _Run(config, data, with_replay(inputs, config), overwrite)
     with _worker_pool() as workers, terminate_cleanly(config.trainer.stop_grace_s) as stop:

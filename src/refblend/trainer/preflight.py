@@ -10,6 +10,7 @@ from pathlib import Path
 from refblend.config import RefblendConfig
 from refblend.data.dataset import PromptDataset, PromptSampler
 from refblend.data.schema import read_rows
+from refblend.energy import carbon_intensity
 from refblend.errors import (
     CheckpointError,
     ConfigError,
@@ -21,7 +22,7 @@ from refblend.lifecycle.faults import disk_fault
 from refblend.lookup import get_advantage, source_file
 from refblend.ppo.choices import ADVANTAGES
 from refblend.rewards.rule import RuleReward
-from refblend.rollout.model_dir import check_model
+from refblend.rollout.model_dir import check_length, check_model
 from refblend.scoring.clipping import ScoringRequest
 from refblend.scoring.judge import check_judge, try_judge
 from refblend.scoring.templates import load_templates, templates_file
@@ -44,6 +45,9 @@ def preflight(config: RefblendConfig, compare: Callable[[RunData], None] | None 
     problems = Problems()
     problems.note(_check_directory, Path(config.trainer.default_local_dir))
     problems.note(check_trackers, config.trainer.logger)
+    problems.note(_check_effect, config)
+    if config.trainer.energy:
+        problems.note(carbon_intensity, config.trainer.country_iso_code)
     if config.trainer.resume_mode == "resume_path":
         problems.note(named_checkpoint, config.trainer.resume_from_path)
     models_usable = _check_models(config, problems)
@@ -154,6 +158,27 @@ def _check_directory(directory: Path) -> None:
         ) from None
 
 
+def _check_effect(config: RefblendConfig) -> None:
+    """Refuse settings of the trainer that would have no effect, or another one than meant."""
+    trainer = config.trainer
+    if trainer.critic_warmup and not config.use_critic:
+        raise ConfigError(
+            f"trainer.critic_warmup={trainer.critic_warmup} keeps the actor as it is while a "
+            "critic learns, and this run has none",
+            "Set it to 0, or choose an estimator with a critic, such as gae.",
+        )
+    if trainer.drift_guard.stop and not config.data.sanity_files:
+        raise ConfigError(
+            "trainer.drift_guard.stop watches the sanity set, and this run has none",
+            "Name data.sanity_files, or set it to false.",
+        )
+    if trainer.resume_from_path and trainer.resume_mode != "resume_path":
+        raise ConfigError(
+            f"trainer.resume_from_path is not used with resume_mode={trainer.resume_mode}",
+            "Set trainer.resume_mode=resume_path, or leave the path out.",
+        )
+
+
 def _check_solutions(config: RefblendConfig, train: PromptDataset) -> None:
     """Refuse partial credit for rows without a gold solution."""
     quality = config.algorithm.ref_quality_score
@@ -177,6 +202,10 @@ def _check_models(config: RefblendConfig, problems: Problems) -> bool:
         ("actor_rollout_ref.model.path", models.model.path),
         ("actor_rollout_ref.rollout.max_model_len", models.rollout.max_model_len),
     )
+    if models.rollout.max_model_len is None:  # else the configuration compares the two
+        longest = config.data.max_prompt_length + config.data.max_response_length
+        name = "data.max_prompt_length + data.max_response_length"
+        problems.note(check_length, Path(models.model.path), name, longest)
     if config.use_judge:
         quality = config.algorithm.ref_quality_score
         problems.note(check_judge, quality)
