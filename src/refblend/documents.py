@@ -87,10 +87,10 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, refusing duplicate keys and with the booleans of YAML 1.2.
+    """PyYAML's safe loader, refusing duplicate keys and with booleans and floats of YAML 1.2.
 
     PyYAML follows YAML 1.1, where a bare ``off`` is false. DVC writes YAML 1.2, where it is a
-    string, and an arm has that name.
+    string, and an arm has that name. In YAML 1.1 ``1e-4`` is a string, in 1.2 a number.
     """
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
@@ -114,6 +114,11 @@ class _Loader(yaml.SafeLoader):
 
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?\d+(?:\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
 )
 
 

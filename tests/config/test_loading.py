@@ -45,7 +45,7 @@ def refusal(*overrides: str, files: list[Path] | None = None) -> str:
         ("a=[x.parquet, y.parquet]", ["a"], ["x.parquet", "y.parquet"]),
         ("a={b: 1}", ["a"], {"b": 1}),
         ("a=/data/x=1/train.parquet", ["a"], "/data/x=1/train.parquet"),
-        ("a='1e-4'", ["a"], 1e-4),
+        ("a='1e-4'", ["a"], "1e-4"),
         ("a=even", ["a"], "even"),
     ],
 )
@@ -79,6 +79,8 @@ def test_later_files_win_and_exponents_without_a_dot_are_numbers(tmp_path: Path)
     assert config.critic.optim.lr == 5e-4
     assert config.data.val_files == ["v.parquet"]
     assert config.data.train_files == ["data/smoke/train.parquet"]
+    named = load_config([*FILES], ["trainer.experiment_name='1e5'"])
+    assert named.trainer.experiment_name == "1e5"
 
 
 def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:

@@ -171,22 +171,12 @@ def parse_override(text: str) -> tuple[list[str], Any]:
             "Write e.g. algorithm.ref_quality_score.max_weight=0.2.",
         )
     try:
-        return parts, _number(parse_yaml(value))
+        return parts, parse_yaml(value)
     except MalformedError as error:
         raise ConfigError(
             f"override {shorten(key)}: the value {show(value)} is not valid YAML ({error.problem})",
             "Quote or correct it.",
         ) from None
-
-
-def _number(value: Any) -> Any:
-    """YAML 1.1 reads ``1e-4`` as text; users mean a number."""
-    if isinstance(value, str):
-        try:
-            return float(value) if "e" in value.lower() else value
-        except ValueError:
-            return value
-    return value
 
 
 def merge(base: Mapping[str, Any], overlay: Mapping[str, Any]) -> dict[str, Any]:
@@ -195,9 +185,7 @@ def merge(base: Mapping[str, Any], overlay: Mapping[str, Any]) -> dict[str, Any]
     for key, value in overlay.items():
         old = merged.get(key)
         merged[key] = (
-            merge(old, value)
-            if isinstance(old, Mapping) and isinstance(value, Mapping)
-            else _number(value)
+            merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
         )
     return merged
 
