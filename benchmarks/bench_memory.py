@@ -1,16 +1,17 @@
 """Peak memory of the log-prob and entropy pass by batch × length × vocabulary.
 
-`python benchmarks/bench_memory.py` runs each point in a separate process and measures the growth of
-its peak resident memory during the pass, forward only and forward with backward. The model has one
-small layer, so the head dominates: a naive implementation holds tokens × vocabulary.
+`python benchmarks/bench_memory.py` runs each point in a separate process and measures by how much
+its resident memory peaks above what it held before the pass, forward only and forward with
+backward. The model has one small layer, so the head dominates: a naive implementation holds tokens
+× vocabulary.
 """
 
 import argparse
 import math
-import resource
 import subprocess
 import sys
 from itertools import product
+from pathlib import Path
 
 import common
 import numpy as np
@@ -55,9 +56,16 @@ def measure(vocabulary: int, tokens: int, backward: bool) -> None:
     for parameter in policy.parameters():  # allocate the gradients before the pass is measured
         parameter.grad = torch.zeros_like(parameter) if backward else None
     work(1, 8)  # libraries allocate on first use
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
+    before = status_kib("VmRSS")
     work(tokens // ROW, ROW)
-    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+    print((status_kib("VmHWM") - before) / 1024)
+
+
+def status_kib(name: str) -> int:
+    """A size of this process, as the kernel tells it: VmRSS now, VmHWM at its peak."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(f"{name}:")).split()[1])
 
 
 def point(vocabulary: int, tokens: int, backward: bool) -> float:

@@ -21,7 +21,7 @@ from refblend.embedded.recipe import load_recipe
 from refblend.rollout.base import EngineOptions
 from refblend.rollout.vllm_engine import VllmEngine
 from refblend.scoring.clipping import ScoringLimits
-from refblend.scoring.generative import GenerativeJudge, JudgeOptions
+from refblend.scoring.generative import TOP_LOGPROBS, GenerativeJudge, JudgeOptions
 from refblend.scoring.templates import load_templates
 
 RESPONSES = 256
@@ -35,6 +35,7 @@ def measure(caching: bool) -> dict[str, list[float]]:
     """Seconds of each variant, in turn."""
     from vllm import SamplingParams
     from vllm.inputs import TokensPrompt
+    from vllm.sampling_params import RequestOutputKind
 
     recipe = load_recipe(common.ROOT / "params/embedded/cpu.yaml")
     problems = iterate_problems("train", 7, recipe.data.difficulty, 0.0)
@@ -50,7 +51,16 @@ def measure(caching: bool) -> dict[str, list[float]]:
             str(path), MODEL_LENGTH, kv_cache_memory_mb=256, enable_prefix_caching=caching
         )
         engine = VllmEngine(options)
-        params = SamplingParams(temperature=0.0, max_tokens=NEW_TOKENS)
+        # What the stage asks of the engine, as by default in training.
+        params = SamplingParams(
+            temperature=0.0,
+            max_tokens=NEW_TOKENS,
+            logprobs=TOP_LOGPROBS,
+            flat_logprobs=True,
+            detokenize=False,
+            stop_token_ids=engine._stop_ids,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
         for form in ("few-shot", "compact"):
             limits = ScoringLimits(
                 MODEL_LENGTH, tokenizer.model_max_length, max_new_tokens=NEW_TOKENS
@@ -59,7 +69,11 @@ def measure(caching: bool) -> dict[str, list[float]]:
                 engine,
                 tokenizer,
                 load_templates("embedded"),
-                JudgeOptions(limits, form="full" if form == "few-shot" else "compact"),
+                JudgeOptions(
+                    limits,
+                    score_mode="expected",
+                    form="full" if form == "few-shot" else "compact",
+                ),
             )
             judges.append(judge)
             prompts = [

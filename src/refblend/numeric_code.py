@@ -74,7 +74,7 @@ SAME_NUMBERS = {
         "1efcf5d4dcf37a5423da0a454059ea1e5a68076e6361cedc745632db9724e6f5"
     ),
     # workers.networks: larger chunks on GPUs, on which no run of the earlier form was made
-    "41300c49b2db10b5c40d4439f9208faa661b25625c68cf7dd4d244cfbada157c": (
+    "a0f4f06973c290b6297d01b1925bcb580aa090aff5d30da1bac2e428c5e0cf65": (
         "b3652bb6aed912916c5959150f7edf7ce916026f5826b5fe1004b1aae1dc2571"
     ),
     # workers.ranks: a run's network is freed before the next one's is loaded
@@ -86,7 +86,7 @@ SAME_NUMBERS = {
         "4b68ec73086909905bf4411792830c005990f6a2a8bc90197399e7a8ea59df27"
     ),
     # workers.worker_set: engines that share a GPU start one after another
-    "95b528da62e84ebfe16b29297521bfb94015a0353670289a3e87fd6e3be35d34": (
+    "ff6ba630add343549c1da2616e191e9599b52ebe04c6fc1b5b68bbbc2b5c1602": (
         "d42bf2d1bbc3a6c86d965aa386f28f820cf2d0293be7db0c510c7ff6c231712d"
     ),
     # rollout.factory: a seed of 0 is a seed, which no run had given
@@ -130,12 +130,20 @@ SAME_NUMBERS = {
         "0cf86039b887fa2f3737d25dafd42d5bade516dacc6b6effbcadfede61e0da98"
     ),
     # config.actor_rollout_ref: a decay rate of 1 is refused
-    "8cd1588a330fb1ae933444030373b4daf947c0f31a5187cde3fec69b6ee6d834": (
+    "274c3ba12d61f49246490cae27581af64f2355d97650663cacecf9922db8fae6": (
         "83704e6d09920f3ba0dd05c1acb3e72b7680f5dbef6be02fffe04547a231d0b1"
     ),
     # config.base: a decay rate of 1 is refused
     "d25de5cb2f9ff5f9a396a267773f6a4a05e48b9deade46439ab3cfc4bd7a16b1": (
         "f4322811456f85f2c38528c44f635e96f411ae0724379e90bba6a9de454767d5"
+    ),
+    # config.trainer: a key for what the drift guard compares with
+    "14f11d7417593dde95ecee100a59ea6acc816217a1ed40ed7303b938b363c64a": (
+        "d337059f29800b032aadc29323e19f073ba99e697980d7f94f43b32198fe18bc"
+    ),
+    # trainer.guards: the guard can compare with the best validation
+    "bc9b9f306329f65ff8e534b83e4d0dca181c339f5605c5e491947a86967971b9": (
+        "df2049c68e0cd3e6cd78b16b4ea886bb1a2d870abd5309c2204ebf1dd308ced9"
     ),
 }
 """Digest of a module → that of an earlier form which it counts as, so that runs of that form go on.

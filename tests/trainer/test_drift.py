@@ -34,6 +34,18 @@ def test_warns_when_it_falls_by_more_than_the_margin() -> None:
     assert "0.125" in warning
 
 
+def test_an_actor_that_learned_is_compared_with_its_best() -> None:
+    """From 0.25 up to 0.9 and down to 0.5: never below the start, and lost 0.4 all the same."""
+    course = (0.25, 0.9, 0.85, 0.5)
+    for reference, warned in (("start", False), ("best", True)):
+        settings = {"max_drop": 0.2, "reference": reference}
+        guard = DriftGuard(DriftGuardConfig.model_validate(settings))
+        assert [guard.check(at(accuracy)) for accuracy in course[:3]] == [None] * 3
+        resumed = DriftGuard(guard.config)
+        resumed.load_state_dict(json.loads(json.dumps(guard.state_dict())))
+        assert (resumed.check(at(course[3])) is not None) == warned
+
+
 def test_no_sanity_set_no_guard() -> None:
     guard = DriftGuard(DriftGuardConfig())
     assert guard.check({"val-core/refblend/arithmetic/acc/mean@1": 1.0}) is None

@@ -9,7 +9,7 @@ from refblend.scoring.judge import CallStats
 from refblend.scoring.result import JudgeResult
 from refblend.workers import engines
 from refblend.workers.engines import EngineGroup, Part, SplitCall
-from refblend.workers.restarts import RestartBudget, WorkerTimeoutError
+from refblend.workers.restarts import RestartBudget, WorkerDiedError, WorkerTimeoutError
 from refblend.workers.worker_set import WorkerSet
 
 
@@ -103,3 +103,26 @@ def test_engines_elsewhere_get_the_bytes_and_others_the_memory(
     assert actor.asked == [(method,) for method in asked]
     for engine, expected in zip(rollout, received, strict=True):
         assert engine.asked == [("load_weights", "pack_weights of rank 0", 4, expected)]
+
+
+def test_the_death_of_the_actor_in_a_push_is_not_the_engine_s(tiny_config) -> None:
+    """Ray raises it in the engine's call as well, which waits for what the actor packs."""
+
+    class Lost(Group):
+        def __init__(self, role: str) -> None:
+            super().__init__("here")
+            self.role = role
+
+        def call(self, *asked: Any) -> Any:
+            def die() -> None:
+                raise WorkerDiedError(self.role, "gone")
+
+            return SimpleNamespace(references=["packed"], results=die)
+
+    workers = WorkerSet(
+        tiny_config(), cast("Any", None), cast("Any", None), RestartBudget(1), print
+    )
+    workers.groups["actor"] = cast("Any", Lost("actor"))
+    workers.engines["rollout"] = cast("Any", SimpleNamespace(engines=[Lost("rollout")]))
+    with pytest.raises(WorkerDiedError, match="actor"):
+        workers.push_weights(version=1)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, Gemma2Config, GraniteConfig
 
 from refblend.errors import ModelError
 from refblend.workers import chunked_head, networks
@@ -41,6 +41,26 @@ def test_pad_batch_lays_out_every_token(sequences) -> None:
     assert torch.equal(restored == 0, mask == 0)
     # The position named for a response token is that of the token before it.
     assert torch.equal(batch.input_ids[batch.rows, batch.positions + 1], batch.labels)
+
+
+@pytest.mark.parametrize(
+    ("config", "changes"),
+    [
+        (GraniteConfig, {"logits_scaling": 8.0}),
+        (Gemma2Config, {"final_logit_softcapping": 1.0, "attn_logit_softcapping": None}),
+        (Gemma2Config, {"final_logit_softcapping": None, "attn_logit_softcapping": 1.0}),
+    ],
+)
+def test_a_model_that_changes_its_logits_is_refused(config, changes, tmp_path) -> None:
+    """The head alone would give other log-probs than the engine's."""
+    sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 32, "head_dim": 16}
+    sizes |= {"num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1}
+    torch.manual_seed(0)
+    lm = AutoModelForCausalLM.from_config(config(**sizes, initializer_range=0.5, **changes))
+    lm.save_pretrained(tmp_path)
+    for shared_prefix in (True, False):
+        with pytest.raises(ModelError, match="scales or caps its logits"):
+            load_policy(str(tmp_path), 1.0, shared_prefix=shared_prefix)
 
 
 def test_pad_batch_of_empty_responses() -> None:

@@ -1,6 +1,6 @@
 """``actor_rollout_ref.*`` and ``critic.*``: the trained models and the rollout engine."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -31,6 +31,9 @@ class ModelConfig(Section):
     attention is not the plain causal one of transformers."""
     trust_remote_code: bool = False
     """Run Python code that ships with the model. Off: a model directory is data."""
+
+
+Temperature = Annotated[float, Field(ge=0.01, allow_inf_nan=False)]
 
 
 class OptimConfig(Section):
@@ -149,8 +152,8 @@ class RolloutConfig(Section):
     """``vllm``, or ``hf``: a plain loop over transformers, for tests and models vLLM lacks."""
     n: PositiveInt = 8
     """Responses per prompt (the group of GRPO and RLOO)."""
-    temperature: PositiveFloat = 1.0
-    """Log-probs of actor and engine are both taken at this temperature."""
+    temperature: Temperature = 1.0
+    """Log-probs of actor and engine are both taken at it; vLLM has none below 0.01."""
     top_p: float = Field(default=1.0, gt=0, le=1)
     """Must stay 1: nucleus sampling would change the distribution that PPO takes ratios of."""
     top_k: int = Field(default=-1, ge=-1)

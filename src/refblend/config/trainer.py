@@ -18,7 +18,10 @@ class DriftGuardConfig(Section):
     """Watches the sanity set for drift of the reward function."""
 
     max_drop: PositiveFloat = 0.2
-    """Warn when the sanity accuracy is this far below its start."""
+    """Warn when the sanity accuracy is this far below what it is compared with."""
+    reference: Literal["start", "best"] = "start"
+    """Compare with the first validation, or with the best one so far: an actor that starts low and
+    learns can lose much before it is below its start."""
     stop: bool = False
     """Stop the run instead of warning."""
 

@@ -26,6 +26,7 @@ Differences from refblend's own trainer:
 """
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -191,6 +192,9 @@ class BlendedGRPOTrainer(GRPOTrainer):
         found: Tensor = super()._calculate_rewards(
             inputs, prompts, completions, completion_ids_list
         )
+        others = [column for column in range(found.shape[1]) if column != self._judge_index]
+        if others:  # what no other function scores has no advantage, whatever the judge says
+            found[found[:, others].isnan().all(dim=1), self._judge_index] = math.nan
         return found
 
     @torch.no_grad()

@@ -211,7 +211,9 @@ class BlendedPPOTrainer(PPOTrainerSync):
         metrics: dict[str, Any],
     ) -> Tensor:
         """R' (B, T); rows that verl added to fill its batches count nowhere."""
-        settings, mask, rule = self.settings, padded["response_mask"], padded["rm_scores"]
+        settings, mask = self.settings, padded["response_mask"]
+        # verl puts it on the last position, which may be a tool's and not the model's.
+        rule = expand_quality(padded["rm_scores"].sum(dim=-1), mask, "terminal")
         kept = torch.tensor(real)
         entropy = float(compute_avg_response_entropy(padded["entropy"][kept], mask[kept]))
         params = WeightParams.of(settings)

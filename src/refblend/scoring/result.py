@@ -31,7 +31,7 @@ class JudgeResult:
     score: float
     """In [0, 1]; the invalid score where ``valid`` is false."""
     valid: bool
-    """Whether the score was read from the judge's own tokens."""
+    """Whether there is a score: read from the judge's own tokens or logit, or an oracle's."""
     path: ScorePath
     """The parser that found it (``text``, ``token``), ``logit`` (a reward model's), ``oracle``
     (partial credit), ``default`` (unreadable), ``overlength`` (never submitted) or ``error`` (the

@@ -97,19 +97,19 @@ class DriftGuard:
 
     def __init__(self, config: DriftGuardConfig) -> None:
         self.config = config
-        self._start: float | None = None
+        self._reference: float | None = None
 
     def check(self, metrics: dict[str, float]) -> str | None:
         """A warning when the accuracy has fallen too far; DriftError where the run is to stop."""
         now = metrics.get(SANITY_KEY)
         if now is None:
             return None
-        if self._start is None:
-            self._start = now
+        if self._reference is None or (self.config.reference == "best" and now > self._reference):
+            self._reference = now
             return None
-        if self._start - now <= self.config.max_drop:
+        if self._reference - now <= self.config.max_drop:
             return None
-        reason = f"drift: sanity accuracy fell from {self._start:.3f} to {now:.3f}"
+        reason = f"drift: sanity accuracy fell from {self._reference:.3f} to {now:.3f}"
         if self.config.stop:
             raise DriftError(
                 reason, "Look at rollouts/; lower the learning rate or max_weight, or allow it."
@@ -117,9 +117,9 @@ class DriftGuard:
         return reason
 
     def state_dict(self) -> dict[str, float | None]:
-        """The accuracy at the start."""
-        return {"start": self._start}
+        """The accuracy that later ones are compared with."""
+        return {"start": self._reference}
 
     def load_state_dict(self, state: dict[str, float | None]) -> None:
-        """Compare with the start of the run that is resumed."""
-        self._start = state["start"]
+        """Compare with that of the run that is resumed."""
+        self._reference = state["start"]

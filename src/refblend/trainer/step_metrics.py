@@ -180,8 +180,8 @@ _WORKERS = {role.name: f"ray::{role.worker.partition(':')[2]}" for role in ROLES
 def gpu_memory() -> tuple[int, dict[int, int]] | None:
     """Bytes in use on the visible GPUs, and by process id where the driver tells (NVML).
 
-    Null where NVML fails: some containers have a driver without its library, and nobody should
-    lose a run for want of a number.
+    Null where NVML fails: some containers have a driver without its library, and no run
+    should end because a number cannot be had.
     """
     import pynvml  # nvidia-ml-py; its library is there only with a driver
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoModelForTokenClassification
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from refblend.errors import ModelError
 from refblend.ppo.entropy import log_probs_and_entropy
 from refblend.rollout.model_dir import check_model_dir
 from refblend.workers.chunked_head import chunked_log_probs
@@ -77,7 +78,28 @@ class ValueNetwork(LmNetwork):
 def load_policy(path: str, temperature: float, **loading: bool) -> PolicyNetwork:
     """The causal model of a directory, with the options of :func:`_load`, or ModelError."""
     check_model_dir(path, "model path")
-    return PolicyNetwork(_load(AutoModelForCausalLM, path, **loading)[0], temperature)
+    lm = _load(AutoModelForCausalLM, path, **loading)[0]
+    _check_logits(lm, path)
+    return PolicyNetwork(lm, temperature)
+
+
+@torch.no_grad()
+def _check_logits(lm: Any, path: str) -> None:
+    """Refuse (ModelError) a model that does more to its logits than its head does.
+
+    Log-probs are taken from the head alone, chunk by chunk. Where a model scales or caps logits, or
+    the scores of its attention, the engine would sample from another distribution.
+    """
+    ids = torch.arange(min(4, lm.config.get_text_config().vocab_size))[None]
+    states = lm.model(input_ids=ids, use_cache=False).last_hidden_state
+    expected, found = lm(input_ids=ids, use_cache=False).logits, lm.lm_head(states)
+    capped = getattr(lm.config.get_text_config(), "attn_logit_softcapping", None)
+    if capped is not None or not torch.allclose(expected, found, rtol=1e-3, atol=1e-3):
+        raise ModelError(
+            f"{path}: {type(lm).__name__} scales or caps its logits or the scores of its "
+            "attention, which the trainer does not compute",
+            "Choose a model whose logits are its head's, such as Qwen's or Llama's.",
+        )
 
 
 def load_value(path: str, **loading: bool) -> ValueNetwork:

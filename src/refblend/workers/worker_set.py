@@ -243,16 +243,17 @@ class WorkerSet:
         """Give the actor's weights to these engines: the one place where weights are pushed."""
         actor = self.groups[ACTOR.name]
         # Every rank takes part in gathering; rank 0 holds the weights, and tells where.
-        packed = actor.call("pack_weights").references[0]
+        packing = actor.call("pack_weights")
+        packed = packing.references[0]
         away = [engine.machines[0] != actor.machines[0] for engine in engines]
         # Ray copies the bytes once to each node where an engine reads them.
         received = actor.call("packed_bytes").references[0] if any(away) else None
-        _wait_all(
-            [
-                engine.call("load_weights", packed, version, received if far else None)
-                for engine, far in zip(engines, away, strict=True)
-            ]
-        )
+        calls = [
+            engine.call("load_weights", packed, version, received if far else None)
+            for engine, far in zip(engines, away, strict=True)
+        ]
+        # The actor first: Ray tells its death as a failure of the engine that waits for it, too.
+        _wait_all([packing, *calls])
 
     def _restore_engine(self, role: Role, number: int) -> None:
         """Bring a fresh engine to where the lost one was; the others keep what they have."""

@@ -46,7 +46,7 @@ MEASURES: dict[str, Measure] = {
         Measure("entropy_collapse", "entropy collapsed", "share of runs", False),
         Measure("length_end", "response length, last step", "tokens", None),
         Measure("weight_mean", "blending weight, mean", "", None),
-        Measure("judge_auc", "judge AUC in training", "", True),
+        Measure("judge_auc", "judge AUC in training (pooled)", "", True),
         Measure("nonzero_rate", "valid, non-zero judge scores", "share", True),
         Measure("valid_rate", "valid judge scores", "share", True),
         Measure("step_seconds", "step time, median", "s", False),

@@ -357,7 +357,7 @@ def test_the_digest_is_of_the_arm_not_of_the_run(params: Path) -> None:
 
 @pytest.mark.parametrize("scale", ["smoke", "cpu", "gpu"])
 def test_the_whole_study_is_accepted_at_every_scale(scale: str) -> None:
-    root = Path(__file__).parents[2] / "params"
+    root = Path(__file__).parents[3] / "params"
     names = experiments_of("m2", root, scale=scale)
     assert set(names) >= set("ABCEFGH")
     grid = build_grid(["M1", *names, "M3"], scale, root)
@@ -369,7 +369,7 @@ def test_the_whole_study_is_accepted_at_every_scale(scale: str) -> None:
 
 def test_the_study_is_declared_as_planned() -> None:
     """Numbers of arms and runs, and which arms the milestones share."""
-    root = Path(__file__).parents[2] / "params"
+    root = Path(__file__).parents[3] / "params"
     grid = build_grid(["M1", *"ABCEFGHIJKLN", "M3"], "cpu", root)
     arms = grid.groupby("experiment").arm.nunique().to_dict()
     assert arms == {
@@ -411,7 +411,7 @@ def test_a_contrast_compares_runs_of_one_warm_start() -> None:
 
 def learning() -> dict[str, ExperimentSpec]:
     """The experiments of scale cpu that train to the end."""
-    specs = load_experiments(Path(__file__).parents[2] / "params")
+    specs = load_experiments(Path(__file__).parents[3] / "params")
     return {
         name: each for name, each in specs.items() if "cpu" in each.seeds and not each.exclusive
     }
