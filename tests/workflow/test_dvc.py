@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from refblend.numeric_code import PURPOSES
+from refblend.study.design.spec import experiments_of
 
 ROOT = Path(__file__).parents[2]
 STAGES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
@@ -171,3 +172,11 @@ def test_a_fresh_clone_pulls_from_a_local_remote(tracked: Path, tmp_path: Path) 
     for name in set(STAGES) - {"code"}:
         assert (clone / "done" / name).read_text() == "ok\n"
     assert "up to date" in dvc(clone, "status")
+
+
+@pytest.mark.parametrize("stage", ["m1", "m2", "m3"])
+def test_a_stage_depends_on_every_experiment_of_its_milestone(stage: str) -> None:
+    """A new file of params/study needs its line in dvc.yaml, or `dvc repro` would not see it."""
+    named = {str(name) for entry in STAGES[stage]["params"] for name in entry}
+    wanted = {f"params/study/{name}.yaml" for name in experiments_of(stage, ROOT / "params")}
+    assert wanted <= named

@@ -83,6 +83,8 @@ def decision(study: M2Study, tables: Tables, experiment: str) -> str:
     if spec.sweep:
         row = chosen_level(study, tables, experiment)
         level = f"{row['chosen']:g}" if row and row["identifiable"] else "not identifiable"
+        if nothing_gained(study, tables, experiment):
+            level += " (no level above its baseline)"
         return f"{spec.sweep.rule} of {spec.sweep.key.rpartition('.')[2]}: {level}"
     if spec.choice:
         best = tables[f"{experiment}_choice"].query("best")
@@ -93,6 +95,13 @@ def decision(study: M2Study, tables: Tables, experiment: str) -> str:
         shares = [f"{pool} {share:.0%}" for pool, share in hidden.dropna().items()]
         return f"judge time hidden: {', '.join(shares)}"
     return ""
+
+
+def nothing_gained(study: M2Study, tables: Tables, experiment: str) -> bool:
+    """Whether no level of a sweep has a mean above its baseline's: the rule of the knee compares
+    levels with one another only."""
+    gains = at_endpoint(study, tables["levels"]).query("experiment == @experiment")["diff"].dropna()
+    return len(gains) > 0 and bool((gains <= 0).all())
 
 
 def chosen_level(study: M2Study, tables: Tables, experiment: str) -> Row | None:
@@ -113,6 +122,7 @@ def facts(study: M2Study, tables: Tables, name: str) -> dict[str, Any]:
         "parameter": spec.sweep.key.rpartition(".")[2] if spec.sweep else "",
         "best": best_row(study, tables, name) if asks_best(spec) else None,
         "level": chosen_level(study, tables, name),
+        "nothing_gained": bool(spec.sweep) and nothing_gained(study, tables, name),
         "compared": sorted(rows, key=lambda row: -row["diff"]),
         "choices": [] if chosen is None else choices(chosen, spec),
         "assumed": None if chosen is None else assumed(study, chosen, name),
