@@ -73,7 +73,8 @@ SAME_NUMBERS = {
     "bf1fd73d336467df97e0674ebde98ba1e791740649159165e87d767fe6a5de50": (
         "1efcf5d4dcf37a5423da0a454059ea1e5a68076e6361cedc745632db9724e6f5"
     ),
-    # workers.networks: larger chunks on GPUs, on which no run of the earlier form was made
+    # workers.networks: larger chunks on GPUs, on which no run of the earlier form was made; models
+    # that scale or cap their logits are refused
     "a0f4f06973c290b6297d01b1925bcb580aa090aff5d30da1bac2e428c5e0cf65": (
         "b3652bb6aed912916c5959150f7edf7ce916026f5826b5fe1004b1aae1dc2571"
     ),
@@ -85,7 +86,8 @@ SAME_NUMBERS = {
     "b1c26e8564d007bc9505d6bcd4c900e168257cff351ad6cd83e872d3841c7bc3": (
         "4b68ec73086909905bf4411792830c005990f6a2a8bc90197399e7a8ea59df27"
     ),
-    # workers.worker_set: engines that share a GPU start one after another
+    # workers.worker_set: engines that share a GPU start one after another; the death of the actor
+    # during a push is its own
     "ff6ba630add343549c1da2616e191e9599b52ebe04c6fc1b5b68bbbc2b5c1602": (
         "d42bf2d1bbc3a6c86d965aa386f28f820cf2d0293be7db0c510c7ff6c231712d"
     ),
@@ -129,7 +131,7 @@ SAME_NUMBERS = {
     "69f66d75b34c33e8ff815e13b245837cd5e11d601a7629ed9a8eb2fccc36449d": (
         "0cf86039b887fa2f3737d25dafd42d5bade516dacc6b6effbcadfede61e0da98"
     ),
-    # config.actor_rollout_ref: a decay rate of 1 is refused
+    # config.actor_rollout_ref: a decay rate of 1 and temperatures below 0.01 are refused
     "274c3ba12d61f49246490cae27581af64f2355d97650663cacecf9922db8fae6": (
         "83704e6d09920f3ba0dd05c1acb3e72b7680f5dbef6be02fffe04547a231d0b1"
     ),

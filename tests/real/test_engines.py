@@ -52,6 +52,6 @@ def test_the_judge_shares_its_prefix_and_is_valid_when_guided(
         if regex:
             hits = judge.last_call.prefix_cache_hit_rate
             assert hits is not None
-            assert hits > 0.7, "the examples are four fifths of the prompt"
+            assert hits > 0.6, "seven of eight find the examples, four fifths of the prompt"
     assert rates[guided_regex(24)] == 1.0
     assert rates[None] < 1.0
