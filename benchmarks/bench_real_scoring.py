@@ -19,7 +19,7 @@ from refblend.embedded.problems import generate_problems
 from refblend.rollout.base import EngineOptions
 from refblend.rollout.vllm_engine import VllmEngine
 from refblend.scoring.clipping import ScoringLimits
-from refblend.scoring.generative import TOP_LOGPROBS, GenerativeJudge, JudgeOptions, guided_regex
+from refblend.scoring.generative import GenerativeJudge, JudgeOptions, guided_regex
 from refblend.scoring.templates import load_templates
 
 RESPONSES = 32
@@ -30,9 +30,7 @@ GOAL, GUIDED_GOAL = 1.10, 1.05
 
 def measure(path: Path) -> dict[str, Any]:
     """Seconds of each way in turn, and tokens per answer."""
-    from vllm import SamplingParams
     from vllm.inputs import TokensPrompt
-    from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
     engine = VllmEngine(EngineOptions(str(path), dtype="bfloat16", kv_cache_memory_mb=512))
     limits = ScoringLimits(engine.max_model_len, max_new_tokens=NEW_TOKENS)
@@ -54,16 +52,7 @@ def measure(path: Path) -> dict[str, Any]:
             TokensPrompt(prompt_token_ids=list(judge.plan(q, r).token_ids))
             for q, r in zip(questions, responses, strict=True)
         ]
-        params = SamplingParams(
-            temperature=0.0,
-            max_tokens=NEW_TOKENS,
-            logprobs=TOP_LOGPROBS,
-            flat_logprobs=True,
-            detokenize=False,
-            stop_token_ids=engine._stop_ids,
-            output_kind=RequestOutputKind.FINAL_ONLY,
-            structured_outputs=StructuredOutputsParams(regex=regex) if regex else None,
-        )
+        params = common.judge_sampling(engine, NEW_TOKENS, regex)
         cases[f"{way}, stage"] = lambda way=way: stage(way)
         cases[f"{way}, bare"] = lambda given=(prompts, params): engine._llm.generate(
             *given, use_tqdm=False

@@ -21,7 +21,7 @@ from refblend.embedded.recipe import load_recipe
 from refblend.rollout.base import EngineOptions
 from refblend.rollout.vllm_engine import VllmEngine
 from refblend.scoring.clipping import ScoringLimits
-from refblend.scoring.generative import TOP_LOGPROBS, GenerativeJudge, JudgeOptions
+from refblend.scoring.generative import GenerativeJudge, JudgeOptions
 from refblend.scoring.templates import load_templates
 
 RESPONSES = 256
@@ -33,9 +33,7 @@ REPEATS = 4
 
 def measure(caching: bool) -> dict[str, list[float]]:
     """Seconds of each variant, in turn."""
-    from vllm import SamplingParams
     from vllm.inputs import TokensPrompt
-    from vllm.sampling_params import RequestOutputKind
 
     recipe = load_recipe(common.ROOT / "params/embedded/cpu.yaml")
     problems = iterate_problems("train", 7, recipe.data.difficulty, 0.0)
@@ -51,16 +49,7 @@ def measure(caching: bool) -> dict[str, list[float]]:
             str(path), MODEL_LENGTH, kv_cache_memory_mb=256, enable_prefix_caching=caching
         )
         engine = VllmEngine(options)
-        # What the stage asks of the engine, as by default in training.
-        params = SamplingParams(
-            temperature=0.0,
-            max_tokens=NEW_TOKENS,
-            logprobs=TOP_LOGPROBS,
-            flat_logprobs=True,
-            detokenize=False,
-            stop_token_ids=engine._stop_ids,
-            output_kind=RequestOutputKind.FINAL_ONLY,
-        )
+        params = common.judge_sampling(engine, NEW_TOKENS)
         for form in ("few-shot", "compact"):
             limits = ScoringLimits(
                 MODEL_LENGTH, tokenizer.model_max_length, max_new_tokens=NEW_TOKENS

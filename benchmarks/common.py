@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 THREADS = int(os.environ.get("OMP_NUM_THREADS", "1"))
 
@@ -38,6 +38,9 @@ from refblend.provenance import git_state, hardware, library_versions
 from refblend.scoring.templates import load_templates
 from refblend.seeding import derive_generator
 from refblend.workers.types import Sequences
+
+if TYPE_CHECKING:
+    from refblend.rollout.vllm_engine import VllmEngine
 
 torch.set_num_threads(THREADS)
 
@@ -138,6 +141,25 @@ def make_sequences(
     repeated = [p for p in drawn for _ in range(group)]
     sizes = rng.integers(*response_tokens, len(repeated))
     return Sequences(repeated, [rng.integers(5, vocab, size).tolist() for size in sizes])
+
+
+def judge_sampling(engine: "VllmEngine", new_tokens: int, regex: str | None = None) -> Any:
+    """What the judge stage asks of vLLM by default in training, for the bare engine beside it."""
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
+
+    from refblend.scoring.generative import TOP_LOGPROBS
+
+    return SamplingParams(
+        temperature=0.0,
+        max_tokens=new_tokens,
+        logprobs=TOP_LOGPROBS,
+        flat_logprobs=True,
+        detokenize=False,
+        stop_token_ids=engine._stop_ids,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+        structured_outputs=StructuredOutputsParams(regex=regex) if regex else None,
+    )
 
 
 def seconds(work: Callable[[], object]) -> float:

@@ -185,26 +185,23 @@ def gpu_memory() -> tuple[int, dict[int, int]] | None:
     """
     import pynvml  # nvidia-ml-py; its library is there only with a driver
 
+    total, processes = 0, dict[int, int]()
     try:
         pynvml.nvmlInit()
+        try:
+            for number in range(torch.cuda.device_count()):
+                name = torch.cuda.get_device_properties(number).uuid
+                device = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{name}")
+                total += int(pynvml.nvmlDeviceGetMemoryInfo(device).used)
+                for process in pynvml.nvmlDeviceGetComputeRunningProcesses(device):
+                    size = process.usedGpuMemory or 0
+                    processes[process.pid] = processes.get(process.pid, 0) + size
+        finally:
+            pynvml.nvmlShutdown()
     except pynvml.NVMLError as error:
         logger.warning("no GPU memory is recorded: %s", error)
         return None
-    try:
-        total, processes = 0, dict[int, int]()
-        for number in range(torch.cuda.device_count()):
-            name = torch.cuda.get_device_properties(number).uuid
-            device = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{name}")
-            total += int(pynvml.nvmlDeviceGetMemoryInfo(device).used)
-            for process in pynvml.nvmlDeviceGetComputeRunningProcesses(device):
-                size = process.usedGpuMemory or 0
-                processes[process.pid] = processes.get(process.pid, 0) + size
-        return total, processes
-    except pynvml.NVMLError as error:
-        logger.warning("no GPU memory is recorded: %s", error)
-        return None
-    finally:
-        pynvml.nvmlShutdown()
+    return total, processes
 
 
 def timing_metrics(

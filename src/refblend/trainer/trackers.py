@@ -330,12 +330,11 @@ class Trackers:
         for tracker in self._trackers:
             tracker.finish(summarise(), lambda: draw_run(self._run_dir))
 
-    def close(self) -> None:
-        """Close every tracker, also after one that cannot be closed."""
-        self._close(None)
-
     def _close(self, cause: BaseException | None) -> None:
-        """Close every tracker; ``cause``: why the run stops, which no failure here may hide."""
+        """Close every tracker, also after one that cannot be closed.
+
+        ``cause`` is why the run stops, which no failure here may hide; None: it has finished.
+        """
         failures: list[Exception] = []
         for tracker in self._trackers:
             try:
