@@ -52,15 +52,23 @@ def _alarm_kept() -> Iterator[None]:
     """The library's time limits use the process's one alarm clock; a run that stops uses it too.
 
     A request to stop waits for the end of the comparison, or the library would clear its alarm.
+    It is held by a handler: a signal mask holds for one thread, and any other may take the signal.
     """
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    requests: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    replaced = {number: handler for number, handler in handlers.items() if handler is not None}
+    for number in replaced:
+        signal.signal(number, lambda received, _: requests.append(received))
     left, begin = signal.getitimer(signal.ITIMER_REAL)[0], time.monotonic()
     try:
         yield
     finally:
         if left:
             signal.setitimer(signal.ITIMER_REAL, max(1e-3, left - (time.monotonic() - begin)))
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        for number, handler in replaced.items():
+            signal.signal(number, handler)
+        for number in requests:
+            signal.raise_signal(number)
 
 
 @cache
