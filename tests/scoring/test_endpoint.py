@@ -279,6 +279,24 @@ def test_a_missed_deadline_is_a_result(endpoint: Endpoint) -> None:
     assert time.monotonic() - start < 0.9
 
 
+def test_of_an_endpoint_that_hangs_one_round_is_asked(endpoint: Endpoint) -> None:
+    def answer(body: dict[str, Any]) -> tuple[int, Any]:
+        time.sleep(0.0 if "fine" in content(body) else 1.0)
+        return 200, completion("\\box{0.75}")
+
+    endpoint.answer = answer
+    j = judge(endpoint, {"timeout_s": 0.2, "max_retries": 0, "concurrency": 2})
+    results = j.score(["q"] * 9, [f"a{i}" for i in range(9)])
+    assert all(r.path == "error" and "in time" in r.raw for r in results)
+    assert len(endpoint.bodies) == 2
+    # The next batch is asked again, and an answer in between shows that the endpoint is there.
+    responses = ["a", "fine 1", "fine 2", "fine 3", "b", "fine 4"]
+    results = judge(endpoint, {"timeout_s": 0.5, "max_retries": 0, "concurrency": 2}).score(
+        ["q"] * 6, responses
+    )
+    assert [r.valid for r in results] == ["fine" in text for text in responses]
+
+
 @pytest.mark.parametrize(
     "body",
     [

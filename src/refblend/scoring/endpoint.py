@@ -229,18 +229,31 @@ class EndpointJudge(RequestJudge):
     async def _ask(
         self, requests: Sequence[ScoringRequest], seeds: Sequence[int]
     ) -> list[Answer | OpenAIError | ValueError]:
-        """The endpoint's answer to each request, or why there is none."""
+        """The endpoint's answer to each request, or why there is none.
+
+        After ``concurrency`` requests in a row to which nothing came back, retries included, the
+        endpoint counts as gone, and the others are not sent: each would wait as long.
+        """
         turns = asyncio.Semaphore(self.http.concurrency)
+        lost: list[APIConnectionError] = []  # since the last answer; a missed deadline is one, too
 
         # A client belongs to the loop that it was first used in.
         async with AsyncOpenAI(**self._arguments) as client:
 
             async def one(request: ScoringRequest, seed: int) -> Answer | OpenAIError | ValueError:
                 async with turns:
+                    if len(lost) >= self.http.concurrency:
+                        return lost[-1]
                     try:
-                        return await self._request(client, request, seed)
-                    except (OpenAIError, ValueError) as error:
+                        answer = await self._request(client, request, seed)
+                    except APIConnectionError as error:
+                        lost.append(error)
                         return error
+                    except (OpenAIError, ValueError) as error:
+                        lost.clear()
+                        return error
+                    lost.clear()
+                    return answer
 
             return await asyncio.gather(*map(one, requests, seeds))
 
