@@ -104,7 +104,7 @@ SAME_NUMBERS = {
         "f3ebf84e921ae9b2efe27adf231d5a3fb1ad6e4bbff04f4e7fb1ef4462bae818"
     ),
     # rewards.math: the alarm is set again after an error, too, and a request to stop waits
-    "bd4a6cfb2ff52f9e54889d2d6871ce5ac1c568a1fc7c08f1ff28b5b72ef93b16": (
+    "638af536fd66e5681f115437ddb09be3b43ef931c18b0102f145fcab15281d6a": (
         "1877eeed3ba8686d8bc461b46dd5a2326981d5240295d9cf9cad29c3dbfe156f"
     ),
     # trainer.recovery: of equal steps the checkpoint counts that the user named

@@ -58,7 +58,7 @@ def _alarm_kept() -> Iterator[None]:
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     replaced = {number: handler for number, handler in handlers.items() if handler is not None}
     for number in replaced:
-        signal.signal(number, lambda received, _: requests.append(received))
+        signal.signal(number, lambda request, _: requests.append(request))
     left, begin = signal.getitimer(signal.ITIMER_REAL)[0], time.monotonic()
     try:
         yield
@@ -67,8 +67,8 @@ def _alarm_kept() -> Iterator[None]:
             signal.setitimer(signal.ITIMER_REAL, max(1e-3, left - (time.monotonic() - begin)))
         for number, handler in replaced.items():
             signal.signal(number, handler)
-        for number in requests:
-            signal.raise_signal(number)
+        for request in requests:
+            signal.raise_signal(request)
 
 
 @cache

@@ -130,6 +130,14 @@ def decided_at(verdicts: pd.DataFrame, measure: str) -> dict[tuple[str, str], st
     return dict(zip(arms, rows.verdict, strict=True))
 
 
+def is_decided(
+    pair: tuple[str, str], row: "pd.Series[Any]", declared: dict[tuple[str, str], str]
+) -> bool:
+    """Whether a forest fills the mark of an arm and its reference: by the verdict on a declared
+    contrast of the two, else by that of the ``row`` with their difference."""
+    return declared.get(pair, row["verdict"]) != "undecided"
+
+
 def write_verdicts(scale: str, results: Path, params: Path, out: Path | None = None) -> Path:
     """Write ``verdicts.csv`` of all experiments of a scale's grid, from its archive alone.
 

@@ -17,6 +17,7 @@ from refblend.study.report.m2.study import REPORT, M2Study, chooses, leads, leve
 from refblend.study.report.plotting import common as plot
 from refblend.study.report.readable import words
 from refblend.study.report.registry import Tables
+from refblend.study.report.verdicts import is_decided
 
 
 @REPORT.figure("{experiment}_reward_length", each=chooses)
@@ -34,7 +35,7 @@ def reward_length(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn
             gain, row, place = study.gain(experiment, arm, measure), rows.loc[arm], arms.index(arm)
             looks: dict[str, Any] = {"colour": study.colour(arm)}
             declared = decided if measure == accuracy else {}
-            looks["filled"] = declared.get((arm, row["baseline"]), row["verdict"]) != "undecided"
+            looks["filled"] = is_decided((arm, row["baseline"]), row, declared)
             marks.append(plot.difference_mark(place, row, gain, 0.27, **looks))
             draw_power(axis, study, experiment, marks[-1], gain)
         plot.draw_marks(axis, marks)

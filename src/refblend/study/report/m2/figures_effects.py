@@ -31,7 +31,7 @@ from refblend.study.report.plotting.panels import (
 )
 from refblend.study.report.plotting.reach import MISSED, detectable, draw_reach, missed_handle
 from refblend.study.report.registry import Tables
-from refblend.study.report.verdicts import decided_at
+from refblend.study.report.verdicts import decided_at, is_decided
 
 INTERVALS = (
     f"{plot.BARS} Filled marks: decided, by the verdict of a declared contrast, else by the exact "
@@ -77,8 +77,8 @@ def forest(study: M2Study, tables: Tables, experiment: str) -> plot.Drawn:
     for level, arm in ((level, arm) for level, arms in facets.items() for arm in arms):
         if arm in table.index:
             row, place = table.loc[arm], names[level].index(labels[arm])
-            said = decided.get((arm, row["baseline"]), row["verdict"])
-            looks: dict[str, Any] = {"colour": study.colour(arm), "filled": said != "undecided"}
+            filled = is_decided((arm, row["baseline"]), row, decided)
+            looks: dict[str, Any] = {"colour": study.colour(arm), "filled": filled}
             gain = study.gain(experiment, arm, measure)
             marks[level][arm] = plot.difference_mark(place, row, gain, 0.27, **looks)
     limits = facet_limits(marks)

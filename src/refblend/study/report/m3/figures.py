@@ -2,7 +2,6 @@
 
 import math
 import textwrap
-from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -16,7 +15,7 @@ from refblend.study.report.plotting import common as plot
 from refblend.study.report.plotting.panels import BAND, curve_panels, weight_and_entropy
 from refblend.study.report.plotting.reach import MISSED, detectable, draw_reach, missed_handle
 from refblend.study.report.registry import Tables
-from refblend.study.report.verdicts import decided_at
+from refblend.study.report.verdicts import decided_at, is_decided
 from refblend.study.runs.curves import series, validation_frame
 from refblend.study.runs.measures import wide
 
@@ -63,7 +62,7 @@ def confirmation_forest(study: M3Study, tables: Tables) -> plot.Drawn:
 
 
 def forest_marks(
-    study: M3Study, part: pd.DataFrame, declared: Mapping[tuple[str, str], str]
+    study: M3Study, part: pd.DataFrame, declared: dict[tuple[str, str], str]
 ) -> list[plot.Mark]:
     """A mark for each comparison of one measure that has values, open where it is undecided."""
     places = {pair: place for place, pair in enumerate(study.confirmation.comparisons)}
@@ -74,7 +73,7 @@ def forest_marks(
             values = wide(study.values, row["measure"], study.confirmation.arms)
             seeds = (values[pair[0]] - values[pair[1]]).dropna()
             look: dict[str, Any] = {"colour": plot.RIGHT_COLOUR, "label": "mean"}
-            look["filled"] = declared.get(pair, row["verdict"]) != "undecided"
+            look["filled"] = is_decided(pair, row, declared)
             marks.append(plot.difference_mark(places[pair], row, seeds, 0.22, **look))
     return marks
 
