@@ -10,6 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 import psutil
 import torch
@@ -199,9 +200,15 @@ def gpu_memory() -> tuple[int, dict[int, int]] | None:
         finally:
             pynvml.nvmlShutdown()
     except pynvml.NVMLError as error:
-        logger.warning("no GPU memory is recorded: %s", error)
+        _warn_once(f"no GPU memory is recorded: {error}")
         return None
     return total, processes
+
+
+@cache
+def _warn_once(text: str) -> None:
+    """Warn of something that every step would say again."""
+    logger.warning(text)
 
 
 def timing_metrics(
