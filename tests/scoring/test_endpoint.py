@@ -289,11 +289,9 @@ def test_of_an_endpoint_that_hangs_one_round_is_asked(endpoint: Endpoint) -> Non
     results = j.score(["q"] * 9, [f"a{i}" for i in range(9)])
     assert all(r.path == "error" and "in time" in r.raw for r in results)
     assert len(endpoint.bodies) == 2
-    # The next batch is asked again, and an answer in between shows that the endpoint is there.
-    responses = ["a", "fine 1", "fine 2", "fine 3", "b", "fine 4"]
-    results = judge(endpoint, {"timeout_s": 0.5, "max_retries": 0, "concurrency": 2}).score(
-        ["q"] * 6, responses
-    )
+    # The next batch is asked again, and one that hangs among others costs only its own score.
+    responses = ["fine 1", "a", "fine 2", "fine 3", "fine 4"]
+    results = j.score(["q"] * 5, responses)
     assert [r.valid for r in results] == ["fine" in text for text in responses]
 
 

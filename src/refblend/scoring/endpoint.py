@@ -231,29 +231,34 @@ class EndpointJudge(RequestJudge):
     ) -> list[Answer | OpenAIError | ValueError]:
         """The endpoint's answer to each request, or why there is none.
 
-        After ``concurrency`` requests in a row to which nothing came back, retries included, the
-        endpoint counts as gone, and the others are not sent: each would wait as long.
+        A request to which nothing came back, retries included, stops further ones until another has
+        an answer. When those under way have none either, the endpoint counts as gone, and the rest
+        of the batch is not sent: each would wait as long.
         """
-        turns = asyncio.Semaphore(self.http.concurrency)
-        lost: list[APIConnectionError] = []  # since the last answer; a missed deadline is one, too
+        turns, news = asyncio.Semaphore(self.http.concurrency), asyncio.Condition()
+        sent, lost = 0, None  # requests under way; the connection lost last, until an answer comes
 
         # A client belongs to the loop that it was first used in.
         async with AsyncOpenAI(**self._arguments) as client:
 
             async def one(request: ScoringRequest, seed: int) -> Answer | OpenAIError | ValueError:
+                nonlocal sent, lost
                 async with turns:
-                    if len(lost) >= self.http.concurrency:
-                        return lost[-1]
+                    async with news:
+                        await news.wait_for(lambda: lost is None or sent == 0)
+                        if lost is not None:
+                            return lost
+                        sent += 1
+                    result: Answer | OpenAIError | ValueError
                     try:
-                        answer = await self._request(client, request, seed)
-                    except APIConnectionError as error:
-                        lost.append(error)
-                        return error
+                        result = await self._request(client, request, seed)
                     except (OpenAIError, ValueError) as error:
-                        lost.clear()
-                        return error
-                    lost.clear()
-                    return answer
+                        result = error
+                    async with news:
+                        sent -= 1
+                        lost = result if isinstance(result, APIConnectionError) else None
+                        news.notify_all()
+                    return result
 
             return await asyncio.gather(*map(one, requests, seeds))
 
