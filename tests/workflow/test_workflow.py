@@ -168,10 +168,8 @@ def test_the_scale_of_the_pretrained_model_is_experiment_r(project: Path) -> Non
     assert counts["verdicts"] == 1, "of its own; those of scale cpu are as they are"
     assert counts["train"] == 4
     assert (counts["pretrained"], counts["reasoning_gym"], counts["judge"]) == (1, 1, 2)
-    assert (
-        "--seeds 1,2,3,4,5,6 trainer.default_local_dir='runs/smollm/constant_terminal_shuffled"
-        in text
-    )
+    run = "--seeds 1,2,3,4,5 trainer.default_local_dir='runs/smollm/constant_terminal_shuffled"
+    assert run in text
     assert "results/smollm/r/report.md" in text
     assert {"robustness", "attacks", "guards"}.isdisjoint(counts)
 
