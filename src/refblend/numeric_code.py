@@ -99,12 +99,12 @@ SAME_NUMBERS = {
     "bceca9a27d6a7046b25d2ceb80645f12fd514e0ea6cb5877e299a805054a3531": (
         "c8d70abe607b3627441fb870822312eff646414c6cecb6dd83266f40bbac4eff"
     ),
-    # scoring.endpoint: a judge behind HTTP answers in a notebook, too; one that hangs is asked once
+    # scoring.endpoint: a judge behind HTTP answers in a notebook, too; of one that hangs a batch asks one round
     "1ee0bd99d722bfc326ab8a21977216462192653505faee9cda48e8305281bbba": (
         "f3ebf84e921ae9b2efe27adf231d5a3fb1ad6e4bbff04f4e7fb1ef4462bae818"
     ),
     # rewards.math: the alarm is set again after an error, too, and a request to stop waits
-    "638af536fd66e5681f115437ddb09be3b43ef931c18b0102f145fcab15281d6a": (
+    "3132459e07541b9e96f34e409c7db27c92e4a9bc12c2e7cddf723613139b2380": (
         "1877eeed3ba8686d8bc461b46dd5a2326981d5240295d9cf9cad29c3dbfe156f"
     ),
     # trainer.recovery: of equal steps the checkpoint counts that the user named

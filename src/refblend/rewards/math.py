@@ -55,9 +55,9 @@ def _alarm_kept() -> Iterator[None]:
     It is held by a handler: a signal mask holds for one thread, and any other may take the signal.
     """
     requests: list[int] = []
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    replaced = {number: handler for number, handler in handlers.items() if handler is not None}
-    for number in replaced:
+    numbers = signal.SIGINT, signal.SIGTERM
+    handlers = {n: handler for n in numbers if (handler := signal.getsignal(n)) is not None}
+    for number in handlers:
         signal.signal(number, lambda request, _: requests.append(request))
     left, begin = signal.getitimer(signal.ITIMER_REAL)[0], time.monotonic()
     try:
@@ -65,7 +65,7 @@ def _alarm_kept() -> Iterator[None]:
     finally:
         if left:
             signal.setitimer(signal.ITIMER_REAL, max(1e-3, left - (time.monotonic() - begin)))
-        for number, handler in replaced.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
         for request in requests:
             signal.raise_signal(request)

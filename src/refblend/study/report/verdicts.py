@@ -131,7 +131,7 @@ def decided_at(verdicts: pd.DataFrame, measure: str) -> dict[tuple[str, str], st
 
 
 def is_decided(
-    pair: tuple[str, str], row: "pd.Series[Any]", declared: dict[tuple[str, str], str]
+    pair: tuple[str, str], row: "pd.Series[Any]", declared: Mapping[tuple[str, str], str]
 ) -> bool:
     """Whether a forest fills the mark of an arm and its reference: by the verdict on a declared
     contrast of the two, else by that of the ``row`` with their difference."""

@@ -2,6 +2,7 @@
 
 import math
 import textwrap
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -62,7 +63,7 @@ def confirmation_forest(study: M3Study, tables: Tables) -> plot.Drawn:
 
 
 def forest_marks(
-    study: M3Study, part: pd.DataFrame, declared: dict[tuple[str, str], str]
+    study: M3Study, part: pd.DataFrame, declared: Mapping[tuple[str, str], str]
 ) -> list[plot.Mark]:
     """A mark for each comparison of one measure that has values, open where it is undecided."""
     places = {pair: place for place, pair in enumerate(study.confirmation.comparisons)}
