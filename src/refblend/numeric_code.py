@@ -99,7 +99,8 @@ SAME_NUMBERS = {
     "bceca9a27d6a7046b25d2ceb80645f12fd514e0ea6cb5877e299a805054a3531": (
         "c8d70abe607b3627441fb870822312eff646414c6cecb6dd83266f40bbac4eff"
     ),
-    # scoring.endpoint: a judge behind HTTP answers in a notebook, too; of one that hangs a batch asks one round
+    # scoring.endpoint: a judge behind HTTP answers in a notebook, too; of one that hangs, a
+    # batch asks one round
     "1ee0bd99d722bfc326ab8a21977216462192653505faee9cda48e8305281bbba": (
         "f3ebf84e921ae9b2efe27adf231d5a3fb1ad6e4bbff04f4e7fb1ef4462bae818"
     ),
