@@ -186,6 +186,23 @@ def test_a_guard_without_its_set_is_refused(tiny_config: Make) -> None:
         preflight(tiny_config("trainer.drift_guard.stop=true", "data.sanity_files=[]"))
 
 
+def test_an_estimator_that_needs_values_needs_a_critic(
+    tiny_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The decorator alone starts no critic."""
+    (tmp_path / "valued.py").write_text(
+        "from refblend.ppo.estimators import register_advantage\n"
+        "@register_advantage('valued', needs_values=True)\n"
+        "def estimate(inputs): return inputs.values, inputs.values\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    mine = "algorithm.adv_estimator=valued:estimate"
+    with pytest.raises(ConfigError, match=r"valued:estimate needs a critic's values") as caught:
+        preflight(tiny_config(mine))
+    assert "critic.enable=true" in str(caught.value)
+    preflight(tiny_config(mine, "critic.enable=true"))
+
+
 def test_lengths_are_compared_with_the_model_s_own_limit(tiny_config: Make) -> None:
     free = "actor_rollout_ref.rollout.max_model_len=null"
     with pytest.raises(ModelError, match=r"max_response_length=\d+ is beyond the \d+ positions"):

@@ -53,7 +53,7 @@ def preflight(config: RefblendConfig, compare: Callable[[RunData], None] | None 
     models_usable = _check_models(config, problems)
     known = len(problems.found)
     if config.algorithm.adv_estimator not in ADVANTAGES:
-        problems.note(get_advantage, config.algorithm.adv_estimator)
+        problems.note(_check_estimator, config)
     reward, data = problems.note(RuleReward.from_config, config.reward), None
     functions_usable = len(problems.found) == known
     if models_usable:
@@ -156,6 +156,16 @@ def _check_directory(directory: Path) -> None:
             f"trainer.default_local_dir={directory} cannot be written{where} ({why})",
             "Make it writable, or choose another directory.",
         ) from None
+
+
+def _check_estimator(config: RefblendConfig) -> None:
+    """Check a user's estimator; the configuration knows what the built-in ones need."""
+    name = config.algorithm.adv_estimator
+    if get_advantage(name).needs_values and not config.use_critic:
+        raise ConfigError(
+            f"algorithm.adv_estimator={name} needs a critic's values, and this run has no critic",
+            "Set critic.enable=true.",
+        )
 
 
 def _check_effect(config: RefblendConfig) -> None:
