@@ -107,6 +107,9 @@ def test_what_determines_numbers_makes_another_run(override: str, told: str) -> 
     assert wanted.digest != BASE.digest
 
 
+REPLAY = "algorithm.ref_quality_score={{strategy: replay, replay_file: w, replay_order: {}}}"
+
+
 @pytest.mark.parametrize(
     ("override", "fixed"),
     [
@@ -116,6 +119,9 @@ def test_what_determines_numbers_makes_another_run(override: str, told: str) -> 
         ("critic.optim.lr_scheduler_type=cosine", False),  # no critic under GRPO
         ("algorithm.ref_quality_score.strategy=schedule", True),
         ("algorithm.ref_quality_score.strategy=cosine", False),
+        (REPLAY.format("recorded"), False),
+        (REPLAY.format("shuffled"), True),
+        (REPLAY.format("mean"), True),
     ],
 )
 def test_the_number_of_steps_is_free_where_nothing_reads_it(override: str, fixed: bool) -> None:

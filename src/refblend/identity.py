@@ -156,13 +156,15 @@ class RunIdentity:
 
 
 def reads_total_steps(config: RefblendConfig) -> bool:
-    """Whether a step's numbers depend on how many steps the run has: a decaying learning rate, or a
-    blending strategy that follows the schedule."""
+    """Whether a step's numbers depend on how many steps the run has: a decaying learning rate, a
+    blending strategy that follows the schedule, or replayed weights that are shuffled or averaged
+    over the steps."""
     optimizers = [config.actor_rollout_ref.actor.optim]
     if config.use_critic:
         optimizers.append(config.critic.optim)
     quality = config.algorithm.ref_quality_score
-    follows = quality.enable and STRATEGIES[quality.strategy].reads_total_steps
+    rearranged = quality.strategy == "replay" and quality.replay_order != "recorded"
+    follows = quality.enable and (rearranged or STRATEGIES[quality.strategy].reads_total_steps)
     return follows or any(optim.lr_scheduler_type != "constant" for optim in optimizers)
 
 

@@ -87,8 +87,8 @@ SAME_NUMBERS = {
         "4b68ec73086909905bf4411792830c005990f6a2a8bc90197399e7a8ea59df27"
     ),
     # workers.worker_set: engines that share a GPU start one after another; the death of the actor
-    # during a push is its own
-    "ff6ba630add343549c1da2616e191e9599b52ebe04c6fc1b5b68bbbc2b5c1602": (
+    # during a push is its own; what was saved and will not be fetched is removed
+    "25265d59ede2a8f26599782a1e5f216dab3a4f7a16bb85dd56756240d5bce47f": (
         "d42bf2d1bbc3a6c86d965aa386f28f820cf2d0293be7db0c510c7ff6c231712d"
     ),
     # rollout.factory: a seed of 0 is a seed, which no run had given
@@ -120,12 +120,14 @@ SAME_NUMBERS = {
     "be53f0e42184268bf8f1716ea7395a45ec5f2bb47a27983ca57a489ab7fdce6b": (
         "933f2ef302e9dff402637f3bc523a16ba8afab9ffaa1008471648b526026cdd9"
     ),
-    # data.reasoning_gym: its server ends with its input; seeds other than 1 lie further apart
-    "5d0c483dfa0a8827100c30d55a9e050c0d739493df06fb541d3e2a6648688d29": (
+    # data.reasoning_gym: its server ends with its input; seeds other than 1 lie further apart;
+    # errors of the verifier name the answer
+    "271efefa31170846b295dd3fd04c4f7c5d3a245bcc822b103a038947aa617f9d": (
         "26b31f60235b052694f1fd09fc0331b2fc26c9676c42c0d73ec9f5235dc93980"
     ),
-    # data.reasoning_gym_server: signals are left to the trainer
-    "dcc02810dc85125a0f22a975d63ab308901da6604fe7e09935355d8008f98cd4": (
+    # data.reasoning_gym_server: signals are left to the trainer; an answer that takes the verifier
+    # too long is wrong, which no run had
+    "ae23b1090b96145d7d46c0c780620071ef33e66627782a4f40e61e127ff52fa5": (
         "28f92fc68eadb7bb86da2fca5580b34021ff62b0da754e704d24689136b91104"
     ),
     # data.tokenizer: texts without a template have no special tokens either, which no run had
@@ -147,6 +149,35 @@ SAME_NUMBERS = {
     # trainer.guards: the guard can compare with the best validation
     "bc9b9f306329f65ff8e534b83e4d0dca181c339f5605c5e491947a86967971b9": (
         "df2049c68e0cd3e6cd78b16b4ea886bb1a2d870abd5309c2204ebf1dd308ced9"
+    ),
+    # rewards.rule: errors name the row
+    "8367ba1334475e727fc9877cba249069b1dfe6e5ec5202e458d27188255b5b87": (
+        "4fd8c74bac91adad505446050c99b8ef7af86ff6c219678ae78e0d7710e75fef"
+    ),
+    # trainer.experience: as rewards.rule; a batch of nothing but end tokens is refused, which
+    # no run had
+    "5a85d29fe8d13b8a9ae7e29c50e7f5988c35d73624040331f44d3fa635bd6428": (
+        "5148dcaa5e35d8898fdc54fd4aa13f8c7ca0b76a01ccc501d2c509a106284e48"
+    ),
+    # trainer.validation: as rewards.rule
+    "59c86d814d0c358baa6b97eb7f3dde79473bc1526732b7c7d7fff0f040350ece": (
+        "0c89d1c5680d5270a8a0bdb303a8aa3bfdf9c4df12eae07446c5bd9166b3478f"
+    ),
+    # study.runs.evaluate: as rewards.rule
+    "b452ddb9ed5b250e03f1ee865c96662d9f782036fe014ae3d6fd617a852294b4": (
+        "83767144c02a6dc9d91a102f1d263ca0468f2cd3e90e62a7f9a3469957d7e0c0"
+    ),
+    # workers.engine_workers: results that no judge may give are refused
+    "799734931bbe275d09654d963574a382eb383309c3750ab9eafec591d6b8ac34": (
+        "ce68eec4d1bf23a21cfb6e7d37a32bb4f3089e417ac183a493f7f7ec619bbf04"
+    ),
+    # scoring.generative: a judge without room for a sample frees its engine
+    "9d8b56a14eca7718415ceb4b1d76522dca90a49d8978ff949559b620653cd029": (
+        "93a204d0f4248092e076eaaa4df1348e081dafa296a815a0650a77c8e8b6eece"
+    ),
+    # trainer.ray_trainer: responses are written before the validation, which may end the run
+    "9a0b1e2bfdce109129c0da1803370f7dabbe192cd8395590a132e7cbf762bc6e": (
+        "fd6c160793be5e6bbffa3691216853f57631e846969f414f08032a4f3611e530"
     ),
 }
 """Digest of a module → that of an earlier form which it counts as, so that runs of that form go on.

@@ -1,5 +1,6 @@
 """Tasks of reasoning-gym: splits, options, the verifier; against the real library where it is."""
 
+import io
 import json
 import signal
 import subprocess
@@ -7,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -123,6 +125,38 @@ def test_a_signal_to_the_group_leaves_the_server_to_its_trainer() -> None:
             gym.entries("no_such_task", 1, 0, {})
         server.communicate(timeout=20)
     assert server.returncode == 0
+
+
+def test_an_answer_that_keeps_the_verifier_busy_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Even where the task catches every exception, as some of the library's do."""
+
+    class Verifier:
+        def score_answer(self, answer: str, entry: Mapping[str, Any]) -> float:
+            while answer == "9**9**9":
+                try:
+                    sum(range(1000))
+                except Exception:
+                    return 1.0
+            return 0.5
+
+    monkeypatch.setattr(reasoning_gym_server, "LIMIT_S", 0.2)
+    before = signal.getsignal(signal.SIGALRM)
+    try:
+        assert reasoning_gym_server.limited(Verifier(), "9**9**9", {}) == 0.0
+        assert "no verdict on '9**9**9'" in capsys.readouterr().err
+        assert reasoning_gym_server.limited(Verifier(), "8", {}) == 0.5
+        assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_verifier_that_fails_on_an_answer_names_it() -> None:
+    reply = io.StringIO('{"error": "ValueError: not a board"}\n')
+    gym = ReasoningGym(SimpleNamespace(stdin=io.StringIO(), stdout=reply))  # type: ignore[arg-type]
+    with pytest.raises(DataError, match=r"task sudoku: ValueError: not a board \(.*'a riddle'\)"):
+        gym.score("sudoku", "a riddle", {}, {})
 
 
 @needs_library

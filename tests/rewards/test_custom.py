@@ -7,8 +7,8 @@ import pytest
 from pydantic import ValidationError
 
 from refblend.config.root import RefblendConfig, RewardConfig
-from refblend.data.schema import read_rows, write_rows
-from refblend.errors import ConfigError
+from refblend.data.schema import PromptRow, read_rows, write_rows
+from refblend.errors import ConfigError, DataError
 from refblend.rewards.result import RewardResult
 from refblend.rewards.rule import RuleReward
 
@@ -39,6 +39,26 @@ def test_a_custom_function_is_called_as_verl_calls_it(module):
         ("any/source", "text", "gold", {"index": 3}),
         ("any/source", "text", "gold", {}),
     ]
+
+
+def test_whatever_fails_names_the_row(module):
+    """The preflight tries gold solutions only: a reward may choke on the model's own text."""
+
+    def compute_score(data_source, solution_str, ground_truth, extra_info):
+        return {"score": float(solution_str)}
+
+    module.f = compute_score
+    row = PromptRow(4711, "mine/sums", [], "1 + 1", "2", "")
+    assert reward_of("users_rewards:f").of_row(row, "2").score == 2.0
+    with pytest.raises(ConfigError) as caught:
+        reward_of("users_rewards:f").of_row(row, "no idea")
+    for part in ("users_rewards:f", "index 4711 of mine/sums", "ValueError", "'no idea'"):
+        assert part in caught.value.reason
+    with pytest.raises(ConfigError, match=r"index 4711 of mine/sums: there is no rule reward"):
+        RuleReward().of_row(row, "2")
+    gold = PromptRow(12, "openai/gsm8k", [], "1 + 1", "two", "")
+    with pytest.raises(DataError, match=r"index 12 of openai/gsm8k: .*two"):
+        RuleReward().of_row(gold, "#### 2")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ from refblend.cli import scoring as cli
 from refblend.cli.judge_options import JudgeSetup
 from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.config.scoring import JUDGES, ScoringConfig
-from refblend.errors import ConfigError, DataError, DiskError, ModelError
+from refblend.errors import ConfigError, DataError, DiskError, ModelError, ScoringError
 from refblend.rollout.base import Generation
 from refblend.scoring.generative import GenerativeJudge
 from refblend.scoring.judge import Judge, check_judge, judge_class
+from refblend.scoring.result import JudgeResult
 
 ROWS = [{"question": "3+4?", "response": f"3+4={n}.\n#### {n}", "id": n} for n in range(5)]
 
@@ -263,6 +265,44 @@ def test_a_kind_of_judge_is_one_class_and_a_configuration_value(
     results = JudgeWorker(config).generate_quality_score(["q"], ["a" * 50], [1])
     assert [r.score for r in results] == [0.5]
     assert tmp_path / "my_judges.py" in inputs_of(config)[0], "its code determines the run"
+
+
+def test_a_judge_without_room_for_a_sample_gives_its_engine_back(
+    write, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a notebook the corrected second call would find no memory."""
+    engine, ended = write("\\box{0.5}"), []
+    monkeypatch.setattr(engine, "max_model_len", 20)
+    monkeypatch.setattr(engine, "shutdown", lambda: ended.append("shutdown"))
+    scoring = ScoringConfig(model_path=str(tiny_model_dir), max_model_len=20)
+    with pytest.raises(ScoringError, match="max_model_len"):
+        GenerativeJudge.start(RefQualityScoreConfig(enable=True, scoring=scoring), 0)
+    assert ended == ["shutdown"]
+
+
+@pytest.mark.parametrize(
+    ("results", "words"),
+    [
+        ([7.0, 0.5], r"gave the score 7\.0"),
+        ([0.5, -0.1], r"gave the score -0\.1"),
+        ([0.5], "gave 1 results for 2 responses"),
+    ],
+)
+def test_results_that_no_judge_may_give_are_refused(
+    results: list[float], words: str, tiny_config: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scale of 0 to 10 would be blended as it is."""
+    from refblend.workers import engine_workers
+
+    class Mine:
+        def score(self, *_: object) -> list[JudgeResult]:
+            return [JudgeResult(score, True, "text") for score in results]
+
+    monkeypatch.setattr(engine_workers, "start_judge", lambda *_: Mine())
+    kind = "algorithm.ref_quality_score.scoring.kind=mine:Judge"
+    worker = engine_workers.JudgeWorker(tiny_config(kind))
+    with pytest.raises(ScoringError, match=f"kind=mine:Judge {words}.*in \\[0, 1\\]"):
+        worker.generate_quality_score(["q", "q"], ["a", "b"], [1, 2])
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ says what to do; then the same command finishes it, and nothing tells the result
 
 import json
 import os
+import pkgutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -30,8 +31,38 @@ LIGHT = ("actor_rollout_ref.rollout.name=hf", "algorithm.ref_quality_score.enabl
 """No vLLM, no judge."""
 
 
+TARGETS = (
+    f"{WORKERS}:ActorWorker.loss",
+    f"{WORKERS}:ActorWorker.compute_log_prob",
+    f"{WORKERS}:ActorWorker.update",
+    f"{WORKERS}:ReferenceWorker.compute_log_prob",
+    f"{ENGINE_WORKERS}:JudgeWorker.__init__",
+    f"{ENGINE_WORKERS}:RolloutWorker.generate",
+    f"{ENGINE_WORKERS}:RolloutWorker.load_weights",
+    f"{TRAINER}:RayPPOTrainer._save",
+    f"{TRAINER}:write_rollouts",
+    f"{TRACKING}:MetricsLog.append",
+    f"{JUDGE}:GenerativeJudge._generate",
+    "refblend.scoring.judge:RequestJudge._result",
+    "refblend.trainer.checkpoint:write_manifest",
+    "refblend.trainer.trackers:Trackers.log",
+    "refblend.workers.distributed:clip_gradients",
+    "refblend.workers.distributed:save_optimizer",
+    "saboteur:reward",
+)
+"""All functions that the tests below let misbehave."""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_function_to_sabotage_exists(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most tests that need it are slow: a name that has changed is found here."""
+    monkeypatch.syspath_prepend(SABOTAGE.parent)
+    assert callable(pkgutil.resolve_name(target))
+
+
 def sabotage(run, target: str, fault: str, calls: str) -> dict[str, str]:
     """The environment of a run in which ``fault`` strikes."""
+    assert target in TARGETS
     (run.directory.parent / f"{run.directory.name}.calls").unlink(missing_ok=True)
     return {
         "PYTHONPATH": os.pathsep.join([str(SABOTAGE), str(SABOTAGE.parent)])
@@ -144,9 +175,9 @@ def small_disk(make_light) -> Iterator:
 # --- the disk --------------------------------------------------------------------------------
 
 FULL = {
-    "first checkpoint": (f"{TRAINER}:RayPPOTrainer.save", "1"),
+    "first checkpoint": (f"{TRAINER}:RayPPOTrainer._save", "1"),
     "optimiser's state of a checkpoint": ("refblend.workers.distributed:save_optimizer", "1"),
-    "manifest of the second checkpoint": ("refblend.trainer.checkpoint:_write_manifest", "2"),
+    "manifest of the second checkpoint": ("refblend.trainer.checkpoint:write_manifest", "2"),
     "responses between checkpoints": (f"{TRAINER}:write_rollouts", "3"),
     "metrics before a checkpoint": (f"{TRACKING}:MetricsLog.append", "2"),
     "metrics after a checkpoint": (f"{TRACKING}:MetricsLog.append", "3"),
@@ -180,7 +211,7 @@ def test_a_read_only_directory_before_the_start(small_disk, record) -> None:
 @pytest.mark.parametrize(
     ("when", "target", "call"),
     [
-        ("checkpoint", f"{TRAINER}:RayPPOTrainer.save", "2"),
+        ("checkpoint", f"{TRAINER}:RayPPOTrainer._save", "2"),
         ("metrics", f"{TRACKING}:MetricsLog.append", "4"),
     ],
 )
@@ -389,7 +420,9 @@ def test_a_number_that_is_not_finite_stops_the_run(make_light, light, what: str,
 def test_a_judgement_that_is_not_finite_stops_the_run(make_run, undisturbed, record) -> None:
     """No parser gives one (tests/scoring); should it happen, no reward is made of it."""
     run = make_run()
-    ended = run.train(**sabotage(run, f"{JUDGE}:interpret", "nan_score", "40"))
+    ended = run.train(
+        **sabotage(run, "refblend.scoring.judge:RequestJudge._result", "nan_score", "40")
+    )
     assert_stopped(run, ended, "the judge's scores are not finite")
     assert [m["step"] for m in run.metrics()] == [0, 1, 2]
     assert_resumes(run, undisturbed)

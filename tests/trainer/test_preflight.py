@@ -13,6 +13,7 @@ from refblend.config import RefblendConfig
 from refblend.errors import (
     CheckpointError,
     ConfigError,
+    DataError,
     ModelError,
     ProblemsError,
     RefblendError,
@@ -179,6 +180,21 @@ def test_check_tells_the_lengths_of_real_rows(tiny_config: Make) -> None:
 def test_what_would_have_no_effect_is_refused(tiny_config: Make, setting: str, said: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)):
         preflight(tiny_config(setting, "trainer.energy=true"))
+
+
+@pytest.mark.parametrize("setting", [f"{JUDGE}.control=oracle", "algorithm.repr_align.enable=true"])
+def test_what_needs_gold_solutions_is_refused_without(
+    tiny_config: Make, tiny_data_dir: Path, tmp_path: Path, setting: str
+) -> None:
+    frame = pd.read_parquet(tiny_data_dir / "train.parquet")
+    last = frame.extra_info.iloc[-1]
+    frame.at[len(frame) - 1, "extra_info"] = {**last, "answer": ""}
+    path = tmp_path / "rows.parquet"
+    frame.to_parquet(path)
+    preflight(tiny_config(setting))
+    key = setting.removeprefix("algorithm.ref_quality_score.").partition(".enable")[0]
+    with pytest.raises(DataError, match=f"row .* has no gold solution, which {key} "):
+        preflight(tiny_config(setting, f"data.train_files=[{path}]"))
 
 
 def test_a_guard_without_its_set_is_refused(tiny_config: Make) -> None:

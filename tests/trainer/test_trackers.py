@@ -3,12 +3,13 @@
 import importlib.util
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from refblend.errors import ConfigError
+from refblend.errors import ConfigError, ResourceError
 from refblend.trainer.trackers import (
     COLUMNS,
     PACKAGES,
@@ -57,14 +58,35 @@ def test_every_tracker_is_closed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     for name, tracker in {"one": Client, "two": Client, "refused": Refused}.items():
         monkeypatch.setitem(TRACKERS, name, tracker)
     context = TrackerContext(tmp_path, 3)
-    with pytest.raises(RuntimeError, match="the service's own"), Trackers(["one", "two"], context):
+    failure = r"trainer\.logger: one failed: RuntimeError: the service's own.*take one out"
+    with pytest.raises(ResourceError, match=failure), Trackers(["one", "two"], context):
         pass
     assert closed == [False, False]
     with pytest.raises(KeyError, match="the cause"), Trackers(["one", "two"], context):
         raise KeyError("the cause")
-    with pytest.raises(PermissionError, match="no key"):
+    with pytest.raises(ResourceError, match="refused failed: PermissionError: no key"):
         Trackers(["one", "refused"], context)
     assert closed == [False, False, True, True, True]
+
+
+def test_an_outage_of_a_service_names_the_tracker(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Clients raise errors of their own; a full disk is told as one, whoever met it."""
+
+    class Away(Tracker):
+        def __init__(self, context: TrackerContext) -> None:
+            pass
+
+        def log(self, step: int, metrics: Mapping[str, float]) -> None:
+            raise ConnectionError("refused") if step == 1 else OSError(28, "No space left")
+
+    monkeypatch.setitem(TRACKERS, "away", Away)
+    with Trackers(["away"], TrackerContext(tmp_path, 3)) as trackers:
+        with pytest.raises(ResourceError, match=r"away failed: ConnectionError: refused\. Repair"):
+            trackers.log(1, {})
+        with pytest.raises(OSError, match="No space left"):
+            trackers.log(2, {})
 
 
 def test_unknown_tracker(tmp_path: Path) -> None:

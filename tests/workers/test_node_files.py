@@ -127,10 +127,20 @@ def test_nothing_half_sent_is_left_where_sending_fails(
 def test_what_comes_back_damaged_is_removed_there(cache: Path, tmp_path: Path, monkeypatch) -> None:
     folder = outgoing(THERE)
     (Path(folder) / "weights").write_bytes(b"123")
-    monkeypatch.setattr(Porter, "read", lambda *_: b"321")
+    monkeypatch.setattr(Porter, "read", lambda self, path, offset: b"321"[offset:])
     with pytest.raises(DiskError, match=r"damaged from node 10\.0\.0\.2"):
         fetch(folder, THERE, tmp_path / "back")
     assert list(cache.iterdir()) == []
+
+
+def test_a_file_that_became_shorter_is_told_and_not_waited_for(
+    cache: Path, tmp_path: Path, monkeypatch
+) -> None:
+    folder = outgoing(THERE)
+    (Path(folder) / "weights").write_bytes(b"123")
+    monkeypatch.setattr(Porter, "read", lambda self, path, offset: b"12"[offset:])
+    with pytest.raises(DiskError, match=r"damaged from node 10\.0\.0\.2"):
+        fetch(folder, THERE, tmp_path / "back")
 
 
 def test_what_a_rank_saved_comes_back(model: Path, cache: Path, tmp_path: Path) -> None:

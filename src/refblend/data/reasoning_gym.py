@@ -19,6 +19,7 @@ from typing import Any
 from refblend.data import reasoning_gym_server
 from refblend.data.schema import PromptRow
 from refblend.data.splits import SPLITS
+from refblend.documents import show
 from refblend.errors import DataError
 
 SOURCE_PREFIX = "reasoning_gym/"
@@ -76,9 +77,17 @@ class ReasoningGym:
             )
         reply: dict[str, Any] = json.loads(line)
         if "error" in reply:
+            told = f"reasoning-gym task {request['task']}: {reply['error']}"
+            if request["op"] == "score":
+                raise DataError(
+                    f"{told} (the answer was {show(request['answer'])})",
+                    "Write the file again with `refblend data reasoning-gym`; if the verifier "
+                    "cannot take the answer, call it from a reward function that catches this.",
+                )
+            if "ModuleNotFoundError" in reply["error"]:
+                raise DataError(told, "Remove .tools/reasoning-gym and run `make reasoning-gym`.")
             raise DataError(
-                f"reasoning-gym task {request['task']}: {reply['error']}",
-                "Correct --task or --config; the library documents the options of each task.",
+                told, "Correct --task or --config; the library documents the options of each task."
             )
         return reply
 

@@ -3,7 +3,8 @@
 Run by the interpreter of an environment that has reasoning-gym, whose pins clash with ours; it
 imports nothing of refblend. Requests: ``{"op": "make", "task", "size", "seed", "config"}`` →
 ``{"entries": [...]}``; ``{"op": "score", "task", "config", "answer", "entry"}`` →
-``{"score": float}``. An error is answered as ``{"error": text}``.
+``{"score": float}``. An error is answered as ``{"error": text}``. An answer over which the verifier
+sits for longer than LIMIT_S, such as a tower of powers, has the score 0.
 """
 
 import json
@@ -11,7 +12,14 @@ import signal
 import sys
 from typing import Any
 
+LIMIT_S = 5.0
+"""Longest time for one verdict, as for the mathematical rule."""
+
 _DATASETS: dict[str, Any] = {}
+
+
+class TooLongError(BaseException):
+    """The verifier's time is up; no ``except Exception`` of a task may take it for its own."""
 
 
 def dataset(task: str, **options: Any) -> Any:
@@ -24,6 +32,23 @@ def dataset(task: str, **options: Any) -> Any:
     return _DATASETS[key]
 
 
+def limited(verifier: Any, text: str, entry: dict[str, Any]) -> float:
+    """The verifier's score of an answer, 0 when its time is up."""
+    signal.signal(signal.SIGALRM, _time_is_up)
+    signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
+    try:
+        return float(verifier.score_answer(text, entry))
+    except TooLongError:
+        print(f"no verdict on {text[:80]!r} in {LIMIT_S:g} s: it counts as wrong", file=sys.stderr)
+        return 0.0
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+
+
+def _time_is_up(*_: Any) -> None:
+    raise TooLongError
+
+
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """The answer to one request."""
     task, config = request["task"], request["config"]
@@ -33,7 +58,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     if request["op"] == "score":
         # The verifier depends on the task's options, never on size or seed.
         verifier = dataset(task, size=1, seed=0, **config)
-        return {"score": float(verifier.score_answer(request["answer"], request["entry"]))}
+        return {"score": limited(verifier, request["answer"], request["entry"])}
     raise ValueError(f"unknown op {request['op']!r}")
 
 

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from refblend.config.root import CustomRewardFunctionConfig, RewardConfig
-from refblend.errors import ConfigError
+from refblend.data.schema import PromptRow
+from refblend.documents import show
+from refblend.errors import ConfigError, RefblendError
 from refblend.lookup import load_function_of_file
 from refblend.rewards.gsm8k import Method, compute_score
 from refblend.rewards.result import RewardResult
@@ -154,3 +156,22 @@ class RuleReward:
                 "reward.custom_reward_function=module:function.",
             )
         return RULES[data_source](solution_str, ground_truth, self.method)
+
+    def of_row(self, row: PromptRow, response: str) -> RewardResult:
+        """Score a response to a row; as :meth:`__call__`, and every error names the row.
+
+        ConfigError for whatever the user's function raises.
+        """
+        where = f"the row with index {row.index} of {row.data_source}"
+        try:
+            return self(row.data_source, response, row.ground_truth, row.extra_info)
+        except RefblendError as error:
+            raise type(error)(f"{where}: {error.reason}", error.remedy) from error
+        except Exception as error:  # the user's own code may raise anything
+            if self.custom is None:
+                raise
+            raise ConfigError(
+                f"{CONFIG_KEY}={self.custom.name!r} failed on {where}: "
+                f"{type(error).__name__}: {error} (the response was {show(response)})",
+                "Correct the function; it is called as verl calls its own.",
+            ) from error

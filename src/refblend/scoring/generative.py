@@ -165,10 +165,14 @@ class GenerativeJudge(RequestJudge):
                 seed=seed,
             ),
         )
-        tokenizer = load_tokenizer(Path(scoring.model_path))
-        caps = engine.max_model_len, tokenizer.model_max_length
-        options = JudgeOptions.from_config(config, *caps)
-        return cls(engine, tokenizer, load_templates(scoring.templates), options)
+        try:  # room for a sample is known only now; a refusal must not keep the engine's memory
+            tokenizer = load_tokenizer(Path(scoring.model_path))
+            caps = engine.max_model_len, tokenizer.model_max_length
+            options = JudgeOptions.from_config(config, *caps)
+            return cls(engine, tokenizer, load_templates(scoring.templates), options)
+        except BaseException:
+            engine.shutdown()
+            raise
 
     def with_options(self, options: JudgeOptions) -> "GenerativeJudge":
         """The same judge on the same engine, asked in another way."""

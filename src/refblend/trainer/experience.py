@@ -64,7 +64,8 @@ def as_rollout(
     """The engine's answers to :func:`rollout_requests`; TrainingError if all are empty."""
     sampled, greedy = answers[: len(prompts.uids)], answers[len(prompts.uids) :]
     sequences = Sequences(prompts.prompt_ids, [a.token_ids for a in sampled])
-    if not any(sequences.response_lengths):
+    # An engine keeps the end token: an actor that ends at once answers with that alone.
+    if all(a.finish_reason == "stop" and len(a.token_ids) <= 1 for a in sampled):
         raise TrainingError(
             f"step {step}: every response is empty: the actor has learned to end at once",
             "Resume from an earlier checkpoint with a lower learning rate, or fix the reward.",
@@ -185,7 +186,7 @@ class ExperienceCollector:
     def _rule(self, rows: list[PromptRow], texts: list[str]) -> list[RewardResult]:
         """The rule reward of each text; none for no texts."""
         return [
-            self.reward(row.data_source, text, row.ground_truth, row.extra_info)
+            self.reward.of_row(row, text)
             for row, text in zip(rows if texts else [], texts, strict=True)
         ]
 

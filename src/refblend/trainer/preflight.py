@@ -16,7 +16,6 @@ from refblend.errors import (
     ConfigError,
     DataError,
     Problems,
-    RefblendError,
 )
 from refblend.lifecycle.faults import disk_fault
 from refblend.lookup import get_advantage, source_file
@@ -190,16 +189,19 @@ def _check_effect(config: RefblendConfig) -> None:
 
 
 def _check_solutions(config: RefblendConfig, train: PromptDataset) -> None:
-    """Refuse partial credit for rows without a gold solution."""
+    """Refuse partial credit, and alignment, for rows without a gold solution."""
     quality = config.algorithm.ref_quality_score
-    if not (quality.enable and quality.scoring.control == "oracle"):
+    if quality.enable and quality.scoring.control == "oracle":
+        use, otherwise = "scoring.control=oracle gives partial credit by", "choose another control"
+    elif config.algorithm.repr_align.enable:
+        use, otherwise = "algorithm.repr_align compares responses with", "set its enable to false"
+    else:
         return
     for row in train.rows:
         if not row.solution.strip():
             raise DataError(
-                f"row {row.index} of data.train_files has no gold solution, which "
-                "scoring.control=oracle gives partial credit by",
-                "Add extra_info.answer to every row, or choose another control.",
+                f"row {row.index} of data.train_files has no gold solution, which {use}",
+                f"Add extra_info.answer to every row, or {otherwise}.",
             )
 
 
@@ -224,19 +226,7 @@ def _check_models(config: RefblendConfig, problems: Problems) -> bool:
 
 
 def _try_reward(reward: RuleReward, prompts: PromptDataset) -> None:
-    """Score the gold solution of the first row of each data source, whatever error that raises."""
+    """Score the gold solution of the first row of each data source."""
     first = {row.data_source: row for row in reversed(prompts.rows)}
-    for source, row in first.items():
-        text = row.solution or row.ground_truth
-        try:
-            reward(source, text, row.ground_truth, row.extra_info)
-        except RefblendError:
-            raise
-        except Exception as error:  # the user's own code may raise anything
-            if reward.custom is None:
-                raise
-            raise ConfigError(
-                f"reward.custom_reward_function={reward.custom.name!r} failed on the row with "
-                f"index {row.index} of {source}: {type(error).__name__}: {error}",
-                "Correct the function; it is called as verl calls its own.",
-            ) from error
+    for row in first.values():
+        reward.of_row(row, row.solution or row.ground_truth)

@@ -276,12 +276,12 @@ class RayPPOTrainer:
         record.add({"training/global_step": float(self.step)})
         record.add({"training/epoch": float(self.state.sampler.epoch)})
         last = self.step == self.total_steps
-        if last or _due(self.step, trainer.test_freq):
-            with record.timed("testing"):
-                record.add(self.validate())
         if trainer.rollout_dump_freq and (last or _due(self.step, trainer.rollout_dump_freq)):
             path = self.run_dir / "rollouts" / f"{self.step}.jsonl"
             write_rollouts(path, self.step, prompts, rollout, experience, blended)
+        if last or _due(self.step, trainer.test_freq):
+            with record.timed("testing"):
+                record.add(self.validate())  # which may end the run, and sends its reader there
         record.metrics["incidents/oom"] += self.workers.budget.take_shortages()
         record.add(timing_metrics(record.seconds, rollout, training_devices(self.config)))
         record.add(memory_metrics())

@@ -7,6 +7,7 @@ run is for their own variables to say (``WANDB_MODE=offline``, ``MLFLOW_TRACKING
 ``SWANLAB_MODE=offline``).
 """
 
+import contextlib
 import importlib.util
 import json
 import logging
@@ -14,14 +15,15 @@ import math
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from refblend.documents import flatten
-from refblend.errors import ConfigError
+from refblend.documents import flatten, shorten
+from refblend.errors import ConfigError, RefblendError, ResourceError
 from refblend.files import read_object, write_json
+from refblend.lifecycle.faults import explain
 from refblend.trainer.console import TrainingProgress
 from refblend.trainer.summary import draw_run
 
@@ -291,17 +293,36 @@ def check_trackers(names: Iterable[str]) -> None:
             )
 
 
+@contextlib.contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Turn what a service's client raises within the block into an error that names the tracker."""
+    try:
+        yield
+    except Exception as error:  # a client may raise anything
+        if isinstance(error, RefblendError) or explain(error) is not None:
+            raise  # the disk's and the memory's faults are told elsewhere
+        raise ResourceError(
+            f"trainer.logger: {name} failed: {type(error).__name__}: {shorten(str(error))}",
+            f"Repair its service or its key, or take {name} out of trainer.logger; "
+            "the same command goes on.",
+        ) from error
+
+
 class Trackers:
-    """The trackers named by ``trainer.logger``, checked and used as one; a context manager."""
+    """The trackers named by ``trainer.logger``, checked and used as one; a context manager.
+
+    ResourceError names a tracker whose service fails.
+    """
 
     def __init__(self, names: Iterable[str], context: TrackerContext) -> None:
         names = list(dict.fromkeys(names))
         check_trackers(names)
         self._run_dir = context.run_dir
-        self._trackers: list[Tracker] = []
+        self._trackers: dict[str, Tracker] = {}
         try:
             for name in names:
-                self._trackers.append(TRACKERS[name](context))
+                with _named(name):
+                    self._trackers[name] = TRACKERS[name](context)
         except BaseException as error:
             self._close(error)
             raise
@@ -314,21 +335,24 @@ class Trackers:
             # Not splitlines: a response may hold other line separators, which JSON keeps.
             lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")[:ROWS_SHOWN]
             rows = [{name: row[name] for name in COLUMNS} for row in map(json.loads, lines)]
-        for tracker in self._trackers:
-            tracker.log(step, metrics)
-            if rows:
-                tracker.rollouts(step, rows)
+        for name, tracker in self._trackers.items():
+            with _named(name):
+                tracker.log(step, metrics)
+                if rows:
+                    tracker.rollouts(step, rows)
 
     def message(self, text: str) -> None:
         """Tell the user something without breaking the live line; nothing without a console."""
-        for tracker in self._trackers:
+        for tracker in self._trackers.values():
             if isinstance(tracker, ConsoleTracker):
                 tracker.progress.message(text)
 
     def finish(self, summarise: Callable[[], Mapping[str, Any]]) -> None:
         """Show how the run ended; without a tracker there is nothing to summarise."""
-        for tracker in self._trackers:
-            tracker.finish(summarise(), lambda: draw_run(self._run_dir))
+        for name, tracker in self._trackers.items():
+            summary = summarise()
+            with _named(name):
+                tracker.finish(summary, lambda: draw_run(self._run_dir))
 
     def _close(self, cause: BaseException | None) -> None:
         """Close every tracker, also after one that cannot be closed.
@@ -336,10 +360,11 @@ class Trackers:
         ``cause`` is why the run stops, which no failure here may hide; None: it has finished.
         """
         failures: list[Exception] = []
-        for tracker in self._trackers:
+        for name, tracker in self._trackers.items():
             try:
-                tracker.close(cause is not None)
-            except Exception as error:  # a service's client may raise anything
+                with _named(name):
+                    tracker.close(cause is not None)
+            except Exception as error:
                 failures.append(error)
                 logger.warning("%s cannot be closed: %s", type(tracker).__name__, error)
         if failures and cause is None:

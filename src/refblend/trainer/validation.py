@@ -67,10 +67,7 @@ def validation_metrics(
     metrics: dict[str, list[float]] = defaultdict(list)
     for number, (source, row) in enumerate(rows):
         answers = generations[number * width : (number + 1) * width]
-        results = [
-            reward(row.data_source, decode(a.token_ids), row.ground_truth, row.extra_info)
-            for a in answers
-        ]
+        results = [reward.of_row(row, decode(answer.token_ids)) for answer in answers]
         for name, value in _row_metrics(results, answers, reward.method).items():
             metrics[name.format(source=source or row.data_source)].append(value)
     return {name: sum(values) / len(values) for name, values in sorted(metrics.items())}

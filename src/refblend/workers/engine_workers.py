@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from refblend import runtime
 from refblend.config import RefblendConfig
+from refblend.config.scoring import SCORING_KEY
+from refblend.errors import ScoringError
 from refblend.rollout.base import Generation, GenerationRequest, RolloutEngine
 from refblend.rollout.factory import start_rollout
 from refblend.scoring.judge import CallStats, start_judge
@@ -47,13 +49,28 @@ class JudgeWorker:
     def __init__(self, config: RefblendConfig) -> None:
         quality = config.algorithm.ref_quality_score
         runtime.prepare_process(quality.scoring.num_threads)
+        self._kind = quality.scoring.kind
         self.judge = start_judge(quality, derive_seed(config.trainer.seed, "judge engine"))
 
     def generate_quality_score(
         self, questions: Sequence[str], responses: Sequence[str], seeds: Sequence[int]
     ) -> list[JudgeResult]:
-        """Judge every response; failures come back as results, never as a score of 0."""
-        return self.judge.score(questions, responses, seeds)
+        """Judge every response; failures come back as results, never as a score of 0.
+
+        ScoringError for results that a judge of the user's own may not give: another number of
+        them, or a score outside [0, 1]. One that is not a number is refused with all numbers.
+        """
+        results = self.judge.score(questions, responses, seeds)
+        remedy = "Return one JudgeResult per response, its score in [0, 1]."
+        if len(results) != len(responses):
+            told = f"{len(results)} results for {len(responses)} responses"
+            raise ScoringError(f"{SCORING_KEY}.kind={self._kind} gave {told}", remedy)
+        for result in results:
+            if result.score < 0 or result.score > 1:
+                raise ScoringError(
+                    f"{SCORING_KEY}.kind={self._kind} gave the score {result.score}", remedy
+                )
+        return results
 
     def begin_run(self) -> None:
         """Forget the prompts of an earlier run: a run must not depend on earlier ones."""

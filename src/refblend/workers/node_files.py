@@ -103,13 +103,12 @@ class Porter:
         """An empty folder for what will be fetched."""
         return tempfile.mkdtemp(dir=cache_folder(), prefix=".outgoing-")
 
-    def listing(self, folder: str) -> list[tuple[str, int, str]]:
-        """Name, size and SHA-256 of each file."""
-        found = files_of(Path(folder))
-        return [(name, file.stat().st_size, sha256_file(file)) for name, file in found]
+    def listing(self, folder: str) -> list[tuple[str, str]]:
+        """Name and SHA-256 of each file."""
+        return [(name, sha256_file(file)) for name, file in files_of(Path(folder))]
 
     def read(self, path: str, offset: int) -> bytes:
-        """A chunk of a file."""
+        """A chunk of a file; nothing at its end."""
         with open(path, "rb") as stream:
             stream.seek(offset)
             return stream.read(CHUNK)
@@ -182,13 +181,12 @@ def fetch(folder: str, node: Node, target: Path) -> None:
     told = f"fetching {target.name} from node {node.address}"
     with _porter(node) as porter:
         try:
-            for name, size, digest in _wait(told, porter.listing.remote(folder)):
-                file = target / name
+            for name, digest in _wait(told, porter.listing.remote(folder)):
+                file, source = target / name, str(Path(folder) / name)
                 file.parent.mkdir(parents=True, exist_ok=True)
                 with open(file, "wb") as stream:
-                    while stream.tell() < size:
-                        source = str(Path(folder) / name)
-                        stream.write(_wait(told, porter.read.remote(source, stream.tell())))
+                    while data := _wait(told, porter.read.remote(source, stream.tell())):
+                        stream.write(data)
                 if sha256_file(file) != digest:
                     raise _damaged(file, "from", node)
         finally:

@@ -81,6 +81,12 @@ class RunFiles:
         if node.id in self._blind:
             fetch(outbox, node, target)
 
+    def discard(self, node: Node, outbox: str) -> None:
+        """Remove an :meth:`outbox` that will not be collected, if its node still answers."""
+        if node.id in self._blind:
+            with contextlib.suppress(Exception):  # what made it useless is told by its own error
+                forget(outbox, node)
+
     @contextlib.contextmanager
     def inboxes(self, nodes: Sequence[Node], source: Path) -> Iterator[list[str]]:
         """Yield where a process on each of these nodes finds ``source``; errors as at the start."""

@@ -263,14 +263,17 @@ class WorkerSet:
     def save(self, directory: Path) -> None:
         """Write what the roles that learn have learned to ``directory/<role>``, all at once."""
         calls, written = [], []
-        for group in self._learning():
-            node, target = group.nodes[0], directory / group.role  # rank 0 writes
-            outbox = self.files.outbox(node, target)
-            calls.append(group.call("save", outbox))
-            written.append((node, outbox, target))
-        _wait_all(calls)
-        for node, outbox, target in written:
-            self.files.collect(node, outbox, target)
+        with contextlib.ExitStack() as failure:
+            for group in self._learning():
+                node, target = group.nodes[0], directory / group.role  # rank 0 writes
+                outbox = self.files.outbox(node, target)
+                failure.callback(self.files.discard, node, outbox)
+                calls.append(group.call("save", outbox))
+                written.append((node, outbox, target))
+            _wait_all(calls)
+            for node, outbox, target in written:
+                self.files.collect(node, outbox, target)
+            failure.pop_all()
 
     def load(self, directory: Path) -> None:
         """Continue from what :meth:`save` wrote."""

@@ -119,12 +119,7 @@ def _measure(
     tokenizer, reward = load_tokenizer(last.actor), RuleReward.from_config(config.reward)
     rows = [row for row in prompts.rows for _ in range(samples + 1)]
     results = [
-        reward(
-            row.data_source,
-            tokenizer.decode(answer.token_ids, skip_special_tokens=True),
-            row.ground_truth,
-            row.extra_info,
-        )
+        reward.of_row(row, tokenizer.decode(answer.token_ids, skip_special_tokens=True))
         for row, answer in zip(rows, answers, strict=True)
     ]
     strict = config.reward.method == "strict"
