@@ -55,7 +55,8 @@ def make_bed(name: str, bed: dict[str, Any], work: Path) -> list[str]:
     """Data and warm start of a candidate; the overrides of its runs.
 
     Without overrides of the recipe they are the workflow's: a warm start differs with the number of
-    threads that made it, and the study trains on that one.
+    threads that made it, and the study trains on that one. What a folder holds is kept, so one that
+    another recipe made ends the script.
     """
     data, actor = Path("data/cpu"), Path("models/cpu/actor")
     if values := bed.get("recipe"):
@@ -63,6 +64,11 @@ def make_bed(name: str, bed: dict[str, Any], work: Path) -> list[str]:
         recipe, data, actor = folder / "recipe.yaml", folder / "data", folder / "actor"
         folder.mkdir(parents=True, exist_ok=True)
         values = overridden(yaml.safe_load(RECIPE.read_text()), values)
+        if recipe.is_file() and yaml.safe_load(recipe.read_text()) != values:
+            sys.exit(
+                f"{recipe}: candidate {name} has another recipe now, and what the folder holds was "
+                f"made by this one. Remove {folder}, or give another --work."
+            )
         recipe.write_text(yaml.safe_dump(values, sort_keys=False))
         if not (data / "train.parquet").is_file():
             refblend("data", "prepare", "--recipe", recipe, "--out", data)

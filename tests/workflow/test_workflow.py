@@ -4,6 +4,8 @@ import importlib.util
 import json
 import math
 import os
+import re
+import shlex
 import subprocess
 import sys
 from collections import Counter
@@ -90,6 +92,21 @@ def test_dry_run_plans_every_run_once(project: Path) -> None:
     assert not {"tokenizer", "actor", "judge_pairs", "judge"} & set(counts)
     text = done.stdout + done.stderr
     assert "--seeds 101,102,103 trainer.default_local_dir='runs/cpu/linear/seed_{seed}'" in text
+
+
+def test_checks_and_guards_tolerate_what_the_parameters_say(project: Path) -> None:
+    path = project / "params" / "workflow.yaml"
+    path.write_text(path.read_text().replace("  oom: 0\n", "  oom: 3\n"))
+    _, text = planned(project, "m3")
+    commands = [
+        line for line in text.splitlines() if re.search("refblend study (check|guard) ", line)
+    ]
+    assert len(commands) == 2
+    for command in commands:
+        words = shlex.split(command)
+        limits = [word for word in words if re.fullmatch(r"\w+=\d+", word)]
+        assert limits == ["nonfinite=0", "oom=3", "overlength=0"]
+        assert {words[words.index(limit) - 1] for limit in limits} == {"--tolerated"}
 
 
 def test_models_are_trained_where_none_are_kept(project: Path) -> None:

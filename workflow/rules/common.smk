@@ -326,8 +326,11 @@ def option(name, reports, file=""):
 
 
 def tolerated():
-    """`kind=number` of every incident that a milestone tolerates."""
-    return [f"{kind}={count}" for kind, count in sorted(config["checks"].items())]
+    """`--tolerated kind=number` of every incident that a milestone tolerates."""
+    limits = sorted(config["checks"].items())
+    return [
+        word for kind, count in limits for word in ("--tolerated", f"{kind}={count}")
+    ]
 
 
 def milestone_targets(milestone, scale):

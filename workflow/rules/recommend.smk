@@ -63,9 +63,7 @@ rule guards:
     params:
         code=code("study.recommend.guards"),
         collected=lambda wildcards, input: Path(input.collected[0]).parent,
-        tolerated=lambda wildcards: [
-            word for text in tolerated() for word in ("--tolerated", text)
-        ],
+        tolerated=lambda wildcards: tolerated(),
     message:
         "Guards of M3"
     shell:

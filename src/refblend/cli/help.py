@@ -70,7 +70,8 @@ EXAMPLES = {
     "study figure": f"refblend study figure {_REPORT} --out figures/training_curves.svg",
     "study report": f"refblend study report {_REPORT}",
     "study publish": f"refblend study publish {_REPORT} --built build/results/smoke/m1",
-    "study check": f"refblend study check --collected {_FRAMES} --out checks.json oom=0",
+    "study check": f"refblend study check --collected {_FRAMES} --out checks.json "
+    "--tolerated oom=0",
     "study power": "refblend study power results/cpu/m2/tables/per_seed.csv --effect 0.02",
     "study recommend": f"refblend study recommend --collected {_FRAMES} --scale smoke "
     "--out recommended.yaml",

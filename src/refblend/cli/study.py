@@ -1,5 +1,6 @@
 """``refblend study …``: the steps of the workflow, each usable by hand."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,6 +22,13 @@ study_report.register(app)
 Folder = Annotated[Path, typer.Option(help="Folder written by `refblend study collect`.")]
 Out = Annotated[Path, typer.Option(help="File or folder to write.")]
 Params = Annotated[Path, typer.Option(help="Root of the parameter files.")]
+Tolerated = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="kind=number over all runs, e.g. oom=0; may be repeated. For `study guard` "
+        "judge_invalid is a share of a run's scores."
+    ),
+]
 
 
 @app.command()
@@ -99,9 +107,7 @@ def collect(
 def check(
     collected: Folder,
     out: Out,
-    tolerated: Annotated[
-        list[str] | None, typer.Argument(help="kind=number, e.g. overlength=0.")
-    ] = None,
+    tolerated: Tolerated = None,
 ) -> None:
     """Fail if a run did not finish or incidents exceed the tolerated number."""
     from refblend.files import write_json
@@ -155,10 +161,7 @@ def guard(
     ],
     scale: Scale,
     out: Annotated[Path, typer.Option(help="guards.json; not written when a guard fails.")],
-    tolerated: Annotated[
-        list[str] | None,
-        typer.Option(help="kind=number, e.g. oom=0; judge_invalid is a share of the scores."),
-    ] = None,
+    tolerated: Tolerated = None,
     params: Params = Path("params"),
 ) -> None:
     """Fail when runs of M3 are missing, have incidents, or fall below the baseline."""
@@ -226,7 +229,11 @@ def power(
         str | None, typer.Option(help="Arm that the others are paired with [off].")
     ] = None,
 ) -> None:
-    """Seeds per arm for a difference and for equivalence, from the variance of earlier runs."""
+    """Seeds per arm for a difference and for equivalence, from the variance of earlier runs.
+
+    least_detectable is none where the present seeds are too few for the exact test that decides a
+    verdict to reach α.
+    """
     from refblend.study.planning import power as planning
     from refblend.study.report.registry import read_experiments
 
@@ -250,7 +257,11 @@ def power(
         if question.test_problems:
             planning.check_share(values[measure], runs)
         table = planning.power_table(spread, wanted)
-    typer.echo(table.to_string(index=False, float_format=lambda value: f"{value:.4g}"))
+    typer.echo(table.to_string(index=False, float_format=_number))
+
+
+def _number(value: float) -> str:
+    return "none" if math.isinf(value) else f"{value:.4g}"
 
 
 def _refuse_ignored(question: Question, declared: dict[str, Any]) -> None:

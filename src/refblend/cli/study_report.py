@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refblend.cli.options import Scale
-from refblend.study.design.names import REPORTS, ReportName
+from refblend.study.design.names import MILESTONES, REPORTS, ReportName
 
 if TYPE_CHECKING:
     from refblend.study.report.registry import Inputs, Report
@@ -135,13 +135,20 @@ def redraw(
 def _opened(
     milestone: str, scale: str, roots: tuple[Path, Path, Path, Path], experiments: list[str] | None
 ) -> tuple["Report", "Inputs"]:
+    from refblend.errors import StudyError
     from refblend.study.design.spec import experiments_of
     from refblend.study.report.registry import Inputs, load_report
 
     runs, models, results, params = roots
+    study = tuple(experiments or experiments_of(milestone, params, scale))
+    if milestone in MILESTONES and not study:
+        raise StudyError(
+            f"no experiment of milestone {milestone} has seeds at --scale {scale}",
+            f"Name another --scale, or add seeds.{scale} to one of them in {params / 'study'}.",
+        )
     inputs = Inputs(
         scale=scale,
-        study=tuple(experiments or experiments_of(milestone, params, scale)),
+        study=study,
         collected=runs / scale / "_collected" / milestone,
         models=models / scale,
         results=results / scale,

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from refblend.cli.main import app
 from refblend.errors import StudyError
-from refblend.study.design.spec import load_experiment
+from refblend.study.design.spec import ExperimentSpec, load_experiment
 from refblend.study.planning.power import (
     PowerQuestion,
     Spread,
@@ -79,6 +79,37 @@ def test_hopeless_and_unknown_are_not_numbers() -> None:
     assert row.seeds_difference is pd.NA
     assert row.hours is pd.NA
     assert row.test_problems is pd.NA
+
+
+def test_no_plan_has_fewer_seeds_than_the_exact_tests_need() -> None:
+    """2/2⁶ and 2/70 are the first p of a difference below 0.05, 1/2⁵ and 1/20 those of equivalence;
+    Student's test of runs that hardly vary would take two or three."""
+    spread = Spread(0.5, independent=0.001, paired=0.001, seeds=3, pairs=5)
+    table = power_table(spread, PowerQuestion(0.1, 0.1, hours_per_run=1.0)).set_index("design")
+    assert table.seeds_difference.to_dict() == {"paired": 6, "independent": 4}
+    assert table.seeds_equivalence.to_dict() == {"paired": 5, "independent": 3}
+    assert table.hours.to_dict() == {"paired": 12.0, "independent": 8.0}
+    assert table.least_detectable.tolist() == [math.inf, math.inf]
+    enough = power_table(Spread(0.5, 0.001, 0.001, seeds=4, pairs=6), PowerQuestion())
+    assert (enough.least_detectable < 0.01).all()
+    # Of more rearrangements than are tried, none has a p below 2/100,000.
+    never = power_table(spread, PowerQuestion(0.1, 0.1, alpha=1e-6))
+    assert never[["seeds_difference", "seeds_equivalence"]].isna().all(axis=None)
+
+
+@pytest.mark.parametrize("experiments", [[], ["--experiments", "G", "--params", str(PARAMS)]])
+def test_what_no_difference_could_show_is_printed_as_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, experiments: list[str]
+) -> None:
+    monkeypatch.setattr(ExperimentSpec, "seeds_of", lambda *_: [0, 1, 2])
+    path = tmp_path / "per_seed.csv"
+    table = runs(seeds=3)
+    table.assign(test_sampled=table.test_greedy).to_csv(path, index=False)
+    done = CliRunner().invoke(app, ["study", "power", str(path), *experiments])
+    assert done.exit_code == 0, done.exception
+    head, *rows = (line.split() for line in done.output.splitlines())
+    assert [row[head.index("least_detectable")] for row in rows] == ["none", "none"]
+    assert "inf" not in done.output
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 
 from refblend.study.design.grid import read_grid
 from refblend.study.report.engine import new_tables, read_caption
+from refblend.study.report.engine import render as render_text
 from refblend.study.report.m1.text import _difference, answers, opposite
 from refblend.study.report.plotting.panels import bin_scores
 from refblend.study.report.registry import Inputs, load_report
@@ -77,6 +78,26 @@ def test_report_tables_and_figures_are_whole(written: Path) -> None:
     assert (metrics["runs"], metrics["missing"]) == (4, 1)
     assert metrics["accuracy"] == pytest.approx(0.57)
     assert metrics["diff"] == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("problems", [512, None])
+def test_the_warm_start_is_said_to_be_tested_otherwise_than_the_runs(
+    tmp_path: Path, make_run: MakeRun, quality_paths: list[Path], problems: int | None
+) -> None:
+    make_run(tmp_path / "runs" / "cpu" / "off" / "seed_1", 1, 10, 0.2, False)
+    known = {} if problems is None else {"problems": problems}
+    quality_paths[0].write_text(json.dumps({"greedy": 0.178} | known))
+    folders = (collected(tmp_path) / "runs/cpu/_collected/m1", tmp_path / "models" / "cpu")
+    report = load_report("m1")
+    inputs = Inputs("cpu", ("M1",), *folders, tmp_path / "results", PARAMS)
+    study = report.read(inputs)
+    tables = dict(new_tables(report.artifacts(inputs.experiments, "table"), study))
+    captions = dict.fromkeys(report.names("figure", inputs.experiments), "a caption")
+    text = render_text(report, inputs, study, tables, captions)
+    on = "the test set" if problems is None else "the first 512 problems of the test set"
+    assert f"The warm start that all runs begin from has 0.178 on {on}, by the strict rule." in text
+    assert f"The actor from which all runs start ({on}, by the strict rule: only a finished" in text
+    assert "`test gain` compares `test final`, on the whole test set, with the actor's" in text
 
 
 def test_everything_is_written_when_nothing_ran(tmp_path: Path, render: Render) -> None:

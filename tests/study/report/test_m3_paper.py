@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from m3_project import PARAMS, MakeRun, inputs_of, made, make_project
 
+from refblend.errors import StudyError
 from refblend.study.design.arms import resolve_arms
 from refblend.study.design.grid import resolve_arm
 from refblend.study.design.spec import experiments_of
@@ -18,6 +19,7 @@ from refblend.study.report.m3.study import LATER
 from refblend.study.report.publish import made_from
 from refblend.study.report.questions import question_of
 from refblend.study.report.registry import load_report, read_experiments
+from refblend.study.report.shared import arm_and_start, curve_name
 from refblend.study.stats.verdicts import VERDICTS
 
 PAIRS = {
@@ -253,6 +255,50 @@ def test_warm_starts_are_told_apart_by_what_the_runs_say(project: Path) -> None:
     assert "All fresh seeds began from `cccc2222`" in text
     assert "Runs began from 2 warm starts, but those of a contrast from one of them" in text
     assert "with the changes that `docs/explanation/statistics.md` lists" in text
+
+
+def test_runs_of_different_models_are_not_compared(project: Path) -> None:
+    path = inputs_of(project).collected / "runs.csv"
+    runs = pd.read_csv(path, keep_default_na=False)
+    first, *_ = runs.index[runs.arm == "challenger"]
+    runs["models"] = "actor aaaa1111"
+    runs.loc[first, "models"] = "actor cccc2222"
+    runs.to_csv(path, index=False)
+    expected = "M3: challenger − off compares runs of different models, actor "
+    with pytest.raises(StudyError, match=expected):
+        load_report("m3").read(inputs_of(project))
+    runs.assign(models="actor aaaa1111").to_csv(path, index=False)
+    assert load_report("m3").read(inputs_of(project))
+
+
+def test_how_far_a_weight_moved_is_told_of_each_warm_start(project: Path) -> None:
+    """Shares of the largest weight, 0.3; as M2 names the curves of an arm of several starts."""
+    plots = project / "results" / "cpu" / "m2" / "plots"
+    plots.mkdir()
+    curves = {
+        "cosine": (0.0, 0.3),
+        "linear (aaaa1111)": (0.06, 0.12),
+        "linear (cccc2222)": (0.0, 0.15),
+        "linear_auto": (0.0, 0.3),
+        "linear_terminal_w04": (0.0, 0.4),
+        "yoked_mean": (0.1, 0.2),
+    }
+    rows = [
+        (arm, step, 0.5, weight) for arm, ends in curves.items() for step, weight in enumerate(ends)
+    ]
+    table = pd.DataFrame(rows, columns=["arm", "step", "avg_entropy", "weight"])
+    table.to_csv(plots / "weight_entropy.csv", index=False)
+    assert (
+        " A weight that follows the entropy shows what that is worth only as far as it moves. By "
+        "the means over seeds it moved over 0.20 of its range in `linear` of start `aaaa1111` "
+        "(0.060 to 0.120), 0.50 in `linear` of start `cccc2222` (0.000 to 0.150) and 1.00 in "
+        "`linear_auto` (0.000 to 0.300). Runs that did not finish"
+    ) in made(project).text
+
+
+def test_the_name_of_a_curve_says_arm_and_start() -> None:
+    assert arm_and_start(curve_name("linear_auto", "3689b40b")) == ("linear_auto", "3689b40b")
+    assert arm_and_start("linear_auto") == ("linear_auto", "")
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,11 @@ import recompute
 import yaml
 from scipy import stats
 
+from refblend.errors import StudyError
 from refblend.study.design.grid import read_grid
 from refblend.study.report import engine
 from refblend.study.report.publish import made_from, redraw_reports, write_verdicts
+from refblend.study.report.r import figures
 from refblend.study.report.registry import Inputs, load_report
 from refblend.study.report.verdicts import read_verdicts
 from refblend.study.runs.archive import write_archive
@@ -219,3 +221,37 @@ def test_another_scale_s_verdicts_make_another_report(project: Path) -> None:
         write_beside(project, [{"verdict": verdict}])
         marks.append(made_from(report, inputs))
     assert len(set(marks)) == 3
+
+
+def test_runs_of_different_models_are_not_compared(project: Path) -> None:
+    report, inputs = load_report("r"), inputs_of(project)
+    runs = pd.read_csv(inputs.collected / "runs.csv", keep_default_na=False)
+    own = runs.arm.map(lambda arm: "actor 22222222" if arm == "linear" else "actor 11111111")
+    runs.assign(models=own).to_csv(inputs.collected / "runs.csv", index=False)
+    expected = "R: linear − off compares runs of different models, actor"
+    with pytest.raises(StudyError, match=expected):
+        report.read(inputs)
+
+
+def test_what_a_scale_can_detect_is_not_said_of_the_other(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three seeds here, which can decide nothing, beside twenty that detect 0.03."""
+    shown: list[pd.DataFrame] = []
+    monkeypatch.setattr(figures, "verdict_forest", lambda table, names: shown.append(table))
+    write_beside(project, [{"n": 20, "detectable": 0.03, "least_p_adjusted": 0.001}])
+    result = made(project)
+    figures.forest(load_report("r").read(inputs_of(project)), result.tables)
+    here, there = shown[0].iloc[0], shown[0].iloc[1]
+    assert here.least_p_adjusted > here.alpha
+    assert not there.least_p_adjusted > here.alpha
+    assert (there.detectable, there.endpoint) == (0.03, here.endpoint)
+    assert there.detectable != here.detectable
+
+
+def test_the_warm_start_is_said_to_be_tested_on_fewer_problems(project: Path) -> None:
+    quality = project / "models" / "smollm" / "quality"
+    quality.mkdir(parents=True)
+    (quality / "actor.json").write_text(json.dumps({"greedy": 0.1875, "problems": 256}))
+    on = "the first 256 problems of the test set"
+    assert f"from 0.188 before training (on {on}, by the strict rule)." in made(project).page

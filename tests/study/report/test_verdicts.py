@@ -1,5 +1,6 @@
 """Verdicts on declared contrasts of made runs, in memory and from an archive."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import m2_frames
@@ -10,6 +11,7 @@ from scipy import stats
 from refblend.errors import StudyError
 from refblend.study.design.grid import build_grid, write_grid
 from refblend.study.design.spec import ContrastSpec, ExperimentSpec
+from refblend.study.report.registry import Inputs, load_report
 from refblend.study.report.verdicts import (
     VERDICT_COLUMNS,
     refuse_mixed_models,
@@ -17,6 +19,7 @@ from refblend.study.report.verdicts import (
     write_verdicts,
 )
 from refblend.study.runs.archive import write_archive
+from refblend.study.runs.collect import write_collected
 
 SEEDS = list(range(1, 11))
 
@@ -120,3 +123,18 @@ def test_a_contrast_of_runs_from_different_models_is_refused(study, spec) -> Non
     expected = f"X: {pair[0]} − {pair[1]} compares runs of different models, actor 33333333 "
     with pytest.raises(StudyError, match=expected):
         refuse_mixed_models(other, {"X": spec}, "cpu")
+
+
+def test_m2_opens_no_study_that_compares_runs_of_different_models(tmp_path: Path) -> None:
+    arms = m2_frames.specs()["A"].arms_of("smoke")
+    frames = m2_frames.collected([(arm, seed) for arm in arms for seed in (1, 2)])
+    folders = (tmp_path / name for name in ("collected", "models", "results"))
+    inputs = Inputs("smoke", ("A",), *folders, params=m2_frames.PARAMS)
+    write_collected(
+        replace(frames, runs=frames.runs.assign(models="actor 11111111")), inputs.collected
+    )
+    assert load_report("m2").read(inputs)
+    own = frames.runs.arm.map(lambda arm: "actor 22222222" if arm == "off" else "actor 11111111")
+    write_collected(replace(frames, runs=frames.runs.assign(models=own)), inputs.collected)
+    with pytest.raises(StudyError, match=r"A: .* − off compares runs of different models, actor"):
+        load_report("m2").read(inputs)

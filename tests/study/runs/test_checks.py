@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 from made_runs import grid_of
+from typer.testing import CliRunner
 
+from refblend.cli.study import app
 from refblend.errors import StudyError
 from refblend.study.runs.checks import block_record, check_milestone, parse_limits, record_failure
 from refblend.study.runs.collect import Collected, collect, write_collected
@@ -41,7 +43,7 @@ def test_checks_pass_and_fail_as_they_should(tmp_path: Path, make_run: MakeRun) 
 
 @pytest.mark.parametrize("text", ["oooom=0", "oom", "oom=-1", "oom=two"])
 def test_a_limit_that_would_check_nothing_is_refused(text: str) -> None:
-    with pytest.raises(StudyError, match=text):
+    with pytest.raises(StudyError, match=f"--tolerated {text}: "):
         parse_limits([text])
     assert parse_limits(["oom=0", "overlength=2"]) == {"oom": 0, "overlength": 2}
 
@@ -107,3 +109,18 @@ def test_the_commands_of_every_job_load_no_plotting(tmp_path: Path, make_run: Ma
         assert done.stdout.splitlines()[-1] == "[]"
     assert (tmp_path / "marker.json").exists()
     assert (tmp_path / "checks.json").exists()
+
+
+def test_check_takes_its_limits_as_guard_does(tmp_path: Path, make_run: MakeRun) -> None:
+    incidents = {"overlength": 2, "oom": 1}
+    make_run(tmp_path / "cpu" / "linear" / "seed_1", 1, incidents=incidents)
+    write_collected(checked(tmp_path), tmp_path / "frames")
+    out = tmp_path / "checks.json"
+    command = ["check", "--collected", str(tmp_path / "frames"), "--out", str(out)]
+    limits = ["--tolerated", "overlength=2", "--tolerated", "oom=0"]
+    failed = CliRunner().invoke(app, [*command, *limits])
+    assert isinstance(failed.exception, StudyError)
+    assert "1 oom incidents (tolerated: 0)" in str(failed.exception)
+    assert CliRunner().invoke(app, [*command, *limits[:-1], "oom=1"]).exit_code == 0
+    assert json.loads(out.read_text())["tolerated"] == {"overlength": 2, "oom": 1}
+    assert CliRunner().invoke(app, [*command, "oom=1"]).exit_code == 2, "no longer by position"

@@ -18,6 +18,7 @@ from refblend.study.stats.exact import (
     equivalence_p,
     exact_p,
     exact_p_above,
+    fewest_seeds,
     holm,
     least_p,
 )
@@ -93,6 +94,46 @@ def test_the_least_p_is_reached_by_arms_that_do_not_overlap() -> None:
     assert exact_p(x, y, True) == least_p(4, 4, True) == 2 / 16
     assert exact_p(x, y, False) == least_p(4, 4, False) == 2 / math.comb(8, 4)
     assert exact_p([1.0], [0.0], True) == least_p(1, 1, True) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("alpha", "paired", "fewest"),
+    [
+        (0.05, True, 6),
+        (0.05 / 3, True, 7),
+        (2 / 2**16, True, 16),
+        (2 / 2**16 - 1e-9, True, 17),
+        (0.05, False, 4),
+        (2 / math.comb(18, 9), False, 9),
+        (1e-5, True, None),
+        (1e-5, False, None),
+    ],
+)
+def test_the_fewest_seeds_reach_the_level_and_one_fewer_does_not(
+    alpha: float, paired: bool, fewest: int | None
+) -> None:
+    assert fewest_seeds(alpha, paired) == fewest
+
+    def reached(seeds: int) -> bool:
+        low = np.arange(seeds) / 100
+        return exact_p(low + 1 + low, low, paired) <= alpha
+
+    if fewest is not None and fewest <= 16:  # of more, rearrangements are drawn
+        assert reached(fewest)
+        assert not reached(fewest - 1)
+
+
+@pytest.mark.parametrize(("paired", "fewest"), [(True, 5), (False, 3)])
+def test_equivalence_takes_the_fewest_seeds_for_twice_the_level(paired: bool, fewest: int) -> None:
+    """2⁻⁵ and 1/20 are the first that are at most 0.05."""
+    assert fewest_seeds(2 * 0.05, paired) == fewest
+
+    def shown(seeds: int) -> bool:
+        same = np.arange(seeds) / 1000
+        return equivalence_p(same, same, paired, 1.0) <= 0.05
+
+    assert shown(fewest)
+    assert not shown(fewest - 1)
 
 
 @settings(deadline=None, max_examples=40)

@@ -11,6 +11,7 @@ from pandas.api.types import is_bool_dtype, is_integer_dtype, is_numeric_dtype
 from refblend.documents import shorten
 from refblend.errors import StudyError
 from refblend.study.design.spec import ExperimentSpec
+from refblend.study.stats.exact import fewest_seeds
 from refblend.study.stats.power import (
     Design,
     least_detectable,
@@ -131,13 +132,17 @@ def pooled_variance(table: pd.DataFrame) -> float:
 def power_table(spread: Spread, question: PowerQuestion) -> pd.DataFrame:
     """One row per design and size of the test set.
 
+    The power is that of Student's test; no number of seeds is below what the exact tests of
+    :mod:`..stats.exact`, which decide, need to reach α at all.
+
     A larger test set takes away binomial noise of independent arms only: what it does to paired
     differences depends on the items that both arms solve, which the table of runs does not hold.
 
     Returns:
         Columns design, test_problems, deviation, seeds_difference, seeds_equivalence, seeds (that
-        there are) and least_detectable (with these), hours (both arms, the larger number of
-        seeds); ``<NA>`` where no number of seeds is enough, or where nothing varies.
+        there are) and least_detectable (with these; infinite where they are too few for the exact
+        test to reach α), hours (both arms, the larger number of seeds); ``<NA>`` where no number of
+        seeds is enough, or where nothing varies.
     """
     designs: list[tuple[str, int | None, float]] = []
     present = question.test_sizes[0] if question.test_sizes else None
@@ -186,14 +191,24 @@ def _row(
     design = Design(deviation, name == "paired", question.alpha)
     different = seeds_for(lambda n: power_of_difference(design, n, question.effect), question.power)
     equal = seeds_for(lambda n: power_of_equivalence(design, n, question.margin), question.power)
+    # The verdicts' tests are exact: with fewer seeds none of them can reach α.
+    fewest = fewest_seeds(design.alpha, design.paired)
+    different = _at_least(fewest, different)
+    equal = _at_least(fewest_seeds(2 * design.alpha, design.paired), equal)
+    least = least_detectable(design, seeds, question.power)
     both = None if different is None or equal is None else max(different, equal)
     hours = question.hours_per_run
     return row | {
         "seeds_difference": pd.NA if different is None else different,
         "seeds_equivalence": pd.NA if equal is None else equal,
-        "least_detectable": least_detectable(design, seeds, question.power),
+        "least_detectable": math.inf if fewest is None or seeds < fewest else least,
         "hours": pd.NA if both is None or hours is None else 2 * both * hours,
     }
+
+
+def _at_least(fewest: int | None, seeds: int | None) -> int | None:
+    """The larger of two numbers of seeds; null where no number is enough for one of them."""
+    return None if fewest is None or seeds is None else max(fewest, seeds)
 
 
 def design_table(

@@ -53,7 +53,7 @@ def parse_tolerated(texts: Iterable[str]) -> dict[str, float]:
     """
     limits = dict(TOLERATED)
     for text in texts:
-        kind, number = split_limit(text, TOLERATED, "--tolerated ")
+        kind, number = split_limit(text, TOLERATED)
         try:
             limit = float(number)
         except ValueError:

@@ -24,6 +24,8 @@ from refblend.study.runs.measures import run_measures
 
 KEYS = ["arm", "step"]
 RUN = ["arm", "seed"]
+_OF_START = " ("
+"""Between an arm and its warm start in the name of a curve."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,21 @@ def weight_entropy(study: RunStudy) -> pd.DataFrame:
     ]
     blend = pd.concat(parts, axis=1, join="inner").reset_index()
     return blend.reindex(columns=[*KEYS, "avg_entropy", "weight"])
+
+
+def curve_name(arm: str, start: str) -> str:
+    """The name in the plots' data of an arm's runs from one of several warm starts."""
+    return f"{arm}{_OF_START}{start})"
+
+
+def arm_and_start(name: str) -> tuple[str, str]:
+    """The arm and the warm start of :func:`curve_name`; a name without a start has an empty one.
+
+    >>> arm_and_start("linear (3689b40b)"), arm_and_start("linear")
+    (('linear', '3689b40b'), ('linear', ''))
+    """
+    arm, _, start = name.removesuffix(")").partition(_OF_START)
+    return arm, start
 
 
 def register_run_tables(report: Report, resources_shown: bool) -> None:

@@ -28,7 +28,8 @@ _NAMES = (
 )  # fmt: skip
 VERDICT_COLUMNS = {name: _TYPES.get(name, "float64") for name in _NAMES}
 """``estimate`` is treated − reference with its interval at 1 − α; ``detectable`` and
-``seeds_needed`` are for a power of 80 %, see :class:`refblend.study.stats.verdicts.Outcome`."""
+``seeds_needed`` are for a power of 80 % by Student's test, see
+:class:`refblend.study.stats.verdicts.Outcome`."""
 
 
 def verdicts(

@@ -40,7 +40,7 @@ def check_milestone(collected: Collected, tolerated: Mapping[str, int]) -> dict[
 
 
 def parse_limits(texts: Sequence[str]) -> dict[str, int]:
-    """Tolerated numbers of incidents, written ``kind=number``.
+    """Tolerated numbers of incidents, given as ``--tolerated kind=number``.
 
     >>> parse_limits(["oom=2"])
     {'oom': 2}
@@ -53,7 +53,8 @@ def parse_limits(texts: Sequence[str]) -> dict[str, int]:
         kind, number = split_limit(text, INCIDENTS)
         if not number.isdecimal():
             raise StudyError(
-                f"{text}: {number!r} is not acceptable", "Give a whole number of at least 0."
+                f"--tolerated {text}: {number!r} is not acceptable",
+                "Give a whole number of at least 0.",
             )
         limits[kind] = int(number)
     return limits

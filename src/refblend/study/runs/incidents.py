@@ -15,17 +15,17 @@ INCIDENTS = ("overlength", "oom", "nonfinite", "judge_invalid", "judge_error", "
 RESOURCE_MEASURES = {"perf/time_per_step": "seconds_a_step", "perf/throughput": "tokens_a_second"}
 
 
-def split_limit(text: str, kinds: Collection[str], option: str = "") -> tuple[str, str]:
+def split_limit(text: str, kinds: Collection[str]) -> tuple[str, str]:
     """Kind and number of a limit on incidents, ``kind=number``; the number as it was written.
 
     Raises:
-        StudyError: another kind; ``option`` goes before the text in the message.
+        StudyError: another kind.
     """
     kind, _, number = text.partition("=")
     if kind not in kinds:
         raise StudyError(
-            f"{option}{text}: unknown incident {kind!r}",
-            f"Use one of {', '.join(kinds)}, as in oom=0.",
+            f"--tolerated {text}: unknown incident {kind!r}",
+            f"Use one of {', '.join(kinds)}, as in --tolerated oom=0.",
         )
     return kind, number
 

@@ -117,6 +117,18 @@ def least_p(n: int, m: int, paired: bool) -> float:
     return min(1.0, 2 / (ways if ways <= MOST else DRAWN + 1))
 
 
+def fewest_seeds(alpha: float, paired: bool) -> int | None:
+    """The fewest seeds per arm with which the two-sided p can be at most ``alpha``; null where no
+    number is enough.
+
+    The smallest p of equivalence is half of :func:`least_p`, so it can be at most ``alpha`` with
+    the fewest seeds for 2 ``alpha``.
+    """
+    # From here on all rearrangements are too many to be tried, and more seeds change nothing.
+    most = MOST.bit_length()
+    return next((n for n in range(2, most + 1) if least_p(n, n, paired) <= alpha), None)
+
+
 @cache
 def _signs(n: int) -> tuple[NDArray[np.float64], bool]:
     """Sign patterns (rows of n), and whether they are all."""

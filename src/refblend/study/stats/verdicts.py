@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from refblend.study.stats.exact import equivalence_p, exact_p, holm, least_p
+from refblend.study.stats.exact import equivalence_p, exact_p, fewest_seeds, holm, least_p
 from refblend.study.stats.power import (
     Design,
     least_detectable,
@@ -70,7 +70,8 @@ class Outcome:
     """The smallest adjusted p of a difference that these seeds can give in this family."""
     verdict: str
     detectable: float
-    """The smallest true difference that so many seeds find with a power of 80 % at α / family."""
+    """The smallest true difference that so many seeds find with a power of 80 % by Student's test
+    at α / family; whether the exact test can find any, ``least_p_adjusted`` says."""
     seeds_needed: int | None
     """Seeds per arm for which a difference of the margin is found, and none shown to be
     equivalent, each with a power of 80 %, and with which the exact test can reach α / family;
@@ -165,8 +166,7 @@ def planned(
     """The least detectable difference with these seeds, and the seeds that the margin takes."""
     if min(x.size, y.size) < 2:
         return math.nan, None
-    reaching = (seeds for seeds in range(2, 21) if least_p(seeds, seeds, paired) <= alpha)
-    fewest = next(reaching, None)
+    fewest = fewest_seeds(alpha, paired)
     own = [np.var(x - y, ddof=1)] if paired else [np.var(x, ddof=1), np.var(y, ddof=1)]
     variance = float(np.mean(own))
     if variance == 0:

@@ -50,6 +50,7 @@ def text(study: M1Study, tables: Tables) -> dict[str, Any]:
         "rows": summary[(summary.measure == endpoint) & (summary.n > 0)].to_dict("records"),
         "reached": "greedy test accuracy" if endpoint == "test_greedy" else label(endpoint),
         "warm_start": study.warm_start,
+        "warm_start_on": study.warm_start_on,
         "arms": [
             arm_row(study.collected, *arm) for arm in study.experiment.arms_of(study.scale).items()
         ],

@@ -22,8 +22,9 @@ from refblend.study.report.m2.starts import starts_of
 from refblend.study.report.plotting import common as plot
 from refblend.study.report.readable import listed, words
 from refblend.study.report.registry import Inputs, Report
-from refblend.study.report.shared import RUN, RunStudy
+from refblend.study.report.shared import RUN, RunStudy, curve_name
 from refblend.study.report.summary import Family
+from refblend.study.report.verdicts import refuse_mixed_models
 from refblend.study.runs.collect import Collected, read_collected
 from refblend.study.runs.curves import series, validation_frame
 from refblend.study.runs.incidents import commit_text
@@ -73,7 +74,7 @@ class M2Study(RunStudy):
                 runs, metrics = (
                     frame.assign(
                         arm=frame.arm.mask(
-                            (frame.arm == arm) & frame.seed.isin(seeds), f"{arm} ({start})"
+                            (frame.arm == arm) & frame.seed.isin(seeds), curve_name(arm, start)
                         )
                     )
                     for frame in (runs, metrics)
@@ -345,11 +346,14 @@ def read_study(inputs: Inputs) -> M2Study:
     """Read the collected runs and what the target ``scoring`` left, if it did.
 
     Raises:
-        StudyError: frames or experiment files cannot be used.
+        StudyError: frames or experiment files cannot be used, or a contrast compares runs of
+            different models.
     """
     scoring = inputs.results / "scoring"
+    collected = read_collected(inputs.collected)
+    refuse_mixed_models(collected.runs, inputs.experiments, inputs.scale)
     return make_study(
-        read_collected(inputs.collected),
+        collected,
         inputs.experiments,
         inputs.scale,
         inputs.params,

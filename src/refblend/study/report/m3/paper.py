@@ -19,6 +19,7 @@ from refblend.study.report.m3.answers import answered
 from refblend.study.report.m3.study import M3Study
 from refblend.study.report.questions import follows_entropy
 from refblend.study.report.readable import listed
+from refblend.study.report.shared import arm_and_start
 from refblend.study.report.verdicts import by_verdict, declared
 from refblend.study.runs.curves import validation_frame
 
@@ -121,7 +122,11 @@ def unrecommended(study: M3Study) -> list[str]:
 def weight_ranges(study: M3Study, arms: Mapping[str, Arm]) -> list[dict[str, Any]]:
     """Over which part of 0 to its largest weight the weight of an arm moved in M2's runs, by the
     means over seeds: of arms whose weight follows the entropy, with the real judge, and that
-    primary contrasts compare."""
+    primary contrasts compare.
+
+    An arm whose runs began from several warm starts has a row for each ``start``, which is empty
+    otherwise.
+    """
     path = study.inputs.results / "m2" / "plots" / "weight_entropy.csv"
     if not path.exists():
         return []
@@ -132,14 +137,17 @@ def weight_ranges(study: M3Study, arms: Mapping[str, Arm]) -> list[dict[str, Any
         for name in compared
         if name in arms and arms[name].control == "none" and follows_entropy(arms[name])
     ]
-    weights = pd.read_csv(path).groupby("arm")["weight"].agg(["min", "max"])
+    table = pd.read_csv(path)
+    curves = [
+        (*arm_and_start(str(curve)), float(weight.min()), float(weight.max()))
+        for curve, weight in table.groupby("arm", sort=False)["weight"]
+    ]
     return [
-        {"arm": name, "low": low, "high": high, "share": (high - low) / most}
+        {"arm": arm, "start": start, "low": low, "high": high, "share": (high - low) / most}
         for name in wanted
-        if name in weights.index
-        for low, high in [weights.loc[name, ["min", "max"]]]
         for most in [arms[name].config.algorithm.ref_quality_score.max_weight]
-        if most > 0
+        for arm, start, low, high in curves
+        if arm == name and most > 0
     ]
 
 

@@ -29,7 +29,12 @@ from refblend.study.report.registry import Inputs, Report, Tables, read_experime
 from refblend.study.report.shared import RunStudy, origin_of, register_run_tables
 from refblend.study.report.speed import readable_speed, speed_rows
 from refblend.study.report.summary import Family, summarise
-from refblend.study.report.verdicts import read_verdicts, readable_of_one, verdicts
+from refblend.study.report.verdicts import (
+    read_verdicts,
+    readable_of_one,
+    refuse_mixed_models,
+    verdicts,
+)
 from refblend.study.runs.collect import read_collected
 from refblend.study.runs.incidents import in_run_order
 from refblend.study.runs.measures import wide
@@ -123,7 +128,8 @@ def read_study(inputs: Inputs) -> M3Study:
     """Read the experiment, the recommendation with its record, and check that all fit together.
 
     Raises:
-        StudyError: M2's tables or the record are missing, or the record is another scale's.
+        StudyError: M2's tables or the record are missing, the record is another scale's, or a
+            contrast compares runs of different models.
         ConfigError: the recommended file does not fit the scale's configuration.
     """
     m2 = inputs.results / "m2"
@@ -146,6 +152,8 @@ def read_study(inputs: Inputs) -> M3Study:
             chosen = [challenger_path(regime_path(overlay, confirmation.challengers[arm]))]
         configs[arm] = load_config([*files, *chosen], override_arguments(overrides))
     collected = read_collected(inputs.collected)
+    own = {confirmation.name: confirmation.experiment}
+    refuse_mixed_models(collected.runs, own, inputs.scale)
     return M3Study(collected, confirmation, record, recommended, configs, overlay, inputs)
 
 

@@ -36,8 +36,10 @@ FOREST = (
 def verdict_forest(table: pd.DataFrame, names: Sequence[str]) -> Figure:
     """Verdicts in the order of the table, one row each with its name.
 
-    ``table`` has the columns ``endpoint``, ``margin``, ``estimate``, ``low``, ``high``,
-    ``detectable`` and ``verdict`` of :mod:`refblend.study.report.verdicts`.
+    ``table`` has the columns ``endpoint``, ``margin``, ``estimate``, ``low``, ``high``, ``alpha``,
+    ``least_p_adjusted``, ``detectable`` and ``verdict`` of :mod:`refblend.study.report.verdicts`.
+    The grey band ends where Student's test detects a difference, and spans the axis where the exact
+    test cannot reach α, so that no difference would be called better or worse.
     """
     better = table.endpoint.map(lambda name: 1.0 if MEASURES[name].higher_is_better else -1.0)
     unit = better.astype("float64") / table.margin
@@ -53,7 +55,9 @@ def verdict_forest(table: pd.DataFrame, names: Sequence[str]) -> Figure:
         if np.isfinite(row.estimate):
             bars = ((row.ends[0], row.ends[1], 1.6),)
             marks.append(plot.Mark(place, row.estimate, bars, **LOOKS[row.verdict]))
-        if np.isfinite(row.detectable):
+        if row.least_p_adjusted > row.alpha:
+            draw_reach(axis, place, np.inf)
+        elif np.isfinite(row.detectable):
             draw_reach(axis, place, row.detectable / row.margin)
     reach = max([2.0, *(abs(edge) for mark in marks for edge in mark.bars[0][:2])])
     reach = min(reach * 1.05, max(WIDEST, *(1.1 * abs(mark.mean) for mark in marks), 0.0))

@@ -1,5 +1,8 @@
 """What so many seeds can detect, behind the marks of a forest."""
 
+import math
+from typing import Any
+
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
@@ -13,7 +16,8 @@ MISSED = "Grey: differences that Student's test misses in more than one study of
 
 
 def detectable(deviation: float, pairs: int, family: int, alpha: float = 0.05) -> float:
-    """The least true difference that paired seeds detect with a power of 80 %, at α / family.
+    """The least true difference that Student's test of paired seeds detects with a power of 80 %,
+    at α / family.
 
     0 where nothing varies or there is no pair of pairs. ``deviation`` is that of the differences.
     """
@@ -23,8 +27,15 @@ def detectable(deviation: float, pairs: int, family: int, alpha: float = 0.05) -
 
 
 def draw_reach(axis: Axes, place: float, reach: float, pairs: int | None = None) -> None:
-    """The differences that are not detectable behind a mark, the number of pairs beside it."""
-    axis.hlines(place, -reach, reach, color=MISSED_COLOUR, linewidth=7, zorder=0)
+    """The differences that are not detectable behind a mark, the number of pairs beside it.
+
+    Where none is, ``reach`` is infinite, and the band spans the axis.
+    """
+    looks: dict[str, Any] = {"color": MISSED_COLOUR, "linewidth": 7, "zorder": 0}
+    if math.isinf(reach):
+        axis.axhline(place, **looks)
+    else:
+        axis.hlines(place, -reach, reach, **looks)
     if pairs is not None:
         axis.text(
             1.03, place, f"n = {pairs}", transform=axis.get_yaxis_transform(), va="center",

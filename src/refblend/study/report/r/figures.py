@@ -26,7 +26,8 @@ def forest(study: RStudy, tables: Tables) -> Drawn:
         rows.append(row)
         names.append(f"{row['experiment']}: {pair}")
         if there := counterparts.get(tuple(row[key] for key in SAME)):
-            rows.append(row | there)
+            # Only what the two have in common: of the others ``there`` has its own, or none.
+            rows.append({key: row[key] for key in SAME} | there)
             names.append(f"the same at {there['scale']} ({there['experiment']})")
     figure = verdict_forest(pd.DataFrame(rows, columns=table.columns), names)
     beneath = (

@@ -14,7 +14,7 @@ from refblend.study.report.m1 import study as few_arms
 from refblend.study.report.readable import DECIDING, interval, readable_summary
 from refblend.study.report.registry import Inputs, Report, Tables
 from refblend.study.report.shared import origin_of
-from refblend.study.report.verdicts import readable_of_one, verdicts
+from refblend.study.report.verdicts import readable_of_one, refuse_mixed_models, verdicts
 from refblend.study.runs.curves import start_and_end
 from refblend.study.stats.statistics import student_interval
 
@@ -33,9 +33,11 @@ def read_study(inputs: Inputs) -> RStudy:
     """Read the runs and the models' quality reports, as far as there are any.
 
     Raises:
-        StudyError: frames or reports cannot be read, or there are several experiments.
+        StudyError: frames or reports cannot be read, there are several experiments, or a contrast
+            compares runs of different models.
     """
     read = few_arms.read_study(inputs, "r")
+    refuse_mixed_models(read.collected.runs, inputs.experiments, inputs.scale)
     return RStudy(read.collected, read.experiment, read.quality, read.scale, inputs)
 
 

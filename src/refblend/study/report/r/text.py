@@ -27,6 +27,7 @@ def text(study: RStudy, tables: Tables) -> dict[str, Any]:
         "questions": by_question(primary, arms),
         "without_judge": summary[baseline & (summary.n > 0)].to_dict("records"),
         "warm_start": study.warm_start,
+        "warm_start_on": study.warm_start_on,
         "beside": beside_facts(inputs, tables["beside"]),
         "outside_task": outside_task(inputs.params / "embedded" / f"{study.scale}.yaml"),
         "arms": [
