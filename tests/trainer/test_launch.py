@@ -374,16 +374,20 @@ def test_two_clusters_in_one_process_leave_nothing(tmp_path: Path) -> None:
     assert json.loads(done.stdout.splitlines()[-1]) == [[3.0, 3.0], [], False]
 
 
-@pytest.mark.parametrize("ids", [[], [2]], ids=["nothing", "end token"])
+@pytest.mark.parametrize(
+    ("ids", "reason"),
+    [([], "stop"), ([], "length"), ([2], "stop")],
+    ids=["nothing", "cut to nothing", "end token"],
+)
 def test_a_batch_of_empty_responses_ends_the_run_with_a_remedy(
-    tiny_config, tmp_path: Path, ids: list[int]
+    tiny_config, tmp_path: Path, ids: list[int], reason: str
 ) -> None:
     class Workers:
         notify = staticmethod(print)
 
         def generate(self, requests: list, version: int) -> list[Generation]:
             log_probs = [-0.1] * len(ids)
-            return [Generation(ids, log_probs, "stop", version) for _ in requests]
+            return [Generation(ids, log_probs, reason, version) for _ in requests]
 
         def idle_metrics(self, role: Role) -> dict[str, float]:
             return {}

@@ -65,7 +65,7 @@ def as_rollout(
     sampled, greedy = answers[: len(prompts.uids)], answers[len(prompts.uids) :]
     sequences = Sequences(prompts.prompt_ids, [a.token_ids for a in sampled])
     # An engine keeps the end token: an actor that ends at once answers with that alone.
-    if all(a.finish_reason == "stop" and len(a.token_ids) <= 1 for a in sampled):
+    if all(len(a.token_ids) <= (a.finish_reason == "stop") for a in sampled):
         raise TrainingError(
             f"step {step}: every response is empty: the actor has learned to end at once",
             "Resume from an earlier checkpoint with a lower learning rate, or fix the reward.",
