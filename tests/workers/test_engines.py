@@ -17,9 +17,10 @@ JUDGE = "algorithm.ref_quality_score.scoring"
 
 
 class FakeFuture:
-    def __init__(self, answers: Any) -> None:
+    def __init__(self, answers: Any, seconds: float) -> None:
         self.references = (object(),)
         self.answers = answers
+        self.seconds = seconds
 
     def results(self, left_s: float | None) -> Any:
         if isinstance(self.answers, Exception):
@@ -32,12 +33,13 @@ class FakeEngine:
 
     role = "judge"
 
-    def __init__(self, error: Exception | None = None) -> None:
+    def __init__(self, error: Exception | None = None, seconds: float = 1.0) -> None:
         self.error = error
+        self.seconds = seconds
 
     def call(self, method: str, numbers: list[int]) -> FakeFuture:
         assert method == "double"
-        return FakeFuture(self.error or [2 * n for n in numbers])
+        return FakeFuture(self.error or [2 * n for n in numbers], self.seconds)
 
 
 @pytest.fixture
@@ -48,13 +50,15 @@ def last_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("last_first")
 def test_answers_come_back_in_the_order_of_the_batch() -> None:
-    group = EngineGroup(cast("Any", [FakeEngine() for _ in range(3)]), timeout_s=5)
+    members = [FakeEngine(seconds=seconds) for seconds in (1.0, 2.0, 4.0)]
+    group = EngineGroup(cast("Any", members), timeout_s=5)
     numbers = list(range(10))
     work = Work([n % 4 for n in numbers], [1] * 10, [1] * 10)
     call = group.split("double", [numbers], work)
     assert call.results() == [2 * n for n in numbers]
-    assert set(group.idle_metrics()) == {f"perf/judge/idle_share/{i}" for i in range(3)}
-    assert min(group.idle_shares) == 0
+    assert call.seconds == 4.0
+    shares = {0: 0.75, 1: 0.5, 2: 0.0}
+    assert group.idle_metrics() == {f"perf/judge/idle_share/{i}": s for i, s in shares.items()}
     assert all(part.answered for part in call.parts)
 
 

@@ -1,6 +1,8 @@
 """What a wait makes of the answers of several ranks, with Ray's answers given by hand."""
 
+import time
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -134,7 +136,7 @@ class LateOnce(WorkerGroup):
 
     def launch(self) -> list[Any]:
         self.launched += 1
-        return [f"answer {self.launched}"]
+        return [(f"answer {self.launched}", 3.0)]
 
     def kill(self) -> None: ...
 
@@ -155,8 +157,29 @@ def replacement(budget: RestartBudget, repeats_late: bool = True) -> Replacement
 def test_a_group_that_hangs_is_replaced_and_asked_again() -> None:
     budget = RestartBudget(1)
     group = LateOnce(replacement(budget))
-    assert Future(group, group.launch).result() == "answer 2"
+    call = Future(group, group.launch)
+    call.launched -= 10.0
+    assert call.result() == "answer 2"
     assert (group.generation, budget.spent) == (1, 1)
+    assert call.seconds == pytest.approx(10.0 + 3.0, abs=1.0), "the lost time counts"
+
+
+@pytest.mark.usefixtures("ray_answers")
+def test_a_call_takes_as_long_as_its_slowest_rank_works_whenever_it_is_taken_up() -> None:
+    group = WorkerGroup.__new__(WorkerGroup)
+    group.role, group.generation, group._timeout_s = "actor", 0, 5.0
+    call = Future(group, lambda: [("first", 2.0), ("second", 7.0)])
+    call.launched -= 100.0
+    assert call.results() == ["first", "second"]
+    assert call.seconds == 7.0
+
+
+def test_a_worker_measures_its_own_calls() -> None:
+    process = groups.WorkerProcess()
+    process._worker = SimpleNamespace(nap=lambda seconds: time.sleep(seconds) or "awake")
+    answer, seconds = process.call("nap", 0.05)
+    assert answer == "awake"
+    assert seconds >= 0.05
 
 
 @pytest.mark.parametrize("replaceable", [True, False])

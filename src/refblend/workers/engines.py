@@ -35,7 +35,7 @@ class SplitCall:
     launched: float = field(default_factory=time.monotonic)
     """Monotonic clock, in seconds."""
     seconds: float = 0.0
-    """From launch to the last answer, once it was waited for."""
+    """What the slowest engine worked (:attr:`Future.seconds`), once all were waited for."""
 
     def results(
         self, instead: Callable[[WorkerTimeoutError, int], Sequence[Any]] | None = None
@@ -47,23 +47,23 @@ class SplitCall:
         """
         answers: list[Any] = [None] * self.size
         deadline = time.monotonic() + self.group.timeout_s
-        waiting, ended = list(self.parts), {}
+        waiting, worked = list(self.parts), {}
         while waiting:
             part = _first_done(waiting, deadline)
             waiting.remove(part)
             try:
                 left_s = _left(deadline) if len(self.parts) > 1 else None
                 found = part.future.results(left_s)[0]
-                part.answered = True
+                worked[part.engine], part.answered = part.future.seconds, True
             except WorkerTimeoutError as error:
                 if instead is None:
                     raise
                 found = instead(error, len(part.rows))
-            ended[part.engine] = time.monotonic() - self.launched
+                worked[part.engine] = time.monotonic() - self.launched
             for row, answer in zip(part.rows, found, strict=True):
                 answers[row] = answer
-        self.seconds = max(ended.values(), default=0.0)
-        busy = (ended.get(engine, 0.0) for engine in range(self.group.size))
+        self.seconds = max(worked.values(), default=0.0)
+        busy = (worked.get(engine, 0.0) for engine in range(self.group.size))
         self.group.idle_shares = [1 - t / self.seconds if self.seconds else 1.0 for t in busy]
         return answers
 

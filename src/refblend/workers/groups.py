@@ -122,9 +122,15 @@ class WorkerProcess:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
 
-    def call(self, method: str, *arguments: Any) -> Any:
-        """Call a method of the worker."""
-        return getattr(self._worker, method)(*arguments)
+    @ray.method(num_returns=2)
+    def call(self, method: str, *arguments: Any) -> tuple[Any, float]:
+        """Call a method of the worker; its answer, and the seconds that it worked for it.
+
+        Two objects, so that the answer can be handed to another worker unseen.
+        """
+        began = time.monotonic()
+        answer = getattr(self._worker, method)(*arguments)
+        return answer, time.monotonic() - began
 
 
 def share(value: Any) -> Any:
@@ -136,16 +142,19 @@ def share(value: Any) -> Any:
 class Future:
     """A call under way on all ranks of a group; made by :meth:`WorkerGroup.call`."""
 
-    def __init__(self, group: "WorkerGroup", launch: Callable[[], list[Any]]) -> None:
+    def __init__(self, group: "WorkerGroup", launch: Callable[[], list[tuple[Any, Any]]]) -> None:
         self._group = group
         self._launch = launch
         self.launched = time.monotonic()
         """Monotonic clock, in seconds."""
         self._generation = group.generation
-        self.references = launch()
+        self.references, self._worked = _transposed(launch())
         """One object reference per rank."""
         self.seconds = 0.0
-        """From launch to the answer, once it was waited for."""
+        """What the slowest rank worked, and what its replacements took; 0 before the answer.
+
+        The worker measures it: the driver may take an answer up long after it is there.
+        """
 
     def results(self, left_s: float | None = None) -> list[Any]:
         """Wait for all ranks; a group that can be replaced is asked again after a death or a hang.
@@ -157,22 +166,29 @@ class Future:
             WorkerTimeoutError: the deadline passed; names the key to change.
             RefblendError: what the worker itself raised for the user, or too many replacements.
         """
+        lost = 0.0
         while True:
             try:
                 answers = self._group.wait(self.references, left_s)
+                self.seconds = lost + max(self._group.wait(self._worked))
             except (WorkerDiedError, WorkerTimeoutError) as error:
                 # Another call may have replaced the group since this one was launched.
                 self._group.replace(error, self._generation)
                 self._generation = self._group.generation
-                self.references = self._launch()
+                lost = time.monotonic() - self.launched
+                self.references, self._worked = _transposed(self._launch())
                 left_s = None
             else:
-                self.seconds = time.monotonic() - self.launched
                 return answers
 
     def result(self) -> Any:
         """The answer of rank 0."""
         return self.results()[0]
+
+
+def _transposed(calls: Sequence[tuple[Any, Any]]) -> tuple[list[Any], list[Any]]:
+    """The references of the answers, and those of the seconds."""
+    return [answer for answer, _ in calls], [seconds for _, seconds in calls]
 
 
 class WorkerGroup:
@@ -296,7 +312,7 @@ class WorkerGroup:
     def call_each(self, method: str, arguments: Sequence[Sequence[Any]]) -> Future:
         """Call a method with each rank's own arguments, without waiting."""
 
-        def launch() -> list[Any]:
+        def launch() -> list[tuple[Any, Any]]:
             with stall_limit(f"calling the {self.role} worker"):
                 return [
                     rank.call.remote(method, *args)
