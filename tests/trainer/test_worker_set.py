@@ -26,6 +26,7 @@ class Answer:
     """A call that is answered at once."""
 
     references = ("answered",)
+    seconds = 1.0
 
     def __init__(self, value: Any) -> None:
         self.value = value

@@ -56,7 +56,16 @@ class Process:
         self.started.append(self)
 
     def __getattr__(self, method: str) -> Any:
-        return SimpleNamespace(remote=lambda *arguments: self._answer(method, arguments))
+        def remote(*arguments: Any) -> Reference | tuple[Reference, Reference]:
+            answer = self._answer(method, arguments)
+            if method != "call":
+                return answer
+            if isinstance(answer.value, Exception):
+                return answer, answer
+            value, seconds = answer.value
+            return Reference(value), Reference(seconds)
+
+        return SimpleNamespace(remote=remote)
 
     def _answer(self, method: str, arguments: tuple[Any, ...]) -> Reference:
         if self.dead:
