@@ -154,6 +154,12 @@ def test_unknown_keys_of_a_judge_are_refused() -> None:
         refblend.Judge.open("judge", max_new_token=3)
 
 
+@pytest.mark.parametrize(("key", "value"), [("control", "random"), ("timeout_s", 3.0)])
+def test_keys_of_training_are_no_options_of_a_judge(key: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=f"judge options: {key} would have no effect"):
+        refblend.Judge.open("judge", **{key: value})
+
+
 def test_score_file_refuses_before_it_opens_the_judge(tmp_path: Path) -> None:
     rows = tmp_path / "rows.jsonl"
     rows.write_text(json.dumps({"question": "3+4?", "response": "7", "score": 1}))

@@ -178,6 +178,15 @@ def test_gae_without_a_critic() -> None:
     assert "critic.enable" in message
 
 
+@pytest.mark.parametrize("key", ["clip_ratio", "clip_ratio_low"])
+def test_a_clipped_ratio_has_no_bound_below_zero(key: str) -> None:
+    actor = "actor_rollout_ref.actor"
+    message = refusal(f"{actor}.{key}=10")
+    assert f"{key}=10.0 is above 1" in message
+    assert "clip_ratio_low=1" in message
+    load_config(FILES, [f"{actor}.clip_ratio=10", f"{actor}.clip_ratio_low=1"])
+
+
 @pytest.mark.parametrize("low", [1.0, 1.2])
 def test_piecewise_thresholds_must_be_ordered(low: float) -> None:
     high = f"{QUALITY}.entropy_high_threshold=1.0"

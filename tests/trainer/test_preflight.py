@@ -1,5 +1,6 @@
 """What training would refuse later is refused before a process starts, all at once."""
 
+import json
 import re
 import shutil
 import time
@@ -20,7 +21,7 @@ from refblend.errors import (
     ResourceError,
     ScoringError,
 )
-from refblend.trainer.preflight import describe, preflight
+from refblend.trainer.preflight import describe, overlong_prompts, preflight
 
 Make = Callable[..., RefblendConfig]
 JUDGE = "algorithm.ref_quality_score.scoring"
@@ -160,6 +161,59 @@ def test_another_run_in_the_directory_is_told_with_the_other_problems(tiny_confi
             tiny_config(f"{JUDGE}.max_model_len=null", f"{JUDGE}.fallback_max_length=50"), compare
         )
     assert [type(problem) for problem in caught.value.problems] == [ScoringError, CheckpointError]
+
+
+def numbered_rows(path: Path, answers: list[str]) -> Path:
+    """A prompt file of arithmetic; the question of row i has i words more."""
+    rows = [
+        {
+            "data_source": "refblend/arithmetic",
+            "prompt": [{"role": "user", "content": "What is 2 + 3?" + " please" * i}],
+            "ability": "math",
+            "reward_model": {"style": "rule", "ground_truth": answer},
+            "extra_info": {"split": "train", "index": i},
+        }
+        for i, answer in enumerate(answers)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_every_gold_answer_is_tried(tiny_config: Make, tmp_path: Path) -> None:
+    """A run could not go on from a row that must be corrected first."""
+    path = numbered_rows(tmp_path / "rows.jsonl", ["5"] * 6 + ["1/2", "5"])
+    error = refusal(tiny_config(f"data.train_files=[{path}]"))
+    assert isinstance(error, DataError)
+    assert "the row with index 6 of refblend/arithmetic" in str(error)
+    assert "'1/2' is not a number" in str(error)
+
+
+@pytest.mark.parametrize("filtered", [True, False])
+def test_overlong_prompts_are_told_of_every_part(
+    tiny_config: Make, tmp_path: Path, filtered: bool
+) -> None:
+    path = numbered_rows(tmp_path / "rows.jsonl", ["5"] * 20)
+    lengths = [
+        len(ids)
+        for ids in preflight(tiny_config(f"data.val_files=[{path}]"))
+        .parts()["data.val_files"]
+        .prompt_ids
+    ]
+    limit = sorted(lengths)[-4]
+    config = tiny_config(
+        f"data.val_files=[{path}]",
+        f"data.train_files=[{path}]",
+        f"data.max_prompt_length={limit}",
+        f"data.filter_overlong_prompts={str(filtered).lower()}",
+        "data.truncation=left",
+        "data.sanity_files=[]",
+    )
+    how, left = ("left out", 17) if filtered else ("cut to it", 20)
+    assert overlong_prompts(preflight(config)) == [
+        f"prompts of data.{part}_files longer than data.max_prompt_length and {how}: 3 "
+        f"({left} are used)"
+        for part in ("train", "val")
+    ]
 
 
 def test_check_tells_the_lengths_of_real_rows(tiny_config: Make) -> None:

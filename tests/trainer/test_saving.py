@@ -1,9 +1,16 @@
 """What a step leaves to the next one survives a checkpoint, whatever happens after it."""
 
 import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
 
 from refblend.scoring.result import JudgeResult
-from refblend.trainer.saving import RunState
+from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef, write_state
+from refblend.trainer.saving import RunOutputs, RunState, restore, snapshot
+from refblend.trainer.tracking import MetricsLog
 
 SETTINGS = ("algorithm.kl_ctrl={type: adaptive, kl_coef: 0.01, target_kl: 0.1, horizon: 100}",)
 
@@ -33,3 +40,29 @@ def test_a_snapshot_is_not_changed_by_later_steps_and_restores_the_state(tiny_co
     assert [advance(resumed) for _ in range(3)] == following
     assert json.dumps(resumed.state_dict()) == json.dumps(state.state_dict())
     assert resumed.kl_controller.value == state.kl_controller.value != 0.01
+
+
+@pytest.mark.parametrize("back_to", [2, None])
+def test_going_back_forgets_the_responses_of_later_steps(
+    tiny_config, tmp_path: Path, back_to: int | None
+) -> None:
+    """The other branch may dump at other steps, or end earlier."""
+    state = RunState.initial(tiny_config(), 64)
+    manager = CheckpointManager(tmp_path / "checkpoints", 3)
+    log = MetricsLog(tmp_path / "metrics.jsonl")
+    rollouts = tmp_path / "rollouts"
+    rollouts.mkdir()
+    (rollouts / "notes.txt").touch()
+    for step in range(1, 5):
+        state.step = step
+        log.append(step, {"loss": 1.0})
+        (rollouts / f"{step}.jsonl").touch()
+        with manager.staging(step) as staged:
+            what = snapshot(state, {"loss": 1.0})
+            write_state(staged, what.state, metric=what.metric)
+    workers = SimpleNamespace(load=lambda path: None, push_weights=lambda version: None)
+    trackers = SimpleNamespace(message=lambda text: None)
+    start = CheckpointRef(back_to, manager.path(back_to)) if back_to else None
+    restore(RunOutputs(manager, log, cast("Any", trackers)), cast("Any", workers), state, start)
+    kept = {f"{step}.jsonl" for step in range(1, (back_to or 0) + 1)}
+    assert {path.name for path in rollouts.iterdir()} == kept | {"notes.txt"}

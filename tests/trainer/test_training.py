@@ -257,7 +257,10 @@ def finite(record: dict[str, Any]) -> bool:
 
 def test_gae_with_a_critic_that_warms_up(make_run: Callable) -> None:
     run = make_run(
-        "algorithm.adv_estimator=gae", "trainer.critic_warmup=1", "trainer.total_training_steps=2"
+        "algorithm.adv_estimator=gae",
+        "trainer.critic_warmup=1",
+        "trainer.total_training_steps=2",
+        "actor_rollout_ref.actor.optim.lr_warmup_steps=2",
     )
     ended = run.train()
     assert ended.status == 0, ended.output
@@ -270,6 +273,7 @@ def test_gae_with_a_critic_that_warms_up(make_run: Callable) -> None:
             assert f"critic/{name}" in record
     assert "actor/grad_norm" not in first, "only the critic learns in the first step"
     assert second["actor/grad_norm"] > 0
+    assert second["actor/lr"] == pytest.approx(5e-4), "the first of the actor's own two steps"
     assert second["actor/reward_kl_penalty"] == pytest.approx(0.0, abs=1e-6)
     assert run.weights(2, "critic")
 

@@ -1,11 +1,15 @@
 """The networks against a forward pass of each sequence alone, without padding."""
 
+import json
+import shutil
+
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, Gemma2Config, GraniteConfig
 
 from refblend.errors import ModelError
 from refblend.workers import chunked_head, networks
+from refblend.workers.distributed import save_model
 from refblend.workers.layout import pad_batch, scatter_tokens
 from refblend.workers.networks import load_policy, load_value
 from refblend.workers.types import Sequences, response_mask
@@ -41,6 +45,31 @@ def test_pad_batch_lays_out_every_token(sequences) -> None:
     assert torch.equal(restored == 0, mask == 0)
     # The position named for a response token is that of the token before it.
     assert torch.equal(batch.input_ids[batch.rows, batch.positions + 1], batch.labels)
+
+
+def test_a_checkpoint_has_what_loading_let_pass_and_the_code_that_it_names(
+    tiny_model_dir, tmp_path
+) -> None:
+    """Sampling settings without sampling, and code in the model's directory."""
+    source, saved = tmp_path / "model", tmp_path / "saved"
+    shutil.copytree(tiny_model_dir, source)
+    generation = {"do_sample": False, "temperature": 0.6, "eos_token_id": [1, 2]}
+    (source / "generation_config.json").write_text(json.dumps(generation))
+    config = json.loads((source / "config.json").read_text())
+    config["auto_map"] = {"AutoModelForCausalLM": "modeling_mine.Mine"}
+    (source / "config.json").write_text(json.dumps(config))
+    (source / "modeling_mine.py").write_text(
+        "from transformers import Qwen2ForCausalLM\n\nclass Mine(Qwen2ForCausalLM): ...\n"
+    )
+    network = load_policy(str(source), 1.0, trust_remote_code=True)
+    save_model(network, saved, remote_code=source)
+    kept = json.loads((saved / "generation_config.json").read_text())
+    assert kept["temperature"] == 0.6
+    assert kept["eos_token_id"] == [1, 2]
+    again = load_policy(str(saved), 1.0, trust_remote_code=True)
+    assert type(again.lm).__name__ == type(network.lm).__name__ == "Mine"
+    for name, tensor in network.lm.state_dict().items():
+        assert torch.equal(tensor, again.lm.state_dict()[name])
 
 
 @pytest.mark.parametrize(

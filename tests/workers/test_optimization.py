@@ -140,6 +140,7 @@ def test_a_non_finite_gradient_skips_the_update(bad) -> None:
 
     metrics = problem.trainable.step([[0, 1], [2, 3]], loss_of, 2, LENGTHS)
     assert not math.isfinite(metrics["grad_norm"])
+    assert metrics["nonfinite"] == 1.0
     assert_equal(problem.parameters(), before, 0)
     after = problem.trainable.optimizer.state_dict()["state"]
     for name, values in state.items():
@@ -185,6 +186,13 @@ def test_the_step_uses_the_rate_of_the_training_step() -> None:
 
 
 def test_mean_over_steps() -> None:
-    assert mean_over_steps([{"a": 1.0, "b": 4.0}, {"a": 3.0, "b": 0.0}]) == {"a": 2.0, "b": 2.0}
-    assert mean_over_steps([{"oom": 1.0}, {"oom": 2.0}]) == {"oom": 3.0}, "incidents are counted"
+    def step(loss: float, oom: float = 0.0, nonfinite: float = 0.0) -> dict[str, float]:
+        return {"loss": loss, "grad_norm": 2 * loss, "oom": oom, "nonfinite": nonfinite}
+
     assert mean_over_steps([]) == {}
+    assert mean_over_steps([step(1.0, oom=1.0), step(3.0, oom=2.0)]) == step(2.0, oom=3.0)
+    lost = step(math.nan, nonfinite=1.0)
+    assert mean_over_steps([step(1.0), lost, step(3.0), lost]) == step(2.0, nonfinite=2.0)
+    none = mean_over_steps([lost, lost])
+    assert math.isnan(none["grad_norm"])
+    assert none["nonfinite"] == 2.0

@@ -140,12 +140,14 @@ def check(config: ConfigFiles, overrides: Overrides = None) -> None:
 
     settings = load_config(config, overrides or [])
     from refblend.trainer.launch import check_directory
-    from refblend.trainer.preflight import describe, preflight
+    from refblend.trainer.preflight import describe, overlong_prompts, preflight
     from refblend.workers.pools import plan_pools, totals
 
     data = preflight(settings, lambda data: check_directory(settings, data))
     cpus, gpus = totals(plan_pools(settings))
     typer.echo(f"{describe(settings, data)}, {cpus:g} CPU slots, {gpus:g} GPUs")
+    for sentence in overlong_prompts(data):
+        typer.echo(sentence)
     _tell_prompt_lengths(settings, data)
 
 

@@ -46,7 +46,8 @@ class OptimConfig(Section):
     betas: tuple[Decay, Decay] = (0.9, 0.999)
     """Decay rates of AdamW's first and second moments."""
     lr_warmup_steps: NonNegativeInt = 0
-    """Steps over which the rate rises linearly to ``lr``."""
+    """Steps over which the rate rises linearly to ``lr``; the actor's begin after
+    ``trainer.critic_warmup``."""
     lr_scheduler_type: Literal["constant", "cosine"] = "constant"
     """What the rate does after the warm-up; ``cosine`` reaches 0 when the last step is done."""
 
@@ -116,7 +117,7 @@ class ActorConfig(TrainWorkerConfig):
     clip_ratio: PositiveFloat = 0.2
     """ε of the clipped ratio; ``clip_ratio_low``/``high`` override one side."""
     clip_ratio_low: PositiveFloat | None = None
-    """ε below 1; null: ``clip_ratio``."""
+    """ε below 1, at most 1, which bounds nothing; null: ``clip_ratio``."""
     clip_ratio_high: PositiveFloat | None = None
     """ε above 1 (clip-higher of DAPO); null: ``clip_ratio``."""
     clip_ratio_c: float = Field(default=3.0, gt=1.0)
@@ -132,6 +133,16 @@ class ActorConfig(TrainWorkerConfig):
     """Weight of that KL term."""
     kl_loss_type: KlType = "low_var_kl"
     """Its estimator, see ``algorithm.kl_penalty``."""
+
+    @model_validator(mode="after")
+    def _a_ratio_has_no_bound_below_zero(self) -> "ActorConfig":
+        if (self.clip_ratio_low or self.clip_ratio) > 1:
+            key = "clip_ratio_low" if self.clip_ratio_low else "clip_ratio"
+            raise ValueError(
+                f"{key}={self.clip_ratio_low or self.clip_ratio} is above 1, and a ratio of "
+                "probabilities is never below 0: set clip_ratio_low=1 for no lower bound"
+            )
+        return self
 
 
 class ValKwargs(Section):

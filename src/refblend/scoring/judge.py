@@ -170,6 +170,22 @@ class Judge(ABC):
         self.shutdown()
 
 
+OF_TRAINING = (
+    "on_failure",
+    "max_invalid_rate",
+    "invalid_window",
+    "timeout_s",
+    "resource_pool",
+    "node",
+    "overlap",
+    "num_engines",
+    "num_threads",
+    "num_gpus",
+    "control",
+)
+"""Keys of ``scoring`` that the trainer and its workers read, and no judge."""
+
+
 def judge_config(
     model: str | os.PathLike[str] | None,
     engine: str,
@@ -187,9 +203,16 @@ def judge_config(
     if invalid_score is not None:
         section["invalid_score"] = invalid_score
     try:
-        return RefQualityScoreConfig.model_validate(section)
+        config = RefQualityScoreConfig.model_validate(section)
     except ValidationError as error:
         raise explain(error, RefQualityScoreConfig, "judge options: ") from None
+    chosen, usual = config.scoring, type(config.scoring)()
+    if useless := [key for key in OF_TRAINING if getattr(chosen, key) != getattr(usual, key)]:
+        raise ConfigError(
+            f"judge options: {', '.join(useless)} would have no effect: only training has it",
+            "Leave it out; controls, deadlines and several engines are the caller's here.",
+        )
+    return config
 
 
 def judge_class(kind: str) -> type[Judge]:

@@ -39,7 +39,7 @@ class JudgeResult:
     raw: str = ""
     """The judge's text; empty for ``overlength``, the reason for ``error``."""
     latency_s: float = 0.0
-    """Seconds of the engine call divided by the requests in it; 0 if not submitted."""
+    """Seconds of the engine call divided by its samples; 0 if not submitted."""
     template: Literal["full", "compact"] = "full"
     clipped: bool = False
     """Whether response or question was cut to fit."""

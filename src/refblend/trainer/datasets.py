@@ -19,6 +19,12 @@ class RunData:
     train: PromptDataset
     validation_sets: list[ValidationSet]
 
+    def parts(self) -> dict[str, PromptDataset]:
+        """All prompts, by the key of ``data`` that names their files."""
+        sanity = {s.source == SANITY_SOURCE: s.dataset for s in self.validation_sets}
+        found = {"train": self.train, "val": sanity.get(False), "sanity": sanity.get(True)}
+        return {f"data.{name}_files": part for name, part in found.items() if part is not None}
+
     def decode(self, token_ids: list[int]) -> str:
         """A response's text without special tokens."""
         return self.tokenizer.decode(token_ids, skip_special_tokens=True)

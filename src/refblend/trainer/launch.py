@@ -19,7 +19,7 @@ from refblend.lifecycle.stopping import StopRequest, Terminated, terminate_clean
 from refblend.provenance import InputHashes, collect_provenance, finish, hash_inputs, read_previous
 from refblend.trainer.checkpoint import CheckpointManager
 from refblend.trainer.datasets import RunData
-from refblend.trainer.preflight import inputs_of, planned_steps, preflight
+from refblend.trainer.preflight import inputs_of, overlong_prompts, planned_steps, preflight
 from refblend.trainer.replay import replay_of_seed, replayed_weights_of, with_replay
 from refblend.trainer.run_directory import (
     Prepared,
@@ -108,6 +108,8 @@ def _checked(config: RefblendConfig, overwrite: bool) -> tuple[RunData, InputHas
     inputs = hashed[0]
     if "console" in config.trainer.logger:
         _tell(f"data and models are checked ({time.monotonic() - begin:.1f} s)")
+        for sentence in overlong_prompts(data):
+            _tell(sentence)
     return data, inputs
 
 

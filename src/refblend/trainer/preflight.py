@@ -68,7 +68,7 @@ def preflight(config: RefblendConfig, compare: Callable[[RunData], None] | None 
         problems.note(_check_solutions, config, data.train)
         if reward is not None:
             with problems.noted():
-                for part in (data.train, *(s.dataset for s in data.validation_sets)):
+                for part in data.parts().values():
                     _try_reward(reward, part)
         problems.note(judge_trial, config, data)
         steps = planned_steps(config, len(data.train))
@@ -98,6 +98,19 @@ def describe(config: RefblendConfig, data: RunData) -> str:
         longest = max(request.unclipped_length for request in asked)
         parts.append(f"judge's prompts of at most {longest} tokens")
     return ", ".join([*parts, f"{planned_steps(config, len(data.train))} steps"])
+
+
+def overlong_prompts(data: RunData) -> list[str]:
+    """A sentence for each part of the data of which prompts were dropped or cut."""
+    told = []
+    for key, part in data.parts().items():
+        for count, done in ((part.n_dropped, "left out"), (part.n_truncated, "cut to it")):
+            if count:
+                told.append(
+                    f"prompts of {key} longer than data.max_prompt_length and {done}: {count} "
+                    f"({len(part)} are used)"
+                )
+    return told
 
 
 def judge_trial(config: RefblendConfig, data: RunData) -> list[ScoringRequest]:
@@ -226,7 +239,11 @@ def _check_models(config: RefblendConfig, problems: Problems) -> bool:
 
 
 def _try_reward(reward: RuleReward, prompts: PromptDataset) -> None:
-    """Score the gold solution of the first row of each data source."""
+    """Score the gold solution of each source's first row, and by our rules every gold answer."""
     first = {row.data_source: row for row in reversed(prompts.rows)}
     for row in first.values():
         reward.of_row(row, row.solution or row.ground_truth)
+    if reward.custom is None:  # a user's function may take long
+        answers = {(row.data_source, row.ground_truth): row for row in reversed(prompts.rows)}
+        for row in reversed(answers.values()):
+            reward.of_row(row, row.ground_truth)

@@ -10,7 +10,6 @@ verl:
 """
 
 import contextlib
-import math
 from pathlib import Path
 
 from torch import Tensor
@@ -56,6 +55,7 @@ from refblend.trainer.shaping import (
 )
 from refblend.trainer.step_metrics import (
     StepRecord,
+    all_lost,
     data_metrics,
     memory_metrics,
     timing_metrics,
@@ -236,7 +236,8 @@ class RayPPOTrainer:
         self, rollout: Rollout, experience: Experience, advantages: Advantages
     ) -> None:
         """One round of policy updates, once the critic is warmed up."""
-        if self.step < self.config.trainer.critic_warmup:
+        own_step = self.step + 1 - self.config.trainer.critic_warmup
+        if own_step < 1:
             return
         self._updating = True
         correction = self.config.algorithm.rollout_correction
@@ -252,7 +253,7 @@ class RayPPOTrainer:
             ),
         )
         with self.record.timed("update_actor"):
-            metrics = self.workers.update(ACTOR, rollout.sequences, targets, self.step + 1)
+            metrics = self.workers.update(ACTOR, rollout.sequences, targets, own_step)
         self._add_update("actor", metrics)
 
     def push_weights(self) -> None:
@@ -323,7 +324,7 @@ class RayPPOTrainer:
         self.record.add_update(role, metrics)
         for notice in update_notices(role, metrics):
             self.outputs.trackers.message(f"step {self.step + 1}: {notice}")
-        self.state.lost_updates.update(role, not math.isfinite(metrics["grad_norm"]))
+        self.state.lost_updates.update(role, all_lost(metrics))
 
     def _profiled(self) -> contextlib.AbstractContextManager[None]:
         """Profile the step if ``trainer.profile_steps`` names it; its stage times include that."""

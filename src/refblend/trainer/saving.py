@@ -119,8 +119,10 @@ def restore(
     outputs: RunOutputs, workers: WorkerSet, state: RunState, start: CheckpointRef | None
 ) -> None:
     """Continue from a checkpoint; None: begin at step 0."""
+    rollouts = outputs.log.path.parent / "rollouts"
     if start is None:
         outputs.log.truncate_after(-1)
+        _forget_rollouts(rollouts, 0)
         return
     saved = outputs.checkpoints.load_state(start)
     state.load_state_dict(saved)
@@ -129,6 +131,14 @@ def restore(
     outputs.trackers.message(f"resumed from step {state.step}")
     outputs.log.truncate_after(state.step)
     outputs.log.complete(state.step, saved["record"])
+    _forget_rollouts(rollouts, state.step)
+
+
+def _forget_rollouts(directory: Path, step: int) -> None:
+    """Remove the responses of later steps: another branch need not dump at the same ones."""
+    for path in directory.glob("*.jsonl"):
+        if path.stem.isdecimal() and int(path.stem) > step:
+            path.unlink()
 
 
 JUDGED = ("score", "valid", "path", "raw")

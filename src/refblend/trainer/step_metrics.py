@@ -20,11 +20,17 @@ from refblend.config import RefblendConfig
 from refblend.ppo.metrics import explained_variance
 from refblend.trainer.batch import Advantages, Experience, Rollout
 from refblend.workers.roles import ACTOR, ROLES, ROLLOUT
+from refblend.workers.types import COUNTS
 
 logger = logging.getLogger(__name__)
 
 INCIDENTS = ("oom", "nonfinite", "overlength", "drift")
 """Counted by the trainer itself, so that they are there in every step."""
+
+
+def all_lost(metrics: Mapping[str, float]) -> bool:
+    """Whether no update of a step was made; one whose gradient is not finite is skipped."""
+    return not math.isfinite(metrics["grad_norm"])
 
 
 def update_notices(role: str, metrics: Mapping[str, float]) -> list[str]:
@@ -35,8 +41,9 @@ def update_notices(role: str, metrics: Mapping[str, float]) -> list[str]:
             f"memory ran out in the {role}'s update; it was repeated with half the tokens in a "
             f"micro-batch ({metrics['oom']:g} times halved)"
         )
-    if not math.isfinite(metrics["grad_norm"]):
-        notices.append(f"the {role}'s gradient is not finite; the update is skipped")
+    if metrics["nonfinite"]:
+        lost = "the update is" if all_lost(metrics) else f"{metrics['nonfinite']:g} updates are"
+        notices.append(f"the {role}'s gradient is not finite; {lost} skipped")
     return notices
 
 
@@ -78,16 +85,14 @@ class StepRecord:
     def add_update(self, role: str, metrics: Mapping[str, float]) -> None:
         """Add the metrics of an actor's or critic's update, and incidents under their own names.
 
-        A ``grad_norm`` that is not finite is an update that was skipped. Memory, under its full
-        name, is the larger of the two roles'.
+        Memory, under its full name, is the larger of the two roles'.
         """
-        lost = 0.0 if math.isfinite(metrics["grad_norm"]) else 1.0
-        for name, count in (("oom", metrics["oom"]), ("nonfinite", lost)):
-            self.metrics[f"incidents/{name}"] += count
+        for name in COUNTS:
+            self.metrics[f"incidents/{name}"] += metrics[name]
         for name, value in metrics.items():
             if name.startswith("perf/"):
                 self.metrics[name] = max(value, self.metrics.get(name, 0.0))
-            elif name != "oom":
+            elif name not in COUNTS:
                 self.metrics[f"{role}/{name}"] = value
 
 

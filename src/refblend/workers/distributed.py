@@ -6,6 +6,7 @@ A single process without a process group runs the same code with nothing sharded
 """
 
 import contextlib
+import shutil
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -99,15 +100,22 @@ def full_state(network: LmNetwork) -> dict[str, Tensor]:
     return state
 
 
-def save_model(network: LmNetwork, directory: Path) -> None:
-    """Write configuration and safetensors weights in Hugging Face format (rank 0 writes)."""
+def save_model(network: LmNetwork, directory: Path, remote_code: Path | None = None) -> None:
+    """Write configuration and safetensors weights in Hugging Face format (rank 0 writes).
+
+    ``remote_code`` is the model directory whose Python files the configuration names
+    (``trust_remote_code``); they are copied, or the checkpoint could not be loaded.
+    """
     state = full_state(network)
     if is_main():
         directory.mkdir(parents=True, exist_ok=True)
         network.lm.config.save_pretrained(directory)
         generation = getattr(network.lm, "generation_config", None)
         if generation is not None:
-            generation.save_pretrained(directory)
+            # save_pretrained refuses what loading let pass, such as a temperature without sampling.
+            generation.to_json_file(directory / "generation_config.json")
+        for module in sorted(remote_code.glob("*.py")) if remote_code else ():
+            shutil.copy(module, directory)
         tensors = {name: tensor.contiguous() for name, tensor in state.items()}
         save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
 

@@ -52,7 +52,8 @@ class ActorWorker(TrainableRank[PolicyTargets], PolicyRank):
     def __init__(
         self, run: RefblendConfig, total_steps: int, rank: int = 0, address: str = ""
     ) -> None:
-        super().__init__(run, run.actor_rollout_ref.actor, total_steps, rank, address)
+        own_steps = total_steps - run.trainer.critic_warmup
+        super().__init__(run, run.actor_rollout_ref.actor, own_steps, rank, address)
         self._pushed = WeightBuffer()
         self._pushed_dtype: torch.dtype = getattr(torch, run.actor_rollout_ref.rollout.dtype)
 

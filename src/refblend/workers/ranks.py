@@ -24,7 +24,7 @@ from refblend.workers import distributed
 from refblend.workers.batching import halve_micro_batches
 from refblend.workers.layout import PaddedBatch, pad_batch
 from refblend.workers.networks import LmNetwork
-from refblend.workers.types import MiniBatch, Sequences, Shard, TokenTensors
+from refblend.workers.types import COUNTS, MiniBatch, Sequences, Shard, TokenTensors
 
 
 def learning_rate(config: OptimConfig, step: int, total_steps: int) -> float:
@@ -76,9 +76,9 @@ class Trainable:
             lengths: tokens of every row of the batch, by which micro-batches are halved.
 
         Returns:
-            The metrics summed over micro-batches and ranks, with ``grad_norm``, ``lr`` and
-            ``oom`` (how often memory ran out and the token budget was halved). A non-finite
-            gradient norm skips the update and is reported unchanged.
+            The metrics summed over micro-batches and ranks, with ``grad_norm``, ``lr``, ``oom``
+            (how often memory ran out and the token budget was halved) and ``nonfinite`` (1 where
+            the gradient norm was not finite, which skips the update).
         """
         totals, ooms = self._accumulate(micro_batches, loss_of), 0
         while totals is None:
@@ -88,12 +88,14 @@ class Trainable:
         totals = distributed.sum_over_ranks(totals)
         norm = distributed.clip_gradients(self.network, self.config.grad_clip)
         rate = learning_rate(self.config.optim, training_step, self.total_steps)
-        if math.isfinite(norm):
+        finite = math.isfinite(norm)
+        if finite:
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        return totals | {"grad_norm": norm, "lr": rate, "oom": float(ooms)}
+        counts = {"oom": float(ooms), "nonfinite": float(not finite)}
+        return totals | {"grad_norm": norm, "lr": rate} | counts
 
     def _accumulate(
         self,
@@ -120,9 +122,9 @@ class Trainable:
             return None
         return totals
 
-    def save(self, directory: Path, sharded: bool = False) -> None:
+    def save(self, directory: Path, sharded: bool = False, remote_code: Path | None = None) -> None:
         """Write the model in Hugging Face format and the optimiser's state, by shards or whole."""
-        distributed.save_model(self.network, directory)
+        distributed.save_model(self.network, directory, remote_code)
         # An optimiser that has never stepped (critic warm-up) has no state to save.
         if self.optimizer.state:
             distributed.save_optimizer(self.network, self.optimizer, directory, sharded)
@@ -133,11 +135,15 @@ class Trainable:
 
 
 def mean_over_steps(steps: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Mean of each metric over the optimiser steps of one training step; ``oom`` is the sum."""
+    """Mean of each metric over the updates of one training step; :data:`COUNTS` are summed.
+
+    Updates that were skipped count in the means only where all were.
+    """
     if not steps:
         return {}
-    totals = {k: sum(s[k] for s in steps) for k in steps[0]}
-    return {k: v if k == "oom" else v / len(steps) for k, v in totals.items()}
+    made = [s for s in steps if not s["nonfinite"]] or steps
+    means = {k: sum(s[k] for s in made) / len(made) for k in steps[0]}
+    return means | {k: sum(s[k] for s in steps) for k in COUNTS}
 
 
 Targets = TypeVar("Targets", bound=TokenTensors)
@@ -273,7 +279,8 @@ class TrainableRank(Rank, ABC, Generic[Targets]):
 
     def save(self, directory: str) -> None:
         """Write model and optimiser."""
-        self.trainable.save(Path(directory), self._sharded)
+        remote = Path(self.model_path) if self.loading["trust_remote_code"] else None
+        self.trainable.save(Path(directory), self._sharded, remote)
 
     def load(self, directory: str) -> None:
         """Continue from what :meth:`save` wrote."""

@@ -10,6 +10,9 @@ from typing import Self
 import torch
 from torch import Tensor
 
+COUNTS = ("oom", "nonfinite")
+"""Metrics of an update that are incidents, of which a training step has the sum."""
+
 
 def response_mask(lengths: Sequence[int], width: int | None = None) -> Tensor:
     """Mask (B, T) of ones over each response's tokens; T is the longest length unless given."""
