@@ -88,6 +88,20 @@ def test_check_says_what_would_run(config_file: Path, refblend: Callable[..., Ou
     ]
 
 
+def test_check_takes_the_seeds_of_train(
+    config_file: Path, tmp_path: Path, refblend: Callable[..., Outcome], refused: Callable[..., str]
+) -> None:
+    """With {seed} in the directory, which one run has not, and each one's directory looked at."""
+    where = f"trainer.default_local_dir={tmp_path}/runs/seed_{{seed}}"
+    assert "names a seed" in refused(where)
+    assert refblend("check", "--config", config_file, where, "--seeds", "1,2").status == 0
+    (tmp_path / "runs" / "seed_2").mkdir(parents=True)
+    (tmp_path / "runs" / "seed_2" / "config.json").write_text("{}")
+    outcome = refblend("check", "--config", config_file, where, "--seeds", "1,2")
+    assert outcome.status == 2
+    assert "seed_2" in outcome.err
+
+
 def test_check_counts_epochs_and_workers(
     config_file: Path, refblend: Callable[..., Outcome]
 ) -> None:

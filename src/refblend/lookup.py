@@ -8,6 +8,7 @@ import hashlib
 import importlib
 import importlib.util
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -21,10 +22,7 @@ if TYPE_CHECKING:
 
 
 def load_function(name: str, key: str) -> Callable[..., Any]:
-    """Import the function named by ``name`` (``package.module:function``), or ConfigError.
-
-    Exceptions raised by the module's import are passed on.
-    """
+    """Import the function named by ``name`` (``package.module:function``), or ConfigError."""
     module_name, colon, function_name = name.partition(":")
     if not (module_name and colon and function_name):
         raise ConfigError(
@@ -56,9 +54,11 @@ def load_function_of_file(path: str, name: str, key: str) -> Callable[..., Any]:
         sys.modules[module_name] = module
         try:
             spec.loader.exec_module(module)
-        except BaseException:
+        except BaseException as error:
             del sys.modules[module_name]
-            raise
+            if not isinstance(error, Exception):
+                raise
+            raise _failed_import(error, f"{key}.path={path}", path) from error
     return _function_of(sys.modules[module_name], name, key)
 
 
@@ -86,6 +86,21 @@ def import_module(name: str, setting: str) -> ModuleType:
         raise ConfigError(
             f"{setting}: {error}", "Install the module, or put its folder on PYTHONPATH."
         ) from error
+    except Exception as error:
+        raise _failed_import(error, setting, name) from error
+
+
+def _failed_import(error: Exception, setting: str, module: str) -> ConfigError:
+    """What a user's module raised while it was imported, with the place."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    file, line = place.filename, place.lineno
+    if isinstance(error, SyntaxError) and error.filename:
+        file, line = error.filename, error.lineno
+    return ConfigError(
+        f"{setting}: {module} cannot be imported: {type(error).__name__}: {error} "
+        f"({file}, line {line})",
+        "Correct the module, or install what it imports.",
+    )
 
 
 def _function_of(module: ModuleType, name: str, key: str) -> Callable[..., Any]:

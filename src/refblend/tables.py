@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,15 @@ def check_writable(path: Path) -> None:
         Path(name).unlink()
     except OSError as error:
         raise DiskError(f"{path} cannot be written ({error.strerror})", remedy) from None
+
+
+def check_distinct(read: Iterable[Path | None], written: Sequence[Path]) -> None:
+    """Refuse (DiskError) a result that would replace what is read, or another result."""
+    taken = {path.resolve(): "is read" for path in read if path is not None}
+    for path in written:
+        if use := taken.get(path.resolve()):
+            raise DiskError(f"{path} {use}, and would be overwritten", "Name another file.")
+        taken[path.resolve()] = "is another result"
 
 
 def check_table(path: Path) -> None:

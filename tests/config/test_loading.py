@@ -125,6 +125,28 @@ def test_the_tree_is_frozen() -> None:
         ("actor_rollout_ref.rollout.name=sglang", ["rollout.name", "'vllm'"]),
         ("actor_rollout_ref.actor.ppo_mini_batch_size=64", ["train_batch_size=8", "Lower it"]),
         ("actor_rollout_ref.actor.use_dynamic_bsz=false", ["ppo_micro_batch_size_per_gpu"]),
+        (
+            "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4",
+            ["ppo_micro_batch_size_per_gpu=4 has no effect", "use_dynamic_bsz is true"],
+        ),
+        (
+            "reward.custom_reward_function.name=mine",
+            ["name has no effect without path", "Set path to the function's file"],
+        ),
+        (
+            "reward.custom_reward_function.reward_kwargs={bonus: 0.1}",
+            ["reward_kwargs has no effect without path"],
+        ),
+        ("ray.address=foo", ["ray.address: foo is not", "HOST:PORT", "or auto"]),
+        (
+            "trainer.default_local_dir=~/runs/x",
+            ["trainer.default_local_dir=~/runs/x would be", "Write your home directory out"],
+        ),
+        ("data.train_files=[~/a.parquet]", ["data.train_files.0=~/a.parquet"]),
+        (
+            "actor_rollout_ref.actor.optim.betas=[0.9]",
+            ["actor_rollout_ref.actor.optim.betas has too few values", "Give all of them"],
+        ),
         ("actor_rollout_ref.model.path=null", ["actor_rollout_ref.model.path is null. Give it"]),
         ("trainer.seed=null", ["trainer.seed is null. Give it a value", "its default is 1."]),
         ("data.train_batch_size=0", ["data.train_batch_size=0"]),
@@ -171,6 +193,21 @@ def test_a_key_with_dots_in_a_file(tmp_path: Path, text: str, remedy: str) -> No
     assert message.startswith("unknown key ")
     assert f" in {path}. " in message
     assert remedy in message
+
+
+def test_mixed_groups_need_several_responses() -> None:
+    message = refusal(
+        "algorithm.adv_estimator=reinforce_plus_plus",
+        "actor_rollout_ref.rollout.n=1",
+        f"{QUALITY}.groups=mixed",
+    )
+    assert "groups=mixed blends where the responses of a prompt differ" in message
+    assert "rollout.n to 2 or more" in message
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1:6379", "ray://head:10001", "[::1]:6379", "auto"])
+def test_addresses_of_a_cluster(address: str) -> None:
+    assert load_config(FILES, [f"ray.address='{address}'"]).ray.address == address
 
 
 def test_gae_without_a_critic() -> None:

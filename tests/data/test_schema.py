@@ -36,6 +36,16 @@ def test_rows_come_back_as_written(tmp_path: Path, suffix: str) -> None:
     assert read_rows(path) == rows
 
 
+def test_an_index_that_is_a_text_is_kept_beside_the_position(tmp_path: Path) -> None:
+    """As in DAPO-Math-17k; a reward function gets it as verl passes it."""
+    path = tmp_path / "rows.jsonl"
+    named = record(extra_info={"index": "9a9b6eb4", "split": "train"})
+    path.write_text(f"{json.dumps(named)}\n{json.dumps(named)}\n")
+    rows = read_rows(path)
+    assert [row.index for row in rows] == [0, 1]
+    assert [row.extra_info["index"] for row in rows] == ["9a9b6eb4"] * 2
+
+
 def test_columns_are_those_of_verl(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     write_rows(path, [row()])
@@ -81,7 +91,11 @@ BAD_RECORDS = [
     ({"reward_model": {"style": "rule"}}, "reward_model.ground_truth is null"),
     ({"reward_model": {"ground_truth": True}}, "ground_truth is bool, not a string"),
     ({"extra_info": [1]}, "extra_info is not an object"),
-    ({"extra_info": {"index": "a"}}, "extra_info.index is str, not an integer"),
+    ({"extra_info": {"index": [1]}}, "extra_info.index is list, not an integer or a text"),
+    (
+        {"prompt": [*record()["prompt"], {"role": "assistant", "content": "2"}]},
+        "prompt ends with the message of an assistant",
+    ),
     ({"extra_info": {"answer": 3}}, "extra_info.answer is int, not a string"),
 ]
 

@@ -97,7 +97,13 @@ def test_a_name_is_taken_once(module):
 
 def test_a_result_of_another_shape_is_refused(module):
     module.bad = lambda inputs: (inputs.token_level_rewards.sum(-1), inputs.token_level_rewards)
-    with pytest.raises(ValueError, match="gave advantages"):
+    with pytest.raises(ConfigError, match=r"adv_estimator=users_module:bad failed.*gave"):
+        get_advantage("users_module:bad")(INPUTS)
+
+
+def test_what_a_users_estimator_raises_is_named_with_its_place(module):
+    module.bad = lambda inputs: torch.zeros(2, 3) @ torch.zeros(2, 3)
+    with pytest.raises(ConfigError, match=r"failed: RuntimeError: .*test_estimators\.py, line"):
         get_advantage("users_module:bad")(INPUTS)
 
 

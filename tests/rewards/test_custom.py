@@ -1,4 +1,5 @@
 import math
+import re
 import sys
 import types
 
@@ -183,6 +184,27 @@ def test_a_file_is_loaded_once_and_gives_its_function(tmp_path):
     function = {"path": str(file), "reward_kwargs": {"bonus": 10}}
     assert reward_of(function)("s", "t", "g").score == 11.0
     assert reward_of({"path": str(file)})("s", "t", "g").score == 2.0
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("x = 1\nimport no_such_package\n", "ModuleNotFoundError: .*no_such_package.*line 2"),
+        ("def f(:\n", "SyntaxError: .*line 1"),
+        ("x = 1\n\nraise RuntimeError('not today')\n", r"RuntimeError: not today \(.*line 3\)"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_named(tmp_path, monkeypatch, text, reason):
+    file = tmp_path / "users_broken_rewards.py"
+    file.write_text(text)
+    where = re.escape(str(file))
+    pattern = f"custom_reward_function.path={where}: {where} cannot be imported: {reason}"
+    for _ in range(2):  # nothing of the first attempt is left
+        with pytest.raises(ConfigError, match=pattern):
+            reward_of({"path": str(file)})
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=r"users_broken_rewards|no_such_package"):
+        reward_of("users_broken_rewards:f")
 
 
 MODEL = {"path": "m"}

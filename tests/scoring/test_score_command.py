@@ -20,6 +20,7 @@ from refblend.rollout.base import Generation
 from refblend.scoring.generative import GenerativeJudge
 from refblend.scoring.judge import Judge, check_judge, judge_class
 from refblend.scoring.result import JudgeResult
+from refblend.tables import check_distinct
 
 ROWS = [{"question": "3+4?", "response": f"3+4={n}.\n#### {n}", "id": n} for n in range(5)]
 
@@ -179,6 +180,22 @@ def test_an_output_that_cannot_be_written_is_refused_before_scoring(
         run(path)
     assert engine.requests == []
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_the_input_is_never_overwritten(run, write, rows: Path, tmp_path: Path) -> None:
+    before = rows.read_bytes()
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "link.jsonl").symlink_to(rows)
+    for output in (rows, tmp_path / "sub" / ".." / rows.name, tmp_path / "link.jsonl"):
+        with pytest.raises(DiskError, match="is read, and would be overwritten"):
+            run(output)
+    assert rows.read_bytes() == before
+
+
+def test_results_have_a_file_each(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    with pytest.raises(DiskError, match="is another result"):
+        check_distinct([None], [report, tmp_path / "other.json", report])
 
 
 def test_the_judge_is_checked_before_an_engine_starts(

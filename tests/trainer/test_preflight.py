@@ -21,7 +21,7 @@ from refblend.errors import (
     ResourceError,
     ScoringError,
 )
-from refblend.trainer.preflight import describe, overlong_prompts, preflight
+from refblend.trainer.preflight import describe, notices, preflight
 
 Make = Callable[..., RefblendConfig]
 JUDGE = "algorithm.ref_quality_score.scoring"
@@ -209,7 +209,7 @@ def test_overlong_prompts_are_told_of_every_part(
         "data.sanity_files=[]",
     )
     how, left = ("left out", 17) if filtered else ("cut to it", 20)
-    assert overlong_prompts(preflight(config)) == [
+    assert notices(config, preflight(config)) == [
         f"prompts of data.{part}_files longer than data.max_prompt_length and {how}: 3 "
         f"({left} are used)"
         for part in ("train", "val")

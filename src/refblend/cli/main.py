@@ -133,20 +133,29 @@ def _show(run_dir: str, summary: dict[str, Any]) -> None:
 
 
 @app.command()
-def check(config: ConfigFiles, overrides: Overrides = None) -> None:
+def check(
+    config: ConfigFiles,
+    overrides: Overrides = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="Seeds of `train --seeds`, each with its directory.")
+    ] = None,
+) -> None:
     """Check configuration, data and models as `train` would, and stop before any work."""
     runtime.configure_process(1)
     from refblend.config import load_config
 
     settings = load_config(config, overrides or [])
-    from refblend.trainer.launch import check_directory
-    from refblend.trainer.preflight import describe, overlong_prompts, preflight
+    numbers = parse_seeds(seeds) if seeds is not None else None
+    from refblend.trainer.launch import check_directories, configs_of
+    from refblend.trainer.preflight import describe, notices, preflight
     from refblend.workers.pools import plan_pools, totals
 
-    data = preflight(settings, lambda data: check_directory(settings, data))
+    runs = configs_of(settings, numbers)
+    settings = runs[0]
+    data = preflight(settings, lambda data: check_directories(runs, data))
     cpus, gpus = totals(plan_pools(settings))
     typer.echo(f"{describe(settings, data)}, {cpus:g} CPU slots, {gpus:g} GPUs")
-    for sentence in overlong_prompts(data):
+    for sentence in notices(settings, data):
         typer.echo(sentence)
     _tell_prompt_lengths(settings, data)
 

@@ -9,7 +9,7 @@ import typer
 from refblend.cli.judge_options import CorpusSetup, JudgeSetup
 from refblend.cli.options import with_options
 from refblend.errors import DataError
-from refblend.tables import check_table, check_writable, write_table
+from refblend.tables import check_distinct, check_table, check_writable, write_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,8 +47,11 @@ class Results:
         """The corpus, after it is sure that the files can be written."""
         from refblend.scoring.measure.record import circumstances_file
 
+        beside = self.provenance or circumstances_file(self.report)
+        samples = [] if self.samples is None else [self.samples]
+        check_distinct([corpus.data, corpus.corpus], [self.report, beside, *samples])
         check_writable(self.report)
-        check_writable(self.provenance or circumstances_file(self.report))
+        check_writable(beside)
         if self.samples is not None:
             check_table(self.samples)
         return corpus.load(kinds)

@@ -141,13 +141,16 @@ def recommend(
     ] = None,
 ) -> None:
     """Choose the recommended configuration from the runs of M2 by a fixed rule."""
+    from refblend.study.recommend.candidates import check_scale
     from refblend.study.recommend.choose import recommend as choose
     from refblend.study.recommend.on_failure import read_attacks
     from refblend.study.recommend.overlay import write_recommendation
     from refblend.study.runs.collect import read_collected
 
     table = read_attacks(attacks) if attacks else None
-    chosen = choose(read_collected(collected), scale, params, table, regime)
+    frames = read_collected(collected)
+    check_scale(frames, scale, params)
+    chosen = choose(frames, scale, params, table, regime)
     write_recommendation(chosen, out)
     typer.echo(f"{out}: {chosen.arm}. {chosen.evidence.text}")
 
@@ -188,10 +191,10 @@ class Question:
     """What is to be found, and how surely."""
 
     effect: Annotated[
-        float | None, typer.Option(min=0, help="Smallest difference of interest [0.03].")
+        float | None, typer.Option(min=0, max=1e6, help="Smallest difference of interest [0.03].")
     ] = None
     margin: Annotated[
-        float | None, typer.Option(min=0, help="Within ± this arms are equivalent [0.02].")
+        float | None, typer.Option(min=0, max=1e6, help="Within ± this arms are equivalent [0.02].")
     ] = None
     target: Annotated[float, typer.Option(min=0.01, max=0.99, help="Power wanted.")] = 0.8
     alpha: Annotated[
@@ -201,7 +204,7 @@ class Question:
         list[int] | None,
         typer.Option(min=1, help="Size of the test set; repeat it to plan for others."),
     ] = None
-    hours: Annotated[float | None, typer.Option(min=0, help="Hours per run.")] = None
+    hours: Annotated[float | None, typer.Option(min=0, max=1e6, help="Hours per run.")] = None
     experiments: Annotated[
         list[str] | None,
         typer.Option(

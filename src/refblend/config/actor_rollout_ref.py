@@ -84,7 +84,7 @@ class TrainWorkerConfig(Section):
     ppo_mini_batch_size: PositiveInt | None = None
     """Prompts per optimiser step (multiplied by ``rollout.n``); null: the whole batch."""
     ppo_micro_batch_size_per_gpu: PositiveInt | None = None
-    """Sequences per forward pass; null: by token budget (``use_dynamic_bsz``)."""
+    """Sequences per forward pass, with ``use_dynamic_bsz: false``; null: by token budget."""
     use_dynamic_bsz: bool = True
     """Fill micro-batches up to ``ppo_max_token_len_per_gpu`` tokens, sequences sorted by length."""
     ppo_max_token_len_per_gpu: PositiveInt = 8192
@@ -107,6 +107,12 @@ class TrainWorkerConfig(Section):
         if not self.use_dynamic_bsz and self.ppo_micro_batch_size_per_gpu is None:
             raise ValueError(
                 "ppo_micro_batch_size_per_gpu is needed when use_dynamic_bsz is false: set a number"
+            )
+        if self.use_dynamic_bsz and self.ppo_micro_batch_size_per_gpu is not None:
+            raise ValueError(
+                f"ppo_micro_batch_size_per_gpu={self.ppo_micro_batch_size_per_gpu} has no effect "
+                "while use_dynamic_bsz is true: set that to false, or lower "
+                "ppo_max_token_len_per_gpu instead"
             )
         return self
 

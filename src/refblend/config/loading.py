@@ -52,6 +52,9 @@ def _explain(problem: ErrorDetails, model: type[BaseModel], origin: str) -> Conf
     kind, value = problem["type"], problem["input"]
     if kind == "extra_forbidden":
         return ConfigError(f"unknown key {key}{origin}", _nested(parts, value, model))
+    if kind == "missing" and isinstance(problem["loc"][-1], int):
+        whole = ".".join(location[:-1])
+        return ConfigError(f"{whole} has too few values{origin}", f"Give all of them: {whole}=[…].")
     if kind == "missing":
         return ConfigError(f"{key} is missing{origin}", f"Set {key} in a file or as an override.")
     message = shorten(problem["msg"].removeprefix("Value error, "), 600)

@@ -1,5 +1,6 @@
 """The root of the configuration and the checks that concern several sections."""
 
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from pydantic import model_validator
@@ -63,6 +64,16 @@ class CustomRewardFunctionConfig(Section):
                 "my_rewards:compute_score, or set path and name"
             )
         return {"path": f"pkg://{module}", "name": function}
+
+    @model_validator(mode="after")
+    def _options_need_a_function(self) -> "CustomRewardFunctionConfig":
+        if self.path is None and (self.name != "compute_score" or self.reward_kwargs):
+            key = "reward_kwargs" if self.reward_kwargs else "name"
+            raise ValueError(
+                f"{key} has no effect without path, and the rule of each row's data source would "
+                "score: set path to the function's file"
+            )
+        return self
 
 
 class VerifierConfig(Section):
@@ -180,8 +191,34 @@ class RefblendConfig(Section):
                 f"algorithm.adv_estimator={estimator} compares the responses of a prompt: "
                 "set actor_rollout_ref.rollout.n to 2 or more"
             )
+        quality = self.algorithm.ref_quality_score
+        if quality.enable and quality.groups == "mixed" and self.actor_rollout_ref.rollout.n < 2:
+            raise ValueError(
+                "algorithm.ref_quality_score.groups=mixed blends where the responses of a prompt "
+                "differ: set actor_rollout_ref.rollout.n to 2 or more, or groups to all"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _no_home_directory(self) -> "RefblendConfig":
+        for key, value in _texts(self.model_dump(mode="json")):
+            if value.startswith("~"):
+                raise ValueError(
+                    f"{key}={value} would be a directory named {value.split('/')[0]}, since no "
+                    "shell expands it there: write your home directory out"
+                )
         return self
 
     def resolved(self) -> dict[str, Any]:
         """The whole tree as plain JSON values."""
         return self.model_dump(mode="json")
+
+
+def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Every text of a tree with its dotted key."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, dict | list):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for name, part in items:
+            yield from _texts(part, f"{key}.{name}" if key else str(name))

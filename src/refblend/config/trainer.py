@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from pydantic import field_validator
+
 from refblend.config.base import (
     NonNegativeFloat,
     NonNegativeInt,
@@ -104,7 +106,8 @@ class RayConfig(Section):
     """The Ray cluster: a private local one, or an existing one when an address is given."""
 
     address: str | None = None
-    """Address of a running cluster; null: a private one on this machine."""
+    """Address of a running cluster, ``HOST:PORT`` or ``auto``; null: a private one on this
+    machine."""
     interface: str | None = None
     """Network interface, as in ``eth0``, over which training ranks on several nodes talk (gloo,
     nccl); null: the one that carries the node's address. Ranks that share a node use loopback."""
@@ -127,3 +130,11 @@ class RayConfig(Section):
     see them use them, to the others models are sent, and checkpoints come back from them."""
     tls: bool = False
     """Refuse a cluster whose nodes do not encrypt Ray's traffic (``RAY_USE_TLS``)."""
+
+    @field_validator("address")
+    @classmethod
+    def _host_and_port(cls, value: str | None) -> str | None:
+        host, _, port = (value or "").removeprefix("ray://").rpartition(":")
+        if value in (None, "auto") or (host and port.isdecimal()):
+            return value
+        raise ValueError(f"{value} is not of the form HOST:PORT: write e.g. 10.0.0.1:6379, or auto")

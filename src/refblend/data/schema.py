@@ -3,7 +3,8 @@
 Columns: ``data_source`` str; ``prompt`` list of ``{role, content}``; ``ability`` str;
 ``reward_model`` ``{style, ground_truth}``; ``extra_info`` (``index``, ``split``, ``question``,
 ``answer`` and whatever else the source knows). Only ``data_source``, ``prompt`` and
-``reward_model.ground_truth`` are required, so that files prepared for verl load unchanged.
+``reward_model.ground_truth``, a text or a number, are required, so that most files prepared for
+verl load unchanged.
 """
 
 import json
@@ -33,7 +34,8 @@ _PREPARE = "Write the file again with `refblend data prepare` or `refblend data 
 class PromptRow:
     """One prompt: ``messages`` go through the chat template, ``ground_truth`` is the answer.
 
-    ``index`` is the row's own index (``extra_info.index``) or else its position in the file.
+    ``index`` is the row's own index (``extra_info.index``) or else its position in the file; one
+    that is a text stays in ``extra``, too.
     ``solution`` is the worked gold solution, ``""`` if the file has none.
     """
 
@@ -59,8 +61,8 @@ class PromptRow:
     def extra_info(self) -> dict[str, Any]:
         """What verl passes to a reward function: the whole column, including index and texts."""
         return {
-            **self.extra,
             "index": self.index,
+            **self.extra,
             "question": self.question,
             "answer": self.solution,
         }
@@ -196,6 +198,8 @@ def _parse_record(path: Path, number: int, record: dict[str, Any]) -> PromptRow:
         messages.append(
             {"role": role, "content": text(message, "content", f"prompt[{place}].content")}
         )
+    if role == "assistant":
+        raise fail("prompt", "ends with the message of an assistant, the actor's part")
     reward = record.get("reward_model")
     if not isinstance(reward, dict):
         raise fail("reward_model", "is null" if reward is None else "is not an object")
@@ -210,9 +214,10 @@ def _parse_record(path: Path, number: int, record: dict[str, Any]) -> PromptRow:
     if not isinstance(extra, dict):
         raise fail("extra_info", "is not an object")
     index = extra.get("index")
-    index = number if index is None else index  # parquet has null where a row has none
+    name = {"index": index} if isinstance(index, str) else {}  # some sets have hashes
+    index = number if name or index is None else index  # parquet has null where a row has none
     if isinstance(index, bool) or not isinstance(index, int):
-        raise fail("extra_info.index", f"is {type(index).__name__}, not an integer")
+        raise fail("extra_info.index", f"is {type(index).__name__}, not an integer or a text")
     if abs(index) > MAX_INDEX:
         raise fail("extra_info.index", "is beyond 64 bits")
     question, solution = (
@@ -221,4 +226,4 @@ def _parse_record(path: Path, number: int, record: dict[str, Any]) -> PromptRow:
     )
     question = question or messages[-1]["content"]
     rest = {k: v for k, v in extra.items() if k not in ("index", "question", "answer")}
-    return PromptRow(index, source, messages, question, ground_truth, solution, rest)
+    return PromptRow(index, source, messages, question, ground_truth, solution, name | rest)

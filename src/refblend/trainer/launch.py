@@ -19,7 +19,7 @@ from refblend.lifecycle.stopping import StopRequest, Terminated, terminate_clean
 from refblend.provenance import InputHashes, collect_provenance, finish, hash_inputs, read_previous
 from refblend.trainer.checkpoint import CheckpointManager
 from refblend.trainer.datasets import RunData
-from refblend.trainer.preflight import inputs_of, overlong_prompts, planned_steps, preflight
+from refblend.trainer.preflight import inputs_of, notices, planned_steps, preflight
 from refblend.trainer.replay import replay_of_seed, replayed_weights_of, with_replay
 from refblend.trainer.run_directory import (
     Prepared,
@@ -43,11 +43,7 @@ def train(config: RefblendConfig, overwrite: bool = False) -> dict[str, Any]:
         RefblendError: something that the user can fix; the run directory holds the last valid
             checkpoint and all metrics up to it.
     """
-    if "{seed}" in config.trainer.default_local_dir:
-        raise ConfigError(
-            f"trainer.default_local_dir={config.trainer.default_local_dir} names a seed",
-            "Give --seeds, or write the directory out.",
-        )
+    (config,) = configs_of(config, None)
     data, inputs = _checked(config, overwrite)
     run = _Run(config, data, with_replay(inputs, config), overwrite)
     with _worker_pool() as workers, terminate_cleanly(config.trainer.stop_grace_s) as stop:
@@ -64,7 +60,7 @@ def train_seeds(
     directories with ``{seed}``; ``overwrite`` moves other runs that lie there aside. What is wrong
     with data, models or directories is an error before any run begins.
     """
-    configs = [of_seed(config, seed) for seed in seeds]
+    configs = configs_of(config, seeds)
     data, inputs = _checked(configs[0], overwrite)
     for each in configs[1:]:  # of the first it is checked
         replayed_weights_of(each, planned_steps(each, len(data.train)))
@@ -88,10 +84,13 @@ def _worker_pool() -> "WorkerPool":
     return WorkerPool()
 
 
-def check_directory(config: RefblendConfig, data: RunData) -> None:
-    """Refuse a run's directory that holds another run (CheckpointError)."""
-    if Path(config.trainer.default_local_dir).is_dir():
-        _Run(config, data, with_replay(hash_inputs(*inputs_of(config)), config)).check_directory()
+def check_directories(configs: Sequence[RefblendConfig], data: RunData) -> None:
+    """Refuse the directory of a run that holds another one (CheckpointError)."""
+    present = [c for c in configs if Path(c.trainer.default_local_dir).is_dir()]
+    inputs = hash_inputs(*inputs_of(present[0])) if present else None
+    for config in present:
+        assert inputs is not None
+        _Run(config, data, with_replay(inputs, config)).check_directory()
 
 
 def _checked(config: RefblendConfig, overwrite: bool) -> tuple[RunData, InputHashes]:
@@ -108,9 +107,24 @@ def _checked(config: RefblendConfig, overwrite: bool) -> tuple[RunData, InputHas
     inputs = hashed[0]
     if "console" in config.trainer.logger:
         _tell(f"data and models are checked ({time.monotonic() - begin:.1f} s)")
-        for sentence in overlong_prompts(data):
+        for sentence in notices(config, data):
             _tell(sentence)
     return data, inputs
+
+
+def configs_of(config: RefblendConfig, seeds: Sequence[int] | None) -> list[RefblendConfig]:
+    """The configuration of each run of a call; None: of one run, whose directory is written out.
+
+    ConfigError if a directory names a seed and no seeds are given, or the other way round.
+    """
+    if seeds is not None:
+        return [of_seed(config, seed) for seed in seeds]
+    if "{seed}" in config.trainer.default_local_dir:
+        raise ConfigError(
+            f"trainer.default_local_dir={config.trainer.default_local_dir} names a seed",
+            "Give --seeds, or write the directory out.",
+        )
+    return [config]
 
 
 def of_seed(config: RefblendConfig, seed: int) -> RefblendConfig:

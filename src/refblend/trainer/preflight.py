@@ -3,6 +3,7 @@
 Each check raises its own error; all problems are collected and reported at once.
 """
 
+import inspect
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -100,9 +101,14 @@ def describe(config: RefblendConfig, data: RunData) -> str:
     return ", ".join([*parts, f"{planned_steps(config, len(data.train))} steps"])
 
 
-def overlong_prompts(data: RunData) -> list[str]:
-    """A sentence for each part of the data of which prompts were dropped or cut."""
+def notices(config: RefblendConfig, data: RunData) -> list[str]:
+    """Sentences for the user about prompts that are not what the files have."""
     told = []
+    if not getattr(data.tokenizer, "chat_template", None):
+        told.append(
+            f"the tokenizer of {config.actor_rollout_ref.model.path} has no chat template: a "
+            "prompt is the text of its messages, line by line, without roles"
+        )
     for key, part in data.parts().items():
         for count, done in ((part.n_dropped, "left out"), (part.n_truncated, "cut to it")):
             if count:
@@ -173,7 +179,17 @@ def _check_directory(directory: Path) -> None:
 def _check_estimator(config: RefblendConfig) -> None:
     """Check a user's estimator; the configuration knows what the built-in ones need."""
     name = config.algorithm.adv_estimator
-    if get_advantage(name).needs_values and not config.use_critic:
+    estimator = get_advantage(name)
+    try:
+        inspect.signature(estimator.compute).bind(None)
+    except TypeError as error:
+        raise ConfigError(
+            f"algorithm.adv_estimator={name} cannot be called with one argument ({error})",
+            "Define it as def name(inputs: AdvantageInputs): one object has all that verl passes.",
+        ) from error
+    except ValueError:  # a built-in function without a signature: the first call will tell
+        pass
+    if estimator.needs_values and not config.use_critic:
         raise ConfigError(
             f"algorithm.adv_estimator={name} needs a critic's values, and this run has no critic",
             "Set critic.enable=true.",

@@ -10,10 +10,11 @@ from typer.testing import CliRunner
 
 from refblend.cli.study import app
 from refblend.config.loading import load_config
+from refblend.errors import StudyError
 from refblend.study.design.grid import config_files
 from refblend.study.recommend.choose import recommend
 from refblend.study.recommend.overlay import write_recommendation
-from refblend.study.runs.collect import write_collected
+from refblend.study.runs.collect import Collected, write_collected
 
 PARAMS = equal_seeds()
 
@@ -52,7 +53,9 @@ def test_the_file_is_a_complete_overlay(tmp_path: Path, better: str) -> None:
 
 def test_command_line(tmp_path: Path, make_run: Callable[..., Path]) -> None:
     runs = collected({"off": flat(0.4, 0.4, 0.41), "linear": flat(0.5, 0.5, 0.52)})
-    write_collected(runs, tmp_path / "m2")
+    frames = (runs.runs, runs.metrics, runs.responses)
+    planned = Collected(*(frame.assign(seed=frame.seed + 10) for frame in frames))
+    write_collected(planned, tmp_path / "m2")
     out = tmp_path / "m3" / "recommended.yaml"
     arguments = ["recommend", "--collected", tmp_path / "m2", "--scale", "cpu", "--out", out]
     result = CliRunner().invoke(app, [*map(str, arguments), "--params", str(PARAMS)])
@@ -60,4 +63,9 @@ def test_command_line(tmp_path: Path, make_run: Callable[..., Path]) -> None:
     assert "linear − off: +0.1033" in result.output
     first = out.read_bytes()
     CliRunner().invoke(app, [*map(str, arguments), "--params", str(PARAMS)])
+    assert out.read_bytes() == first
+    write_collected(runs, tmp_path / "m2")
+    result = CliRunner().invoke(app, [*map(str, arguments), "--params", str(PARAMS)])
+    assert isinstance(result.exception, StudyError)
+    assert "(seeds 1 to 3) is one that M2 plans at scale cpu" in str(result.exception)
     assert out.read_bytes() == first

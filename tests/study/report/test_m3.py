@@ -214,7 +214,10 @@ def test_no_blend_is_recommended(project: Path, make_run: MakeRun) -> None:
             make_run(project / "runs" / "cpu" / arm / f"seed_{seed}", seed, 20, gain, arm != "off")
     choose(project, collect(grid(arms, (1, 2, 3)), "cpu", project / "runs"))
     text = made(project).text
-    assert "**Recommended: no blending.** No blend of M2 had a higher mean than `off`" in text
+    assert (
+        "**Recommended: no blending.** No candidate blend of M2 had a higher mean than `off`"
+        in text
+    )
     assert "`challenger` is `linear`." in text, "the best blend is tested all the same"
 
 

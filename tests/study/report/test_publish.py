@@ -174,11 +174,26 @@ def published(study: Study) -> Path:
         for table in ("kept", "gone"):
             (results / name / "tables" / f"{table}.csv").write_text("old")
     (results / "m3" / "recommended.yaml").write_text("chosen")
+    (results / "m3" / "recommended.json").write_text("{}")
     other = results.parent / "smollm"
     (other / PER_SEED).parent.mkdir(parents=True)
     (other / "verdicts.csv").write_text("elsewhere")
     (other / PER_SEED).write_text("runs elsewhere")
     return results
+
+
+def test_nothing_is_redrawn_where_m3_has_chosen_nothing(published: Path, tmp_path: Path) -> None:
+    chosen = published / "m3" / "recommended.json"
+    chosen.unlink()
+    with pytest.raises(StudyError, match=f"{chosen} is missing"):
+        next(redraw_reports("cpu", published, PARAMS, tmp_path / "elsewhere"))
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_grid_without_rows_is_refused(published: Path) -> None:
+    (published / "grid.tsv").write_text(GRID.partition("M1")[0])
+    with pytest.raises(StudyError, match=r"grid\.tsv has no rows"):
+        next(redraw_reports("cpu", published, PARAMS))
 
 
 def test_redrawn_reports_read_one_another_and_not_the_published_ones(

@@ -105,7 +105,7 @@ def build_grid(
     problems = Problems()
     meanings: dict[str, tuple[str, Path]] = {}
     digests: dict[tuple[str, ...], str] = {}
-    for experiment in experiments:
+    for experiment in dict.fromkeys(experiments):
         with problems.noted():
             path, spec = _load(experiment, scale, params)
             for arm, overrides in spec.arms_of(scale).items():
@@ -252,6 +252,8 @@ def read_grid(path: str | Path) -> pd.DataFrame:
         raise StudyError(
             f"{path}: cannot be read ({shorten(str(error), 300)})", "Run `refblend study grid`."
         ) from None
+    if grid.empty:
+        raise StudyError(f"{path} has no rows", "Derive the grid again with `refblend study grid`.")
     return check_grid(grid, str(path))
 
 

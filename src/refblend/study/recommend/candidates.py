@@ -18,6 +18,7 @@ from refblend.config.root import RefblendConfig
 from refblend.documents import flatten
 from refblend.errors import StudyError
 from refblend.ppo.weights import STRATEGIES
+from refblend.study.design.blocks import seed_ranges
 from refblend.study.design.grid import resolve_arm
 from refblend.study.design.spec import OVERLAY, ExperimentSpec, experiments_of, load_experiment
 from refblend.study.runs.collect import Collected
@@ -237,6 +238,24 @@ def regimes_at(scale: str, params: str | Path = "params") -> list[str]:
         for name, baseline in spec.regimes.items()
         if baseline != main and baseline in spec.arms_of(scale) and spec.usual_seeds(scale)
     ]
+
+
+def check_scale(collected: Collected, scale: str, params: str | Path = "params") -> None:
+    """Refuse (StudyError) frames none of whose runs M2's experiments plan at the scale."""
+    specs = [load_experiment(path) for path in _files(params, experiments_of("m2", params))]
+    planned = {
+        (arm, seed)
+        for spec in specs
+        for arm, seeds in spec.seeds_by_arm(scale).items()
+        for seed in seeds
+    }
+    found = set(zip(collected.runs.arm, collected.runs.seed, strict=True))
+    if found and not found & planned:
+        raise StudyError(
+            f"no collected run (seeds {seed_ranges({seed for _, seed in found})}) is one that M2 "
+            f"plans at scale {scale}",
+            "Give the frames of that scale, or the name of theirs.",
+        )
 
 
 def _files(params: str | Path, names: Sequence[str]) -> list[Path]:

@@ -151,8 +151,15 @@ def redraw_reports(
         StudyError: the archive is missing or lacks a run, or a contrast compares runs of
             different models; nothing is written then.
     """
+    grid = read_grid(results / "grid.tsv")
+    chosen = results / "m3" / "recommended.json"
+    if set(experiments_of("m3", params, scale)) & set(grid.experiment) and not chosen.is_file():
+        raise StudyError(
+            f"{chosen} is missing, from which M3's report is drawn",
+            "Choose first: snakemake m3 does, or refblend study recommend.",
+        )
     yield write_verdicts(scale, results, params, out)
-    archive, grid = read_archive(results), read_grid(results / "grid.tsv")
+    archive = read_archive(results)
     with tempfile.TemporaryDirectory(prefix="refblend-redraw-") as folder:
         scratch = Path(folder)
         read = results if out is None else _copied(results, scratch / "results")

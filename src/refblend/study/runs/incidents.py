@@ -130,7 +130,7 @@ def facts(collected: Collected) -> dict[str, Any]:
     Returns:
         ``runs`` and ``finished`` (numbers), ``absent`` (rows of runs that did not finish),
         ``seeds``, ``commit``, ``hardware``, ``incidents`` (kind → number) and ``totals`` (texts:
-        hours, kwh, kg of CO₂e).
+        hours, kwh, kg of CO₂e; the number of runs that were resumed).
     """
     runs = collected.runs
     return {
@@ -146,5 +146,6 @@ def facts(collected: Collected) -> dict[str, Any]:
             "hours": f"{runs.wall_time_s.sum() / 3600:.2f}",
             "kwh": _sum_text(runs.energy_kwh),
             "kg": _sum_text(runs.kg_co2e),
+            "resumed": int((runs.resumed.fillna(0) > 0).sum()),
         },
     }

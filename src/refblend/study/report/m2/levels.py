@@ -288,7 +288,9 @@ def _best_row(study: M2Study, scope: str, arms: list[str], measure: str) -> dict
     """The best of several arms; null where no two of them have the measure on common seeds."""
     higher = MEASURES[measure].higher_is_better
     assert higher is not None, "only measures with a direction are ranked"
-    values = wide(study.values, measure, arms)
+    # An experiment's own seeds only: others may start from other models.
+    everywhere = scope == EVERYWHERE
+    values = wide(study.values, measure, arms) if everywhere else study.wide(scope, measure)[arms]
     rng = derive_generator("m2", "best", scope, measure)
     best = best_configuration(values, rng, higher_is_better=higher)
     if best.arm is None or not best.gaps:

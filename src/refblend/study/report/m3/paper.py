@@ -114,9 +114,9 @@ def regimes(study: M3Study) -> list[Mapping[str, Any]]:
 def unrecommended(study: M3Study) -> list[str]:
     """Regimes that M2's experiments run at the scale, and that have no recommendation yet."""
     made = {each["name"] for each in regimes(study)}
-    return [
-        name for name in regimes_at(study.inputs.scale, study.inputs.params) if name not in made
-    ]
+    run = {name for spec in study.m2_experiments.values() for name in spec.regimes}
+    known = regimes_at(study.inputs.scale, study.inputs.params)
+    return [name for name in known if name in run - made]
 
 
 def weight_ranges(study: M3Study, arms: Mapping[str, Arm]) -> list[dict[str, Any]]:

@@ -101,9 +101,11 @@ class M3Study(RunStudy):
 
     @cached_property
     def m2_experiments(self) -> dict[str, ExperimentSpec]:
-        """M2's experiments at the scale, by name."""
+        """M2's experiments at the scale, by name: those that its report has, where there is one."""
         names = experiments_of("m2", self.inputs.params, self.inputs.scale)
-        return read_experiments(tuple(names), self.inputs.params)
+        tables = self.inputs.results / "m2" / "tables"
+        drawn = [name for name in names if (tables / f"{name}_main.csv").exists()]
+        return read_experiments(tuple(drawn or names), self.inputs.params)
 
     @property
     def m2_arms(self) -> list[str]:

@@ -246,15 +246,16 @@ def stretch_middle(*panels: tuple[Axes, Sequence[Mark]]) -> None:
     """Leave the middle of crowded axes of differences its room: logarithmic further out.
 
     Crowded is an axis of more than :data:`CROWDED` times the median width of its intervals, as
-    where arms of four seeds stand beside arms of twenty. If one panel is, all get such an axis.
+    where arms of four seeds stand beside arms of twenty. If one panel is, all get such an axis
+    whose limits hold a tick of its logarithmic part.
     """
     typical = {axis: _typical_width(marks) for axis, marks in panels}
     spans = {axis: float(np.ptp(axis.get_xlim())) for axis in typical}
     if any(0 < width < spans[axis] / CROWDED for axis, width in typical.items()):
         for axis, width in typical.items():
-            if width > 0:
-                threshold = float(f"{2 * width:.0e}")
-                ticks = [threshold * 5**power for power in range(6)]
+            threshold = float(f"{2 * width:.0e}") if width > 0 else math.inf
+            ticks = [threshold * 5**power for power in range(6)]
+            if ticks[1] < max(map(abs, axis.get_xlim())):
                 symmetric_log(axis, threshold, ticks, middle=1.0)
 
 
