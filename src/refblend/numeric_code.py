@@ -79,7 +79,7 @@ SAME_NUMBERS = {
         "b3652bb6aed912916c5959150f7edf7ce916026f5826b5fe1004b1aae1dc2571"
     ),
     # workers.ranks: a run's network is freed before the next one's is loaded
-    "c137fb530c6145a70e7621be741a8bd0a84640edbccd9e4ea32a92832b4c6971": (
+    "68364ddcb96b18a0d7ec2c46ca82a5358c9d5753cbd3bb7b0ddd094088fdc76c": (
         "375b4fb49595d2ead59b108aad99c24400cdc058d1c74ea978b4b4438aa3327d"
     ),
     # runtime: freed memory can be returned
@@ -96,7 +96,7 @@ SAME_NUMBERS = {
         "4b94a1fbc69e290cdd2e2836d69de1c3ebfcf3e5e3653719a594600e43aadedc"
     ),
     # trainer.step_metrics: throughput counts the GPUs of all engines; NVML may fail
-    "bceca9a27d6a7046b25d2ceb80645f12fd514e0ea6cb5877e299a805054a3531": (
+    "b2573ffb1c15dadbf2a04b1a5e787bf2c61965d55b56df56d745422ef157db9d": (
         "c8d70abe607b3627441fb870822312eff646414c6cecb6dd83266f40bbac4eff"
     ),
     # scoring.endpoint: a judge behind HTTP answers in a notebook, too; of one that hangs, a
@@ -135,7 +135,7 @@ SAME_NUMBERS = {
         "0cf86039b887fa2f3737d25dafd42d5bade516dacc6b6effbcadfede61e0da98"
     ),
     # config.actor_rollout_ref: a decay rate of 1 and temperatures below 0.01 are refused
-    "274c3ba12d61f49246490cae27581af64f2355d97650663cacecf9922db8fae6": (
+    "a91669d92dfec53b15b34cbdad69e5164230343f587d85b36bf430b63e6ca90d": (
         "83704e6d09920f3ba0dd05c1acb3e72b7680f5dbef6be02fffe04547a231d0b1"
     ),
     # config.base: a decay rate of 1 is refused
@@ -143,7 +143,7 @@ SAME_NUMBERS = {
         "f4322811456f85f2c38528c44f635e96f411ae0724379e90bba6a9de454767d5"
     ),
     # config.trainer: a key for what the drift guard compares with
-    "14f11d7417593dde95ecee100a59ea6acc816217a1ed40ed7303b938b363c64a": (
+    "854c7d7e0959cbe98c6463fc6df9531119daaac3b9d383c1c1643a58a4aa1fde": (
         "d337059f29800b032aadc29323e19f073ba99e697980d7f94f43b32198fe18bc"
     ),
     # trainer.guards: the guard can compare with the best validation
@@ -176,12 +176,65 @@ SAME_NUMBERS = {
         "93a204d0f4248092e076eaaa4df1348e081dafa296a815a0650a77c8e8b6eece"
     ),
     # trainer.ray_trainer: responses are written before the validation, which may end the run
-    "9a0b1e2bfdce109129c0da1803370f7dabbe192cd8395590a132e7cbf762bc6e": (
+    "03e53bcbb931217c9d98a2a0ec01c88d6a931315cb5c5d90adf44ebcdf7b1bd7": (
         "fd6c160793be5e6bbffa3691216853f57631e846969f414f08032a4f3611e530"
     ),
     # embedded.architecture: a pretrained recipe's fingerprint has its data, too
     "aa304c5b6036661daddfa28b7357a6ce76409c5882bef5ebf4e50b78e74c7cfe": (
         "c96111a4d326993aabb0c6d2a8a8b1d5661a9fa0d84188d5907f6a746f45e076"
+    ),
+    # config.root: more is refused
+    "dba626b82fdaaf26f5b130a545f2113befd62fc230e4709b164db2b8f8c684e0": (
+        "8b26d4c129a2d7b4dd4f01b97348c62ffa4a2b885f222ed2ddf585091b32f7cf"
+    ),
+    # data.schema: an index may be a text; an assistant's last message is refused
+    "1979a7ea2dc25ef604751c7034247414b8cd779cca135cbdb9af991c2f744fa9": (
+        "cb55983245669468738c049ffe1355b90c4aac4f0de3e0df269918c18183424c"
+    ),
+    # lookup: errors of a user's module are named
+    "bf4e0b407e31bda9669a4d8e24cbdf4b905ac25900e3b60d8316c0ceff0033b0": (
+        "35ec72aaa711aabf4bcfbeb5d7a4f5e49b8a74e61f032fc161c869f36fcb7dff"
+    ),
+    # ppo.estimators: errors of a user's estimator are named
+    "56a2ad8c8bbe9b3611c68991821bce9facb59c9d5fc67ae2e5779d1d6cd0abf4": (
+        "9ec55c5cec35eb3d607e0c8040641a16b739837e7502ec34dd4b9e06a3394e90"
+    ),
+    # scoring.judge: keys of training are refused where only a judge runs
+    "e4d86738f62d06497b5b3e78d4ef43546e777babbc6dd5e0585048c7741a0774": (
+        "e089f57243f590afa5fec124dcc243be2dd2f73c59f79ad5c99e954162122970"
+    ),
+    # study.runs.incidents: resumed runs are counted
+    "99babf954350b8482a745eec4afaac651ebef265c801b0177650633ffefb9d93": (
+        "efff9d2e2f140e5dc4b8ae73a36f9bf0acca44e98cd646dff6e3f0a28564570c"
+    ),
+    # trainer.datasets: the parts of the data by their keys
+    "8f241817d911406d6070c8d90206b1a059337c4e6c40946ba946acd79fbe437f": (
+        "b61406abc1bb749ef4403ab5ac626976c2ed3ee77fc84839b9a3e6dadbcc0f7d"
+    ),
+    # trainer.saving: responses of later steps go when a run goes back
+    "1995ebafe53a24983d7747bf48cb1c29ac5ab2115438e0c29604e91781e3eb60": (
+        "bd493f7c18d22e759335e3aaca676a30e66761f68b77e3eec52b184ba4136752"
+    ),
+    # workers.distributed: generation settings are saved as they were loaded
+    "266bf8bd36e26d02a28a955023dd8311d88b71deeea11ca8dda68101fe811e23": (
+        "b8b667c81386982fda738cc4226a3f49162fc541661dcc66051183bba3207419"
+    ),
+    # workers.engines: workers measure their own calls
+    "bb1288c5c88504d85f53087d272e6e235fce62b2b521eda8d3fefa0e4c24faf9": (
+        "4b0125edda079d26e60872d08a2f9ea3d20c719bcbfc30a57bdc1458dddb598f"
+    ),
+    # workers.fsdp_workers: the actor's schedule begins after critic_warmup, which no run of
+    # ours had
+    "b57aa0064237f8f3424f85a85f68a6fd379ca71b134e2cbba900fc1f031d1580": (
+        "bf02c77194c75d9c53c6d46a74129dad6bf236a794a1b7ecfbc1e514adb7fd82"
+    ),
+    # workers.groups: workers measure their own calls
+    "45cd2335440d58c7a197e3ccb355122cb72e88712c2661962730002855351026": (
+        "9c0357350427caddde2d1a19ab0312bb334328f8c47ca5e7c506b79e921cc0e6"
+    ),
+    # workers.types: names of counted metrics
+    "b109e534777a6435fd6dbb744b3fbd2bdbb50ca3e04f16f58400e0c96abbe278": (
+        "82bc6d7489bb5af6ded5abe701739c1bc5fb0346bd70b6fb40d2c3d0bdd805f7"
     ),
 }
 """Digest of a module → that of an earlier form which it counts as, so that runs of that form go on.
