@@ -18,7 +18,9 @@ from refblend.errors import ConfigError
 from refblend.ppo.choices import ADVANTAGES
 
 if TYPE_CHECKING:
-    from refblend.ppo.estimators import AdvantageEstimator
+    from torch import Tensor
+
+    from refblend.ppo.estimators import AdvantageEstimator, AdvantageInputs
 
 
 def load_function(name: str, key: str) -> Callable[..., Any]:
@@ -125,3 +127,22 @@ def get_advantage(name: str) -> "AdvantageEstimator":
     if name in estimators.ESTIMATORS:
         return estimators.ESTIMATORS[name]
     return estimators.estimator_of(load_function(name, key), name)
+
+
+def call_advantage(
+    estimator: "AdvantageEstimator", inputs: "AdvantageInputs"
+) -> "tuple[Tensor, Tensor]":
+    """Call an estimator; ConfigError for whatever a user's function raises or gives instead."""
+    try:
+        return estimator(inputs)
+    except Exception as error:  # the user's own code may raise anything
+        if estimator.name in ADVANTAGES:
+            raise
+        frames = traceback.extract_tb(error.__traceback__)
+        own = getattr(getattr(estimator.compute, "__code__", None), "co_filename", "")
+        place = next((f for f in reversed(frames) if f.filename == own), frames[-1])
+        raise ConfigError(
+            f"algorithm.adv_estimator={estimator.name} failed: {type(error).__name__}: {error} "
+            f"({place.filename}, line {place.lineno})",
+            "Correct the function: it takes AdvantageInputs and gives (advantages, returns).",
+        ) from error

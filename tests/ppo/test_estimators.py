@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from refblend.errors import ConfigError
-from refblend.lookup import get_advantage
+from refblend.lookup import call_advantage, get_advantage
 from refblend.ppo import advantages
 from refblend.ppo.choices import ADVANTAGES
 from refblend.ppo.estimators import (
@@ -97,14 +97,16 @@ def test_a_name_is_taken_once(module):
 
 def test_a_result_of_another_shape_is_refused(module):
     module.bad = lambda inputs: (inputs.token_level_rewards.sum(-1), inputs.token_level_rewards)
-    with pytest.raises(ConfigError, match=r"adv_estimator=users_module:bad failed.*gave"):
+    with pytest.raises(ValueError, match="gave advantages"):
         get_advantage("users_module:bad")(INPUTS)
+    with pytest.raises(ConfigError, match=r"adv_estimator=users_module:bad failed.*gave"):
+        call_advantage(get_advantage("users_module:bad"), INPUTS)
 
 
 def test_what_a_users_estimator_raises_is_named_with_its_place(module):
     module.bad = lambda inputs: torch.zeros(2, 3) @ torch.zeros(2, 3)
     with pytest.raises(ConfigError, match=r"failed: RuntimeError: .*test_estimators\.py, line"):
-        get_advantage("users_module:bad")(INPUTS)
+        call_advantage(get_advantage("users_module:bad"), INPUTS)
 
 
 @pytest.mark.parametrize(

@@ -369,7 +369,7 @@ def test_a_gradient_that_is_not_finite_is_skipped(
     run = make_light()
     ended = run.train(**sabotage(run, target, fault, "1"))
     assert ended.status == 0, ended.output
-    assert "step 1: the actor's gradient is not finite; the update is skipped" in ended.output
+    assert "step 1: the actor's gradient is not finite; skipped: the update" in ended.output
     assert incidents(run, "nonfinite") == [1, 0, 0, 0]
     # What was computed before the update is the light run's.
     assert run.rollouts(1) == light.rollouts(1)

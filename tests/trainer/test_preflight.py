@@ -184,7 +184,7 @@ def test_every_gold_answer_is_tried(tiny_config: Make, tmp_path: Path) -> None:
     path = numbered_rows(tmp_path / "rows.jsonl", ["5"] * 6 + ["1/2", "5"])
     error = refusal(tiny_config(f"data.train_files=[{path}]"))
     assert isinstance(error, DataError)
-    assert "the row with index 6 of refblend/arithmetic" in str(error)
+    assert "data.train_files: the row with index 6 of refblend/arithmetic" in str(error)
     assert "'1/2' is not a number" in str(error)
 
 

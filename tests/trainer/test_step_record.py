@@ -41,6 +41,6 @@ def test_the_user_is_told_of_what_went_wrong_in_an_update() -> None:
     halved, skipped = update_notices("critic", lost)
     assert halved.startswith("memory ran out in the critic's update")
     assert "2 times halved" in halved
-    assert skipped == "the critic's gradient is not finite; the update is skipped"
+    assert skipped == "the critic's gradient is not finite; skipped: the update"
     (some,) = update_notices("actor", {"oom": 0.0, "grad_norm": 1.0, "nonfinite": 2.0})
-    assert some == "the actor's gradient is not finite; 2 updates are skipped"
+    assert some == "the actor's gradient is not finite; skipped: 2 of the step's updates"

@@ -146,13 +146,13 @@ def check(
 
     settings = load_config(config, overrides or [])
     numbers = parse_seeds(seeds) if seeds is not None else None
-    from refblend.trainer.launch import check_directories, configs_of
+    from refblend.trainer.launch import check_runs, configs_of
     from refblend.trainer.preflight import describe, notices, preflight
     from refblend.workers.pools import plan_pools, totals
 
     runs = configs_of(settings, numbers)
     settings = runs[0]
-    data = preflight(settings, lambda data: check_directories(runs, data))
+    data = preflight(settings, lambda data: check_runs(runs, data))
     cpus, gpus = totals(plan_pools(settings))
     typer.echo(f"{describe(settings, data)}, {cpus:g} CPU slots, {gpus:g} GPUs")
     for sentence in notices(settings, data):

@@ -11,16 +11,13 @@ A user's own estimator lives in the user's module and is selected as ``my_module
 
 import functools
 import inspect
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from refblend.errors import ConfigError
 from refblend.ppo import advantages
 from refblend.ppo.advantages import GroupIndex
-from refblend.ppo.choices import ADVANTAGES
 
 
 @dataclass(frozen=True)
@@ -60,31 +57,13 @@ class AdvantageEstimator:
     """Scores of greedy responses (``AdvantageInputs.reward_baselines``)."""
 
     def __call__(self, inputs: AdvantageInputs) -> tuple[Tensor, Tensor]:
-        """(advantages, returns), each (B, T); ValueError for a missing input or a wrong shape.
-
-        ConfigError for whatever a user's function raises or gives instead.
-        """
+        """(advantages, returns), each (B, T); ValueError for a missing input or a wrong shape."""
         for wanted, field in (
             (self.needs_values, "values"),
             (self.needs_reward_baselines, "reward_baselines"),
         ):
             if wanted and getattr(inputs, field) is None:
                 raise ValueError(f"the estimator {self.name} needs {field}")
-        if self.name in ADVANTAGES:
-            return self._checked(inputs)
-        try:
-            return self._checked(inputs)
-        except Exception as error:  # the user's own code may raise anything
-            frames = traceback.extract_tb(error.__traceback__)
-            own = getattr(getattr(self.compute, "__code__", None), "co_filename", "")
-            place = next((f for f in reversed(frames) if f.filename == own), frames[-1])
-            raise ConfigError(
-                f"algorithm.adv_estimator={self.name} failed: {type(error).__name__}: {error} "
-                f"({place.filename}, line {place.lineno})",
-                "Correct the function: it takes AdvantageInputs and gives (advantages, returns).",
-            ) from error
-
-    def _checked(self, inputs: AdvantageInputs) -> tuple[Tensor, Tensor]:
         computed, returns = self.compute(inputs)
         if not computed.shape == returns.shape == inputs.response_mask.shape:
             raise ValueError(

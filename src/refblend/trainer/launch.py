@@ -62,8 +62,7 @@ def train_seeds(
     """
     configs = configs_of(config, seeds)
     data, inputs = _checked(configs[0], overwrite)
-    for each in configs[1:]:  # of the first it is checked
-        replayed_weights_of(each, planned_steps(each, len(data.train)))
+    _check_replayed(configs[1:], data)
     runs = [_Run(each, data, with_replay(inputs, each), overwrite) for each in configs]
     if not overwrite:
         for run in runs:
@@ -84,13 +83,22 @@ def _worker_pool() -> "WorkerPool":
     return WorkerPool()
 
 
-def check_directories(configs: Sequence[RefblendConfig], data: RunData) -> None:
-    """Refuse the directory of a run that holds another one (CheckpointError)."""
+def check_runs(configs: Sequence[RefblendConfig], data: RunData) -> None:
+    """Check what :func:`preflight` of the first run of a call cannot: the others, and directories.
+
+    CheckpointError where one holds another run.
+    """
+    _check_replayed(configs[1:], data)
     present = [c for c in configs if Path(c.trainer.default_local_dir).is_dir()]
     inputs = hash_inputs(*inputs_of(present[0])) if present else None
     for config in present:
         assert inputs is not None
         _Run(config, data, with_replay(inputs, config)).check_directory()
+
+
+def _check_replayed(configs: Sequence[RefblendConfig], data: RunData) -> None:
+    for config in configs:
+        replayed_weights_of(config, planned_steps(config, len(data.train)))
 
 
 def _checked(config: RefblendConfig, overwrite: bool) -> tuple[RunData, InputHashes]:

@@ -17,6 +17,7 @@ from refblend.errors import (
     ConfigError,
     DataError,
     Problems,
+    RefblendError,
 )
 from refblend.lifecycle.faults import disk_fault
 from refblend.lookup import get_advantage, source_file
@@ -69,8 +70,8 @@ def preflight(config: RefblendConfig, compare: Callable[[RunData], None] | None 
         problems.note(_check_solutions, config, data.train)
         if reward is not None:
             with problems.noted():
-                for part in data.parts().values():
-                    _try_reward(reward, part)
+                for key, part in data.parts().items():
+                    _try_reward(reward, key, part)
         problems.note(judge_trial, config, data)
         steps = planned_steps(config, len(data.train))
         replayed = problems.note(replayed_weights_of, config, steps)
@@ -254,12 +255,18 @@ def _check_models(config: RefblendConfig, problems: Problems) -> bool:
     return len(problems.found) == before
 
 
-def _try_reward(reward: RuleReward, prompts: PromptDataset) -> None:
-    """Score the gold solution of each source's first row, and by our rules every gold answer."""
+def _try_reward(reward: RuleReward, key: str, prompts: PromptDataset) -> None:
+    """Score the gold solution of each source's first row, and by our rules every gold answer.
+
+    Errors name the ``key`` of the files, too.
+    """
     first = {row.data_source: row for row in reversed(prompts.rows)}
-    for row in first.values():
-        reward.of_row(row, row.solution or row.ground_truth)
+    tried = [(row, row.solution or row.ground_truth) for row in first.values()]
     if reward.custom is None:  # a user's function may take long
         answers = {(row.data_source, row.ground_truth): row for row in reversed(prompts.rows)}
-        for row in reversed(answers.values()):
-            reward.of_row(row, row.ground_truth)
+        tried += [(row, row.ground_truth) for row in reversed(answers.values())]
+    try:
+        for row, response in tried:
+            reward.of_row(row, response)
+    except RefblendError as error:
+        raise type(error)(f"{key}: {error.reason}", error.remedy) from error

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from refblend.config import RefblendConfig
 from refblend.lifecycle.stopping import GraceOverError, StopRequest
-from refblend.lookup import get_advantage
+from refblend.lookup import call_advantage, get_advantage
 from refblend.ppo.blending import (  # noqa: F401 - the maths of the blend, handed on
     blend_rewards,
     compute_avg_response_entropy,
@@ -203,7 +203,8 @@ class RayPPOTrainer:
         algorithm = self.config.algorithm
         n = self.config.actor_rollout_ref.rollout.n
         with self.record.timed("adv"):
-            advantages, returns = self.estimator(
+            advantages, returns = call_advantage(
+                self.estimator,
                 AdvantageInputs(
                     token_level_rewards=rewards,
                     response_mask=rollout.response_mask,
@@ -213,7 +214,7 @@ class RayPPOTrainer:
                     gamma=algorithm.gamma,
                     lam=algorithm.lam,
                     norm_adv_by_std_in_grpo=algorithm.norm_adv_by_std_in_grpo,
-                )
+                ),
             )
         found = {"the rewards": rewards, "the advantages": advantages, "the returns": returns}
         require_finite(self.step + 1, found, rollout.response_mask)

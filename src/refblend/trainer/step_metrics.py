@@ -42,8 +42,9 @@ def update_notices(role: str, metrics: Mapping[str, float]) -> list[str]:
             f"micro-batch ({metrics['oom']:g} times halved)"
         )
     if metrics["nonfinite"]:
-        lost = "the update is" if all_lost(metrics) else f"{metrics['nonfinite']:g} updates are"
-        notices.append(f"the {role}'s gradient is not finite; {lost} skipped")
+        count = f"{metrics['nonfinite']:g} of the step's updates"
+        lost = "the update" if all_lost(metrics) else count
+        notices.append(f"the {role}'s gradient is not finite; skipped: {lost}")
     return notices
 
 
