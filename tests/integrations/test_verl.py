@@ -54,6 +54,8 @@ BLENDED = [
 ]
 OURS_ALONE = (
     "scoring.control=shuffled",
+    "scoring.num_engines=2",
+    "scoring.timeout_s=3.0",
     "groups=mixed",
     "weight_per_length=true",
     "entropy_high_threshold=auto",

@@ -41,10 +41,12 @@ from refblend.lookup import load_function
 from refblend.ppo.blending import blend_rewards, compute_avg_response_entropy, expand_quality
 from refblend.ppo.metrics import roc_auc
 from refblend.ppo.weights import WeightParams, weight_for
-from refblend.scoring.judge import Judge, check_judge, start_judge
+from refblend.scoring.judge import OF_TRAINING, Judge, check_judge, start_judge
 from refblend.scoring.result import InvalidRateGuard, JudgeResult, score_metrics
 
 SECTION = "trainer.v1.refblend"
+USED = {"on_failure", "max_invalid_rate", "invalid_window"}
+"""Those keys of training that this trainer has, too."""
 PREFIX = "actor/ref_quality"
 
 
@@ -62,8 +64,11 @@ def read_settings(section: Any) -> RefQualityScoreConfig:
         "groups=mixed": settings.groups == "mixed",
         "weight_per_length=true": settings.weight_per_length,
         "entropy_high_threshold=auto": settings.entropy_high_threshold == "auto",
-        f"scoring.control={settings.scoring.control}": settings.scoring.control != "none",
     }
+    usual = type(settings.scoring)()
+    for key in OF_TRAINING:
+        value = getattr(settings.scoring, key)
+        own[f"scoring.{key}={value}"] = key not in USED and value != getattr(usual, key)
     for setting, given in own.items():
         if given:
             raise ConfigError(
