@@ -199,6 +199,10 @@ SAME_NUMBERS = {
     "e4d86738f62d06497b5b3e78d4ef43546e777babbc6dd5e0585048c7741a0774": (
         "e089f57243f590afa5fec124dcc243be2dd2f73c59f79ad5c99e954162122970"
     ),
+    # scoring.measure.corpus: rows count from 0 in a message
+    "aed558b5c5a317829e698244894bdca74ba3669dedae3088b61fce28112bc738": (
+        "107437784d0a46a186094c18dd300ab24f0799bdfeebfaff6383728e95e1c46d"
+    ),
     # study.runs.incidents: resumed runs are counted
     "99babf954350b8482a745eec4afaac651ebef265c801b0177650633ffefb9d93": (
         "efff9d2e2f140e5dc4b8ae73a36f9bf0acca44e98cd646dff6e3f0a28564570c"

@@ -88,7 +88,7 @@ def test_a_users_corpus(tmp_path: Path) -> None:
     corpus = read_corpus(path)
     assert (corpus["label"].sum(), corpus["worked"].all(), corpus["id"][0]) == (1, True, 7)
     path.write_text('{"question": "q", "response": "a", "label": 0.7}')
-    with pytest.raises(DataError, match=r"mine\.jsonl: label of row 1 is neither 0 nor 1"):
+    with pytest.raises(DataError, match=r"mine\.jsonl: label of row 0 is neither 0 nor 1"):
         read_corpus(path)
 
 
@@ -99,7 +99,7 @@ def test_a_users_corpus(tmp_path: Path) -> None:
         (pd.DataFrame({"question": [], "response": [], "label": []}), "no rows"),
         (
             pd.DataFrame({"question": ["q"], "response": [None], "label": [1]}),
-            "response of row 1 is not text",
+            "response of row 0 is not text",
         ),
         (pd.DataFrame({"question": ["q"], "response": ["a"], "label": [0.5]}), "neither 0 nor 1"),
     ],
@@ -114,7 +114,7 @@ def test_every_column_that_does_not_fit_is_named() -> None:
     with pytest.raises(DataError) as caught:
         check_corpus(pd.DataFrame(cells), "mine")
     for column in ("question", "label", "target", "length"):
-        assert f"{column} of row 1 is n" in str(caught.value)
+        assert f"{column} of row 0 is n" in str(caught.value)
 
 
 def test_errors() -> None:
@@ -140,8 +140,8 @@ def test_read_responses(tmp_path: Path) -> None:
     [
         ("", "has no rows"),
         ('{"question": "q"}', "missing response"),
-        ('{"question": "q", "response": 5}', "response of row 1 is not text"),
-        ('{"question": "q", "response": "a"}\n{"question": "q"}', "response of row 2 is not text"),
+        ('{"question": "q", "response": 5}', "response of row 0 is not text"),
+        ('{"question": "q", "response": "a"}\n{"question": "q"}', "response of row 1 is not text"),
         ('{"question": "q"', "line 1 is not JSON"),
         ("[1]", "line 1 is not a JSON object"),
     ],

@@ -96,7 +96,7 @@ def test_no_valid_score_ends_with_status_3(run, write, tmp_path: Path) -> None:
     result = run(tmp_path / "scores.parquet")
     assert result.exit_code == 3
     assert "valid 0.0% (default 5)" in result.stdout
-    assert "warning: 5 of 5 responses have no valid score; row 1 (default)" in result.stderr
+    assert "warning: 5 of 5 responses have no valid score; row 0 (default)" in result.stderr
     assert "I cannot say." in result.stderr
     assert len(read(tmp_path / "scores.parquet")) == 5, "the file says what each judgement was"
 
@@ -106,7 +106,7 @@ def test_some_invalid_scores_are_told_with_an_example(run, write, tmp_path: Path
     result = run(tmp_path / "scores.parquet")
     assert result.exit_code == 0
     assert "valid 60.0% (text 3, default 2)" in result.stdout
-    assert re.search(r"2 of 5 .* row 2 \(default\): the judge wrote .*box\{7\}", result.stderr)
+    assert re.search(r"2 of 5 .* row 1 \(default\): the judge wrote .*box\{7\}", result.stderr)
 
 
 def test_nothing_is_said_of_a_judge_that_works(run, write, tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def _tell(output: Path, scored: "pd.DataFrame") -> None:
     first = invalid.iloc[0]
     typer.echo(
         f"warning: {len(invalid)} of {len(scored)} responses have no valid score; row "
-        f"{scored.index.get_loc(invalid.index[0]) + 1} ({first['path']}): the judge wrote "
+        f"{scored.index.get_loc(invalid.index[0])} ({first['path']}): the judge wrote "
         f"{show(first['raw'], 300)}",
         err=True,
     )

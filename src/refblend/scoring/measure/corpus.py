@@ -199,7 +199,7 @@ def _check(frame: pd.DataFrame, required: Sequence[str], cells: Cells, name: str
         values = frame[column].tolist() if column in frame.columns else []
         bad = next((row for row, value in enumerate(values) if not fits(value)), None)
         if bad is not None:
-            problems.append(f"{column} of row {bad + 1} {what}: {show(values[bad])}")
+            problems.append(f"{column} of row {bad} {what}: {show(values[bad])}")
         elif len({_is_text(value) for value in values if not _is_absent(value)}) > 1:
             problems.append(f"{column} holds both numbers and texts")
     if problems:
