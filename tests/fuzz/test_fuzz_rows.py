@@ -65,13 +65,17 @@ def expected(number: int, written: dict[str, Any]) -> PromptRow:
     messages = [{"role": m["role"], "content": m["content"]} for m in written["prompt"]]
     index = extra.get("index")
     return PromptRow(
-        index=number if index is None else index,
+        index=number if index is None or isinstance(index, str) else index,
         data_source=written["data_source"],
         messages=messages,
         question=extra.get("question") or messages[-1]["content"],
         ground_truth=str(written["reward_model"]["ground_truth"]),
         solution=extra.get("answer") or "",
-        extra={k: v for k, v in extra.items() if k not in ("index", "question", "answer")},
+        extra={
+            k: v
+            for k, v in extra.items()
+            if k not in ("question", "answer") and (k != "index" or isinstance(v, str))
+        },
     )
 
 

@@ -54,7 +54,7 @@ BLENDED = [
 ]
 OURS_ALONE = (
     "scoring.control=shuffled",
-    "scoring.num_engines=2",
+    "scoring.num_threads=2",
     "scoring.timeout_s=3.0",
     "groups=mixed",
     "weight_per_length=true",

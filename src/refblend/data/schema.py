@@ -214,7 +214,8 @@ def _parse_record(path: Path, number: int, record: dict[str, Any]) -> PromptRow:
     if not isinstance(extra, dict):
         raise fail("extra_info", "is not an object")
     index = extra.get("index")
-    name = {"index": index} if isinstance(index, str) else {}  # some sets have hashes
+    # Some sets have hashes.
+    name = {"index": text(extra, "index", "extra_info.index")} if isinstance(index, str) else {}
     index = number if name or index is None else index  # parquet has null where a row has none
     if isinstance(index, bool) or not isinstance(index, int):
         raise fail("extra_info.index", f"is {type(index).__name__}, not an integer or a text")
