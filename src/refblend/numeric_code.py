@@ -184,7 +184,7 @@ SAME_NUMBERS = {
         "c96111a4d326993aabb0c6d2a8a8b1d5661a9fa0d84188d5907f6a746f45e076"
     ),
     # config.root: more is refused
-    "dba626b82fdaaf26f5b130a545f2113befd62fc230e4709b164db2b8f8c684e0": (
+    "edc7a390bbb4d23fc835323db8474f0e9187963636656cb2d5fac384786b21a2": (
         "8b26d4c129a2d7b4dd4f01b97348c62ffa4a2b885f222ed2ddf585091b32f7cf"
     ),
     # data.schema: an index may be a text; an assistant's last message is refused

@@ -1,6 +1,5 @@
 """The root of the configuration and the checks that concern several sections."""
 
-from collections.abc import Iterator
 from typing import Any, Literal
 
 from pydantic import model_validator
@@ -9,7 +8,7 @@ from refblend.config.actor_rollout_ref import ActorRolloutRefConfig, CriticConfi
 from refblend.config.algorithm import AlgorithmConfig
 from refblend.config.base import Fraction, PositiveInt, Section
 from refblend.config.trainer import RayConfig, TrainerConfig
-from refblend.documents import show
+from refblend.documents import flatten, show
 
 
 class DataConfig(Section):
@@ -201,24 +200,17 @@ class RefblendConfig(Section):
 
     @model_validator(mode="after")
     def _no_home_directory(self) -> "RefblendConfig":
-        for key, value in _texts(self.model_dump(mode="json")):
-            if value.startswith("~"):
-                raise ValueError(
-                    f"{key}={value} would be a directory named {value.split('/')[0]}, since no "
-                    "shell expands it there: write your home directory out"
-                )
+        for key, value in flatten(self.resolved()).items():
+            many = isinstance(value, list)
+            values = {f"{key}.{i}": v for i, v in enumerate(value)} if many else {key: value}
+            for name, text in values.items():
+                if isinstance(text, str) and text.startswith("~"):
+                    raise ValueError(
+                        f"{name}={text} would be a directory named {text.split('/')[0]}, since no "
+                        "shell expands it there: write your home directory out"
+                    )
         return self
 
     def resolved(self) -> dict[str, Any]:
         """The whole tree as plain JSON values."""
         return self.model_dump(mode="json")
-
-
-def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Every text of a tree with its dotted key."""
-    if isinstance(value, str):
-        yield key, value
-    elif isinstance(value, dict | list):
-        items = value.items() if isinstance(value, dict) else enumerate(value)
-        for name, part in items:
-            yield from _texts(part, f"{key}.{name}" if key else str(name))
