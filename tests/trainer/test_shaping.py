@@ -343,3 +343,39 @@ def test_the_alignment_bonus_needs_a_similarity_and_enough_entropy() -> None:
     assert metrics["actor/repr_align/weight"] == pytest.approx(0.3)
     certain = replace(experience(entropy=0.2), alignment=torch.tensor([1.0, 0.5, -1.0]))
     close(add_alignment_bonus(settings, rewards, rollout(), certain, 1)[0], rewards.tolist())
+
+
+def test_recheck_blends_what_the_rule_rejects() -> None:
+    rewards, metrics = run(config(method="recheck", strategy="constant", placement="terminal"))
+    close(rewards, [[0, 0, 1], [0.3 * 0.5, 0, 0], [0, 1, 0]])
+    assert metrics["actor/ref_quality/weight"] == pytest.approx(0.3)
+
+
+def test_gdpo_normalises_within_the_groups_of_the_step() -> None:
+    rewards, _ = run(config(method="gdpo", strategy="constant", placement="terminal"))
+    # the first group has rules 1, 0 and scores 0.8, 0.5; the second has one response
+    unit = 0.5 / math.sqrt(0.5)
+    close(rewards.round(decimals=4), [[0, 0, round(unit, 4)], [-round(unit, 4), 0, 0], [0, 0, 0]])
+
+
+def test_hero_scales_advantages_and_not_rewards() -> None:
+    settings = config(method="hero", strategy="constant", placement="terminal", max_weight=0.1)
+    blended = blend(settings, rollout(), experience(), FIRST, np.random.default_rng(0))
+    close(blended.rewards, [[0, 0, 0.9], [-0.1, 0, 0], [0, 0.9, 0]])
+    deviations = [0.3 / math.sqrt(2), 0.0]  # of the two groups' scores
+    mean = sum(deviations) / 2
+    factors = [0.4 + 2.6 / (1 + math.exp(-6 * (s - mean))) for s in deviations]
+    close(blended.advantage_factors, [factors[0], factors[0], factors[1]])
+
+
+def test_weights_of_the_responses_own_entropies() -> None:
+    settings = config(entropy_level="response", placement="terminal")
+    blended = blend(settings, rollout(), experience(), FIRST, np.random.default_rng(0))
+    close(blended.weights, [0.3 * 0.8, 0.3 * 0.6, 0.3 * 0.4])  # entropies 0.2, 0.4, 0.6
+    close(blended.rewards, [[0, 0, 0.76 + 0.24 * 0.8], [0.18 * 0.5, 0, 0], [0, 0.88 + 0.024, 0]])
+    assert blended.metrics["actor/ref_quality/weight"] == pytest.approx(0.18)
+
+
+def test_the_judge_alone() -> None:
+    rewards, _ = run(config(strategy="constant", max_weight=1.0, placement="terminal"))
+    close(rewards, [[0, 0, 0.8], [0.5, 0, 0], [0, 0.2, 0]])

@@ -14,7 +14,15 @@ from refblend.config.base import (
     Section,
 )
 from refblend.config.scoring import JUDGES, ScoringConfig
-from refblend.ppo.choices import CorrectionMode, KlType, Placement, Ramp
+from refblend.ppo.choices import (
+    HERO_MOST,
+    CorrectionMode,
+    EntropyLevel,
+    KlType,
+    Method,
+    Placement,
+    Ramp,
+)
 from refblend.ppo.weights import STRATEGIES, WeightParams
 
 
@@ -69,6 +77,14 @@ class RefQualityScoreConfig(Section):
     """Ask the judge and blend its score into the reward."""
     strategy: StrategyName = "linear"
     """Map from the average entropy to the weight w."""
+    method: Method = "blend"
+    """How R and Q make R': ``blend``; ``recheck``, a blend of the responses that the rule gives 0
+    (arXiv 2510.00915); ``gdpo``, each normalised within its group before they are mixed (arXiv
+    2601.05242); ``hero``, R' = R + w(2q̃ − 1), q̃ the score rescaled among responses of equal rule
+    reward, and more weight for prompts whose scores differ (arXiv 2510.07242)."""
+    entropy_level: EntropyLevel = "batch"
+    """``response``: w of each response from its own mean entropy; ``batch``: one w from the
+    average."""
     max_weight: Fraction = 0.3
     """w_max: the largest share of the judge's score in the reward."""
     entropy_high_threshold: Threshold = 1.0
@@ -111,6 +127,15 @@ class RefQualityScoreConfig(Section):
         strategy = STRATEGIES[self.strategy]
         if not self.enable:
             return self
+        if self.method in ("gdpo", "hero") and self.placement != "terminal":
+            raise ValueError(
+                f"method={self.method} gives one number per response: set placement=terminal"
+            )
+        if self.method == "hero" and self.max_weight >= HERO_MOST:
+            raise ValueError(
+                f"max_weight={self.max_weight} would let method=hero lift a wrong response above a "
+                f"right one: lower it below {HERO_MOST}"
+            )
         if self.entropy_high_threshold != "auto":
             replayed = (0.0,) if self.replay_file else ()
             if problem := strategy.check(WeightParams.of(self, replayed=replayed)):
@@ -172,3 +197,23 @@ class AlgorithmConfig(Section):
     """The blend of the judge's score into the reward."""
     repr_align: ReprAlignConfig = ReprAlignConfig()
     """The representation-alignment bonus."""
+
+    @model_validator(mode="after")
+    def _method_and_estimator_fit(self) -> "AlgorithmConfig":
+        quality = self.ref_quality_score
+        if not quality.enable:
+            return self
+        normalises = self.adv_estimator == "grpo" and self.norm_adv_by_std_in_grpo
+        if quality.method == "gdpo" and normalises:
+            raise ValueError(
+                "ref_quality_score.method=gdpo has normalised within the groups: set adv_estimator="
+                "reinforce_plus_plus_baseline, which normalises over the batch, or "
+                "norm_adv_by_std_in_grpo=false"
+            )
+        of_samples = quality.method in ("gdpo", "hero") or quality.entropy_level == "response"
+        if of_samples and self.adv_estimator == "remax":
+            raise ValueError(
+                "adv_estimator=remax blends greedy responses, too, which have neither a group nor "
+                "an entropy: choose another, or method=blend and entropy_level=batch"
+            )
+        return self

@@ -196,6 +196,12 @@ class RefblendConfig(Section):
                 "algorithm.ref_quality_score.groups=mixed blends where the responses of a prompt "
                 "differ: set actor_rollout_ref.rollout.n to 2 or more, or groups to all"
             )
+        grouped = quality.enable and quality.method in ("gdpo", "hero")
+        if grouped and self.actor_rollout_ref.rollout.n < 2:
+            raise ValueError(
+                f"algorithm.ref_quality_score.method={quality.method} compares the responses of a "
+                "prompt: set actor_rollout_ref.rollout.n to 2 or more"
+            )
         return self
 
     @model_validator(mode="after")

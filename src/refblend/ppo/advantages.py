@@ -29,7 +29,7 @@ def group_numbers(index: GroupIndex, rows: int) -> Tensor:
     return torch.tensor([numbers.setdefault(i, len(numbers)) for i in ids], dtype=torch.long)
 
 
-def _group_moments(scores: Tensor, index: GroupIndex) -> tuple[Tensor, Tensor, Tensor]:
+def group_moments(scores: Tensor, index: GroupIndex) -> tuple[Tensor, Tensor, Tensor]:
     """For each row its group's size, mean and unbiased standard deviation (nan for one row).
 
     ``scores`` are float64. The mean of equal scores is exactly that score: a rounding error would
@@ -98,7 +98,7 @@ def compute_grpo_outcome_advantage(
     deviation is unbiased; a group of one has mean 0 and standard deviation 1, as in verl.
     """
     scores = _scores(token_level_rewards, response_mask)
-    sizes, means, deviations = _group_moments(scores, index)
+    sizes, means, deviations = group_moments(scores, index)
     advantages = scores - torch.where(sizes > 1, means, torch.zeros_like(means))
     if norm_adv_by_std_in_grpo:
         spread = torch.where(sizes > 1, deviations, torch.ones_like(deviations))
@@ -116,7 +116,7 @@ def compute_rloo_outcome_advantage(
     A group of one has no others: its advantage is s, as in verl.
     """
     scores = _scores(token_level_rewards, response_mask)
-    sizes, means, _ = _group_moments(scores, index)
+    sizes, means, _ = group_moments(scores, index)
     others = sizes / (sizes - 1).clamp(min=1) * (scores - means)
     chosen = torch.where(sizes > 1, others, scores)
     tokens = _on_tokens(chosen, response_mask, upcast(token_level_rewards).dtype)
@@ -148,7 +148,7 @@ def compute_reinforce_plus_plus_baseline_outcome_advantage(
     A group of one has mean 0, as in verl.
     """
     scores = _scores(token_level_rewards, response_mask)
-    sizes, means, _ = _group_moments(scores, index)
+    sizes, means, _ = group_moments(scores, index)
     centred = scores - torch.where(sizes > 1, means, torch.zeros_like(means))
     tokens = _on_tokens(centred, response_mask, upcast(token_level_rewards).dtype)
     tokens = masked_whiten(tokens, response_mask)

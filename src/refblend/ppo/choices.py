@@ -17,3 +17,9 @@ KlType = Literal["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3"]
 """See :func:`refblend.ppo.kl.kl_penalty`."""
 CorrectionMode = Literal["off", "truncate", "mask"]
 """See :func:`refblend.ppo.correction.importance_weights`."""
+Method = Literal["blend", "recheck", "gdpo", "hero"]
+"""See :mod:`refblend.ppo.methods`."""
+EntropyLevel = Literal["batch", "response"]
+"""Whose entropy gives the weight: the batch's average, or each response's own."""
+HERO_MOST = 0.5
+"""From this α on, the strata of ``hero`` touch."""

@@ -126,9 +126,7 @@ class RayPPOTrainer:
             blended = self.blend(prompts, rollout, experience)
             rewards = self.penalise_kl(blended.rewards, rollout, experience)
             rewards = self.add_alignment_bonus(rewards, rollout, experience)
-            advantages = self.estimate_advantages(
-                rewards, blended.baselines, prompts, rollout, experience
-            )
+            advantages = self.estimate_advantages(rewards, blended, prompts, rollout, experience)
             self.update_critic(rollout, experience, advantages)
             self.update_actor(rollout, experience, advantages)
             self.push_weights()
@@ -194,7 +192,7 @@ class RayPPOTrainer:
     def estimate_advantages(
         self,
         rewards: Tensor,
-        baselines: Tensor | None,
+        blended: Blended,
         prompts: PromptBatch,
         rollout: Rollout,
         experience: Experience,
@@ -202,6 +200,7 @@ class RayPPOTrainer:
         """Advantages and returns by the configured estimator."""
         algorithm = self.config.algorithm
         n = self.config.actor_rollout_ref.rollout.n
+        baselines, factors = blended.baselines, blended.advantage_factors
         with self.record.timed("adv"):
             advantages, returns = call_advantage(
                 self.estimator,
@@ -216,6 +215,8 @@ class RayPPOTrainer:
                     norm_adv_by_std_in_grpo=algorithm.norm_adv_by_std_in_grpo,
                 ),
             )
+            if factors is not None:
+                advantages = advantages * factors.unsqueeze(-1)
         found = {"the rewards": rewards, "the advantages": advantages, "the returns": returns}
         require_finite(self.step + 1, found, rollout.response_mask)
         self.record.add(reward_length_correlation(rewards, rollout.response_mask))

@@ -5,7 +5,7 @@ Pure: tensors and configuration in, tensors and metrics out.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -24,6 +24,8 @@ from refblend.ppo.blending import (
     shuffle_scores,
 )
 from refblend.ppo.kl import FixedKLController, apply_kl_penalty, kl_penalty, mean_sequence_kl
+from refblend.ppo.masking import masked_mean
+from refblend.ppo.methods import prepare
 from refblend.ppo.metrics import correlation, expected_calibration_error, roc_auc
 from refblend.ppo.weights import StepContext, WeightParams, counterfactual_weights, weight_for
 from refblend.rewards.alignment import alignment_bonus, alignment_weight
@@ -32,6 +34,7 @@ from refblend.trainer.batch import Experience, Rollout
 from refblend.workers.types import response_mask
 
 PREFIX = "actor/ref_quality"
+Groups = Sequence[int]
 
 
 def rule_matrix(rule: Tensor, response_mask: Tensor) -> Tensor:
@@ -43,7 +46,7 @@ def rule_matrix(rule: Tensor, response_mask: Tensor) -> Tensor:
 class BlendContext(StepContext):
     """The step, and what the run has fixed before it."""
 
-    groups: Sequence[int] = ()
+    groups: Groups = ()
     """(B,) prompt of each row."""
     initial_entropy: float | None = None
     """H₀ in nats, of the first batch; None in the first step."""
@@ -65,6 +68,8 @@ class Blended:
     """(B,) the scores that were blended, the judge's or a control's; None if blending is off."""
     weights: Tensor | None = None
     """(B,) w of each response; None if blending is off."""
+    advantage_factors: Tensor | None = None
+    """(B,) what the method multiplies the advantages with; None: nothing."""
 
 
 def blend(
@@ -74,7 +79,7 @@ def blend(
     context: BlendContext,
     control: np.random.Generator,
 ) -> Blended:
-    """R' = (1 − w)R + wQ with w from the actor's average entropy; R if blending is off.
+    """R' = (1 − w)R + wQ with w from the actor's entropy, or another method; R if blending is off.
 
     Greedy baselines are blended with the same w, so that ReMax's baseline measures the same
     quantity. ``control`` is the randomness of the control arms. TrainingError for a NaN entropy.
@@ -87,42 +92,45 @@ def blend(
             "Lower the learning rate or grad_clip and resume from an earlier checkpoint.",
         )
     metrics = {f"{PREFIX}/avg_entropy": entropy}
-    weight = 0.0
+    mask, weight = rollout.response_mask, torch.zeros(())
     if config.enable:
-        weight, of_weight = _weight(config, context, entropy)
+        own = masked_mean(experience.old.entropy, mask, dim=-1).tolist()
+        weight, of_weight = _weight(config, context, entropy, own)
         metrics |= of_weight
         if experience.quality:
             metrics |= judge_metrics(experience.quality, experience.accuracy)
-    mixed = mixed_groups(experience.rule, context.groups)
 
     def blended(
-        rule: Tensor, judged: list[JudgeResult] | None, mask: Tensor, mixed: Tensor
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        rewards = rule_matrix(rule, mask)
+        rule: Tensor, judged: list[JudgeResult] | None, mask: Tensor, mixed: Tensor, groups: Groups
+    ) -> Blended:
         if not config.enable:
-            return rewards, None, None
+            return Blended(rule_matrix(rule, mask), None, metrics)
         quality = _quality(config.scoring, judged, len(rule), control)
         weights = _row_weights(config, weight, judged, mask, mixed)
-        placed = expand_quality(quality, mask, config.placement)
-        return blend_rewards(rewards, placed, mask, weights), quality, weights
+        ready = prepare(config.method, rule, quality, weights, groups)
+        placed = expand_quality(ready.quality, mask, config.placement)
+        rewards = blend_rewards(rule_matrix(ready.rule, mask), placed, mask, ready.weights)
+        return Blended(rewards, None, metrics, quality, ready.weights, ready.advantage_factors)
 
-    rewards, quality, weights = blended(
-        experience.rule, experience.quality, rollout.response_mask, mixed
-    )
-    baselines = None
-    if rollout.greedy is not None:
-        assert experience.greedy_rule is not None, "scored with the samples"
-        mask = response_mask(rollout.greedy.lengths)
-        firsts = [context.groups.index(group) for group in dict.fromkeys(context.groups)]
-        greedy = blended(experience.greedy_rule, experience.greedy_quality, mask, mixed[firsts])
-        baselines = greedy[0].sum(-1)
-    return Blended(rewards, baselines, metrics, quality, weights)
+    mixed = mixed_groups(experience.rule, context.groups)
+    found = blended(experience.rule, experience.quality, mask, mixed, context.groups)
+    if rollout.greedy is None:
+        return found
+    assert experience.greedy_rule is not None, "scored with the samples"
+    mask = response_mask(rollout.greedy.lengths)
+    prompts = list(dict.fromkeys(context.groups))
+    mixed = mixed[[context.groups.index(group) for group in prompts]]
+    greedy = blended(experience.greedy_rule, experience.greedy_quality, mask, mixed, prompts)
+    return replace(found, baselines=greedy.rewards.sum(-1))
 
 
 def _weight(
-    config: RefQualityScoreConfig, context: BlendContext, entropy: float
-) -> tuple[float, dict[str, float]]:
-    """w, and its metrics: also those of the other strategies; τ of ``auto`` is H₀'s multiple."""
+    config: RefQualityScoreConfig, context: BlendContext, entropy: float, own: Sequence[float]
+) -> tuple[Tensor, dict[str, float]]:
+    """w, one number or (B,), and its metrics: also those of the other strategies.
+
+    ``own`` are the responses' entropies; τ of ``auto`` is a multiple of H₀.
+    """
     initial = entropy if context.initial_entropy is None else context.initial_entropy
     try:
         params = WeightParams.of(config, initial, context.replayed)
@@ -130,12 +138,17 @@ def _weight(
         raise TrainingError(
             f"algorithm.ref_quality_score: {error}", "Set entropy_high_threshold to a number."
         ) from None
-    at = (entropy, context.step, context.total_steps, params)
-    weight = weight_for(config.strategy, *at)
-    metrics = {f"{PREFIX}/weight": weight}
+    at = (context.step, context.total_steps, params)
+    if config.entropy_level == "response":
+        weight = torch.tensor([weight_for(config.strategy, each, *at) for each in own])
+        mean = float(weight.mean())
+    else:
+        mean = weight_for(config.strategy, entropy, *at)
+        weight = torch.tensor(mean)
+    metrics = {f"{PREFIX}/weight": mean}
     if config.entropy_high_threshold == "auto":
         metrics[f"{PREFIX}/entropy_high_threshold"] = params.entropy_high_threshold
-    others = counterfactual_weights(*at)
+    others = counterfactual_weights(entropy, *at)
     return weight, metrics | {f"{PREFIX}/counterfactual/{name}": w for name, w in others.items()}
 
 
@@ -154,13 +167,13 @@ def _quality(
 
 def _row_weights(
     config: RefQualityScoreConfig,
-    weight: float,
+    weight: Tensor,
     results: Sequence[JudgeResult] | None,
     mask: Tensor,
     mixed: Tensor,
 ) -> Tensor:
     """The weight of each row (B,): w, or less where the configuration says so."""
-    weights = torch.full((len(mask),), weight)
+    weights = weight.expand(len(mask))
     if config.scoring.on_failure == "rule_reward" and config.scoring.control == "none" and results:
         weights = weights * torch.tensor([float(r.valid) for r in results])
     if config.groups == "mixed":
