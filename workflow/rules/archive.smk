@@ -19,7 +19,7 @@ rule archive:
     conda:
         "../envs/refblend.yaml"
     params:
-        code=code("study.runs.archive"),
+        numerics=numerics("report"),
     shell:
         "refblend study archive --scale {wildcards.scale:q} > {log:q} 2>&1"
 
@@ -41,6 +41,6 @@ rule verdicts:
     conda:
         "../envs/refblend.yaml"
     params:
-        code=code("study.report.verdicts"),
+        numerics=numerics("report"),
     shell:
         "refblend study verdicts --scale {wildcards.scale:q} > {log:q} 2>&1"

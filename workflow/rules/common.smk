@@ -1,4 +1,4 @@
-# Helpers of the workflow: the grid, hashes of code, paths and the environment.
+# Helpers of the workflow: the grid, versions of the numbers, paths and the environment.
 import functools
 import json
 import os
@@ -12,7 +12,7 @@ from snakemake.utils import Paramspace, validate
 from refblend.data.splits import SPLITS
 from refblend.errors import RefblendError
 from refblend.lifecycle.supervision import SUPERVISOR, supervisor_value
-from refblend.numeric_code import code_hash
+from refblend.numerics import training_purposes, versions
 from refblend.scoring.templates import templates_file
 from refblend.study.design import blocks as study_blocks
 from refblend.study.design import grid as study_grid
@@ -58,14 +58,25 @@ shell.prefix(
 )
 
 
-def code(*names):
-    """Hash of the code that determines the numbers of a purpose: `params: code=code("train")`.
+def numerics(*purposes):
+    """Versions of the numbers that a rule makes: `params: numerics=numerics("judge.train")`.
 
-    Purposes are those of refblend.numeric_code.PURPOSES; a dotted name below refblend, e.g.
-    "study.report.m1.figures", stands for that module and whatever it imports. A docstring, a
-    comment or a module that is not imported changes nothing. Rules take no source file as input.
+    Rules take no source file as input: what changes numbers raises a version in numerics.json.
     """
-    return code_hash(*names)
+    return versions(*purposes)
+
+
+def reward_rules(scale):
+    """The rules that may score the rows of a scale's data."""
+    if scale in PRETRAINED:
+        return ["reward.reasoning_gym"]
+    return ["reward.gsm8k"] if scale in EMBEDDED else ["reward.gsm8k", "reward.math"]
+
+
+def train_numerics(wildcards):
+    """Versions of the numbers that an arm's runs depend on."""
+    rules = reward_rules(wildcards.scale)
+    return numerics(*training_purposes(resolved(wildcards), rules))
 
 
 # Experiments of each milestone: the files of params/study that name it and have seeds at the scale.

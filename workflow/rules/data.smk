@@ -31,7 +31,9 @@ rule data:
     conda:
         "../envs/refblend.yaml"
     params:
-        code=code("data"),
+        numerics=lambda wildcards: numerics(
+            "data.reasoning_gym" if wildcards.scale in PRETRAINED else "bed"
+        ),
         out=subpath(output[0], parent=True),
     message:
         "Generate the {wildcards.scale} problems"
@@ -50,7 +52,7 @@ rule gsm8k:
     conda:
         "../envs/refblend.yaml"
     params:
-        code=code("gsm8k"),
+        numerics=numerics("data.gsm8k"),
         source=config["gsm8k"],
         out=subpath(output[0], parent=True),
     message:

@@ -16,7 +16,7 @@ rule actor_quality:
         "../envs/refblend.yaml"
     threads: config["threads"]["evaluate"]
     params:
-        code=code("measure_actor"),
+        numerics=numerics("actor.measure"),
         model=subpath(input.model, parent=True),
     message:
         "Measure the {wildcards.scale} warm-started actor"
@@ -41,7 +41,7 @@ rule test_accuracy:
         "../envs/refblend.yaml"
     threads: config["threads"]["evaluate"]
     params:
-        code=code("test_accuracy"),
+        numerics=lambda wildcards: numerics("test", *reward_rules(wildcards.scale)),
         run_dirs=run_dirs,
     message:
         "Test set: {wildcards.scale} {wildcards.arm}, seeds {wildcards.seeds}"

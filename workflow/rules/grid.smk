@@ -12,7 +12,6 @@ rule grid:
     conda:
         "../envs/refblend.yaml"
     params:
-        code=code("study.design"),
         names=EXPERIMENTS,
     shell:
         "refblend study grid {params.names:q} --scale {wildcards.scale:q}"

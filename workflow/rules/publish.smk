@@ -16,7 +16,7 @@ rule publish:
     conda:
         "../envs/refblend.yaml"
     params:
-        code=code("study.report.publish"),
+        numerics=numerics("report"),
         names=lambda wildcards: STUDIES.get(wildcards.milestone, []),
         built=subpath(input.report, parent=True),
     shell:

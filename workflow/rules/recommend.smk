@@ -28,7 +28,7 @@ rule recommend:
     conda:
         "../envs/refblend.yaml"
     params:
-        code=code("study.recommend.choose", "study.recommend.overlay"),
+        numerics=numerics("report"),
         collected=lambda wildcards, input: Path(input.collected[0]).parent,
         attacks=lambda wildcards, input: option(
             "--attacks", input.scoring, "tables/attacks.csv"
@@ -61,7 +61,7 @@ rule guards:
     conda:
         "../envs/refblend.yaml"
     params:
-        code=code("study.recommend.guards"),
+        numerics=numerics("report"),
         collected=lambda wildcards, input: Path(input.collected[0]).parent,
         tolerated=lambda wildcards: tolerated(),
     message:

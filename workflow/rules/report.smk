@@ -14,7 +14,7 @@ rule collect:
     conda:
         "../envs/refblend.yaml"
     params:
-        code=code("study.runs.collect"),
+        numerics=numerics("report"),
         names=lambda wildcards: STUDIES[wildcards.milestone],
         out=subpath(output[0], parent=True),
     shell:
@@ -38,7 +38,7 @@ for _name in REPORTS:
         conda:
             "../envs/refblend.yaml"
         params:
-            code=REPORTS[_name].code("tables"),
+            numerics=numerics("report"),
             milestone=lambda wildcards, name=_name: name,
             out=lambda wildcards, name=_name: f"build/results/{wildcards.scale}/{name}",
             names=STUDIES.get(_name, []),
@@ -64,7 +64,7 @@ rule figure:
     conda:
         "../envs/refblend.yaml"
     params:
-        code=figure_code,
+        numerics=numerics("report"),
         names=lambda wildcards: STUDIES.get(wildcards.milestone, []),
     message:
         "Figure {wildcards.figure} of {wildcards.milestone}"
@@ -107,7 +107,7 @@ rule report:
     conda:
         "../envs/refblend.yaml"
     params:
-        code=lambda wildcards: REPORTS[wildcards.milestone].code("report"),
+        numerics=numerics("report"),
         names=lambda wildcards: STUDIES.get(wildcards.milestone, []),
         out=subpath(output[0], parent=True),
     shell:
@@ -130,7 +130,7 @@ rule checks:
     conda:
         "../envs/refblend.yaml"
     params:
-        code=code("study.runs.checks"),
+        numerics=numerics("report"),
         collected=lambda wildcards, input: Path(input.collected[0]).parent,
         tolerated=lambda wildcards: tolerated(),
     shell:

@@ -53,11 +53,6 @@ def figure_of(wildcards):
     return figures[wildcards.figure]
 
 
-def figure_code(wildcards):
-    """Hash of the code that draws a figure: of its function and whatever that uses."""
-    return REPORTS[wildcards.milestone].code("figure", figure_of(wildcards))
-
-
 def upstream_reports(wildcards):
     """Published reports that a report reads."""
     return [

@@ -17,7 +17,7 @@ rule judge_quality:
         "../envs/refblend.yaml"
     threads: config["threads"]["evaluate"]
     params:
-        code=code("measure_judges"),
+        numerics=numerics("judge.measure", "judge.parse", "judge.prompt"),
         beside="runs/{scale}/_collected/scoring/circumstances/judge_{strength}.json",
         model=subpath(input.model, parent=True),
         engine=scoring_size("engine"),
@@ -45,7 +45,7 @@ rule robustness:
         "../envs/refblend.yaml"
     threads: config["threads"]["evaluate"]
     params:
-        code=code("measure_judges"),
+        numerics=numerics("judge.measure", "judge.parse", "judge.prompt"),
         beside="runs/{scale}/_collected/scoring/circumstances/robustness.json",
         model=subpath(input.model, parent=True),
         engine=scoring_size("engine"),
@@ -73,7 +73,7 @@ rule attacks:
         "../envs/refblend.yaml"
     threads: config["threads"]["evaluate"]
     params:
-        code=code("measure_judges"),
+        numerics=numerics("judge.measure", "judge.parse", "judge.prompt"),
         beside="runs/{scale}/_collected/scoring/circumstances/attacks.json",
         model=subpath(input.model, parent=True),
         engine=scoring_size("engine"),

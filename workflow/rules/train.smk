@@ -22,7 +22,7 @@ rule train:
         "../envs/refblend.yaml"
     threads: train_threads
     params:
-        code=code("train"),
+        numerics=train_numerics,
         run_dirs=run_dirs,
         # The trainer fills in {seed}.
         pattern=lambda wildcards: (

@@ -8,7 +8,7 @@ and optionally ``acc``, ``acc_strict`` and ``acc_flexible``, or a
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -125,6 +125,20 @@ def mathematical_answer(solution_str: str, ground_truth: str, method: Method) ->
     from refblend.rewards.math import answer_score
 
     return answer_score(solution_str, ground_truth, method)
+
+
+PURPOSES = {numeric_answer: "reward.gsm8k", mathematical_answer: "reward.math"}
+"""Which version of ``numerics.json`` covers a rule of ours."""
+
+
+def reward_purposes(config: RewardConfig, data_sources: Iterable[str]) -> set[str]:
+    """The purposes that score rows of these sources; a user's rule belongs to none."""
+    path = config.custom_reward_function.path
+    if path is not None:
+        ours = path == "pkg://refblend.rewards.reasoning_gym"
+        return {"reward.reasoning_gym"} if ours else set()
+    rules = {RULES[source] for source in data_sources if source in RULES}
+    return {PURPOSES[rule] for rule in rules if rule in PURPOSES}
 
 
 class RuleReward:

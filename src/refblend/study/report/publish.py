@@ -21,6 +21,7 @@ from pathlib import Path
 from refblend.config.loading import read_yaml
 from refblend.errors import StudyError
 from refblend.files import copy_file, sha256_file, write_text
+from refblend.numerics import versions
 from refblend.study.design.grid import config_files, read_grid, select
 from refblend.study.design.names import READS
 from refblend.study.design.spec import experiments_of
@@ -76,7 +77,7 @@ def made_from(report: Report, inputs: Inputs) -> str:
     that these are set beside, the reports that it reads, and the reports' code.
     """
     parts = {
-        "code": _code(report, inputs),
+        "code": _code(report),
         "experiments": {
             name: spec.model_dump(mode="json") for name, spec in inputs.experiments.items()
         },
@@ -100,12 +101,10 @@ def _settings(inputs: Inputs) -> list[Path]:
     return [path for path in files if path.is_file()]
 
 
-def _code(report: Report, inputs: Inputs) -> list[str]:
-    figures = report.artifacts(inputs.experiments, "figure")
+def _code(report: Report) -> list[str]:
     templates = Path(__file__).parent / "templates"
     read = [*sorted(templates.glob("_*.j2")), templates / f"{report.name}.md.j2"]
-    steps = [report.code("tables"), report.code("report")]
-    return steps + [report.code("figure", each) for each in figures] + list(map(sha256_file, read))
+    return [str(versions("report")), *map(sha256_file, read)]
 
 
 def _read_files(report: Report, inputs: Inputs) -> list[Path]:

@@ -17,7 +17,6 @@ from typing import Any, Literal, TypeVar
 import pandas as pd
 
 from refblend.errors import StudyError
-from refblend.function_code import functions_hash
 from refblend.study.design.names import REPORTS
 from refblend.study.design.spec import ExperimentSpec, load_experiment
 
@@ -26,9 +25,6 @@ PLACEHOLDER = "{experiment}"
 Function = TypeVar("Function", bound=Callable[..., Any])
 Kind = Literal["table", "figure", "plot"]
 Preview = bool | Callable[[ExperimentSpec], bool]
-Step = Literal["tables", "figure", "report"]
-STEPS: dict[Step, str] = {"tables": "write_tables", "figure": "draw", "report": "write_report"}
-"""Steps of the workflow and the functions of the engine that take them."""
 Tables = Mapping[str, pd.DataFrame]
 """Tables by name."""
 
@@ -189,23 +185,6 @@ class Report:
                 f"{self.name} has no figure {name}", f"Choose one of {', '.join(figures)}."
             )
         return figures[name]
-
-    def code(self, step: Step, figure: Artifact | None = None) -> str:
-        """Hash of the code that a step of the workflow runs, see :mod:`refblend.function_code`.
-
-        Steps ``tables`` and ``report`` stand for all of them, ``figure`` for the one given.
-        """
-        functions: list[Callable[..., Any] | None] = [self.read]
-        if step == "tables":
-            functions += [entry.function for entry in self.entries if entry.kind != "figure"]
-        elif step == "report":
-            functions += self.single.values()
-        else:
-            assert figure is not None
-            functions += [figure.function, self.origin]
-        names = [f"{each.__module__}.{each.__qualname__}" for each in functions if each]
-        names = [name.removeprefix("refblend.") for name in names]
-        return functions_hash(f"study.report.engine.{STEPS[step]}", *names)
 
     def _register(self, kind: Kind, name: str, **options: Any) -> Callable[[Function], Function]:
         if (PLACEHOLDER in name) != ("each" in options):
