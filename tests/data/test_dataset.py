@@ -15,7 +15,7 @@ class LetterTokenizer:
     all_special_tokens = ()
     chat_template = None
 
-    def __call__(self, text: str) -> dict[str, list[int]]:
+    def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
         return {"input_ids": [ord(char) for char in text]}
 
 

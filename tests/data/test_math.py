@@ -66,6 +66,8 @@ def test_one_line_per_problem(tmp_path: Path) -> None:
         (r"\boxed{1", None),
         (r"\boxed{}", None),
         ("7", None),
+        (r"\boxed {5}.", "5"),
+        ("\\boxed\n{5}.", "5"),
         (r"\boxed", None),
     ],
 )

@@ -10,6 +10,7 @@ import pytest
 
 from refblend.data.schema import PromptRow, read_rows, write_rows
 from refblend.errors import DataError
+from refblend.rewards.rule import RuleReward
 
 
 def record(**changes: Any) -> dict[str, Any]:
@@ -71,10 +72,47 @@ def test_minimal_file_without_extra_info(tmp_path: Path) -> None:
     assert [(r.index, r.question, r.solution) for r in rows] == [(0, "1+1?", ""), (1, "1+1?", "")]
 
 
-def test_numeric_ground_truth_becomes_text(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_text(json.dumps(record(reward_model={"ground_truth": 72})))
-    assert read_rows(path)[0].ground_truth == "72"
+@pytest.mark.parametrize(
+    ("truth", "text"),
+    [
+        (72, "72"),
+        (72.0, "72"),
+        (-100.0, "-100"),
+        (0.5, "0.5"),
+        (0.00001, "0.00001"),
+        (1e16, "10000000000000000"),
+        (10**30, "1" + "0" * 30),
+        (1234567.25, "1234567.25"),
+        (5e-324, "0." + "0" * 323 + "5"),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_a_numeric_ground_truth_keeps_its_value(
+    tmp_path: Path, truth: float, text: str, suffix: str
+) -> None:
+    path = tmp_path / f"rows.{suffix}"
+    rows = [record(reward_model={"ground_truth": truth})]
+    if suffix == "jsonl":
+        path.write_text(json.dumps(rows[0]))
+    elif isinstance(truth, int) and truth >= 2**63:
+        pytest.skip("beyond 64 bits")
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    (read,) = read_rows(path)
+    assert read.ground_truth == text
+    assert RuleReward("strict")("openai/gsm8k", f"#### {truth}", read.ground_truth).score == 1.0
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.decimal128(9, 3)])
+def test_short_columns_keep_their_numbers(tmp_path: Path, kind: pa.DataType) -> None:
+    from decimal import Decimal
+
+    number = Decimal("0.1") if pa.types.is_decimal(kind) else 0.1
+    table = pa.Table.from_pylist([record()])
+    truths = pa.StructArray.from_arrays([pa.array([number], kind)], ["ground_truth"])
+    place = table.column_names.index("reward_model")
+    pq.write_table(table.set_column(place, "reward_model", truths), tmp_path / "rows.parquet")
+    assert read_rows(tmp_path / "rows.parquet")[0].ground_truth == "0.1"
 
 
 BAD_RECORDS = [

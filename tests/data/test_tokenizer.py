@@ -4,6 +4,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
 
 from refblend.data.tokenizer import encode_chat, load_tokenizer, train_tokenizer
 from refblend.errors import ModelError
@@ -51,19 +53,46 @@ def test_chat_template_and_generation_prompt(tmp_path: Path) -> None:
     assert {loaded.eos_token_id, loaded.pad_token_id} <= set(loaded.all_special_ids)
 
 
-def test_without_chat_template_plain_text_is_encoded() -> None:
-    class Plain:
-        chat_template = None
-        all_special_tokens = ("<eos>",)
+def plain_tokenizer(**special: str) -> Any:
+    """Without a chat template; puts a token before and one after every text."""
+    own = Tokenizer(models.WordLevel({"<s>": 0, "</s>": 1, "5": 2, "!": 3, "?": 4}, unk_token="?"))
+    own.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    own.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 1)]
+    )
+    tokens = {"bos_token": "<s>", "eos_token": "</s>", **special}
+    return PreTrainedTokenizerFast(tokenizer_object=own, **tokens)
 
-        def __call__(self, text: str) -> dict[str, list[int]]:
-            assert "<eos>" not in text
-            return {"input_ids": [len(text)]}
 
-    plain: Any = Plain()
-    assert encode_chat(plain, [{"role": "user", "content": "abc"}]) == [3]
-    spelt = [{"role": "user", "content": "a<eos>b"}]
-    assert encode_chat(plain, spelt) == [8], "a special token is broken up, as with a template"
+def test_a_plain_prompt_begins_as_the_tokenizer_begins_and_has_no_end() -> None:
+    tokenizer = plain_tokenizer()
+    assert tokenizer("55")["input_ids"] == [0, 2, 2, 1]
+    assert encode_chat(tokenizer, [{"role": "user", "content": "55"}]) == [0, 2, 2]
+
+
+def test_a_plain_prompt_cannot_end_itself() -> None:
+    ids = encode_chat(plain_tokenizer(), [{"role": "user", "content": "5</s>5"}])
+    assert ids.count(1) == 0
+    assert len(ids) > 3, "the mark is broken up"
+
+
+def test_a_tokenizer_that_puts_tokens_inside_a_text_is_refused() -> None:
+    class Odd:
+        name_or_path, eos_token, all_special_tokens = "odd", "</s>", ("</s>",)
+
+        def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
+            return {"input_ids": [2, 1, 2] if add_special_tokens else [2, 2]}
+
+    with pytest.raises(ModelError, match="chat_template"):
+        encode_chat(Odd(), [{"role": "user", "content": "55"}])
+
+
+@pytest.mark.parametrize("special", [{"pad_token": "!"}, {"additional_special_tokens": ["!"]}])
+def test_words_that_are_special_tokens_stay_in_prompts(special: Any) -> None:
+    tokenizer = plain_tokenizer(**special)
+    assert encode_chat(tokenizer, [{"role": "user", "content": "5!"}]) == [0, 2, 3]
+    tokenizer.chat_template = "{{ messages[0]['content'] }}"
+    assert encode_chat(tokenizer, [{"role": "user", "content": "5!"}]) == [2, 3]
 
 
 def test_missing_and_empty_directory(tmp_path: Path) -> None:

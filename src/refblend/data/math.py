@@ -31,8 +31,8 @@ def extract_boxed(text: str) -> str | None:
     found = list(_BOX.finditer(text))
     if not found:
         return None
-    rest = text[found[-1].end() :]
-    if rest.startswith(" "):  # "\boxed 7", as a few solutions write
+    rest = text[found[-1].end() :].lstrip()
+    if not rest.startswith("{"):  # "\boxed 7", as a few solutions write
         return rest.split("$")[0].strip() or None
     depth = 0
     for end, brace in enumerate(rest):

@@ -12,9 +12,11 @@ import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -129,6 +131,23 @@ def read_records(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     return records
 
 
+def number_text(number: float | Decimal) -> str:
+    """A number in plain digits: no exponent, and no point if it is whole.
+
+    A float of 32 bits, such as 0.1 read as 0.10000000149011612, is written as it was meant.
+
+    >>> number_text(0.00001), number_text(1e16), number_text(5.0)
+    ('0.00001', '10000000000000000', '5')
+    """
+    if isinstance(number, float):
+        with np.errstate(over="ignore"):
+            single = np.float32(number)
+        widened = float(single) == number and len(repr(number)) > len("0.123456789012345")
+        number = Decimal(str(single if widened else number))
+    text = format(Decimal(number), "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
 def _suffix(path: Path) -> str:
     if path.suffix not in (".parquet", ".jsonl"):
         raise DataError(
@@ -204,10 +223,10 @@ def _parse_record(path: Path, number: int, record: dict[str, Any]) -> PromptRow:
     if not isinstance(reward, dict):
         raise fail("reward_model", "is null" if reward is None else "is not an object")
     truth = reward.get("ground_truth")
-    if isinstance(truth, int | float) and not isinstance(truth, bool):
-        if isinstance(truth, float) and not math.isfinite(truth):
+    if isinstance(truth, int | float | Decimal) and not isinstance(truth, bool):
+        if not math.isfinite(truth):
             raise fail("reward_model.ground_truth", f"is {truth}, not a finite number")
-        truth = str(truth)
+        truth = number_text(truth)
     ground_truth = text({"ground_truth": truth}, "ground_truth", "reward_model.ground_truth")
     extra = record.get("extra_info")
     extra = {} if extra is None else extra

@@ -106,7 +106,8 @@ def encode_chat(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
     """Token ids of a conversation with the generation prompt; plain text without a template.
 
     Special tokens that a message spells out are broken up (``< |im_end|>``), so that a message
-    cannot close its own turn; the template's own stay special.
+    cannot close its own turn; the template's own stay special. Nothing follows a plain text, not
+    even the end token that some tokenizers add to every text.
 
     Raises:
         ModelError: the template is invalid or refuses the messages (some have no system role).
@@ -127,15 +128,41 @@ def encode_chat(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
                 "Use roles and an order that it knows, or fix the tokenizer's chat_template.",
             ) from error
         return list(encoded["input_ids"])
-    return list(tokenizer("\n".join(message["content"] for message in harmless))["input_ids"])
+    return _encode_plain(tokenizer, "\n".join(message["content"] for message in harmless))
+
+
+def _encode_plain(tokenizer: Any, text: str) -> list[int]:
+    """Ids of a text and what the tokenizer puts before it, such as a token for the beginning.
+
+    What it puts after a text, such as an end token, would end the prompt before the response.
+    """
+    whole = list(tokenizer(text)["input_ids"])
+    plain = list(tokenizer(text, add_special_tokens=False)["input_ids"])
+    for start in range(len(whole) - len(plain) + 1):
+        if whole[start : (end := start + len(plain))] == plain:
+            return whole[:end]
+    raise ModelError(
+        f"the tokenizer of {tokenizer.name_or_path} puts special tokens inside a text",
+        "Give it a chat_template that says how a prompt is written.",
+    )
 
 
 def _without_special(tokenizer: Any, messages: list[dict[str, str]]) -> list[dict[str, str]]:
-    """The messages with a space after the first character of every special token in their texts."""
+    """The messages with a space after the first character of each mark that they spell out.
+
+    Marks are the end token and the special tokens in brackets. Others, such as ``!`` as padding or
+    ``####``, are words of ordinary text.
+    """
+    marks = {
+        token: f"{token[0]} {token[1:]}"
+        for token in tokenizer.all_special_tokens
+        if token == tokenizer.eos_token or (token[0] in "<[{(" and token[-1] in ">]})")
+    }
     harmless = []
     for message in messages:
         content = message["content"]
-        for token in tokenizer.all_special_tokens:
-            content = content.replace(token, f"{token[0]} {token[1:]}")
+        for token, broken in marks.items():
+            if token not in broken:  # one sign alone cannot be broken
+                content = content.replace(token, broken)
         harmless.append({**message, "content": content})
     return harmless

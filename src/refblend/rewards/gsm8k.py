@@ -15,7 +15,7 @@ from refblend.errors import DataError
 
 Method = Literal["strict", "flexible"]
 
-_DIGITS = r"(?:[0-9][0-9,]*(?:\.[0-9]+)?|\.[0-9]+)"
+_DIGITS = r"(?:[0-9][0-9,]*(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3}(?![0-9A-Za-z]))?"
 _NUMBER = re.compile(
     r"(?P<sign>(?<![0-9A-Za-z.)\]])[-−+])?(?:\\?\$\s?(?P<inner>[-−])?)?"
     rf"(?P<digits>{_DIGITS})"

@@ -141,6 +141,11 @@ def _load(
         **more,
     )
     lm.eval()
+    # Padding is masked. A padding index would drop the gradient of that token wherever it is input,
+    # which is wrong if it is the end token, too, or a word.
+    for module in lm.modules():
+        if isinstance(module, nn.Embedding):
+            module.padding_idx = None
     if checkpointing:
         lm.gradient_checkpointing_enable({"use_reentrant": False})
         for module in lm.modules():
