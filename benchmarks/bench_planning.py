@@ -1,4 +1,4 @@
-"""The model behind `refblend plan --nodes` against runs with one and two engines and nodes.
+"""The model behind `refblend plan-step` against runs with one and two engines and nodes.
 
 `python benchmarks/bench_planning.py` measures two short runs at scale cpu, one process at work at a
 time and with whole and half batches: these are all costs that the model gets, with what two busy
@@ -27,7 +27,7 @@ from bench_step import adamw, optimise
 
 from refblend.config import load_config
 from refblend.study.planning.step_costs import WARM_UP, read_costs
-from refblend.study.planning.step_model import Network, Place, StepCosts, predict
+from refblend.study.planning.step import Network, Place, StepCosts, predict
 from refblend.trainer.tracking import read_metrics
 from refblend.workers.networks import load_policy
 

@@ -13,7 +13,7 @@ USE, STUDY, INTERNAL = "Use", "Study", "Internal (called by the workflow)"
 PANELS = {
     "": {
         USE: "check train show score evaluate runs data judge config",
-        STUDY: "plan study",
+        STUDY: "plan plan-step study",
         INTERNAL: "models",
     },
     "study": {
@@ -36,6 +36,7 @@ EXAMPLES = {
     "score": f"refblend score {_JUDGE} --input answers.jsonl --output scores.csv",
     "evaluate": "refblend evaluate runs/mine --data data/smoke/test.parquet",
     "plan": "refblend plan M1 --scale cpu --slots 2",
+    "plan-step": "refblend plan-step --nodes 8 --gpus-per-node 8 --from runs/mine",
     "show": "refblend show runs/mine --compare runs/other",
     "data prepare": f"refblend data prepare {_RECIPE} --out data/smoke",
     "data gsm8k": "refblend data gsm8k --source downloads/gsm8k --out data/gpu",

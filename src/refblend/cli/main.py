@@ -16,7 +16,7 @@ from refblend.cli.absent import told
 from refblend.cli.data import app as data_app
 from refblend.cli.help import Panels, add_examples
 from refblend.cli.models import app as models_app
-from refblend.cli.plan import plan
+from refblend.cli.plan import plan, plan_step
 from refblend.cli.runs import app as runs_app
 from refblend.cli.runs import evaluate, show
 from refblend.cli.scoring import judge_app, score
@@ -46,6 +46,7 @@ app.add_typer(runs_app, name="runs")
 app.command()(score)
 app.command()(evaluate)
 app.command()(plan)
+app.command()(plan_step)
 app.command()(show)
 
 

@@ -186,7 +186,7 @@ def test_primary_contrasts_are_planned_by_their_own_endpoint_and_level() -> None
     [
         (b"", "cannot be read as a table"),
         (b"\xff\xfe\x00\x01" * 9, "cannot be read as a table"),
-        (b"arm,test_greedy\noff,0.5\n", "has no column seed"),
+        (b"arm,test_greedy\noff,0.5\n", "no column seed"),
         (b"arm,seed\noff,one\n", "column seed has other than whole numbers"),
         (b"arm,seed\noff,1\noff,2\noff,1\n", "arm off, seed 1 has several rows"),
     ],

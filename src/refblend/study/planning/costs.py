@@ -1,10 +1,12 @@
-"""The cost of an arm's run: *measured* in finished runs or *given* by the user, never assumed.
+"""``refblend plan``: what a study costs, from costs that were measured or given, never assumed.
 
 A run lasts ``startup_seconds + steps × step_seconds``, where start-up is all of a measured run's
 wall time outside its steps: loading, validation, checkpoints, and shutdown. Measured costs hold for
 the machine and the number of concurrent runs with which they were measured.
 """
 
+import heapq
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,10 +14,10 @@ from pathlib import Path
 from typing import Literal
 
 import pandas as pd
-from pydantic import ValidationError
 
-from refblend.config.base import NonNegativeFloat, PositiveFloat, Section
 from refblend.errors import Problems, StudyError
+from refblend.study.design.grid import resolve_arm, unique_runs
+from refblend.study.planning.tables import read_table
 
 SECONDS_PER_HOUR = 3600.0
 RESOURCE_COLUMNS = (
@@ -31,57 +33,18 @@ RESOURCE_COLUMNS = (
     "peak_memory_gb",
 )
 """Columns read from a report's table ``resources``."""
-
-
-class GivenCosts(Section):
-    """Costs given by the user for arms without a measured run; null: not given."""
-
-    step_seconds: PositiveFloat | None = None
-    """Seconds of a training step."""
-    startup_seconds: NonNegativeFloat | None = None
-    """Seconds of a run outside its training steps."""
-    memory_gb: PositiveFloat | None = None
-    """Peak memory of a run, GiB."""
-    watts: PositiveFloat | None = None
-    """Mean power of a run, W."""
-    kg_co2e_per_kwh: NonNegativeFloat | None = None
-    """Carbon intensity of the electricity; without it the plan has no emissions."""
-
-
 NEEDED = ("step_seconds", "startup_seconds", "memory_gb")
-"""Costs that a plan needs. Power and carbon intensity may stay unknown: a machine
-whose energy cannot be measured still gets its hours and its memory."""
+"""Costs that a plan needs. Without ``watts`` and ``kg_co2e_per_kwh`` it has no energy."""
+REMEDY = "Name a resources.csv of `refblend study tables`."
+MAY_BE_ZERO = ("startup_seconds", "kg_co2e_per_kwh")
 
 
 @dataclass(frozen=True)
 class Cost:
-    """A cost in the unit of :class:`GivenCosts`, and where it comes from."""
+    """A cost of an arm's run, and where it comes from."""
 
     value: float
     origin: Literal["measured", "given"]
-
-
-def given_costs(**values: float | None) -> GivenCosts:
-    """Check the user's costs.
-
-    Raises:
-        StudyError: lists the values that are negative, zero where that makes no sense, or not
-            finite.
-    """
-    try:
-        return GivenCosts.model_validate(values)
-    except ValidationError as error:
-        found = [f"{option(str(p['loc'][0]))}={p['input']}: {p['msg']}" for p in error.errors()]
-        raise StudyError("; ".join(found), "Correct every value.") from None
-
-
-def option(name: str) -> str:
-    """The command line's option for a cost.
-
-    >>> option("memory_gb")
-    '--memory-gb'
-    """
-    return f"--{name.replace('_', '-')}"
 
 
 def newest_last(paths: Iterable[str | Path]) -> list[Path]:
@@ -92,41 +55,33 @@ def newest_last(paths: Iterable[str | Path]) -> list[Path]:
 def read_resources(paths: Sequence[str | Path]) -> tuple[pd.DataFrame, list[str]]:
     """Runs that count, of the resources tables of finished studies; a later table wins.
 
-    A run that several tables agree on counts once. Where tables differ about a run of an arm, as
-    after a milestone was trained again on another machine, this arm's runs are taken from the last
-    table that has any, and from it alone.
+    Where tables differ about a run of an arm, as after a milestone was trained again on another
+    machine, this arm's runs come from the last table that has any, and from it alone.
 
     Returns:
-        One row per run that finished without being resumed (:data:`RESOURCE_COLUMNS`), and a
-        sentence for every table that was preferred to others.
+        One row per run that finished without a resume (:data:`RESOURCE_COLUMNS`), and a
+        sentence for every arm about which tables differ.
 
     Raises:
         StudyError, ProblemsError: tables that cannot be read or lack a column.
     """
-    problems, frames = Problems(), []
+    problems, frames = Problems(), [pd.DataFrame(columns=[*RESOURCE_COLUMNS, "source"])]
     for path in map(Path, paths):
         with problems.noted():
-            frames.append(_read_table(path).assign(source=str(path)))
+            frames.append(
+                counted_runs(read_table(path, RESOURCE_COLUMNS, REMEDY)).assign(source=str(path))
+            )
     problems.settle()
-    if not frames:
-        return pd.DataFrame(columns=list(RESOURCE_COLUMNS)), []
-    table = counted_runs(pd.concat(frames, ignore_index=True))
-    kept: list[pd.DataFrame] = []
-    preferred: dict[str, dict[str, list[str]]] = {}
+    table = pd.concat([frame for frame in frames if len(frame)] or frames, ignore_index=True)
+    kept, notes = [table.iloc[:0]], []
     for arm, runs in table.groupby("arm", sort=False):
         distinct = runs.drop_duplicates(list(RESOURCE_COLUMNS))
-        if distinct.duplicated("seed").any():
-            *others, last = runs["source"].unique()
+        if distinct["seed"].duplicated().any():
+            last = runs["source"].iloc[-1]
             distinct = runs[runs["source"] == last]
-            preferred.setdefault(last, {}).setdefault(", ".join(others), []).append(str(arm))
+            notes.append(f"{arm}: measured in {last}; other tables differ and are left out")
         kept.append(distinct)
-    chosen = pd.concat(kept) if kept else table
-    notes = [
-        f"{', '.join(arms)}: measured in {last}; the runs in {others} differ and are left out"
-        for last, by_others in preferred.items()
-        for others, arms in by_others.items()
-    ]
-    return chosen[list(RESOURCE_COLUMNS)].reset_index(drop=True), notes
+    return pd.concat(kept, ignore_index=True)[list(RESOURCE_COLUMNS)], notes
 
 
 def counted_runs(resources: pd.DataFrame) -> pd.DataFrame:
@@ -134,102 +89,240 @@ def counted_runs(resources: pd.DataFrame) -> pd.DataFrame:
     return resources[(resources["status"] == "finished") & (resources["resumed"] == 0)]
 
 
-def _read_table(path: Path) -> pd.DataFrame:
-    try:
-        table = pd.read_csv(
-            path, dtype={"arm": str, "seed": str}, keep_default_na=False, na_values=[""]
-        )
-    except (OSError, ValueError) as error:
-        raise StudyError(
-            f"{path}: cannot be read ({error})", "Name a resources.csv of `refblend study tables`."
-        ) from None
-    missing = [name for name in RESOURCE_COLUMNS if name not in table.columns]
-    if missing:
-        raise StudyError(
-            f"{path}: no column {', '.join(missing)}",
-            "Name a resources.csv of `refblend study tables`.",
-        )
-    twice = table[table.duplicated(["arm", "seed"])]
-    if len(twice):
-        run = twice.iloc[0]
-        raise StudyError(
-            f"{path}: arm {run.arm}, seed {run.seed} has several rows",
-            "Keep one row per run, or write the table again with `refblend study tables`.",
-        )
-    return table[list(RESOURCE_COLUMNS)]
-
-
 def measured_costs(resources: pd.DataFrame) -> dict[str, tuple[int, dict[str, float]]]:
     """Costs of each arm, and the number of runs that they were measured in.
 
     Means over the runs; memory is their maximum. What was not measured (energy may be switched
-    off) is left out of the costs. ``resources`` has the runs of :func:`counted_runs`.
+    off) is left out. ``resources`` has the runs of :func:`counted_runs`.
 
     Raises:
         StudyError: the steps of a run take longer than the run.
     """
     found: dict[str, tuple[int, dict[str, float]]] = {}
-    impossible: list[str] = []
     for arm, runs in resources.groupby("arm", sort=False):
-        startup = runs["wall_time_s"] - runs["steps"] * runs["seconds_a_step"]
-        # Seeds of one job share the start-up, so a single run may show almost none, or less than 0
-        # if its first step was faster than the others.
-        if startup.mean() < 0:
-            impossible.append(str(arm))
-            continue
+        # Seeds of one job share the start-up, so a single run may show none, or less than 0.
+        startup = (runs["wall_time_s"] - runs["steps"] * runs["seconds_a_step"]).mean()
+        if startup < 0:
+            raise StudyError(
+                f"arm {arm}: steps × seconds per step exceeds the wall time of its runs",
+                "Collect the runs again, or leave their table out.",
+            )
         hours = runs["wall_time_s"].sum() / SECONDS_PER_HOUR
         # A sum over runs counts only if every run was measured.
         energy = runs["energy_kwh"].sum(skipna=False)
         costs = {
             "step_seconds": runs["seconds_a_step"].mean(),
-            "startup_seconds": startup.mean(),
+            "startup_seconds": startup,
             "memory_gb": runs["peak_memory_gb"].max(),
             "watts": energy / hours * 1000,
             "kg_co2e_per_kwh": runs["kg_co2e"].sum(skipna=False) / energy,
         }
         known = {name: float(value) for name, value in costs.items() if math.isfinite(value)}
         found[str(arm)] = len(runs), known
-    if impossible:
-        raise StudyError(
-            f"arm {', '.join(impossible)}: steps × seconds per step exceeds the wall time of runs",
-            "Collect the runs again, or leave their table out.",
-        )
     return found
 
 
 def arm_costs(
-    arms: Sequence[str], measured: Mapping[str, tuple[int, Mapping[str, float]]], given: GivenCosts
+    arms: Sequence[str],
+    measured: Mapping[str, tuple[int, Mapping[str, float]]],
+    given: Mapping[str, float],
 ) -> dict[str, dict[str, Cost]]:
     """Every arm's costs: measured if there are finished runs, given otherwise.
 
     Raises:
-        StudyError: a needed cost is neither measured nor given (names the options), or one is
-            given that was measured for every arm.
+        StudyError: a given cost is not positive and finite, or was measured for every arm; a
+            needed one is neither measured nor given (names the options).
     """
-    stated = {name: value for name, value in given.model_dump().items() if value is not None}
-    unused = set(stated)
-    costs: dict[str, dict[str, Cost]] = {}
-    lacking: dict[str, list[str]] = {}
+    if wrong := [
+        f"{option(name)}={value:g}"
+        for name, value in given.items()
+        if not math.isfinite(value) or value < 0 or (value == 0 and name not in MAY_BE_ZERO)
+    ]:
+        raise StudyError(f"{', '.join(wrong)}: no positive number", "Correct every value.")
+    costs = {}
     for arm in arms:
         known = measured[arm][1] if arm in measured else {}
-        costs[arm] = {name: Cost(value, "measured") for name, value in known.items()}
-        for name in stated.keys() - known.keys():
-            costs[arm][name] = Cost(stated[name], "given")
-            unused.discard(name)
-        for name in NEEDED:
-            if name not in costs[arm]:
-                lacking.setdefault(name, []).append(arm)
-    if lacking:
-        without = ", ".join(dict.fromkeys(arm for names in lacking.values() for arm in names))
+        costs[arm] = {name: Cost(value, "given") for name, value in given.items()}
+        costs[arm] |= {name: Cost(value, "measured") for name, value in known.items()}
+    if lacking := [n for n in NEEDED if not all(n in costs[arm] for arm in arms)]:
+        without = [arm for arm in arms if not set(lacking) <= costs[arm].keys()]
         raise StudyError(
-            f"no finished run gives {', '.join(lacking)} of arm {without}",
+            f"no finished run gives {', '.join(lacking)} of arm {', '.join(without)}",
             f"Give measured values with {', '.join(map(option, lacking))}, or name the "
             "resources tables of finished runs with --resources.",
         )
-    if unused:
-        names = ", ".join(option(name) for name in sorted(unused))
+    if unused := [n for n in given if all(costs[arm][n].origin == "measured" for arm in arms)]:
         raise StudyError(
-            f"{names}: already measured in finished runs of every arm",
+            f"{', '.join(map(option, unused))}: already measured in finished runs of every arm",
             "Drop the option, or ignore the measurements with --no-measured.",
         )
     return costs
+
+
+def option(name: str) -> str:
+    """The command line's option for a cost: ``--memory-gb``."""
+    return f"--{name.replace('_', '-')}"
+
+
+def planned_steps(
+    grid: pd.DataFrame, scale: str, params: str | Path = "params", given: int | None = None
+) -> dict[str, int]:
+    """Training steps of every arm: given, or ``trainer.total_training_steps``.
+
+    Raises:
+        StudyError: an arm's number of steps depends on its data and is not given.
+        ConfigError: an arm's configuration is not acceptable.
+    """
+    steps: dict[str, int] = {}
+    for row in unique_runs(grid).drop_duplicates("arm").itertuples():
+        config = resolve_arm(json.loads(row.overrides), scale, params)
+        planned = given or config.trainer.total_training_steps
+        if planned is None:
+            raise StudyError(
+                f"arm {row.arm}: trainer.total_training_steps of scale {scale} is null, so the "
+                f"steps follow from the number of prompts ({config.trainer.total_epochs} epochs "
+                f"in batches of {config.data.train_batch_size})",
+                "Give them with --steps; `refblend check` prints them.",
+            )
+        steps[str(row.arm)] = planned
+    return steps
+
+
+@dataclass(frozen=True)
+class ArmPlan:
+    """The runs of one arm, which all cost the same."""
+
+    arm: str
+    runs: int
+    steps: int
+    measured_runs: int
+    """Number of finished runs behind the measured costs."""
+    costs: dict[str, Cost]
+    hours_per_run: float
+
+
+@dataclass(frozen=True)
+class StudyPlan:
+    """Totals of a study; null where a cost is unknown or does not apply."""
+
+    places: int
+    """Concurrent runs."""
+    runs: int
+    run_hours: float
+    gpu_hours: float | None
+    makespan_hours: float
+    shortest_hours: float
+    """Lower bound of any schedule: the longest run, or all hours spread evenly."""
+    peak_memory_gb: float
+    """GiB at the peak."""
+    energy_kwh: float | None
+    kg_co2e: float | None
+    arms: list[ArmPlan]
+
+
+def parallel_places(slots: int, gpus_per_run: int | None) -> int:
+    """Number of concurrent runs: one per core, or one on every ``gpus_per_run`` GPUs.
+
+    Raises:
+        StudyError: not even one fits.
+    """
+    places = slots // (gpus_per_run or 1)
+    if places < 1:
+        raise StudyError(
+            f"a run needs {gpus_per_run or 1} of --slots and there are {slots}",
+            "Raise --slots or lower --gpus-per-run.",
+        )
+    return places
+
+
+def schedule_longest_first(seconds: Sequence[float], places: int) -> list[tuple[float, float]]:
+    """Start and end of each run, longest first on the place that is free first.
+
+    LPT; Graham 1969, "Bounds on multiprocessing timing anomalies": at most 4/3 − 1/(3N) times the
+    shortest makespan. Equal runs keep their order.
+
+    >>> schedule_longest_first([2.0, 3.0, 2.0], 2)
+    [(0.0, 2.0), (0.0, 3.0), (2.0, 4.0)]
+    """
+    free = [0.0] * places
+    found: dict[int, tuple[float, float]] = {}
+    for run in sorted(range(len(seconds)), key=lambda i: -seconds[i]):
+        start = heapq.heappop(free)
+        found[run] = start, start + seconds[run]
+        heapq.heappush(free, start + seconds[run])
+    return [found[run] for run in range(len(seconds))]
+
+
+def busiest_memory(schedule: Sequence[tuple[float, float]], memory: Sequence[float]) -> float:
+    """Largest sum of the peaks of runs at the same time, in the unit of ``memory``."""
+    return max(
+        math.fsum(
+            own for own, (start, end) in zip(memory, schedule, strict=True) if start <= now < end
+        )
+        for now, _ in schedule
+    )
+
+
+def plan_study(
+    grid: pd.DataFrame,
+    steps: Mapping[str, int],
+    costs: Mapping[str, Mapping[str, Cost]],
+    slots: int,
+    gpus_per_run: int | None = None,
+    measured_runs: Mapping[str, int] | None = None,
+) -> StudyPlan:
+    """Schedule every run of a grid and add up what it costs; shared runs count once.
+
+    ``slots`` are cores, one per run, or GPUs, of which a run needs ``gpus_per_run`` (None on the
+    CPU). ``steps``, ``costs`` and ``measured_runs`` are by arm.
+
+    Raises:
+        StudyError: not even one run fits.
+    """
+    places = parallel_places(slots, gpus_per_run)
+    names = [str(arm) for arm in unique_runs(grid)["arm"]]
+    seconds = {
+        arm: costs[arm]["startup_seconds"].value + steps[arm] * costs[arm]["step_seconds"].value
+        for arm in dict.fromkeys(names)
+    }
+    durations = [seconds[arm] for arm in names]
+    schedule = schedule_longest_first(durations, places)
+    hours = math.fsum(durations) / SECONDS_PER_HOUR
+    arms = [
+        ArmPlan(
+            arm=arm,
+            runs=names.count(arm),
+            steps=steps[arm],
+            measured_runs=(measured_runs or {}).get(arm, 0),
+            costs=dict(costs[arm]),
+            hours_per_run=duration / SECONDS_PER_HOUR,
+        )
+        for arm, duration in seconds.items()
+    ]
+    return StudyPlan(
+        places=places,
+        runs=len(names),
+        run_hours=hours,
+        gpu_hours=None if gpus_per_run is None else hours * gpus_per_run,
+        makespan_hours=max(end for _, end in schedule) / SECONDS_PER_HOUR,
+        shortest_hours=max(hours / places, max(durations) / SECONDS_PER_HOUR),
+        peak_memory_gb=busiest_memory(schedule, [costs[arm]["memory_gb"].value for arm in names]),
+        energy_kwh=_total(names, seconds, costs, ("watts",)),
+        kg_co2e=_total(names, seconds, costs, ("watts", "kg_co2e_per_kwh")),
+        arms=arms,
+    )
+
+
+def _total(
+    names: Sequence[str],
+    seconds: Mapping[str, float],
+    costs: Mapping[str, Mapping[str, Cost]],
+    factors: Sequence[str],
+) -> float | None:
+    """Sum over the runs of kilohours times costs: kWh, or kg CO2e; None if a cost is unknown."""
+    if not all(factor in costs[arm] for arm in names for factor in factors):
+        return None
+    return math.fsum(
+        seconds[arm] / SECONDS_PER_HOUR * math.prod(costs[arm][f].value for f in factors) / 1000
+        for arm in names
+    )

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
-from pandas.api.types import is_bool_dtype, is_integer_dtype, is_numeric_dtype
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
-from refblend.documents import shorten
 from refblend.errors import StudyError
 from refblend.study.design.spec import ExperimentSpec
+from refblend.study.planning.tables import read_table
 from refblend.study.stats.exact import fewest_seeds
 from refblend.study.stats.power import (
     Design,
@@ -60,22 +60,10 @@ def read_runs(path: Path) -> pd.DataFrame:
         StudyError: it is no table, has no column arm or seed, or has a run twice.
     """
     remedy = "Give a table with a row per run, such as per_seed.csv."
-    if not path.is_file():
-        raise StudyError(f"{path} is not a file", "Name the table of runs of a finished study.")
-    try:
-        values = pd.read_csv(path, dtype={"arm": str}, keep_default_na=False, na_values=["", "nan"])
-    except (OSError, ValueError) as error:
-        reason = shorten(str(error), 200)
-        raise StudyError(f"{path}: cannot be read as a table ({reason})", remedy) from None
-    if missing := [name for name in ("arm", "seed") if name not in values.columns]:
-        raise StudyError(f"{path}: has no column {missing[0]}", remedy)
-    if not is_integer_dtype(values.seed):
+    table = read_table(path, ("arm", "seed"), remedy)
+    if not table.seed.str.fullmatch("[0-9]+").all():
         raise StudyError(f"{path}: column seed has other than whole numbers", remedy)
-    twice = values[values.duplicated(["arm", "seed"])]
-    if len(twice):
-        run = twice.iloc[0]
-        raise StudyError(f"{path}: arm {run.arm}, seed {run.seed} has several rows", remedy)
-    return values
+    return table.astype({"seed": int})
 
 
 def read_spread(
@@ -122,6 +110,20 @@ def read_spread(
     )
 
 
+def check_share(values: pd.Series, source: str | Path) -> None:
+    """Refuse to plan sizes of the test set for a measure that is no share of its problems.
+
+    Raises:
+        StudyError: a value is not within [0, 1].
+    """
+    if not values.dropna().between(0, 1).all():
+        raise StudyError(
+            f"{source}: {values.name} is no share of the test problems: its values reach from "
+            f"{values.min():.4g} to {values.max():.4g}",
+            "Leave out --test-problems, or name an accuracy with --measure.",
+        )
+
+
 def pooled_variance(table: pd.DataFrame) -> float:
     """Variance within the columns, each weighted by its degrees of freedom; NaN: no value."""
     freedom = table.count() - 1
@@ -139,75 +141,60 @@ def power_table(spread: Spread, question: PowerQuestion) -> pd.DataFrame:
     differences depends on the items that both arms solve, which the table of runs does not hold.
 
     Returns:
-        Columns design, test_problems, deviation, seeds_difference, seeds_equivalence, seeds (that
-        there are) and least_detectable (with these; infinite where they are too few for the exact
-        test to reach α), hours (both arms, the larger number of seeds); ``<NA>`` where no number of
-        seeds is enough, or where nothing varies.
+        Columns design, test_problems, deviation, seeds_difference, seeds_equivalence, seeds (those
+        of the earlier runs), least_detectable (with them; infinite where they are too few for the
+        exact test to reach α) and hours (of both arms); ``<NA>`` where no number of seeds is
+        enough, or where nothing varies.
     """
-    designs: list[tuple[str, int | None, float]] = []
+    rows = []
     present = question.test_sizes[0] if question.test_sizes else None
     if math.isfinite(spread.paired):
-        designs.append(("paired", present, spread.paired))
+        rows.append(_row(spread.paired, True, spread.pairs, question, present))
     for size in question.test_sizes or (None,):
         deviation = spread.independent
         if size is not None and present is not None:
-            own = seed_variance(spread.independent, spread.accuracy, present)
-            noise = spread.independent**2 - own  # of the present size
-            deviation = math.sqrt(own + noise * present / size)
-        designs.append(("independent", size, deviation))
-    return pd.DataFrame([_row(*design, spread, question) for design in designs])
-
-
-def check_share(values: pd.Series, source: str | Path = "the table") -> None:
-    """Refuse to plan for sizes of the test set by a measure that is no share of its problems.
-
-    Raises:
-        StudyError: a value is not within [0, 1].
-    """
-    if not values.dropna().between(0, 1).all():
-        raise StudyError(
-            f"{source}: {values.name} is no share of the test problems: its values reach from "
-            f"{values.min():.4g} to {values.max():.4g}",
-            "Leave out --test-problems, or name an accuracy with --measure.",
-        )
+            own = seed_variance(deviation, spread.accuracy, present)
+            deviation = math.sqrt(own + (deviation**2 - own) * present / size)
+        rows.append(_row(deviation, False, spread.seeds, question, size))
+    return pd.DataFrame(rows)
 
 
 def _row(
-    name: str, size: int | None, deviation: float, spread: Spread, question: PowerQuestion
+    deviation: float, paired: bool, seeds: int, question: PowerQuestion, size: int | None
 ) -> dict[str, object]:
-    seeds = spread.pairs if name == "paired" else spread.seeds
-    row: dict[str, object] = {
-        "design": name,
-        "test_problems": pd.NA if size is None else size,
-        "deviation": deviation,
-        "seeds_difference": pd.NA,
-        "seeds_equivalence": pd.NA,
-        "seeds": seeds,
-        "least_detectable": pd.NA,
-        "hours": pd.NA,
-    }
-    if deviation == 0:
-        return row
-    design = Design(deviation, name == "paired", question.alpha)
-    different = seeds_for(lambda n: power_of_difference(design, n, question.effect), question.power)
-    equal = seeds_for(lambda n: power_of_equivalence(design, n, question.margin), question.power)
-    # The verdicts' tests are exact: with fewer seeds none of them can reach α.
-    fewest = fewest_seeds(design.alpha, design.paired)
-    different = _at_least(fewest, different)
-    equal = _at_least(fewest_seeds(2 * design.alpha, design.paired), equal)
-    least = least_detectable(design, seeds, question.power)
-    both = None if different is None or equal is None else max(different, equal)
+    """One row of :func:`power_table`."""
+    different = equal = both = least = None
+    if deviation > 0:
+        design = Design(deviation, paired, question.alpha)
+        # The verdicts' tests are exact: with fewer seeds none of them can reach α.
+        fewest = fewest_seeds(design.alpha, paired)
+        different = _at_least(
+            fewest,
+            seeds_for(lambda n: power_of_difference(design, n, question.effect), question.power),
+        )
+        equal = _at_least(
+            fewest_seeds(2 * design.alpha, paired),
+            seeds_for(lambda n: power_of_equivalence(design, n, question.margin), question.power),
+        )
+        both = _at_least(different, equal)
+        enough = fewest is not None and seeds >= fewest
+        least = least_detectable(design, seeds, question.power) if enough else math.inf
     hours = question.hours_per_run
-    return row | {
-        "seeds_difference": pd.NA if different is None else different,
-        "seeds_equivalence": pd.NA if equal is None else equal,
-        "least_detectable": math.inf if fewest is None or seeds < fewest else least,
-        "hours": pd.NA if both is None or hours is None else 2 * both * hours,
+    row: dict[str, object] = {
+        "design": "paired" if paired else "independent",
+        "test_problems": size,
+        "deviation": deviation,
+        "seeds_difference": different,
+        "seeds_equivalence": equal,
+        "seeds": seeds,
+        "least_detectable": least,
+        "hours": None if both is None or hours is None else 2 * both * hours,
     }
+    return {name: pd.NA if value is None else value for name, value in row.items()}
 
 
 def _at_least(fewest: int | None, seeds: int | None) -> int | None:
-    """The larger of two numbers of seeds; null where no number is enough for one of them."""
+    """The larger of two numbers of seeds; None where no number is enough for one of them."""
     return None if fewest is None or seeds is None else max(fewest, seeds)
 
 

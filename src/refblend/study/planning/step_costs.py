@@ -1,59 +1,50 @@
-"""What a step costs, as runs and benchmarks measured it: the input of :mod:`step_model`."""
+"""What a step costs, as finished runs measured it: the input of :mod:`step`."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from pydantic import TypeAdapter
 
-from refblend.config import RefblendConfig, load_config
+from refblend.config import RefblendConfig
 from refblend.config.loading import parse_config
 from refblend.config.scoring import SCORING_KEY
 from refblend.errors import StudyError
 from refblend.files import read_object
 from refblend.rollout.model_dir import count_parameters
-from refblend.study.design.grid import config_files
-from refblend.study.planning.step_model import SCORING, STAGES, StageCost, StepCosts
+from refblend.study.planning.step import SCORING, STAGES, StageCost, StepCosts
 from refblend.trainer.tracking import read_metrics
 
 WARM_UP = 2
-"""First steps that are left out: caches fill, libraries are loaded."""
+"""First steps of a run that are left out: caches fill, libraries are loaded."""
 
 
-def read_costs(
-    sources: Sequence[Path], weights_gb: float | None = None, params: Path | None = None
-) -> StepCosts:
-    """Costs from one or two run directories, or from the JSON file of a benchmark.
+def read_costs(sources: Sequence[Path], weights_gb: float | None = None) -> StepCosts:
+    """Costs from one or two run directories, or from the JSON file of ``bench_planning.py``.
 
     Two runs with batches of different sizes separate a stage's fixed time from its time per
-    prompt; with one run, all time is assumed to scale with the batch. ``params`` is the root of
-    the parameter files that a result of ``bench_step.py`` was measured with, by default
-    ``params``; the others say their configuration themselves.
+    prompt; with one run, all time is assumed to scale with the batch.
 
     Raises:
         StudyError: a source cannot be read, or was measured so that stages disturbed one another.
         DataError, ConfigError, ModelError: the same of a file of the run.
     """
-    if not 1 <= len(sources) <= 2:
-        raise StudyError("--from is missing or given more than twice", "Name one or two runs.")
     files = [path for path in sources if not path.is_dir()]
-    if files and len(sources) > 1:
+    if not 1 <= len(sources) <= 2 or (files and len(sources) > 1):
         raise StudyError(
-            f"--from is given twice, and {files[0]} is no run directory",
-            "Name two run directories, or one result of a benchmark.",
+            f"--from names {', '.join(map(str, sources))}",
+            "Name one or two run directories, or one result of bench_planning.py.",
         )
     if files:
-        return _recorded(files[0], weights_gb, params)
-    _refuse(params, sources[0])
+        return _recorded(files[0], weights_gb)
     found = sorted((_measured(path, weights_gb) for path in sources), key=lambda c: -c.prompts)
     larger, smaller = found[0], found[-1]
     if len(found) == 1:
         return larger
     if larger.prompts == smaller.prompts or larger.stages.keys() != smaller.stages.keys():
         raise StudyError(
-            f"{sources[0]} and {sources[1]} differ in more, or less, than the size of the batch",
+            f"{sources[0]} and {sources[1]} do not differ in the size of the batch alone",
             "Train the second with half of data.train_batch_size and of ppo_mini_batch_size.",
         )
     sizes = larger.prompts, smaller.prompts
@@ -68,35 +59,19 @@ def _line(more: StageCost, less: StageCost, many: int, few: int) -> StageCost:
     return StageCost(per_prompt=slope, fixed=high - slope * many)
 
 
-def _refuse(params: Path | None, source: Path) -> None:
-    """Parameter files that would not be read."""
-    if params is not None:
-        raise StudyError(
-            f"--params would have no effect: {source} says its own configuration",
-            "Leave out --params.",
-        )
-
-
-def _recorded(path: Path, weights_gb: float | None, params: Path | None) -> StepCosts:
-    """What `bench_planning.py` wrote, or `bench_step.py`: a step of scale cpu, judge alone."""
+def _recorded(path: Path, weights_gb: float | None) -> StepCosts:
     try:
-        figures = read_object(path)["figures"]
-        if "step_wall_seconds" in figures:
-            config = load_config(config_files("cpu", params or "params"))
-            seconds = TypeAdapter(dict[str, float]).validate_python(figures["step_wall_seconds"])
-            return _costs(config, _without_prefix(seconds), weights_gb, path)
-        costs = TypeAdapter(StepCosts).validate_python(figures["costs"])
+        costs = TypeAdapter(StepCosts).validate_python(read_object(path)["figures"]["costs"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StudyError(
             f"{path}: no costs of a step ({str(error).splitlines()[0]})",
-            "Name a run directory, or what bench_planning.py or bench_step.py wrote.",
+            "Name a run directory, or a result of bench_planning.py.",
         ) from None
-    _refuse(params, path)
     return costs if weights_gb is None else replace(costs, weights_gb=weights_gb)
 
 
 def _measured(directory: Path, weights_gb: float | None) -> StepCosts:
-    """The costs of one run, all of them growing with the batch."""
+    """The costs of one run: medians of its later steps, all of them growing with the batch."""
     try:
         config = parse_config(read_object(directory / "config.json"))
     except (OSError, ValueError) as error:
@@ -106,41 +81,28 @@ def _measured(directory: Path, weights_gb: float | None) -> StepCosts:
     _check(directory, config)
     table = read_metrics(directory / "metrics.jsonl")
     medians = table[table["step"] > WARM_UP].filter(like="timing_s/").median().dropna()
-    return _costs(config, _without_prefix(medians.to_dict()), weights_gb, directory)
-
-
-def _without_prefix(seconds: Mapping[Any, float]) -> dict[str, float]:
-    return {str(name).removeprefix("timing_s/"): float(value) for name, value in seconds.items()}
-
-
-def _costs(
-    config: RefblendConfig, seconds: Mapping[str, float], weights_gb: float | None, source: Path
-) -> StepCosts:
-    prompts = config.data.train_batch_size
+    seconds = {str(k).removeprefix("timing_s/"): float(v) for k, v in medians.items()}
+    needed = {"gen", "old_log_prob", "update_actor", "update_weights", "step"}
+    if missing := needed - seconds.keys():
+        raise StudyError(
+            f"{directory}: no timing_s/{min(missing)} in metrics.jsonl", "Name a finished run."
+        )
+    actor, prompts = config.actor_rollout_ref.actor, config.data.train_batch_size
     ranks = {
-        "actor": config.actor_rollout_ref.actor.fsdp_config.world_size,
+        "actor": actor.fsdp_config.world_size,
         "ref": config.actor_rollout_ref.ref.fsdp_config.world_size,
         "critic": config.critic.fsdp_config.world_size,
     }
-    stages = {
-        name: StageCost(seconds[name] * ranks.get(role, 1) / prompts)
-        for name, role in STAGES.items()
-        if name in seconds
-    }
-    if (
-        missing := {"gen", "old_log_prob", "update_actor", "update_weights", "step"}
-        - seconds.keys()
-    ):
-        raise StudyError(
-            f"{source}: no timing_s/{min(missing)} in metrics.jsonl", "Name a finished run."
-        )
     # The judge is waited for, then the passes run side by side.
     passes = max(seconds.get(name, 0.0) for name in SCORING[1:])
     others = ("gen", "ref_quality_score", "update_critic", "update_actor", "update_weights")
     staged = passes + math.fsum(seconds.get(name, 0.0) for name in others)
-    actor = config.actor_rollout_ref.actor
     return StepCosts(
-        stages=stages,
+        stages={
+            name: StageCost(seconds[name] * ranks.get(role, 1) / prompts)
+            for name, role in STAGES.items()
+            if name in seconds
+        },
         driver=StageCost(max(0.0, seconds["step"] - staged) / prompts),
         push=seconds["update_weights"],
         prompts=prompts,
@@ -153,10 +115,10 @@ def _costs(
 def _check(directory: Path, config: RefblendConfig) -> None:
     """Refuse a run whose stages disturbed one another, or were split over engines."""
     scoring, rollout = config.algorithm.ref_quality_score.scoring, config.actor_rollout_ref.rollout
-    key, parallel = "actor_rollout_ref.rollout", rollout.tensor_model_parallel_size > 1
+    key = "actor_rollout_ref.rollout"
     wrong = {
         f"{key}.num_engines=1": rollout.num_engines > 1,
-        f"{key}.tensor_model_parallel_size=1": parallel,
+        f"{key}.tensor_model_parallel_size=1": rollout.tensor_model_parallel_size > 1,
         f"{SCORING_KEY}.num_engines=1": config.use_judge and scoring.num_engines > 1,
         f"{SCORING_KEY}.overlap=false": config.use_judge and scoring.overlap,
     }

@@ -13,8 +13,13 @@ import pandas as pd
 
 from refblend.errors import StudyError
 from refblend.study.design.spec import experiments_of
-from refblend.study.planning.costs import NEEDED, Cost, counted_runs, measured_costs
-from refblend.study.planning.plan import plan_study
+from refblend.study.planning.costs import (
+    NEEDED,
+    Cost,
+    counted_runs,
+    measured_costs,
+    plan_study,
+)
 from refblend.study.report.m3.study import REPORT, M3Study
 from refblend.study.report.registry import Tables, read_experiments
 from refblend.study.runs.collect import Collected

@@ -6,17 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refblend.study.planning.step_model import (
-    Interval,
+from refblend.study.planning.step import (
     Network,
     Place,
     StageCost,
     StepCosts,
-    Task,
     exchange_seconds,
+    plan_step,
     predict,
+    shared_ends,
     shares,
-    simulate,
 )
 
 FREE = Network(inside=float("inf"), between=float("inf"))
@@ -42,24 +41,12 @@ def layout(**devices: str) -> dict[str, list[Place]]:
     }
 
 
-def test_tasks_on_one_device_share_it() -> None:
-    # a and b run at half speed until 2, when a is done; b has 2 of its 3 left and ends at 4.
-    # c begins with a's end on a device of its own.
-    tasks = [Task("a", 1, "x"), Task("b", 3, "x"), Task("c", 5, "y", after=("a",))]
-    assert simulate(tasks, {}) == {"a": Interval(0, 2), "b": Interval(0, 4), "c": Interval(2, 7)}
-
-
-def test_a_device_with_room_for_more_slows_nobody_until_it_is_full() -> None:
-    # Capacity 1.5: three tasks get half each, two 0.75, one 1. a ends at 2; b, with 0.5 left, after
-    # 2/3 more; c has then 3 - 1 - 0.5 = 1.5 left.
-    tasks = [Task("a", 1, "x"), Task("b", 1.5, "x"), Task("c", 3, "x")]
-    found = simulate(tasks, {"x": 1.5})
-    assert [found[name].end for name in "abc"] == pytest.approx([2, 2 + 2 / 3, 2 + 2 / 3 + 1.5])
-
-
-def test_tasks_that_wait_for_one_another_are_refused() -> None:
-    with pytest.raises(ValueError, match="never begin"):
-        simulate([Task("a", 1, after=("b",)), Task("b", 1, after=("a",))], {})
+def test_works_on_one_device_share_it() -> None:
+    # Both run at half speed until 2, when the first is done; the other has 2 of its 3 left.
+    assert shared_ends([1, 3]) == [2, 4]
+    # Capacity 1.5: three get half each, two 0.75, one 1. The first ends at 2; the second, with 0.5
+    # left, after 2/3 more; the third has then 3 - 1 - 0.5 = 1.5 left.
+    assert shared_ends([3, 1, 1.5], 1.5) == pytest.approx([2 + 2 / 3 + 1.5, 2, 2 + 2 / 3])
 
 
 def test_engines_get_prompts_and_ranks_get_rows_of_every_mini_batch() -> None:
@@ -104,34 +91,17 @@ def test_two_engines_save_what_is_not_fixed_and_two_nodes_send_the_weights() -> 
 
 
 works = st.floats(0.01, 100)
-graphs = st.lists(
-    st.tuples(works, st.sampled_from("xyz"), st.lists(st.integers(0, 11), max_size=3)),
-    min_size=1,
-    max_size=12,
-)
 
 
-@given(graphs, st.floats(0.5, 4))
-def test_the_makespan_lies_between_its_bounds(
-    drawn: list[tuple[float, str, list[int]]], capacity: float
+@given(st.lists(works, min_size=1, max_size=12), st.floats(0.5, 4))
+def test_a_shared_device_is_never_idle_and_favours_nobody(
+    seconds: list[float], capacity: float
 ) -> None:
-    """Not before the critical path, not before each device's work is done, not after the sum."""
-    tasks = [
-        Task(str(i), work, device, tuple({str(j) for j in before if j < i}))
-        for i, (work, device, before) in enumerate(drawn)
-    ]
-    found = simulate(tasks, dict.fromkeys("xyz", capacity))
-    end = max(interval.end for interval in found.values())
-    path: dict[str, float] = {}
-    for task in tasks:
-        path[task.name] = task.seconds + max((path[name] for name in task.after), default=0.0)
-    work = {d: sum(t.seconds for t in tasks if t.device == d) for d in "xyz"}
+    ends = shared_ends(seconds, capacity)
     slack = 1 + 1e-6
-    assert end * slack >= max(path.values())
-    assert end * slack >= max(work.values()) / capacity
-    assert end <= sum(work.values()) / min(1.0, capacity) * slack
-    for task in tasks:
-        assert all(found[name].end <= found[task.name].start for name in task.after)
+    assert max(ends) * slack >= max(sum(seconds) / capacity, max(seconds))
+    assert max(ends) <= sum(seconds) / min(1.0, capacity) * slack
+    assert [ends[k] for k in sorted(range(len(ends)), key=seconds.__getitem__)] == sorted(ends)
 
 
 costs = st.builds(
@@ -168,3 +138,56 @@ def test_idle_shares_are_shares(drawn: StepCosts, engines: int, nodes: int) -> N
     places = layout(rollout=rollout, judge="0j", actor="0a")
     found = predict(drawn, places, Network())
     assert all(-1e-6 <= share <= 1 for share in (*found.idle.values(), found.devices_idle))
+
+
+LARGE = StepCosts(
+    stages={
+        "gen": StageCost(1.0, 4.0),
+        "ref_quality_score": StageCost(0.5),
+        "old_log_prob": StageCost(0.25),
+        "update_actor": StageCost(0.75),
+    },
+    driver=StageCost(0.0, 0.5),
+    push=0.25,
+    prompts=64,
+    responses=4,
+    weights_gb=2.0,
+)
+
+
+def test_a_single_device_holds_everything() -> None:
+    (only,) = plan_step(LARGE, 1, 1, Network())
+    assert (only.placement, only.best) == ("co-located", True)
+    whole = sum(cost.seconds(64) for cost in LARGE.stages.values())
+    assert only.prediction.seconds == pytest.approx(whole + 0.5 + 0.25)
+
+
+def test_the_best_split_of_four_devices_is_the_best_of_all_splits() -> None:
+    """Every split, simulated here again."""
+    net = Network()
+    plans = {plan.placement: plan for plan in plan_step(LARGE, 2, 2, net)}
+    best = plans["dedicated"]
+    assert sum(best.processes.values()) == best.devices == 4
+    assert best.processes == {"rollout": 2, "judge": 1, "actor": 1}
+    devices = [Place(k // 2, str(k)) for k in range(4)]
+    tried = [
+        predict(
+            LARGE,
+            {
+                "actor": devices[: 4 - e - j],
+                "rollout": devices[4 - e - j : 4 - j],
+                "judge": devices[4 - j :],
+            },
+            net,
+        ).seconds
+        for e in range(1, 3)
+        for j in range(1, 4 - e)
+    ]
+    assert best.prediction.seconds == pytest.approx(min(tried))
+    assert [plan.placement for plan in plans.values() if plan.best] == ["co-located"]
+
+
+def test_more_engines_than_prompts_are_never_planned() -> None:
+    plans = plan_step(LARGE, 32, 8, Network())
+    assert all(plan.processes["rollout"] <= 64 >= plan.processes["judge"] for plan in plans)
+    assert {plan.devices for plan in plans} == {256}
