@@ -26,8 +26,8 @@ import common
 from bench_step import adamw, optimise
 
 from refblend.config import load_config
-from refblend.study.planning.step_costs import WARM_UP, read_costs
 from refblend.study.planning.step import Network, Place, StepCosts, predict
+from refblend.study.planning.step_costs import WARM_UP, read_costs
 from refblend.trainer.tracking import read_metrics
 from refblend.workers.networks import load_policy
 
