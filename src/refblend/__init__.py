@@ -17,6 +17,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from refblend.advice.answer import advise as advise
     from refblend.errors import RefblendError as RefblendError
     from refblend.interface import score_file as score_file
     from refblend.interface import train as train
@@ -35,6 +36,7 @@ _PLACES = {
     "JudgeResult": "scoring.result:JudgeResult",
     "RefblendError": "errors:RefblendError",
     "WeightParams": "ppo.weights:WeightParams",
+    "advise": "advice.answer:advise",
     "avg_response_entropy": "ppo.blending:compute_avg_response_entropy",
     "blend_rewards": "ppo.blending:blend_rewards",
     "expand_quality": "ppo.blending:expand_quality",
@@ -49,6 +51,7 @@ __all__ = [
     "JudgeResult",
     "RefblendError",
     "WeightParams",
+    "advise",
     "avg_response_entropy",
     "blend_rewards",
     "expand_quality",

@@ -12,7 +12,7 @@ USE, STUDY, INTERNAL = "Use", "Study", "Internal (called by the workflow)"
 
 PANELS = {
     "": {
-        USE: "check train show score evaluate runs data judge config",
+        USE: "check train show score advise evaluate runs data judge config",
         STUDY: "plan plan-step study",
         INTERNAL: "models",
     },
@@ -34,6 +34,7 @@ EXAMPLES = {
     "check": f"refblend check {_RUN} trainer.default_local_dir=runs/mine",
     "config": f"refblend config {_RUN} algorithm.adv_estimator=gae",
     "score": f"refblend score {_JUDGE} --input answers.jsonl --output scores.csv",
+    "advise": "refblend advise runs/smoke/linear/seed_1 --figure advice.svg",
     "evaluate": "refblend evaluate runs/mine --data data/smoke/test.parquet",
     "plan": "refblend plan M1 --scale cpu --slots 2",
     "plan-step": "refblend plan-step --nodes 8 --gpus-per-node 8 --from runs/mine",

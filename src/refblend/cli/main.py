@@ -13,6 +13,7 @@ from rich.console import Console
 
 from refblend import __version__, runtime
 from refblend.cli.absent import told
+from refblend.cli.advise import advise
 from refblend.cli.data import app as data_app
 from refblend.cli.help import Panels, add_examples
 from refblend.cli.models import app as models_app
@@ -44,6 +45,7 @@ app.add_typer(study_app, name="study")
 app.add_typer(judge_app, name="judge")
 app.add_typer(runs_app, name="runs")
 app.command()(score)
+app.command()(advise)
 app.command()(evaluate)
 app.command()(plan)
 app.command()(plan_step)

@@ -11,6 +11,7 @@ from refblend.config import RefblendConfig
 from refblend.data.dataset import PromptSampler
 from refblend.files import atomic_path
 from refblend.ppo.kl import FixedKLController, make_kl_controller
+from refblend.ppo.masking import masked_mean
 from refblend.scoring.result import InvalidRateGuard, JudgeResult
 from refblend.trainer.batch import Experience, PromptBatch, Rollout
 from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef, write_state
@@ -155,6 +156,7 @@ def write_rollouts(
 ) -> None:
     """Write the file atomically; without a judge or a blend its fields are null."""
     judged: Sequence[JudgeResult | None] = experience.quality or [None] * len(rollout.texts)
+    entropies = masked_mean(experience.old.entropy, rollout.response_mask, dim=-1).tolist()
     lines = [
         {
             "step": step,
@@ -166,6 +168,7 @@ def write_rollouts(
             "reward": float(experience.rule[i]),
             "acc": float(experience.accuracy[i]),
             "length": rollout.sequences.response_lengths[i],
+            "entropy": entropies[i],
             **{f"judge_{key}": getattr(result, key, None) for key in JUDGED},
             "quality": None if blended.quality is None else float(blended.quality[i]),
             "weight": None if blended.weights is None else float(blended.weights[i]),

@@ -1,0 +1,194 @@
+"""How well the advantages of a blended reward agree with the truth, and how sure that is.
+
+**Alignment** of a blend: take the advantages that GRPO would use, A, and the truth of the same
+responses, a, both centred within their prompt. Alignment is the cosine of the two over all
+responses, Σ A·a / √(ΣA²·Σa²). 1: every update pushes towards right answers, weighted as the truth
+would weight it; 0: the updates have nothing to do with it. A prompt whose responses are all right,
+or all wrong, has a = 0, so whatever advantage a reward invents there lowers the alignment.
+
+Everything is kept as sums per prompt, because prompts are what a bootstrap draws.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+
+from refblend.ppo.advantages import compute_grpo_outcome_advantage
+
+Array = npt.NDArray[np.float64]
+Groups = Literal["all", "mixed"]
+Where = Literal["terminal", "per_token"]
+Level = Literal["response", "prompt"]
+
+WEIGHTS = tuple(round(0.05 * k, 2) for k in range(21))
+TILTS = (-1.0, -0.5, -0.25, 0.0, 0.25, 0.5, 1.0)
+"""How strongly an entropy map leans on the entropy's rank; see :func:`tilted`."""
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Blend:
+    """One way to blend: the weight, on which tokens the score stands, and in which groups."""
+
+    weight: float
+    placement: Where = "terminal"
+    groups: Groups = "all"
+    tilt: float = 0.0
+    """Of an entropy map; 0: a constant weight."""
+    level: Level = "response"
+    """Whose entropy a map reads: each response's, or the mean of its prompt's responses."""
+
+
+@dataclass(frozen=True)
+class PromptSums:
+    """Σ A·a and ΣA² of C blends and P prompts, (C, P), and Σa², (P,), over labelled responses."""
+
+    cross: Array
+    own: Array
+    truth: Array
+
+    def alignment(self, counts: Array | None = None) -> Array:
+        """Alignment of each blend, (C,); nan if nothing has an advantage.
+
+        ``counts`` (P,) or (B, P): how often each prompt was drawn, giving (C,) or (B, C).
+        """
+        drawn = np.ones(len(self.truth)) if counts is None else counts
+        size = np.sqrt((drawn @ self.own.T) * (drawn @ self.truth)[..., None])
+        with np.errstate(invalid="ignore", divide="ignore"):
+            found: Array = (drawn @ self.cross.T) / size
+        return found
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Rollouts as arrays, N responses each, sorted by prompt; see :func:`samples_of`."""
+
+    prompt: npt.NDArray[np.int64]
+    """Numbers 0 … P−1."""
+    reward: Array
+    score: Array
+    truth: Array
+    """nan: not labelled."""
+    length: Array | None
+    entropy: Array | None
+    mixed: npt.NDArray[np.bool_] = field(init=False)
+    """Whether the rule rewards of the response's prompt differ."""
+
+    def __post_init__(self) -> None:
+        rewards = pd.Series(self.reward).groupby(self.prompt)
+        differ = rewards.transform("max") > rewards.transform("min")
+        object.__setattr__(self, "mixed", differ.to_numpy())
+
+    @property
+    def prompts(self) -> int:
+        """P."""
+        return int(self.prompt[-1]) + 1
+
+    def sums(self, blends: Sequence[Blend], norm_by_std: bool) -> PromptSums:
+        """The sums of these blends; ``norm_by_std=False`` is Dr.GRPO."""
+        known = np.isfinite(self.truth)
+        prompt = self.prompt[known]
+
+        def centred(values: Array) -> Array:
+            return values - (self._total(values, prompt) / np.maximum(count, 1))[prompt]
+
+        count = np.bincount(prompt, minlength=self.prompts)
+        right = centred(self.truth[known])
+        taken = [centred(self._advantages(blend, norm_by_std)[known]) for blend in blends]
+        return PromptSums(
+            cross=np.stack([self._total(own * right, prompt) for own in taken]),
+            own=np.stack([self._total(own**2, prompt) for own in taken]),
+            truth=self._total(right**2, prompt),
+        )
+
+    def _total(self, values: Array, prompt: npt.NDArray[np.int64]) -> Array:
+        return np.bincount(prompt, values, minlength=self.prompts).astype(np.float64)
+
+    def _advantages(self, blend: Blend, norm_by_std: bool) -> Array:
+        weight: Array = np.full(len(self.reward), blend.weight)
+        if blend.tilt:
+            assert self.entropy is not None, "only blends that the samples allow are asked for"
+            weight = tilted(weight, self._entropy_rank(blend.level), blend.tilt)
+        if blend.groups == "mixed":
+            weight = weight * self.mixed
+        quality = self.score
+        if blend.placement == "per_token":
+            assert self.length is not None, "only blends that the samples allow are asked for"
+            quality = quality * self.length
+        returns = torch.from_numpy((1 - weight) * self.reward + weight * quality).unsqueeze(-1)
+        found, _ = compute_grpo_outcome_advantage(
+            returns, torch.ones_like(returns), self.prompt, norm_by_std
+        )
+        return found.squeeze(-1).double().numpy()
+
+    def _entropy_rank(self, level: Level) -> Array:
+        entropy = pd.Series(self.entropy)
+        if level == "prompt":
+            entropy = entropy.groupby(self.prompt).transform("mean")
+        return ((entropy.rank() - 0.5) / len(entropy)).to_numpy()
+
+
+def tilted(weight: Array, rank: Array, tilt: float) -> Array:
+    """w·(1 + tilt·(1 − 2·rank)), within [0, 1]: a linear map of the entropy's rank in (0, 1).
+
+    A positive tilt gives less weight at high entropy, as the specification's maps do; the mean
+    weight stays w unless the bound bites.
+    """
+    return np.clip(weight * (1 + tilt * (1 - 2 * rank)), 0.0, 1.0)
+
+
+def resampled(prompts: int, seed: int = 0) -> Array:
+    """How often each prompt is drawn in each bootstrap sample, (B, P)."""
+    generator = np.random.default_rng(seed)
+    return generator.multinomial(prompts, np.full(prompts, 1 / prompts), size=RESAMPLES).astype(
+        np.float64
+    )
+
+
+def interval(values: Array) -> tuple[float, float]:
+    """The 2.5 % and 97.5 % quantiles of bootstrap values, those that are nan left out."""
+    low, high = np.nanquantile(values, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def map_headroom(
+    constant: PromptSums, maps: PromptSums, counts: Array
+) -> tuple[float, tuple[float, float]]:
+    """What the best entropy map adds to the best constant weight: mean and 95 % interval.
+
+    Both are chosen on a bootstrap sample and compared on the prompts that it left out, so that
+    choosing among many maps earns nothing.
+    """
+    left_out = (counts == 0).astype(np.float64)
+
+    def honest(sums: PromptSums) -> Array:
+        best = np.nanargmax(np.nan_to_num(sums.alignment(counts), nan=-2.0), axis=1)
+        return np.take_along_axis(sums.alignment(left_out), best[:, None], axis=1)[:, 0]
+
+    gains = honest(maps) - honest(constant)
+    return float(np.nanmean(gains)), interval(gains)
+
+
+def auc_within_prompts(samples: Samples, values: Array) -> float | None:
+    """Share of the pairs of a right and a wrong response to one prompt that ``values`` order well.
+
+    Ties count half; None without such a pair. Truths above one half are right.
+    """
+    known = np.isfinite(samples.truth)
+    frame = pd.DataFrame(
+        {
+            "prompt": samples.prompt[known],
+            "right": samples.truth[known] > 0.5,
+            "rank": pd.Series(values[known]).groupby(samples.prompt[known]).rank(),
+        }
+    )
+    by_prompt = frame.groupby("prompt")
+    size, right = by_prompt.right.size(), by_prompt.right.sum()
+    ordered = frame[frame.right].groupby("prompt")["rank"].sum() - right * (right + 1) / 2
+    pairs = (right * (size - right)).sum()
+    return float(ordered[right > 0].sum() / pairs) if pairs else None

@@ -1,0 +1,131 @@
+"""Rollouts of any trainer as one table: ``prompt_id, response, reward, judge_score, truth``.
+
+Read are files, and folders of files, of
+
+* refblend: ``rollouts/<step>.jsonl`` of a run, or the run's directory;
+* TRL: ``completions/*.parquet`` of ``GRPOConfig(log_completions=True)``;
+* verl: ``<step>.jsonl`` in ``trainer.rollout_data_dir``;
+* anything else as jsonl, csv or parquet with these columns.
+
+A file's columns say which it is. Responses to one prompt in one step form a group.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import pandas as pd
+
+from refblend.data.schema import read_records
+from refblend.errors import DataError
+
+SUFFIXES = (".jsonl", ".parquet", ".csv")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which column of the rollouts holds what; None: the usual one of the trainer that wrote it."""
+
+    prompt_id: str | None = None
+    response: str | None = None
+    reward: str | None = None
+    judge_score: str | None = None
+    truth: str | None = None
+    length: str | None = None
+    entropy: str | None = None
+
+
+REFBLEND = Columns("uid", "response", "reward", "judge_score", "acc", "length", "entropy")
+VERL = Columns("input", "output", "score", "judge_score", "acc", "response_length", "entropy")
+TRL = Columns("prompt", "completion", None, "judge", "truth", "length", "entropy")
+PLAIN = Columns(*(field.name for field in fields(Columns)))
+_NOT_REWARDS = {"step", "advantage", *filter(None, vars(TRL).values())}
+_REQUIRED = ("prompt_id", "reward", "judge_score", "truth")
+
+
+def read_rollouts(path: str | Path, columns: Columns | None = None) -> pd.DataFrame:
+    """The rollouts of a file, a folder or a run's directory, in the columns of :data:`PLAIN`.
+
+    Raises:
+        DataError: there are none, or a column is missing; names it and what to give.
+    """
+    files = _files(Path(path))
+    frame = pd.concat([_read(file).assign(_file=file.name) for file in files], ignore_index=True)
+    return named(frame, columns or Columns(), str(path))
+
+
+def named(frame: pd.DataFrame, wanted: Columns, source: str) -> pd.DataFrame:
+    """The frame with the columns of :data:`PLAIN`; groups are prompts within a step and file."""
+    usual = _usual(frame)
+    found: dict[str, pd.Series] = {}
+    for field in fields(Columns):
+        asked = getattr(wanted, field.name)
+        name = asked or getattr(usual, field.name)
+        if name in frame.columns:
+            found[field.name] = frame[name]
+        elif asked or field.name in _REQUIRED:
+            problem = f"no column {name!r}" if name else "not exactly one column"
+            raise DataError(
+                f"{source}: {problem} for {field.name}; there are "
+                f"{', '.join(map(str, frame.columns.drop('_file', errors='ignore')))}",
+                f"Name it: --column {field.name}=COLUMN.",
+            )
+    table = pd.DataFrame(found)
+    for name in set(table.columns) - {"prompt_id", "response"}:
+        table[name] = _numbers(table[name], f"{source}: {name}")
+    keys = [frame[key].astype(str) for key in ("_file", "step") if key in frame.columns]
+    table["prompt_id"] = table["prompt_id"].astype(str)
+    for key in keys:
+        table["prompt_id"] = key + "/" + table["prompt_id"]
+    return table
+
+
+def _usual(frame: pd.DataFrame) -> Columns:
+    columns = set(map(str, frame.columns))
+    if {"uid", "sample", "acc"} <= columns:
+        return REFBLEND
+    if {"input", "output", "score"} <= columns:
+        return VERL
+    if {"prompt", "completion", "advantage"} <= columns:
+        rewards = [
+            name
+            for name in frame.columns
+            if name not in _NOT_REWARDS and pd.api.types.is_numeric_dtype(frame[name])
+        ]
+        return TRL if len(rewards) != 1 else _with(TRL, reward=str(rewards[0]))
+    return PLAIN
+
+
+def _with(columns: Columns, **changed: str) -> Columns:
+    return Columns(**{**vars(columns), **changed})
+
+
+def _numbers(values: pd.Series, what: str) -> pd.Series:
+    found = pd.to_numeric(values, errors="coerce")
+    bad = values[found.isna() & values.notna()]
+    if len(bad):
+        raise DataError(
+            f"{what} of row {bad.index[0]} is {bad.iloc[0]!r}, which is no number",
+            "Correct it, or leave the cell empty.",
+        )
+    return found.astype(float)
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    for folder in (path / "rollouts", path / "completions", path):
+        files = sorted(file for file in folder.glob("*") if file.suffix in SUFFIXES)
+        if files:
+            return files
+    raise DataError(
+        f"{path} holds no rollouts ({', '.join(SUFFIXES)})",
+        "Name a file, a folder of them, or the directory of a run.",
+    )
+
+
+def _read(path: Path) -> pd.DataFrame:
+    if path.suffix == ".csv":
+        return pd.read_csv(path)
+    records: list[Mapping[str, object]] = list(read_records(path))
+    return pd.DataFrame(records)

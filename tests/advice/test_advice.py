@@ -1,0 +1,152 @@
+"""The advice as a whole: what it recommends, reads, refuses and writes."""
+
+import json
+
+import pandas as pd
+import pytest
+from made_rollouts import rollouts
+from typer.testing import CliRunner
+
+import refblend
+from refblend.advice.rollouts import Columns, read_rollouts
+from refblend.cli.main import app
+from refblend.errors import DataError
+
+
+def test_a_noisy_rule_and_a_good_judge_ask_for_a_blend():
+    advice = refblend.advise(rollouts(300, skill=2.0))
+    assert advice.verdict == "blend"
+    assert advice.gain_low > 0
+    assert 0.2 <= advice.weight <= 0.9
+    assert advice.placement == "terminal"
+    assert advice.prompts_needed is None
+
+
+def test_an_exact_rule_is_left_alone():
+    advice = refblend.advise(rollouts(300, flip=0.0))
+    assert advice.verdict == "leave"
+    assert advice.unblended > 0.95
+    assert advice.reward_auc == 1.0
+
+
+def test_too_few_labels_say_how_many_would_do():
+    frame = rollouts(30, skill=0.5)
+    advice = refblend.advise(frame)
+    assert advice.verdict == "undecided"
+    assert advice.prompts_needed is not None
+    assert advice.prompts_needed > 30
+
+
+def test_the_same_rollouts_give_the_same_advice():
+    frame = rollouts(60)
+    assert refblend.advise(frame) == refblend.advise(frame)
+
+
+def test_without_lengths_and_entropies_what_needs_them_is_left_out():
+    advice = refblend.advise(rollouts(60).drop(columns=["length", "entropy"]))
+    assert advice.map_gain is None
+    assert {curve.placement for curve in advice.curves} == {"terminal"}
+    assert json.dumps(advice.to_dict())
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda f: f.drop(columns="truth"), "truth"),
+        (lambda f: f.assign(truth=float("nan")), "0 prompts"),
+        (lambda f: f.assign(judge_score=2.0), "judge_score"),
+        (lambda f: f.assign(reward=1.0), "never differs"),
+        (lambda f: f.drop_duplicates("prompt_id"), "two responses"),
+    ],
+)
+def test_rollouts_that_cannot_answer_are_refused(change, named):
+    with pytest.raises(DataError, match=named):
+        refblend.advise(change(rollouts(20)))
+
+
+FORMATS = {
+    "refblend": {
+        "prompt_id": "uid",
+        "truth": "acc",
+        "sample": "sample",
+    },
+    "verl": {"prompt_id": "input", "reward": "score", "truth": "acc", "response": "output"},
+    "trl": {
+        "prompt_id": "prompt",
+        "reward": "correct",
+        "judge_score": "judge",
+        "response": "completion",
+        "advantage": "advantage",
+    },
+    "plain": {},
+}
+
+
+@pytest.mark.parametrize("trainer", FORMATS)
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet", ".csv"])
+def test_rollouts_of_every_trainer_are_read(tmp_path, trainer, suffix):
+    frame = rollouts(20).assign(response="x")
+    names = FORMATS[trainer]
+    own = {column: 0.0 for column in names if column not in frame}
+    kept = frame.assign(**own).rename(columns=names)
+    first, second = kept.iloc[:80], kept.iloc[80:]
+    for number, part in enumerate((first, second)):
+        path = tmp_path / f"{number}{suffix}"
+        if suffix == ".jsonl":
+            part.to_json(path, orient="records", lines=True)
+        elif suffix == ".parquet":
+            part.to_parquet(path)
+        else:
+            part.to_csv(path, index=False)
+    found = read_rollouts(tmp_path)
+    expected, advice = refblend.advise(frame), refblend.advise(found)
+    assert (advice.responses, advice.prompts, advice.labelled_prompts) == (
+        160,
+        20,
+        expected.labelled_prompts,
+    )
+    assert advice.curves[0].alignment == pytest.approx(expected.curves[0].alignment)
+
+
+def test_a_column_of_another_name_is_named(tmp_path):
+    path = tmp_path / "rollouts.csv"
+    rollouts(20).rename(columns={"truth": "human"}).to_csv(path, index=False)
+    with pytest.raises(DataError, match=r"truth.*human"):
+        read_rollouts(path)
+    assert read_rollouts(path, Columns(truth="human")).truth.notna().all()
+
+
+def test_a_cell_that_is_no_number_is_named(tmp_path):
+    path = tmp_path / "rollouts.csv"
+    frame = rollouts(20).astype({"truth": object})
+    frame.loc[3, "truth"] = "right"
+    frame.to_csv(path, index=False)
+    with pytest.raises(DataError, match=r"truth of row 3 is 'right'"):
+        read_rollouts(path)
+
+
+def test_the_command_prints_and_writes(tmp_path):
+    path = tmp_path / "rollouts.csv"
+    rollouts(40).to_csv(path, index=False)
+    outputs = ["--figure", str(tmp_path / "f.svg"), "--report", str(tmp_path / "r.json")]
+    result = CliRunner().invoke(app, ["advise", str(path), *outputs])
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "f.svg").read_text().startswith("<?xml")
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert report["sentence"] in result.output
+    assert pd.DataFrame(report["curves"][0]).shape[0] == 21
+
+
+def test_neither_ray_nor_vllm_is_needed(tmp_path):
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; sys.modules['ray'] = sys.modules['vllm'] = None\n"
+        "import pandas as pd, refblend\n"
+        "f = pd.DataFrame({'prompt_id': [i // 4 for i in range(80)]})\n"
+        "f = f.assign(truth=[0, 1, 1, 0] * 20, reward=[0, 1, 0, 0] * 20)\n"
+        "f = f.assign(judge_score=f.truth)\n"
+        "print(refblend.advise(f).verdict)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
