@@ -29,6 +29,7 @@ SIGNATURES = {
     "entropy_low_threshold: float = 0.3, exp_k: float = 3.0, schedule: Literal['linear', "
     "'sigmoid', 'cosine', 'exp', 'staircase'] = 'linear', schedule_warmup_share: float = 0.5, "
     "max_weight_warmup_steps: int = 0, replayed: tuple[float, ...] = ()) -> None",
+    "advise": "(frame: 'pd.DataFrame', *, norm_by_std: bool = True) -> 'Advice'",
     "avg_response_entropy": "(entropy: Tensor, response_mask: Tensor) -> Tensor",
     "blend_rewards": "(rewards: Tensor, quality: Tensor, response_mask: Tensor, "
     "weight: float | Tensor) -> Tensor",

@@ -17,8 +17,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from refblend.advice.answer import advise as advise
     from refblend.errors import RefblendError as RefblendError
+    from refblend.interface import advise as advise
     from refblend.interface import score_file as score_file
     from refblend.interface import train as train
     from refblend.ppo.blending import blend_rewards as blend_rewards
@@ -36,7 +36,7 @@ _PLACES = {
     "JudgeResult": "scoring.result:JudgeResult",
     "RefblendError": "errors:RefblendError",
     "WeightParams": "ppo.weights:WeightParams",
-    "advise": "advice.answer:advise",
+    "advise": "interface:advise",
     "avg_response_entropy": "ppo.blending:compute_avg_response_entropy",
     "blend_rewards": "ppo.blending:blend_rewards",
     "expand_quality": "ppo.blending:expand_quality",

@@ -1,4 +1,4 @@
-"""What a program calls for whole jobs: train a run, score a file. Imported by ``refblend`` itself.
+"""What a program calls for whole jobs. Imported by ``refblend`` itself.
 
 Torch, Ray and vLLM are imported when a function is called, not before.
 """
@@ -19,6 +19,8 @@ from refblend.tables import check_distinct, check_table, write_table
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from refblend.advice.answer import Advice
 
 StrPath = str | os.PathLike[str]
 
@@ -124,3 +126,25 @@ def score_responses(
         scored = score_corpus(judge, frame, batch_size, progress=lambda n: show(n, ""))
     write_table(output, scored)
     return scored
+
+
+def advise(frame: "pd.DataFrame", *, norm_by_std: bool = True) -> "Advice":
+    """What blending a judge's score into the reward would do to the first updates.
+
+    Example::
+
+        print(refblend.advise(pd.read_json("rollouts.jsonl", lines=True)))
+
+    Args:
+        frame: one row per response: ``prompt_id`` (responses of equal ids form a group),
+            ``reward`` (the rule's), ``judge_score`` (in [0, 1]), ``truth`` (in [0, 1]; missing
+            where nobody checked), and where known ``length`` (tokens) and ``entropy`` (mean of the
+            response's tokens, nats). Rows without a reward or a score are left out.
+        norm_by_std: whether GRPO divides by the group's standard deviation.
+
+    Raises:
+        DataError: a column is missing or too few responses have a truth to say anything.
+    """
+    from refblend.advice.answer import advice_on
+
+    return advice_on(frame, norm_by_std)

@@ -49,7 +49,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Advice:
-    """What :func:`advise` found; ``str()`` is its report, ``to_dict()`` is for JSON."""
+    """What :func:`refblend.advise` found; ``str()`` is its report, ``to_dict()`` is for JSON."""
 
     verdict: Verdict
     sentence: str
@@ -104,23 +104,8 @@ class Advice:
         return "\n".join([*(f"{name:<30}{text}" for name, text in rows.items()), "", self.sentence])
 
 
-def advise(frame: pd.DataFrame, *, norm_by_std: bool = True) -> Advice:
-    """What blending a judge's score into the reward would do to the first updates.
-
-    Example::
-
-        print(refblend.advise(pd.read_json("rollouts.jsonl", lines=True)))
-
-    Args:
-        frame: one row per response: ``prompt_id`` (responses of equal ids form a group),
-            ``reward`` (the rule's), ``judge_score`` (in [0, 1]), ``truth`` (in [0, 1]; missing
-            where nobody checked), and where known ``length`` (tokens) and ``entropy`` (mean of the
-            response's tokens, nats). Rows without a reward or a score are left out.
-        norm_by_std: whether GRPO divides by the group's standard deviation.
-
-    Raises:
-        DataError: a column is missing or too few responses have a truth to say anything.
-    """
+def advice_on(frame: pd.DataFrame, norm_by_std: bool = True) -> Advice:
+    """What :func:`refblend.advise` returns, which documents arguments and errors."""
     samples = samples_of(frame)
     kinds: list[tuple[Where, Groups]] = [("terminal", "all"), ("terminal", "mixed")]
     if samples.length is not None:
@@ -171,7 +156,7 @@ def advise(frame: pd.DataFrame, *, norm_by_std: bool = True) -> Advice:
 
 
 def samples_of(frame: pd.DataFrame) -> Samples:
-    """The arrays of a frame as :func:`advise` takes it; DataError if it is none."""
+    """The arrays of a frame as :func:`refblend.advise` takes it; DataError if it is none."""
     missing = {"prompt_id", "reward", "judge_score", "truth"} - set(frame.columns)
     if missing:
         raise DataError(

@@ -59,10 +59,10 @@ def advise(
         frame = read_rollouts(str(rollouts), _columns(column or []))
     else:
         frame = _sampled(_settings(model, judge, data, config or [], set_ or []), prompts, save)
-    from refblend.advice.answer import advise as advise_on
+    from refblend.advice.answer import advice_on
     from refblend.files import write_json
 
-    advice = advise_on(frame)
+    advice = advice_on(frame)
     typer.echo(str(advice))
     if figure is not None:
         from refblend.advice.figure import draw
