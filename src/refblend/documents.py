@@ -59,6 +59,8 @@ def parse_json(text: str | bytes) -> Any:
     try:
         if isinstance(text, bytes):
             text = text.decode("utf-8")
+        # Files that Windows tools wrote begin with a byte order mark, lines of joined ones too.
+        text = text.removeprefix("\ufeff")
         value = json.loads(text, object_pairs_hook=_object)
         if "\\u" in text and "\\ud" in text.lower():
             json.dumps(value, ensure_ascii=False).encode()

@@ -73,6 +73,37 @@ def math(
     _write_splits(out, hold_out(train, test, validation, sanity, seed))
 
 
+@app.command()
+def convert(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Questions: .jsonl or .parquet.")],
+    out: Annotated[Path, typer.Option(help="Prompt file to write: .parquet or .jsonl.")],
+    question: Annotated[str, typer.Option(help="Column of the question.")] = "question",
+    answer: Annotated[
+        str, typer.Option(help="Column of the answer, or of a solution that ends in #### answer.")
+    ] = "answer",
+    solution: Annotated[
+        str | None, typer.Option(help="Column of the worked solution; default: none.")
+    ] = None,
+    data_source: Annotated[
+        str, typer.Option(help="Selects the reward; the default is that of numbers.")
+    ] = "openai/gsm8k",
+    instruction: Annotated[
+        str | None, typer.Option(help="Text after each question; default: GSM8K's.")
+    ] = None,
+) -> None:
+    """Convert a file of questions and answers."""
+    from refblend.data import convert as converting
+    from refblend.data.schema import write_rows
+    from refblend.tables import check_distinct
+
+    check_distinct([file], [out])
+    columns = converting.Columns(question, answer, solution)
+    wanted = converting.INSTRUCTION if instruction is None else instruction
+    rows = converting.convert(file, columns, data_source, wanted)
+    write_rows(out, rows)
+    typer.echo(f"{out}: {len(rows)} rows; the first answer is {rows[0].ground_truth}")
+
+
 def _write_splits(out: Path, splits: Mapping[str, list["PromptRow"]]) -> None:
     from refblend.data.schema import write_rows
 

@@ -41,6 +41,7 @@ EXAMPLES = {
     "show": "refblend show runs/mine --compare runs/other",
     "data prepare": f"refblend data prepare {_RECIPE} --out data/smoke",
     "data gsm8k": "refblend data gsm8k --source downloads/gsm8k --out data/gpu",
+    "data convert": "refblend data convert questions.jsonl --out data/mine/train.parquet",
     "data math": "refblend data math --source downloads/MATH --out data/math",
     "data reasoning-gym": "refblend data reasoning-gym --task chain_sum --out data/sums",
     "models tokenizer": f"refblend models tokenizer {_RECIPE} --out models/smoke/tokenizer",

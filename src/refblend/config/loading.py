@@ -143,7 +143,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     """Read one YAML mapping; ConfigError if the file is missing or holds something else."""
     path = Path(path)
     try:
-        content = parse_yaml(path.read_text(encoding="utf-8"))
+        content = parse_yaml(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file", "Give the path of a YAML file.") from None
     except (OSError, UnicodeDecodeError) as error:

@@ -29,7 +29,7 @@ PARQUET_ERRORS = (pa.ArrowException, ValueError, OverflowError, LookupError, Mem
 """Exceptions from reading a damaged parquet file, besides OSError."""
 MAX_INDEX = 2**63 - 1
 ROLES = ("system", "user", "assistant", "tool")
-_PREPARE = "Write the file again with `refblend data prepare` or `refblend data gsm8k`."
+_CONVERT = "Rename the columns, or convert questions and answers with `refblend data convert`."
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def read_rows(path: str | os.PathLike[str]) -> list[PromptRow]:
         found = shorten(", ".join(sorted(columns)), 300) or "none"
         raise DataError(
             f"{path} lacks the column(s) {', '.join(missing)} (it has: {found})",
-            f"Rename the columns, or w{_PREPARE[1:]}",
+            _CONVERT,
         )
     return [_parse_record(path, number, record) for number, record in enumerate(records)]
 
@@ -170,7 +170,7 @@ def _read_parquet(path: Path) -> list[dict[str, Any]]:
 def _read_jsonl(path: Path) -> list[dict[str, Any]]:
     records: list[dict[str, Any]] = []
     # not splitlines(): JSON strings may hold other line separators, such as U+2028
-    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
+    for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), start=1):
         if not line.strip():
             continue
         try:

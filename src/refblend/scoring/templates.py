@@ -170,7 +170,7 @@ def load_templates(source: str | os.PathLike[str]) -> ScoringTemplates:
     """Templates by a name in ``SHIPPED`` or from a file; ScoringError lists all broken rules."""
     path = templates_file(source)
     try:
-        content = parse_yaml(path.read_text(encoding="utf-8"))
+        content = parse_yaml(path.read_text(encoding="utf-8-sig"))
         return ScoringTemplates.model_validate(content)
     except ValidationError as error:
         found = [
