@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -169,6 +170,53 @@ def test_resume_mode_disable_moves_the_run_aside(run: Path) -> None:
     held = train(run)
     assert start(run, BASE, StartOptions(resume_mode="disable")).start == "fresh"
     assert [content(path) for path in aside(run)] == [held]
+
+
+@pytest.mark.parametrize("lost", ["weights", "optimizer", "folder", "all"])
+def test_a_run_without_a_whole_checkpoint_is_moved_aside_and_told(
+    run: Path, caplog: pytest.LogCaptureFixture, lost: str
+) -> None:
+    train(run)
+    (run / "summary.json").unlink()  # killed, not finished
+    saved = run / "checkpoints" / "global_step_3"
+    if lost == "weights":
+        (saved / "actor" / "model.safetensors").write_bytes(b"weigh")
+    elif lost == "optimizer":
+        (saved / "actor" / "model.safetensors").unlink()
+    elif lost == "folder":
+        shutil.rmtree(saved)
+    held = content(run)
+    if lost == "all":
+        shutil.rmtree(run / "checkpoints")
+        assert start(run, BASE) == Prepared("resume"), "as if no checkpoint had been written yet"
+        assert "at step 3, before its first checkpoint: it starts again from step 0" in caplog.text
+        return
+    assert start(run, BASE) == Prepared("fresh")
+    (kept,) = aside(run)
+    assert content(kept) == held, "metrics and rollouts among it"
+    assert "no whole checkpoint left" in caplog.text
+    assert "starts again from step 0" in caplog.text
+
+
+def test_an_earlier_whole_checkpoint_is_enough(run: Path) -> None:
+    train(run, 2)
+    (run / "summary.json").unlink()
+    checkpoints = CheckpointManager(run / "checkpoints")
+    with checkpoints.staging(3) as staged:
+        write_state(staged, {"step": 3})
+    (checkpoints.path(3) / "trainer_state.json").unlink()
+    prepared = start(run, BASE)
+    assert prepared.checkpoint is not None
+    assert prepared.checkpoint.step == 2
+    assert aside(run) == []
+
+
+def test_a_finished_run_needs_no_checkpoint(run: Path) -> None:
+    held = train(run)
+    (run / "checkpoints" / "global_step_3" / "trainer_state.json").unlink()
+    del held["checkpoints/global_step_3/trainer_state.json"]
+    assert start(run, BASE).finished == {"status": "finished", "steps": 3}
+    assert content(run) == held
 
 
 def test_an_earlier_checkpoint_keeps_what_came_after_it(run: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from refblend.data.gsm8k import DATA_SOURCE, INSTRUCTION
 from refblend.data.schema import PromptRow, read_records
-from refblend.documents import show, shorten
+from refblend.documents import shorten, show
 from refblend.errors import DataError
 
 

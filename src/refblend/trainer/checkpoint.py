@@ -193,6 +193,10 @@ class CheckpointManager:
         found = (step_of(p) for p in self.root.glob(f"{PREFIX}*") if p.is_dir())
         return sorted(step for step in found if step is not None)
 
+    def saved_before(self) -> bool:
+        """Whether a checkpoint was ever completed here, whole today or not."""
+        return bool(self.steps()) or (self.root / LATEST_NAME).exists()
+
     def path(self, step: int) -> Path:
         """Directory of the checkpoint of ``step``, existing or not."""
         return self.root / f"{PREFIX}{step}"

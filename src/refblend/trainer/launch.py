@@ -17,7 +17,7 @@ from refblend.identity import RunIdentity
 from refblend.lifecycle.faults import explained
 from refblend.lifecycle.stopping import StopRequest, Terminated, terminate_cleanly
 from refblend.provenance import InputHashes, collect_provenance, finish, hash_inputs, read_previous
-from refblend.trainer.checkpoint import CheckpointManager
+from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef, named_checkpoint
 from refblend.trainer.datasets import RunData
 from refblend.trainer.preflight import inputs_of, notices, planned_steps, preflight
 from refblend.trainer.replay import replay_of_seed, replayed_weights_of, with_replay
@@ -28,7 +28,7 @@ from refblend.trainer.run_directory import (
     open_run,
     record_start,
 )
-from refblend.trainer.summary import failure, finished_summary, summarise_run
+from refblend.trainer.summary import failure, summarise_run
 from refblend.trainer.tracking import MetricsLog
 
 if TYPE_CHECKING:
@@ -177,10 +177,8 @@ class _Run:
         """Train on the pool's workers; a run that is finished already is left as it is."""
         run_dir, (wanted, options) = self.directory, self.wanted()
         with explained(run_dir), open_run(run_dir, wanted, options) as prepared:
-            if prepared.start == "resume" and self.config.trainer.resume_mode == "auto":
-                finished = finished_summary(run_dir, wanted.total_steps)
-                if finished is not None:
-                    return finished
+            if prepared.finished is not None:
+                return dict(prepared.finished)
             record_start(run_dir, wanted, prepared)
             # How an earlier call ended says nothing of this one, which may be killed.
             (run_dir / "summary.json").unlink(missing_ok=True)
@@ -219,12 +217,21 @@ class _Run:
         energy = config.trainer.energy
         with EnergyMeter(config.trainer.country_iso_code) if energy else nullcontext() as meter:
             log = MetricsLog(run_dir / "metrics.jsonl")
-            train_with_recovery(config, self.data, log, total_steps, stop, workers)
+            begin = self._begin(prepared)
+            train_with_recovery(config, self.data, log, total_steps, stop, workers, begin)
         report = meter.report if meter else None
         write_json(path, finish(record, time.monotonic() - start, report))
         summary = summarise_run(run_dir, total_steps)
         write_json(run_dir / "summary.json", summary)
         return summary
+
+    def _begin(self, prepared: Prepared) -> CheckpointRef | None:
+        """The checkpoint to start from; later ones of an abandoned branch are removed."""
+        if self.config.trainer.resume_mode != "resume_path":
+            return prepared.checkpoint
+        named = named_checkpoint(self.config.trainer.resume_from_path)
+        CheckpointManager(self.directory / "checkpoints").discard_after(named.step)
+        return named
 
 
 def _tell(line: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from refblend.config import RefblendConfig
 from refblend.lifecycle.stopping import StopRequest
-from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef, named_checkpoint
+from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef
 from refblend.trainer.datasets import RunData
 from refblend.trainer.ray_trainer import RayPPOTrainer
 from refblend.trainer.saving import RunOutputs
@@ -76,8 +76,9 @@ def train_with_recovery(
     total_steps: int,
     stop: StopRequest,
     pool: WorkerPool,
+    start: CheckpointRef | None = None,
 ) -> None:
-    """Train to the last step, from the checkpoint selected by ``trainer.resume_mode``.
+    """Train to the last step, from a checkpoint or from step 0.
 
     WorkerError if workers died more often than ``trainer.max_restarts`` allows; the last checkpoint
     is valid.
@@ -86,7 +87,6 @@ def train_with_recovery(
     checkpoints = CheckpointManager(
         run_dir / "checkpoints", config.trainer.max_ckpt_to_keep, config.trainer.keep_best
     )
-    start = starting_point(config, checkpoints)
     label = f"{run_dir.parent.name}/{run_dir.name}"
     budget = RestartBudget(config.trainer.max_restarts)
     while True:
@@ -112,14 +112,3 @@ def restart_point(
     named may lie outside the run, which may have one of the same step from another branch."""
     found = [ref for ref in (start, checkpoints.latest_valid()) if ref]
     return max(found, key=lambda ref: ref.step, default=None)
-
-
-def starting_point(config: RefblendConfig, checkpoints: CheckpointManager) -> CheckpointRef | None:
-    """The checkpoint to start from; later ones of an abandoned branch are removed."""
-    if config.trainer.resume_mode == "disable":
-        return None  # the directory is empty: a run that was there has been moved aside
-    if config.trainer.resume_mode == "auto":
-        return checkpoints.latest_valid()
-    named = named_checkpoint(config.trainer.resume_from_path)
-    checkpoints.discard_after(named.step)
-    return named

@@ -11,17 +11,18 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from refblend.config.trainer import TrainerConfig
 from refblend.errors import CheckpointError, RefblendError
 from refblend.files import read_object, write_json
 from refblend.identity import IDENTITY_NAME, Difference, RunIdentity
-from refblend.trainer.checkpoint import CheckpointManager, step_of
+from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef, step_of
+from refblend.trainer.summary import finished_summary
 from refblend.trainer.tracking import read_metrics
 
 logger = logging.getLogger(__name__)
@@ -78,6 +79,10 @@ class Prepared:
 
     start: Literal["fresh", "resume"]
     changes: Sequence[Difference] = ()
+    finished: Mapping[str, Any] | None = None
+    """``summary.json`` of a run that has nothing left to do; only :func:`open_run` looks."""
+    checkpoint: CheckpointRef | None = None
+    """Where ``resume_mode=auto`` goes on; None: at step 0. Only :func:`open_run` looks."""
 
 
 def check_run_dir(path: Path, wanted: RunIdentity, options: StartOptions) -> Prepared:
@@ -119,12 +124,31 @@ def open_run(path: Path, wanted: RunIdentity, options: StartOptions) -> Iterator
                 prepared = _make_way(path, error.reason)
             if prepared.start == "resume" and options.resume_mode == "disable":
                 prepared = _make_way(path, f"{path} holds this run, and resume_mode is disable")
+            if options.resume_mode == "auto" and prepared.start == "resume":
+                prepared = _found_start(path, prepared, wanted.total_steps)
             if not path.exists():  # moved, with the lock in it
                 stack.enter_context(run_lock(path))
             if options.resume_mode == "resume_path" and prepared.start == "resume":
                 _keep_later_steps(path, options.resume_path)
             (path / UNCONFIRMED_NAME).unlink(missing_ok=True)
         yield prepared
+
+
+def _found_start(path: Path, prepared: Prepared, total_steps: int) -> Prepared:
+    """Where a run goes on; one whose checkpoints are all damaged or gone is moved aside."""
+    if finished := finished_summary(path, total_steps):
+        return replace(prepared, finished=finished)
+    checkpoints = CheckpointManager(path / "checkpoints")
+    found = checkpoints.latest_valid()
+    if found is None and checkpoints.saved_before():
+        return _make_way(path, f"{path} has no whole checkpoint left")
+    if found is None and (last := _last_step(path)) > 0:
+        logger.warning(
+            "%s was ended at step %d, before its first checkpoint: it starts again from step 0",
+            path,
+            last,
+        )
+    return replace(prepared, checkpoint=found)
 
 
 def record_start(path: Path, wanted: RunIdentity, prepared: Prepared) -> None:
@@ -180,8 +204,8 @@ def _aside_name(path: Path) -> Path:
 def _make_way(path: Path, reason: str) -> Prepared:
     target = move_aside(path)
     logger.warning(
-        "%s: it is moved to %s, and the run starts afresh; `refblend runs prune` frees the space "
-        "of runs that were moved aside",
+        "%s: it is moved to %s, and starts again from step 0; `refblend runs prune` frees the "
+        "space of runs that were moved aside",
         reason,
         target,
     )
