@@ -175,6 +175,7 @@ def test_a_damaged_checkpoint_is_passed_over(make_run, undisturbed) -> None:
     assert run.train().status == 0
     weights = run.directory / "checkpoints" / "global_step_4" / "actor" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
+    (run.directory / "summary.json").unlink()  # as if it had been killed at the end
     ended = run.train()
     assert ended.status == 0, ended.output
     assert "is ignored" in ended.output
@@ -227,6 +228,21 @@ def test_ctrl_c_saves_and_says_how_to_go_on(make_run, undisturbed) -> None:
     assert "resumed from step 1" in ended.output
     assert run.canonical_lines() == undisturbed.canonical_lines()
     assert run.weights(LAST) == undisturbed.weights(LAST)
+
+
+@pytest.mark.slow
+def test_a_closed_pipe_neither_ends_nor_fails_a_run(make_run, undisturbed) -> None:
+    """`train | head`, then Ctrl-C, which ends `tee` first: the run stops as without a pipe."""
+    run = make_run("trainer.save_freq=-1")
+    process = run.start(SABOTEUR_TARGET="driver-int", SABOTEUR_AFTER="1", SABOTEUR_DELAY="0.1")
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(300) == 128 + signal.SIGINT
+    assert not (run.directory / "summary.json").exists(), "it has not failed"
+    assert [m["step"] for m in run.metrics()] == [0, 1, 2]
+    assert run.train().status == 0
+    assert run.canonical_lines() == undisturbed.canonical_lines()
 
 
 @pytest.mark.slow

@@ -102,7 +102,7 @@ rule actor:
         "Warm-start the {wildcards.scale} actor"
     shell:
         "refblend models actor --recipe {input.recipe:q} --tokenizer {params.tokenizer:q}"
-        " --out {params.out:q} --clean-out {params.clean:q} 2>&1 | tee {log:q}"
+        " --out {params.out:q} --clean-out {params.clean:q} 2>&1 | tee -ip {log:q}"
 
 
 rule judge_pairs:
@@ -133,7 +133,7 @@ rule judge_pairs:
     shell:
         "refblend models judge-data --recipe {input.recipe:q} --tokenizer {params.tokenizer:q}"
         " --actor {params.actor:q} --clean {params.clean:q} --out {output.train:q}"
-        " --test-out {output.test:q} 2>&1 | tee {log:q}"
+        " --test-out {output.test:q} 2>&1 | tee -ip {log:q}"
 
 
 rule judge:
@@ -164,4 +164,4 @@ rule judge:
     shell:
         "refblend models judge --recipe {input.recipe:q} --tokenizer {params.tokenizer:q}"
         " --strength {wildcards.strength:q} --start {params.start:q} --pairs {input.pairs:q}"
-        " --out {params.out:q} 2>&1 | tee {log:q}"
+        " --out {params.out:q} 2>&1 | tee -ip {log:q}"

@@ -69,4 +69,4 @@ rule guards:
     shell:
         "refblend study guard --collected {params.collected:q} --scale {wildcards.scale:q}"
         " --recommended {input.recommended:q} --out {output:q} {params.tolerated:q}"
-        " 2>&1 | tee {log:q}"
+        " 2>&1 | tee -ip {log:q}"

@@ -135,4 +135,4 @@ rule checks:
         tolerated=lambda wildcards: tolerated(),
     shell:
         "refblend study check --collected {params.collected:q} --out {output:q}"
-        " {params.tolerated:q} 2>&1 | tee {log:q}"
+        " {params.tolerated:q} 2>&1 | tee -ip {log:q}"

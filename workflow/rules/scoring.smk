@@ -56,7 +56,7 @@ rule robustness:
     shell:
         "refblend judge robustness --judge {params.model:q} --data {input.data:q}"
         " --rows {params.rows} --kind {params.engine} --threads {threads} {params.settings:q}"
-        " --report {output:q} --provenance {params.beside:q} 2>&1 | tee {log:q}"
+        " --report {output:q} --provenance {params.beside:q} 2>&1 | tee -ip {log:q}"
 
 
 rule attacks:
@@ -84,4 +84,4 @@ rule attacks:
     shell:
         "refblend judge attacks --judge {params.model:q} --data {input.data:q}"
         " --rows {params.rows} --kind {params.engine} --threads {threads} {params.settings:q}"
-        " --report {output:q} --provenance {params.beside:q} 2>&1 | tee {log:q}"
+        " --report {output:q} --provenance {params.beside:q} 2>&1 | tee -ip {log:q}"

@@ -1,5 +1,8 @@
 # How jobs end with Snakemake, and what a killed call leaves to the next (refblend.lifecycle.supervision).
-from refblend.lifecycle import supervision
+from refblend.lifecycle import output, supervision
+
+# `make study | tee log` and Ctrl-C: the jobs are stopped, not failed.
+output.outlast_readers()
 
 try:
     # Jobs on other machines call Snakemake too, which has nothing to say.

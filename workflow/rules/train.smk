@@ -41,6 +41,6 @@ rule train:
         "PPO: {wildcards.scale} {wildcards.arm}, seeds {wildcards.seeds}, on {threads} cores"
     shell:
         "{{ refblend train {params.files:q} {params.overrides:q} --seeds {params.seeds}"
-        " trainer.default_local_dir={params.pattern:q} trainer.strict_code=true --overwrite 2>&1 | tee {log:q}"
+        " trainer.default_local_dir={params.pattern:q} trainer.strict_code=true --overwrite 2>&1 | tee -ip {log:q}"
         " || refblend study fail {params.run_dirs:q} --status $? --log {log:q}; }}"
         " && refblend study mark {params.run_dirs:q} --out {output:q}"

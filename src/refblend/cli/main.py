@@ -27,6 +27,7 @@ from refblend.errors import ConfigError, ProblemsError, RefblendError, TrainingE
 from refblend.lifecycle import supervision
 from refblend.lifecycle.faults import explain
 from refblend.lifecycle.guardian import guard
+from refblend.lifecycle.output import outlast_readers
 
 if TYPE_CHECKING:
     from refblend.config import RefblendConfig
@@ -237,6 +238,7 @@ def run() -> None:
 
 def main() -> None:
     """Entry point: as :func:`run`, with training in a supervised child process."""
+    outlast_readers()
     logging.addLevelName(logging.WARNING, "warning")  # as errors are told
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     # The current directory may hold modules that a configuration names, as under `python -m`; it
