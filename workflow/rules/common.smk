@@ -89,13 +89,15 @@ try:
 except RefblendError as error:
     raise WorkflowError(str(error)) from None
 EXPERIMENTS = [name for names in STUDIES.values() for name in names]
+# Declared experiments that no report shows yet; their runs are made block by block (rule block).
+SERIES = study_spec.experiments_of(study_names.SERIES, scale=config["scale"])
 
 
 @functools.cache
 def study(scale):
     """The grid of all milestones at a scale: derived from params/study, checked, all text."""
     try:
-        return study_grid.build_grid(EXPERIMENTS, scale)
+        return study_grid.build_grid([*EXPERIMENTS, *SERIES], scale)
     except RefblendError as error:
         raise WorkflowError(str(error)) from None
 
@@ -114,7 +116,24 @@ def milestone_rows(milestone, scale):
 @functools.cache
 def blocks(scale):
     """The training jobs of all milestones: an arm and the seeds that one process trains."""
-    return study_blocks.blocks_of(study(scale), STUDIES, config["seeds_per_job"])
+    sizes = config["seeds_per_job"], config["seeds_per_block"]
+    return study_blocks.blocks_of(
+        study(scale), STUDIES | {study_names.SERIES: SERIES}, *sizes
+    )
+
+
+def block_markers(wildcards):
+    """Input function: the markers `tested` of all arms of a block of a series."""
+    rows = study_blocks.block_rows(
+        study(wildcards.scale),
+        wildcards.experiment,
+        int(wildcards.number),
+        config["seeds_per_block"],
+    )
+    return [
+        f"runs/{wildcards.scale}/{block.arm}/{block.name}.tested.json"
+        for block in study_blocks.wanted_blocks(blocks(wildcards.scale), rows)
+    ]
 
 
 def run_overrides(wildcards):

@@ -47,3 +47,14 @@ rule test_accuracy:
         "Test set: {wildcards.scale} {wildcards.arm}, seeds {wildcards.seeds}"
     shell:
         "refblend evaluate {params.run_dirs:q} --data {input.data:q} --out {output:q} > {log:q} 2>&1"
+
+
+# All arms of a block of a series, trained and tested: `snakemake runs/cpu/_blocks/noisy_entropy/1.done`.
+rule block:
+    input:
+        block_markers,
+    output:
+        touch("runs/{scale}/_blocks/{experiment}/{number}.done"),
+    wildcard_constraints:
+        experiment="|".join(SERIES) or "none",
+        number="[0-9]+",

@@ -9,6 +9,7 @@ from refblend.config.loading import merge, nest, parse_override
 from refblend.errors import ConfigError, ProblemsError, StudyError
 from refblend.study.design.blocks import (
     Block,
+    block_rows,
     blocks_of,
     exclusive_arms,
     replayed_blocks,
@@ -148,7 +149,7 @@ def test_all_bad_rows_of_a_grid_file_are_told_at_once(tmp_path: Path) -> None:
         "A\toff\t1\t{}",
         "A\toff\t1\t{}",
         'A\toff\t2\t{"a": 1}',
-        "a\toff\t02\t{}",
+        "1a\toff\t02\t{}",
     ]
     text = "experiment\tarm\tseed\toverrides\n" + "\n".join(rows)
     (tmp_path / "grid.tsv").write_text(text)
@@ -278,6 +279,27 @@ def test_blocks_hold_every_run_once_and_each_milestones_new_seeds_apart(params: 
         unique = unique_runs(grid)
         assert sorted(runs) == sorted(zip(unique.arm, unique.seed, strict=True))
         assert max(len(block.seeds) for block in pieces) == cut
+
+
+def test_a_series_is_trained_in_blocks_of_all_its_arms(params: Path) -> None:
+    write_study(params)
+    write_experiment(params, "noise", {"off": OFF, "weak": WEAK}, seeds={"cpu": [3, 4, 5, 6, 7, 8]})
+    grid = build_grid(["M1", "A", "E", "M3", "noise"], "cpu", params)
+    blocks = blocks_of(grid, STUDIES | {"series": ["noise"]}, 5, 2)
+    assert [(b.arm, b.name) for b in blocks[-6:]] == [
+        ("off", "4-5"),
+        ("off", "6-7"),
+        ("off", "8"),
+        ("weak", "4-5"),
+        ("weak", "6-7"),
+        ("weak", "8"),
+    ], "seed 3 is A's, with A's own blocks"
+    rows = block_rows(grid, "noise", 2, 2)
+    assert sorted(set(rows.seed)) == ["5", "6"]
+    assert set(rows.arm) == {"off", "weak"}
+    assert [b.name for b in wanted_blocks(blocks, rows)] == ["4-5", "6-7", "4-5", "6-7"]
+    with pytest.raises(StudyError, match="noise has no block 4"):
+        block_rows(grid, "noise", 4, 2)
 
 
 def test_a_milestone_wants_the_blocks_with_its_runs(params: Path) -> None:

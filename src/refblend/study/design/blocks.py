@@ -15,6 +15,7 @@ import pandas as pd
 
 from refblend.errors import StudyError
 from refblend.study.design.grid import select
+from refblend.study.design.names import SERIES
 from refblend.study.design.spec import load_experiment
 from refblend.trainer.replay import partner_seed
 
@@ -33,9 +34,14 @@ class Block:
 
 
 def blocks_of(
-    grid: pd.DataFrame, studies: Mapping[str, Sequence[str]], seeds_per_job: int
+    grid: pd.DataFrame,
+    studies: Mapping[str, Sequence[str]],
+    seeds_per_job: int,
+    seeds_per_block: int | None = None,
 ) -> list[Block]:
     """All training jobs of the grid of all milestones; ``studies`` has each one's experiments.
+
+    ``seeds_per_block`` is the size of a series' jobs.
 
     Returns:
         The blocks of the first milestone by arm in grid order, then what each later one adds; no
@@ -43,14 +49,15 @@ def blocks_of(
     """
     blocks: list[Block] = []
     taken: dict[str, set[int]] = {}
-    for names in studies.values():
+    for milestone, names in studies.items():
+        size = (seeds_per_block or seeds_per_job) if milestone == SERIES else seeds_per_job
         for arm, seeds in _seeds_by_arm(select(grid, names)).items():
             before = taken.setdefault(arm, set())
             added = sorted(seeds - before)
             before |= seeds
             for row in consecutive(added):
-                for start in range(0, len(row), seeds_per_job):
-                    blocks.append(Block(arm, tuple(row[start : start + seeds_per_job])))
+                for start in range(0, len(row), size):
+                    blocks.append(Block(arm, tuple(row[start : start + size])))
     return blocks
 
 
@@ -71,6 +78,25 @@ def seed_ranges(seeds: Iterable[int]) -> str:
     rows = consecutive(sorted(seeds))
     parts = (f"{row[0]} to {row[-1]}" if len(row) > 2 else ", ".join(map(str, row)) for row in rows)
     return ", ".join(parts)
+
+
+def block_rows(grid: pd.DataFrame, experiment: str, number: int, size: int) -> pd.DataFrame:
+    """The grid's rows of the ``number``-th block, from 1 on, of an experiment of the series.
+
+    Its seeds, over all arms, are cut into blocks of ``size`` in ascending order.
+
+    Raises:
+        StudyError: the experiment has no row, or fewer blocks.
+    """
+    rows = select(grid, [experiment])
+    numbers = rows.seed.astype("int64")
+    seeds = sorted(set(numbers))
+    last = -(-len(seeds) // size)
+    if not 1 <= number <= last:
+        raise StudyError(
+            f"experiment {experiment} has no block {number}", f"Name one from 1 to {last}."
+        )
+    return rows[numbers.isin(seeds[(number - 1) * size : number * size])]
 
 
 def wanted_blocks(blocks: Sequence[Block], rows: pd.DataFrame) -> list[Block]:

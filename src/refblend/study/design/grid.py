@@ -25,7 +25,7 @@ from refblend.files import atomic_path
 from refblend.study.design.measures import MEASURES, PHYSICAL
 from refblend.study.design.spec import OVERLAY, ExperimentSpec, GridRow, load_experiment
 
-EXPERIMENT_NAME = re.compile(r"[A-Z][A-Za-z0-9]*")
+EXPERIMENT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 GRID_COLUMNS = list(GridRow.model_fields)
 MOST_LISTED = 10
 """Problems of a grid that one error lists."""

@@ -4,8 +4,11 @@ from typing import Literal, get_args
 
 Scale = Literal["smoke", "cpu", "smollm", "gpu"]
 SCALES: tuple[str, ...] = get_args(Scale)
-Milestone = Literal["m1", "m2", "m3", "r"]
-MILESTONES: tuple[str, ...] = get_args(Milestone)
+Reported = Literal["m1", "m2", "m3", "r"]
+MILESTONES: tuple[str, ...] = get_args(Reported)
+SERIES = "series"
+"""Experiments whose runs are still being made, block by block: declared, in no report yet."""
+Milestone = Literal[Reported, "series"]
 ReportName = Literal["scoring", "m1", "m2", "m3", "r"]
 REPORTS: tuple[str, ...] = get_args(ReportName)
 """In the order in which they are made."""

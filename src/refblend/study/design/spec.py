@@ -24,7 +24,7 @@ from refblend.study.design.names import Milestone, Scale
 Value = TypeVar("Value")
 ArmName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 FactorName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
-ExperimentName = Annotated[str, Field(pattern=r"^[A-Z][A-Za-z0-9]*$")]
+ExperimentName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
 
 
 SEED_RANGE = r"^(\d{1,9})-(\d{1,9})$"
@@ -113,7 +113,9 @@ class ExperimentSpec(Section):
     question: str
     """What the experiment asks, in a sentence; shown in the reports."""
     milestone: Milestone = "m2"
-    """The report that shows it."""
+    """The report that shows it; ``series``: none yet, its runs are still being made."""
+    prediction: str | None = None
+    """What was expected before the first run, and the measure by which it is tested."""
     leads: bool = False
     """The report's first page names its best arm, and its runs show how the weight behaves."""
     baseline: ArmName

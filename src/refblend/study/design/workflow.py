@@ -70,6 +70,9 @@ class WorkflowConfig(Section):
     """Which ``params/scale/<scale>.yaml`` the targets build."""
     seeds_per_job: PositiveInt = 10
     """Seeds of an arm that one job trains, one after another in the same workers."""
+    seeds_per_block: PositiveInt = 4
+    """The same for a series, where all arms of a block run before the next block begins; even, so
+    that the two seeds of a yoked pair are in one block."""
     gsm8k: str = "openai/gsm8k"
     """Where scale gpu's problems come from: a folder with GSM8K's train and test (.jsonl or
     .parquet), or a name for ``datasets``."""
