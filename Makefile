@@ -26,7 +26,8 @@ env: ## create .venv from requirements/cpu.lock (LOCK=requirements/gpu.lock for 
 	@scripts/make_env.sh $(PYTHON) $(VENV) $(LOCK)
 
 study: env ## train and report all milestones at scale cpu, eleven hours or more; TARGET=m1 for one; SCALE=gpu
-	$(BIN)/snakemake $(TARGET) --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=$(SCALE)
+	$(BIN)/snakemake $(TARGET) --cores $(CORES) --resources gpu=$$($(BIN)/python -m refblend.lifecycle.devices) \
+		--workflow-profile workflow/profiles/default --config scale=$(SCALE)
 	@echo "Reports: results/$(SCALE)/*/report.md"
 
 report: env ## one HTML file with all tables and figures of a finished study, results/<scale>/report.html

@@ -210,6 +210,22 @@ def train_threads(wildcards):
     return workflow.cores if alone else config["threads"]["train"]
 
 
+def train_gpus(wildcards):
+    """Devices of a training job; `--resources gpu=N` limits how many are in use at once."""
+    return study_workflow.gpus_to_train(resolved(wildcards))
+
+
+def test_gpus(wildcards):
+    """Devices of a job that tests actors."""
+    return study_workflow.gpus_to_test(resolved(wildcards))
+
+
+def leased(wildcards, resources):
+    """Before a command: it waits for devices of its own, and sees no others."""
+    count = resources.gpu
+    return f"python -m refblend.lifecycle.devices {count}" if count else ""
+
+
 def model_threads(wildcards):
     """A large model is worth all cores; small ones are trained side by side."""
     large = wildcards.scale in PRETRAINED and workflow.cores

@@ -40,13 +40,16 @@ rule test_accuracy:
     conda:
         "../envs/refblend.yaml"
     threads: config["threads"]["evaluate"]
+    resources:
+        gpu=test_gpus,
     params:
         numerics=lambda wildcards: numerics("test", *reward_rules(wildcards.scale)),
         run_dirs=run_dirs,
+        leased=leased,
     message:
         "Test set: {wildcards.scale} {wildcards.arm}, seeds {wildcards.seeds}"
     shell:
-        "refblend evaluate {params.run_dirs:q} --data {input.data:q} --out {output:q} > {log:q} 2>&1"
+        "{params.leased} refblend evaluate {params.run_dirs:q} --data {input.data:q} --out {output:q} > {log:q} 2>&1"
 
 
 # All arms of a block of a series, trained and tested: `snakemake runs/cpu/_blocks/noisy_entropy/1.done`.

@@ -21,9 +21,12 @@ rule train:
     conda:
         "../envs/refblend.yaml"
     threads: train_threads
+    resources:
+        gpu=train_gpus,
     params:
         numerics=train_numerics,
         run_dirs=run_dirs,
+        leased=leased,
         # The trainer fills in {seed}.
         pattern=lambda wildcards: (
             f"runs/{wildcards.scale}/{wildcards.arm}/{run_space([]).wildcard_pattern}"
@@ -40,7 +43,7 @@ rule train:
     message:
         "PPO: {wildcards.scale} {wildcards.arm}, seeds {wildcards.seeds}, on {threads} cores"
     shell:
-        "{{ refblend train {params.files:q} {params.overrides:q} --seeds {params.seeds}"
+        "{{ {params.leased} refblend train {params.files:q} {params.overrides:q} --seeds {params.seeds}"
         " trainer.default_local_dir={params.pattern:q} trainer.strict_code=true --overwrite 2>&1 | tee -ip {log:q}"
         " || refblend study fail {params.run_dirs:q} --status $? --log {log:q}; }}"
         " && refblend study mark {params.run_dirs:q} --out {output:q}"

@@ -4,11 +4,13 @@ The models are the one source of the JSON schemas in ``workflow/schemas``
 (``refblend study schemas`` writes them; a test keeps the two in step).
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
+from refblend.config import RefblendConfig
 from refblend.config.base import NonNegativeInt, PositiveInt, Section
 from refblend.config.loading import explain
 from refblend.study.design.names import Scale
@@ -111,3 +113,21 @@ def json_schemas() -> dict[str, dict[str, Any]]:
         f"{name}.schema.json": {"$schema": JSON_SCHEMA_DIALECT, **model.model_json_schema()}
         for name, model in models.items()
     }
+
+
+def gpus_to_train(config: RefblendConfig) -> int:
+    """GPUs that a run needs, where roles that share one are counted together."""
+    if not config.actor_rollout_ref.rollout.num_gpus:
+        return 0
+    from refblend.workers.roles import roles_of  # takes seconds, which scales without GPUs save
+
+    asked = [role.processes(config) for role in roles_of(config)]
+    return math.ceil(sum(processes.count * processes.gpus for processes in asked))
+
+
+def gpus_to_test(config: RefblendConfig) -> int:
+    """GPUs that the engines need which test the run's actor."""
+    rollout = config.actor_rollout_ref.rollout
+    if not rollout.num_gpus:
+        return 0
+    return rollout.num_engines * rollout.tensor_model_parallel_size

@@ -1,0 +1,137 @@
+"""Leases of GPUs: of several jobs on one machine, each has its devices for itself.
+
+A lease is an exclusive lock on a file per device, so the kernel ends it with the process that holds
+it, however that ends. Jobs of all users of the machine see the same files. The caller's
+``CUDA_VISIBLE_DEVICES`` is respected: only devices that it names are leased.
+
+``python -m refblend.lifecycle.devices`` prints how many devices this process may use;
+``python -m refblend.lifecycle.devices COUNT COMMAND…`` waits for that many and becomes the command,
+which sees nothing but them. Jobs that were started without a lease are not seen.
+"""
+
+import fcntl
+import os
+import sys
+import time
+from pathlib import Path
+
+from refblend.errors import ConfigError, ResourceError
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+ORDER = "CUDA_DEVICE_ORDER"
+FOLDER = "REFBLEND_LEASES"
+"""Environment variable: another folder for the lock files."""
+POLL_S = 1.0
+
+
+def visible_devices() -> list[str]:
+    """Names of the devices that this process may use, as ``CUDA_VISIBLE_DEVICES`` has them."""
+    named = os.environ.get(VISIBLE)
+    if named is None:
+        return [str(index) for index in range(len(_uuids()))]
+    names = [name.strip() for name in named.split(",")]
+    return [name for name in names if name not in ("", "-1", "NoDevFiles")]
+
+
+def lease(count: int) -> list[str]:
+    """Wait for that many free devices and hold them until this process, or what it becomes, ends.
+
+    All or none are taken, so that two jobs never wait for each other.
+
+    Raises:
+        ResourceError: this process cannot see that many.
+    """
+    devices = visible_devices()
+    if count > len(devices):
+        raise ResourceError(
+            f"the job needs {count} GPUs and can see {len(devices)}"
+            + (f" ({VISIBLE}={os.environ[VISIBLE]})" if VISIBLE in os.environ else ""),
+            f"Set {VISIBLE}, or lower the number of GPUs that the configuration asks for.",
+        )
+    told = False
+    while (taken := _try(devices, count)) is None:
+        if not told:
+            print(
+                f"waiting for {count} of the GPUs {','.join(devices)}", file=sys.stderr, flush=True
+            )
+            told = True
+        time.sleep(POLL_S)
+    return taken
+
+
+def _try(devices: list[str], count: int) -> list[str] | None:
+    """The first devices that are free, locked; None (and no lock) if they are too few."""
+    held: dict[str, int] = {}
+    for device in devices if count else []:
+        handle = _opened(device)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            continue
+        held[device] = handle
+        if len(held) == count:
+            break
+    if len(held) < count:
+        for handle in held.values():
+            os.close(handle)
+        return None
+    for handle in held.values():
+        os.set_inheritable(handle, True)  # by what this process becomes
+    return list(held)
+
+
+def _opened(device: str) -> int:
+    """The lock file of a device, opened; it belongs to the first user who needed it."""
+    folder = Path(os.environ.get(FOLDER, "/tmp/refblend-gpus"))
+    uuids = _uuids()
+    known = device.isdecimal() and int(device) < len(uuids)
+    file = folder / f"{uuids[int(device)] if known else device}.lock"
+    try:
+        if not folder.is_dir():
+            folder.mkdir(parents=True)
+            folder.chmod(0o1777)
+        if not file.exists():  # Linux refuses O_CREAT for a file of another user in such a folder
+            file.touch(mode=0o644)
+        return os.open(file, os.O_RDONLY)
+    except OSError as error:
+        raise ResourceError(
+            f"{file} cannot be opened ({error.strerror})", f"Name another folder by {FOLDER}."
+        ) from None
+
+
+def _uuids() -> list[str]:
+    """UUIDs of the machine's devices in NVML's order; none without a driver."""
+    import pynvml  # nvidia-ml-py; its library is there only with a driver
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return []
+    try:
+        handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+        return [str(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def main(arguments: list[str]) -> None:
+    """See the module's description."""
+    if not arguments:
+        print(len(visible_devices()))
+        return
+    count, command = arguments[0], arguments[1:]
+    if not count.isdecimal() or not command:
+        raise ConfigError(f"{count} is no number of GPUs with a command", "Write COUNT COMMAND….")
+    if int(count):
+        os.environ[VISIBLE] = ",".join(lease(int(count)))
+        # NVML counts devices in this order; CUDA's own default is by speed.
+        os.environ[ORDER] = "PCI_BUS_ID"
+    os.execvp(command[0], command)
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except (ConfigError, ResourceError) as error:
+        sys.exit(f"error: {error}")
