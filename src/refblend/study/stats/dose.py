@@ -1,0 +1,83 @@
+"""Dose-response over all arms of an experiment: the slope on the realised dose, and lack of fit.
+
+The dose of an arm is the mean over its runs of the weight that they had. Runs of one seed share
+their data, so every model has an effect of each seed. With y the outcome, least squares fits
+
+* the line: y = seed + β·dose of the arm,
+* the arms: y = seed + an effect of each arm, which the line is a special case of.
+
+The slope is β with Student's interval. Lack of fit is the F test of the arms against the line
+(Draper and Smith, Applied Regression Analysis, section 2.1): small p says that arms of equal dose
+differ, or that the response bends.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
+
+from refblend.study.stats.statistics import Interval
+
+
+@dataclass(frozen=True)
+class DoseResponse:
+    """The outcome of :func:`dose_response`; bounds and p are NaN where no freedom is left."""
+
+    slope: Interval
+    """Change of the outcome per unit of dose; n is the number of runs."""
+    p_slope: float
+    lack_of_fit: float
+    """F."""
+    p_lack_of_fit: float
+    arms: int
+
+
+def dose_response(runs: pd.DataFrame, confidence: float = 0.95) -> DoseResponse:
+    """Fit both models to runs: columns ``arm``, ``seed``, ``dose`` and ``outcome``.
+
+    Rows without a dose or an outcome are left out. Arms need not have the same seeds.
+
+    Raises:
+        ValueError: fewer than two arms, or all doses are equal.
+    """
+    runs = runs.dropna(subset=["dose", "outcome"])
+    doses = runs.groupby("arm").dose.transform("mean").to_numpy(np.float64)
+    if runs.arm.nunique() < 2 or np.ptp(doses) == 0:
+        raise ValueError("a dose-response needs two arms of different dose")
+    y = runs.outcome.to_numpy(np.float64)
+    seeds = pd.get_dummies(runs.seed).to_numpy(np.float64)
+    arms = pd.get_dummies(runs.arm).to_numpy(np.float64)
+    line, line_error, line_freedom = _fit(np.column_stack([doses, seeds]), y)
+    _, error, freedom = _fit(np.column_stack([arms, seeds]), y)
+    slope = float(line[0])
+    within = _residual(seeds, doses)
+    spread = math.sqrt(line_error / line_freedom / float(within @ within)) if line_freedom else 0.0
+    if not line_freedom or spread == 0:
+        slopes = Interval(slope, math.nan, math.nan, len(runs))
+        p_slope = math.nan
+    else:
+        half = float(stats.t.ppf((1 + confidence) / 2, line_freedom)) * spread
+        slopes = Interval(slope, slope - half, slope + half, len(runs))
+        p_slope = float(2 * stats.t.sf(abs(slope / spread), line_freedom))
+    further = line_freedom - freedom
+    if not freedom or not further or error == 0:
+        return DoseResponse(slopes, p_slope, math.nan, math.nan, runs.arm.nunique())
+    ratio = (line_error - error) / further / (error / freedom)
+    p_fit = float(stats.f.sf(ratio, further, freedom))
+    return DoseResponse(slopes, p_slope, ratio, p_fit, runs.arm.nunique())
+
+
+def _residual(design: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(y - design @ np.linalg.lstsq(design, y, rcond=None)[0])
+
+
+def _fit(
+    design: NDArray[np.float64], y: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], float, int]:
+    """Coefficients, sum of squared residuals, and the degrees of freedom left."""
+    found, _, rank, _ = np.linalg.lstsq(design, y, rcond=None)
+    rest = y - design @ found
+    return np.asarray(found, np.float64), float(rest @ rest), len(y) - int(rank)
