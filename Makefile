@@ -17,7 +17,7 @@ STEPS ?= 2000
 # Waiting OpenMP threads must sleep, or busy processes starve one another.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: help env study report figures paper smoke test test-engines test-others test-slow nodes fuzz lint docs rules package bench prepare chaos chaos-short chaos-nodes soak pretrained reasoning-gym demo sbom audit clean rehearse rehearse-short gpu-check
+.PHONY: help env study report figures paper smoke test test-engines test-others test-slow nodes fuzz lint docs rules package bench prepare chaos chaos-short soak pretrained reasoning-gym demo sbom audit clean rehearse rehearse-short gpu-check
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -122,10 +122,12 @@ build/package: requirements/package.txt
 	touch $@
 
 # Benchmarks use the models that the committed runs started from, and the problems of scale smollm.
-bench: env pretrained .tools/trl ## all benchmarks, with the minutes of each; writes benchmarks/results
+bench: env pretrained .tools/trl ## all benchmarks; writes benchmarks/results
 	$(BIN)/snakemake models/cpu/judge_medium/config.json --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=cpu
 	$(BIN)/snakemake data/smollm/train.parquet --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=smollm
-	TRL_ENV=.tools/trl $(BIN)/python benchmarks/run_all.py
+	@failed=; for file in benchmarks/bench_*.py; do echo "== $$file"; \
+	  TRL_ENV=.tools/trl $(BIN)/python $$file || failed="$$failed $$file"; done; \
+	  test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 rehearse: env ## scale gpu without a GPU: every arm and experiment, stand-in models, a few steps
 	$(BIN)/python -m refblend.study.rehearsal build/rehearsal
@@ -143,13 +145,9 @@ prepare: env ## data and models for runs of your own and for chaos and soak (sca
 
 chaos: prepare ## inject faults into real runs and their environment, about an hour and a half
 	PYTHONPATH=benchmarks $(BIN)/python -m chaos $(CHAOS)
-	PYTHONPATH=benchmarks $(BIN)/python -m chaos.environment
 
 chaos-short: prepare ## seven of these faults, about six minutes; writes no results
 	PYTHONPATH=benchmarks $(BIN)/python -m chaos --short
-
-chaos-nodes: prepare ## faults of nodes and cables on two Ray nodes of this machine, 40 in an hour; needs root, iproute2
-	PYTHONPATH=benchmarks $(BIN)/python -m chaos.nodes $(CHAOS)
 
 soak: prepare ## STEPS steps (2000, a quarter of an hour) of a tiny run: do memory, handles or step time grow?
 	$(BIN)/python benchmarks/soak.py --steps $(STEPS)

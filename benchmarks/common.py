@@ -51,8 +51,6 @@ CONFIGS = [ROOT / "params" / "ppo.yaml", ROOT / "params" / "scale" / "cpu.yaml"]
 _SCALE = load_config(CONFIGS, [])
 PROMPTS, GROUP = _SCALE.data.train_batch_size, _SCALE.actor_rollout_ref.rollout.n
 """Scale cpu: prompts per step, responses per prompt."""
-RUN_STEPS = _SCALE.trainer.total_training_steps or 0
-"""Scale cpu: training steps of a run."""
 JUDGE_TOKENS = 28
 """What a trained judge writes for one response; a random one writes until it is stopped."""
 

@@ -1,4 +1,4 @@
-"""Shared by the benchmarks at a real size: the model, its batch, its run, and the GEMM peak.
+"""Shared by the benchmarks at a real size: the model, and its run.
 
 The model is SmolLM2-135M-Instruct, which `make pretrained` brings, and the prompts are those of
 scale smollm, which `snakemake data --config scale=smollm` makes. Without the one a random model of
@@ -8,28 +8,20 @@ tokens on average.
 """
 
 from pathlib import Path
-from typing import Any
 
 import common
 import torch
 from peers import Job
-from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM
 
-from refblend.config import RefblendConfig, load_config
-from refblend.seeding import derive_generator
-from refblend.workers.fsdp_workers import ActorWorker
-from refblend.workers.layout import PrefixTree, pad_batch
-from refblend.workers.types import Sequences
+from refblend.config import load_config
 
 CONFIGS = [common.ROOT / "params" / "ppo.yaml", common.ROOT / "params" / "scale" / "smollm.yaml"]
 BASE = common.ROOT / "models" / "smollm" / "base"
 DATA = common.ROOT / "data" / "smollm"
 _SCALE = load_config(CONFIGS, [])
 PROMPTS, GROUP = _SCALE.data.train_batch_size, _SCALE.actor_rollout_ref.rollout.n
-RESPONSE_TOKENS = (16, 37)
 PRECISIONS = ("float32", "bfloat16")
-PRECISION = _SCALE.actor_rollout_ref.rollout.dtype
-"""The scale's own."""
 NEW_TOKENS = 26
 SMALL_PROMPTS = 2
 SMALL_RUN = [
@@ -98,65 +90,6 @@ def job(folder: Path, dtype: str) -> Job:
         configs=CONFIGS,
         settings=settings,
     )
-
-
-def batch(folder: Path, path: Path, prompts: int = PROMPTS, group: int = GROUP) -> Sequences:
-    """Prompts of the data below ``folder`` in the chat format of the model at ``path``, with random
-    responses."""
-    tokenizer = AutoTokenizer.from_pretrained(path)
-    rng = derive_generator(0, "real bench")
-    texts: list[list[int]] = []
-    for prompt in common.train_prompts(folder, prompts):
-        chat = [{"role": "user", "content": prompt}]
-        found = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
-        texts += [list(found)] * group
-    sizes = rng.integers(*RESPONSE_TOKENS, len(texts))
-    return Sequences(texts, [rng.integers(5, len(tokenizer), size).tolist() for size in sizes])
-
-
-def config_of(path: Path, dtype: str, *settings: str) -> RefblendConfig:
-    """Scale smollm with one thread, a model and a precision; updates leave the weights unchanged.
-
-    Args:
-        path: the model's directory.
-        dtype: of the networks' products and of the engine.
-        settings: ``key=value`` below ``actor_rollout_ref``.
-    """
-    own = [
-        f"model.path={path}",
-        "actor.optim.lr=0",
-        f"actor.fsdp_config.param_dtype={dtype}",
-        f"actor.fsdp_config.num_threads={common.THREADS}",
-        f"rollout.num_threads={common.THREADS}",
-        f"rollout.dtype={dtype}",
-        *settings,
-    ]
-    disabled = "algorithm.ref_quality_score.enable=false"
-    return load_config(CONFIGS, [*(f"actor_rollout_ref.{each}" for each in own), disabled])
-
-
-def load_actor(path: Path, dtype: str) -> ActorWorker:
-    """The actor of :func:`config_of`."""
-    return ActorWorker(config_of(path, dtype), total_steps=1)
-
-
-def distinct_tokens(sequences: Sequences, plan: list[list[int]]) -> int:
-    """Tokens that the shared layout computes, once for each distinct prefix of a micro-batch."""
-    cpu = torch.device("cpu")
-    return sum(len(PrefixTree(pad_batch(sequences, rows, cpu)).keep) for rows in plan)
-
-
-def gemm(dtype: str, repeats: int = 64) -> tuple[Any, float]:
-    """A product of the model's largest layer for 2,048 tokens, and its operations (2·m·n·k)."""
-    kind = getattr(torch, dtype)
-    left, right = torch.randn(2048, 576, dtype=kind), torch.randn(1536, 576, dtype=kind)
-
-    @torch.no_grad()
-    def work() -> None:
-        for _ in range(repeats):
-            torch.nn.functional.linear(left, right)
-
-    return work, repeats * 2.0 * 2048 * 576 * 1536
 
 
 def described(path: Path) -> str:

@@ -5,8 +5,7 @@ which `make soak` prepares) as a user would: vLLM, judge, blending, KL, TensorBo
 validation and a checkpoint every 20th of the run, rollouts dumped. Every few seconds it looks at
 the command, the driver, the workers and Ray's processes. The learning rate is so small that the
 responses keep their length, so that steps stay comparable. The KV caches are small: memory counts
-once it is touched, and the engines use untouched blocks first, so large caches would look like a
-leak for hundreds of steps.
+once it is touched, so large caches would look like a leak for hundreds of steps.
 
 Growth is the Theil–Sen slope over the steps after the first tenth, times those steps, in per cent
 of the level where it begins; memory is the unique set size (USS). The script fails when the memory
@@ -16,42 +15,30 @@ of a process grows beyond the goal, or its handles grow at all.
 import argparse
 import contextlib
 import json
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections import defaultdict
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import common
 import psutil
-from reliability import growth_rows
+import runs
 from scipy.stats import theilslopes
-
-from refblend.lifecycle.supervision import SUPERVISOR, supervisor_value
 
 GOAL_PERCENT = 5.0
 EVERY_S = 5.0
 CACHE_MB = 24
 """KV cache of each engine; all its blocks are in use before the first tenth of the run ends."""
-POINTS = 40
-"""Of each curve in the record."""
-RAY = {"raylet": "raylet", "gcs_server": "gcs_server"}
+CONFIGS = [common.ROOT / "params" / "ppo.yaml", common.ROOT / "params" / "scale" / "smoke.yaml"]
+OTHERS = ("raylet", "gcs_server", "log_monitor", "monitor.py", "dashboard_agent", "runtime_env")
+"""Ray's processes that are watched beside the workers."""
 
-
-@dataclass(frozen=True)
-class Sample:
-    """One process at one point in time."""
-
-    step: int
-    uss_mib: float
-    rss_mib: float
-    handles: int
-    threads: int
+Series = list[tuple[int, float]]
+"""A value by training step."""
 
 
 def overrides(run: Path, steps: int) -> list[str]:
@@ -79,63 +66,40 @@ def overrides(run: Path, steps: int) -> list[str]:
     ]
 
 
-def role(process: psutil.Process) -> str | None:
+def role(process: psutil.Process, command: psutil.Process) -> str | None:
     """The role of a process of the run; None for short-lived helpers."""
+    if process == command:
+        return "command"
+    if process.ppid() == command.pid:
+        return "driver"
     words = process.cmdline() or [""]
     if words[0].startswith("ray::") and "Worker" in words[0]:
-        return words[0].removeprefix("ray::").partition(".")[0].partition("(")[0].split()[0]
-    if process.name() in RAY:
-        return RAY[process.name()]
-    known = ("log_monitor", "monitor.py", "dashboard_agent", "runtime_env", "agent")
-    script = next((word for word in words if any(k in word for k in known)), None)
-    return Path(script).stem if script else None
+        return words[0].removeprefix("ray::").partition(".")[0].split()[0]
+    return next((name for name in OTHERS if any(name in word for word in words)), None)
 
 
-def look(command: psutil.Process, step: int) -> dict[str, Sample]:
-    """All processes of the run by role and number."""
-    found = {}
-    # The command's only child is the driver (:mod:`refblend.lifecycle.guardian`).
-    near = {command.pid: "command", **{child.pid: "driver" for child in command.children()}}
-    for process in (command, *command.children(recursive=True)):
-        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            name = near.get(process.pid) or role(process)
-            if name is None:
-                continue
-            with process.oneshot():
-                memory = process.memory_full_info()
-                found[f"{name} {process.pid}"] = Sample(
-                    step,
-                    memory.uss / 2**20,
-                    memory.rss / 2**20,
-                    process.num_fds(),
-                    process.num_threads(),
-                )
-    return found
-
-
-def watch(
-    process: "subprocess.Popen[bytes]", metrics: Path
-) -> tuple[dict[str, list[Sample]], list[tuple[int, float]]]:
-    """Samples of each process, and MiB of /dev/shm by step, until the run ends."""
-    samples: dict[str, list[Sample]] = defaultdict(list)
-    shared = []
+def watch(process: "subprocess.Popen[bytes]", metrics: Path) -> dict[str, dict[str, Series]]:
+    """USS in MiB and handles of each process, by step, until the run ends."""
+    found: dict[str, dict[str, Series]] = defaultdict(lambda: {"uss_mib": [], "handles": []})
     command = psutil.Process(process.pid)
     while process.poll() is None:
         step = len(metrics.read_bytes().splitlines()) - 1 if metrics.exists() else -1
-        if step > 0:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                for name, sample in look(command, step).items():
-                    samples[name].append(sample)
-                shared.append((step, psutil.disk_usage("/dev/shm").used / 2**20))
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for each in [command, *command.children(recursive=True)] if step > 0 else []:
+                with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                    if name := role(each, command):
+                        own = found[f"{name} {each.pid}"]
+                        own["uss_mib"].append((step, each.memory_full_info().uss / 2**20))
+                        own["handles"].append((step, float(each.num_fds())))
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(EVERY_S)
-    return samples, shared
+    return found
 
 
-def trend(steps: list[int], values: list[float], total: int) -> dict[str, float]:
+def trend(series: Series, total: int) -> dict[str, float]:
     """Slope per 1,000 steps, its 95 % interval, and growth in per cent after the first tenth."""
-    late = [(s, v) for s, v in zip(steps, values, strict=True) if s >= total / 10]
-    fit = theilslopes([v for _, v in late], [s for s, _ in late], 0.95)
+    late = [(step, value) for step, value in series if step >= total / 10]
+    fit = theilslopes([value for _, value in late], [step for step, _ in late], 0.95)
     begin = fit.intercept + fit.slope * total / 10
     return {
         "per_1000_steps": fit.slope * 1000,
@@ -146,133 +110,68 @@ def trend(steps: list[int], values: list[float], total: int) -> dict[str, float]
     }
 
 
-def median_between(pairs: list[tuple[int, float]], total: int, begin: float, end: float) -> float:
-    """Median of the values whose step lies between two shares of the run."""
-    return statistics.median(v for s, v in pairs if begin * total < s <= end * total)
-
-
-def drift(records: list[dict[str, Any]], key: str) -> float:
-    """Median of the last tenth over that of the second tenth."""
-    total = records[-1]["step"]
-    pairs = [(r["step"], r[key]) for r in records if key in r]
-    return median_between(pairs, total, 0.9, 1) / median_between(pairs, total, 0.1, 0.2)
-
-
-def curve(values: list[Any]) -> list[Any]:
-    """A few of many points, for the record."""
-    return values[:: max(1, len(values) // POINTS)]
-
-
-def of_process(samples: list[Sample], total: int) -> dict[str, Any]:
-    """Everything that is reported of one process."""
-    steps = [s.step for s in samples]
-    handles = [(s.step, float(s.handles)) for s in samples]
-    early, late = (median_between(handles, total, *part) for part in ((0.1, 0.2), (0.9, 1)))
-    return {
-        "uss_mib": trend(steps, [s.uss_mib for s in samples], total),
-        "rss_mib": trend(steps, [s.rss_mib for s in samples], total),
-        "handles": {"early": early, "late": late, "most": max(h for _, h in handles)},
-        "threads": {"early": samples[0].threads, "late": samples[-1].threads},
-        "curve": {
-            "step": curve(steps),
-            "uss_mib": curve([round(s.uss_mib, 2) for s in samples]),
-            "handles": curve([s.handles for s in samples]),
-        },
-    }
+def early_and_late(series: Series, total: int) -> tuple[float, float]:
+    """Medians of the second and of the last tenth of the run."""
+    early = [value for step, value in series if 0.1 * total < step <= 0.2 * total]
+    late = [value for step, value in series if 0.9 * total < step]
+    return statistics.median(early), statistics.median(late)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=2000)
     total = parser.parse_args().steps
-    configs = [common.ROOT / "params" / "ppo.yaml", common.ROOT / "params" / "scale" / "smoke.yaml"]
-    arguments = [word for path in configs for word in ("--config", str(path))]
     with tempfile.TemporaryDirectory() as name:
         run = Path(name) / "run"
-        paths = [str(common.ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")]
-        with open(Path(name) / "output.txt", "wb") as output:
-            began = time.monotonic()
-            process = subprocess.Popen(
-                [
-                    Path(sys.executable).with_name("refblend"),
-                    "train",
-                    *arguments,
-                    *overrides(run, total),
-                ],
-                cwd=common.ROOT,
-                # The run ends with this script, however that ends.
-                env=os.environ
-                | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-                | {SUPERVISOR: supervisor_value(run)},
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-            samples, shared = watch(process, run / "metrics.jsonl")
+        began = time.monotonic()
+        process = runs.start_training(overrides(run, total), CONFIGS)
+        watched = watch(process, run / "metrics.jsonl")
         seconds = time.monotonic() - began
         if process.returncode:
-            sys.exit((Path(name) / "output.txt").read_text()[-4000:])
-        lines = (run / "metrics.jsonl").read_text().splitlines()
-    records = [json.loads(line) for line in lines]
-    lasting = {
-        n: s for n, s in samples.items() if s[0].step <= total / 10 < 0.9 * total < s[-1].step
-    }
-    figures = {name: of_process(s, total) for name, s in sorted(lasting.items())}
-    report(total, seconds, figures, records, shared)
+            raise SystemExit(f"the training run failed with status {process.returncode}")
+        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    figures: dict[str, dict[str, Any]] = {}
+    for name, own in sorted(watched.items()):
+        steps = [step for step, _ in own["uss_mib"]]
+        if steps[0] <= total / 10 < 0.9 * total < steps[-1]:
+            early, late = early_and_late(own["handles"], total)
+            memory = trend(own["uss_mib"], total)
+            figures[name] = {"uss_mib": memory, "handles": {"early": early, "late": late}}
+    drift = {}
+    for key in ("timing_s/step", "timing_s/save_checkpoint", "timing_s/testing"):
+        early, late = early_and_late([(r["step"], r[key]) for r in lines[1:] if key in r], total)
+        drift[key] = late / early
+    report(total, seconds, figures, drift)
 
 
 def report(
-    total: int,
-    seconds: float,
-    figures: dict[str, Any],
-    records: list[dict[str, Any]],
-    shared: list[tuple[int, float]],
+    total: int, seconds: float, figures: dict[str, dict[str, Any]], drift: dict[str, float]
 ) -> None:
-    """Print the table, write the record, and fail if something grows."""
+    """Print the tables, write the record, and fail if something grows."""
+    rows = [
+        [
+            name,
+            f"{of['uss_mib']['begin']:.1f}",
+            "{per_1000_steps:+.2f} [{low:+.2f}, {high:+.2f}]".format(**of["uss_mib"]),
+            f"{of['uss_mib']['growth_percent']:+.1f} %",
+            f"{of['handles']['early']:.0f} → {of['handles']['late']:.0f}",
+        ]
+        for name, of in figures.items()
+    ]
     columns = ["process", "USS MiB", "MiB per 1,000 steps [95 %]", "growth", "handles"]
-    common.show(f"{total} steps", columns, growth_rows(figures))
-    training = records[1:]
-    drifts = {
-        "step seconds": drift(training, "timing_s/step"),
-        "tokens a step": drift(training, "perf/total_num_tokens"),
-        "save_checkpoint seconds": drift(training, "timing_s/save_checkpoint"),
-        "testing seconds": drift(training, "timing_s/testing"),
-    }
-    table = [[name, f"{value:.3f}"] for name, value in drifts.items()]
-    common.show("last tenth over second tenth", ["median of", "ratio"], table)
-    incidents = {
-        name.removeprefix("incidents/"): sum(r[name] for r in training)
-        for name in training[-1]
-        if name.startswith("incidents/")
-    }
+    common.show(f"{total} steps in {seconds / 60:.0f} minutes", columns, rows)
+    common.show("last tenth over second tenth", ["median of", "ratio"], [*map(list, drift.items())])
     common.record(
         "soak",
         f"largest growth of a process's memory over {total} steps, in per cent",
         max(figure["uss_mib"]["growth_percent"] for figure in figures.values()),
         GOAL_PERCENT,
-        {
-            "steps": total,
-            "seconds": seconds,
-            "processes": figures,
-            "drift": drifts,
-            "shared_memory_mib": {
-                **trend([s for s, _ in shared], [v for _, v in shared], total),
-                "curve": curve(shared),
-            },
-            "incidents": incidents,
-        },
+        {"steps": total, "seconds": seconds, "processes": figures, "drift": drift},
     )
-    growing = [
-        f"{name}: memory" for name, f in figures.items() if over(f["uss_mib"]["growth_percent"])
-    ] + [
-        f"{n}: handles" for n, f in figures.items() if f["handles"]["late"] > f["handles"]["early"]
-    ]
+    growing = [n for n, f in figures.items() if f["uss_mib"]["growth_percent"] > GOAL_PERCENT]
+    growing += [n for n, f in figures.items() if f["handles"]["late"] > f["handles"]["early"]]
     if growing:
         sys.exit("grows: " + ", ".join(growing))
-
-
-def over(percent: float) -> bool:
-    """Whether a growth is more than the goal allows."""
-    return percent > GOAL_PERCENT
 
 
 if __name__ == "__main__":

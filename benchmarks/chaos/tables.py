@@ -26,15 +26,3 @@ def directory_table(rows: Sequence[Mapping[str, Any]]) -> str:
     lines = ["| what | outcome | cases |", "|---|---|---:|"]
     lines += [f"| {what} | {outcome} | {n} |" for (what, outcome), n in sorted(counts.items())]
     return "\n".join(lines)
-
-
-def environment_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Outcomes of the other faults, one line for those that differ only in when they happen."""
-    places: dict[tuple[str, str, str], list[str]] = {}
-    for row in rows:
-        key = (row.get("fault", row["case"]), row.get("target", ""), row["outcome"])
-        places.setdefault(key, []).append(row.get("when", ""))
-    lines = ["| fault | of | when | outcome | cases |", "|---|---|---|---|---:|"]
-    for (fault, target, outcome), when in places.items():
-        lines.append(f"| {fault} | {target} | {', '.join(when)} | {outcome} | {len(when)} |")
-    return "\n".join(lines)

@@ -22,7 +22,6 @@ COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
 }
 PROCESSORS = {"AMD EPYC": "AMD", "Intel(R) Xeon(R) Processor": "Intel"}
-INTEL, AMD = "Intel(R) Xeon(R) Processor", "AMD EPYC"
 BUSY = 1.5
 """Load average when a benchmark began, from which on it had company."""
 
@@ -62,7 +61,6 @@ def figure(name: str, *keys: str, goal: tuple[str, ...] | None = None, times: fl
 
 HEADLINE = ("headline", "goal")
 SPEED = ("ratios", "refblend", "cpu_seconds")
-STUDY = "core_seconds_per_run"
 BOTH = ("float32", "bfloat16")
 
 ROWS: list[tuple[str, list[Value], list[Value]]] = [
@@ -72,53 +70,13 @@ ROWS: list[tuple[str, list[Value], list[Value]]] = [
         [Value("peers")],
         [Value("real_peers", ("figures", dtype, *SPEED)) for dtype in BOTH],
     ),
-    ("scoring, real_scoring", [Value("scoring")], [Value("real_scoring")]),
+    ("real_scoring", [], [Value("real_scoring")]),
     (
-        "guided, real_scoring",
-        [Value("guided")],
+        "real_scoring",
+        [],
         [figure("real_scoring", "guided_to_free_per_token", goal=("goal_guided",))],
     ),
-    (
-        "generation",
-        [Value("generation", ("figures", "embedded", "speed_to_vllm", "refblend"))],
-        [Value("generation", ("figures", "real", "speed_to_vllm", "refblend"))],
-    ),
-    ("real_sync", [], [Value("real_sync", ("figures", dtype, "memcpys")) for dtype in BOTH]),
-    (
-        "real_sync",
-        [],
-        [figure("real_sync", "bfloat16", "share_of_step", goal=("goal_share_of_step",), times=100)],
-    ),
-    (
-        "real_update",
-        [],
-        [
-            figure("real_update", dtype, "share_of_peak", "update", goal=("goals", dtype))
-            for dtype in BOTH
-        ],
-    ),
-    (
-        "real_update",
-        [],
-        [figure("real_update", dtype, "share_of_peak", "log_prob") for dtype in BOTH],
-    ),
     ("real_memory", [], [Value("real_memory")]),
-    ("layouts", [Value("layouts")], []),
-    ("overlap", [Value("overlap")], []),
-    ("precision", [Value("precision")], []),
-    ("growth", [Value("growth")], []),
-    ("memory", [Value("memory")], []),
-    ("startup", [Value("startup", times=100)], []),
-    ("startup", [figure("startup", "wall_seconds", "with judge", goal=("wall_goal_seconds",))], []),
-    ("study", [Value("study", ("figures", cpu, STUDY)) for cpu in (INTEL, AMD)], []),
-    (
-        "install",
-        [
-            Value("install"),
-            figure("install", "times_faster_than_pip", goal=("goal_times_faster",)),
-        ],
-        [],
-    ),
     ("first_result", [Value("first_result", times=1 / 60)], []),
 ]
 """Benchmarks of each row, and what its two columns of figures show."""
@@ -190,8 +148,6 @@ def test_a_row_names_the_processors_of_its_records(place: int) -> None:
     *_, on = table("Goals and figures")[place]
     values = [value for column in ROWS[place][1:] for value in column]
     cpus = [at(value.name, "hardware", "cpu") for value in values]
-    if ROWS[place][0] == "study":  # of the runs that it read
-        cpus = [value.keys[1] for value in values]
     assert on == "; ".join(dict.fromkeys(PROCESSORS.get(cpu, cpu) for cpu in cpus))
 
 
@@ -201,20 +157,6 @@ def test_benchmarks_that_had_company_are_named() -> None:
     sentence = re.search(r"Other work ran beside ([^:;.]*)[:;.]", " ".join(PAGE.split()))
     assert sentence is not None
     assert set(re.findall(r"`(\w+)`", sentence[1])) == busy
-
-
-def test_how_cost_grows_is_the_record() -> None:
-    axes = {"response length": "response length", "width of the model": "width"}
-    rows = table("How cost grows")
-    for axis, sizes, *cells in rows:
-        of = at("growth", "figures", axes.get(axis, axis))
-        assert sizes == ", ".join(map(str, of["sizes"]["axis"]))
-        for cell, part in zip(cells, ("networks", "generation", "judge"), strict=True):
-            spent = of["cpu_seconds"][part]
-            times, exponent = cell.rstrip(")").split(" (")
-            assert times == rounded(spent[-1] / spent[0], times), (axis, part)
-            assert exponent == rounded(of["exponents"][part], exponent), (axis, part)
-    assert len(rows) == 4
 
 
 def test_the_parts_of_a_step_are_the_record() -> None:
@@ -277,10 +219,6 @@ def test_the_time_line_of_scale_smollm_is_that_of_its_runs() -> None:
 def test_figures_of_the_text_are_those_of_the_records() -> None:
     held = at("real_memory", "figures", "peak_gib")
     least = min(of for way, of in held.items() if way.startswith("TRL"))
-    pushes = {d: at("real_sync", "figures", d, "seconds") for d in BOTH}
-    median = {
-        (d, way): statistics.median(pushes[d][way]) for d in BOTH for way in ("push", "memcpy")
-    }
     answers = at("real_scoring", "figures", "seconds")
     longer = statistics.median(
         g / f for g, f in zip(answers["guided, stage"], answers["free, stage"], strict=True)
@@ -288,12 +226,6 @@ def test_figures_of_the_text_are_those_of_the_records() -> None:
     scoring = (ROOT / "docs" / "explanation" / "scoring.md").read_text(encoding="utf-8")
     for text, page in (
         (f"Without the judge the ratio is {held['refblend without'] / least:.2f}", PAGE),
-        (
-            f"takes {median['float32', 'push']:.2f} CPU seconds in float32 and "
-            f"{median['bfloat16', 'push']:.2f} in bfloat16, a memcpy "
-            f"{median['float32', 'memcpy']:.2f} and {median['bfloat16', 'memcpy']:.2f}",
-            PAGE,
-        ),
         (f"{longer:.2f} per judgement", scoring),
         (f"{at('real_scoring', 'figures', 'guided_to_free_per_token'):.2f} per token", scoring),
     ):
