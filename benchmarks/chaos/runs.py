@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from refblend.lifecycle.guardian import cluster_folders, cluster_processes
+from refblend.lifecycle.folders import folders_of
+from refblend.lifecycle.guardian import cluster_processes
 from refblend.trainer.checkpoint import find_damage
 from refblend.trainer.tracking import strip_timings
 
@@ -89,7 +90,7 @@ class Run:
         assert not left, f"processes are left: {left}"
         # A killed process cannot clean up; the next start does.
         killed = process.returncode == -signal.SIGKILL
-        folders = cluster_folders(process.pid)
+        folders = folders_of(f"{process.pid}-")
         assert killed or not folders, f"files are left: {folders}"
         return Ended(process.returncode, output, seconds)
 
@@ -125,7 +126,7 @@ def processes_left(pid: int, patience_s: float = 90.0) -> list[str]:
     """
     deadline = time.monotonic() + patience_s
     while True:
-        left = [str(process) for process in cluster_processes(pid)]
+        left = [str(process) for process in cluster_processes(f"{pid}-")]
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(0.5)

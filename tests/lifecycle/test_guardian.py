@@ -66,7 +66,7 @@ def test_an_exception_is_the_child_s_own_end(tmp_path: Path) -> None:
 )
 def test_an_end_from_outside_is_told_and_cleaned_up(tmp_path: Path, last: str, cause: str) -> None:
     body = f"""
-folder = pathlib.Path(os.environ["TMPDIR"], f"refblend-ray-{{guardian.command_pid()}}-x")
+folder = pathlib.Path(os.environ["TMPDIR"], f"refblend-ray-{{guardian.folders._mark}}")
 folder.mkdir()
 stopped = [sys.executable, "-c", "import time; time.sleep(600)", str(folder)]
 child = subprocess.Popen(stopped, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -88,7 +88,7 @@ print(child.pid, flush=True)
 
 def test_what_a_child_leaves_that_was_cut_short_is_removed(tmp_path: Path) -> None:
     body = """
-pathlib.Path(os.environ["TMPDIR"], f"refblend-ray-{guardian.command_pid()}-x").mkdir()
+pathlib.Path(os.environ["TMPDIR"], f"refblend-ray-{guardian.folders._mark}").mkdir()
 sys.exit(143)
 """
     assert end(start(body, tmp_path)) == (143, "")

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ import pytest
 import yaml
 
 from refblend.config.loading import merge
+from refblend.lifecycle.folders import folders_of
 from refblend.lifecycle.guardian import cluster_processes
 from refblend.trainer.tracking import strip_timings
 
@@ -77,7 +77,7 @@ class Run:
         assert processes_left(process.pid) == [], output
         # A driver that is killed cannot remove its folder; the next start does.
         killed = process.returncode < 0
-        folders = list(Path(tempfile.gettempdir()).glob(f"refblend-ray-{process.pid}-*"))
+        folders = folders_of(f"{process.pid}-")
         assert killed or not folders, output
         return Ended(process.returncode, output, seconds)
 
@@ -106,7 +106,7 @@ def processes_left(pid: int, patience_s: float = 30.0) -> list[str]:
     """Processes of the private cluster of the command ``pid`` that do not end by themselves."""
     deadline = time.monotonic() + patience_s
     while True:
-        left = [str(process) for process in cluster_processes(pid)]
+        left = [str(process) for process in cluster_processes(f"{pid}-")]
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(0.5)

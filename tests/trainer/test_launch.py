@@ -286,21 +286,6 @@ def test_an_engine_that_shares_a_gpu_starts_alone(
 # --- the cluster's folder and the signals ----------------------------------------------------
 
 
-def test_folders_of_dead_drivers_are_removed_and_of_living_ones_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cluster.tempfile, "gettempdir", lambda: str(tmp_path))
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    child.wait()
-    dead = tmp_path / f"refblend-ray-{child.pid}-abc"
-    alive = tmp_path / f"refblend-ray-{os.getpid()}-abc"
-    other = tmp_path / "refblend-ray-notes"
-    for folder in (dead, alive, other):
-        folder.mkdir()
-    cluster._remove_orphans()
-    assert [f.exists() for f in (dead, alive, other)] == [False, True, True]
-
-
 def test_no_cluster_at_the_address() -> None:
     config = RayConfig(address="127.0.0.1:1")
     with (
@@ -318,7 +303,6 @@ def test_a_cluster_that_does_not_start_is_told_and_leaves_no_folder(
         raise Exception("The current node timed out during startup.\nMore.")
 
     monkeypatch.setattr(cluster.ray, "init", init)
-    monkeypatch.setattr(cluster.tempfile, "gettempdir", lambda: str(tmp_path))
     monkeypatch.setattr(cluster.tempfile, "tempdir", str(tmp_path))
     with (
         pytest.raises(ResourceError, match=r"did not start: The current node timed out") as caught,
@@ -359,14 +343,14 @@ def test_sigterm_while_ray_starts_is_ours(
 def test_two_clusters_in_one_process_leave_nothing(tmp_path: Path) -> None:
     code = (
         "import json, os, ray\n"
-        "from pathlib import Path\n"
         "from refblend.config.trainer import RayConfig\n"
+        "from refblend.lifecycle.folders import folders_of\n"
         "from refblend.workers.cluster import ray_cluster\n"
         "seen = []\n"
         "for _ in range(2):\n"
         "    with ray_cluster(RayConfig(object_store_memory_mb=80), 2.5, 0):\n"
         "        seen.append(ray.cluster_resources()['CPU'])\n"
-        "left = [str(p) for p in Path('/tmp').glob(f'refblend-ray-{os.getpid()}-*')]\n"
+        "left = list(map(str, folders_of(f'{os.getpid()}-')))\n"
         "print(json.dumps([seen, left, 'RAY_AUTH_TOKEN_PATH' in os.environ]))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)

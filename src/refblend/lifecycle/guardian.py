@@ -11,21 +11,16 @@ import atexit
 import contextlib
 import ctypes
 import os
-import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 
 from refblend.errors import WorkerError
+from refblend.lifecycle import folders
 from refblend.lifecycle.status import FIXABLE, of_child, of_signal
-
-CLUSTER_PREFIX = "refblend-ray-"
-"""Folders of private Ray clusters, in the folder for temporary files: prefix, process, random."""
 
 _PASSED_ON = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 _SI_KERNEL = 0x80
@@ -33,29 +28,20 @@ _SI_KERNEL = 0x80
 _PR_SET_PDEATHSIG = 1
 _PATIENCE_S = 10.0
 
-_command = 0
-
-
-def command_pid() -> int:
-    """Process id of the command that the user sees: the guarding parent, or this process."""
-    return _command or os.getpid()
-
 
 def guard() -> None:
     """Fork. Returns in the child; the parent waits, and exits as the child does.
 
     WorkerError in the parent: the child was ended from outside.
     """
-    global _command
     sys.stdout.flush()
     sys.stderr.flush()
-    parent = os.getpid()
+    parent, mark = os.getpid(), folders.mark_command()
     reader, writer = os.pipe()
     blocked = _PASSED_ON | {signal.SIGCHLD}
     previous = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
     child = os.fork()
     if child == 0:
-        _command = parent
         _die_with(parent)
         signal.pthread_sigmask(signal.SIG_SETMASK, previous)
         os.close(reader)
@@ -68,8 +54,8 @@ def guard() -> None:
     # A child that ends by itself without Python's leave has said why (lifecycle/stalls.py).
     spoken = _has_byte(reader) or status == FIXABLE or -status in passed_on
     # Who was cut short while it cleaned up has left something, too.
-    if not spoken or cluster_folders(parent):
-        clean_up(parent)
+    if not spoken or folders.folders_of(mark):
+        clean_up(mark)
     if spoken:
         sys.exit(of_child(status))
     cause = f"signal {signal.Signals(-status).name}" if status < 0 else "Ray, whose raylet is gone,"
@@ -109,30 +95,25 @@ def _wait(child: int, blocked: frozenset[signal.Signals]) -> tuple[int, set[int]
             passed_on.add(arrived.si_signo)
 
 
-def clean_up(pid: int) -> None:
-    """End what is left of the private clusters of the command ``pid``, and remove their folders."""
+def clean_up(mark: str) -> None:
+    """End what is left of the private clusters of a command, and remove their folders."""
     deadline = time.monotonic() + _PATIENCE_S
     # Ray's processes end by themselves when their driver is gone, if they are not stopped.
-    while (left := list(cluster_processes(pid))) and time.monotonic() < deadline:
+    while (left := list(cluster_processes(mark))) and time.monotonic() < deadline:
         time.sleep(0.2)
     for process in left:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-    for folder in cluster_folders(pid):
-        shutil.rmtree(folder, ignore_errors=True)
+    for folder in folders.folders_of(mark):
+        folders.remove(folder)
 
 
-def cluster_folders(pid: int) -> list[Path]:
-    """Folders of the private clusters of the command ``pid``."""
-    return list(Path(tempfile.gettempdir()).glob(f"{CLUSTER_PREFIX}{pid}-*"))
-
-
-def cluster_processes(pid: int) -> Iterator[psutil.Process]:
-    """Living processes of the private clusters of the command ``pid``.
+def cluster_processes(mark: str) -> Iterator[psutil.Process]:
+    """Living processes of the private clusters of commands whose mark begins so.
 
     All of them know the cluster's folder, from their command line or their environment.
     """
-    folder = f"{CLUSTER_PREFIX}{pid}-"
+    folder = f"{folders.PREFIX}{mark}"
     for process in psutil.process_iter(["cmdline", "environ", "status"]):
         words = [*(process.info["cmdline"] or []), *(process.info["environ"] or {}).values()]
         known = any(folder in word for word in words)

@@ -20,6 +20,7 @@ from refblend.errors import (
     RefblendError,
 )
 from refblend.lifecycle.faults import disk_fault
+from refblend.lifecycle.folders import check_temporary
 from refblend.lookup import get_advantage, source_file
 from refblend.ppo.choices import ADVANTAGES
 from refblend.rewards.rule import RuleReward
@@ -45,6 +46,7 @@ def preflight(config: RefblendConfig, compare: Callable[[RunData], None] | None 
     """
     problems = Problems()
     problems.note(_check_directory, Path(config.trainer.default_local_dir))
+    problems.note(check_temporary)
     problems.note(check_trackers, config.trainer.logger)
     problems.note(_check_effect, config)
     if config.trainer.energy:

@@ -1,8 +1,8 @@
 """The Ray cluster of a run: a private local one, always shut down, or an existing one.
 
 A private cluster has its own token, its own session folder and no dashboard, so that runs on one
-machine do not interfere. Its folder is named after the command's process; folders whose command has
-ended are removed at the next start, which covers commands that were killed. It listens on loopback.
+machine do not interfere. What a killed command left is removed at the next start
+(:mod:`refblend.lifecycle.folders`). It listens on loopback.
 
 An existing cluster of several nodes is used only with Ray's token, and by option TLS: there Ray
 listens on every interface of its nodes, and whoever reaches a port without a token can run code. So
@@ -14,7 +14,6 @@ import contextlib
 import ipaddress
 import os
 import secrets
-import shutil
 import signal
 import socket
 import stat
@@ -23,7 +22,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import psutil
 import ray
 from ray._private import ray_constants
 from ray._private.authentication.authentication_utils import is_token_auth_enabled
@@ -31,8 +29,8 @@ from ray._private.authentication.authentication_utils import is_token_auth_enabl
 from refblend.config.trainer import RayConfig
 from refblend.errors import ResourceError
 from refblend.files import user_cache
-from refblend.lifecycle.guardian import CLUSTER_PREFIX, command_pid
-from refblend.lifecycle.stalls import removed_on_stall, stall_limit
+from refblend.lifecycle.folders import command_folder
+from refblend.lifecycle.stalls import stall_limit
 from refblend.workers.nodes import ANSWER_S, alive_nodes, ask
 from refblend.workers.placement import Node
 
@@ -116,13 +114,6 @@ RAY_FOLDER = "r"
 
 _TOKEN = secrets.token_hex(32)
 """One token for all clusters of this process: Ray reads it once and keeps it."""
-
-
-def _remove_orphans() -> None:
-    for folder in Path(tempfile.gettempdir()).glob(f"{CLUSTER_PREFIX}*"):
-        pid = folder.name.removeprefix(CLUSTER_PREFIX).split("-")[0]
-        if pid.isdigit() and not psutil.pid_exists(int(pid)):
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _require_listener(address: str) -> None:
@@ -217,18 +208,13 @@ def ray_cluster(config: RayConfig, num_cpus: float, num_gpus: float) -> Iterator
             _disconnect()
         return
 
-    _remove_orphans()
-    folder = Path(tempfile.mkdtemp(prefix=f"{CLUSTER_PREFIX}{command_pid()}-"))
-    try:
-        with removed_on_stall(folder), _private_environment(folder):
-            try:
-                with _keeping_sigterm():
-                    _start_private(config, num_cpus, num_gpus, folder / RAY_FOLDER)
-                yield
-            finally:
-                _disconnect()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with command_folder() as folder, _private_environment(folder):
+        try:
+            with _keeping_sigterm():
+                _start_private(config, num_cpus, num_gpus, folder / RAY_FOLDER)
+            yield
+        finally:
+            _disconnect()
 
 
 @contextlib.contextmanager

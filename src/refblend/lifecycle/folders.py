@@ -1,0 +1,126 @@
+"""Folders for temporary files that outlive no command: who owns one, and when it may be removed.
+
+Several containers, or several machines, may share one folder for temporary files, where a process
+number says nothing about another one's process. So a folder holds the lock of its owner, which the
+kernel releases at the owner's end, and the boot of the kernel that keeps the lock. Only a folder of
+this boot whose lock is free is removed.
+"""
+
+import contextlib
+import fcntl
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from refblend.errors import ResourceError
+from refblend.lifecycle.stalls import removed_on_stall
+
+PREFIX = "refblend-ray-"
+"""Folders of private Ray clusters: prefix, process, random text."""
+LONGEST = 38
+"""Characters of a folder in which Ray's sockets have room: the kernel allows 107 in all."""
+_OWNER = "owner"
+_SHORT = ("/tmp", "/var/tmp", "/dev/shm")
+
+_mark = ""
+
+
+def mark_command() -> str:
+    """Let the folders of this process and its forks carry one name, which is returned."""
+    global _mark
+    _mark = f"{os.getpid()}-{secrets.token_hex(3)}"
+    return _mark
+
+
+@contextlib.contextmanager
+def command_folder() -> Iterator[Path]:
+    """An empty folder in that for temporary files, for this process alone; removed at the end.
+
+    The path given is short enough for sockets: where ``TMPDIR`` is long, a link leads to it.
+
+    Raises:
+        ResourceError: no such folder can be made.
+    """
+    _remove_dead()
+    name = PREFIX + (_mark or f"{os.getpid()}-{secrets.token_hex(3)}")
+    root = _temporary()
+    with _owned(root / name) as folder:
+        if len(os.fsencode(folder)) <= LONGEST:
+            yield folder
+            return
+        with _owned(_short_root(root) / name) as beside:
+            (beside / "f").symlink_to(folder)
+            yield beside / "f"
+
+
+def check_temporary() -> None:
+    """Refuse (ResourceError) a machine on which :func:`command_folder` finds no place."""
+    root = _temporary()
+    if len(os.fsencode(root / PREFIX)) + 14 > LONGEST:
+        _short_root(root)
+
+
+def folders_of(mark: str) -> list[Path]:
+    """Folders whose command's mark begins so."""
+    return [folder for root in _roots() for folder in root.glob(f"{PREFIX}{mark}*")]
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder; what a link in it leads to stays."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _temporary() -> Path:
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        raise ResourceError(
+            f"no folder for temporary files can be written ({error.strerror})",
+            "Set TMPDIR to one that can.",
+        ) from error
+
+
+def _short_root(root: Path) -> Path:
+    for place in map(Path, _SHORT):
+        if place.is_dir() and os.access(place, os.W_OK | os.X_OK):
+            return place
+    raise ResourceError(
+        f"TMPDIR={root} is too long for the names of Ray's sockets, and none of "
+        f"{', '.join(_SHORT)} can be written",
+        "Set TMPDIR to a folder with a short name.",
+    )
+
+
+def _roots() -> list[Path]:
+    return list(dict.fromkeys([_temporary(), *filter(Path.is_dir, map(Path, _SHORT))]))
+
+
+@contextlib.contextmanager
+def _owned(folder: Path) -> Iterator[Path]:
+    """A new folder with this process's lock."""
+    folder.mkdir(mode=0o700)
+    with removed_on_stall(folder), open(folder / _OWNER, "w", encoding="ascii") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        stream.write(_boot())  # after the lock: without it nobody removes the folder
+        stream.flush()
+        try:
+            yield folder
+        finally:
+            remove(folder)
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def _remove_dead() -> None:
+    """Remove the folders of commands that were killed."""
+    for folder in folders_of(""):
+        # What has no lock, or another user's, is not ours to judge.
+        with contextlib.suppress(OSError), open(folder / _OWNER, "r+", encoding="ascii") as stream:
+            if stream.read() == _boot():
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                remove(folder)
