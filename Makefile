@@ -79,11 +79,12 @@ FUZZ_CASES ?= 60000
 fuzz: env ## FUZZ_CASES hostile inputs (60000, up to two hours); writes benchmarks/results/fuzz.json
 	REFBLEND_FUZZ_CASES=$(FUZZ_CASES) REFBLEND_FUZZ_JSON=benchmarks/results/fuzz.json $(BIN)/pytest tests/fuzz
 
-lint: env ## ruff, mypy, the import contracts, snakefmt and snakemake's own lint
+lint: env ## ruff, mypy, the import contracts, line budgets, snakefmt and snakemake's own lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python scripts/line_budgets.py
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/snakemake --lint
 
