@@ -16,6 +16,8 @@ from typing import Any, ClassVar
 
 import yaml
 
+from refblend.secret import mask
+
 MAX_DEPTH = 100
 MAX_NODES = 200_000
 """Values of a YAML document after its aliases are expanded."""
@@ -31,14 +33,15 @@ class MalformedError(ValueError):
 
 
 def shorten(text: str, limit: int = 160) -> str:
-    """``text`` truncated to ``limit`` characters, for messages."""
+    """``text`` truncated to ``limit`` characters, for messages; secrets are masked before."""
+    text = mask(text)
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def show(value: Any, limit: int = 80) -> str:
     """A value for a message: short, however large or deeply shared the value is."""
     if isinstance(value, str):
-        return shorten(repr(value[: limit + 1]), limit)
+        return shorten(repr(mask(value)[: limit + 1]), limit)
     if isinstance(value, dict | list | tuple | set):
         return f"a {type(value).__name__} of {len(value)}" if value else repr(value)
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 300:

@@ -8,6 +8,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from refblend.secret import mask
+
 T = TypeVar("T")
 
 
@@ -15,15 +17,14 @@ class RefblendError(Exception):
     """Base of every error that a user can fix.
 
     ``reason`` says what is wrong, naming the key, file or row; ``remedy`` what to do about it, an
-    imperative sentence.
+    imperative sentence. Secrets in them are masked, since they may quote others' texts.
     """
 
     exit_status = 2
 
     def __init__(self, reason: str, remedy: str) -> None:
-        super().__init__(f"{reason.removesuffix('.')}. {remedy}")
-        self.reason = reason
-        self.remedy = remedy
+        self.reason, self.remedy = mask(reason), mask(remedy)
+        super().__init__(f"{self.reason.removesuffix('.')}. {self.remedy}")
 
     def __reduce__(self) -> tuple[type, tuple[str, str]]:
         """Keep reason and remedy separate when Ray pickles the error across processes."""

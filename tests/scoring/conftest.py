@@ -1,8 +1,10 @@
 """A real tokenizer, trained in a moment, and a scripted engine."""
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
+from fault_server import Endpoint
 from tokenizers import (
     Tokenizer,
     decoders,
@@ -154,6 +156,19 @@ class ScriptedEngine:
 
     def shutdown(self) -> None:
         pass
+
+
+@pytest.fixture
+def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    server = Endpoint()
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
 
 
 @pytest.fixture

@@ -2,23 +2,21 @@
 
 import asyncio
 import json
-import threading
 import time
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 import typer
+from fault_server import MODEL, TOKENS, Endpoint, completion, config, judge, with_logprobs
 from typer.testing import CliRunner
 
 from refblend.cli.scoring import score
 from refblend.config import RefblendConfig
 from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.errors import ConfigError, ScoringError
-from refblend.scoring.endpoint import EndpointJudge
 from refblend.scoring.generative import guided_regex
 from refblend.scoring.judge import check_judge, start_judge
 from refblend.scoring.parsing import expected_score
@@ -27,108 +25,6 @@ from refblend.scoring.result import score_metrics
 from refblend.trainer.preflight import inputs_of, preflight
 from refblend.workers.engine_workers import JudgeWorker
 from refblend.workers.roles import JUDGE
-
-MODEL = "tiny-judge"
-Answer = Callable[[dict[str, Any]], tuple[int, Any]]
-
-
-def completion(text: str, logprobs: Any = None) -> dict[str, Any]:
-    """A chat completion as vLLM writes it."""
-    return {
-        "id": "chatcmpl-1",
-        "object": "chat.completion",
-        "created": 1,
-        "model": MODEL,
-        "choices": [
-            {
-                "index": 0,
-                "finish_reason": "stop",
-                "message": {"role": "assistant", "content": text},
-                "logprobs": None if logprobs is None else {"content": logprobs},
-            }
-        ],
-        "usage": {"prompt_tokens": 11, "completion_tokens": 5, "total_tokens": 16},
-    }
-
-
-class Endpoint(ThreadingHTTPServer):
-    """Serves ``/v1/models`` and ``/v1/chat/completions``; ``answer`` decides on the latter."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.answer: Answer = lambda body: (200, completion("\\box{0.75}"))
-        self.models: tuple[int, Any] = (200, {"object": "list", "data": [{"id": MODEL}]})
-        self.bodies: list[dict[str, Any]] = []
-        self.keys: set[str | None] = set()
-        self.busy = self.most_busy = 0
-        self.lock = threading.Lock()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/v1"
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Endpoint
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        assert self.path == "/v1/models"
-        self.send(*self.server.models)
-
-    def do_POST(self) -> None:
-        assert self.path == "/v1/chat/completions"
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        server = self.server
-        with server.lock:
-            server.bodies.append(body)
-            server.keys.add(self.headers["Authorization"])
-            server.busy += 1
-            server.most_busy = max(server.most_busy, server.busy)
-        try:
-            self.send(*server.answer(body))
-        finally:
-            with server.lock:
-                server.busy -= 1
-
-    def send(self, status: int, content: Any) -> None:
-        data = content if isinstance(content, bytes) else json.dumps(content).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
-@pytest.fixture
-def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
-    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "OPENAI_BASE_URL"):
-        monkeypatch.delenv(name, raising=False)
-    server = Endpoint()
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
-
-
-def config(url: str, http: dict[str, Any] | None = None, **scoring: Any) -> RefQualityScoreConfig:
-    quick = {"base_url": url, "model": MODEL, "timeout_s": 5.0, "max_retries": 1}
-    defaults = {"kind": "http", "templates": "embedded", "score_mode": "text"}
-    tree = defaults | scoring | {"http": quick | (http or {})}
-    return RefQualityScoreConfig.model_validate({"scoring": tree, "invalid_score": 0.4})
-
-
-def judge(endpoint: Endpoint, http: dict[str, Any] | None = None, **scoring: Any) -> EndpointJudge:
-    started = start_judge(config(endpoint.url, http, **scoring))
-    assert isinstance(started, EndpointJudge)
-    return started
 
 
 def content(body: dict[str, Any]) -> str:
@@ -178,24 +74,6 @@ def test_a_sampling_judge_is_asked_for_every_sample(endpoint: Endpoint) -> None:
     j.score(["q"] * 3, ["a"] * 3, seeds=[1, 2, 3])
     assert sorted(body["seed"] for body in endpoint.bodies) == [1, 2, 3]
     assert "chat_template_kwargs" not in endpoint.bodies[0]
-
-
-TOKENS = ["\\box{", "0", ".", "3", "7", "}"]
-
-
-def with_logprobs(first_decimal: dict[str, float]) -> list[dict[str, Any]]:
-    """The tokens of ``\\box{0.37}``; the first decimal has alternatives."""
-    tops = [{t: 0.0} for t in TOKENS]
-    tops[3] = first_decimal
-    return [
-        {
-            "token": token,
-            "logprob": top[token],
-            "bytes": None,
-            "top_logprobs": [{"token": t, "logprob": p, "bytes": None} for t, p in top.items()],
-        }
-        for token, top in zip(TOKENS, tops, strict=True)
-    ]
 
 
 def test_expected_scores_from_log_probabilities(endpoint: Endpoint) -> None:
@@ -307,7 +185,6 @@ def test_of_an_endpoint_that_hangs_one_round_is_asked(endpoint: Endpoint) -> Non
         b'{"choices": []}',
         b'{"choices": 7}',
         b'{"choices": [{"message": {"content": 7}}]}',
-        b'{"choices": [{"message": {"content": "\\\\box{0.5}"}, "logprobs": {"content": [7]}}]}',
     ],
 )
 @pytest.mark.parametrize("mode", ["text", "expected"])
@@ -358,13 +235,6 @@ def test_prompts_are_clipped_by_characters(endpoint: Endpoint, embedded: Any) ->
     assert longest.endswith("End with one \\box{x}.")
     open_end = judge(endpoint, {"max_prompt_chars": full}, hard_clip=False)
     assert open_end.score(["q"], ["x" * 999])[0].path == "overlength"
-
-
-def test_a_prompt_that_the_endpoint_finds_too_long_is_overlength(endpoint: Endpoint) -> None:
-    message = "This model's maximum context length is 512 tokens. However, you requested 700"
-    endpoint.answer = lambda _: (400, {"error": {"message": message, "code": 400}})
-    (result,) = judge(endpoint).score(["q"], ["a"])
-    assert (result.path, len(endpoint.bodies)) == ("overlength", 1)
 
 
 def test_data_cannot_speak_as_the_prompt(endpoint: Endpoint, embedded: Any) -> None:

@@ -13,6 +13,7 @@ from refblend.scoring.result import JudgeResult
 from refblend.trainer.batch import Experience, PromptBatch, Rollout
 from refblend.trainer.saving import write_rollouts
 from refblend.trainer.shaping import BlendContext, blend
+from refblend.trainer.trackers import TrackerContext, Trackers
 from refblend.workers.types import LogProbs, Sequences, response_mask
 
 RULE = torch.tensor([1.0, 0.0])
@@ -79,3 +80,22 @@ def test_without_a_blend_there_is_no_weight(tmp_path: Path) -> None:
     lines = dumped(tmp_path, judged=False, enable=False)
     assert [line["blended"] for line in lines] == [1.0, 0.0]
     assert {line[key] for line in lines for key in ("weight", "quality", "judge_raw")} == {None}
+
+
+def test_no_secret_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever wrote it into a text; trackers read the same file, and have the configuration."""
+    key = "sk-01/\"it's\\+Zz9="
+    monkeypatch.setenv("JUDGE_KEY", f"{key}\r\n")
+    quoted = JudgeResult(0.5, True, "text", f"{key} \\box{{0.5}}")
+    monkeypatch.setattr(f"{__name__}.RESULTS", [quoted, quoted])
+    (tmp_path / "rollouts").mkdir()
+    dumped(tmp_path / "rollouts", scoring={"http": {"bearer_env": "JUDGE_KEY"}})
+    context = TrackerContext(tmp_path, 10, settings={"bearer_env": "JUDGE_KEY"})
+    with Trackers(["tensorboard"], context) as trackers:
+        trackers.log(6, {"a": 1.0})
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    texts = [path.read_bytes().decode(errors="ignore") for path in written]
+    assert len(texts) == 2
+    for text in texts:
+        assert "*** \\" in text
+        assert key[:5] not in text

@@ -28,6 +28,7 @@ from refblend.lifecycle import supervision
 from refblend.lifecycle.faults import explain
 from refblend.lifecycle.guardian import guard
 from refblend.lifecycle.output import outlast_readers
+from refblend.secret import mask, mask_output
 
 if TYPE_CHECKING:
     from refblend.config import RefblendConfig
@@ -240,7 +241,7 @@ def main() -> None:
     """Entry point: as :func:`run`, with training in a supervised child process."""
     outlast_readers()
     logging.addLevelName(logging.WARNING, "warning")  # as errors are told
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    mask_output("%(levelname)s: %(message)s")
     # The current directory may hold modules that a configuration names, as under `python -m`; it
     # comes last, so that no folder there hides a package. Ray adds it to its workers by itself.
     sys.path.append("")
@@ -267,4 +268,4 @@ def _errors_told() -> Iterator[None]:
 def _tell_error(text: str) -> None:
     """One line on standard error, however the text is broken."""
     console = Console(stderr=True, soft_wrap=True, highlight=False)
-    console.print("error: " + " ".join(text.split()), markup=False)
+    console.print("error: " + " ".join(mask(text).split()), markup=False)

@@ -1,9 +1,10 @@
 """``algorithm.ref_quality_score.scoring``: which judge answers, and how it is asked."""
 
+import re
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from refblend.config.actor_rollout_ref import Dtype
 from refblend.config.base import (
@@ -45,17 +46,27 @@ class HttpJudgeConfig(Section):
     bearer_env: str | None = None
     """Environment variable that holds the API key; a key itself belongs in no configuration."""
     timeout_s: PositiveFloat = 60.0
-    """Deadline of one request."""
+    """Deadline of one attempt, from sending to the last byte of the answer."""
     max_retries: NonNegativeInt = 4
     """Further attempts, with growing pauses, after a lost connection, a deadline missed, or status
     408, 409, 429 or 5xx."""
     concurrency: PositiveInt = 32
-    """Requests under way at once."""
+    """Requests under way at once, of all threads of a process."""
     max_prompt_chars: PositiveInt = 16000
     """Length cap of a prompt in characters: its tokens are the endpoint's business."""
     enable_thinking: bool | None = False
     """Whether the judge may think before it answers, sent as ``chat_template_kwargs``, which vLLM
     understands. Null: not sent, for an endpoint that refuses fields it does not know."""
+
+    @field_validator("bearer_env")
+    @classmethod
+    def _names_a_variable(cls, name: str | None) -> str | None:
+        if name is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise ValueError(
+                "this is not the name of an environment variable: put the key into one, and write "
+                "its name here, e.g. JUDGE_KEY"
+            )
+        return name
 
     @model_validator(mode="after")
     def _address_is_usable(self) -> "HttpJudgeConfig":
@@ -64,10 +75,10 @@ class HttpJudgeConfig(Section):
         address = urlsplit(self.base_url)
         if address.scheme not in ("http", "https") or not address.hostname:
             raise ValueError("base_url is not a web address: write http://HOST:PORT/v1")
-        if address.username or address.password:
+        if address.username or address.password or address.query:
             raise ValueError(
-                "base_url holds a password, and configurations are stored with results: put the "
-                "key into an environment variable and name that in bearer_env"
+                "base_url holds a password or a query, and configurations are stored with "
+                "results: put the key into an environment variable and name that in bearer_env"
             )
         return self
 

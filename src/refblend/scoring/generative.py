@@ -30,7 +30,7 @@ from refblend.rollout.factory import start_engine
 from refblend.rollout.model_dir import check_model, resolve_max_model_len
 from refblend.scoring.clipping import ScoringLimits, ScoringRequest, check_frame, plan_request
 from refblend.scoring.judge import Reply, RequestJudge
-from refblend.scoring.parsing import ScoreMode, parse_score
+from refblend.scoring.parsing import ScoreMode, answer_start, parse_score
 from refblend.scoring.prompts import PromptEncoder
 from refblend.scoring.templates import PromptForm, ScoringTemplates, load_templates
 
@@ -128,6 +128,12 @@ class GenerativeJudge(RequestJudge):
         self.encoder = PromptEncoder(tokenizer, templates)
         self.options = options
         self.invalid_score, self.greedy = options.invalid_score, options.temperature == 0
+        # A chat template may open the thought itself, and its tags may be special tokens.
+        slot = tokenizer.decode(list(self.encoder.frame("compact").suffix))
+        self._opening = "<think>" if answer_start(slot) is None else ""
+        added = getattr(tokenizer, "added_tokens_decoder", {}).values()
+        hidden = [str(token) for token in added if token.special]
+        self._skip_special = all(answer_start(token) == 0 for token in hidden)
         check_frame(self.encoder.frame("compact"), options.limits)
 
     @classmethod
@@ -240,7 +246,8 @@ class GenerativeJudge(RequestJudge):
     def read(self, answer: Generation) -> Reply:
         """The score in one generation; only the judge's own tokens are looked at."""
         o, ids = self.options, answer.token_ids
-        text = self.tokenizer.decode(list(ids), skip_special_tokens=True)
+        written = self.tokenizer.decode(list(ids), skip_special_tokens=self._skip_special)
+        text = self._opening + written
         parsed = parse_score(
             text, ids, self.tokenizer, answer.top_logprobs, o.invalid_score, o.score_mode
         )

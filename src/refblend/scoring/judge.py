@@ -339,9 +339,9 @@ class RequestJudge(Judge):
             prompt_tokens_unclipped=plan.unclipped_length if own_count else reply.length(()),
         )
 
-    def too_long(self) -> Reply:
-        """The reply to a request that is not submitted because it is too long."""
-        return Reply(ParsedScore(self.invalid_score, False, "overlength"))
+    def too_long(self, reason: str = "") -> Reply:
+        """The reply to a request that is too long to be submitted, or was refused for it."""
+        return Reply(ParsedScore(self.invalid_score, False, "overlength"), reason)
 
     def failed(self, reason: str, prompt_tokens: int | None = None) -> Reply:
         """The reply to a request whose call failed."""

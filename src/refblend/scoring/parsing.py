@@ -16,7 +16,10 @@ Decisions, each with a test:
   could have become anything and is invalid.
 - The token-level parser, and with ``score_mode="expected"`` the text parser too, replaces the
   digits of a plain decimal by their expected value under the judge's log-probabilities, where
-  these are given; validity and path stay.
+  these are given; validity and path stay. Where one of them is not a number, the digit counts as
+  it was written.
+- Thought is no answer: only what follows the last closing tag of a thought is read, and an answer
+  that ends within a thought is invalid.
 
 The expected value: greedy scores of a small judge take a handful of values, the probabilities of
 the digit tokens carry more. For ``\box{0.37}`` each digit is replaced by its expected value, given
@@ -48,8 +51,7 @@ def _candidates(
     """(text, probability) of the likely tokens with the written token's shape, normalised."""
     shape = _shape(written)
     found = [(t, lp) for i, lp in logprobs.items() if _shape(t := piece(i)) == shape]
-    found = [(text, lp) for text, lp in found if not math.isnan(lp)]
-    if not found:
+    if not found or any(math.isnan(lp) for _, lp in found):
         return []
     top = max(lp for _, lp in found)
     if math.isinf(top):
@@ -119,6 +121,10 @@ _SLASH = re.compile(rf"({_NUMBER})/({_NUMBER})")
 _FRAC = re.compile(rf"\\[dt]?frac\{{({_NUMBER})\}}\{{({_NUMBER})\}}")
 _TOKEN_BOX = re.compile(r"box(?:ed)?[{(]", re.IGNORECASE)
 _CUT_DECIMAL = re.compile(r"[01]?[.,][0-9]+")
+_THOUGHT = re.compile(
+    r"<(/?)(?:\w+:)?(?:think|thinking|thought|reasoning)>|\[(/?)THINK\]", re.IGNORECASE
+)
+"""Tags around thoughts: Qwen, DeepSeek, Seed, Magistral and others."""
 
 
 def _float(text: str) -> float:
@@ -161,6 +167,31 @@ def last_box(text: str) -> tuple[int, int] | None:
     return found
 
 
+def answer_start(text: str) -> int | None:
+    """Where the answer begins after the judge's thoughts; None where it is still thinking."""
+    tags = list(_THOUGHT.finditer(text))
+    if not tags:
+        return 0
+    closing = tags[-1][1] or tags[-1][2]
+    return tags[-1].end() if closing else None
+
+
+def _after_thought(
+    pieces: Sequence[str], top_logprobs: TopLogprobs | None
+) -> tuple[list[str], TopLogprobs | None]:
+    """The answer's own pieces; none where the tokens do not show where the thought ends."""
+    start = answer_start("".join(pieces))
+    if not start:
+        return [], None
+    kept = list(pieces)
+    while start >= len(kept[0]):
+        start -= len(kept.pop(0))
+        if not kept:
+            return [], None
+    kept[0] = kept[0][start:]
+    return kept, top_logprobs and top_logprobs[len(pieces) - len(kept) :]
+
+
 def parse_score(
     text: str,
     token_ids: Sequence[int] | None = None,
@@ -198,10 +229,15 @@ def parse_tokens(
     """
     value: float | None = None
     path: Literal["text", "token"] = "text"
-    box = last_box(text)
+    answer = answer_start(text)
+    if answer is None:
+        return ParsedScore(invalid_score, False, "default")
+    box = last_box(text[answer:])
     if box is not None:
-        value = parse_number(text[box[0] : box[1]])
+        value = parse_number(text[answer:][box[0] : box[1]])
     pieces = None if token_ids is None else [text_of(i) for i in token_ids]
+    if pieces is not None and answer:
+        pieces, top_logprobs = _after_thought(pieces, top_logprobs)
     if value is None and pieces is not None:
         value, path = _parse_pieces(pieces), "token"
     if value is None or not in_range(value):

@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import Literal, get_args
 
 from refblend.errors import ScoringError
+from refblend.secret import mask
 
 ScorePath = Literal["text", "token", "logit", "oracle", "default", "overlength", "error"]
 PATHS: tuple[ScorePath, ...] = get_args(ScorePath)
@@ -34,10 +35,10 @@ class JudgeResult:
     """Whether there is a score: read from the judge's own tokens or logit, or an oracle's."""
     path: ScorePath
     """The parser that found it (``text``, ``token``), ``logit`` (a reward model's), ``oracle``
-    (partial credit), ``default`` (unreadable), ``overlength`` (never submitted) or ``error`` (the
-    engine failed)."""
+    (partial credit), ``default`` (unreadable), ``overlength`` (too long to submit, or refused for
+    its length) or ``error`` (the engine failed)."""
     raw: str = ""
-    """The judge's text; empty for ``overlength``, the reason for ``error``."""
+    """The judge's text; for ``error`` and ``overlength`` the reason. Secrets in it are masked."""
     latency_s: float = 0.0
     """Seconds of the engine call divided by its samples; 0 if not submitted."""
     template: Literal["full", "compact"] = "full"
@@ -47,6 +48,9 @@ class JudgeResult:
     """As submitted, or refused."""
     new_tokens: int = 0
     prompt_tokens_unclipped: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "raw", mask(self.raw))
 
 
 def score_metrics(results: Sequence[JudgeResult]) -> dict[str, float]:

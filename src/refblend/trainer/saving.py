@@ -13,6 +13,7 @@ from refblend.files import atomic_path
 from refblend.ppo.kl import FixedKLController, make_kl_controller
 from refblend.ppo.masking import masked_mean
 from refblend.scoring.result import InvalidRateGuard, JudgeResult
+from refblend.secret import mask
 from refblend.trainer.batch import Experience, PromptBatch, Rollout
 from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef, write_state
 from refblend.trainer.console import validation_accuracy
@@ -154,7 +155,7 @@ def write_rollouts(
     experience: Experience,
     blended: Blended,
 ) -> None:
-    """Write the file atomically; without a judge or a blend its fields are null."""
+    """Write the file atomically, secrets masked; without a judge or a blend its fields are null."""
     judged: Sequence[JudgeResult | None] = experience.quality or [None] * len(rollout.texts)
     entropies = masked_mean(experience.old.entropy, rollout.response_mask, dim=-1).tolist()
     lines = [
@@ -176,6 +177,7 @@ def write_rollouts(
         }
         for i, result in enumerate(judged)
     ]
-    text = "\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
+    shown = [{k: mask(v) if isinstance(v, str) else v for k, v in line.items()} for line in lines]
+    text = "\n".join(json.dumps(line, ensure_ascii=False) for line in shown)
     with atomic_path(path) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")

@@ -1,0 +1,76 @@
+"""Secrets stay out of every text that is shown or stored, whoever wrote that text.
+
+A secret is the value of an environment variable that the configuration names
+(``scoring.http.bearer_env``) or whose own name says so, and the password in an address.
+:func:`mask` replaces them. It is applied where text crosses an edge: our errors, texts that are
+shortened for a message, a judge's words, rollouts, log lines and tracebacks.
+"""
+
+import json
+import logging
+import os
+import re
+import sys
+from types import TracebackType
+from urllib.parse import quote
+
+HIDDEN = "***"
+MIN_LENGTH = 4
+"""Shorter values keep nothing secret, and would be found in every text."""
+_SAYS_SO = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
+_MIN_UNNAMED = 8  # of a variable that only sounds like a secret's
+_IN_ADDRESS = re.compile(r"(?<=://)[^\s/@]+(?=@)")
+_named: set[str] = set()
+
+
+def read_secret(name: str) -> str:
+    """The value of an environment variable, masked from now on; blanks around it are dropped.
+
+    Empty if there is none. ValueError if it could not stand in a header, without the value.
+    """
+    value = os.environ.get(name, "").strip()
+    if value:
+        _named.add(name)
+    if not re.fullmatch(r"[!-~]*", value):
+        raise ValueError("holds a blank, a line break or a letter that is not ASCII")
+    return value
+
+
+def mask(text: str) -> str:
+    """The text without secrets, as they are or escaped for JSON, Python or an address."""
+    for value in _values():
+        text = text.replace(value, HIDDEN)
+    return _IN_ADDRESS.sub(HIDDEN, text) if "://" in text else text
+
+
+def _values() -> list[str]:
+    """Every secret in all its spellings, the longest first."""
+    found: set[str] = set()
+    for name, raw in os.environ.items():
+        least = MIN_LENGTH if name in _named else _MIN_UNNAMED
+        value = raw.strip()
+        if len(value) >= least and (name in _named or _SAYS_SO.search(name)):
+            escaped = json.dumps(value)[1:-1], repr(value)[1:-1], quote(value, safe="")
+            found.update((value, *escaped))
+    return sorted(found, key=len, reverse=True)
+
+
+class _MaskedFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return mask(super().format(record))
+
+
+def mask_output(log_format: str) -> None:
+    """Mask this process's log lines, written in ``log_format``, and the tracebacks that end it."""
+    logging.basicConfig(level=logging.WARNING)
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(_MaskedFormatter(log_format))
+    sys.excepthook = _masked_traceback
+
+
+def _masked_traceback(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    import traceback  # only a bug needs it
+
+    sys.stderr.write(mask("".join(traceback.format_exception(kind, error, trace))))
