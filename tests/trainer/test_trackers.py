@@ -3,6 +3,8 @@
 import importlib.util
 import json
 import math
+import posixpath
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from refblend.trainer.trackers import (
     Tracker,
     TrackerContext,
     Trackers,
+    service_name,
 )
 
 
@@ -216,3 +219,66 @@ def test_tensorboard_has_configuration_rollouts_and_summary(tmp_path: Path) -> N
     assert '"response": "3+4=7"' in shown["rollouts"]
     assert '"status": "finished"' in shown["summary"]
     assert not (tmp_path / "run.png").exists(), "TensorBoard has the curves"
+
+
+SOURCES = [
+    "gsm8k",
+    "openai/gsm8k",
+    "a (b)",
+    "a [b]",
+    "a, b",
+    "a; b",
+    "50%",
+    "50$",
+    "a//b",
+    "a///b",
+    "/a",
+    "//a",
+    "a/",
+    "..",
+    "a/../b",
+    ".",
+    "a ",
+    "",
+    "算术",
+    "at_at_at",
+    "at@at",
+    "x" * 250,
+    "x" * 250 + "y",
+    "x" * 260,
+    "(" * 250,
+    "line\nbreak",
+    "mean_at_1",
+]
+
+
+@pytest.mark.parametrize("at", ["@", "_at_"])
+def test_names_that_services_refuse_are_mapped_without_collisions(at: str) -> None:
+    """MLflow's rule, which is the strictest, in its own words; ``@`` only where it allows it."""
+    names = [f"val-core/{source}/acc/mean@1" for source in SOURCES]
+    names += [f"val-core/{source}/acc/mean_at_1" for source in SOURCES]
+    names += [source for source in SOURCES if source]
+    mapped = [service_name(name, at) for name in names]
+    assert len(set(mapped)) == len(set(names))
+    for name in mapped:
+        assert re.fullmatch(r"[/\w.\- :@]+", name), name
+        assert ("@" in at) or ("@" not in name)
+        assert len(name) <= 250
+        normal = posixpath.normpath(name)
+        assert normal == name
+        assert not normal.startswith(("/", ".."))
+        assert name != "."
+    kept = "val-core/openai/gsm8k/acc/mean@1"
+    assert service_name(kept, at) == kept.replace("@", at)
+    assert service_name("actor/ref_quality/weight", at) == "actor/ref_quality/weight"
+
+
+def test_tensorboard_takes_any_name(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    names = {f"val-core/{source}/acc/mean@1" for source in SOURCES}
+    context = TrackerContext(tmp_path, 3)
+    with Trackers(["tensorboard"], context) as trackers:
+        trackers.log(1, dict.fromkeys(names, 0.5))
+    written = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert set(written.Tags()["scalars"]) == names

@@ -8,10 +8,12 @@ run is for their own variables to say (``WANDB_MODE=offline``, ``MLFLOW_TRACKING
 """
 
 import contextlib
+import hashlib
 import importlib.util
 import json
 import logging
 import math
+import re
 import threading
 import time
 import uuid
@@ -88,6 +90,28 @@ class Tracker:
 
     def close(self, failed: bool = False) -> None:
         """Flush and release; may be called twice."""
+
+
+MAX_NAME = 250
+"""Characters of a metric's name that every service takes."""
+_FOREIGN = re.compile(r"[^\w.\- :@]")
+
+
+def service_name(name: str, at: str = "@") -> str:
+    """A metric's name as services accept it: data sources in it may be called anything.
+
+    A name that fits is kept, ``at`` for ``@``. In any other, what does not fit becomes ``_``, and a
+    hash of the whole name at its end keeps it apart from others.
+    """
+    parts = name.replace("@", at).split("/")
+    plain = "/".join(parts)
+    fits = all(part and part == _FOREIGN.sub("_", part).strip(". ") for part in parts)
+    ambiguous = at != "@" and at in name
+    if fits and not ambiguous and len(plain) <= MAX_NAME:
+        return plain
+    kept = "/".join(_FOREIGN.sub("_", part).strip(". ") or "_" for part in parts)
+    mark = hashlib.sha256(name.encode()).hexdigest()[:12]
+    return f"{kept[: MAX_NAME - len(mark) - 1]}-{mark}"
 
 
 def finite(metrics: Mapping[str, float]) -> dict[str, float]:
@@ -174,7 +198,8 @@ class _ServiceTracker(Tracker):
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Add one point to every curve."""
-        self._run.log(finite(metrics), step=step)
+        named = {service_name(name): value for name, value in finite(metrics).items()}
+        self._run.log(named, step=step)
 
 
 class WandbTracker(_ServiceTracker):
@@ -235,22 +260,23 @@ class MlflowTracker(Tracker):
         def new() -> str:
             run: str = client.create_run(project, run_name=context.experiment).info.run_id
             for name, value in flatten(context.settings).items():
-                client.log_param(run, name, str(value)[:500])  # MLflow's own limit
+                client.log_param(run, service_name(name, "_at_"), str(value)[:500])  # its limit
             return run
 
         self._id = context.identity("mlflow", new)
         client.update_run(self._id, status="RUNNING")
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Add one point to every curve, in one request."""
+        """Add one point to every curve, in as few requests as MLflow takes."""
         from mlflow.entities import Metric
 
         now = int(1000 * time.time())
         points = [
-            Metric(name.replace("@", "_at_"), value, now, step)
+            Metric(service_name(name, "_at_"), value, now, step)
             for name, value in finite(metrics).items()
         ]
-        self._client.log_batch(self._id, metrics=points)
+        for start in range(0, len(points), 1000):  # its limit
+            self._client.log_batch(self._id, metrics=points[start : start + 1000])
 
     def rollouts(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
         """As the artifact ``rollouts/<step>.json``, which MLflow shows as a table."""
