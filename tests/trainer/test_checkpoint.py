@@ -56,6 +56,31 @@ def test_keep_last_and_best(manager: CheckpointManager) -> None:
     assert best.step == 2
 
 
+def test_a_damaged_best_is_skipped_and_a_good_one_stays(
+    manager: CheckpointManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    for step, metric in ((1, 0.8), (2, 0.9)):
+        save(manager, step, metric)
+    flip_byte(manager.path(2) / "actor" / "model.safetensors")
+    for step, metric in ((3, 0.1), (4, 0.2), (5, None)):
+        save(manager, step, metric)
+    best = manager.best()
+    assert best is not None
+    assert best.step == 1
+    assert manager.steps() == [1, 4, 5]
+    assert "global_step_2 cannot be the best: the checksum" in caplog.text
+
+
+def test_when_a_validation_is_the_best_so_far(manager: CheckpointManager) -> None:
+    assert manager.lacks_best(0.0)
+    assert not manager.lacks_best(None), "the step was not validated"
+    save(manager, 1, 0.5)
+    assert (manager.lacks_best(0.5), manager.lacks_best(0.6)) == (False, True)
+    flip_byte(manager.path(1) / "actor" / "model.safetensors")
+    assert manager.lacks_best(0.1)
+    assert not CheckpointManager(manager.root, keep_best=False).lacks_best(0.9)
+
+
 def test_keep_last_only(tmp_path: Path) -> None:
     manager = CheckpointManager(tmp_path, keep_last=1, keep_best=False)
     for step in (1, 2, 3):

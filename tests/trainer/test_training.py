@@ -114,6 +114,16 @@ def test_the_run_directory_is_complete(undisturbed) -> None:
     ]
 
 
+@pytest.mark.slow
+def test_the_best_is_kept_where_validations_and_checkpoints_do_not_meet(make_run) -> None:
+    """Validated at steps 3 and 4, saved at 2 and 4: step 3 is the best so far when it is seen."""
+    run = make_run("trainer.keep_best=true", "trainer.save_freq=2", "trainer.test_freq=3")
+    ended = run.train()
+    assert ended.status == 0, ended.output
+    found = {path.name for path in (run.directory / "checkpoints").glob("global_step_*")}
+    assert found == {"global_step_3", "global_step_4"}
+
+
 def test_checkpoints_have_verl_s_layout_and_load_in_transformers(undisturbed) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import field_validator
+from pydantic import field_validator, model_validator
 
 from refblend.config.base import (
     NonNegativeFloat,
@@ -56,7 +56,8 @@ class TrainerConfig(Section):
     max_ckpt_to_keep: PositiveInt = 2
     """Newest checkpoints that are kept."""
     keep_best: bool = False
-    """Keep the checkpoint with the best validation accuracy as well."""
+    """Keep the checkpoint with the best validation accuracy as well; a validation with the best
+    accuracy so far is followed by a checkpoint, whatever ``save_freq`` says."""
     default_local_dir: str = "runs/run"
     """The run's directory."""
     rollout_dump_freq: int = 5
@@ -86,6 +87,14 @@ class TrainerConfig(Section):
     their times include the profiler's."""
     drift_guard: DriftGuardConfig = DriftGuardConfig()
     """What happens when the sanity set gets worse."""
+
+    @model_validator(mode="after")
+    def _best_is_kept_somewhere(self) -> "TrainerConfig":
+        if self.keep_best and self.save_freq == 0:
+            raise ValueError(
+                "keep_best is true, but save_freq=0 saves nothing: set save_freq to -1 or more"
+            )
+        return self
 
 
 PoolStrategy = Literal["pack", "spread", "strict_pack"]

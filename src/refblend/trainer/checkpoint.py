@@ -260,13 +260,27 @@ class CheckpointManager:
         return state
 
     def best(self) -> CheckpointRef | None:
-        """The checkpoint with the highest recorded metric, None when none has one."""
+        """The whole checkpoint with the highest recorded metric, None when none has one.
+
+        Damaged ones give a warning.
+        """
         metrics = {step: self._metric(step) for step in self.steps()}
         known = [(metric, -step) for step, metric in metrics.items() if metric is not None]
-        if not known:
-            return None
-        step = -max(known)[1]
-        return CheckpointRef(step, self.path(step))
+        for _, negative in sorted(known, reverse=True):
+            step = -negative
+            damage = find_damage(self.path(step))
+            if damage is None:
+                return CheckpointRef(step, self.path(step))
+            logger.warning("checkpoint %s cannot be the best: %s", self.path(step), damage)
+        return None
+
+    def lacks_best(self, metric: float | None) -> bool:
+        """Whether the best checkpoint is wanted, and weights of this ``metric`` would be it."""
+        if not self.keep_best or metric is None:
+            return False
+        best = self.best()
+        known = None if best is None else self._metric(best.step)
+        return known is None or metric > known
 
     def discard_after(self, step: int) -> None:
         """Remove the checkpoints of later steps: they belong to an abandoned branch of the run."""

@@ -31,6 +31,7 @@ from refblend.ppo.estimators import AdvantageInputs
 from refblend.seeding import derive_generator
 from refblend.trainer.batch import Advantages, Experience, PromptBatch, Rollout
 from refblend.trainer.checkpoint import CheckpointRef
+from refblend.trainer.console import validation_accuracy
 from refblend.trainer.datasets import RunData
 from refblend.trainer.experience import ExperienceCollector, as_rollout, rollout_requests
 from refblend.trainer.guards import require_finite
@@ -289,6 +290,7 @@ class RayPPOTrainer:
         record.add(timing_metrics(record.seconds, rollout, training_devices(self.config)))
         record.add(memory_metrics())
         saving = last or _due(self.step, trainer.save_freq) or self.stop.pending
+        saving = saving or self.outputs.checkpoints.lacks_best(validation_accuracy(record.metrics))
         if trainer.save_freq and saving:
             with record.timed("save_checkpoint"):
                 self._save(snapshot(self.state, record.metrics))
