@@ -32,7 +32,14 @@ ROWS = [
 ]
 
 
-def train(model: Path, output: Path, placement: str, blend: bool, max_weight: float = 0.6) -> Any:
+def train(
+    model: Path,
+    output: Path,
+    placement: str,
+    blend: bool,
+    max_weight: float = 0.6,
+    dropout: float = 0.0,
+) -> Any:
     job = {
         "model": str(model),
         "rows": ROWS,
@@ -42,6 +49,7 @@ def train(model: Path, output: Path, placement: str, blend: bool, max_weight: fl
         "temperature": TEMPERATURE,
         "blend": blend,
         "max_weight": max_weight,
+        "dropout": dropout,
     }
     return json.loads(run_in("trl", "trl_probe.py", json.dumps(job)).splitlines()[-1])
 
@@ -105,11 +113,20 @@ def test_rewards_weights_and_advantages_are_those_of_the_blend(
         assert line["actor/ref_quality/valid_rate"] == pytest.approx(1 - invalid / len(texts))
 
 
-def test_without_weight_the_run_is_trls_own(tiny_model_dir: Path, tmp_path: Path) -> None:
-    """w_max = 0: the same responses and advantages to the bit, step after step."""
-    ours = train(tiny_model_dir, tmp_path / "ours", "terminal", blend=True, max_weight=0.0)
-    theirs = train(tiny_model_dir, tmp_path / "theirs", "terminal", blend=False)
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_without_weight_the_run_is_trls_own(
+    dropout: float, tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    """w_max = 0: responses, advantages and gradients are the same to the bit, step after step."""
+    ours = train(tiny_model_dir, tmp_path / "ours", "terminal", True, 0.0, dropout)
+    theirs = train(tiny_model_dir, tmp_path / "theirs", "terminal", False, dropout=dropout)
     for mine, other in zip(ours["batches"], theirs["batches"], strict=True):
         assert mine["completion_ids"] == other["completion_ids"]
         assert mine["advantages"] == other["advantages"]
         assert mine["reward_weights"] == [*other["reward_weights"], 0.0]
+    norms = [[line["grad_norm"] for line in run["log"][:STEPS]] for run in (ours, theirs)]
+    assert norms[0] == norms[1]
+    assert min(norms[0]) > 0
+    for text in ours["refused"]:
+        assert text.startswith("DataError: row 3 of "), text
+        assert "column 'question' holds None" in text

@@ -1,5 +1,7 @@
-"""Trains with TRL in TRL's own environment and prints, as one JSON line, what it saw; one argument:
-the job, JSON with ``model``, ``rows``, ``output``, ``placement``, ``steps``, ``blend``.
+"""Trains with TRL in TRL's own environment and prints, as one JSON line, what it saw.
+
+Its argument is the job, JSON with ``model``, ``rows``, ``output``, ``placement``, ``steps``,
+``blend`` and ``dropout``.
 
 The judge is a formula, so that the test knows its scores without asking it.
 """
@@ -14,6 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 
 from refblend import JudgeResult, WeightParams
+from refblend.errors import RefblendError
 from refblend.integrations.trl import BlendedGRPOTrainer, JudgeReward
 from refblend.scoring.judge import Judge
 
@@ -87,7 +90,9 @@ class Stock(Recording, GRPOTrainer): ...
 
 
 common: dict[str, Any] = {
-    "model": AutoModelForCausalLM.from_pretrained(job["model"], dtype=torch.float32),
+    "model": AutoModelForCausalLM.from_pretrained(
+        job["model"], dtype=torch.float32, attention_dropout=job["dropout"]
+    ),
     "processing_class": AutoTokenizer.from_pretrained(job["model"]),
     "reward_funcs": [digits, spaces],
     "train_dataset": Dataset.from_list(job["rows"]),
@@ -123,5 +128,30 @@ if job["blend"]:
 else:
     trainer = Stock(**common)
 trainer.train()
-found = {"batches": seen, "judged": judged, "log": trainer.state.log_history}
+
+
+def refusal(rows: list[dict[str, Any]], stock: bool) -> str:
+    """How rows without a question are refused: by stock TRL in a batch, by ours before a step."""
+    reward = JudgeReward(FormulaJudge(), question_column="question", max_invalid_rate=1.0)
+    try:
+        if stock:
+            columns = {"question": [row["question"] for row in rows]}
+            reward([row["prompt"] for row in rows], ["a"] * len(rows), [[1]] * len(rows), **columns)
+        else:
+            data = Dataset.from_list(rows)
+            BlendedGRPOTrainer(judge=reward, **common | {"train_dataset": data})
+    except RefblendError as error:
+        return f"{type(error).__name__}: {error}"
+    return "accepted"
+
+
+broken = [
+    row | {"question": None if n == 3 else row["question"]} for n, row in enumerate(job["rows"])
+]
+found = {
+    "batches": seen,
+    "judged": judged,
+    "log": trainer.state.log_history,
+    "refused": [refusal(broken, True), refusal(broken, False)],
+}
 print("\n" + json.dumps(found))

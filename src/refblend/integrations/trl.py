@@ -21,21 +21,25 @@ Differences from refblend's own trainer:
 * TRL's rewards are one number per response, so Q is Σ_t of what ``placement`` puts on the tokens:
   q·L for ``per_token``, q otherwise.
 * TRL has its KL penalty in the loss, not in the reward.
-* The entropy costs one more forward pass over the batch, without gradients.
+* The entropy costs one more forward pass over the batch, without gradients, in evaluation mode and
+  without a random number of TRL's: with w = 0 the training is TRL's own.
 * Every process has its own judge, for its own responses.
 """
 
+import contextlib
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from datasets import Dataset
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from trl import GRPOTrainer
 
-from refblend.errors import ConfigError
+from refblend.documents import show
+from refblend.errors import ConfigError, DataError
 from refblend.integrations.messages import Messages, question_of, response_of
 from refblend.ppo.blending import Placement, expand_quality
 from refblend.ppo.masking import masked_mean
@@ -90,6 +94,7 @@ class JudgeReward:
 
         Raises:
             ConfigError: there is no such column.
+            DataError: a row has no question.
             ScoringError: too many scores are invalid.
         """
         results = self.judge.score(
@@ -106,17 +111,34 @@ class JudgeReward:
         return totals
 
     def _questions(
-        self, prompts: Sequence[str | Messages], columns: dict[str, Any]
+        self, prompts: Sequence[str | Messages], columns: Mapping[str, Any]
     ) -> Sequence[str]:
         if self.question_column is None:
             return [question_of(prompt) for prompt in prompts]
-        if self.question_column not in columns:
-            raise ConfigError(
-                f"the dataset has no column {self.question_column!r}, question_column of the judge",
-                "Name a column that exists, or leave it out.",
-            )
+        self.check_questions(columns, "the batch")
         questions: Sequence[str] = columns[self.question_column]
         return questions
+
+    def check_questions(self, columns: Mapping[str, Any], place: str) -> None:
+        """Refuse data without ``question_column`` (ConfigError), or rows without a text there.
+
+        A DataError names the first such row; ``place`` is what its number counts in.
+        """
+        column = self.question_column
+        if column is None:
+            return
+        if column not in columns:
+            raise ConfigError(
+                f"{place} has no column {column!r}, question_column of the judge",
+                "Name a column that exists, or leave it out.",
+            )
+        for row, question in enumerate(columns[column]):
+            if not isinstance(question, str):
+                raise DataError(
+                    f"row {row} of {place}: column {column!r} holds {show(question)}, and the "
+                    "judge reads a text there",
+                    "Fill it in, or remove the row.",
+                )
 
 
 class BlendedGRPOTrainer(GRPOTrainer):
@@ -134,7 +156,9 @@ class BlendedGRPOTrainer(GRPOTrainer):
         trl: everything else that ``GRPOTrainer`` takes, by name.
 
     Raises:
-        ConfigError: the configuration normalises each reward by itself, or the data have images.
+        ConfigError: the configuration normalises each reward by itself, or the data have images or
+            lack the judge's column.
+        DataError: a row has no question in that column.
     """
 
     def __init__(
@@ -158,6 +182,10 @@ class BlendedGRPOTrainer(GRPOTrainer):
             args = copy.copy(args)
             args.reward_weights = [*args.reward_weights, 1.0]
         weight_for(strategy, 0.0, 1, 1, weight_params)  # refuse what does not fit before a step
+        for name in ("train_dataset", "eval_dataset"):
+            data = trl.get(name)
+            if isinstance(data, Dataset):  # what is streamed is checked batch by batch
+                judge.check_questions({n: data[n] for n in data.column_names}, name)
         super().__init__(reward_funcs=[*functions, judge], args=args, **trl)
         self.strategy, self.weight_params = strategy, weight_params
         self._judge_index = self.reward_funcs.index(judge)
@@ -206,14 +234,15 @@ class BlendedGRPOTrainer(GRPOTrainer):
         responses, answered = self._padded(completion_ids, "right")
         mask = pad_sequence([torch.tensor(row) for row in own], batch_first=True)
         device = self.accelerator.device
-        _, entropies, _ = self._get_per_token_logps_and_entropies(
-            self.model,
-            torch.cat([prompts, responses], dim=1).to(device),
-            torch.cat([asked, answered], dim=1).to(device),
-            responses.shape[1],
-            batch_size=self.args.per_device_train_batch_size,
-            compute_entropy=True,
-        )
+        with _observing(self.model, device):
+            _, entropies, _ = self._get_per_token_logps_and_entropies(
+                self.model,
+                torch.cat([prompts, responses], dim=1).to(device),
+                torch.cat([asked, answered], dim=1).to(device),
+                responses.shape[1],
+                batch_size=self.args.per_device_train_batch_size,
+                compute_entropy=True,
+            )
         means = masked_mean(entropies, mask.to(device), dim=-1)
         return float(self.accelerator.gather(means).mean())
 
@@ -224,3 +253,18 @@ class BlendedGRPOTrainer(GRPOTrainer):
         padded = pad_sequence(rows, batch_first=True, padding_value=pad, padding_side=side)
         seen = [torch.ones_like(row) for row in rows]
         return padded, pad_sequence(seen, batch_first=True, padding_side=side)
+
+
+@contextlib.contextmanager
+def _observing(model: torch.nn.Module, device: torch.device) -> Iterator[None]:
+    """The model in evaluation mode; modes and random states are as before afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    accelerators = [] if device.type == "cpu" else [device]
+    kind = "cuda" if device.type == "cpu" else device.type
+    with torch.random.fork_rng(accelerators, device_type=kind):
+        model.eval()
+        try:
+            yield
+        finally:
+            for module, training in modes:  # a part may have been frozen in evaluation mode
+                module.training = training
