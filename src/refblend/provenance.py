@@ -1,9 +1,11 @@
 """Provenance of a run: commit, versions, inputs, hardware, times and energy."""
 
 import contextlib
+import functools
 import hashlib
 import importlib.metadata
 import json
+import logging
 import os
 import platform
 import subprocess
@@ -17,7 +19,11 @@ from typing import Any
 from refblend.documents import shorten
 from refblend.errors import DataError, ModelError
 from refblend.files import read_object, sha256_file, sha256_tree
-from refblend.numeric_code import PACKAGE, code_hash
+
+logger = logging.getLogger(__name__)
+
+PACKAGE = Path(__file__).resolve().parent
+"""The folder of the package's source."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +37,15 @@ class InputHashes:
 def hash_inputs(data_files: Iterable[Path], model_dirs: Iterable[Path]) -> InputHashes:
     """Read all inputs of a run once, which takes minutes; DataError, ModelError if missing."""
     return InputHashes(
-        {str(path): _data_hash(Path(path)) for path in data_files},
+        {_recorded(Path(path)): _data_hash(Path(path)) for path in data_files},
         {str(path): _model_hash(Path(path)) for path in model_dirs},
     )
+
+
+def _recorded(path: Path) -> str:
+    """A path as it is recorded: files of the package without the place of the installation."""
+    inside = path.is_relative_to(PACKAGE)
+    return str(path.relative_to(PACKAGE.parent) if inside else path)
 
 
 def _data_hash(path: Path) -> str:
@@ -84,21 +96,19 @@ def collect_provenance(
     before ("key: old → new"). Of the resolved configuration only a hash is recorded.
     """
     text = json.dumps(config, sort_keys=True, default=str)
-    git, code = git_state(PACKAGE), code_hash("train")
+    git = git_state(PACKAGE)
     session = {
         "start": _now(),
         "end": None,
         "wall_time_s": None,
         "energy": None,
         "commit": git["commit"],
-        "code_sha256": code,
         "changes": list(changes),
     }
     return {
         "seed": seed,
         "config_sha256": hashlib.sha256(text.encode()).hexdigest(),
         "git": git,
-        "code_sha256": code,
         "lock": lock_hashes(PACKAGE),
         "data": inputs.data,
         "models": inputs.models,
@@ -153,30 +163,78 @@ def finish(
     return dict(record) | {"sessions": sessions, "totals": totals}
 
 
+@dataclass(frozen=True)
+class Source:
+    """The state of the package's source in git; all None without git."""
+
+    commit: str | None
+    tree: str | None
+    """Git's hash of the committed source."""
+    changes: str | None
+    """SHA-256 of what is not committed; None where all is."""
+
+    @classmethod
+    def of(cls, package: Path) -> "Source":
+        """The state of the source in a folder."""
+        tree = _git(package, "rev-parse", "HEAD:./")
+        if tree is None:
+            return cls(None, None, None)
+        digest = hashlib.sha256()
+        changed = _git(package, "diff", "HEAD", "--", ".") or ""
+        untracked = _git(package, *_UNTRACKED) or ""
+        digest.update(changed.encode())
+        for file in (package / name for name in untracked.split("\0") if name):
+            if file.is_file():
+                digest.update(f"{file.relative_to(package)}\0{sha256_file(file)}\n".encode())
+        changes = digest.hexdigest() if changed or untracked else None
+        return cls(_git(package, "rev-parse", "HEAD"), tree, changes)
+
+    def __str__(self) -> str:
+        commit = f"commit {self.commit[:10]}" if self.commit else "unknown commit"
+        return f"{commit} with changes" if self.changes else commit
+
+
+_UNTRACKED = ("ls-files", "-z", "--others", "--exclude-standard", ".")
+
+
 def git_state(directory: Path) -> dict[str, Any]:
     """Commit and dirty flag of the work tree that holds ``directory``; null without git."""
-
-    def git(*arguments: str) -> str | None:
-        try:
-            done = subprocess.run(
-                ["git", "--no-optional-locks", "-C", str(directory), *arguments],
-                capture_output=True,
-                text=True,
-                timeout=20,
-                check=True,
-            )
-        except (OSError, subprocess.SubprocessError):
-            return None
-        return done.stdout.strip()
-
-    commit = git("rev-parse", "HEAD")
+    commit = _git(directory, "rev-parse", "HEAD")
     # What a study writes does not make it dirty: committed results, which the workflow removes and
     # makes again, do not count, and untracked files only below the package.
     written = [":(top)", ":(top,exclude)results", ":(top,exclude)dvc.lock"]
     status = ["status", "--porcelain", "--untracked-files=no", "--", *written]
-    changes = git(*status) if commit else None
-    untracked = git("ls-files", "--others", "--exclude-standard", ".") if commit else None
+    changes = _git(directory, *status) if commit else None
+    untracked = _git(directory, *_UNTRACKED) if commit else None
     return {"commit": commit, "dirty": bool(changes or untracked) if commit else None}
+
+
+def _git(directory: Path, *arguments: str) -> str | None:
+    """What git says of a folder; None without git or outside of a repository."""
+    try:
+        done = subprocess.run(
+            ["git", "--no-optional-locks", "-C", str(directory), *arguments],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=20,
+            check=True,
+            env=os.environ | {"LC_ALL": "C"},
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        if "dubious ownership" in str(getattr(error, "stderr", "")):
+            _tell_foreign(directory)
+        return None
+    return done.stdout.strip()
+
+
+@functools.cache
+def _tell_foreign(directory: Path) -> None:
+    logger.warning(
+        "git says nothing about %s, whose repository belongs to another user: commit and tree are "
+        "not recorded. To change that: git config --global --add safe.directory <repository>",
+        directory,
+    )
 
 
 def lock_hashes(start: Path) -> dict[str, str]:

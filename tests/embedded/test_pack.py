@@ -10,7 +10,13 @@ import yaml
 from typer.testing import CliRunner
 
 from refblend.cli.main import app
-from refblend.embedded.pack import PARTS, RECORD_NAME, pack_models, unpack_models
+from refblend.embedded.pack import (
+    PARTS,
+    PURPOSES,
+    RECORD_NAME,
+    pack_models,
+    unpack_models,
+)
 from refblend.embedded.recipe import EmbeddedConfig
 from refblend.errors import ModelError
 
@@ -67,7 +73,7 @@ def test_models_of_another_recipe_are_refused(
     assert files(there) == {}
     measured = changed(recipe, evaluation={"problems": 5})
     record = unpack_models(pack, measured, there)
-    assert set(record["code"]) == {"tokenizer", "actor", "judge_pairs", "judge"}
+    assert set(record["numerics"]) == set(PURPOSES)
 
 
 def test_an_incomplete_scale_is_not_packed(

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from refblend.errors import CheckpointError
 from refblend.files import write_json
 from refblend.identity import IDENTITY_NAME, RunIdentity
+from refblend.provenance import Source
 from refblend.trainer.checkpoint import CheckpointManager, write_state
 from refblend.trainer.run_directory import LOCK_NAME, StartOptions, open_run, record_start
 from refblend.trainer.tracking import MetricsLog
@@ -27,10 +28,12 @@ BASE = RunIdentity(
     config={"algorithm": {"gamma": 1.0}, "trainer": {"test_freq": 5}},
     data={"train.parquet": "aa"},
     models={"actor": "bb"},
-    code="1" * 64,
-    commit="0123456789",
+    prompts="cc",
+    numerics={"train": 1},
+    libraries={"torch": "2.13.0"},
     total_steps=STEPS,
     fixed_length=False,
+    segments=(Source(None, None, None),),
 )
 MOVES = (
     "pathlib.Path.rename",
@@ -102,7 +105,7 @@ def content(path: Path) -> dict[str, bytes]:
 
 
 def nothing_is_lost(root: Path, before: dict[str, bytes]) -> None:
-    """One directory has all files; where the run goes on, its record may name another code."""
+    """One directory has all files; where the run goes on, its record may name another source."""
     found = [content(path) for path in root.iterdir() if path.is_dir()]
     aside = any(all(each.get(k) == v for k, v in before.items()) for each in found)
     kept = {k: v for k, v in before.items() if k != IDENTITY_NAME}
@@ -110,16 +113,16 @@ def nothing_is_lost(root: Path, before: dict[str, bytes]) -> None:
 
 
 WANTED = st.builds(
-    lambda gamma, freq, code, data, steps: replace(
+    lambda gamma, freq, numbers, data, steps: replace(
         BASE,
         config={"algorithm": {"gamma": gamma}, "trainer": {"test_freq": freq}},
-        code=code * 64,
+        numerics={"train": numbers},
         data={"train.parquet": data},
         total_steps=steps,
     ),
     st.sampled_from([1.0, 1.0, 0.9]),
     st.sampled_from([5, 7]),
-    st.sampled_from(["1", "1", "2"]),
+    st.sampled_from([1, 1, 2]),
     st.sampled_from(["aa", "aa", "cc"]),
     st.sampled_from([STEPS, STEPS, 2, 9]),
 )

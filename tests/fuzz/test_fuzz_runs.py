@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from refblend.errors import DataError, StudyError
 from refblend.identity import IDENTITY_NAME, RunIdentity
-from refblend.provenance import finish, read_previous
+from refblend.provenance import Source, finish, read_previous
 from refblend.study.design.grid import write_grid
 from refblend.study.layout import COLLECTED
 from refblend.study.runs.collect import Collected, collect, read_collected, write_collected
@@ -170,10 +170,12 @@ IDENTITY = RunIdentity(
     config={"trainer": {"seed": 1}},
     data={"train.parquet": "aa"},
     models={"actor": "bb"},
-    code="1",
-    commit=None,
+    prompts="cc",
+    numerics={"train": 1},
+    libraries={"torch": "2.13.0"},
     total_steps=2,
     fixed_length=False,
+    segments=(Source(None, None, None),),
 )
 
 

@@ -15,8 +15,9 @@ from typer.testing import CliRunner
 
 from refblend.cli.main import app
 from refblend.errors import CheckpointError
-from refblend.files import write_json
-from refblend.identity import IDENTITY_NAME, RunIdentity
+from refblend.files import read_object, write_json
+from refblend.identity import IDENTITY_NAME, RunIdentity, read_identity
+from refblend.provenance import Source
 from refblend.study.runs.checks import record_failure
 from refblend.trainer import run_directory
 from refblend.trainer.checkpoint import CheckpointManager, write_state
@@ -37,14 +38,17 @@ BASE = RunIdentity(
     config={"algorithm": {"gamma": 1.0}, "trainer": {"test_freq": 5}},
     data={"train.parquet": "aa"},
     models={"actor": "bb"},
-    code="1" * 64,
-    commit="0123456789",
+    prompts="cc",
+    numerics={"train": 1},
+    libraries={"torch": "2.13.0"},
     total_steps=3,
     fixed_length=False,
+    segments=(Source("0123456789" * 4, "1" * 40, None),),
 )
 OTHER = replace(BASE, config={"algorithm": {"gamma": 0.9}, "trainer": {"test_freq": 5}})
 LONGER = replace(BASE, total_steps=5)
-OTHER_CODE = replace(BASE, code="2" * 64, commit="fedcba9876")
+OTHER_SOURCE = replace(BASE, segments=(Source("fedcba9876" * 4, "2" * 40, None),))
+OTHER_NUMBERS = replace(OTHER_SOURCE, numerics={"train": 2}, libraries={"torch": "2.14.0"})
 OVERWRITE = StartOptions(overwrite=True)
 
 
@@ -127,28 +131,76 @@ def test_test_and_save_settings_resume_the_run(run: Path) -> None:
     assert list(map(str, start(run, observed).changes)) == ["trainer.test_freq: 5 → 2"]
 
 
-def test_changed_code_resumes_with_a_warning_or_is_refused(
-    run: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def segments(path: Path) -> list[str]:
+    return [each["commit"][:10] for each in read_object(path / IDENTITY_NAME)["segments"]]
+
+
+def test_another_commit_of_equal_numbers_is_a_segment_of_the_run(run: Path) -> None:
+    train(run)
+    digest = read_identity(run)
+    assert start(run, OTHER_SOURCE).start == "resume"
+    assert start(run, OTHER_SOURCE).changes == ()
+    assert segments(run) == ["0123456789", "fedcba9876"]
+    assert read_identity(run) == digest, "the run is the same"
+
+
+def test_strict_code_refuses_another_source_tree(run: Path) -> None:
     held = train(run)
     strict = StartOptions(strict_code=True)
-    with pytest.raises(CheckpointError, match=r"commit 0123456789.*commit fedcba9876"):
-        start(run, OTHER_CODE, strict)
+    told = r"source: commit 0123456789 → commit fedcba9876"
+    with pytest.raises(CheckpointError, match=told):
+        start(run, OTHER_SOURCE, strict)
     assert content(run) == held
-    with caplog.at_level(logging.WARNING):
-        assert start(run, OTHER_CODE).start == "resume"
-    assert "commit 0123456789" in caplog.text
-    assert "commit fedcba9876" in caplog.text
-    caplog.clear()
-    assert start(run, OTHER_CODE).changes == ()
-    assert caplog.text == ""
+    same_tree = replace(BASE, segments=(replace(BASE.segments[0], commit="9" * 40),))
+    assert start(run, same_tree, strict).start == "resume"
 
 
-def test_the_workflow_moves_a_run_of_other_code_aside(run: Path) -> None:
+def test_other_numbers_and_libraries_are_refused_with_the_ways_out(run: Path) -> None:
     held = train(run)
-    options = StartOptions(overwrite=True, strict_code=True)
-    assert start(run, OTHER_CODE, options).start == "fresh"
+    told = r"numerics train: 1 → 2; torch: 2\.13\.0 → 2\.14\.0"
+    with pytest.raises(CheckpointError, match=told) as e:
+        start(run, OTHER_NUMBERS)
+    assert e.value.exit_status == 2
+    assert "trainer.accept_changes=true" in e.value.remedy
+    assert "--overwrite" in e.value.remedy
+    assert content(run) == held
+
+    assert start(run, OTHER_NUMBERS, StartOptions(accept_changes=True)).start == "resume"
+    assert read_object(run / IDENTITY_NAME)["numerics"] == {"train": 2}
+    assert start(run, OTHER_NUMBERS).start == "resume", "it is recorded"
+
+
+def test_overwrite_moves_a_run_of_other_numbers_aside(run: Path) -> None:
+    held = train(run)
+    assert start(run, OTHER_NUMBERS, OVERWRITE).start == "fresh"
     assert [content(path) for path in aside(run)] == [held]
+
+
+def as_earlier_versions_recorded(path: Path, **versions: str) -> None:
+    """Replace a run's identity by one of the former format."""
+    record = read_object(path / IDENTITY_NAME)
+    for name in ("prompts", "numerics", "libraries", "segments"):
+        del record[name]
+    record |= {"code": "319efc69", "commit": "abcdefghij with changes", "identity": "old"}
+    write_json(path / IDENTITY_NAME, record)
+    if versions:
+        write_json(path / "provenance.json", {"versions": versions})
+
+
+def test_a_run_of_the_former_format_goes_on_with_the_first_numbers(run: Path) -> None:
+    train(run)
+    as_earlier_versions_recorded(run, torch="2.13.0")
+    with pytest.raises(CheckpointError, match="numerics train: 1 → 2; torch"):
+        start(run, OTHER_NUMBERS)
+    assert read_identity(run) == "old", "its test is bound to it"
+    assert start(run, BASE).start == "resume"
+    assert segments(run) == ["abcdefghij", "0123456789"]
+
+
+def test_libraries_that_nobody_recorded_refuse_nothing(run: Path) -> None:
+    train(run)
+    as_earlier_versions_recorded(run)
+    assert start(run, replace(BASE, libraries={"torch": "9.9"})).start == "resume"
 
 
 def test_a_run_is_not_cut_short(run: Path) -> None:
@@ -353,12 +405,16 @@ def test_check_refuses_a_directory_of_another_run(make_run: Callable[..., Any]) 
     given = [directory, "reward.custom_reward_function=null"]
     arguments = ["check", "--config", str(made.config_file), *given]
     from refblend.config import load_config
+    from refblend.numerics import versions
     from refblend.provenance import hash_inputs
+    from refblend.trainer.datasets import load_run_data
     from refblend.trainer.preflight import inputs_of
 
     config = load_config([made.config_file], given)
-    inputs = hash_inputs(*inputs_of(config))
-    start(Path(config.trainer.default_local_dir), RunIdentity.of(config, inputs, 4))
+    inputs, data = hash_inputs(*inputs_of(config)), load_run_data(config)
+    numerics = versions("reward.gsm8k", "train")
+    identity = RunIdentity.of(config, inputs, 4, data.prompts_hash, numerics)
+    start(Path(config.trainer.default_local_dir), identity)
     cli = CliRunner()
     assert cli.invoke(app, arguments).exit_code == 0
     refused = cli.invoke(app, [*arguments, "algorithm.gamma=0.9"])

@@ -1,7 +1,7 @@
 # One job: an arm with a block of seeds, which the trainer takes one after another, reusing its
 # workers. The marker is the only output, so that checkpoints and metrics survive a kill and the
 # next call resumes; finished seeds are skipped. The workflow owns runs/<scale>: a run whose
-# configuration, data, models or code (strict_code) has changed is moved aside, and trained afresh;
+# configuration, data, models, numerics or libraries have changed is moved aside, and trained afresh;
 # `refblend runs prune` frees the space. A seed that ends with an error is
 # recorded as failed and reported; the next call tries it again. A job killed by a signal leaves no
 # marker, and is resumed.
@@ -44,6 +44,6 @@ rule train:
         "PPO: {wildcards.scale} {wildcards.arm}, seeds {wildcards.seeds}, on {threads} cores"
     shell:
         "{{ {params.leased} refblend train {params.files:q} {params.overrides:q} --seeds {params.seeds}"
-        " trainer.default_local_dir={params.pattern:q} trainer.strict_code=true --overwrite 2>&1 | tee -ip {log:q}"
+        " trainer.default_local_dir={params.pattern:q} --overwrite 2>&1 | tee -ip {log:q}"
         " || refblend study fail {params.run_dirs:q} --status $? --log {log:q}; }}"
         " && refblend study mark {params.run_dirs:q} --out {output:q}"

@@ -23,17 +23,18 @@ from refblend.ppo.choices import (
     Placement,
     Ramp,
 )
-from refblend.ppo.weights import STRATEGIES, WeightParams
+from refblend.ppo.weights import STRATEGIES, WeightParams, described
 
 
 def _is_a_strategy(name: str) -> str:
-    if name not in STRATEGIES:
-        raise ValueError(f"use one of {', '.join(map(repr, STRATEGIES))}")
+    if name not in STRATEGIES and ":" not in name:
+        names = ", ".join(map(repr, STRATEGIES))
+        raise ValueError(f"use one of {names}, or module:function of your own")
     return name
 
 
 StrategyName = Annotated[str, AfterValidator(_is_a_strategy)]
-"""A name of :data:`refblend.ppo.weights.STRATEGIES`."""
+"""A name of :data:`refblend.ppo.weights.STRATEGIES`, or a user's ``module:function``."""
 
 
 def _is_a_threshold(value: Any) -> Any:
@@ -76,7 +77,7 @@ class RefQualityScoreConfig(Section):
     enable: bool = True
     """Ask the judge and blend its score into the reward."""
     strategy: StrategyName = "linear"
-    """Map from the average entropy to the weight w."""
+    """Map from the average entropy to the weight w; ``module:function`` for your own."""
     method: Method = "blend"
     """How R and Q make R': ``blend``; ``recheck``, a blend of the responses that the rule gives 0
     (arXiv 2510.00915); ``gdpo``, each normalised within its group before they are mixed (arXiv
@@ -124,7 +125,7 @@ class RefQualityScoreConfig(Section):
 
     @model_validator(mode="after")
     def _parameters_fit_the_strategy(self) -> "RefQualityScoreConfig":
-        strategy = STRATEGIES[self.strategy]
+        strategy = described(self.strategy)
         if not self.enable:
             return self
         if self.method in ("gdpo", "hero") and self.placement != "terminal":

@@ -51,8 +51,9 @@ class TrainerConfig(Section):
     resume_from_path: str | None = None
     """A directory ``global_step_N`` to resume from with ``resume_mode: resume_path``."""
     strict_code: bool = False
-    """Refuse to resume a run if the code that determines its numbers has changed; off: warn and
-    record it."""
+    """Refuse to resume a run if the source of refblend has changed at all; off: record it."""
+    accept_changes: bool = False
+    """Resume a run although versions of numbers or libraries have changed, and record it."""
     max_ckpt_to_keep: PositiveInt = 2
     """Newest checkpoints that are kept."""
     keep_best: bool = False

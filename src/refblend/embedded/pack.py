@@ -18,7 +18,7 @@ from refblend.documents import MalformedError, flatten, shorten
 from refblend.embedded.recipe import STRENGTHS, EmbeddedConfig
 from refblend.errors import ModelError
 from refblend.files import atomic_path, read_object, unpacked
-from refblend.numeric_code import code_hash
+from refblend.numerics import versions
 from refblend.provenance import PACKAGE, git_state, hardware, library_versions
 
 PARTS = (
@@ -30,7 +30,7 @@ PARTS = (
 )
 """Folders of ``models/<scale>`` that are packed; measurements of the models are made where it is
 unpacked."""
-PURPOSES = ("tokenizer", "actor", "judge_pairs", "judge")
+PURPOSES = ("tokenizer", "actor.train", "judge.pairs", "judge.prompt", "judge.train")
 RECORD_NAME = "packed.json"
 
 
@@ -56,7 +56,7 @@ def unpack_models(source: Path, recipe: EmbeddedConfig, folder: Path) -> dict[st
     """Put packed models into ``folder`` in place of those that are there.
 
     Returns:
-        The record of what made them: recipe, code, versions, hardware.
+        The record of what made them: recipe, numerics, versions, hardware.
 
     Raises:
         ModelError: the file is no such pack, or its models were made by another recipe; nothing is
@@ -91,7 +91,7 @@ def unpack_models(source: Path, recipe: EmbeddedConfig, folder: Path) -> dict[st
 def _record(recipe: EmbeddedConfig) -> dict[str, Any]:
     return {
         "recipe": _what_makes_models(recipe),
-        "code": {purpose: code_hash(purpose) for purpose in PURPOSES},
+        "numerics": versions(*PURPOSES),
         "git": git_state(PACKAGE),
         "versions": library_versions(),
         "hardware": hardware(),

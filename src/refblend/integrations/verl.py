@@ -37,7 +37,7 @@ from verl.workers.utils.padding import response_to_nested
 from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.config.loading import explain
 from refblend.errors import ConfigError, DataError
-from refblend.lookup import load_function
+from refblend.lookup import get_strategy, load_function
 from refblend.ppo.blending import blend_rewards, compute_avg_response_entropy, expand_quality
 from refblend.ppo.metrics import roc_auc
 from refblend.ppo.weights import WeightParams, weight_for
@@ -223,7 +223,9 @@ class BlendedPPOTrainer(PPOTrainerSync):
         entropy = float(compute_avg_response_entropy(padded["entropy"][kept], mask[kept]))
         params = WeightParams.of(settings)
         total = max(self.total_training_steps, self.global_steps)
-        weight = weight_for(settings.strategy, entropy, self.global_steps, total, params)
+        weight = weight_for(
+            get_strategy(settings.strategy), entropy, self.global_steps, total, params
+        )
         results = [result for (result, _), is_real in zip(judged, real, strict=True) if is_real]
         right = [label for (_, label), is_real in zip(judged, real, strict=True) if is_real]
         self.guard.update(results)

@@ -77,13 +77,16 @@ class StepContext:
     total_steps: int
 
 
+Weight = Callable[[float, WeightParams, StepContext], float]
+
+
 @dataclass(frozen=True)
 class Strategy:
     """One way to choose the weight; all that the rest of the package knows about it."""
 
     name: str
     """The value of ``algorithm.ref_quality_score.strategy``."""
-    weight: Callable[[float, WeightParams, StepContext], float]
+    weight: Weight
     """Average entropy in nats (never NaN), parameters (``max_weight`` already warmed up) and step
     → w in [0, ``max_weight``]."""
     parameters: tuple[str, ...]
@@ -189,8 +192,22 @@ for _strategy in (
     register(_strategy)
 
 
+def _not_imported(entropy: float, params: WeightParams, at: StepContext) -> float:
+    raise NotImplementedError("a user's strategy is called by refblend.lookup.get_strategy")
+
+
+def own_strategy(name: str, weight: Weight = _not_imported) -> Strategy:
+    """What is known of a user's strategy ``module:function``: it may read anything."""
+    return Strategy(name, weight, (), "", reads_entropy=False, reads_total_steps=True)
+
+
+def described(name: str) -> Strategy:
+    """A strategy as reports describe it; a user's function is not imported."""
+    return STRATEGIES.get(name) or own_strategy(name)
+
+
 def weight_for(
-    strategy: str,
+    strategy: str | Strategy,
     avg_entropy: SupportsFloat,
     step: int,
     total_steps: int,
@@ -199,7 +216,7 @@ def weight_for(
     """The weight w in [0, max_weight] that a strategy gives at this step.
 
     Args:
-        strategy: a key of :data:`STRATEGIES`.
+        strategy: a key of :data:`STRATEGIES`, or a user's.
         avg_entropy: of :func:`refblend.ppo.blending.compute_avg_response_entropy`, in nats.
         step: 1-based training step.
         total_steps: steps of the run.
@@ -208,11 +225,14 @@ def weight_for(
     Raises:
         ValueError: an unknown strategy, parameters out of range, or a NaN entropy.
     """
-    if strategy not in STRATEGIES:
-        raise ValueError(f"strategy={strategy!r} is unknown: use one of {', '.join(STRATEGIES)}")
+    if isinstance(strategy, str):
+        if strategy not in STRATEGIES:
+            names = ", ".join(STRATEGIES)
+            raise ValueError(f"strategy={strategy!r} is unknown: use one of {names}")
+        strategy = STRATEGIES[strategy]
     params = params or WeightParams()
     warmed = warmed_max_weight(params.max_weight, step, params.max_weight_warmup_steps)
-    return STRATEGIES[strategy].weight(
+    return strategy.weight(
         entropy_of(avg_entropy), replace(params, max_weight=warmed), StepContext(step, total_steps)
     )
 

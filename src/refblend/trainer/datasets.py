@@ -1,12 +1,14 @@
 """The data of a run: encoded prompts of training and validation, and the actor's tokenizer."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from refblend.config import RefblendConfig
 from refblend.data.dataset import PromptDataset, load_prompt_dataset
 from refblend.data.tokenizer import load_tokenizer
 from refblend.errors import DataError
+from refblend.identity import prompts_hash
 from refblend.trainer.guards import SANITY_SOURCE
 from refblend.trainer.validation import ValidationSet
 
@@ -24,6 +26,16 @@ class RunData:
         sanity = {s.source == SANITY_SOURCE: s.dataset for s in self.validation_sets}
         found = {"train": self.train, "val": sanity.get(False), "sanity": sanity.get(True)}
         return {f"data.{name}_files": part for name, part in found.items() if part is not None}
+
+    @cached_property
+    def data_sources(self) -> set[str]:
+        """Where the rows come from, which says by which rule they are scored."""
+        return {row.data_source for part in self.parts().values() for row in part.rows}
+
+    @cached_property
+    def prompts_hash(self) -> str:
+        """Hash of all encoded prompts."""
+        return prompts_hash(part.prompt_ids for part in self.parts().values())
 
     def decode(self, token_ids: list[int]) -> str:
         """A response's text without special tokens."""

@@ -16,7 +16,9 @@ from refblend.files import write_json
 from refblend.identity import RunIdentity
 from refblend.lifecycle.faults import explained
 from refblend.lifecycle.stopping import StopRequest, Terminated, terminate_cleanly
+from refblend.numerics import training_purposes, versions
 from refblend.provenance import InputHashes, collect_provenance, finish, hash_inputs, read_previous
+from refblend.rewards.rule import reward_purposes
 from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef, named_checkpoint
 from refblend.trainer.datasets import RunData
 from refblend.trainer.preflight import inputs_of, notices, planned_steps, preflight
@@ -165,7 +167,10 @@ class _Run:
     def wanted(self) -> tuple[RunIdentity, StartOptions]:
         """What the directory must hold, and what to do if it does not."""
         steps = planned_steps(self.config, len(self.data.train))
-        identity = RunIdentity.of(self.config, self.inputs, steps)
+        rewards = reward_purposes(self.config.reward, self.data.data_sources)
+        numerics = versions(*training_purposes(self.config, rewards))
+        prompts = self.data.prompts_hash
+        identity = RunIdentity.of(self.config, self.inputs, steps, prompts, numerics)
         return identity, StartOptions.of(self.config.trainer, self.overwrite)
 
     def check_directory(self) -> None:

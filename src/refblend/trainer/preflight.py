@@ -21,8 +21,10 @@ from refblend.errors import (
 )
 from refblend.lifecycle.faults import disk_fault
 from refblend.lifecycle.folders import check_temporary
-from refblend.lookup import get_advantage, source_file
+from refblend.lookup import STRATEGY_KEY, get_advantage, get_strategy, source_file
 from refblend.ppo.choices import ADVANTAGES
+from refblend.ppo.weights import STRATEGIES, StepContext, WeightParams
+from refblend.provenance import PACKAGE
 from refblend.rewards.rule import RuleReward
 from refblend.rollout.model_dir import check_length, check_model
 from refblend.scoring.clipping import ScoringRequest
@@ -34,6 +36,8 @@ from refblend.trainer.replay import replayed_weights_of
 from refblend.trainer.trackers import check_trackers
 from refblend.workers.pools import check_machine
 
+TRIED_ENTROPY = 0.5
+"""Nats for which a user's strategy is tried."""
 TRIED_ROWS = 64
 """Rows whose gold solutions are tried in the judge's prompts."""
 
@@ -58,6 +62,7 @@ def preflight(config: RefblendConfig, compare: Callable[[RunData], None] | None 
     if config.algorithm.adv_estimator not in ADVANTAGES:
         problems.note(_check_estimator, config)
     reward, data = problems.note(RuleReward.from_config, config.reward), None
+    problems.note(_check_strategy, config)
     functions_usable = len(problems.found) == known
     if models_usable:
         problems.note(check_machine, config)
@@ -153,7 +158,12 @@ def inputs_of(config: RefblendConfig) -> tuple[list[Path], list[Path]]:
         users.append(source_file(estimator, "algorithm.adv_estimator"))
     if config.use_judge and ":" in scoring.kind:
         users.append(source_file(scoring.kind, "algorithm.ref_quality_score.scoring.kind"))
-    return [*files, *(file for file in users if file)], models
+    quality = config.algorithm.ref_quality_score
+    if quality.enable and ":" in quality.strategy:
+        users.append(source_file(quality.strategy, STRATEGY_KEY))
+    # Functions of ours have a version in numerics.json.
+    own = (file for file in users if file and not file.is_relative_to(PACKAGE))
+    return [*files, *own], models
 
 
 def planned_steps(config: RefblendConfig, num_prompts: int) -> int:
@@ -197,6 +207,15 @@ def _check_estimator(config: RefblendConfig) -> None:
             f"algorithm.adv_estimator={name} needs a critic's values, and this run has no critic",
             "Set critic.enable=true.",
         )
+
+
+def _check_strategy(config: RefblendConfig) -> None:
+    """Try a user's blending strategy once."""
+    quality = config.algorithm.ref_quality_score
+    if not quality.enable or quality.strategy in STRATEGIES:
+        return
+    params = WeightParams.of(quality, initial_entropy=TRIED_ENTROPY)
+    get_strategy(quality.strategy).weight(TRIED_ENTROPY, params, StepContext(1, 1))
 
 
 def _check_effect(config: RefblendConfig) -> None:

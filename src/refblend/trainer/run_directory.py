@@ -21,6 +21,7 @@ from refblend.config.trainer import TrainerConfig
 from refblend.errors import CheckpointError, RefblendError
 from refblend.files import read_object, write_json
 from refblend.identity import IDENTITY_NAME, Difference, RunIdentity
+from refblend.provenance import Source
 from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef, step_of
 from refblend.trainer.summary import finished_summary
 from refblend.trainer.tracking import read_metrics
@@ -53,6 +54,10 @@ _WAYS_OUT = (
     "Set trainer.default_local_dir to another directory, or give --overwrite, which moves the run "
     "that is there aside and deletes nothing."
 )
+_ACCEPT = (
+    "Install what is recorded, or set trainer.accept_changes=true: the run then goes on, its "
+    "numbers change from here, and provenance.json says so."
+)
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,9 @@ class StartOptions:
     overwrite: bool = False
     """Move a run of another identity aside instead of refusing."""
     strict_code: bool = False
-    """Whether changed numeric code counts as another run."""
+    """Whether another source tree counts as another run."""
+    accept_changes: bool = False
+    """Whether other versions of numbers and other libraries continue the run."""
     resume_mode: str = "auto"
     resume_path: str | None = None
     """Checkpoint from which ``resume_mode=resume_path`` goes on."""
@@ -70,7 +77,13 @@ class StartOptions:
     @classmethod
     def of(cls, trainer: TrainerConfig, overwrite: bool) -> "StartOptions":
         """The options of a configuration."""
-        return cls(overwrite, trainer.strict_code, trainer.resume_mode, trainer.resume_from_path)
+        return cls(
+            overwrite,
+            trainer.strict_code,
+            trainer.accept_changes,
+            trainer.resume_mode,
+            trainer.resume_from_path,
+        )
 
 
 @dataclass(frozen=True)
@@ -83,6 +96,8 @@ class Prepared:
     """``summary.json`` of a run that has nothing left to do; only :func:`open_run` looks."""
     checkpoint: CheckpointRef | None = None
     """Where ``resume_mode=auto`` goes on; None: at step 0. Only :func:`open_run` looks."""
+    segments: Sequence[Source] = ()
+    """The sources of a run that is resumed, with that of this session."""
 
 
 def check_run_dir(path: Path, wanted: RunIdentity, options: StartOptions) -> Prepared:
@@ -96,14 +111,20 @@ def check_run_dir(path: Path, wanted: RunIdentity, options: StartOptions) -> Pre
     if recorded is None:
         return Prepared("fresh")
     changes = recorded.differences(wanted)
-    kinds = ("determining", "code") if options.strict_code else ("determining",)
+    kinds = {"determining", "numerics", "library"}
+    if options.accept_changes:
+        kinds = {"determining"}
+    if options.strict_code:
+        kinds.add("tree")
     refused = [change for change in changes if change.kind in kinds]
     if refused:
         listed = "; ".join(map(str, refused))
-        raise CheckpointError(f"{path} holds another run ({listed})", _WAYS_OUT)
+        environment = all(change.kind in ("numerics", "library") for change in refused)
+        remedy = f"{_ACCEPT} {_WAYS_OUT}" if environment else _WAYS_OUT
+        raise CheckpointError(f"{path} holds another run ({listed})", remedy)
     if options.resume_mode == "auto":
         _check_length(path, recorded, wanted)
-    return Prepared("resume", tuple(changes))
+    return Prepared("resume", tuple(changes), recorded.followed_by(wanted))
 
 
 @contextlib.contextmanager
@@ -152,17 +173,10 @@ def _found_start(path: Path, prepared: Prepared, total_steps: int) -> Prepared:
 
 
 def record_start(path: Path, wanted: RunIdentity, prepared: Prepared) -> None:
-    """Record the run that starts or continues in a directory, and warn about changed code."""
-    if prepared.start == "fresh" or prepared.changes:
-        write_json(path / IDENTITY_NAME, wanted.record())
-    for change in prepared.changes:
-        if change.kind == "code":
-            logger.warning(
-                "the code that determines the numbers of %s has changed, %s: the run goes on with "
-                "the new code, and provenance.json says from which session on",
-                path,
-                change,
-            )
+    """Record the run that starts or continues in a directory."""
+    if prepared.segments:
+        wanted = replace(wanted, segments=prepared.segments)
+    write_json(path / IDENTITY_NAME, wanted.record())
 
 
 @contextlib.contextmanager
@@ -228,13 +242,23 @@ def _recorded(path: Path) -> RunIdentity | None:
             )
         return None
     try:
-        return RunIdentity.from_record(read_object(path / IDENTITY_NAME))
+        record = read_object(path / IDENTITY_NAME)
+        return RunIdentity.from_record(record, _recorded_versions(path))
     except ValueError as error:
         raise CheckpointError(
             f"{path / IDENTITY_NAME} is damaged or of another version of refblend ({error}), so "
             "that the run cannot be compared with the wanted one",
             _WAYS_OUT,
         ) from None
+
+
+def _recorded_versions(path: Path) -> dict[str, str]:
+    """Versions of libraries in a run's provenance; empty where it has none."""
+    try:
+        versions = read_object(path / "provenance.json").get("versions")
+    except (OSError, ValueError):
+        return {}
+    return versions if isinstance(versions, dict) else {}
 
 
 def _is_early_failure(path: Path) -> bool:

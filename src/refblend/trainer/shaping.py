@@ -15,6 +15,7 @@ from refblend.config import RefblendConfig
 from refblend.config.algorithm import RefQualityScoreConfig, ReprAlignConfig
 from refblend.config.scoring import ScoringConfig
 from refblend.errors import TrainingError
+from refblend.lookup import get_strategy
 from refblend.ppo.blending import (
     blend_rewards,
     compute_avg_response_entropy,
@@ -138,12 +139,13 @@ def _weight(
         raise TrainingError(
             f"algorithm.ref_quality_score: {error}", "Set entropy_high_threshold to a number."
         ) from None
+    strategy = get_strategy(config.strategy)
     at = (context.step, context.total_steps, params)
     if config.entropy_level == "response":
-        weight = torch.tensor([weight_for(config.strategy, each, *at) for each in own])
+        weight = torch.tensor([weight_for(strategy, each, *at) for each in own])
         mean = float(weight.mean())
     else:
-        mean = weight_for(config.strategy, entropy, *at)
+        mean = weight_for(strategy, entropy, *at)
         weight = torch.tensor(mean)
     metrics = {f"{PREFIX}/weight": mean}
     if config.entropy_high_threshold == "auto":

@@ -75,14 +75,18 @@ def test_a_tested_run_is_only_read(
     tiny_data_dir: Path,
     tmp_path: Path,
 ) -> None:
-    """By run, data and code; its checkpoint may be gone, as on another machine."""
+    """By run, data and numerics; its checkpoint may be gone, as on another machine."""
     run, data = make_run("seed_1", make_tiny_model(1)), tiny_data_dir / "test.parquet"
     ((_, report),) = evaluate_runs([run], data)
     marked = report | {"greedy": 0.123}
     write_json(run / "test.json", marked)
     assert list(evaluate_runs([run], data)) == [(run, marked)]
 
-    write_json(run / "test.json", marked | {"of": marked["of"] | {"code": "older"}})
+    of = {key: value for key, value in marked["of"].items() if key != "numerics"}
+    write_json(run / "test.json", marked | {"of": of | {"code": "a hash"}})
+    assert dict(evaluate_runs([run], data))[run]["greedy"] == 0.123, "as earlier versions recorded"
+
+    write_json(run / "test.json", marked | {"of": of | {"numerics": {"test": 0}}})
     assert list(evaluate_runs([run], data)) == [(run, report)]
 
     other = tmp_path / "other.parquet"

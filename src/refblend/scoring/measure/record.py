@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 
 from refblend.files import sha256_file, sha256_tree
-from refblend.numeric_code import PACKAGE
-from refblend.provenance import git_state, hardware, library_versions
+from refblend.provenance import PACKAGE, git_state, hardware, library_versions
 
 
 def measurement(

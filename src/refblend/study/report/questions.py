@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from refblend.ppo.weights import STRATEGIES
+from refblend.ppo.weights import described
 from refblend.study.design.arms import Arm
 from refblend.study.report.verdicts import by_verdict
 
@@ -37,4 +37,4 @@ def question_of(treated: Arm, reference: Arm) -> str:
 
 def follows_entropy(arm: Arm) -> bool:
     """Whether an arm's weight is a function of the entropy."""
-    return "entropy_high_threshold" in STRATEGIES[arm.strategy].parameters
+    return "entropy_high_threshold" in described(arm.strategy).parameters

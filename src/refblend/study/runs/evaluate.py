@@ -8,11 +8,12 @@ from typing import Any
 from refblend.config import RefblendConfig
 from refblend.config.loading import load_config
 from refblend.data.dataset import PromptDataset, load_prompt_dataset
+from refblend.data.schema import read_rows
 from refblend.data.tokenizer import load_tokenizer
 from refblend.errors import ConfigError, StudyError
 from refblend.files import read_object, sha256_file
-from refblend.numeric_code import code_hash
-from refblend.rewards.rule import RuleReward
+from refblend.numerics import FIRST, versions
+from refblend.rewards.rule import RuleReward, reward_purposes
 from refblend.study.runs.engines import Engines
 from refblend.study.runs.run_files import MANY_STEPS, TEST_NAME, bound_to
 from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef
@@ -44,8 +45,8 @@ def evaluate_runs(
 
     The first of a prompt's answers is greedy; ``val_kwargs`` says how many more are sampled, and
     how. Every row counts: the engine has room for the longest prompt, even where training leaves
-    such prompts out. A report of the same run, data and code is only read, so that a call that was
-    killed goes on where it was, and a tested run needs no checkpoint.
+    such prompts out. A report of the same run, data and numerics is only read, so that a call that
+    was killed goes on where it was, and a tested run needs no checkpoint.
 
     Args:
         runs: directories of runs with one configuration, but for the seed.
@@ -90,8 +91,11 @@ def evaluate_runs(
 
 
 def _measured(run: Path, step: int, data: str | Path) -> dict[str, Any]:
-    """What a report is of: the run, the data and the code that measures."""
-    return bound_to(run, step) | {"data": sha256_file(data), "code": code_hash("test_accuracy")}
+    """What a report is of: the run, the data and the versions of the numbers."""
+    sources = {row.data_source for row in read_rows(data)}
+    rewards = reward_purposes(_config(run).reward, sources)
+    numerics = versions("test", *rewards)
+    return bound_to(run, step) | {"data": sha256_file(data), "numerics": numerics}
 
 
 def _earlier(run: Path, data: str | Path) -> dict[str, Any] | None:
@@ -101,8 +105,11 @@ def _earlier(run: Path, data: str | Path) -> dict[str, Any] | None:
         return None
     last = CheckpointManager(run / "checkpoints").latest_valid()
     step = int(read_metrics(run / "metrics.jsonl")["step"].max()) if last is None else last.step
-    report = _record(path)
-    return report if report.get("of") == _measured(run, step, data) else None
+    report, wanted = _record(path), _measured(run, step, data)
+    measured = dict(report.get("of") or {})
+    if measured.pop("code", None):  # a hash, as earlier versions recorded: the first numbers
+        measured["numerics"] = dict.fromkeys(wanted["numerics"], FIRST)
+    return report if measured == wanted else None
 
 
 def _measure(

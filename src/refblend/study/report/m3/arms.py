@@ -5,7 +5,7 @@ from pathlib import PurePath
 from typing import Any
 
 from refblend.config.root import RefblendConfig
-from refblend.ppo.weights import STRATEGIES
+from refblend.ppo.weights import described
 from refblend.study.design.spec import OVERLAY
 
 PLACEMENTS = {
@@ -28,7 +28,7 @@ def blend_text(config: RefblendConfig, usual: RefblendConfig | None = None) -> s
     blend = config.algorithm.ref_quality_score
     if not blend.enable:
         return "no blend, w = 0"
-    strategy = STRATEGIES[blend.strategy]
+    strategy = described(blend.strategy)
     values = ", ".join(f"`{name}` {getattr(blend, name)}" for name in strategy.parameters)
     told = [
         f"strategy `{strategy.name}`, {strategy.formula}, with {values}",
