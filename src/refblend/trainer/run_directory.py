@@ -124,7 +124,7 @@ def check_run_dir(path: Path, wanted: RunIdentity, options: StartOptions) -> Pre
         raise CheckpointError(f"{path} holds another run ({listed})", remedy)
     if options.resume_mode == "auto":
         _check_length(path, recorded, wanted)
-    return Prepared("resume", tuple(changes), recorded.followed_by(wanted))
+    return Prepared("resume", tuple(changes), segments=recorded.followed_by(wanted))
 
 
 @contextlib.contextmanager
