@@ -6,6 +6,7 @@ A secret is the value of an environment variable that the configuration names
 shortened for a message, a judge's words, rollouts, log lines and tracebacks.
 """
 
+import functools
 import json
 import logging
 import os
@@ -17,7 +18,7 @@ from urllib.parse import quote
 HIDDEN = "***"
 MIN_LENGTH = 4
 """Shorter values keep nothing secret, and would be found in every text."""
-_SAYS_SO = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
+_SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
 _MIN_UNNAMED = 8  # of a variable that only sounds like a secret's
 _IN_ADDRESS = re.compile(r"(?<=://)[^\s/@]+(?=@)")
 _named: set[str] = set()
@@ -43,16 +44,29 @@ def mask(text: str) -> str:
     return _IN_ADDRESS.sub(HIDDEN, text) if "://" in text else text
 
 
-def _values() -> list[str]:
-    """Every secret in all its spellings, the longest first."""
-    found: set[str] = set()
-    for name, raw in os.environ.items():
-        least = MIN_LENGTH if name in _named else _MIN_UNNAMED
-        value = raw.strip()
-        if len(value) >= least and (name in _named or _SAYS_SO.search(name)):
-            escaped = json.dumps(value)[1:-1], repr(value)[1:-1], quote(value, safe="")
-            found.update((value, *escaped))
-    return sorted(found, key=len, reverse=True)
+def _values() -> tuple[str, ...]:
+    """Every secret of this moment's environment in all its spellings, the longest first."""
+    return _spellings(
+        frozenset(
+            value
+            for name, raw in os.environ.items()
+            if len(value := raw.strip()) >= (MIN_LENGTH if name in _named else _MIN_UNNAMED)
+            and (name in _named or _says_so(name))
+        )
+    )
+
+
+@functools.cache
+def _says_so(name: str) -> bool:
+    return _SECRET_NAME.search(name) is not None
+
+
+@functools.lru_cache(maxsize=8)
+def _spellings(secrets: frozenset[str]) -> tuple[str, ...]:
+    found = set(secrets)
+    for secret in secrets:
+        found |= {json.dumps(secret)[1:-1], repr(secret)[1:-1], quote(secret, safe="")}
+    return tuple(sorted(found, key=len, reverse=True))
 
 
 class _MaskedFormatter(logging.Formatter):

@@ -15,6 +15,9 @@ def test_the_question_is_the_last_message_of_the_user() -> None:
     assert question_of("2+2?") == "2+2?"
     with pytest.raises(ValueError, match="no message of the user"):
         question_of(chat[:1])
+    for nothing in (None, "", [{"type": "image"}]):
+        with pytest.raises(ValueError, match="has no text"):
+            question_of([*chat, {"role": "user", "content": nothing}])
 
 
 def test_blocks_are_read_as_text() -> None:

@@ -15,12 +15,14 @@ def content_text(content: Any) -> str:
 
 
 def question_of(prompt: str | Messages) -> str:
-    """The question of a prompt: itself, or the user's last message (ValueError without one)."""
+    """The question of a prompt: itself, or the text of the user's last message, or ValueError."""
     if isinstance(prompt, str):
         return prompt
-    for message in reversed(prompt):
+    for message in reversed(prompt or ()):
         if message["role"] == "user":
-            return content_text(message["content"])
+            if text := content_text(message.get("content")):
+                return text
+            raise ValueError("the user's last message has no text, so the judge has no question")
     raise ValueError("the prompt has no message of the user, so the judge has no question")
 
 

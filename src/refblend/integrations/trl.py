@@ -114,7 +114,7 @@ class JudgeReward:
         self, prompts: Sequence[str | Messages], columns: Mapping[str, Any]
     ) -> Sequence[str]:
         if self.question_column is None:
-            return [question_of(prompt) for prompt in prompts]
+            return [_question(row, prompt) for row, prompt in enumerate(prompts)]
         self.check_questions(columns, "the batch")
         questions: Sequence[str] = columns[self.question_column]
         return questions
@@ -139,6 +139,15 @@ class JudgeReward:
                     "judge reads a text there",
                     "Fill it in, or remove the row.",
                 )
+
+
+def _question(row: int, prompt: str | Messages) -> str:
+    try:
+        return question_of(prompt)
+    except ValueError as error:
+        raise DataError(
+            f"row {row} of the batch: {error}", "Correct the prompt, or name a question_column."
+        ) from None
 
 
 class BlendedGRPOTrainer(GRPOTrainer):

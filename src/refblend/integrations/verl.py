@@ -108,10 +108,12 @@ def compute_score(
     Raises:
         DataError: the row has no question.
     """
-    question = (extra_info or {}).get("question")
+    extra = extra_info or {}
+    question = extra.get("question")
     if not isinstance(question, str):
         raise DataError(
-            f"a row of {data_source} has no text in extra_info.question, which the judge reads",
+            f"a row of {data_source} (index {extra.get('index', 'unknown')}) has no text in "
+            "extra_info.question, which the judge reads",
             "Add it to the data.",
         )
     function: Callable[..., Any] = (
