@@ -79,6 +79,10 @@ class DataError(RefblendError):
     """A data file is missing, corrupt, or has rows that cannot be used."""
 
 
+class RewardError(RefblendError):
+    """A reward function fails on a response."""
+
+
 class ModelError(RefblendError):
     """A model or tokenizer directory cannot be used."""
 

@@ -12,6 +12,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from refblend.cli.data import app
@@ -26,7 +28,7 @@ from refblend.data.reasoning_gym import (
     reasoning_gym,
 )
 from refblend.data.schema import read_rows
-from refblend.errors import DataError
+from refblend.errors import DataError, RewardError
 from refblend.rewards.reasoning_gym import compute_score, extract_answers
 
 CONFIG = {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 2}
@@ -82,18 +84,44 @@ def test_too_few_questions_are_refused() -> None:
         make_splits(FakeGym(), TaskRequest("t", 100, 10, 1, {}))
 
 
+GRID = "1 2\n3 4"
+
+
 @pytest.mark.parametrize(
-    ("response", "expected"),
+    ("response", "lines", "strict", "flexible"),
     [
-        ("so\n#### 7", ("7", "7")),
-        ("#### 1\nno:\n#### -12 \nend", ("-12", "-12")),
-        ("the answer is\n\n 7\n", (None, "7")),
-        ("####", (None, None)),
-        ("", (None, None)),
+        ("so\n#### 7", 1, ["7"], ["7"]),
+        ("#### 1\nno:\n#### -12 \nend", 1, ["-12"], ["-12"]),
+        ("the answer is\n\n 7\n", 1, [], ["7"]),
+        ("####", 1, [], []),
+        ("", 1, [], []),
+        (f"####\n{GRID}\n", 2, [GRID], [GRID]),
+        (f"#### {GRID}\nDone.", 2, [GRID, f"{GRID}\nDone."], [GRID, f"{GRID}\nDone."]),
+        (f"It is\r\n{GRID}", 2, [], [GRID, f"It is\n{GRID}"]),
+        ("#### {\n1: 2}", 0, ["{", "{\n1: 2}"], ["{", "{\n1: 2}"]),
     ],
 )
-def test_answers_are_found(response: str, expected: tuple[str | None, str | None]) -> None:
-    assert extract_answers(response) == expected
+def test_answers_are_found(
+    response: str, lines: int, strict: list[str], flexible: list[str]
+) -> None:
+    assert extract_answers(response, lines) == (strict, flexible)
+
+
+@given(
+    st.recursive(
+        st.integers() | st.text() | st.booleans() | st.none(),
+        lambda inner: (
+            st.lists(inner)
+            | st.tuples(inner, inner)
+            | st.dictionaries(st.text() | st.integers() | st.tuples(st.integers()), inner)
+        ),
+    )
+)
+def test_entries_come_back_from_json_as_they_were(value: Any) -> None:
+    text = json.dumps(reasoning_gym_server.packed(value))
+    back = json.loads(text, object_hook=reasoning_gym_server.unpacked)
+    assert back == value
+    assert repr(back) == repr(value)
 
 
 def test_rows_of_other_sources_are_refused() -> None:
@@ -155,7 +183,7 @@ def test_an_answer_that_keeps_the_verifier_busy_is_wrong(
 def test_a_verifier_that_fails_on_an_answer_names_it() -> None:
     reply = io.StringIO('{"error": "ValueError: not a board"}\n')
     gym = ReasoningGym(SimpleNamespace(stdin=io.StringIO(), stdout=reply))  # type: ignore[arg-type]
-    with pytest.raises(DataError, match=r"task sudoku: ValueError: not a board \(.*'a riddle'\)"):
+    with pytest.raises(RewardError, match=r"task sudoku: ValueError: not a board \(.*'a riddle'\)"):
         gym.score("sudoku", "a riddle", {}, {})
 
 

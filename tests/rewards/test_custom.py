@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from refblend.config.root import RefblendConfig, RewardConfig
 from refblend.data.schema import PromptRow, read_rows, write_rows
-from refblend.errors import ConfigError, DataError
+from refblend.errors import ConfigError, DataError, RewardError
 from refblend.rewards.result import RewardResult
 from refblend.rewards.rule import RuleReward
 
@@ -51,7 +51,7 @@ def test_whatever_fails_names_the_row(module):
     module.f = compute_score
     row = PromptRow(4711, "mine/sums", [], "1 + 1", "2", "")
     assert reward_of("users_rewards:f").of_row(row, "2").score == 2.0
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(RewardError) as caught:
         reward_of("users_rewards:f").of_row(row, "no idea")
     for part in ("users_rewards:f", "index 4711 of mine/sums", "ValueError", "'no idea'"):
         assert part in caught.value.reason
@@ -60,6 +60,28 @@ def test_whatever_fails_names_the_row(module):
     gold = PromptRow(12, "openai/gsm8k", [], "1 + 1", "two", "")
     with pytest.raises(DataError, match=r"index 12 of openai/gsm8k: .*two"):
         RuleReward().of_row(gold, "#### 2")
+
+
+def test_a_response_that_breaks_the_reward_scores_0_and_is_counted(module, caplog):
+    module.f = lambda data_source, solution_str, ground_truth, extra_info: float(solution_str)
+    row = PromptRow(7, "mine/sums", [], "1 + 1", "2", "")
+    reward = reward_of("users_rewards:f")
+    for _ in range(2):
+        results = reward.of_rows([row] * 4, ["2", "no idea", "nan", "1"])
+        assert [result.score for result in results] == [2.0, 0.0, 0.0, 1.0]
+        assert [bool(result.error) for result in results] == [False, True, True, False]
+    (shown,) = caplog.messages
+    assert "index 7 of mine/sums" in shown
+    assert "'no idea'" in shown
+    assert (reward.take_errors(), reward.take_errors()) == (4, 0)
+
+
+def test_a_reward_that_fails_on_every_response_ends_the_run(module):
+    module.f = lambda data_source, solution_str, ground_truth, extra_info: 1 / 0
+    row = PromptRow(7, "mine/sums", [], "1 + 1", "2", "")
+    with pytest.raises(RewardError, match=r"every response of the step \(2\).*ZeroDivisionError"):
+        reward_of("users_rewards:f").of_rows([row] * 2, ["2", "3"])
+    assert reward_of("users_rewards:f").of_rows([], []) == []
 
 
 @pytest.mark.parametrize(
@@ -84,7 +106,7 @@ def test_what_a_custom_function_may_give(module, value, expected):
 @pytest.mark.parametrize("value", [None, "good", {}, {"score": None}, math.nan, math.inf, [1]])
 def test_what_it_may_not_give(module, value):
     module.f = lambda **_: value
-    with pytest.raises(ConfigError, match="custom_reward_function='users_rewards:f'"):
+    with pytest.raises(RewardError, match="custom_reward_function='users_rewards:f'"):
         reward_of("users_rewards:f")("s", "t", "g")
 
 

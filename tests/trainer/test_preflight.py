@@ -21,7 +21,7 @@ from refblend.errors import (
     ResourceError,
     ScoringError,
 )
-from refblend.trainer.preflight import describe, notices, preflight
+from refblend.trainer.preflight import describe, gold_counts, notices, preflight
 
 Make = Callable[..., RefblendConfig]
 JUDGE = "algorithm.ref_quality_score.scoring"
@@ -70,6 +70,8 @@ REWARDS = """
 def two(a, b): return 0.0
 def text(data_source, solution_str, ground_truth, extra_info): return "good"
 def raises(data_source, solution_str, ground_truth, extra_info): return {}["answer"]
+def splits(data_source, solution_str, ground_truth, extra_info):
+    return float(solution_str.split("####")[1].strip() == ground_truth)
 """
 
 
@@ -86,15 +88,14 @@ def reward_file(tmp_path: Path) -> Path:
         ("two", "does not take verl's arguments"),
         ("text", "gave 'good', which is not a number"),
         ("raises", "failed on the row with index 0 of refblend/arithmetic: KeyError: 'answer'"),
+        ("splits", "IndexError: list index out of range (the response was '')"),
     ],
 )
 def test_a_reward_that_cannot_be_called(
     tiny_config: Make, reward_file: Path, name: str, message: str
 ) -> None:
     function = f"reward.custom_reward_function={{path: {reward_file}, name: {name}}}"
-    error = refusal(tiny_config(function))
-    assert isinstance(error, ConfigError)
-    assert message in str(error)
+    assert message in str(refusal(tiny_config(function)))
 
 
 @pytest.mark.parametrize("key", ["train_files", "val_files", "sanity_files"])
@@ -277,3 +278,49 @@ def test_lengths_are_compared_with_the_model_s_own_limit(tiny_config: Make) -> N
     free = "actor_rollout_ref.rollout.max_model_len=null"
     with pytest.raises(ModelError, match=r"max_response_length=\d+ is beyond the \d+ positions"):
         preflight(tiny_config(free, "data.max_response_length=100000"))
+
+
+def test_gold_answers_are_counted_by_both_rules_and_source(
+    tiny_config: Make, tmp_path: Path
+) -> None:
+    path = numbered_rows(tmp_path / "rows.jsonl", ["5", "6", "7", "8"])
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    records[1]["extra_info"] = {"answer": "so #### 7"}
+    records[2]["extra_info"] = {"answer": "it is 7"}
+    records[3]["extra_info"] = {"answer": "#### 8, not 9"}
+    path.write_text("\n".join(map(json.dumps, records)))
+    files = [f"data.train_files=[{path}]", f"data.val_files=[{path}]", "data.sanity_files=[]"]
+    config = tiny_config(*files, "algorithm.ref_quality_score.enable=false")
+    data = preflight(config)
+    source = records[0]["data_source"]
+    assert gold_counts(config, data) == [
+        f"gold answers of {source} that score 1: 2 of 8 by the strict rule, 4 by the flexible one; "
+        "not that of the row with index 1"
+    ]
+    for record in records:
+        record["extra_info"] = {"answer": "nothing"}
+    path.write_text("\n".join(map(json.dumps, records)))
+    with pytest.raises(DataError, match="0 of 8 by the strict rule, 0 by the flexible"):
+        gold_counts(config, preflight(config))
+
+
+def test_special_tokens_in_gold_answers_are_told_unless_rewards_see_them(
+    tiny_config: Make, tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    from refblend.data.tokenizer import load_tokenizer
+
+    model = tmp_path / "model"
+    shutil.copytree(tiny_model_dir, model)
+    tokenizer = load_tokenizer(model)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["####"]})
+    tokenizer.save_pretrained(model)
+    config = tiny_config(f"actor_rollout_ref.model.path={model}")
+    data = preflight(config)
+    assert any("'####' is a special token" in told for told in notices(config, data))
+    assert "of" in gold_counts(config, data)[0]
+    ids = [*data.encode("so #### 5"), data.tokenizer.eos_token_id]
+    assert data.decode(ids) == "so  5"
+    kept = tiny_config(f"actor_rollout_ref.model.path={model}", "reward.keep_special_tokens=true")
+    data = preflight(kept)
+    assert data.decode(ids) == "so #### 5"
+    assert not any("####" in told for told in notices(kept, data))

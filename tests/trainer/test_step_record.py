@@ -8,7 +8,7 @@ from refblend.trainer.step_metrics import StepRecord, update_notices
 def test_updates_enter_under_their_role_and_incidents_add_up() -> None:
     record = StepRecord()
     assert record.metrics == {
-        f"incidents/{k}": 0.0 for k in ("oom", "nonfinite", "overlength", "drift")
+        f"incidents/{k}": 0.0 for k in ("oom", "nonfinite", "overlength", "drift", "reward_error")
     }
     memory = "perf/max_memory_allocated_gb"
     lost, made = {"grad_norm": math.nan, "nonfinite": 3.0}, {"grad_norm": 0.5, "nonfinite": 0.0}

@@ -152,7 +152,7 @@ def check(
     settings = load_config(config, overrides or [])
     numbers = parse_seeds(seeds) if seeds is not None else None
     from refblend.trainer.launch import check_runs, configs_of
-    from refblend.trainer.preflight import describe, notices, preflight
+    from refblend.trainer.preflight import describe, gold_counts, notices, preflight
     from refblend.workers.pools import plan_pools, totals
 
     runs = configs_of(settings, numbers)
@@ -160,7 +160,7 @@ def check(
     data = preflight(settings, lambda data: check_runs(runs, data))
     cpus, gpus = totals(plan_pools(settings))
     typer.echo(f"{describe(settings, data)}, {cpus:g} CPU slots, {gpus:g} GPUs")
-    for sentence in notices(settings, data):
+    for sentence in [*notices(settings, data), *gold_counts(settings, data)]:
         typer.echo(sentence)
     _tell_prompt_lengths(settings, data)
 

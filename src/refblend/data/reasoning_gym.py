@@ -20,7 +20,7 @@ from refblend.data import reasoning_gym_server
 from refblend.data.schema import PromptRow
 from refblend.data.splits import SPLITS
 from refblend.documents import show
-from refblend.errors import DataError
+from refblend.errors import DataError, RewardError
 
 SOURCE_PREFIX = "reasoning_gym/"
 """A row's ``data_source`` is this prefix and the task's name."""
@@ -79,10 +79,9 @@ class ReasoningGym:
         if "error" in reply:
             told = f"reasoning-gym task {request['task']}: {reply['error']}"
             if request["op"] == "score":
-                raise DataError(
+                raise RewardError(
                     f"{told} (the answer was {show(request['answer'])})",
-                    "Write the file again with `refblend data reasoning-gym`; if the verifier "
-                    "cannot take the answer, call it from a reward function that catches this.",
+                    "Write the file again with `refblend data reasoning-gym`.",
                 )
             if "ModuleNotFoundError" in reply["error"]:
                 raise DataError(told, "Remove .tools/reasoning-gym and run `make reasoning-gym`.")
@@ -109,7 +108,7 @@ class ReasoningGym:
         """The library's own verdict on an answer, in [0, 1].
 
         Raises:
-            DataError: the library refuses the entry.
+            RewardError: its verifier fails on the answer, or refuses the entry.
         """
         request = {"op": "score", "task": task, "answer": answer, "entry": dict(entry)}
         return float(self._ask({**request, "config": dict(config)})["score"])
@@ -198,7 +197,7 @@ def _row(request: TaskRequest, split: str, index: int, entry: Mapping[str, Any])
         data_source=SOURCE_PREFIX + request.task,
         messages=[{"role": "user", "content": f"{question} {INSTRUCTION}"}],
         question=question,
-        ground_truth=str(entry["answer"]),
+        ground_truth="" if entry["answer"] is None else str(entry["answer"]),
         solution="",
         extra={
             "split": split,

@@ -4,7 +4,8 @@ Run by the interpreter of an environment that has reasoning-gym, whose pins clas
 imports nothing of refblend. Requests: ``{"op": "make", "task", "size", "seed", "config"}`` →
 ``{"entries": [...]}``; ``{"op": "score", "task", "config", "answer", "entry"}`` →
 ``{"score": float}``. An error is answered as ``{"error": text}``. An answer over which the verifier
-sits for longer than LIMIT_S, such as a tower of powers, has the score 0.
+sits for longer than LIMIT_S, such as a tower of powers, has the score 0. Entries keep their tuples,
+which some verifiers compare, and keys that are no texts: see :func:`packed`.
 """
 
 import json
@@ -16,6 +17,29 @@ LIMIT_S = 5.0
 """Longest time for one verdict, as for the mathematical rule."""
 
 _DATASETS: dict[str, Any] = {}
+
+
+_TUPLE, _ITEMS = "__tuple__", "__items__"
+
+
+def packed(value: Any) -> Any:
+    """A value as JSON can hold it; :func:`unpacked`, as ``object_hook``, gives it back."""
+    if isinstance(value, tuple):
+        return {_TUPLE: [packed(part) for part in value]}
+    if isinstance(value, list):
+        return [packed(part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    if all(isinstance(key, str) for key in value):
+        return {key: packed(part) for key, part in value.items()}
+    return {_ITEMS: [[packed(key), packed(part)] for key, part in value.items()]}
+
+
+def unpacked(value: dict[str, Any]) -> Any:
+    """What :func:`packed` made an object of; any other object as it is."""
+    if value.keys() == {_TUPLE}:
+        return tuple(value[_TUPLE])
+    return dict(value[_ITEMS]) if value.keys() == {_ITEMS} else value
 
 
 class TooLongError(BaseException):
@@ -54,7 +78,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     task, config = request["task"], request["config"]
     if request["op"] == "make":
         made = dataset(task, size=request["size"], seed=request["seed"], **config)
-        return {"entries": [dict(entry) for entry in made]}
+        return {"entries": [packed(dict(entry)) for entry in made]}
     if request["op"] == "score":
         # The verifier depends on the task's options, never on size or seed.
         verifier = dataset(task, size=1, seed=0, **config)
@@ -71,8 +95,8 @@ def main() -> None:
     sys.stdout = sys.stderr  # a library that prints must not break the protocol
     for line in sys.stdin:
         try:
-            reply = answer(json.loads(line))
-        except Exception as error:  # every failure belongs to the request that caused it
+            reply = answer(json.loads(line, object_hook=unpacked))
+        except (Exception, SystemExit) as error:  # each belongs to the request that caused it
             reply = {"error": f"{type(error).__name__}: {error}"}
         replies.write(json.dumps(reply, default=str) + "\n")
         replies.flush()

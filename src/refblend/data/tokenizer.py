@@ -102,6 +102,14 @@ def _is_plain(directory: Path) -> bool:
     )
 
 
+def decode_response(tokenizer: Any, token_ids: list[int], keep_special: bool = False) -> str:
+    """A response's text, with or without special tokens; never with the token that ended it."""
+    if keep_special and token_ids:
+        ends = tokenizer.convert_tokens_to_ids(_marks(tokenizer))
+        token_ids = token_ids[: len(token_ids) - (token_ids[-1] in ends)]
+    return str(tokenizer.decode(token_ids, skip_special_tokens=not keep_special))
+
+
 def encode_chat(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
     """Token ids of a conversation with the generation prompt; plain text without a template.
 
@@ -148,21 +156,24 @@ def _encode_plain(tokenizer: Any, text: str) -> list[int]:
 
 
 def _without_special(tokenizer: Any, messages: list[dict[str, str]]) -> list[dict[str, str]]:
-    """The messages with a space after the first character of each mark that they spell out.
-
-    Marks are the end token and the special tokens in brackets. Others, such as ``!`` as padding or
-    ``####``, are words of ordinary text.
-    """
-    marks = {
-        token: f"{token[0]} {token[1:]}"
-        for token in tokenizer.all_special_tokens
-        if token == tokenizer.eos_token or (token[0] in "<[{(" and token[-1] in ">]})")
-    }
+    """The messages with a space after the first character of each mark that they spell out."""
     harmless = []
     for message in messages:
         content = message["content"]
-        for token, broken in marks.items():
-            if token not in broken:  # one sign alone cannot be broken
-                content = content.replace(token, broken)
+        for token in _marks(tokenizer):
+            if len(token) > 1:
+                content = content.replace(token, f"{token[0]} {token[1:]}")
         harmless.append({**message, "content": content})
     return harmless
+
+
+def _marks(tokenizer: Any) -> list[str]:
+    """The end token and the special tokens in brackets, in the tokenizer's order.
+
+    Others, such as ``!`` as padding or ``####``, are words of ordinary text.
+    """
+    return [
+        token
+        for token in tokenizer.all_special_tokens
+        if token == tokenizer.eos_token or (token[0] in "<[{(" and token[-1] in ">]})")
+    ]

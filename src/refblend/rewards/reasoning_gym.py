@@ -2,7 +2,9 @@
 
 Use it with ``reward.custom_reward_function=refblend.rewards.reasoning_gym:compute_score`` on files
 that ``refblend data reasoning-gym`` wrote. The answer is what follows the last ``####``; without
-one, the last line with text counts as *flexible* only.
+one, the end of the text counts as *flexible* only. It has as many lines as the task's own answer:
+what a model writes after them is not read. Where that has several, or the task names none, all
+that follows is an answer, too, and the better score counts.
 """
 
 import atexit
@@ -13,8 +15,8 @@ from functools import cache
 from typing import Any
 
 from refblend.data.reasoning_gym import SOURCE_PREFIX, ReasoningGym, reasoning_gym
-from refblend.errors import DataError
-from refblend.rewards.rule import RewardResult
+from refblend.errors import DataError, RewardError
+from refblend.rewards.result import RewardResult
 
 MARK = "####"
 
@@ -27,20 +29,25 @@ def _server() -> ReasoningGym:
     return stack.enter_context(reasoning_gym())
 
 
-def extract_answers(response: str) -> tuple[str | None, str | None]:
-    """(strict, flexible): the text after the last mark, otherwise the last non-empty line.
+def extract_answers(response: str, lines: int = 1) -> tuple[list[str], list[str]]:
+    """(strict, flexible): the answers to try, of ``lines`` lines; 0: any number of lines.
 
-    >>> extract_answers("2 + 2 = 4\\n#### 4")
-    ('4', '4')
+    >>> extract_answers("2 + 2 = 4\\n#### 4\\nDone.")
+    (['4'], ['4'])
     >>> extract_answers("it is\\n4 ")
-    (None, '4')
+    ([], ['4'])
+    >>> extract_answers("####\\n1 2\\n3 4\\n", lines=2)
+    (['1 2\\n3 4'], ['1 2\\n3 4'])
     """
     _, mark, after = response.rpartition(MARK)
-    lines = [line.strip() for line in (after if mark else response).splitlines() if line.strip()]
-    if mark:
-        strict = lines[0] if lines else None
-        return strict, strict
-    return None, lines[-1] if lines else None
+    text = "\n".join(line.rstrip() for line in after.strip().splitlines())
+    if not text:
+        return [], []
+    all_lines = text.split("\n")
+    taken = all_lines[: lines or 1] if mark else all_lines[-(lines or 1) :]
+    found = ["\n".join(taken).strip()] + ([text] if lines != 1 else [])
+    found = list(dict.fromkeys(found))
+    return (found, found) if mark else ([], found)
 
 
 def compute_score(
@@ -49,7 +56,7 @@ def compute_score(
     """The verifier's score of the strict answer; accuracies count full scores only.
 
     ``data_source`` is ``reasoning_gym/<task>``; ``extra_info`` has ``entry`` and ``task_config``,
-    which hold what the verifier needs in place of a ground truth (else DataError).
+    which hold what the verifier needs (else DataError). An answer on which it fails scores 0.
     """
     if not data_source.startswith(SOURCE_PREFIX) or "entry" not in extra_info:
         raise DataError(
@@ -60,9 +67,18 @@ def compute_score(
     entry = json.loads(extra_info["entry"])
     config = json.loads(extra_info.get("task_config", "{}"))
 
-    @cache
-    def verdict(answer: str | None) -> float:
-        return 0.0 if answer is None else _server().score(task, answer, entry, config)
+    failed: dict[str, str] = {}
 
-    strict, flexible = (verdict(answer) for answer in extract_answers(solution_str))
+    @cache
+    def verdict(answer: str) -> float:
+        try:
+            return _server().score(task, answer, entry, config)
+        except RewardError as error:
+            failed[answer] = error.reason
+            return 0.0
+
+    found = extract_answers(solution_str, len(ground_truth.strip().splitlines()))
+    strict, flexible = (max(map(verdict, answers), default=0.0) for answers in found)
+    if failed and failed.keys() >= set(found[1]):
+        return RewardResult(0.0, 0.0, 0.0, next(iter(failed.values())))
     return RewardResult(strict, float(strict == 1.0), float(flexible == 1.0))

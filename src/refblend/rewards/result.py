@@ -13,3 +13,5 @@ class RewardResult:
     """1 if the answer in the required form is right."""
     acc_flexible: float
     """1 if the answer is right in any form."""
+    error: str = ""
+    """Why the response could not be judged: it scores 0, and is counted."""

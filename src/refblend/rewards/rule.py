@@ -7,18 +7,21 @@ and optionally ``acc``, ``acc_strict`` and ``acc_flexible``, or a
 """
 
 import inspect
+import logging
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from refblend.config.root import CustomRewardFunctionConfig, RewardConfig
 from refblend.data.schema import PromptRow
 from refblend.documents import show
-from refblend.errors import ConfigError, RefblendError
+from refblend.errors import ConfigError, RefblendError, RewardError
 from refblend.lookup import load_function_of_file
 from refblend.rewards.gsm8k import Method, compute_score
 from refblend.rewards.result import RewardResult
+
+logger = logging.getLogger(__name__)
 
 CONFIG_KEY = "reward.custom_reward_function"
 _ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
@@ -35,7 +38,7 @@ class CustomReward:
     def __call__(
         self, data_source: str, solution_str: str, ground_truth: str, extra_info: dict[str, Any]
     ) -> RewardResult:
-        """Score one response; ConfigError if the function's result is unusable."""
+        """Score one response; RewardError if the function's result is unusable."""
         value = self.function(
             data_source=data_source,
             solution_str=solution_str,
@@ -67,10 +70,12 @@ def load_custom_reward(config: CustomRewardFunctionConfig) -> CustomReward | Non
 def _as_result(value: Any, name: str) -> RewardResult:
     """The result of a user's function as a RewardResult."""
     if isinstance(value, RewardResult):
+        if value.error:
+            return value
         numbers = [value.score, value.acc_strict, value.acc_flexible]
     elif isinstance(value, Mapping):
         if "score" not in value:
-            raise ConfigError(
+            raise RewardError(
                 f"{CONFIG_KEY}={name!r} gave a mapping without the key score",
                 "Return a number, or a mapping that has score.",
             )
@@ -81,12 +86,12 @@ def _as_result(value: Any, name: str) -> RewardResult:
     try:
         score, strict, flexible = (float(number) for number in numbers)
     except (TypeError, ValueError) as error:
-        raise ConfigError(
+        raise RewardError(
             f"{CONFIG_KEY}={name!r} gave {value!r}, which is not a number",
             "Return a number, a mapping with score, or a RewardResult.",
         ) from error
     if not all(map(math.isfinite, (score, strict, flexible))):
-        raise ConfigError(
+        raise RewardError(
             f"{CONFIG_KEY}={name!r} gave {value!r}, which is not finite",
             "Return a finite number for every response, also for an empty one.",
         )
@@ -147,6 +152,8 @@ class RuleReward:
     def __init__(self, method: Method = "flexible", custom: CustomReward | None = None) -> None:
         self.method = method
         self.custom = custom
+        self._errors = 0
+        self._shown = False
 
     @classmethod
     def from_config(cls, config: RewardConfig) -> "RuleReward":
@@ -160,7 +167,10 @@ class RuleReward:
         ground_truth: str,
         extra_info: Mapping[str, Any] | None = None,
     ) -> RewardResult:
-        """Score one response; ConfigError without a rule, DataError for the gold answer."""
+        """Score one response; ConfigError without a rule, DataError for the gold answer.
+
+        Whatever the function raises comes through.
+        """
         if self.custom is not None:
             return self.custom(data_source, solution_str, ground_truth, dict(extra_info or {}))
         if data_source not in RULES:
@@ -174,18 +184,49 @@ class RuleReward:
     def of_row(self, row: PromptRow, response: str) -> RewardResult:
         """Score a response to a row; as :meth:`__call__`, and every error names the row.
 
-        ConfigError for whatever the user's function raises.
+        RewardError for whatever the rule or the user's function raises.
         """
         where = f"the row with index {row.index} of {row.data_source}"
         try:
             return self(row.data_source, response, row.ground_truth, row.extra_info)
+        except RewardError as error:
+            told = f"{where}: {error.reason} (the response was {show(response)})"
+            raise RewardError(told, error.remedy) from error
         except RefblendError as error:
             raise type(error)(f"{where}: {error.reason}", error.remedy) from error
         except Exception as error:  # the user's own code may raise anything
-            if self.custom is None:
-                raise
-            raise ConfigError(
-                f"{CONFIG_KEY}={self.custom.name!r} failed on {where}: "
+            name = f"{CONFIG_KEY}={self.custom.name!r}" if self.custom else "the rule"
+            raise RewardError(
+                f"{name} failed on {where}: "
                 f"{type(error).__name__}: {error} (the response was {show(response)})",
                 "Correct the function; it is called as verl calls its own.",
             ) from error
+
+    def of_rows(self, rows: Sequence[PromptRow], responses: Sequence[str]) -> list[RewardResult]:
+        """Score a response to each row. One that cannot be judged scores 0 and is counted.
+
+        The first such failure is shown. RewardError if every response fails; other errors as in
+        :meth:`of_row`.
+        """
+        results = []
+        for row, response in zip(rows, responses, strict=True):
+            try:
+                results.append(self.of_row(row, response))
+            except RewardError as error:
+                results.append(RewardResult(0.0, 0.0, 0.0, error.reason))
+        failed = [result.error for result in results if result.error]
+        self._errors += len(failed)
+        if failed and len(failed) == len(results):
+            raise RewardError(
+                f"the reward fails on every response of the step ({len(failed)}): {failed[0]}",
+                "Correct the function or the data; the run goes on from its last checkpoint.",
+            )
+        if failed and not self._shown:
+            self._shown = True
+            logger.warning("a response cannot be judged and scores 0: %s", failed[0])
+        return results
+
+    def take_errors(self) -> int:
+        """How many responses could not be judged since the last call."""
+        count, self._errors = self._errors, 0
+        return count

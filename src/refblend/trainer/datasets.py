@@ -6,7 +6,7 @@ from typing import Any
 
 from refblend.config import RefblendConfig
 from refblend.data.dataset import PromptDataset, load_prompt_dataset
-from refblend.data.tokenizer import load_tokenizer
+from refblend.data.tokenizer import decode_response, load_tokenizer
 from refblend.errors import DataError
 from refblend.identity import prompts_hash
 from refblend.trainer.guards import SANITY_SOURCE
@@ -20,6 +20,8 @@ class RunData:
     tokenizer: Any
     train: PromptDataset
     validation_sets: list[ValidationSet]
+    keep_special: bool = False
+    """Whether texts of responses have the special tokens in them."""
 
     def parts(self) -> dict[str, PromptDataset]:
         """All prompts, by the key of ``data`` that names their files."""
@@ -38,8 +40,8 @@ class RunData:
         return prompts_hash(part.prompt_ids for part in self.parts().values())
 
     def decode(self, token_ids: list[int]) -> str:
-        """A response's text without special tokens."""
-        return self.tokenizer.decode(token_ids, skip_special_tokens=True)
+        """A response's text as rewards and judge see it."""
+        return decode_response(self.tokenizer, token_ids, self.keep_special)
 
     def encode(self, text: str) -> list[int]:
         """A response's token ids; special tokens in the text are treated as plain text."""
@@ -64,4 +66,4 @@ def load_run_data(config: RefblendConfig) -> RunData:
     train = load(data.train_files)
     if data.min_steps is not None:
         train = train.at_least(data.min_steps)
-    return RunData(tokenizer, train, sets)
+    return RunData(tokenizer, train, sets, config.reward.keep_special_tokens)

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from refblend.config import RefblendConfig
-from refblend.data.schema import PromptRow
 from refblend.errors import TrainingError
 from refblend.ppo.correction import mismatch_metrics
 from refblend.rewards.alignment import cosine_similarity
@@ -121,8 +120,9 @@ class ExperienceCollector:
         values = workers.forward(CRITIC, "compute_values", sequences)
         ref = workers.forward(REFERENCE, "compute_log_prob", sequences)
         with record.timed("reward"):
-            results = self._rule(prompts.rows, rollout.texts)
-            greedy = self._rule(self._once(prompts.rows), greedy_texts)
+            asked = [*prompts.rows, *(self._once(prompts.rows) if greedy_texts else [])]
+            every = self.reward.of_rows(asked, [*rollout.texts, *greedy_texts])
+            results, greedy = every[:rows], every[rows:]
         strict = self.reward.method == "strict"
         accuracy = [r.acc_strict if strict else r.acc_flexible for r in [*results, *greedy]]
         if self._oracle:
@@ -182,13 +182,6 @@ class ExperienceCollector:
             for sequences in (rollout.sequences, gold)
         ]
         return cosine_similarity(*(_joined(p, len(gold))[0] for p in pending))
-
-    def _rule(self, rows: list[PromptRow], texts: list[str]) -> list[RewardResult]:
-        """The rule reward of each text; none for no texts."""
-        return [
-            self.reward.of_row(row, text)
-            for row, text in zip(rows if texts else [], texts, strict=True)
-        ]
 
     def _imperfect(
         self, prompts: PromptBatch, results: list[RewardResult], step: int

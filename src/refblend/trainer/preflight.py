@@ -10,7 +10,7 @@ from pathlib import Path
 
 from refblend.config import RefblendConfig
 from refblend.data.dataset import PromptDataset, PromptSampler
-from refblend.data.schema import read_rows
+from refblend.data.schema import PromptRow, read_rows
 from refblend.energy import carbon_intensity
 from refblend.errors import (
     CheckpointError,
@@ -39,7 +39,9 @@ from refblend.workers.pools import check_machine
 TRIED_ENTROPY = 0.5
 """Nats for which a user's strategy is tried."""
 TRIED_ROWS = 64
-"""Rows whose gold solutions are tried in the judge's prompts."""
+"""Rows whose gold solutions are tried in the judge's prompts, and by a user's reward."""
+ODD_ANSWERS = ("", "I think it is 5.", "#### \\boxed{[(1,,\n9^∞")
+"""Responses that a reward must survive: an empty one, a sentence, and half of a formula."""
 
 
 def preflight(config: RefblendConfig, compare: Callable[[RunData], None] | None = None) -> RunData:
@@ -117,6 +119,7 @@ def notices(config: RefblendConfig, data: RunData) -> list[str]:
             f"the tokenizer of {config.actor_rollout_ref.model.path} has no chat template: a "
             "prompt is the text of its messages, line by line, without roles"
         )
+    told += _special_in_gold(data)
     for key, part in data.parts().items():
         for count, done in ((part.n_dropped, "left out"), (part.n_truncated, "cut to it")):
             if count:
@@ -279,15 +282,76 @@ def _check_models(config: RefblendConfig, problems: Problems) -> bool:
 def _try_reward(reward: RuleReward, key: str, prompts: PromptDataset) -> None:
     """Score the gold solution of each source's first row, and by our rules every gold answer.
 
-    Errors name the ``key`` of the files, too.
+    Answers that a model may write instead must not break the reward. Errors name the ``key`` of the
+    files, too.
     """
     first = {row.data_source: row for row in reversed(prompts.rows)}
-    tried = [(row, row.solution or row.ground_truth) for row in first.values()]
+    tried = [(row, text) for row in first.values() for text in (_gold(row), *ODD_ANSWERS)]
     if reward.custom is None:  # a user's function may take long
         answers = {(row.data_source, row.ground_truth): row for row in reversed(prompts.rows)}
         tried += [(row, row.ground_truth) for row in reversed(answers.values())]
     try:
         for row, response in tried:
-            reward.of_row(row, response)
+            result = reward.of_row(row, response)
+            if result.error and response == _gold(row):
+                raise DataError(
+                    f"the row with index {row.index} of {row.data_source}: {result.error}",
+                    "The reward fails on this gold answer: correct the data or the reward.",
+                )
     except RefblendError as error:
         raise type(error)(f"{key}: {error.reason}", error.remedy) from error
+
+
+def _gold(row: PromptRow) -> str:
+    return row.solution or row.ground_truth
+
+
+def gold_counts(config: RefblendConfig, data: RunData) -> list[str]:
+    """How many gold answers of each data source are right by both rules, as training reads them.
+
+    A user's function may take long: it gets the first :data:`TRIED_ROWS` of each source.
+
+    Raises:
+        DataError: our own rule finds none of a source's right.
+    """
+    reward = RuleReward.from_config(config.reward)
+    by_source: dict[str, list[PromptRow]] = {}
+    for row in (row for part in data.parts().values() for row in part.rows):
+        if _gold(row):
+            by_source.setdefault(row.data_source, []).append(row)
+    told = []
+    for source, rows in by_source.items():
+        rows = rows if reward.custom is None else rows[:TRIED_ROWS]
+        results = [reward.of_row(row, data.decode(data.encode(_gold(row)))) for row in rows]
+        strict, flexible = (
+            [row for row, result in zip(rows, results, strict=True) if getattr(result, kind) == 1]
+            for kind in ("acc_strict", "acc_flexible")
+        )
+        wrong = next((row for row in rows if row not in strict and row not in flexible), None)
+        example = f"; not that of the row with index {wrong.index}" if wrong else ""
+        told.append(
+            f"gold answers of {source} that score 1: {len(strict)} of {len(rows)} by the strict "
+            f"rule, {len(flexible)} by the flexible one{example}"
+        )
+        if reward.custom is None and not strict and not flexible:
+            raise DataError(
+                told[-1], "Correct ground truths and solutions, or name the right rule."
+            )
+    return told
+
+
+def _special_in_gold(data: RunData) -> list[str]:
+    """Special tokens in texts that a reward compares, though it will not see them."""
+    if data.keep_special:
+        return []
+    rows = [row for part in data.parts().values() for row in part.rows]
+    told = []
+    for token in data.tokenizer.all_special_tokens:
+        count = sum(token in row.ground_truth or token in row.solution for row in rows)
+        if count:
+            told.append(
+                f"{token!r} is a special token of the tokenizer and occurs in {count} of "
+                f"{len(rows)} gold answers: rewards do not see it in responses unless "
+                "reward.keep_special_tokens=true"
+            )
+    return told

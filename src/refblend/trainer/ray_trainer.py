@@ -287,6 +287,7 @@ class RayPPOTrainer:
             with record.timed("testing"):
                 record.add(self.validate())  # which may end the run, and sends its reader there
         record.metrics["incidents/oom"] += self.workers.budget.take_shortages()
+        record.metrics["incidents/reward_error"] += self.collector.reward.take_errors()
         record.add(timing_metrics(record.seconds, rollout, training_devices(self.config)))
         record.add(memory_metrics())
         saving = last or _due(self.step, trainer.save_freq) or self.stop.pending

@@ -24,7 +24,7 @@ from refblend.workers.types import COUNTS
 
 logger = logging.getLogger(__name__)
 
-INCIDENTS = ("oom", "nonfinite", "overlength", "drift")
+INCIDENTS = ("oom", "nonfinite", "overlength", "drift", "reward_error")
 """Counted by the trainer itself, so that they are there in every step."""
 
 

@@ -64,10 +64,14 @@ def validation_metrics(
     """
     width = 1 + (kwargs.n if kwargs.do_sample else 0)
     rows = [(part.source, part.dataset.rows[i]) for part in sets for i in range(len(part))]
+    every = reward.of_rows(
+        [row for _, row in rows for _ in range(width)],
+        [decode(answer.token_ids) for answer in generations],
+    )
     metrics: dict[str, list[float]] = defaultdict(list)
     for number, (source, row) in enumerate(rows):
-        answers = generations[number * width : (number + 1) * width]
-        results = [reward.of_row(row, decode(answer.token_ids)) for answer in answers]
+        own = slice(number * width, (number + 1) * width)
+        answers, results = generations[own], every[own]
         for name, value in _row_metrics(results, answers, reward.method).items():
             metrics[name.format(source=source or row.data_source)].append(value)
     return {name: sum(values) / len(values) for name, values in sorted(metrics.items())}

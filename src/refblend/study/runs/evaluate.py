@@ -9,7 +9,7 @@ from refblend.config import RefblendConfig
 from refblend.config.loading import load_config
 from refblend.data.dataset import PromptDataset, load_prompt_dataset
 from refblend.data.schema import read_rows
-from refblend.data.tokenizer import load_tokenizer
+from refblend.data.tokenizer import decode_response, load_tokenizer
 from refblend.errors import ConfigError, StudyError
 from refblend.files import read_object, sha256_file
 from refblend.numerics import FIRST, versions
@@ -125,10 +125,9 @@ def _measure(
     answers = engines.generate(requests)
     tokenizer, reward = load_tokenizer(last.actor), RuleReward.from_config(config.reward)
     rows = [row for row in prompts.rows for _ in range(samples + 1)]
-    results = [
-        reward.of_row(row, tokenizer.decode(answer.token_ids, skip_special_tokens=True))
-        for row, answer in zip(rows, answers, strict=True)
-    ]
+    keep = config.reward.keep_special_tokens
+    texts = [decode_response(tokenizer, answer.token_ids, keep) for answer in answers]
+    results = reward.of_rows(rows, texts)
     strict = config.reward.method == "strict"
     right = [r.acc_strict if strict else r.acc_flexible for r in results]
     greedy = slice(None, None, samples + 1)
