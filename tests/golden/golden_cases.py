@@ -103,8 +103,11 @@ def judge_parse(inputs: Inputs) -> Values:
     values = {}
     for text in golden_tables.JUDGE:
         ids = inputs.encode(text)
-        digits = {inputs.encode(str(d))[0]: -0.5 * (d + 1) for d in range(10)}
-        likely = [digits if inputs.tokenizer.decode([i]).isdigit() else {i: 0.0} for i in ids]
+        likely_digits = {inputs.encode(str(d))[0]: -0.5 * (d + 1) for d in range(10)}
+        likely_digits |= {inputs.encode("d")[0]: -2.0}  # has the length of a digit
+        likely = [
+            likely_digits if inputs.tokenizer.decode([i]).isdigit() else {i: 0.0} for i in ids
+        ]
         values[repr(text)] = [
             found(text),
             found(text, ids, inputs.tokenizer),
@@ -505,14 +508,15 @@ def main(out: str, *names: str) -> None:
     from refblend import runtime
 
     runtime.configure_process(1)
-    record = {"tree": str(Path(refblend.__file__).resolve().parents[1]), "cases": {}}
+    cases: dict[str, Any] = {}
+    record = {"tree": str(Path(refblend.__file__).resolve().parents[1]), "cases": cases}
     with tempfile.TemporaryDirectory(prefix="golden-") as folder:
         inputs = Inputs(Path(folder))
         for name in names or CASES:
             begin = time.monotonic()
             result = outcome(CASES[name], inputs)
             result["seconds"] = round(time.monotonic() - begin, 1)
-            record["cases"][name] = result
+            cases[name] = result
             Path(out).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
             print(f"{name}: {result['seconds']} s", file=sys.stderr, flush=True)
 

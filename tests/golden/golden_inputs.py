@@ -127,7 +127,7 @@ class Inputs:
 
     @cached_property
     def judge(self) -> Path:
-        r"""Writes a guessed ``\box{0.d}`` after any prompt, each token a function of the one before.
+        r"""Writes a guessed ``\box{0.d}`` after any prompt; a token follows from the one before.
 
         So its answer is readable however long the prompt is; the digit's probabilities depend on
         every token of it.
@@ -141,7 +141,7 @@ class Inputs:
             opening = self.encode("<|im_end|>\n<|im_start|>assistant\n")
             return noise + opening, self.encode(f"\\box{{0.{draw.randrange(1, 10)}}}")
 
-        return self._trained("judge", example, steps=80, batch=16)
+        return self._trained("judge", example, steps=120, batch=16)
 
     def _trained(self, name: str, example: Any, steps: int, batch: int) -> Path:
         import torch

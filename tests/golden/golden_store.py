@@ -12,11 +12,13 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+
+from golden_cases import CASES
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -129,7 +131,7 @@ def tree_of(commit: str) -> Iterator[Path]:
 # --- running and storing --------------------------------------------------------------------------
 
 
-def run_cases(tree: Path, names: Iterable[str] = ()) -> dict[str, Any]:
+def run_cases(tree: Path, names: Sequence[str] = ()) -> dict[str, Any]:
     """Run this tree's cases with the ``src`` of ``tree``: ``{name: {values|skipped|failed}}``."""
     with tempfile.TemporaryDirectory(prefix="golden-out-") as folder:
         out = Path(folder) / "out.json"
@@ -144,7 +146,8 @@ def run_cases(tree: Path, names: Iterable[str] = ()) -> dict[str, Any]:
     if Path(record["tree"]) != (tree / "src").resolve():
         raise GoldenError(f"the cases ran on {record['tree']} in place of {tree / 'src'}")
     cases: dict[str, Any] = record["cases"]
-    return cases
+    lost = {"failed": f"the process ended with status {done.returncode}:\n{done.stderr[-3000:]}"}
+    return {name: cases.get(name, lost) for name in names or CASES}
 
 
 def numerics() -> dict[str, int]:

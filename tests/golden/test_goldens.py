@@ -89,6 +89,14 @@ def test_every_purpose_that_a_case_names_exists() -> None:
     assert {purpose for pinned in PURPOSES.values() for purpose in pinned} <= set(store.numerics())
 
 
+def test_the_cases_run_on_another_tree() -> None:
+    """What a processor without stored values does, with two cheap cases."""
+    names = ["reward_gsm8k", "bed"]
+    with store.tree_of(store.base_commit()) as tree:
+        results = store.run_cases(tree, names)
+    assert [sorted(results[name]) for name in names] == [["seconds", "values"]] * 2
+
+
 # --- the rule ---------------------------------------------------------------------------------
 
 CASE_PURPOSES = {"one": ("train", "reward.math"), "two": ("train",), "three": ("judge.parse",)}

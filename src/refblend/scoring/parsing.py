@@ -42,7 +42,7 @@ _DIGIT = re.compile(r"[0-9]")
 
 
 def _shape(text: str) -> str:
-    return _DIGIT.sub("d", text)
+    return _DIGIT.sub("\0", text)  # no letter: a token "d" is no digit
 
 
 def _candidates(
