@@ -322,8 +322,12 @@ def judge_measure(inputs: Inputs) -> Values:
     judge = "--judge", inputs.judge, "--kind", "hf", "--templates", "embedded"
     limits = "--max-model-len", 768, "--max-new-tokens", 16, "--threads", 1
     refblend_command("judge", "quality", *judge, *limits, "--corpus", corpus, "--report", out)
-    measured: Values = json.loads(out.read_text())["forms"]
-    return measured
+    forms = json.loads(out.read_text())["forms"]
+    return {
+        f"{form}: {name}": hash_of(value) if isinstance(value, list) else value
+        for form, measured in forms.items()
+        for name, value in measured.items()
+    }
 
 
 # --- training -------------------------------------------------------------------------------------
