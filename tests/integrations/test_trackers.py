@@ -38,7 +38,7 @@ def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "rollouts").mkdir(parents=True)
     lines = [
         {"step": n, "critic/score/mean": n / 8, "val-core/x/acc/mean@1": 0.5, "timing_s/step": 1.0}
-        | dict.fromkeys(ODD, 0.25)
+        | dict.fromkeys(ODD, 0.9)
         for n in range(1, STEPS + 1)
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -87,7 +87,7 @@ def test_mlflow_in_a_local_database(run_dir: Path, monkeypatch: pytest.MonkeyPat
         assert rows(curve) == [(n, n / 8) for n in range(1, STEPS + 1)]
         assert len(rows("select 1 from metrics where key = 'val-core/x/acc/mean_at_1'")) == STEPS
         assert not rows("select 1 from metrics where key = 'broken'")
-        odd = rows("select count(*) from metrics where value = 0.25 group by key")
+        odd = rows("select count(*) from metrics where value = 0.9 group by key")
         assert odd == [(STEPS,)] * len(ODD)
         params = dict(rows("select key, value from params"))
         assert params["algorithm.ref_quality_score.strategy"] == "linear"

@@ -47,8 +47,6 @@ def test_allowed_length_is_the_specs_formula() -> None:
     [
         {"model_cap": 0},
         {"model_cap": 80},
-        {"model_cap": 512, "max_new_tokens": 0},
-        {"model_cap": 512, "safety_margin": -1},
         {"model_cap": 512, "tokenizer_cap": 0},
         {"model_cap": 512, "fallback_max_length": 50},
     ],

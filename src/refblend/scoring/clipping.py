@@ -49,17 +49,6 @@ class ScoringLimits:
     max_new_tokens: int = 64
 
     def __post_init__(self) -> None:
-        for name in ("model_cap", "fallback_max_length", "max_new_tokens"):
-            if getattr(self, name) < 1:
-                raise ScoringError(
-                    f"scoring.{name} is {getattr(self, name)}", "Give a positive number of tokens."
-                )
-        if self.safety_margin < 0 or (self.tokenizer_cap is not None and self.tokenizer_cap < 1):
-            raise ScoringError(
-                f"scoring.safety_margin is {self.safety_margin}, tokenizer cap "
-                f"{self.tokenizer_cap}",
-                "Give a margin of at least 0 and a positive cap.",
-            )
         if self.allowed_length < 1:
             raise ScoringError(
                 f"scoring: a cap of {self.cap} tokens leaves no room for a prompt beside "
@@ -70,7 +59,8 @@ class ScoringLimits:
     @property
     def cap(self) -> int:
         """min(model cap, tokenizer cap, fallback)."""
-        return min(self.model_cap, self.tokenizer_cap or _NO_CAP, self.fallback_max_length)
+        tokenizer_cap = _NO_CAP if self.tokenizer_cap is None else self.tokenizer_cap
+        return min(self.model_cap, tokenizer_cap, self.fallback_max_length)
 
     @property
     def allowed_length(self) -> int:
