@@ -99,7 +99,7 @@ def test_a_request_to_stop_waits_for_the_end_of_the_comparison(
     other = threading.Thread(target=done.wait)  # takes a signal that the main thread blocks
     other.start()
     try:
-        assert compute_score(r"\boxed{2}", "2") == 1
+        assert compute_score(r"\boxed{2.0}", "2") == 1
         assert told == ["compared", "stop"]
         assert signal.getitimer(signal.ITIMER_REAL)[0] > 50
     finally:
