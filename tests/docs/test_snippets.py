@@ -15,7 +15,7 @@ import typer
 from refblend.cli.main import app
 from refblend.config import RefblendConfig
 from refblend.documents import parse_yaml
-from refblend.ppo.weights import StepContext, Strategy, WeightParams
+from refblend.ppo.weights import StepContext, WeightParams
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -126,11 +126,11 @@ def test_code_and_records_parse(page: str, text: str) -> None:
 def test_the_strategy_of_the_how_to_is_one() -> None:
     text = (ROOT / "docs" / "how-to" / "strategy.md").read_text(encoding="utf-8")
     (code,) = (body for language, body in FENCE.findall(text) if language == "python")
-    made = {}
-    exec(code, {"register": lambda one: made.update({one.name: one}), "Strategy": Strategy})
+    made: dict[str, Any] = {}
+    exec(code, made)
     at = StepContext(1, 10)
     params = WeightParams(max_weight=0.4, entropy_high_threshold=2.0)
-    found = [made["square"].weight(entropy, params, at) for entropy in (0.0, 1.0, 3.0)]
+    found = [made["square"](entropy, params, at) for entropy in (0.0, 1.0, 3.0)]
     assert found == pytest.approx([0.4, 0.1, 0.0])
 
 

@@ -47,7 +47,8 @@ def tracked(project: Path) -> Path:
     """A clone of the project whose stages write a word, and the metrics that are not there."""
     pipeline = yaml.safe_load((ROOT / "dvc.yaml").read_text())
     for name, stage in pipeline["stages"].items():
-        outs = [next(iter(out)) for out in stage.get("metrics", [])]
+        outs = [next(iter(out)) for out in stage.get("outs", [])]
+        outs += pipeline["metrics"] if name == "run" else []
         made = [f"mkdir -p $(dirname {out}); echo '{{\"accuracy\": 0.5}}' > {out}" for out in outs]
         if name == "prepare":
             made = ["mkdir -p data/${scale}; echo rows > data/${scale}/train.parquet"]
@@ -87,6 +88,14 @@ def test_a_newcomer_reads_the_stages_in_a_minute() -> None:
     assert set(STAGES) == {"prepare", "m1", "m2", "m3", "run"}
     for stage in STAGES.values():
         assert stage["deps"] == ["params", "src/refblend/numerics.json"]
+
+
+def test_every_stage_keeps_its_outputs() -> None:
+    outs = [out for stage in STAGES.values() for out in stage.get("outs", [])]
+    assert outs
+    for out in outs:
+        ((name, options),) = out.items()
+        assert options == {"cache": False, "persist": True}, name
 
 
 def test_stages_follow_parameters_and_versions_of_numbers(tracked: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from refblend.config.loading import load_config
 from refblend.files import read_object, write_json
 from refblend.study.design.grid import config_files, configuration_digest, local_inputs
-from refblend.trainer.console import accuracies
+from refblend.trainer.console import validation_accuracy
 
 BIN = Path(sys.executable).parent
 
@@ -35,14 +35,10 @@ def train(scale: str) -> Path:
 
 
 def main(scale: str, metrics: str) -> None:
-    """Train, and write the last validation accuracy of every source, and the number of steps."""
+    """Train, and write the number of steps and the last greedy validation accuracy."""
     summary = read_object(train(scale) / "summary.json")
-    validation = summary["validation"]
-    last = {
-        source: round(validation[name]["last"], 4)
-        for name, source in accuracies(validation).items()
-    }
-    write_json(metrics, {"steps": summary["steps"], "accuracy": last})
+    last = {name: values["last"] for name, values in summary["validation"].items()}
+    write_json(metrics, {"steps": summary["steps"], "accuracy": validation_accuracy(last)})
 
 
 if __name__ == "__main__":
