@@ -1,8 +1,9 @@
 # How jobs end with Snakemake, and what a killed call leaves to the next (refblend.lifecycle.supervision).
-from refblend.lifecycle import output, supervision
+# Not under its own name, which is one of Snakemake's.
+from refblend.lifecycle import output as process_output, supervision
 
 # `make study | tee log` and Ctrl-C: the jobs are stopped, not failed.
-output.outlast_readers()
+process_output.outlast_readers()
 
 try:
     # Jobs on other machines call Snakemake too, which has nothing to say.
