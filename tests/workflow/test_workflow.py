@@ -374,3 +374,52 @@ def test_a_killed_job_is_resumed_and_not_recorded_as_failed(project: Path) -> No
     assert second.returncode == 0, second.stdout + second.stderr
     assert trained(project) == ["linear/1-2"] * 2
     assert json.loads((project / marker).read_text())["2"]["status"] == "finished"
+
+
+STUDIED = ("off", "linear", "sparse_off")
+TARGETS = [f"runs/smoke/{arm}/1-2.tested.json" for arm in STUDIED]
+SCALE = ("--config", "scale=smoke")
+
+
+def stale(project: Path) -> dict[str, int]:
+    """The jobs that a dry run names, with the project's own source."""
+    done = snakemake(project, *TARGETS, "-n", *SCALE, PYTHONPATH=str(project / "src"))
+    text = done.stdout + done.stderr
+    assert done.returncode == 0, text
+    return {} if "Nothing to be done" in text else job_counts(text)
+
+
+@pytest.fixture
+def finished(project: Path) -> Path:
+    done = snakemake(project, *TARGETS, "--cores", "2", *SCALE, PYTHONPATH=str(project / "src"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert stale(project) == {}
+    return project
+
+
+@pytest.mark.slow
+def test_only_what_uses_a_changed_number_is_stale(finished: Path) -> None:
+    package = finished / "src" / "refblend"
+    for module in ("ppo/losses.py", "ppo/weights.py", "rewards/math.py", "study/runs/collect.py"):
+        file = package / module
+        file.write_text(
+            f"{file.read_text()}\n_SEVENTEEN = 17  # a comment, a constant, a strategy\n"
+        )
+    (package / "new_module.py").write_text('"""New."""\n')
+    params = finished / "params" / "ppo.yaml"
+    params.write_text(f"# A comment.\n{params.read_text()}")
+    assert stale(finished) == {}, "an edit alone makes nothing stale"
+
+    numerics = package / "numerics.json"
+    first = json.loads(numerics.read_text())
+    for purpose, expected in (
+        ("report", {}),
+        ("reward.math", {}),
+        ("reward.imperfect", {"train": 1, "test_accuracy": 1}),
+        ("judge.parse", {"train": 1, "test_accuracy": 1}),
+        ("reward.gsm8k", {"train": 3, "test_accuracy": 3}),
+        ("test", {"test_accuracy": 3}),
+    ):
+        numerics.write_text(json.dumps(first | {purpose: 2}))
+        found = {name: count for name, count in stale(finished).items() if name != "total"}
+        assert found == expected, purpose
