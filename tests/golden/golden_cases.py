@@ -91,6 +91,17 @@ def reward_math(_: Inputs) -> Values:
     }
 
 
+@case("reward.reasoning_gym")
+def reward_reasoning_gym(_: Inputs) -> Values:
+    """The answers that the library's verifiers are asked about, strict and flexible."""
+    from refblend.rewards.reasoning_gym import extract_answers
+
+    return {
+        f"{text!r} of {lines} lines": extract_answers(text, lines)
+        for text, lines in golden_tables.REASONING_GYM
+    }
+
+
 @case("judge.parse")
 def judge_parse(inputs: Inputs) -> Values:
     """The score of each text a judge may write, by the text alone and with its tokens."""

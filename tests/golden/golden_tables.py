@@ -33,10 +33,26 @@ MATH: list[tuple[str, str]] = [
     ("the answer is 7", "7"),
     (r"\boxed{(1,2]}", "(1,2]"),
     (r"\boxed{50\%}", "50"),
+    (r"\boxed{0.35}", r"35\%"),
+    (r"\boxed{243_7}", "243_6"),
+    (r"\boxed{\frac{1}{2^{69}}}", r"\frac{1}{2^{70}}"),
+    (r"\boxed{10^{-7}}", "1e-7"),
+    (r"\boxed {5}.", "5"),
     ("nothing", "7"),
     ("", "7"),
 ]
 """(response, ground truth)"""
+
+REASONING_GYM: list[tuple[str, int]] = [
+    ("#### 7", 1),
+    ("#### 7\nDone.", 1),
+    ("It is\n7", 1),
+    ("####\n1 2\n3 4\nDone.", 2),
+    ("It is\n1 2\n3 4", 2),
+    ('#### {"a": 1,\n"b": 2}', 0),
+    ("####", 1),
+]
+"""(response, lines of the task's own answer)"""
 
 JUDGE: list[str] = [
     r"\box{0.37}",
