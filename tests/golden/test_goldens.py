@@ -23,16 +23,23 @@ def stored() -> dict[str, Mapping[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def here() -> dict[str, Any]:
-    """The cases' results in this tree."""
-    return store.run_cases(store.ROOT)
+def chosen(request: pytest.FixtureRequest) -> list[str]:
+    """The cases of this session: all, or those of ``-k``."""
+    calls = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
+    return [name for name in CASES if name in [params.get("name") for params in calls]]
 
 
 @pytest.fixture(scope="module")
-def there(stored: dict[str, Any]) -> dict[str, Any]:
+def here(chosen: list[str]) -> dict[str, Any]:
+    """The cases' results in this tree."""
+    return store.run_cases(store.ROOT, chosen)
+
+
+@pytest.fixture(scope="module")
+def there(chosen: list[str], stored: dict[str, Any]) -> dict[str, Any]:
     """Results of the cases without stored values in the tree before the last recording."""
     with store.tree_of(store.base_commit()) as tree:
-        return store.run_cases(tree, [name for name in CASES if name not in stored])
+        return store.run_cases(tree, [name for name in chosen if name not in stored])
 
 
 @pytest.mark.engine

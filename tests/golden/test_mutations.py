@@ -31,26 +31,44 @@ class Mutation(NamedTuple):
 
 MUTATIONS = [
     # the mathematics
-    Mutation("constant", "ppo/advantages.py", "EPSILON = 1e-6", "EPSILON = 1e-5", "tests/ppo"),
     Mutation(
-        "sign", "ppo/kl.py", "rewards - kl_coef * masked", "rewards + kl_coef * masked", "tests/ppo"
+        "constant",
+        "ppo/advantages.py",
+        "EPSILON = 1e-6",
+        "EPSILON = 1e-5",
+        "tests/ppo/test_advantages.py",
     ),
-    Mutation("mask", "ppo/blending.py", "(later == 1)", "(later == 2)", "tests/ppo"),
+    Mutation(
+        "sign",
+        "ppo/kl.py",
+        "rewards - kl_coef * masked",
+        "rewards + kl_coef * masked",
+        "tests/ppo/test_kl.py",
+    ),
+    Mutation(
+        "mask", "ppo/blending.py", "(later == 1)", "(later == 2)", "tests/ppo/test_blending.py"
+    ),
     Mutation(
         "clip",
         "ppo/losses.py",
         "torch.minimum(upper, bound)",
         "torch.maximum(upper, bound)",
-        "tests/ppo",
+        "tests/ppo/test_losses.py",
     ),
     Mutation(
         "factor",
         "ppo/advantages.py",
         "gamma * lam * next_advantage",
         "lam * next_advantage",
-        "tests/ppo",
+        "tests/ppo/test_advantages.py",
     ),
-    Mutation("clip", "ppo/correction.py", "clamp(max=threshold)", "clamp(max=9.0)", "tests/ppo"),
+    Mutation(
+        "clip",
+        "ppo/correction.py",
+        "clamp(max=threshold)",
+        "clamp(max=9.0)",
+        "tests/ppo/test_correction.py",
+    ),
     # rewards
     Mutation("order", "rewards/gsm8k.py", "text.rfind(", "text.find(", "reward_gsm8k"),
     Mutation(
@@ -58,7 +76,7 @@ MUTATIONS = [
         "rewards/imperfect.py",
         "if checked else 0.0",
         "if checked else 1.0",
-        "tests/rewards",
+        "tests/rewards/test_imperfect.py",
     ),
     Mutation(
         "seed",
@@ -72,7 +90,7 @@ MUTATIONS = [
         "rewards/imperfect.py",
         "0.5 * correct + 0.5 *",
         "0.4 * correct + 0.6 *",
-        "tests/rewards",
+        "tests/rewards/test_partial_credit.py",
     ),
     # the judge
     Mutation(
