@@ -420,6 +420,6 @@ def test_only_what_uses_a_changed_number_is_stale(finished: Path) -> None:
         ("reward.gsm8k", {"train": 3, "test_accuracy": 3}),
         ("test", {"test_accuracy": 3}),
     ):
-        numerics.write_text(json.dumps(first | {purpose: 2}))
+        numerics.write_text(json.dumps(first | {purpose: first[purpose] + 1}))
         found = {name: count for name, count in stale(finished).items() if name != "total"}
         assert found == expected, purpose

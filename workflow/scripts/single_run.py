@@ -1,7 +1,8 @@
 """Train one run of ``params/ppo.yaml`` with a scale's file: ``single_run.py SCALE METRICS``.
 
 The run lies in a folder named by its configuration, so that another value starts another run and
-the same one resumes. What it reads is made first. METRICS gets a few numbers of its end.
+the same one resumes. Data and models must be there (`snakemake prepare`). METRICS gets a few
+numbers of its end.
 """
 
 import subprocess
@@ -10,23 +11,16 @@ from pathlib import Path
 
 from refblend.config.loading import load_config
 from refblend.files import read_object, write_json
-from refblend.study.design.grid import config_files, configuration_digest, local_inputs
+from refblend.study.design.grid import config_files, configuration_digest
 from refblend.trainer.console import validation_accuracy
 
 BIN = Path(sys.executable).parent
 
 
 def train(scale: str) -> Path:
-    """Make what is missing and train; returns the run's directory."""
+    """Train; returns the run's directory."""
     files = config_files(scale)
     config = load_config(files, ["trainer.seed=1"])
-    inputs = [
-        f"{path}/config.json" if path.startswith("models/") else path
-        for path in local_inputs(config)
-    ]
-    if missing := [path for path in inputs if not Path(path).exists()]:
-        made = [*missing, "--config", f"scale={scale}"]
-        subprocess.run([BIN / "snakemake", *made], check=True)
     run = Path("runs", scale, "single", configuration_digest(config))
     named = [word for file in files for word in ("--config", file)]
     keys = ["trainer.seed=1", f"trainer.default_local_dir={run}"]
