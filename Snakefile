@@ -33,13 +33,13 @@ rule all:
 # Data, models and their quality, for any later milestone.
 rule prepare:
     input:
-        prepare_targets(config["scale"]),
+        study_jobs.prepare_targets(config["scale"]),
 
 
 # The judges and the scoring path: quality, experiment D, attacks.
 rule scoring:
     input:
-        lambda wildcards: scoring_targets(config["scale"]),
+        lambda wildcards: study_jobs.scoring_targets(config["scale"]),
 
 
 # M1: stability of linear blending against the baseline without blending.

@@ -41,9 +41,13 @@ rule test_accuracy:
         "../envs/refblend.yaml"
     threads: config["threads"]["evaluate"]
     resources:
-        gpu=test_gpus,
+        gpu=lambda wildcards: study_workflow.gpus_to_test(
+            jobs(wildcards.scale).config(wildcards.arm)
+        ),
     params:
-        numerics=lambda wildcards: numerics("test", *reward_rules(wildcards.scale)),
+        numerics=lambda wildcards: numerics(
+            "test", *study_jobs.reward_rules(wildcards.scale)
+        ),
         run_dirs=run_dirs,
         leased=leased,
     message:
@@ -55,7 +59,9 @@ rule test_accuracy:
 # All arms of a block of a series, trained and tested: `snakemake runs/cpu/_blocks/noisy_entropy/1.done`.
 rule block:
     input:
-        block_markers,
+        lambda wildcards: jobs(wildcards.scale).block_markers(
+            wildcards.experiment, int(wildcards.number)
+        ),
     output:
         touch("runs/{scale}/_blocks/{experiment}/{number}.done"),
     wildcard_constraints:

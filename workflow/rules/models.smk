@@ -4,6 +4,9 @@
 # before it runs a job again.
 
 
+# Models that were kept with the runs that started from them; the others are trained.
+KEPT = {scale: file for scale, file in config["models"].items() if file}
+
 if KEPT:
 
     ruleorder: kept_models > tokenizer > actor > judge_pairs > judge
@@ -142,7 +145,7 @@ rule judge:
         templates="src/refblend/scoring/data/embedded.yaml",
         tokenizer="models/{scale}/tokenizer/tokenizer.json",
         pairs="models/{scale}/judge_pairs/train.parquet",
-        start=judge_start,
+        start=lambda wildcards: study_jobs.judge_start(*wildcards),
     output:
         judge_files("models/{scale}/judge_{strength}"),
     log:

@@ -30,9 +30,10 @@ rule recommend:
     params:
         numerics=numerics("report"),
         collected=lambda wildcards, input: Path(input.collected[0]).parent,
-        attacks=lambda wildcards, input: option(
-            "--attacks", input.scoring, "tables/attacks.csv"
-        ),
+        attacks=lambda wildcards, input: [
+            f"--attacks={Path(report).parent}/tables/attacks.csv"
+            for report in input.scoring
+        ],
         regime=lambda wildcards: (
             ["--regime", Path(wildcards.choice).name]
             if "/" in wildcards.choice

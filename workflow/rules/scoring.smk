@@ -21,7 +21,7 @@ rule judge_quality:
         beside="runs/{scale}/_collected/scoring/circumstances/judge_{strength}.json",
         model=subpath(input.model, parent=True),
         engine=scoring_size("engine"),
-        settings=judge_settings,
+        settings=lambda wildcards: jobs(wildcards.scale).judge_settings(),
         rows=scoring_size("pairs"),
     message:
         "Measure the {wildcards.scale} {wildcards.strength} judge"
@@ -31,57 +31,36 @@ rule judge_quality:
         " --report {output:q} --provenance {params.beside:q} > {log:q} 2>&1"
 
 
-rule robustness:
+# Experiment D (robustness), and the attacks.
+rule measurement:
     input:
-        model=measured_judge,
+        model=f"models/{{scale}}/judge_{config['scoring']['judge']}/model.safetensors",
         data="data/{scale}/test.parquet",
     output:
-        "results/{scale}/scoring/measurements/robustness.json",
+        "results/{scale}/scoring/measurements/{measurement}.json",
     log:
-        "logs/{scale}/scoring/robustness.log",
+        "logs/{scale}/scoring/{measurement}.log",
     benchmark:
-        "logs/{scale}/scoring/robustness.benchmark.tsv"
+        "logs/{scale}/scoring/{measurement}.benchmark.tsv"
+    wildcard_constraints:
+        measurement="robustness|attacks",
     conda:
         "../envs/refblend.yaml"
     threads: config["threads"]["evaluate"]
     params:
         numerics=numerics("judge.measure", "judge.parse", "judge.prompt"),
-        beside="runs/{scale}/_collected/scoring/circumstances/robustness.json",
+        beside="runs/{scale}/_collected/scoring/circumstances/{measurement}.json",
         model=subpath(input.model, parent=True),
         engine=scoring_size("engine"),
-        settings=judge_settings,
-        rows=scoring_size("robustness_problems"),
+        settings=lambda wildcards: jobs(wildcards.scale).judge_settings(),
+        rows=lambda wildcards: config["scoring"]["sizes"][wildcards.scale][
+            {"robustness": "robustness_problems", "attacks": "attacked_answers"}[
+                wildcards.measurement
+            ]
+        ],
     message:
-        "Experiment D at scale {wildcards.scale}"
+        "Measure {wildcards.measurement} of a judge at scale {wildcards.scale}"
     shell:
-        "refblend judge robustness --judge {params.model:q} --data {input.data:q}"
-        " --rows {params.rows} --kind {params.engine} --threads {threads} {params.settings:q}"
-        " --report {output:q} --provenance {params.beside:q} 2>&1 | tee -ip {log:q}"
-
-
-rule attacks:
-    input:
-        model=measured_judge,
-        data="data/{scale}/test.parquet",
-    output:
-        "results/{scale}/scoring/measurements/attacks.json",
-    log:
-        "logs/{scale}/scoring/attacks.log",
-    benchmark:
-        "logs/{scale}/scoring/attacks.benchmark.tsv"
-    conda:
-        "../envs/refblend.yaml"
-    threads: config["threads"]["evaluate"]
-    params:
-        numerics=numerics("judge.measure", "judge.parse", "judge.prompt"),
-        beside="runs/{scale}/_collected/scoring/circumstances/attacks.json",
-        model=subpath(input.model, parent=True),
-        engine=scoring_size("engine"),
-        settings=judge_settings,
-        rows=scoring_size("attacked_answers"),
-    message:
-        "Attack a judge at scale {wildcards.scale}"
-    shell:
-        "refblend judge attacks --judge {params.model:q} --data {input.data:q}"
+        "refblend judge {wildcards.measurement} --judge {params.model:q} --data {input.data:q}"
         " --rows {params.rows} --kind {params.engine} --threads {threads} {params.settings:q}"
         " --report {output:q} --provenance {params.beside:q} 2>&1 | tee -ip {log:q}"

@@ -9,37 +9,41 @@
 
 rule train:
     input:
-        run_inputs,
-        replayed_runs,
+        lambda wildcards: jobs(wildcards.scale).inputs(wildcards.arm),
+        lambda wildcards: jobs(wildcards.scale).replayed(*wildcards[1:3]),
     output:
         "runs/{scale}/{arm}/{seeds}.trained.json",
     log:
         "logs/{scale}/train/{arm}/{seeds}.log",
     benchmark:
         "logs/{scale}/train/{arm}/{seeds}.benchmark.tsv"
-    priority: train_priority
+    priority: lambda wildcards: jobs(wildcards.scale).priority(wildcards.arm)
     conda:
         "../envs/refblend.yaml"
     threads: train_threads
     resources:
-        gpu=train_gpus,
+        gpu=lambda wildcards: study_workflow.gpus_to_train(
+            jobs(wildcards.scale).config(wildcards.arm)
+        ),
     params:
-        numerics=train_numerics,
+        numerics=lambda wildcards: numerics(
+            *jobs(wildcards.scale).purposes(wildcards.arm)
+        ),
         run_dirs=run_dirs,
         leased=leased,
         # The trainer fills in {seed}.
-        pattern=lambda wildcards: (
-            f"runs/{wildcards.scale}/{wildcards.arm}/{run_space([]).wildcard_pattern}"
-        ),
+        pattern="runs/{scale}/{arm}/seed_{{seed}}",
         seeds=lambda wildcards: wildcards.seeds.replace("-", ","),
-        files=config_arguments,
+        files=lambda wildcards: (jobs(wildcards.scale).config_arguments(wildcards.arm)),
         # What a job depends on is its resolved configuration: a comment re-runs nothing.
-        digest=lambda wildcards: study_grid.configuration_digest(resolved(wildcards)),
+        digest=lambda wildcards: study_grid.configuration_digest(
+            jobs(wildcards.scale).config(wildcards.arm)
+        ),
         overrides=lambda wildcards: study_grid.override_arguments(
-            run_overrides(wildcards)
+            jobs(wildcards.scale).overrides(wildcards.arm)
         ),
         # Of the wildcards alone: Snakemake ignores changes of parameters that depend on the output.
-        attempt=failed_attempts,
+        attempt=lambda wildcards: jobs(wildcards.scale).failed_attempts(*wildcards[1:3]),
     message:
         "PPO: {wildcards.scale} {wildcards.arm}, seeds {wildcards.seeds}, on {threads} cores"
     shell:

@@ -1,0 +1,271 @@
+"""The workflow's training jobs at a scale, and the files that its rules pass on to one another.
+
+The rules of Snakemake ask here; nothing here knows Snakemake. Paths are relative to the checkout.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import pandas as pd
+
+from refblend.config import RefblendConfig
+from refblend.data.splits import SPLITS
+from refblend.errors import StudyError
+from refblend.numerics import training_purposes
+from refblend.scoring.templates import templates_file
+from refblend.study.design import blocks, grid, names
+from refblend.study.layout import JUDGES, run_dir
+
+EMBEDDED = ("smoke", "cpu", "smollm")
+"""Scales whose data and models the workflow makes; the models of scale gpu exist already."""
+PRETRAINED = ("smollm",)
+"""Those whose models start from a pretrained one, and whose problems are reasoning-gym's."""
+COMPARED = tuple(scale for scale in EMBEDDED if scale not in PRETRAINED)
+"""Those with judges of three strengths, which the target ``scoring`` compares."""
+
+
+def model_files(folder: str) -> list[str]:
+    """Files that stand for a model's folder (folders themselves are never outputs)."""
+    return [f"{folder}/config.json", f"{folder}/model.safetensors"]
+
+
+def tokenizer_files(folder: str) -> list[str]:
+    """Files that stand for a tokenizer's folder."""
+    return [f"{folder}/tokenizer.json", f"{folder}/tokenizer_config.json"]
+
+
+def judge_files(folder: str) -> list[str]:
+    """Files that stand for a judge's folder."""
+    return [*model_files(folder), f"{folder}/scoring_templates.yaml"]
+
+
+def judge_start(scale: str, strength: str) -> str:
+    """The weights that a judge starts from: the next weaker judge's, or the clean warm start's."""
+    position = JUDGES.index(strength)
+    name = f"judge_{JUDGES[position - 1]}" if position else "actor_clean"
+    return f"models/{scale}/{name}/model.safetensors"
+
+
+def tools(scale: str) -> list[str]:
+    """What the problems of a scale need besides our environment: reasoning-gym, in its own."""
+    return [".tools/reasoning-gym.made"] if scale in PRETRAINED else []
+
+
+def pretrained(scale: str) -> list[str]:
+    """The model that ours start from, if any."""
+    return model_files("models/smollm/base") if scale in PRETRAINED else []
+
+
+def quality_files(scale: str) -> list[str]:
+    """Quality reports of the embedded models."""
+    if scale not in EMBEDDED:
+        return []
+    judges = ["medium"] if scale in PRETRAINED else JUDGES
+    return [
+        f"models/{scale}/quality/{name}.json"
+        for name in ["actor", *(f"judge_{strength}" for strength in judges)]
+    ]
+
+
+def prepare_targets(scale: str) -> list[str]:
+    """Data and models of a scale, with their quality."""
+    return [f"data/{scale}/{name}.parquet" for name in SPLITS] + quality_files(scale)
+
+
+def scoring_report(scale: str) -> list[str]:
+    """Experiment D's report, which M2 reads; a scale without the three judges has none."""
+    return [f"results/{scale}/scoring/report.md"] if scale in COMPARED else []
+
+
+def scoring_targets(scale: str) -> list[str]:
+    """What the target ``scoring`` asks for.
+
+    Raises:
+        StudyError: the workflow makes no judges to compare at this scale.
+    """
+    if scale not in COMPARED:
+        raise StudyError(
+            f"scoring: scale {scale} has no embedded judges to compare",
+            "Measure yours with `refblend judge quality`, `robustness` and `attacks` "
+            "(docs/explanation/scoring.md).",
+        )
+    return scoring_report(scale)
+
+
+def reward_rules(scale: str) -> list[str]:
+    """The purposes of the rules that may score the rows of a scale's data."""
+    if scale in PRETRAINED:
+        return ["reward.reasoning_gym"]
+    return ["reward.gsm8k"] if scale in EMBEDDED else ["reward.gsm8k", "reward.math"]
+
+
+def milestone_targets(
+    studies: Mapping[str, Sequence[str]], milestone: str, scale: str
+) -> list[str]:
+    """What a milestone's target asks for; the checks come last, after the report is written.
+
+    ``studies`` has the experiments of each milestone; the last one that has any keeps the archive,
+    every number of every run, and the verdicts.
+
+    Raises:
+        StudyError: it has no experiments at this scale.
+    """
+    reported = [name for name, found in studies.items() if found]
+    if milestone not in reported:
+        raise StudyError(
+            f"{milestone}: no experiment has seeds at scale {scale}",
+            f"There, {' and '.join(reported)} can be called. Or name another scale: --config "
+            "scale=NAME.",
+        )
+    root, results = f"results/{scale}/{milestone}", f"results/{scale}"
+    guards = [f"{root}/guards.json"] if milestone == "m3" else []
+    last = milestone == reported[-1]
+    archive = [f"{results}/runs.parquet", f"{results}/verdicts.csv"] if last else []
+    return [f"{root}/report.md", f"{root}/checks.json", *guards, *archive]
+
+
+class Jobs:
+    """The training jobs of a scale: an arm with the seeds that one process trains.
+
+    Args:
+        scale: of the study.
+        studies: the experiments of each milestone; those of the series, if any, last.
+        seeds_per_job: at most as many seeds are in a job.
+        seeds_per_block: the same for the series.
+    """
+
+    def __init__(
+        self,
+        scale: str,
+        studies: Mapping[str, Sequence[str]],
+        seeds_per_job: int,
+        seeds_per_block: int,
+    ) -> None:
+        self.scale, self.studies = scale, studies
+        self.seeds_per_job, self.seeds_per_block = seeds_per_job, seeds_per_block
+        self._resolved: dict[str, RefblendConfig] = {}
+
+    @cached_property
+    def grid(self) -> pd.DataFrame:
+        """All runs: derived from params/study, checked, all text."""
+        experiments = [name for found in self.studies.values() for name in found]
+        return grid.build_grid(experiments, self.scale)
+
+    @cached_property
+    def all(self) -> list[blocks.Block]:
+        """Every job."""
+        sizes = self.seeds_per_job, self.seeds_per_block
+        return blocks.blocks_of(self.grid, self.studies, *sizes)
+
+    @cached_property
+    def exclusive(self) -> set[str]:
+        """Arms that measure resources: each of their jobs runs alone."""
+        reported = [e for m in names.MILESTONES for e in self.studies.get(m, [])]
+        return blocks.exclusive_arms(reported)
+
+    def rows(self, milestone: str) -> pd.DataFrame:
+        """The rows of the grid that a milestone reports on."""
+        return grid.select(self.grid, self.studies[milestone])
+
+    def markers(self, milestone: str, kind: str) -> list[str]:
+        """The markers ``trained`` or ``tested`` of every job of a milestone."""
+        found = blocks.wanted_blocks(self.all, self.rows(milestone))
+        tested = [b for b in found if kind == "trained" or b.arm not in self.exclusive]
+        return [self._marker(block, kind) for block in tested]
+
+    def block_markers(self, experiment: str, number: int) -> list[str]:
+        """The markers ``tested`` of all arms of a block of the series."""
+        rows = blocks.block_rows(self.grid, experiment, number, self.seeds_per_block)
+        return [self._marker(block, "tested") for block in blocks.wanted_blocks(self.all, rows)]
+
+    def _marker(self, block: blocks.Block, kind: str) -> str:
+        return f"runs/{self.scale}/{block.arm}/{block.name}.{kind}.json"
+
+    def overrides(self, arm: str) -> dict[str, object]:
+        """The dotted overrides of an arm.
+
+        Raises:
+            StudyError: the grid does not have it.
+        """
+        found = self.grid.overrides[self.grid.arm == arm]
+        if found.empty:
+            raise StudyError(
+                f"arm {arm} is not in the grid of scale {self.scale}",
+                "Add it to a file of params/study.",
+            )
+        overrides: dict[str, object] = json.loads(found.iloc[0])
+        return overrides
+
+    def config(self, arm: str | None) -> RefblendConfig:
+        """The checked configuration of an arm, without its overlay; None: the scale's own."""
+        key = arm or ""
+        if key not in self._resolved:
+            overrides = self.overrides(arm) if arm else {}
+            self._resolved[key] = grid.resolve_arm(overrides, self.scale)
+        return self._resolved[key]
+
+    def overlay(self, arm: str) -> list[str]:
+        """The configuration file that an arm lays over the scale's, if any."""
+        name = self.overrides(arm).get(grid.OVERLAY)
+        return [str(name)] if name else []
+
+    def config_arguments(self, arm: str) -> list[str]:
+        """``--config FILE`` for every configuration file of an arm; later ones win."""
+        files = [*grid.config_files(self.scale), *self.overlay(arm)]
+        return [word for name in files for word in ("--config", name)]
+
+    def run_dirs(self, arm: str, seeds: str) -> list[str]:
+        """The run directories of a job, whose seeds are written as in ``1-2-3``."""
+        return [str(run_dir(self.scale, arm, seed)) for seed in seeds.split("-")]
+
+    def purposes(self, arm: str) -> list[str]:
+        """The purposes of ``numerics.json`` that an arm's runs depend on."""
+        return training_purposes(self.config(arm), reward_rules(self.scale))
+
+    def inputs(self, arm: str) -> list[str]:
+        """Data files and models that an arm reads; an arm without blending waits for no judge.
+
+        Models of other scales are the user's: the trainer checks that they are there.
+        """
+        config, files = self.config(arm), []
+        for path in grid.local_inputs(config):
+            if not path.startswith("models/"):
+                files.append(path)
+            elif self.scale in EMBEDDED:
+                files += model_files(path)
+        if config.use_judge:
+            scoring = config.algorithm.ref_quality_score.scoring
+            files.append(os.path.relpath(templates_file(scoring.templates)))
+        return files + self.overlay(arm) + tools(self.scale)
+
+    def replayed(self, arm: str, seeds: str) -> list[str]:
+        """The markers of the jobs whose runs' weights a job's seeds replay.
+
+        Raises:
+            StudyError: the weights are not those of another arm of the study.
+        """
+        other = blocks.replayed_arm(self.overrides(arm))
+        if other is None:
+            return []
+        found = blocks.replayed_blocks(self.all, other, list(map(int, seeds.split("-"))))
+        return [self._marker(block, "trained") for block in found]
+
+    def failed_attempts(self, arm: str, seeds: str) -> int:
+        """How often the runs of a job have failed."""
+        records = [Path(run) / "failures.jsonl" for run in self.run_dirs(arm, seeds)]
+        return sum(len(r.read_text().splitlines()) for r in records if r.exists())
+
+    def priority(self, arm: str) -> int:
+        """Of a training job: M1 first, what measures resources last."""
+        if arm in self.exclusive:
+            return 1
+        return 25 if arm in set(self.rows("m1").arm) else 20
+
+    def judge_settings(self) -> list[str]:
+        """How training runs the judge: a large one in its precision, cache and decoding."""
+        scoring = self.config(None).algorithm.ref_quality_score.scoring
+        settings = ("decoding", "dtype", "kv_cache_memory_mb", "max_new_tokens")
+        return [f"--set={name}={getattr(scoring, name)}" for name in settings]
