@@ -188,7 +188,7 @@ def test_the_scale_of_the_pretrained_model_is_experiment_r(project: Path) -> Non
     run = "--seeds 1,2,3,4,5 trainer.default_local_dir='runs/smollm/constant_terminal_shuffled"
     assert run in text
     assert "results/smollm/r/report.md" in text
-    assert {"robustness", "attacks", "guards"}.isdisjoint(counts)
+    assert {"measurement", "guards"}.isdisjoint(counts)
 
 
 def test_smoke_needs_no_configuration(project: Path) -> None:
@@ -196,14 +196,14 @@ def test_smoke_needs_no_configuration(project: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     counts = job_counts(done.stdout + done.stderr)
     assert counts["train"] >= 15, "all milestones"
-    assert {"report", "guards", "robustness"} <= set(counts)
+    assert {"report", "guards", "measurement"} <= set(counts)
 
 
 def test_scoring_measures_every_judge_and_trains_no_actor(project: Path) -> None:
     done = snakemake(project, "scoring", "-n", "--quiet", "rules", "--config", "scale=cpu")
     assert done.returncode == 0, done.stdout + done.stderr
     counts = job_counts(done.stdout + done.stderr)
-    assert (counts["judge_quality"], counts["robustness"], counts["attacks"]) == (3, 1, 1)
+    assert (counts["judge_quality"], counts["measurement"]) == (3, 2)
     assert "train" not in counts
     refused = snakemake(project, "scoring", "-n", "--config", "scale=gpu")
     assert refused.returncode != 0
@@ -232,7 +232,7 @@ def rerun(project: Path) -> dict[str, int]:
 
 STUDY = ("m1", "scoring", "--config", "scale=smoke", "--cores", "2")
 MODELS = {"tokenizer", "actor", "judge_pairs", "judge"}
-MEASURED = {"judge_quality", "robustness", "attacks"}
+MEASURED = {"judge_quality", "measurement"}
 
 
 @pytest.mark.slow
