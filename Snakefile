@@ -39,7 +39,7 @@ rule prepare:
 # The judges and the scoring path: quality, experiment D, attacks.
 rule scoring:
     input:
-        lambda wildcards: study_jobs.scoring_targets(config["scale"]),
+        lambda wildcards: targets(study_jobs.scoring_targets, config["scale"]),
 
 
 # M1: stability of linear blending against the baseline without blending.

@@ -144,9 +144,17 @@ def reported_milestones():
     return [name for name, found in STUDIES.items() if found]
 
 
+def targets(function, *arguments):
+    """What a target asks for; what cannot be asked for is told without a traceback."""
+    try:
+        return function(*arguments)
+    except RefblendError as error:
+        raise WorkflowError(str(error)) from None
+
+
 def milestone_targets(milestone, scale):
     """What a milestone's target asks for."""
-    return study_jobs.milestone_targets(STUDIES, milestone, scale)
+    return targets(study_jobs.milestone_targets, STUDIES, milestone, scale)
 
 
 def study_targets(scale):
