@@ -30,16 +30,15 @@ study: env ## train and report all milestones at scale cpu, eleven hours or more
 		--workflow-profile workflow/profiles/default --config scale=$(SCALE)
 	@echo "Reports: results/$(SCALE)/*/report.md"
 
-report: env ## one HTML file with all tables and figures of a finished study, results/<scale>/report.html
-	$(BIN)/snakemake $(TARGET) --workflow-profile workflow/profiles/default --config scale=$(SCALE) --report results/$(SCALE)/report.html
-	@echo "Open results/$(SCALE)/report.html"
+report: env ## all reports of SCALE with their figures on one page, results/<scale>/report.html
+	@echo "Open $$($(BIN)/python scripts/report_page.py results/$(SCALE))"
 
 figures: env ## every table, figure and report of SCALE anew from the committed runs.parquet, in minutes
 	$(BIN)/refblend study redraw --scale $(SCALE)
 	@git status --short results/$(SCALE)
 
-paper: .tools/paper ## the write-up of SCALE as results/<scale>/m3/report.tex, and report.pdf where a TeX is installed
-	scripts/paper.sh "$$($</bin/python -c 'import pypandoc; print(pypandoc.get_pandoc_path())')" results/$(SCALE)/m3
+paper: .tools/paper ## docs/results.md with its numbers as build/paper/results.tex, and results.pdf where a TeX is installed
+	scripts/paper.sh "$$($</bin/python -c 'import pypandoc; print(pypandoc.get_pandoc_path())')" build/paper
 
 smoke: env ## the same workflow on a tiny grid, about ten minutes
 	$(BIN)/snakemake smoke --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=smoke

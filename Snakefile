@@ -7,9 +7,6 @@ min_version("9.27")
 configfile: "params/workflow.yaml"
 
 
-report: "workflow/report/introduction.rst"
-
-
 include: "workflow/rules/common.smk"
 include: "workflow/rules/stopping.smk"
 include: "workflow/rules/data.smk"
@@ -19,7 +16,6 @@ include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/scoring.smk"
 include: "workflow/rules/grid.smk"
 include: "workflow/rules/report.smk"
-include: "workflow/rules/publish.smk"
 include: "workflow/rules/recommend.smk"
 include: "workflow/rules/archive.smk"
 

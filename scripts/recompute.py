@@ -223,36 +223,19 @@ def differences(table: pd.DataFrame, found: pd.DataFrame) -> list[str]:
     return problems
 
 
-def count_problems(report: str, primary: pd.DataFrame) -> list[str]:
-    """Whether a first page counts the verdicts on primary contrasts otherwise than they are.
+def page_problems(name: str, page: str, table: pd.DataFrame) -> list[str]:
+    """Primary verdicts of a report's experiments that its headline table lacks or tells otherwise.
 
-    M2's, M3's and R's do, in the same words.
+    ``table`` has the recomputed numbers of these verdicts.
     """
-    page = report.split("\n## ", maxsplit=1)[0]
-    counted = re.search(
-        r"Of (\d+) primary contrasts(?: of M2)? (\d+) \w+ better, (\d+) worse, (\d+) equivalent "
-        r"and (\d+) undecided",
-        page,
-    )
-    words = ("better", "worse", "equivalent", "undecided")
-    expected = [len(primary), *(int((primary.verdict == word).sum()) for word in words)]
-    if counted is None or [int(number) for number in counted.groups()] != expected:
-        said = counted.group(0) if counted else "nothing"
-        return [f"the first page says {said!r}; the table has {expected}"]
-    return []
-
-
-def page_problems(report: str, table: pd.DataFrame) -> list[str]:
-    """Verdicts that M2's first page counts or lists otherwise than the table."""
-    primary = table[table.primary]
-    page = report.split("\n## ", maxsplit=1)[0]
-    if problems := count_problems(report, primary):
-        return problems
-    for row in primary.itertuples():
-        shown = f"{row.estimate:+.3f}" if abs(row.estimate) < 10 else f"{row.estimate:+.1f}"
-        lines = [line for line in page.splitlines() if f"{row.treated} − {row.reference} " in line]
-        if not any(shown in line or pd.isna(row.estimate) for line in lines):
-            problems.append(f"the first page lacks {row.treated} − {row.reference} {shown}")
+    rows = [line.split("|") for line in page.splitlines() if line.startswith("|")]
+    problems = []
+    for row in table.itertuples():
+        pair, half = f"`{row.treated}` − `{row.reference}`", (row.high - row.low) / 2
+        shown = [cells for cells in rows if pair in cells and f"**{row.verdict}**" in cells]
+        numbers = [row.estimate, half]
+        if not any(agrees(cell, numbers) for cells in shown for cell in cells):
+            problems.append(f"{name}: the page lacks {pair}, {numbers}, {row.verdict}")
     return problems
 
 
@@ -266,116 +249,13 @@ def agrees(text: str, numbers: list[float]) -> bool:
     )
 
 
-def is_shown(text: str, values: np.ndarray, level: float = 0.95) -> bool:
-    """Whether a text gives the mean and Student's interval of some values, as rounded there."""
-    if not len(values):
-        return text == "–"
-    numbers = [values.mean()]
-    if len(values) > 1:
-        half = stats.t.ppf((1 + level) / 2, len(values) - 1) * stats.sem(values)
-        numbers += [numbers[0] - half, numbers[0] + half]
-    return agrees(text, numbers)
-
-
-def difference(values: pd.DataFrame, arm: str, other: str, measure: str) -> np.ndarray:
-    """Differences of two arms, seed by seed."""
-    one, two = (values.xs(name, level="arm")[measure] for name in (arm, other))
-    return (one - two).dropna().to_numpy()
-
-
-def m1_problems(report: str, values: pd.DataFrame) -> list[str]:
-    """Accuracies on M1's first page that are not those of its runs; greedy test accuracy only."""
-    page = report.split("\n## ", maxsplit=1)[0]
-    sentence = re.compile(
-        r"Arm `(\w+)` reaches a greedy test accuracy of (.+?) \(n = (\d+)\)"
-        r"(?:, (.+?) against `(\w+)`)?\."
-    )
-    found = sentence.findall(page)
-    problems = [] if found else ["M1's first page names no arm's greedy test accuracy"]
-    for arm, own, n, change, base in found:
-        mine = values.xs(arm, level="arm").test_greedy.dropna().to_numpy()
-        same = is_shown(own, mine) and int(n) == len(mine)
-        if base:
-            same &= is_shown(change, difference(values, arm, base, "test_greedy"))
-        if not same:
-            problems.append(f"M1, {arm}: {own} (n = {n}) {change} is not what the runs give")
-    return problems
-
-
-def answer_problems(name: str, report: str, table: pd.DataFrame, found: pd.DataFrame) -> list[str]:
-    """Answers and table of M3's or R's first page that are not what the recomputed verdicts say.
-
-    ``table`` has the rows of the report's contrasts, ``found`` what was recomputed for them.
-    """
-    page, problems = report.split("\n## ", maxsplit=1)[0], []
-    answers = re.findall(
-        r"\*\*(\w+)\*\*: (?:on fresh seeds )?`(\w+)` − `(\w+)` is (.+?) \(n = (\d+) ", page
-    )
-    tested = table[table.primary & (found.n > 0)]
-    untested = int((table.primary & (found.n == 0)).sum()) or int(not table.primary.any())
-    if (len(answers), page.count("**Not tested**")) != (len(tested), untested):
-        problems.append(f"{name}'s first page does not answer for {len(tested)} primary contrasts")
-    for row in tested.itertuples():
-        new = found.loc[row.Index]
-        expected = (new.verdict, row.treated, row.reference, str(int(new.n)))
-        numbers = [new.estimate, new.low, new.high]
-        if not any(
-            (said[0].lower(), *said[1:3], said[4]) == expected and agrees(said[3], numbers)
-            for said in answers
-        ):
-            problems.append(f"{name}'s first page lacks {expected}, {numbers}")
-    for row in table.itertuples():
-        new, pair = found.loc[row.Index], f"{row.treated} − {row.reference}"
-        rows = [
-            [cell.strip() for cell in line.split("|")[1:-1]]
-            for line in page.splitlines()
-            if line.startswith("| ")
-        ]
-        numbers = [new.estimate, new.low, new.high]
-        if not any(
-            pair in cells
-            and cells[-1] == new.verdict
-            and any(agrees(cell, numbers) for cell in cells if "[" in cell or new.n < 2)
-            for cells in rows
-        ):
-            problems.append(f"{name}'s table lacks {pair}, {numbers}, {new.verdict}")
-    return problems
-
-
-def experiments_of(report: Path, runs: dict[str, list]) -> list[str]:
-    """The experiments of the grid whose runs a report shows, by its table of incidents.
-
-    A report without that table is of the experiment that has its name.
-    """
-    path = report / "tables" / "incidents.csv"
-    if not path.exists():
-        return [name for name in runs if name.lower() == report.name]
-    table = pd.read_csv(path).dropna(subset="seed")  # the last row is of all runs
-    shown = set(zip(table.arm, table.seed.astype(int), strict=True))
-    return [name for name, own in runs.items() if set(own) == shown]
-
-
-def first_pages(
-    folder: Path, table: pd.DataFrame, found: pd.DataFrame, values: pd.DataFrame, runs: dict
-) -> list[str]:
-    """What the first pages of a scale's reports say otherwise than was recomputed."""
+def pages(folder: Path, found: pd.DataFrame) -> list[str]:
+    """What the pages of a scale's reports say otherwise than was recomputed."""
     problems = []
-    texts = {path.parent.name: path.read_text() for path in folder.glob("*/report.md")}
-    if "m2" in texts:
-        of_m2 = pd.read_csv(folder / "m2" / "tables" / "verdicts.csv")
-        shared = table.merge(of_m2[["experiment"]].drop_duplicates(), on="experiment")
-        problems += page_problems(texts["m2"], shared)
-        if "m3" in texts and shared.primary.any():
-            problems += count_problems(texts["m3"], shared[shared.primary])
-    for report in ("m1", "m3", "r"):
-        for name in experiments_of(folder / report, runs) if report in texts else []:
-            mine = table.experiment == name
-            if report == "m1":
-                problems += m1_problems(texts[report], values[values.index.isin(runs[name])])
-            else:
-                problems += answer_problems(name, texts[report], table[mine], found[mine])
-            if report == "r":
-                problems += count_problems(texts[report], table[mine & table.primary])
+    for path in sorted(folder.glob("*/tables/verdicts.csv")):
+        report = path.parents[1]
+        own = found[found.experiment.isin(pd.read_csv(path).experiment) & found.primary]
+        problems += page_problems(report.name, (report / "report.md").read_text(), own)
     return problems
 
 
@@ -389,7 +269,8 @@ def main(folder: Path) -> int:
     runs = runs_of(pd.read_csv(folder / "grid.tsv", sep="\t"))
     found = recomputed(table, values, runs)
     problems = differences(table, found)
-    problems += first_pages(folder, table, found, values, runs)
+    told = ["experiment", "treated", "reference", "primary"]
+    problems += pages(folder, table[told].join(found))
     for problem in problems:
         print(problem)
     print(f"{folder}: {len(table)} verdicts from {len(values)} runs, {len(problems)} differences")

@@ -42,8 +42,6 @@ CASES = [
     ("plan M1 --scale cpu --slots 0", "'--slots'"),
     ("study grid M9 --scale cpu --out g.tsv", "M9"),
     ("study collect --grid made/broken.tsv --scale cpu --out out", "broken.tsv"),
-    ("study tables --milestone m9 --scale smoke", "m9"),
-    ("study figure --milestone m1 --scale smoke --out x.svg", "figure x"),
     ("study check --collected nowhere --out c.json", "nowhere"),
     ("runs list nowhere", "nowhere"),
     ("runs prune nowhere", "nowhere"),

@@ -11,7 +11,7 @@ import pytest
 import recompute
 
 from refblend.study.design.grid import build_grid, write_grid
-from refblend.study.report.verdicts import write_verdicts
+from refblend.study.report.build import Archive, Place
 from refblend.study.runs.archive import write_archive
 from refblend.study.stats.exact import equivalence_p, exact_p
 
@@ -26,7 +26,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     study = frames.study("smoke", {"linear": 0.1}, [("linear_terminal", 2)])
     write_grid(build_grid(list(study.experiments), "smoke", ROOT / "params"), folder / "grid.tsv")
     write_archive(study.collected, folder)
-    write_verdicts("smoke", folder, ROOT / "params")
+    Archive.read(Place("smoke", folder, folder, ROOT / "params")).write_verdicts()
     return folder
 
 
@@ -42,15 +42,6 @@ def test_the_folder_is_asked_for() -> None:
     done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True)
     assert done.returncode == 2
     assert "the following arguments are required: folder" in done.stderr
-
-
-def test_experiments_of_a_report_are_those_of_its_runs(tmp_path: Path) -> None:
-    runs = {"First": [("off", 1), ("linear", 1)], "M1": [("off", 1)], "Q": [("off", 2)]}
-    assert recompute.experiments_of(tmp_path / "m1", runs) == ["M1"]
-    (tmp_path / "m1" / "tables").mkdir(parents=True)
-    table = tmp_path / "m1" / "tables" / "incidents.csv"
-    table.write_text("arm,seed,status\noff,1,finished\nlinear,1,failed\nall,,1 of 2\n")
-    assert recompute.experiments_of(tmp_path / "m1", runs) == ["First"]
 
 
 def test_it_imports_nothing_of_the_package() -> None:
@@ -99,51 +90,11 @@ def test_p_values_of_two_samples_may_differ_by_their_errors_only() -> None:
     assert "verdict is undecided" in problem
 
 
-def test_the_first_page_is_compared_with_the_table() -> None:
-    row = {"primary": True, "verdict": "better", "treated": "a", "reference": "b"}
-    table = pd.DataFrame([row | {"estimate": 0.1234}])
-    page = "Of 1 primary contrasts 1 is better, 0 worse, 0 equivalent and 0 undecided\n"
-    page += "| a − b | +0.123 |\n\n## More"
-    assert recompute.page_problems(page, table) == []
-    assert "lacks a − b" in recompute.page_problems(page.replace("0.123", "0.124"), table)[0]
-    assert "has [1, 1, 0, 0, 0]" in recompute.page_problems(page.replace("1 is", "0 are"), table)[0]
-
-
-@pytest.fixture(scope="module")
-def accuracies() -> pd.DataFrame:
-    """Greedy test accuracy of two arms and three seeds."""
-    runs = {("off", 1): 0.40, ("off", 2): 0.42, ("off", 3): 0.44}
-    runs |= {("linear", 1): 0.50, ("linear", 2): 0.53, ("linear", 3): 0.53}
-    index = pd.MultiIndex.from_tuples(runs, names=["arm", "seed"])
-    return pd.DataFrame({"test_greedy": runs.values()}, index=index)
-
-
-def test_m1_s_page_is_compared_with_the_runs(accuracies: pd.DataFrame) -> None:
-    page = (
-        "Arm `off` reaches a greedy test accuracy of 0.420 [0.370, 0.470] (n = 3)."
-        " Arm `linear` reaches a greedy test accuracy of 0.520 [0.477, 0.563] (n = 3), "
-        "+0.100 [+0.075, +0.125] against `off`."
-    )
-    assert recompute.m1_problems(page, accuracies) == []
-    for right, wrong in (("0.420", "0.421"), ("+0.075", "+0.077"), ("(n = 3),", "(n = 4),")):
-        (problem,) = recompute.m1_problems(page.replace(right, wrong), accuracies)
-        assert "is not what the runs give" in problem
-    assert recompute.m1_problems("nothing", accuracies) != []
-
-
-def test_m3_s_page_is_compared_with_the_verdicts() -> None:
-    names = {"treated": ["a", "a"], "reference": ["b", "c"], "primary": [True, False]}
-    table = pd.DataFrame(names)
-    numbers = {"n": [4, 0], "estimate": [0.1, None], "low": [0.075, None], "high": [0.125, None]}
-    found = pd.DataFrame(numbers | {"verdict": ["better", "undecided"]}).astype({"estimate": float})
-    page = "**Better**: on fresh seeds `a` − `b` is +0.100 [+0.075, +0.125] (n = 4 pairs) by …\n"
-    page += "| x | a − b | +0.100 [+0.075, +0.125] | better |\n| y | a − c | – | undecided |\n"
-    assert recompute.answer_problems("M3", page, table, found) == []
-    wrong = {"Better": "Worse", "n = 4": "n = 5", "is +0.100": "is +0.101", "`b`": "`c`"}
-    for right, other in (wrong | {"| better": "| worse", "| +0.100": "| +0.110"}).items():
-        (problem,) = recompute.answer_problems("M3", page.replace(right, other), table, found)
-        assert "M3" in problem
-    empty = found.assign(n=0, estimate=float("nan"), low=float("nan"), high=float("nan"))
-    untested = "**Not tested**\n| a − b | – | better |\n| a − c | – | undecided |"
-    assert recompute.answer_problems("M3", untested, table, empty) == []
-    assert recompute.answer_problems("M3", "nothing", table, found) != []
+def test_a_page_is_compared_with_the_table() -> None:
+    row = {"treated": "a", "reference": "b", "verdict": "better"}
+    table = pd.DataFrame([row | {"estimate": 0.1234, "low": 0.1134, "high": 0.1334}])
+    page = "|X|`a` − `b`|**better**|20|+0.123 ±0.010|+0.100 ±0.020|\n"
+    assert recompute.page_problems("m2", page, table) == []
+    for right, wrong in (("0.123", "0.124"), ("0.010", "0.012"), ("better", "worse"), ("`b`", "c")):
+        (problem,) = recompute.page_problems("m2", page.replace(right, wrong), table)
+        assert "m2: the page lacks `a` − `b`" in problem

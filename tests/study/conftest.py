@@ -9,12 +9,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from refblend.study.design.spec import experiments_of
-from refblend.study.report.engine import draw, write_report, write_tables
-from refblend.study.report.registry import Inputs, load_report
-
 SOURCE = "refblend/arithmetic"
-PARAMS = Path(__file__).parents[2] / "params"
 
 
 def load_beside(name: str) -> ModuleType:
@@ -177,30 +172,3 @@ def quality_paths(tmp_path: Path) -> list[Path]:
     for name, report in QUALITY.items():
         (folder / name).write_text(json.dumps(report))
     return [folder / name for name in QUALITY]
-
-
-def render_report(root: Path, milestone: str, scale: str = "cpu", params: Path = PARAMS) -> Path:
-    """Write a milestone's tables, figures and report from the folders below ``root``, as the
-    workflow does; returns the folder of its results."""
-    names = tuple(experiments_of(milestone, params, scale))
-    inputs = Inputs(
-        scale=scale,
-        study=names,
-        collected=root / "runs" / scale / "_collected" / milestone,
-        models=root / "models" / scale,
-        results=root / "results" / scale,
-        params=params,
-    )
-    report, out = load_report(milestone), inputs.results / milestone
-    write_tables(report, inputs, out)
-    for figure in report.artifacts(inputs.experiments, "figure"):
-        for file in figure.files:
-            draw(report, inputs, out / file)
-    write_report(report, inputs, out)
-    return out
-
-
-@pytest.fixture
-def render() -> Callable[..., Path]:
-    """``render(root, milestone)`` writes a whole report, see :func:`render_report`."""
-    return render_report

@@ -9,9 +9,7 @@ import numpy as np
 import pandas as pd
 
 from refblend.study.design.spec import ExperimentSpec, experiments_of, load_experiment
-from refblend.study.report.engine import new_tables
-from refblend.study.report.m2.study import M2Study, make_study
-from refblend.study.report.registry import load_report
+from refblend.study.report.study import Study, make_study
 from refblend.study.runs.collect import METRIC_COLUMNS, RESPONSE_COLUMNS, RUN_COLUMNS, Collected
 
 PARAMS = Path(__file__).parents[2] / "params"
@@ -135,7 +133,7 @@ def study(
     effects: Mapping[str, float] | None = None,
     missing: Collection[tuple[str, int]] = (),
     experiments: Mapping[str, ExperimentSpec] | None = None,
-) -> M2Study:
+) -> Study:
     """A whole study of the declared experiments at a scale."""
     chosen = dict(experiments if experiments is not None else specs())
     runs = {
@@ -146,8 +144,3 @@ def study(
     }
     costs = {arm for spec in chosen.values() if spec.exclusive for arm in spec.arms}
     return make_study(collected(runs, effects, missing, costs), chosen, scale, PARAMS)
-
-
-def tables_of(made: M2Study) -> Mapping[str, pd.DataFrame]:
-    """The report's tables, each made when it is asked for."""
-    return new_tables(load_report("m2").artifacts(made.experiments, "table"), made)

@@ -8,7 +8,6 @@ rule archive:
             name=layout.COLLECTED,
         ),
         lambda wildcards: quality_files(wildcards.scale),
-        lambda wildcards: (scoring_report(wildcards.scale) if STUDIES["m2"] else []),
         grid="runs/{scale}/_collected/grid.tsv",
     output:
         update("results/{scale}/runs.csv"),
@@ -24,8 +23,7 @@ rule archive:
         "refblend study archive --scale {wildcards.scale:q} > {log:q} 2>&1"
 
 
-# Every declared contrast of all experiments: better, worse, equivalent or undecided. Those of another
-# scale, which a report may set beside its own, are used if present; this rule never creates them.
+# Every declared contrast of all experiments: better, worse, equivalent or undecided.
 rule verdicts:
     input:
         "results/{scale}/runs.csv",

@@ -63,9 +63,6 @@ wildcard_constraints:
     arm=r"[a-z][a-z0-9_]*",
     seeds=r"[0-9]+(-[0-9]+)*",
     strength="|".join(layout.JUDGES),
-    milestone="|".join(study_names.REPORTS),
-    figure="[A-Za-z0-9_]+",
-    kind="png|pdf",
 
 
 # `refblend` and `python` of the environment that runs Snakemake, activated or not. OpenMP threads
@@ -112,9 +109,9 @@ def pretrained(wildcards):
     return study_jobs.pretrained(wildcards.scale)
 
 
-def milestone_markers(kind):
-    """Input function: the markers `trained` or `tested` of every job of the milestone."""
-    return lambda wildcards: jobs(wildcards.scale).markers(wildcards.milestone, kind)
+def report_markers(kind):
+    """Input function: the markers `trained` or `tested` of every job of a report."""
+    return lambda wildcards: jobs(wildcards.scale).markers(wildcards.report, kind)
 
 
 def scoring_size(name):

@@ -10,13 +10,7 @@ rule recommend:
         params=lambda wildcards: study_grid.config_files(wildcards.scale),
         experiments=[f"params/study/{name}.yaml" for name in STUDIES["m2"]],
     output:
-        overlay=report(
-            "results/{scale}/m3/{choice}.yaml",
-            caption="../report/recommended.rst",
-            category="M3 recommendation",
-            subcategory="configuration",
-            labels={"experiment": "M3", "file": "{choice}"},
-        ),
+        overlay="results/{scale}/m3/{choice}.yaml",
         record="results/{scale}/m3/{choice}.json",
         challenger="results/{scale}/m3/{choice}.challenger.yaml",
     log:

@@ -1,118 +1,74 @@
-# From runs to a milestone's record: collected frames, tables, figures, report, checks.
-include: "report_common.smk"
+# From runs to a report: collected frames, the report of a milestone or of one experiment, checks.
+# `snakemake results/<scale>/<experiment>/report.md` trains and reports one experiment alone.
+wildcard_constraints:
+    report="|".join([*study_names.MILESTONES, *EXPERIMENTS]),
+
+
+def reported(wildcards):
+    """Names of the experiments of a report."""
+    return STUDIES.get(wildcards.report, [wildcards.report])
+
+
+def recommended(wildcards):
+    """The records of recommendations, for a report that confirms them."""
+    if not set(reported(wildcards)) & set(STUDIES["m3"]):
+        return []
+    records = [f for f in regime_files(wildcards.scale) if f.endswith(".json")]
+    return [f"results/{wildcards.scale}/m3/recommended.json", *records]
 
 
 rule collect:
     input:
-        milestone_markers("trained"),
-        milestone_markers("tested"),
+        report_markers("trained"),
+        report_markers("tested"),
         grid="runs/{scale}/_collected/grid.tsv",
     output:
-        expand("runs/{{scale}}/_collected/{{milestone}}/{name}", name=layout.COLLECTED),
+        expand("runs/{{scale}}/_collected/{{report}}/{name}", name=layout.COLLECTED),
     log:
-        "logs/{scale}/{milestone}/collect.log",
+        "logs/{scale}/{report}/collect.log",
     conda:
         "../envs/refblend.yaml"
     params:
         numerics=numerics("report"),
-        names=lambda wildcards: STUDIES[wildcards.milestone],
+        names=reported,
         out=subpath(output[0], parent=True),
     shell:
         "refblend study collect --grid {input.grid:q} --scale {wildcards.scale:q}"
         " --out {params.out:q} {params.names:q} > {log:q} 2>&1"
 
 
-# All tables and plot data of a report, and the tables as later jobs read them.
-for _name in REPORTS:
-
-    rule:
-        name:
-            f"{_name}_tables"
-        input:
-            report_inputs(_name),
-        output:
-            table_files(_name),
-            f"runs/{{scale}}/_collected/{_name}/{PREPARED}",
-        log:
-            f"logs/{{scale}}/{_name}/tables.log",
-        conda:
-            "../envs/refblend.yaml"
-        params:
-            numerics=numerics("report"),
-            milestone=lambda wildcards, name=_name: name,
-            out=lambda wildcards, name=_name: f"build/results/{wildcards.scale}/{name}",
-            names=STUDIES.get(_name, []),
-        shell:
-            "refblend study tables --milestone {params.milestone:q} --scale {wildcards.scale:q}"
-            " --out {params.out:q} {params.names:q} > {log:q} 2>&1"
-
-
-# One job per figure, which carries its caption: a changed function redraws its figure alone.
-rule figure:
-    input:
-        f"runs/{{scale}}/_collected/{{milestone}}/{PREPARED}",
-        collected_frames,
-    output:
-        report(
-            "build/results/{scale}/{milestone}/figures/{figure}.svg",
-            caption="../report/figure.rst",
-            labels=lambda wildcards: labels(figure_of(wildcards)),
-            **marks("figures"),
-        ),
-    log:
-        "logs/{scale}/{milestone}/figures/{figure}.svg.log",
-    conda:
-        "../envs/refblend.yaml"
-    params:
-        numerics=numerics("report"),
-        names=lambda wildcards: STUDIES.get(wildcards.milestone, []),
-    message:
-        "Figure {wildcards.figure} of {wildcards.milestone}"
-    shell:
-        "refblend study figure --milestone {wildcards.milestone:q} --scale {wildcards.scale:q}"
-        " --out {output:q} {params.names:q} > {log:q} 2>&1"
-
-
-# The few figures that README and DVC show, and those of a text that is also made with LaTeX.
-use rule figure as preview with:
-    output:
-        "build/results/{scale}/{milestone}/figures/{figure}.{kind}",
-    log:
-        "logs/{scale}/{milestone}/figures/{figure}.{kind}.log",
-
-
+# Tables, figures and the page. A changed figure takes a minute: one job for all of them.
 rule report:
     input:
-        f"runs/{{scale}}/_collected/{{milestone}}/{PREPARED}",
-        collected_frames,
-        figure_files,
-        templates,
-        lambda wildcards: recipe(wildcards.scale),
-        # M3 says which warm starts all runs began from.
-        lambda wildcards: (
-            f"results/{wildcards.scale}/runs.csv"
-            if wildcards.milestone == "m3"
-            else []
-        ),
+        expand("runs/{{scale}}/_collected/{{report}}/{name}", name=layout.COLLECTED),
+        recommended,
+        lambda wildcards: [f"params/study/{name}.yaml" for name in reported(wildcards)],
+        lambda wildcards: study_grid.config_files(wildcards.scale),
     output:
-        report(
-            "build/results/{scale}/{milestone}/report.md",
-            caption="../report/report.rst",
-            labels={"experiment": "all", "text": "report"},
-            **marks("report"),
-        ),
-        "build/results/{scale}/{milestone}/metrics.json",
+        "results/{scale}/{report}/report.md",
+        "results/{scale}/{report}/metrics.json",
     log:
-        "logs/{scale}/{milestone}/report.log",
+        "logs/{scale}/{report}/report.log",
     conda:
         "../envs/refblend.yaml"
     params:
         numerics=numerics("report"),
-        names=lambda wildcards: STUDIES.get(wildcards.milestone, []),
-        out=subpath(output[0], parent=True),
+    message:
+        "Report {output[0]}"
     shell:
-        "refblend study report --milestone {wildcards.milestone:q} --scale {wildcards.scale:q}"
-        " --out {params.out:q} {params.names:q} > {log:q} 2>&1"
+        "refblend study report {wildcards.report:q} --scale {wildcards.scale:q} > {log:q} 2>&1"
+
+
+use rule report as scoring_report_rule with:
+    input:
+        "results/{scale}/scoring/measurements/robustness.json",
+        "results/{scale}/scoring/measurements/attacks.json",
+        lambda wildcards: quality_files(wildcards.scale),
+    output:
+        "results/{scale}/{report}/report.md",
+        "results/{scale}/{report}/metrics.json",
+    wildcard_constraints:
+        report="scoring",
 
 
 # Last and after the report: the target fails when a run failed or incidents exceed what
@@ -120,13 +76,13 @@ rule report:
 rule checks:
     input:
         collected=expand(
-            "runs/{{scale}}/_collected/{{milestone}}/{name}", name=layout.COLLECTED
+            "runs/{{scale}}/_collected/{{report}}/{name}", name=layout.COLLECTED
         ),
-        report="results/{scale}/{milestone}/report.md",
+        report="results/{scale}/{report}/report.md",
     output:
-        "results/{scale}/{milestone}/checks.json",
+        "results/{scale}/{report}/checks.json",
     log:
-        "logs/{scale}/{milestone}/checks.log",
+        "logs/{scale}/{report}/checks.log",
     conda:
         "../envs/refblend.yaml"
     params:

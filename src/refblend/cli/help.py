@@ -18,7 +18,7 @@ PANELS = {
     },
     "study": {
         STUDY: "power recommend guard verdicts redraw archive",
-        INTERNAL: "grid collect tables figure report publish check mark fail schemas",
+        INTERNAL: "grid collect report check mark fail schemas",
     },
 }
 """Commands of a group by panel; those of a group that is not named here stand in one panel."""
@@ -27,7 +27,6 @@ _RUN = "--config params/ppo.yaml --config params/scale/smoke.yaml"
 _RECIPE = "--recipe params/embedded/smoke.yaml"
 _JUDGE = "--judge models/smoke/judge_medium"
 _FRAMES = "runs/smoke/_collected/m2"
-_REPORT = "--milestone m1 --scale smoke"
 
 EXAMPLES = {
     "train": f"refblend train {_RUN} trainer.seed=2 trainer.default_local_dir=runs/mine",
@@ -69,10 +68,7 @@ EXAMPLES = {
     "runs unpack": "refblend runs unpack done.tar.xz runs/smoke",
     "study grid": "refblend study grid M1 --scale smoke --out grid.tsv",
     "study collect": "refblend study collect --grid grid.tsv --scale smoke --out frames M1",
-    "study tables": f"refblend study tables {_REPORT}",
-    "study figure": f"refblend study figure {_REPORT} --out figures/training_curves.svg",
-    "study report": f"refblend study report {_REPORT}",
-    "study publish": f"refblend study publish {_REPORT} --built build/results/smoke/m1",
+    "study report": "refblend study report m1 --scale smoke",
     "study check": f"refblend study check --collected {_FRAMES} --out checks.json "
     "--tolerated oom=0",
     "study power": "refblend study power results/cpu/m2/tables/per_seed.csv --effect 0.02",

@@ -238,7 +238,7 @@ def power(
     verdict to reach α.
     """
     from refblend.study.planning import power as planning
-    from refblend.study.report.registry import read_experiments
+    from refblend.study.report.study import read_experiments
 
     asked = {"effect": question.effect, "margin": question.margin, "alpha": question.alpha}
     levels = {name: value for name, value in asked.items() if value is not None}

@@ -1,95 +1,43 @@
-"""``refblend study tables | figure | report | publish | archive | verdicts | redraw``."""
+"""``refblend study report | archive | verdicts | redraw``."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from refblend.cli.options import Scale
-from refblend.study.design.names import MILESTONES, REPORTS, ReportName
 
-if TYPE_CHECKING:
-    from refblend.study.report.registry import Inputs, Report
-
-Milestone = Annotated[ReportName, typer.Option(help="Of which the report is.")]
-Experiments = Annotated[
-    list[str] | None, typer.Argument(help="Names; none: those of the milestone in params/study.")
+Name = Annotated[
+    str, typer.Argument(help="A milestone (m1, m2, m3, r), an experiment, or scoring.")
 ]
+Names = Annotated[list[str] | None, typer.Argument(help="As for `report`; none: all reports.")]
 Roots = Annotated[
     tuple[Path, Path, Path, Path],
     typer.Option(help="Folders of runs, models, results and parameter files."),
 ]
-Out = Annotated[
-    Path | None, typer.Option(help="Folder to write; default: results/<scale>/<milestone>.")
-]
+Out = Annotated[Path | None, typer.Option(help="Folder to write; default: the results.")]
 ROOTS = (Path("runs"), Path("models"), Path("results"), Path("params"))
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``refblend study``."""
-    for command in (tables, figure, report, publish, archive, verdicts, redraw):
+    for command in (report, archive, verdicts, redraw):
         app.command()(command)
 
 
-def tables(
-    milestone: Milestone,
-    scale: Scale,
-    out: Out = None,
-    roots: Roots = ROOTS,
-    experiments: Experiments = None,
-) -> None:
-    """Write all tables of a milestone, and the data of its plots."""
-    from refblend.study.report.engine import write_tables
+def report(name: Name, scale: Scale, out: Out = None, roots: Roots = ROOTS) -> None:
+    """Write tables, figures and report.md from the collected runs of a milestone or experiment."""
+    from refblend.study.report.build import SCORING, Place, write_report, write_scoring
+    from refblend.study.runs.collect import read_collected
 
-    made, inputs = _opened(milestone, scale, roots, experiments)
-    folder = out or inputs.results / milestone
-    write_tables(made, inputs, folder)
-    typer.echo(str(folder / "tables"))
-
-
-def figure(
-    milestone: Milestone,
-    scale: Scale,
-    out: Annotated[Path, typer.Option(help="File to write: <figure>.svg, .png or .pdf.")],
-    roots: Roots = ROOTS,
-    experiments: Experiments = None,
-) -> None:
-    """Draw the figure named by the file; the tables must have been written."""
-    from refblend.study.report.engine import draw
-
-    draw(*_opened(milestone, scale, roots, experiments), out)
-
-
-def report(
-    milestone: Milestone,
-    scale: Scale,
-    out: Out = None,
-    roots: Roots = ROOTS,
-    experiments: Experiments = None,
-) -> None:
-    """Write report and headline numbers next to the tables and figures."""
-    from refblend.study.report.engine import write_report
-
-    made, inputs = _opened(milestone, scale, roots, experiments)
-    folder = out or inputs.results / milestone
-    write_report(made, inputs, folder)
-    typer.echo(str(folder / "report.md"))
-
-
-def publish(
-    milestone: Milestone,
-    scale: Scale,
-    built: Annotated[Path, typer.Option(help="Folder with the tables, figures and report.")],
-    roots: Roots = ROOTS,
-    experiments: Experiments = None,
-) -> None:
-    """Copy a built report to results/<scale>/<milestone>, unless that differs in times only."""
-    from refblend.study.report import publish as publishing
-
-    made, inputs = _opened(milestone, scale, roots, experiments)
-    changed = publishing.publish(made, inputs, built)
-    told = "published" if changed else "nothing new but times; the published report stays"
-    typer.echo(f"{inputs.results / milestone / 'report.md'}: {told}")
+    runs, models, results, params = roots
+    place = Place(scale, results / scale, models / scale, params)
+    folder = out or results / scale / name
+    if name == SCORING:
+        typer.echo(str(write_scoring(place, folder)))
+    else:
+        collected = read_collected(runs / scale / "_collected" / name)
+        typer.echo(str(write_report(place, name, collected, folder)))
 
 
 def archive(scale: Scale, roots: Roots = ROOTS) -> None:
@@ -109,49 +57,20 @@ def archive(scale: Scale, roots: Roots = ROOTS) -> None:
 
 def verdicts(scale: Scale, roots: Roots = ROOTS) -> None:
     """Write verdicts.csv: every declared contrast as better, worse, equivalent or undecided."""
-    from refblend.study.report.verdicts import write_verdicts
+    from refblend.study.report.build import Archive, Place
 
-    _, _, results, params = roots
-    typer.echo(str(write_verdicts(scale, results / scale, params)))
+    _, models, results, params = roots
+    place = Place(scale, results / scale, models / scale, params)
+    typer.echo(str(Archive.read(place).write_verdicts()))
 
 
-def redraw(
-    scale: Scale,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder to write; none: results, where they differ.")
-    ] = None,
-    roots: Roots = ROOTS,
-) -> None:
+def redraw(scale: Scale, names: Names = None, out: Out = None, roots: Roots = ROOTS) -> None:
     """Write all tables, figures and reports anew from the archive, without any run or model."""
     from refblend.progress import step_progress
-    from refblend.study.report.publish import redraw_reports
+    from refblend.study.report.build import REPORTS, Archive, Place
 
-    _, _, results, params = roots
-    with step_progress("reports", 0, len(REPORTS) + 1) as show:
-        for done, written in enumerate(redraw_reports(scale, results / scale, params, out), 1):
+    _, models, results, params = roots
+    place = Place(scale, results / scale, models / scale, params)
+    with step_progress("reports", 0, len(names or REPORTS) + 1) as show:
+        for done, written in enumerate(Archive.read(place).redraw(names or (), out), 1):
             show(done, str(written))
-
-
-def _opened(
-    milestone: str, scale: str, roots: tuple[Path, Path, Path, Path], experiments: list[str] | None
-) -> tuple["Report", "Inputs"]:
-    from refblend.errors import StudyError
-    from refblend.study.design.spec import experiments_of
-    from refblend.study.report.registry import Inputs, load_report
-
-    runs, models, results, params = roots
-    study = tuple(experiments or experiments_of(milestone, params, scale))
-    if milestone in MILESTONES and not study:
-        raise StudyError(
-            f"no experiment of milestone {milestone} has seeds at --scale {scale}",
-            f"Name another --scale, or add seeds.{scale} to one of them in {params / 'study'}.",
-        )
-    inputs = Inputs(
-        scale=scale,
-        study=study,
-        collected=runs / scale / "_collected" / milestone,
-        models=models / scale,
-        results=results / scale,
-        params=params,
-    )
-    return load_report(milestone), inputs

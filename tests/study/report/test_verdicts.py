@@ -11,15 +11,11 @@ from scipy import stats
 from refblend.errors import StudyError
 from refblend.study.design.grid import build_grid, write_grid
 from refblend.study.design.spec import ContrastSpec, ExperimentSpec
-from refblend.study.report.registry import Inputs, load_report
-from refblend.study.report.verdicts import (
-    VERDICT_COLUMNS,
-    refuse_mixed_models,
-    verdicts,
-    write_verdicts,
-)
+from refblend.study.report.build import Archive, Place
+from refblend.study.report.study import Study, make_study
+from refblend.study.report.verdicts import VERDICT_COLUMNS, headline, verdict_lines, verdicts
 from refblend.study.runs.archive import write_archive
-from refblend.study.runs.collect import write_collected
+from refblend.study.runs.models import refuse_mixed_models
 
 SEEDS = list(range(1, 11))
 
@@ -37,7 +33,7 @@ def spec() -> ExperimentSpec:
 
 
 @pytest.fixture(scope="module")
-def study(spec: ExperimentSpec) -> m2_frames.M2Study:
+def study(spec: ExperimentSpec) -> Study:
     effects = {"linear": 0.1, "exp": -0.1}
     return m2_frames.study("cpu", effects, experiments={"A": spec})
 
@@ -103,8 +99,9 @@ def test_the_archive_gives_the_same(tmp_path: Path) -> None:
     names = list(study.experiments)
     write_grid(build_grid(names, "smoke", m2_frames.PARAMS), tmp_path / "grid.tsv")
     write_archive(study.collected, tmp_path)
-    found = pd.read_csv(write_verdicts("smoke", tmp_path, m2_frames.PARAMS))
-    expected = m2_frames.tables_of(study)["verdicts"]
+    place = Place("smoke", tmp_path, tmp_path, m2_frames.PARAMS)
+    found = pd.read_csv(Archive.read(place).write_verdicts())
+    expected = verdicts(study.values, study.experiments, "smoke")
     assert len(found) > 0
     pd.testing.assert_frame_equal(
         found.astype({"seeds_needed": "Int64"}), expected, check_dtype=False, rtol=1e-5
@@ -125,16 +122,23 @@ def test_a_contrast_of_runs_from_different_models_is_refused(study, spec) -> Non
         refuse_mixed_models(other, {"X": spec}, "cpu")
 
 
-def test_m2_opens_no_study_that_compares_runs_of_different_models(tmp_path: Path) -> None:
-    arms = m2_frames.specs()["A"].arms_of("smoke")
-    frames = m2_frames.collected([(arm, seed) for arm in arms for seed in (1, 2)])
-    folders = (tmp_path / name for name in ("collected", "models", "results"))
-    inputs = Inputs("smoke", ("A",), *folders, params=m2_frames.PARAMS)
-    write_collected(
-        replace(frames, runs=frames.runs.assign(models="actor 11111111")), inputs.collected
-    )
-    assert load_report("m2").read(inputs)
+def test_no_study_compares_runs_of_different_models() -> None:
+    specs = {"A": m2_frames.specs()["A"]}
+    frames = m2_frames.collected([(arm, s) for arm in specs["A"].arms_of("smoke") for s in (1, 2)])
+    alike = replace(frames, runs=frames.runs.assign(models="actor 11111111"))
+    assert make_study(alike, specs, "smoke", m2_frames.PARAMS)
     own = frames.runs.arm.map(lambda arm: "actor 22222222" if arm == "off" else "actor 11111111")
-    write_collected(replace(frames, runs=frames.runs.assign(models=own)), inputs.collected)
+    mixed = replace(frames, runs=frames.runs.assign(models=own))
     with pytest.raises(StudyError, match=r"A: .* − off compares runs of different models, actor"):
-        load_report("m2").read(inputs)
+        make_study(mixed, specs, "smoke", m2_frames.PARAMS)
+
+
+def test_readers_get_both_accuracies_beside_what_decides(study, spec) -> None:
+    table = verdicts(study.values, {"A": spec}, "cpu")
+    (first, _) = headline(study, table).to_dict("records")
+    assert (first["treated − reference"], first["verdict"]) == ("`linear` − `off`", "**better**")
+    wide = study.wide("A", "test_sampled")
+    change = (wide["linear"] - wide["off"]).mean()
+    assert first["sampled test acc."].startswith(f"{change:+.3f} ±")
+    (slower,) = verdict_lines(table[~table.primary])
+    assert slower.startswith("**worse**: `exp` − `off` +")

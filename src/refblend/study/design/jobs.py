@@ -166,13 +166,13 @@ class Jobs:
         reported = [e for m in names.MILESTONES for e in self.studies.get(m, [])]
         return blocks.exclusive_arms(reported)
 
-    def rows(self, milestone: str) -> pd.DataFrame:
-        """The rows of the grid that a milestone reports on."""
-        return grid.select(self.grid, self.studies[milestone])
+    def rows(self, report: str) -> pd.DataFrame:
+        """The rows of the grid of a milestone or an experiment."""
+        return grid.select(self.grid, self.studies.get(report, [report]))
 
-    def markers(self, milestone: str, kind: str) -> list[str]:
-        """The markers ``trained`` or ``tested`` of every job of a milestone."""
-        found = blocks.wanted_blocks(self.all, self.rows(milestone))
+    def markers(self, report: str, kind: str) -> list[str]:
+        """The markers ``trained`` or ``tested`` of every job of a milestone or an experiment."""
+        found = blocks.wanted_blocks(self.all, self.rows(report))
         tested = [b for b in found if kind == "trained" or b.arm not in self.exclusive]
         return [self._marker(block, kind) for block in tested]
 

@@ -1,1 +1,1 @@
-"""Tables, figures and reports."""
+"""Reports on studies: tables, figures, and one page of Markdown for each (:mod:`.build`)."""

@@ -1,17 +1,25 @@
-"""Every arm and measure over its seeds, and against its baseline, for all reports."""
+"""Every arm and measure of an experiment over its seeds, and against its baseline."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from refblend.seeding import derive_generator
-from refblend.study.design.measures import MEASURES
-from refblend.study.design.spec import ExperimentSpec
-from refblend.study.stats.comparisons import Comparison, compare_pairs, probability_of_improvement
-from refblend.study.stats.statistics import Interval, bootstrap_interval, iqm, student_interval
+from refblend.study.design.measures import MEASURES, label, with_endpoint
+from refblend.study.report.readable import number, plus_minus
+from refblend.study.report.study import SCORING, Study
+from refblend.study.runs.measures import wide
+from refblend.study.stats.comparisons import best_configuration, probability_of_improvement
+from refblend.study.stats.statistics import (
+    Interval,
+    complete_seeds,
+    iqm,
+    paired_values,
+    student_interval,
+)
+from refblend.study.stats.thresholds import Choice, find_knee, find_pivot, not_identifiable
 
 MAIN_MEASURES = (
     "test_greedy", "test_sampled", "val_final", "val_best", "val_gain", "val_auc", "val_drawdown",
@@ -19,94 +27,74 @@ MAIN_MEASURES = (
     "weight_mean", "judge_auc", "nonzero_rate", "valid_rate",
 )  # fmt: skip
 """What experiments that learn are compared by, the headline first."""
+COSTS = ("memory_gb", "gpu_memory_gb", "step_seconds", "throughput", "judge_seconds")
+LEVEL_MEASURES = ("test_greedy", "val_best", "val_auc", "final_return")
+BEST_MEASURES = (
+    "test_greedy", "test_sampled", "val_final", "val_best", "val_gain", "val_auc", "val_drawdown",
+    "final_return", "loss_spikes", "grad_spikes", "judge_auc", "nonzero_rate", "valid_rate",
+)  # fmt: skip
+ALL = "all"
+"""Scope of the arms of all experiments that learn."""
+SHOWN = {"test_greedy": "greedy test acc.", "test_sampled": "sampled test acc."}
+"""Measures that the page shows of every arm, with their differences to the baseline."""
 
-_TYPES = dict.fromkeys(("arm", "measure", "baseline", "verdict", "note"), "str")
-_TYPES |= {"runs": "int64", "n": "int64", "pairs": "Int64", "interval_excludes_0": "boolean"}
+_TYPES = dict.fromkeys(("arm", "measure", "baseline"), "str")
+_TYPES |= {"runs": "int64", "n": "int64", "pairs": "Int64"}
 _NAMES = (
-    "arm", "measure", "baseline", "runs", "n", "mean", "iqm", "low", "high", "boot_low",
-    "boot_high", "pairs", "diff", "diff_low", "diff_high", "diff_boot_low", "diff_boot_high",
-    "diff_family_low", "diff_family_high", "prob_improvement", "prob_low", "prob_high", "p",
-    "p_holm", "smallest_p", "smallest_p_holm", "verdict", "interval_excludes_0", "note",
+    "arm", "measure", "baseline", "runs", "n", "mean", "iqm", "low", "high", "pairs", "diff",
+    "diff_low", "diff_high", "diff_family_low", "diff_family_high", "prob_improvement", "prob_low",
+    "prob_high",
 )  # fmt: skip
 SUMMARY_COLUMNS = {name: _TYPES.get(name, "float64") for name in _NAMES}
 """Columns of a summary. ``low, high`` is Student's 95 % interval, ``diff_low, diff_high`` Student's
-at 1 − the family's alpha; ``boot_*`` are bootstrap intervals, ``diff_family_*`` Student's with
-Bonferroni over the measure's family. ``runs`` counts planned runs, ``n`` those that have the
-measure, ``pairs`` seeds of both arms."""
+at 1 − the experiment's alpha, ``diff_family_*`` the same with Bonferroni over the measure's
+comparisons. ``runs`` counts planned runs, ``n`` those that have the measure, ``pairs`` seeds
+of both arms."""
 
 
-@dataclass(frozen=True)
-class Family:
-    """Comparisons that are adjusted together: one experiment, every measure a family of its own."""
-
-    name: str
-    arms: Sequence[str]
-    pairs: Sequence[tuple[str, str]]
-    """(arm, baseline) of every comparison."""
-    planned: Mapping[str, int] = field(default_factory=dict)
-    """Arm → its planned runs; an arm that is not here has one in every row of the values."""
-    alpha: float = 0.05
-    """Level of the verdicts; intervals of differences have confidence 1 − alpha."""
-    margin: float = 0.02
-    """Arms whose difference lies within ± this are equivalent."""
-    unit: str = "share"
-    """Of which measures: those of this unit of which more is better; others have no margin."""
-
-    def declared_by(self, spec: ExperimentSpec) -> "Family":
-        """The same with an experiment's level and margin, which is in its endpoint's unit."""
-        known = MEASURES.get(spec.endpoint)
-        unit = known.unit if known else self.unit
-        return replace(self, alpha=spec.alpha, margin=spec.margin, unit=unit)
-
-    def margin_of(self, measure: str) -> float:
-        """The margin of a measure; 0 where it has none, and nothing is equivalent."""
-        known = MEASURES.get(measure)
-        has_one = known and known.unit == self.unit and known.higher_is_better
-        return self.margin if has_one else 0.0
-
-
-def summarise(
-    family: Family, values_of: Callable[[str], pd.DataFrame], measures: Sequence[str]
-) -> pd.DataFrame:
-    """One row per measure and arm: :data:`SUMMARY_COLUMNS`.
-
-    Args:
-        family: the arms, and which is compared with which.
-        values_of: measure → one row per seed, one column per arm.
-        measures: what is summarised; measures that no arm has are left out.
-    """
+def summarise(study: Study, experiment: str, measures: Sequence[str]) -> pd.DataFrame:
+    """One row per measure and arm: :data:`SUMMARY_COLUMNS`; without measures that no arm has."""
     rows: list[dict[str, Any]] = []
+    seeds = study.seeds(experiment)
+    bases = {arm: study.baseline(experiment, arm) for arm in seeds}
     for measure in measures:
-        values = values_of(measure)
-        if not values.notna().to_numpy().any():
-            continue
+        values = study.wide(experiment, measure)
         # A baseline that cannot have the measure (a judge's, without a judge) gives no comparison.
-        pairs = [pair for pair in family.pairs if values[pair[1]].notna().any()]
-        known = MEASURES.get(measure)
-        comparisons = compare_pairs(
-            values,
-            pairs,
-            derive_generator("m2", family.name, measure, "difference"),
-            alpha=family.alpha,
-            margin=family.margin_of(measure),
-            higher_is_better=known.higher_is_better if known else None,
-        )
-        by_arm = {comparison.arm: comparison for comparison in comparisons}
-        for arm in family.arms:
-            planned = family.planned.get(arm, len(values))
-            row: dict[str, Any] = {"arm": arm, "measure": measure, "runs": planned}
-            rng = derive_generator("m2", family.name, measure, arm, "mean")
-            row |= describe(values[arm].dropna(), rng)
-            if arm in by_arm:
-                row |= _compared(by_arm[arm], values, measure, family.name)
-            row["note"] = _note(row, arm in by_arm, arm in dict(family.pairs))
+        family = [
+            arm
+            for arm, base in bases.items()
+            if base != arm and base in seeds and values[base].notna().any()
+        ]
+        for arm in seeds if values.notna().to_numpy().any() else ():
+            own = values[arm].dropna()
+            student = student_interval(own)
+            row: dict[str, Any] = {"arm": arm, "measure": measure, "runs": len(seeds[arm])}
+            row |= {"n": student.n, "iqm": float(iqm(own.to_numpy())) if len(own) else np.nan}
+            row |= bounds(student, name="mean")
+            if arm in family:
+                row |= _compared(study, experiment, measure, values[[arm, bases[arm]]], len(family))
             rows.append(row)
-    return summary_frame(rows)
+    return pd.DataFrame(rows, columns=list(SUMMARY_COLUMNS)).astype(SUMMARY_COLUMNS)
 
 
-def summary_frame(rows: Sequence[dict[str, Any]] = ()) -> pd.DataFrame:
-    """A summary of some rows, with all its columns."""
-    return pd.DataFrame(list(rows), columns=list(SUMMARY_COLUMNS)).astype(SUMMARY_COLUMNS)
+def _compared(
+    study: Study, experiment: str, measure: str, values: pd.DataFrame, family: int
+) -> dict[str, Any]:
+    """The columns of a comparison; ``values`` are those of the arm and of its baseline."""
+    (arm, base), alpha = values.columns, study.experiments[experiment].alpha
+    pairs = paired_values(values[arm], values[base])
+    student = student_interval(pairs, 1 - alpha)
+    row: dict[str, Any] = {"baseline": base, "pairs": student.n}
+    row |= bounds(student, "diff_", "diff")
+    row |= bounds(student_interval(pairs, 1 - alpha / family), "diff_family_")
+    better = MEASURES[measure].higher_is_better
+    if better is not None:
+        sign = 1.0 if better else -1.0
+        rng = derive_generator("m2", experiment, measure, arm, "improvement")
+        treated, other = (sign * values[name].dropna() for name in (arm, base))
+        found = probability_of_improvement(treated, other, rng)
+        row |= bounds(found, "prob_", "prob_improvement")
+    return row
 
 
 def bounds(found: Interval, prefix: str = "", name: str = "") -> dict[str, float]:
@@ -115,50 +103,163 @@ def bounds(found: Interval, prefix: str = "", name: str = "") -> dict[str, float
     return ends | ({name: found.estimate} if name else {})
 
 
-def describe(values: pd.Series, rng: np.random.Generator) -> dict[str, Any]:
-    """Number, mean, IQM and intervals of one arm's values."""
-    student, boot = student_interval(values), bootstrap_interval(values, rng)
-    middle = float(iqm(values.to_numpy())) if len(values) else np.nan
-    row = {"n": student.n, "iqm": middle} | bounds(student, name="mean")
-    return row | bounds(boot, "boot_")
+def experiment_summary(study: Study, experiment: str) -> pd.DataFrame:
+    """The main measures, the experiment's endpoint, and the measure of its contrasts."""
+    measures = with_endpoint(study.compared_by(experiment), MAIN_MEASURES)
+    measures = with_endpoint(study.experiments[experiment].endpoint, measures)
+    return summarise(study, experiment, measures)
 
 
-def _compared(found: Comparison, values: pd.DataFrame, measure: str, family: str) -> dict[str, Any]:
-    """The columns of a comparison with the baseline."""
-    same = ("baseline", "p", "p_holm", "smallest_p", "smallest_p_holm")
-    row: dict[str, Any] = {name: getattr(found, name) for name in same}
-    row |= bounds(found.student, "diff_", "diff") | bounds(found.difference, "diff_boot_")
-    row |= bounds(found.simultaneous, "diff_family_")
-    row |= {
-        "pairs": found.student.n,
-        "verdict": found.verdict if found.student.n else "no pair",
-        "interval_excludes_0": found.interval_excludes_zero,
+def cost_table(study: Study, experiment: str) -> pd.DataFrame:
+    """The factors of every arm, then a summary of what a step costs."""
+    table = summarise(study, experiment, COSTS)
+    factors = study.experiments[experiment].factors.items()
+    levels = {name: [study.resolved[a].setting(key) for a in table.arm] for name, key in factors}
+    return pd.concat([pd.DataFrame(levels, index=table.index), table], axis=1)
+
+
+def main_table(study: Study, experiment: str, summary: pd.DataFrame) -> pd.DataFrame:
+    """The table that the page shows of an experiment: one row per arm.
+
+    Of one that learns greedy and sampled test accuracy, each with its difference to the baseline,
+    and the mean weight; of one that measures costs all of them.
+    """
+    spec, rows = study.experiments[experiment], []
+    several = len(study.baselines(experiment)) > 1
+    shown = {name: label(name) for name in COSTS} if spec.exclusive else dict(SHOWN)
+    if not spec.exclusive and spec.endpoint not in shown:
+        shown = {spec.endpoint: label(spec.endpoint)} | shown
+    pairs = [(name, f"Δ {name}") for name in shown.values()]
+    order = ["arm", *spec.factors, "n", "against", *(each for pair in pairs for each in pair)]
+    for arm, part in summary.groupby("arm", sort=False):
+        own = {row["measure"]: row for row in part.to_dict("records")}
+        cells: dict[str, Any] = {"arm": arm}
+        cells |= {name: part[name].iloc[0] for name in spec.factors if name in part}
+        cells["n"] = f"{part.n.max()}/{part.runs.max()}"
+        if several and study.baseline(experiment, str(arm)) != arm:
+            cells["against"] = study.baseline(experiment, str(arm))
+        for measure, name in shown.items():
+            if row := own.get(measure):
+                cells[name] = plus_minus(Interval(row["mean"], row["low"], row["high"], row["n"]))
+                if pd.notna(row["diff"]) and (not spec.exclusive or measure == "step_seconds"):
+                    found = Interval(row["diff"], row["diff_low"], row["diff_high"], row["pairs"])
+                    cells[f"Δ {name}"] = plus_minus(found, signed=True)
+        if not spec.exclusive and "weight_mean" in own:
+            cells["mean w"] = number(own["weight_mean"]["mean"])
+        rows.append(cells)
+    table = pd.DataFrame(rows)
+    return table[[name for name in (*order, "mean w") if name in table]]
+
+
+def sweep_values(study: Study, experiment: str, measure: str) -> tuple[pd.DataFrame, pd.Series]:
+    """Values of a sweep, one column per level, and of its baseline.
+
+    One row for each seed that every level with any run has, as the rules use them: levels and
+    baseline are then means over the same seeds.
+    """
+    levels = study.levels(experiment)
+    table = study.wide(experiment, measure)
+    base = table.get(study.experiments[experiment].baseline, pd.Series(np.nan, index=table.index))
+    values = table[list(levels.values())].set_axis(list(levels), axis=1)
+    common = complete_seeds(values)[0].index
+    return values.loc[common], base.loc[common]
+
+
+def level_measures(study: Study, experiment: str) -> list[str]:
+    """The measures by which the levels of a sweep are compared, those that decide first."""
+    measures = with_endpoint(study.compared_by(experiment), LEVEL_MEASURES)
+    return with_endpoint(study.experiments[experiment].endpoint, measures)
+
+
+def swept(study: Study) -> list[tuple[str, str]]:
+    """Experiments that sweep a number at this scale, each with its measures."""
+    names = [name for name in study.experiments if study.levels(name)]
+    return [(name, measure) for name in names for measure in level_measures(study, name)]
+
+
+def chosen_levels(study: Study) -> pd.DataFrame:
+    """The level that a sweep's rule chooses by every measure, its interval, or why there is none.
+
+    ``chosen`` is what the rule gives also where it is not identifiable, ``low`` and ``high`` are
+    its 95 % interval over resampled seeds.
+    """
+    rows = []
+    for experiment, measure in swept(study):
+        sweep = study.experiments[experiment].sweep
+        assert sweep is not None, "swept"
+        values, base = sweep_values(study, experiment, measure)
+        rng = derive_generator("m2", experiment, sweep.rule, measure)
+        knee = sweep.rule == "knee"
+        choice: Choice = find_knee(values, rng) if knee else find_pivot(values, base, rng)
+        why = not_identifiable(choice, list(values.columns))
+        low, high = choice.interval() or (np.nan, np.nan)
+        row: dict[str, Any] = {"experiment": experiment, "rule": sweep.rule, "measure": measure}
+        row |= {"levels": ", ".join(f"{level:g}" for level in values.columns), "n": choice.n}
+        row |= {"chosen": choice.level, "low": low, "high": high, "stability": choice.stability}
+        row |= {"best_level": getattr(choice, "best", np.nan)}
+        row |= {"sign_changes": getattr(choice, "changes", None)}
+        rows.append(row | {"identifiable": not why, "why_not": why})
+    types = {"chosen": "float64", "best_level": "float64", "sign_changes": "Int64"}
+    columns = ["experiment", "rule", "measure", "levels", "n", "chosen", "low", "high", "stability"]
+    columns += ["best_level", "sign_changes", "identifiable", "why_not"]
+    return pd.DataFrame(rows, columns=columns).astype(types)
+
+
+def best_per_metric(study: Study) -> pd.DataFrame:
+    """The best arm for every measure: of each leading experiment, of all that learn, and by costs.
+
+    An arm with fewer seeds than its experiment is not ranked. Only runs that were alone on the
+    machine are compared by time and memory; the judge's time, where the experiment varies how it
+    scores. ``share_best``: share of resampled seeds in which it is the best, ``tied``: other arms
+    with the same mean.
+    """
+    leads = [name for name in study.learning if study.experiments[name].leads]
+    first = next(iter([*leads, *study.learning]), None)
+    ranked = {arm for name in study.learning for arm in study.ranked(name)}
+    scopes = [(name, study.ranked(name), study.experiments[name].endpoint) for name in leads]
+    if first:
+        arms = [arm for arm in study.all_arms() if arm in ranked]
+        scopes.append((ALL, arms, study.experiments[first].endpoint))
+    asked = [(name, arms, with_endpoint(end, BEST_MEASURES)) for name, arms, end in scopes]
+    for name, spec in study.experiments.items():
+        if spec.exclusive:
+            judge = any(key.startswith(SCORING) for key in spec.factors.values())
+            costs = ["step_seconds", "throughput", "memory_gb", "gpu_memory_gb"]
+            asked.append((name, study.arms(name), costs + ["judge_seconds"] * judge))
+    rows = [
+        _best_row(study, scope, arms, measure)
+        for scope, arms, measures in asked
+        if len(arms) > 1
+        for measure in measures
+    ]
+    columns = ["scope", "measure", "direction", "best", "n", "arms", "mean", "low", "high"]
+    columns += ["share_best", "tied", "n_not_distinguishable", "not_distinguishable_from"]
+    found = [row for row in rows if row]
+    return pd.DataFrame(found, columns=[*columns, "without_values"])
+
+
+def _best_row(study: Study, scope: str, arms: list[str], measure: str) -> dict[str, Any] | None:
+    """The best of several arms; null where no two of them have the measure on common seeds."""
+    higher = MEASURES[measure].higher_is_better
+    assert higher is not None, "only measures with a direction are ranked"
+    # An experiment's own seeds only: others may start from other models.
+    everywhere = scope == ALL
+    values = wide(study.values, measure, arms) if everywhere else study.wide(scope, measure)[arms]
+    rng = derive_generator("m2", "best", scope, measure)
+    best = best_configuration(values, rng, higher_is_better=higher)
+    if best.arm is None or not best.gaps:
+        return None
+    complete = values.drop(columns=list(best.without_values)).dropna()
+    return bounds(student_interval(complete[best.arm]), name="mean") | {
+        "scope": scope,
+        "measure": measure,
+        "direction": "highest" if higher else "lowest",
+        "best": best.arm,
+        "n": best.n,
+        "arms": len(best.gaps) + 1,
+        "share_best": best.share,
+        "tied": sum(gap.estimate == 0 for gap in best.gaps.values()),
+        "n_not_distinguishable": len(best.not_distinguishable),
+        "not_distinguishable_from": ", ".join(map(str, best.not_distinguishable)),
+        "without_values": ", ".join(map(str, best.without_values)),
     }
-    better = MEASURES[measure].higher_is_better if measure in MEASURES else None
-    if better is not None:
-        sign = 1.0 if better else -1.0
-        rng = derive_generator("m2", family, measure, found.arm, "improvement")
-        treated, base = (sign * values[arm].dropna() for arm in (found.arm, found.baseline))
-        improvement = probability_of_improvement(treated, base, rng)
-        row |= bounds(improvement, "prob_", "prob_improvement")
-    return row
-
-
-def _note(row: dict[str, Any], compared: bool, wanted: bool) -> str:
-    """Why something of the row is absent; empty where nothing is."""
-    if row["n"] == 0:
-        return "no run has this measure"
-    parts = []
-    if row["n"] < row["runs"]:
-        parts.append(f"{row['runs'] - row['n']} of {row['runs']} runs without it")
-    if row["n"] == 1:
-        parts.append("one run: no interval")
-    if wanted and not compared:
-        parts.append("the baseline does not have it")
-    if compared and row["pairs"] == 0:
-        parts.append("no seed in common with the baseline")
-    elif compared and row["pairs"] == 1:
-        parts.append("one pair: no interval of the difference")
-    elif compared and row["interval_excludes_0"] is None:
-        parts.append("all differences equal: their interval says nothing")
-    return "; ".join(parts)

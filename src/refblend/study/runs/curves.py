@@ -134,8 +134,12 @@ def stability(metrics: pd.DataFrame) -> pd.DataFrame:
     """One row per run, with the columns of :data:`STABILITY`."""
     drawdown = start_and_end(metrics)
     drawdown = drawdown[drawdown.measure == "acc"].set_index(["arm", "seed"])["drawdown"]
-    rows = []
-    for (arm, seed), run in metrics.groupby(["arm", "seed"]):
+    keys, rows = ["arm", "seed"], []
+    steps = metrics[metrics.step > 0][[*keys, "step"]].drop_duplicates()
+    # Few metrics, and the steps of all of them: `course` goes over every name of a run.
+    needed = metrics[metrics.metric.isin([*LOSS, *ENTROPY, GRADIENT, LENGTH])]
+    needed = pd.concat([needed, steps.assign(metric="", value=np.nan)])
+    for (arm, seed), run in needed.groupby(keys):
         loss, entropy, norm, length = (
             course(run, names) for names in (LOSS, ENTROPY, [GRADIENT], [LENGTH])
         )

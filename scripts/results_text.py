@@ -1,0 +1,84 @@
+"""Fills the numbers of docs/results.md in from the tables: a stale claim is an error.
+
+    {{ v("noisy_judge", "noisy_off", expect="better") }}    +0.033 [+0.010, +0.056]
+
+A claim names the verdict that it expects. If the study says otherwise, the page fails at that
+line. Needs the standard library alone: the site is built without pandas.
+
+    python scripts/results_text.py > build/results.md
+"""
+
+import csv
+import re
+import sys
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+CALL = re.compile(r"\{\{\s*v\((?P<arguments>[^}]*)\)\s*\}\}")
+ARGUMENT = re.compile(r'(?:(\w+)=)?"([^"]*)"')
+KNOWN = {"endpoint", "experiment", "expect", "scale"}
+
+
+class StaleTextError(ValueError):
+    """A claim that the tables do not have, or have otherwise."""
+
+
+@cache
+def rows(scale: str) -> list[dict[str, str]]:
+    """All verdicts of a scale."""
+    path = ROOT / "results" / scale / "verdicts.csv"
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def v(treated: str, reference: str, expect: str = "", scale: str = "cpu", **where: str) -> str:
+    """The difference of a verdict with its interval; ``where`` names endpoint or experiment.
+
+    Raises:
+        StaleTextError: there is no such verdict, there are several, or it is not the expected one.
+    """
+    wanted = {"treated": treated, "reference": reference} | where
+    if "endpoint" not in where:
+        wanted["endpoint"] = "test_sampled"
+    found = [row for row in rows(scale) if all(row[key] == value for key, value in wanted.items())]
+    if len(found) != 1:
+        raise StaleTextError(
+            f"{len(found)} verdicts of scale {scale} have {wanted}: name the experiment"
+        )
+    (row,) = found
+    if expect and row["verdict"] != expect:
+        raise StaleTextError(f"{treated} − {reference} is {row['verdict']}, the text says {expect}")
+    numbers = [f"{float(row[name]):+.3f}" for name in ("estimate", "low", "high")]
+    return "{} [{}, {}]".format(*numbers)
+
+
+def fill(text: str) -> str:
+    """A text with its numbers.
+
+    Raises:
+        StaleTextError: it names the line of a claim that does not hold.
+    """
+    lines = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        try:
+            lines.append(CALL.sub(_called, line))
+        except StaleTextError as error:
+            raise StaleTextError(f"docs/results.md, line {number}: {error}") from None
+    return "\n".join(lines) + "\n"
+
+
+def _called(match: "re.Match[str]") -> str:
+    arguments = ARGUMENT.findall(match["arguments"])
+    named = {name: value for name, value in arguments if name}
+    plain = [value for name, value in arguments if not name]
+    if len(plain) != 2 or not set(named) <= KNOWN:
+        raise StaleTextError(f"{match[0]}: give two arms, and of {', '.join(sorted(KNOWN))}")
+    return v(*plain, **named)
+
+
+if __name__ == "__main__":
+    try:
+        sys.stdout.write(fill((ROOT / "docs" / "results.md").read_text(encoding="utf-8")))
+    except StaleTextError as error:
+        sys.exit(f"error: {error}")

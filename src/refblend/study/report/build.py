@@ -1,0 +1,272 @@
+"""Writes reports: tables as CSV, figures as SVG, a page of Markdown, headline numbers.
+
+A report is a milestone's (``m2``), one experiment's (``A``), or ``scoring``. It has whatever
+experiments have finished runs, and lies in ``results/<scale>/<name>/``. Its numbers come from the
+collected frames of its runs, or all reports of a scale from its archive (:class:`Archive`).
+"""
+
+import shutil
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pandas as pd
+
+from refblend.errors import StudyError
+from refblend.files import write_json, write_text
+from refblend.study.design.grid import read_grid, select
+from refblend.study.design.names import MILESTONES
+from refblend.study.design.spec import OVERLAY, ExperimentSpec, experiments_of
+from refblend.study.recommend.overlay import read_record
+from refblend.study.report import scoring, style
+from refblend.study.report.choice import Draw, figures_of
+from refblend.study.report.figures import Tables
+from refblend.study.report.readable import to_markdown, write_csv
+from refblend.study.report.study import RUN, Study, make_study, read_experiments, stable
+from refblend.study.report.summary import main_table
+from refblend.study.report.tables import tables_of
+from refblend.study.report.verdicts import headline, verdict_lines, verdicts
+from refblend.study.runs.archive import of_grid, read_archive
+from refblend.study.runs.collect import Collected
+from refblend.study.runs.incidents import incident_totals
+from refblend.study.runs.measures import run_measures
+from refblend.study.runs.models import refuse_mixed_models
+
+SCORING = "scoring"
+REPORTS = (SCORING, *MILESTONES)
+"""The reports of a whole scale."""
+TITLES = {"m1": "Stability", "m2": "Ablations", "m3": "Recommendation", "r": "A real model"}
+STABILITY = (
+    "arm", "runs", "finished", "overlength", "oom", "nonfinite", "judge_invalid", "judge_error",
+    "drift", "collapsed_runs", "loss_spikes", "grad_spikes", "val_drawdown_max",
+)  # fmt: skip
+"""Columns of the table of stability that the page shows."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A scale, and where its results, models and parameter files are."""
+
+    scale: str
+    results: Path
+    models: Path
+    params: Path = Path("params")
+
+
+def write_report(
+    place: Place, name: str, collected: Collected, out: Path, values: pd.DataFrame | None = None
+) -> Path:
+    """Write the report of a milestone or an experiment from its collected runs.
+
+    ``values`` are the measures of these and maybe other runs, where they are known.
+
+    Raises:
+        StudyError: no run has finished, a recommendation is missing, or a file cannot be used.
+    """
+    named = experiments_of(name, place.params, place.scale) if name in MILESTONES else [name]
+    specs = {
+        experiment: spec
+        for experiment, spec in read_experiments(named, place.params).items()
+        if len(of(collected, {experiment: spec}, place.scale).finished)
+    }
+    if not specs:
+        raise StudyError(f"{name}: no run has finished at scale {place.scale}", "Train it first.")
+    records = read_records(place.results, specs, place.scale)
+    collected = of(collected, specs, place.scale)
+    if values is not None:
+        values = values.merge(collected.runs[RUN], on=RUN)
+    study = make_study(collected, specs, place.scale, place.params, records, values)
+    tables = tables_of(study)
+    sections = figures_of(study, tables)
+    pages = [page_of(study, tables, each) for each in specs]
+    captions = _write(out, tables, sections)
+    shown = {key: [(n, captions[n]) for n in drawn] for key, drawn in sections.items()}
+    counts = {kind: n for kind, n in incident_totals(study.collected).items() if n}
+    runs = study.collected.runs
+    text = environment().get_template("report.md.j2")
+    variables = {
+        "title": TITLES.get(name) or next(iter(specs.values())).title,
+        "scale": place.scale,
+        "runs": len(runs),
+        "absent": runs[runs.status != "finished"].to_dict("records"),
+        "incidents": counts,
+        "stability": to_markdown(tables["stability"].reindex(columns=list(STABILITY)))
+        if any(map(stable, specs.values()))
+        else "",
+        "headline": to_markdown(headline(study, tables["verdicts"]))
+        if tables["verdicts"].primary.any()
+        else "",
+        "recommendations": to_markdown(tables["recommendations"]) if records else "",
+        "experiments": pages,
+        "figures": shown,
+        "tables": [each for each in tables if not any(each in page["tables"] for page in pages)],
+    }
+    write_text(out / "report.md", text.render(variables))
+    write_json(out / "metrics.json", metrics(study, tables))
+    return out / "report.md"
+
+
+def page_of(study: Study, tables: Tables, experiment: str) -> dict[str, Any]:
+    """What the page says of an experiment: its question, verdicts, main table, names of tables."""
+    spec, verdicts = study.experiments[experiment], tables["verdicts"]
+    own = verdicts[(verdicts.experiment == experiment) & ~verdicts.primary]
+    named = [f"{experiment}_{kind}" for kind in ("summary", "costs", "judge_auc")]
+    found = [name for name in named if name in tables]
+    table = main_table(study, experiment, tables[found[0]])
+    return {
+        "name": experiment,
+        "title": spec.title,
+        "question": spec.question.strip(),
+        "verdicts": verdict_lines(own),
+        "table": to_markdown(table),
+        "tables": found,
+    }
+
+
+def metrics(study: Study, tables: Tables) -> dict[str, Any]:
+    """Headline numbers for ``dvc metrics``: runs, and the first primary contrast's difference."""
+    runs, primary = study.collected.runs, tables["verdicts"][tables["verdicts"].primary]
+    first = primary[["estimate", "low", "high"]].head(1).to_dict("records")
+    numbers = {key: round(v, 4) for row in first for key, v in row.items() if pd.notna(v)}
+    return numbers | {
+        "runs": len(runs),
+        "missing": len(runs) - len(study.collected.finished),
+        "incidents": sum(incident_totals(study.collected).values()),
+    }
+
+
+def write_scoring(place: Place, out: Path) -> Path:
+    """Write the report on scoring from its measurements.
+
+    Raises:
+        StudyError: a measurement is missing or is none.
+    """
+    tables = scoring.read_tables(place.results, place.models)
+    drawn = (scoring.robustness, scoring.judge_reliability)
+    figures: dict[str, Draw] = {d.__name__: lambda d=d: d(tables) for d in drawn}  # type: ignore[misc]
+    captions = _write(out, tables, {"": figures})
+    shown = {name: to_markdown(frame) for name, frame in scoring.shown(tables).items()}
+    template = environment().get_template("scoring.md.j2")
+    text = template.render(scale=place.scale, shown=shown, captions=captions, tables=list(tables))
+    write_text(out / "report.md", text)
+    write_json(out / "metrics.json", {"lift": round(tables["attacks"]["lift"].max(), 4)})
+    return out / "report.md"
+
+
+def _write(out: Path, tables: Tables, sections: Mapping[str, Mapping[str, Draw]]) -> dict[str, str]:
+    """Write tables and figures in place of those that are there; captions by figure."""
+    shutil.rmtree(out / "tables", ignore_errors=True)
+    for name, frame in tables.items():
+        write_csv(frame, out / "tables" / f"{name}.csv")
+    shutil.rmtree(out / "figures", ignore_errors=True)
+    style.apply_style()
+    captions = {}
+    for figures in sections.values():
+        for name, draw in figures.items():
+            figure, captions[name] = draw()
+            style.write_figure(figure, out / "figures" / f"{name}.svg")
+    return captions
+
+
+def of(collected: Collected, specs: Mapping[str, ExperimentSpec], scale: str) -> Collected:
+    """The frames of the runs that some experiments have at a scale, in the order that they had."""
+    found = [spec.seeds_by_arm(scale).items() for spec in specs.values()]
+    runs = {(arm, seed) for arms in found for arm, seeds in arms for seed in seeds}
+    own = pd.DataFrame(sorted(runs), columns=RUN).astype({"seed": "int64"})
+    frames = {
+        name: getattr(collected, name).merge(own, on=RUN)
+        for name in ("runs", "metrics", "responses")
+    }
+    return replace(collected, **frames)
+
+
+def read_records(
+    results: Path, specs: Mapping[str, ExperimentSpec], scale: str
+) -> dict[str, dict[str, Any]]:
+    """Regime → the record of its recommendation, of reports that confirm one; else none.
+
+    Raises:
+        StudyError: the recommendation is missing.
+    """
+    arms = [own for spec in specs.values() for own in spec.arms_of(scale).values()]
+    if not any(OVERLAY in overrides for overrides in arms):
+        return {}
+    others = sorted((results / "m3" / "regimes").glob("*.json"))
+    records = map(read_record, [results / "m3" / "recommended.yaml", *others])
+    return {record.get("regime") or "exact": record for record in records}
+
+
+@dataclass(frozen=True)
+class Archive:
+    """The archived runs of a scale and their measures; experiments that it lacks are left out."""
+
+    place: Place
+    grid: pd.DataFrame
+    collected: Collected
+    values: pd.DataFrame
+
+    @classmethod
+    def read(cls, place: Place) -> "Archive":
+        """Read it.
+
+        Raises:
+            StudyError: grid or archive are missing, or cannot be read.
+        """
+        grid, archive = read_grid(place.results / "grid.tsv"), read_archive(place.results)
+        known = set(zip(archive.runs.arm, archive.runs.seed.astype(str), strict=True))
+        runs = zip(grid.arm, grid.seed, strict=True)
+        lacking = grid.experiment[[run not in known for run in runs]]
+        grid = grid[~grid.experiment.isin(lacking)]
+        collected = of_grid(archive, grid)
+        return cls(place, grid, collected, run_measures(collected))
+
+    def write_verdicts(self, out: Path | None = None) -> Path:
+        """Write ``verdicts.csv`` of all experiments.
+
+        Raises:
+            StudyError: a contrast compares runs of different models.
+        """
+        place = self.place
+        specs = read_experiments(dict.fromkeys(self.grid.experiment), place.params)
+        refuse_mixed_models(self.collected.runs, specs, place.scale)
+        path = (out or place.results) / "verdicts.csv"
+        write_csv(verdicts(self.values, specs, place.scale), path)
+        return path
+
+    def redraw(self, reports: Collection[str] = (), out: Path | None = None) -> Iterator[Path]:
+        """Write the verdicts and all reports of the scale, or some, each when it is written.
+
+        ``out`` is by default the results.
+
+        Raises:
+            StudyError: a contrast compares runs of different models, a recommendation is missing.
+        """
+        out, place = out or self.place.results, replace(self.place, models=self.place.results)
+        yield self.write_verdicts(out)
+        for name in reports or REPORTS:
+            if name == SCORING:
+                if (place.results / SCORING / "measurements").is_dir():
+                    yield write_scoring(place, out / name)
+                continue
+            names = (
+                experiments_of(name, place.params, place.scale) if name in MILESTONES else [name]
+            )
+            own = [each for each in names if each in set(self.grid.experiment)]
+            collected = of_grid(self.collected, select(self.grid, own)) if own else None
+            if collected and len(collected.finished):
+                yield write_report(place, name, collected, out / name, self.values)
+
+
+@cache
+def environment() -> jinja2.Environment:
+    """The one environment of all templates; an unknown variable is an error."""
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("refblend.study.report"),
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

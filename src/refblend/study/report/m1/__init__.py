@@ -1,1 +1,0 @@
-"""Milestone M1: is linear blending as stable as training without it?"""

@@ -1,1 +1,0 @@
-"""Milestone M2: the ablations."""

@@ -1,1 +1,0 @@
-"""Milestone M3: the recommendation, confirmed."""

@@ -1,1 +1,0 @@
-"""Experiment R: does what the embedded models show hold for a model that somebody else trained?"""

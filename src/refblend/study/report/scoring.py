@@ -1,0 +1,125 @@
+"""The report on scoring: what `refblend judge robustness`, `attacks` and `quality` measured."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from refblend.errors import StudyError
+from refblend.study.layout import JUDGES
+from refblend.study.report import style as plot
+from refblend.study.report.figures import Tables, reliability
+from refblend.study.report.readable import words
+from refblend.study.runs.model_quality import judge_part, judge_table, read_quality
+
+ARM = ("experiment", "arm")
+ROBUSTNESS_COLUMNS = (
+    *ARM, "responses", "overlength", "nonzero_rate", "valid_rate", "fallback_rate", "auc",
+    "auc_all", "ece", "tokens_per_response", "new_tokens_per_response", "compact_rate",
+    "clipped_rate", "token_path_rate", "judge_error", "score_mean", "score_std",
+)  # fmt: skip
+LENGTH_COLUMNS = (
+    *ARM, "length", "responses", "overlength", "nonzero_rate", "valid_rate", "compact_rate",
+    "clipped_rate", "auc",
+)  # fmt: skip
+ATTACK_COLUMNS = (
+    "attack", "family", "n", "neutral_mean", "attacked_mean", "lift", "low", "high", "valid_rate",
+    "clipped_rate", "overlength", "structure_changed",
+)  # fmt: skip
+BIN_COLUMNS = ("kind", "low", "high", "count", "score", "accuracy")
+TITLES = {"D1": "D1: prompt", "D2": "D2: new tokens", "D3": "D3: clipping"}
+
+
+def read_tables(results: Path, models: Path) -> Tables:
+    """All tables of the measurements of a scale.
+
+    Raises:
+        StudyError: a file is missing, is not JSON, or is not the report of that command.
+    """
+    measured = {}
+    for name, key in (("robustness", "arms"), ("attacks", "attacks")):
+        path = results / "scoring" / "measurements" / f"{name}.json"
+        measured[name] = read_quality([path])[name]
+        if key not in measured[name]:
+            raise StudyError(f"{path}: has no {key!r}", "Give a report of `refblend judge`.")
+    quality = read_quality(models / "quality" / f"judge_{name}.json" for name in JUDGES)
+    attacks = _frame(measured["attacks"]["attacks"], ATTACK_COLUMNS)
+    return {
+        "robustness": _frame(measured["robustness"]["arms"], ROBUSTNESS_COLUMNS),
+        "robustness_by_length": _frame(measured["robustness"]["by_length"], LENGTH_COLUMNS),
+        "attacks": attacks.sort_values("lift", ascending=False, kind="stable", ignore_index=True),
+        "attack_families": attack_families(attacks),
+        "judge_quality": judge_table(quality),
+        "judge_reliability": judge_part(quality, "reliability", BIN_COLUMNS),
+    }
+
+
+def _frame(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> pd.DataFrame:
+    return pd.DataFrame(rows).reindex(columns=list(columns))
+
+
+def attack_families(attacks: pd.DataFrame) -> pd.DataFrame:
+    """Each family of attacks: mean lift over its kinds, and its most effective kind."""
+    rows = []
+    for family, part in attacks.groupby("family", sort=False):
+        best = part.loc[part["lift"].idxmax()]
+        row = {"family": family, "attacks": len(part), "mean_lift": part["lift"].mean()}
+        row |= {"most_effective": best["attack"], "its_lift": best["lift"]}
+        row |= {"interval_above_0": int((part["low"] > 0).sum())}
+        rows.append(row | {"structure_changed": int(part["structure_changed"].sum())})
+    table = pd.DataFrame(rows).sort_values("mean_lift", ascending=False, kind="stable")
+    return table.reset_index(drop=True)
+
+
+def robustness(tables: Tables) -> plot.Drawn:
+    """Share of valid scores that are not zero, for each configuration and length."""
+    arms, lengths = tables["robustness"], tables["robustness_by_length"]
+    figure, axes = plot.panels(3, 3, sharey=True, width_ratios=[2, 3, 2])
+    known = list(dict.fromkeys(lengths["length"]))
+    for axis, (experiment, title) in zip(axes, TITLES.items(), strict=True):
+        part = arms[arms.experiment == experiment]
+        places = {arm: place for place, arm in enumerate(part.arm)}
+        axis.bar(list(places.values()), part.nonzero_rate, color="#cccccc", width=0.6, label="all")
+        for i, length in enumerate(known):
+            rows = lengths[(lengths.experiment == experiment) & (lengths.length == length)]
+            look: dict[str, Any] = {"marker": "o^s"[i % 3], "color": plot.PALETTE[i], "s": 16}
+            shifted = rows.arm.map(places) + 0.15 * (i - (len(known) - 1) / 2)
+            axis.scatter(shifted, rows.nonzero_rate, zorder=3, label=words(length), **look)
+        shown = [words(arm.removeprefix("new_tokens_").removeprefix("clip_")) for arm in places]
+        plot.categories(axis, shown, upright=True)
+        axis.set(title=title, ylim=(-0.03, 1.05))
+    axes[0].set_ylabel("non-zero rate")
+    plot.one_legend(figure, axes)
+    return figure, (
+        "Share of responses whose score is valid and not zero, by configuration of the judge. "
+        "Bars: all responses; markers: by length."
+    )
+
+
+def judge_reliability(tables: Tables) -> plot.Drawn:
+    """Share of right answers against the score, for every judge and both forms of the prompt."""
+    table = tables["judge_reliability"].query("kind == 'expected'")
+    models = list(tables["judge_quality"].model.drop_duplicates())
+    figure, axes = plot.panels(len(models), len(models), sharey=True)
+    for axis, model in zip(axes, models, strict=False):
+        forms = table[table.model == model].groupby("form", sort=False)
+        reliability(axis, [(words(str(form)), part, None) for form, part in forms])
+        axis.set_title(words(model))
+    axes[0].set_ylabel("share of right answers")
+    plot.one_legend(figure, axes)
+    return figure, (
+        "Share of right answers by the judge's expected score on held-out responses (dashed: "
+        "perfect calibration)."
+    )
+
+
+def shown(tables: Tables) -> Tables:
+    """The tables that the page shows: fewer columns, and attacks by family."""
+    judges = tables["judge_quality"].query("form == 'few_shot'")
+    columns = ["model", "count", "right", "auc_expected", "auc_within", "ece_expected"]
+    names = [*ARM, "responses", "overlength", "nonzero_rate", "valid_rate", "fallback_rate", "auc"]
+    return {
+        "judges": judges[[*columns, "valid_rate"]],
+        "robustness": tables["robustness"][[*names, "tokens_per_response"]],
+        "attacks": tables["attack_families"],
+    }

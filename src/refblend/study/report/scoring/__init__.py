@@ -1,1 +1,0 @@
-"""The scoring study: judges, experiment D, attacks."""

@@ -1,0 +1,200 @@
+"""Tables of runs and arms, and the list of all tables of a report."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
+
+from refblend.ppo.metrics import roc_auc
+from refblend.study.design.measures import MEASURES
+from refblend.study.report.study import RUN, Study, judged
+from refblend.study.report.summary import (
+    best_per_metric,
+    chosen_levels,
+    cost_table,
+    experiment_summary,
+)
+from refblend.study.report.verdicts import verdicts
+from refblend.study.runs.curves import stability, validation_frame
+from refblend.study.runs.incidents import INCIDENTS, incident_counts, incidents_table, resources
+
+WEIGHT = "actor/ref_quality/weight"
+ENTROPY = "actor/ref_quality/avg_entropy"
+ACCURACY = "validation accuracy"
+CORRELATED = ((WEIGHT, ENTROPY), (WEIGHT, ACCURACY), (ENTROPY, ACCURACY))
+LEAST_POINTS = 4
+"""Steps that a correlation over a run needs."""
+
+
+def tables_of(study: Study) -> dict[str, pd.DataFrame]:
+    """All tables of a report by name, each written as ``tables/<name>.csv``."""
+    tables = {"verdicts": verdicts(study.values, study.experiments, study.scale)}
+    for name, spec in study.experiments.items():
+        if spec.exclusive:
+            tables[f"{name}_costs"] = cost_table(study, name)
+        else:
+            tables[f"{name}_summary"] = experiment_summary(study, name)
+        if judged(spec):
+            tables[f"{name}_judge_auc"] = judge_auc(study, name)
+    if any(study.levels(name) for name in study.experiments):
+        tables["knee_pivot"] = chosen_levels(study)
+    tables |= {
+        "stability": stability_by_arm(study),
+        "incidents": incidents_table(study.collected),
+        "per_seed": per_seed(study),
+        "best_per_metric": best_per_metric(study),
+        "correlations_per_seed": run_correlations(study),
+        "resources": resources(study.collected),
+        "costs_by_arm": costs_by_arm(study),
+    }
+    if study.records:
+        tables["recommendations"] = recommendations(study)
+    return tables
+
+
+def per_seed(study: Study) -> pd.DataFrame:
+    """Every run of the grid with all its measures; runs that did not finish keep their row."""
+    runs = study.collected.runs[[*RUN, "status", "reason", "steps"]]
+    runs = runs.assign(experiments=runs.arm.map(study.used_in()).fillna(""))
+    measures = study.values.pivot(index=RUN, columns="measure", values="value")
+    measures = measures.reindex(columns=list(MEASURES)).astype("float64").reset_index()
+    head = [*RUN, "experiments", "status", "reason", "steps"]
+    if measures.empty:
+        return runs[head].reindex(columns=[*head, *MEASURES])
+    return runs[head].merge(measures, on=RUN, how="left")
+
+
+def stability_by_arm(study: Study) -> pd.DataFrame:
+    """Every arm that learns: spikes, collapse, drawdown, incidents.
+
+    ``loss_spikes`` and ``grad_spikes`` are means over finished runs, ``*_runs`` counts of runs
+    with any; ``val_drawdown_max`` and ``grad_norm_max`` are the worst run's. Incidents are sums
+    over all runs, failed ones included.
+    """
+    collected = study.collected
+    frame = stability(collected.counted_metrics)
+    counted = incident_counts(collected.metrics, collected.runs)
+    rows = []
+    for arm in study.all_arms():
+        runs, part, counts = (each[each.arm == arm] for each in (collected.runs, frame, counted))
+        row: dict[str, Any] = {"arm": arm, "runs": len(runs), "finished": len(part)}
+        for kind in ("loss", "grad"):
+            row[f"{kind}_spikes"] = part[f"{kind}_spikes"].mean()
+            row[f"{kind}_spike_runs"] = int((part[f"{kind}_spikes"] > 0).sum())
+        row |= {
+            "grad_norm_max": part["grad_norm_max"].max(),
+            "collapsed_runs": int(part["entropy_collapse"].notna().sum()),
+            "entropy_end": part["entropy_end"].mean(),
+            "length_end": part["length_end"].mean(),
+            "val_drawdown_max": part["val_drawdown"].max(),
+        }
+        rows.append(row | counts[list(INCIDENTS)].sum(min_count=1).to_dict())
+    table = pd.DataFrame(rows, columns=None if rows else ["arm", *INCIDENTS])
+    return table.astype(dict.fromkeys(INCIDENTS, "Int64"))
+
+
+def run_correlations(study: Study) -> pd.DataFrame:
+    """Spearman's correlation over the steps of every finished run that learns.
+
+    Weight and entropy are taken at every training step; with the validation accuracy, at the
+    steps that were validated. Constant series have no correlation: the row says so. All series
+    have a trend, so ``rho_of_changes`` correlates the changes from step to step.
+    """
+    metrics = study.metrics[study.metrics.arm.isin(study.all_arms())]
+    accuracy = validation_frame(metrics)
+    accuracy = accuracy[accuracy.measure == "acc"].assign(metric=ACCURACY)
+    names = [*RUN, "step", "metric", "value"]
+    rows_of = metrics[metrics.metric.isin([WEIGHT, ENTROPY])]
+    table = pd.concat([rows_of[names], accuracy[names]]).pivot_table(
+        index=[*RUN, "step"], columns="metric", values="value"
+    )
+    table = table.reindex(columns=[WEIGHT, ENTROPY, ACCURACY])
+    rows = []
+    for (arm, seed), part in table.groupby(level=RUN):
+        for x, y in CORRELATED:
+            if part[x].notna().any():
+                short = [name.rpartition("/")[2] for name in (x, y)]
+                pairs = part[[x, y]].dropna().to_numpy().T
+                rho, reason = _spearman(pairs, short)
+                changes, _ = _spearman(np.diff(pairs), short)
+                rows.append((arm, seed, *short, pairs.shape[1], rho, reason, changes))
+    columns = [*RUN, "x", "y", "points", "rho", "reason", "rho_of_changes"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _spearman(pairs: NDArray[np.float64], names: list[str]) -> tuple[float, str]:
+    """The correlation of two rows, or why there is none."""
+    if pairs.shape[1] < LEAST_POINTS:
+        return np.nan, f"fewer than {LEAST_POINTS} steps"
+    for each, name in zip(pairs, names, strict=True):
+        if np.ptp(each) == 0:
+            return np.nan, f"{name} is constant"
+    return float(stats.spearmanr(*pairs).statistic), ""
+
+
+def costs_by_arm(study: Study) -> pd.DataFrame:
+    """Every arm: runs, hours, energy and emissions (estimates), summed over its runs."""
+    totals = study.collected.runs.groupby("arm", sort=False).agg(
+        runs=("seed", "size"),
+        finished=("status", lambda status: int((status == "finished").sum())),
+        hours=("wall_time_s", lambda seconds: seconds.sum(min_count=1) / 3600),
+        energy_kwh=("energy_kwh", lambda energy: energy.sum(min_count=1)),
+        kg_co2e=("kg_co2e", lambda mass: mass.sum(min_count=1)),
+        resumed=("resumed", lambda count: count.sum(min_count=1)),
+    )
+    step = study.values[study.values.measure == "step_seconds"].groupby("arm")["value"].mean()
+    totals["step_seconds"] = step.reindex(totals.index)
+    used_in = study.used_in()
+    totals.insert(0, "experiments", [used_in.get(str(arm), "") for arm in totals.index])
+    return totals.reset_index()
+
+
+def judge_auc(study: Study, experiment: str) -> pd.DataFrame:
+    """Every run with a judge: arm, judge, seed, its AUC ``within`` a prompt and ``pooled``.
+
+    Within a prompt it is that of the kept training responses; pooled over the prompts of a batch
+    the mean over all steps. A judge that only tells easy from hard problems is good pooled, and
+    of no use to a policy that is trained on differences within a prompt.
+    """
+    pooled, responses = study.wide(experiment, "judge_auc"), study.of(experiment, study.responses)
+    kept = dict(iter(responses.groupby(RUN, sort=False)))
+    rows = []
+    for arm in study.treated(experiment):
+        n = study.resolved[arm].config.actor_rollout_ref.rollout.n
+        for seed in study.seeds(experiment)[arm]:
+            within = auc_within(kept[arm, seed], n) if (arm, seed) in kept else np.nan
+            row = {"arm": arm, "judge": study.resolved[arm].judge, "seed": seed}
+            rows.append(row | {"within": within, "pooled": pooled[arm].get(seed, np.nan)})
+    return pd.DataFrame(rows, columns=["arm", "judge", "seed", "within", "pooled"])
+
+
+def auc_within(responses: pd.DataFrame, n: int) -> float:
+    """AUC of a run's scores among the n responses to the same prompt, all such pairs together.
+
+    As :func:`refblend.scoring.measure.quality.auc_within` has it for held-out questions: this is
+    what a policy trained on groups sees of a judge. Valid scores only; NaN where no prompt has
+    right and wrong responses. The responses of a step stand as they were kept, n after n.
+    """
+    aucs, pairs = [], []
+    for _, part in responses.groupby("step", sort=False):
+        valid = part.judge_valid.fillna(False).to_numpy(dtype=bool)
+        right, score = part.acc.ge(0.5).to_numpy(), part.judge_score.to_numpy(dtype=float)
+        for first in range(0, len(part) // n * n, n):
+            kept = np.flatnonzero(valid[first : first + n]) + first
+            auc = roc_auc(score[kept], right[kept].astype(float))
+            if auc is not None:
+                aucs.append(auc)
+                pairs.append(int(right[kept].sum()) * int((~right[kept]).sum()))
+    return float(np.average(aucs, weights=pairs)) if aucs else np.nan
+
+
+def recommendations(study: Study) -> pd.DataFrame:
+    """What is recommended in each regime: the chosen arm, whether it blends, what is tested."""
+    keys = ("baseline", "arm", "enable", "challenger")
+    rows = []
+    for regime, record in study.records.items():
+        row = {"regime": regime} | {key: record[key] for key in keys}
+        rows.append(row | {"candidates": len(record["candidates"])})
+    return pd.DataFrame(rows)
