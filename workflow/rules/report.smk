@@ -4,19 +4,6 @@ wildcard_constraints:
     report="|".join([*study_names.MILESTONES, *EXPERIMENTS]),
 
 
-def reported(wildcards):
-    """Names of the experiments of a report."""
-    return STUDIES.get(wildcards.report, [wildcards.report])
-
-
-def recommended(wildcards):
-    """The records of recommendations, for a report that confirms them."""
-    if not set(reported(wildcards)) & set(STUDIES["m3"]):
-        return []
-    records = [f for f in regime_files(wildcards.scale) if f.endswith(".json")]
-    return [f"results/{wildcards.scale}/m3/recommended.json", *records]
-
-
 rule collect:
     input:
         report_markers("trained"),
