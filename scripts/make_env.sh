@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Create a virtual environment from a lock file, once; called by `make env`.
 #   scripts/make_env.sh PYTHON VENV LOCK
-# uv installs the packages: the one on PATH, or the pinned one, which pip fetches into .tools/uv.
+# uv installs the packages: the one on PATH, or the pinned one, which pip fetches into .tools/uv. It
+# also finds or fetches Python 3.11 where the command python3.11 does not exist.
 # What pip is configured with (indexes, find-links, certificates) holds for uv too.
 # The stamp in the environment holds what it was installed from: it is a no-op while the lock,
 # pyproject.toml and the place of the work tree are the same. An interrupted installation has no
@@ -23,18 +24,40 @@ if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
 fi
 if [ "$(version "$venv/bin/python")" != 3.11 ]; then
     found=$(version "$python")
-    if [ "$found" != 3.11 ]; then
+    if [ "$found" = 3.11 ]; then
+        echo "Creating $venv with $("$python" --version)"
+        "$python" -m venv "$venv"
+    elif [ "$python" = python3.11 ] && . scripts/find_uv.sh python3 &&
+        "$uv" venv --quiet --seed --allow-existing --python 3.11 "$venv"; then
+        echo "Created $venv with $("$venv/bin/python" --version), which uv found or fetched"
+    else
         cat >&2 <<TEXT
 Python 3.11 was not found as "$python"${found:+, which is $found}. The lock files and their hashes are
-those of Python 3.11. The pinned packages install on 3.12 and 3.13 too (vLLM's CPU build wants 3.11 to
-3.14), but the tests have not been run there to their end: PyTorch's CPU builds were not at hand.
-Install 3.11 (Debian and Ubuntu: apt install python3.11 python3.11-venv; macOS: brew install
-python@3.11; anywhere: pyenv install 3.11), or name it: make env PYTHON=/path/to/python3.11
+those of Python 3.11. Either
+  - install uv (https://docs.astral.sh/uv: pip, pipx, brew or snap have it), or python3-venv (Ubuntu
+    24.04 has no python3.11: apt install python3-venv). Then make env fetches Python 3.11 by itself;
+  - or install 3.11 (Debian 12: apt install python3.11-venv; macOS: brew install python@3.11; anywhere:
+    pyenv install 3.11), and name it if it is not on PATH: make env PYTHON=/path/to/python3.11
 TEXT
         exit 2
     fi
-    echo "Creating $venv with $("$python" --version)"
-    "$python" -m venv "$venv"
+fi
+
+# The environments of uv have no pip, which other targets of the Makefile call.
+if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1 &&
+    ! "$venv/bin/python" -m ensurepip >/dev/null 2>&1; then
+    echo "$venv has no pip, and its Python brings none. Remove $venv and run make env again." >&2
+    exit 2
+fi
+
+# The scripts of an environment name its place: that of a tree that moved is the old one.
+here=$(cd "$venv" && pwd -P)
+named=$(sed -nE "s/^ *(export )?VIRTUAL_ENV=[\"']?(\/[^\"']+)[\"']?$/\2/p" "$venv/bin/activate" 2>/dev/null | head -n 1) || true
+if [ -n "$named" ] && [ "$named" != "$here" ]; then
+    echo "Moving $venv from $named to $here"
+    { grep -lIrF -- "$named" "$venv/bin" || true; } | while read -r script; do
+        OLD=$named NEW=$here perl -pi -e 's/\Q$ENV{OLD}\E/$ENV{NEW}/g' "$script"
+    done
 fi
 
 . scripts/find_uv.sh "$venv/bin/python"

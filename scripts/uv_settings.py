@@ -73,8 +73,9 @@ def assignments(options: Mapping[str, list[str]], environment: Mapping[str, str]
 def main() -> None:
     """Ask pip for its configuration and print it for uv."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list"]
-    listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    print("\n".join(assignments(pip_options(listed.splitlines()), os.environ)))
+    asked = subprocess.run(command, check=False, capture_output=True, text=True)
+    # A system's Python may have no pip, and then nobody has configured it.
+    print("\n".join(assignments(pip_options(asked.stdout.splitlines()), os.environ)))
 
 
 if __name__ == "__main__":
