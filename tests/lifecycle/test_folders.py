@@ -118,3 +118,26 @@ def test_without_a_short_place_the_cause_is_named(
         with pytest.raises(ResourceError, match=f"TMPDIR={place} is too long"):
             ask()
     assert own(place) == []
+
+
+def test_a_home_that_cannot_be_written_gives_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("HOME", str(tmp_path / "file" / "home"))
+    with folders.writable_home():
+        other = Path.home()
+        (other / ".cache").mkdir()
+    assert not other.exists()
+    assert "cannot be written" in caplog.text
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with folders.writable_home():
+        assert Path.home() == tmp_path
+
+
+def test_a_machine_without_shared_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folders, "_SHARED_MEMORY", str(tmp_path / "absent"))
+    with pytest.raises(ResourceError, match="absent is not there"):
+        folders.check_temporary()

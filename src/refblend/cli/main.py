@@ -26,6 +26,7 @@ from refblend.documents import shorten
 from refblend.errors import ConfigError, ProblemsError, RefblendError, TrainingError
 from refblend.lifecycle import supervision
 from refblend.lifecycle.faults import explain
+from refblend.lifecycle.folders import writable_home
 from refblend.lifecycle.guardian import guard
 from refblend.lifecycle.output import outlast_readers
 from refblend.secret import mask, mask_output
@@ -245,11 +246,11 @@ def main() -> None:
     # The current directory may hold modules that a configuration names, as under `python -m`; it
     # comes last, so that no folder there hides a package. Ray adds it to its workers by itself.
     sys.path.append("")
-    with _errors_told():
+    with _errors_told(), writable_home():
         if sys.argv[1:2] == ["train"]:
             guard()
         supervision.follow_supervisor()
-    run()
+        run()
 
 
 @contextlib.contextmanager

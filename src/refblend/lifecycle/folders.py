@@ -8,6 +8,7 @@ this boot whose lock is free is removed.
 
 import contextlib
 import fcntl
+import logging
 import os
 import secrets
 import shutil
@@ -23,6 +24,7 @@ PREFIX = "refblend-ray-"
 LONGEST = 38
 """Characters of a folder in which Ray's sockets have room: the kernel allows 107 in all."""
 _OWNER = "owner"
+_SHARED_MEMORY = "/dev/shm"
 _SHORT = ("/tmp", "/var/tmp", "/dev/shm")
 
 _mark = ""
@@ -56,8 +58,28 @@ def command_folder() -> Iterator[Path]:
             yield beside / "f"
 
 
+@contextlib.contextmanager
+def writable_home() -> Iterator[None]:
+    """Where ``HOME`` cannot be written, a temporary one for the caches of libraries."""
+    home = Path.home()
+    with contextlib.suppress(OSError):
+        home.mkdir(parents=True, exist_ok=True)
+    if os.access(home, os.W_OK | os.X_OK):
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="refblend-home-", ignore_cleanup_errors=True) as other:
+        logging.warning("HOME=%s cannot be written: caches last as long as this command", home)
+        os.environ["HOME"] = other
+        yield
+
+
 def check_temporary() -> None:
-    """Refuse (ResourceError) a machine on which :func:`command_folder` finds no place."""
+    """Refuse (ResourceError) a machine without shared memory, or a place for temporary files."""
+    if not os.access(_SHARED_MEMORY, os.W_OK | os.X_OK):
+        raise ResourceError(
+            f"{_SHARED_MEMORY} is not there or cannot be written: Ray and vLLM share memory in it",
+            f"Mount it: mount -t tmpfs none {_SHARED_MEMORY}; containers have it by default.",
+        )
     root = _temporary()
     if len(os.fsencode(root / PREFIX)) + 14 > LONGEST:
         _short_root(root)
