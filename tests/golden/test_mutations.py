@@ -121,7 +121,13 @@ MUTATIONS = [
         "*self.question, *f.between, *self.response",
         "judge_prompts",
     ),
-    Mutation("guard", "scoring/quote.py", '_ANGLE_BAR.sub("< ", text)', "text", "judge_prompts"),
+    Mutation(
+        "guard",
+        "scoring/quote.py",
+        '_ANGLE_BAR.sub("< ", text)',
+        "text",
+        "judge_prompts",
+    ),
     Mutation("constant", "scoring/parsing.py", "/ 100.0", "/ 10.0", "judge_parse"),
     Mutation(
         "index", "scoring/parsing.py", "10.0 ** (point - i)", "10.0 ** (i - point)", "judge_parse"
@@ -193,7 +199,7 @@ MUTATIONS = [
         "workers/layout.py",
         "input_ids[row, position + 1]",
         "input_ids[row, position]",
-        "tests/workers/test_layout.py",
+        "imperfect_oracle",
     ),
     Mutation(
         "index",
