@@ -40,7 +40,8 @@ def studies_of(scale):
 @functools.cache
 def jobs(scale):
     """The training jobs of a scale."""
-    studies = STUDIES | {study_names.SERIES: SERIES}
+    series = experiments_of(study_names.SERIES, scale=scale)
+    studies = STUDIES | {study_names.SERIES: series}
     sizes = config["seeds_per_job"], config["seeds_per_block"]
     return study_jobs.Jobs(scale, studies, *sizes)
 
