@@ -4,6 +4,8 @@ Runs in ``.tools/trl`` (``make .tools/trl``), or in the environment that REFBLEN
 """
 
 import json
+import math
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +41,12 @@ def train(
     blend: bool,
     max_weight: float = 0.6,
     dropout: float = 0.0,
+    method: str = "blend",
+    entropy_level: str = "batch",
 ) -> Any:
     job = {
+        "method": method,
+        "entropy_level": entropy_level,
         "model": str(model),
         "rows": ROWS,
         "output": str(output),
@@ -130,3 +136,81 @@ def test_without_weight_the_run_is_trls_own(
     for text in ours["refused"]:
         assert text.startswith("DataError: row 3 of "), text
         assert "column 'question' holds None" in text
+
+
+def expected_rewards(
+    method: str, rule: list[float], scores: list[float], w: list[float]
+) -> tuple[list[float], list[float]]:
+    """R' and the factor of the advantage of each response, in plain loops."""
+    rows = range(len(rule))
+    groups = [[j for j in rows if j // GROUP == i // GROUP] for i in rows]
+    spread = [statistics.stdev(scores[j] for j in group) for group in groups]
+    rewards, factors = [], [1.0] * len(rule)
+    for i in rows:
+        if method == "hero":
+            stratum = [scores[j] for j in groups[i] if rule[j] == rule[i]]
+            scaled = (scores[i] - min(stratum)) / (max(stratum) - min(stratum) + 1e-6)
+            rewards.append(rule[i] + w[i] * (2 * scaled - 1))
+            mean = statistics.fmean(spread)
+            factors[i] = 0.4 + 2.6 / (1 + math.exp(-6 * (spread[i] - mean)))
+        elif method == "recheck" and rule[i] > 0:
+            rewards.append(rule[i])
+        else:
+            rewards.append((1 - w[i]) * rule[i] + w[i] * scores[i])
+    return rewards, factors
+
+
+@pytest.mark.parametrize(
+    ("method", "level"), [("recheck", "batch"), ("hero", "batch"), ("blend", "response")]
+)
+def test_methods_and_levels_by_response(
+    method: str, level: str, tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    found = train(
+        tiny_model_dir, tmp_path, "terminal", True, 0.4, method=method, entropy_level=level
+    )
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
+    for step, batch in enumerate(found["batches"], start=1):
+        texts = tokenizer.batch_decode(batch["completion_ids"], skip_special_tokens=True)
+        entropy, mask = entropy_of(batch)
+        params = WeightParams(max_weight=0.4, entropy_high_threshold=8.0)
+        own = [float(row[m.bool()].mean()) for row, m in zip(entropy, mask, strict=True)]
+        entropies = own if level == "response" else [statistics.fmean(own)] * len(own)
+        weights = [weight_for("linear", h, step, STEPS, params) for h in entropies]
+        rule = [sum(map(str.isdigit, t)) + 0.25 * t.count(" ") for t in texts]
+        scores = [0.5 if len(t.split()) % 2 else len(t) % 11 / 10 for t in texts]
+        rewards, factors = expected_rewards(method, rule, scores, weights)
+        assert batch["reward"] == pytest.approx(statistics.fmean(rewards), rel=1e-3)
+        groups = torch.tensor(rewards).view(-1, GROUP)
+        spread = groups.std(dim=1, keepdim=True) + 1e-4
+        advantages = ((groups - groups.mean(dim=1, keepdim=True)) / spread).flatten()
+        torch.testing.assert_close(
+            torch.tensor(batch["advantages"]),
+            advantages * torch.tensor(factors),
+            rtol=1e-2,
+            atol=1e-2,
+        )
+        line = found["log"][step - 1]["actor/ref_quality/weight"]
+        assert line == pytest.approx(statistics.fmean(weights), rel=1e-4)
+
+
+def test_gdpo_is_the_sum_of_normalised_rewards(tiny_model_dir: Path, tmp_path: Path) -> None:
+    found = train(tiny_model_dir, tmp_path, "terminal", True, 0.4, method="gdpo")
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
+    for step, batch in enumerate(found["batches"]):
+        texts = tokenizer.batch_decode(batch["completion_ids"], skip_special_tokens=True)
+        w = found["log"][step]["actor/ref_quality/weight"]
+        columns = [
+            ([sum(map(str.isdigit, t)) for t in texts], 1 - w),
+            ([t.count(" ") for t in texts], 0.25 * (1 - w)),
+            ([0.5 if len(t.split()) % 2 else len(t) % 11 / 10 for t in texts], w),
+        ]
+        total = torch.zeros(len(texts))
+        for values, weight in columns:
+            groups = torch.tensor(values, dtype=torch.float32).view(-1, GROUP)
+            spread = groups.std(dim=1, keepdim=True) + 1e-4
+            total += weight * ((groups - groups.mean(dim=1, keepdim=True)) / spread).flatten()
+        expected = (total - total.mean()) / (total.std() + 1e-4)
+        torch.testing.assert_close(
+            torch.tensor(batch["advantages"]), expected, rtol=1e-3, atol=1e-3
+        )

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from refblend.study.design.grid import build_grid
-from refblend.study.design.spec import experiments_of
+from refblend.study.design.spec import experiments_of, load_experiment
 from refblend.study.design.workflow import WorkflowConfig, json_schemas
 
 ROOT = Path(__file__).parents[2]
@@ -107,6 +107,16 @@ def test_checks_and_guards_tolerate_what_the_parameters_say(project: Path) -> No
         limits = [word for word in words if re.fullmatch(r"\w+=\d+", word)]
         assert limits == ["nonfinite=0", "oom=3", "overlength=0"]
         assert {words[words.index(limit) - 1] for limit in limits} == {"--tolerated"}
+
+
+def test_a_block_of_a_series_holds_four_seeds_of_every_arm(project: Path) -> None:
+    counts, text = planned(project, "runs/cpu/_blocks/noisy_entropy/2.done")
+    arms = load_experiment(project / "params" / "study" / "noisy_entropy.yaml").arms
+    assert (counts["train"], counts["test_accuracy"], counts["block"]) == (len(arms), len(arms), 1)
+    assert text.count("--seeds 205,206,207,208 ") == len(arms)
+    last, _ = planned(project, "runs/cpu/_blocks/noisy_entropy/12.done")
+    assert last["train"] == 3, "linear_auto, its replay and the inverse map have more seeds"
+    assert not re.search(r"noisy_(auto|yoked)", planned(project, "m2")[1])
 
 
 def test_models_are_trained_where_none_are_kept(project: Path) -> None:
