@@ -1,11 +1,13 @@
 """``refblend advise``: would a judge's score help here? Asked before training."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from refblend import runtime
+from refblend.cli.options import with_options
 from refblend.errors import ConfigError
 from refblend.tables import check_distinct, check_table, check_writable, write_table
 
@@ -16,7 +18,55 @@ if TYPE_CHECKING:
     from refblend.config import RefblendConfig
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """Where rollouts come from if the command samples them itself."""
+
+    model: Annotated[
+        str | None, typer.Option(help="Instead of ROLLOUTS: sample those of this model.")
+    ] = None
+    judge: Annotated[str | None, typer.Option(help="With --model: directory of the judge.")] = None
+    data: Annotated[Path | None, typer.Option(help="With --model: prompt file.")] = None
+    config: Annotated[
+        list[Path] | None, typer.Option(help="With --model: YAML files with everything else.")
+    ] = None
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="With --model: another key.", metavar="KEY=VALUE"),
+    ] = None
+    prompts: Annotated[int, typer.Option(min=10, help="With --model: prompts to sample.")] = 64
+    save: Annotated[
+        Path | None, typer.Option(help="With --model: table of the rollouts to write.")
+    ] = None
+
+    def settings(self) -> "RefblendConfig":
+        """The configuration that training would have."""
+        runtime.configure_process()
+        from refblend.config import load_config
+
+        given = {
+            "actor_rollout_ref.model.path": self.model,
+            "algorithm.ref_quality_score.scoring.model_path": self.judge,
+            "data.train_files": self.data and f"[{self.data}]",
+            "data.val_files": self.data and f"[{self.data}]",
+        }
+        named = [f"{key}={value}" for key, value in given.items() if value is not None]
+        return load_config(self.config or [], [*named, *(self.set_ or [])])
+
+    def rollouts(self) -> "pd.DataFrame":
+        """Sample them, and keep them if asked to."""
+        settings = self.settings()
+        with runtime.importing():
+            from refblend.advice.sampling import sample_rollouts
+        frame = sample_rollouts(settings, self.prompts)
+        if self.save is not None:
+            write_table(self.save, frame)
+        return frame
+
+
+@with_options
 def advise(
+    sampling: Sampling,
     rollouts: Annotated[
         Path | None,
         typer.Argument(help="A run of refblend, a folder, or a jsonl, csv or parquet file."),
@@ -25,40 +75,24 @@ def advise(
         list[str] | None,
         typer.Option(help="Name of a column, e.g. truth=human_label.", metavar="NAME=COLUMN"),
     ] = None,
-    model: Annotated[
-        str | None, typer.Option(help="Instead of ROLLOUTS: sample those of this model.")
-    ] = None,
-    judge: Annotated[str | None, typer.Option(help="With --model: directory of the judge.")] = None,
-    data: Annotated[Path | None, typer.Option(help="With --model: prompt file.")] = None,
-    config: Annotated[
-        list[Path] | None, typer.Option(help="With --model: YAML files with everything else.")
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="With --model: another key.", metavar="KEY=VALUE"),
-    ] = None,
-    prompts: Annotated[int, typer.Option(min=10, help="With --model: prompts to sample.")] = 64,
-    save: Annotated[
-        Path | None, typer.Option(help="With --model: table of the rollouts to write.")
-    ] = None,
     figure: Annotated[Path | None, typer.Option(help="Figure to write, .svg or .png.")] = None,
     report: Annotated[Path | None, typer.Option(help="JSON file to write.")] = None,
 ) -> None:
     """Say from rollouts whether, where and how much to blend a judge's score into the reward."""
-    if (rollouts is None) == (model is None):
+    if (rollouts is None) == (sampling.model is None):
         raise ConfigError("advise needs either rollouts or --model", "Give one of the two.")
-    written = [path for path in (save, figure, report) if path is not None]
-    check_distinct([rollouts, data], written)
+    written = [path for path in (sampling.save, figure, report) if path is not None]
+    check_distinct([rollouts, sampling.data], written)
     for path in written:
-        check_table(path) if path is save else check_writable(path)
+        check_table(path) if path is sampling.save else check_writable(path)
     if figure is not None and figure.suffix not in (".svg", ".png", ".pdf"):
         raise ConfigError(f"--figure {figure} has no known ending", "Use .svg, .png or .pdf.")
-    if model is None:
+    if rollouts is None:
+        frame = sampling.rollouts()
+    else:
         from refblend.advice.rollouts import read_rollouts
 
-        frame = read_rollouts(str(rollouts), _columns(column or []))
-    else:
-        frame = _sampled(_settings(model, judge, data, config or [], set_ or []), prompts, save)
+        frame = read_rollouts(rollouts, _columns(column or []))
     from refblend.advice.answer import advice_on
     from refblend.files import write_json
 
@@ -85,28 +119,3 @@ def _columns(given: list[str]) -> "Columns":
             )
         names[name] = column
     return Columns(**names)
-
-
-def _settings(
-    model: str, judge: str | None, data: Path | None, config: list[Path], others: list[str]
-) -> "RefblendConfig":
-    runtime.configure_process()
-    from refblend.config import load_config
-
-    given = {
-        "actor_rollout_ref.model.path": model,
-        "algorithm.ref_quality_score.scoring.model_path": judge,
-        "data.train_files": data and f"[{data}]",
-        "data.val_files": data and f"[{data}]",
-    }
-    named = [f"{key}={value}" for key, value in given.items() if value is not None]
-    return load_config(config, [*named, *others])
-
-
-def _sampled(settings: "RefblendConfig", prompts: int, save: Path | None) -> "pd.DataFrame":
-    with runtime.importing():
-        from refblend.advice.sampling import sample_rollouts
-    frame = sample_rollouts(settings, prompts)
-    if save is not None:
-        write_table(save, frame)
-    return frame

@@ -54,6 +54,9 @@ class Sources:
     ] = None
     measured: Annotated[bool, typer.Option(help="Use the tables of finished runs.")] = True
     params: Annotated[Path, typer.Option(help="Root of the parameter files.")] = Path("params")
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Training steps instead of the configuration's.")
+    ] = None
 
     def tables(self, scale: str) -> list[Path]:
         """Tables of finished runs, the one that counts last.
@@ -82,9 +85,6 @@ def plan(
     gpus_per_run: Annotated[
         int | None, typer.Option(min=1, help="GPUs that a run needs; scale gpu only.")
     ] = None,
-    steps: Annotated[
-        int | None, typer.Option(min=1, help="Training steps instead of the configuration's.")
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Estimate the cost of a study from measured costs."""
@@ -103,7 +103,7 @@ def plan(
     stated = {name: value for name, value in asdict(given).items() if value is not None}
     planned = costs.plan_study(
         grid,
-        costs.planned_steps(grid, scale, sources.params, steps),
+        costs.planned_steps(grid, scale, sources.params, sources.steps),
         costs.arm_costs(list(dict.fromkeys(grid["arm"])), known, stated),
         slots,
         gpus_per_run,
