@@ -118,7 +118,7 @@ costs = st.builds(
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(costs, st.integers(1, 12), st.sampled_from(["rollout", "judge", "actor"]))
 def test_another_process_on_a_device_of_its_own_never_takes_longer(
     drawn: StepCosts, count: int, role: str
@@ -131,7 +131,7 @@ def test_another_process_on_a_device_of_its_own_never_takes_longer(
     assert seconds(count + 1) <= seconds(count) * (1 + 1e-6)
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(costs, st.integers(1, 6), st.integers(1, 6))
 def test_idle_shares_are_shares(drawn: StepCosts, engines: int, nodes: int) -> None:
     rollout = " ".join(f"{k % nodes}r{k}" for k in range(engines))
