@@ -56,6 +56,10 @@ BY_CONTENT = (
 
 TOTAL_STEPS = "trainer.total_training_steps"
 OTHER_PROMPTS = "the chat template makes other prompts than it did, as one with a date does"
+EARLIER_NUMERICS = {"judge.parse": 2}
+"""Versions, other than the first, whose numbers runs with a record of the earlier format have. What
+``judge.parse`` 2 corrects had made a judge's whole batch fail, and no committed run has a failed
+score (``incidents/judge_error``)."""
 LIBRARIES = ("tokenizers", "torch", "transformers", "vllm")
 """Libraries that compute a run's numbers."""
 Kind = Literal["observing", "determining", "numerics", "library", "tree"]
@@ -254,7 +258,7 @@ def _of_earlier_format(record: Mapping[str, Any], versions: Mapping[str, str]) -
         **record,
         "data": [pair for pair in record["data"] if not _pair(pair)[0].endswith(ours)],
         "prompts": None,
-        "numerics": {},
+        "numerics": dict(EARLIER_NUMERICS),
         "libraries": libraries_of(versions),
         "segments": [{"commit": record["commit"], "tree": None, "changes": None}],
     }

@@ -413,7 +413,7 @@ def test_check_refuses_a_directory_of_another_run(make_run: Callable[..., Any]) 
 
     config = load_config([made.config_file], given)
     inputs, data = hash_inputs(*inputs_of(config)), load_run_data(config)
-    numerics = versions("reward.gsm8k", "train")
+    numerics = versions("judge.parse", "judge.prompt", "reward.gsm8k", "train")
     identity = RunIdentity.of(config, inputs, 4, data.prompts_hash, numerics)
     start(Path(config.trainer.default_local_dir), identity)
     cli = CliRunner()
