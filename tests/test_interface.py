@@ -42,7 +42,7 @@ SIGNATURES = {
     "train": "(config: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | "
     "Mapping[str, Any] | RefblendConfig, overrides: Sequence[str] = (), *, "
     "overwrite: bool = False) -> dict[str, Any]",
-    "weight_for": "(strategy: str, avg_entropy: <class 'SupportsFloat'>, step: int, "
+    "weight_for": "(strategy: str | Strategy, avg_entropy: <class 'SupportsFloat'>, step: int, "
     "total_steps: int, params: WeightParams | None = None) -> float",
 }
 """A change here is a change for users: see CONTRIBUTING.md, "The public interface"."""

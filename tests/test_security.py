@@ -160,6 +160,7 @@ NUMBERS = {
     "params.seeds",  # the wildcard's pattern allows digits only
     "params.rows",  # scoring.sizes: positive integers
     "params.engine",  # scoring.sizes: vllm or hf
+    "params.leased",  # ours: nothing, or the command that leases a number of GPUs
 }
 """What a shell command may hold unquoted, because it cannot be anything but a number or a word."""
 

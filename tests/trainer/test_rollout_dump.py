@@ -44,6 +44,7 @@ def test_a_response_with_all_its_scores(tmp_path: Path, placement: str, expected
     assert first.pop("weight") == pytest.approx(0.3)
     # 0.7 · 1 on the last token, and 0.3 · 0.5 on four tokens or on one
     assert first.pop("blended") == pytest.approx(expected)
+    assert first.pop("entropy") >= 0
     assert first == {
         "step": 6,
         "uid": 3,

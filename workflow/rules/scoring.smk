@@ -61,6 +61,6 @@ rule measurement:
     message:
         "Measure {wildcards.measurement} of a judge at scale {wildcards.scale}"
     shell:
-        "refblend judge {wildcards.measurement} --judge {params.model:q} --data {input.data:q}"
+        "refblend judge {wildcards.measurement:q} --judge {params.model:q} --data {input.data:q}"
         " --rows {params.rows} --kind {params.engine} --threads {threads} {params.settings:q}"
         " --report {output:q} --provenance {params.beside:q} 2>&1 | tee -ip {log:q}"
