@@ -82,7 +82,7 @@ def test_check_says_what_would_run(config_file: Path, refblend: Callable[..., Ou
     first, gold, *judge = outcome.out.splitlines()
     assert first.startswith("64 prompts of at most ")
     assert first.endswith(", 2 steps, 3 CPU slots, 0 GPUs")
-    assert "that score 1: 64 of 64 by the strict" in gold
+    assert "that score 1: 80 of 80 by the strict" in gold
     assert judge == [
         "judge's prompts with gold solutions: 100.0% few-shot, 0.0% compact, 0.0% clipped",
         "judge's prompts with responses of 12 tokens: 100.0% few-shot, 0.0% compact, 0.0% clipped",
