@@ -92,10 +92,17 @@ def test_a_newcomer_reads_the_stages_in_a_minute() -> None:
 
 def test_every_stage_keeps_its_outputs() -> None:
     outs = [out for stage in STAGES.values() for out in stage.get("outs", [])]
-    assert outs
+    assert [next(iter(out)) for out in outs] == ["data/${scale}"]
     for out in outs:
         ((name, options),) = out.items()
         assert options == {"cache": False, "persist": True}, name
+
+
+def test_the_lock_belongs_to_this_commit() -> None:
+    """Else `dvc repro prepare` and `dvc commit --force`, in the commit that edits ``params/``."""
+    told = dvc(ROOT, "status").replace("changed outs:", "").split()
+    named = ["prepare:", "deleted:", "data/cpu"]
+    assert told in (named, "Data and pipelines are up to date.".split())
 
 
 def test_stages_follow_parameters_and_versions_of_numbers(tracked: Path) -> None:
