@@ -39,6 +39,7 @@ MEASURES: dict[str, Measure] = {
         Measure("train_acc", "training accuracy (sampled), mean", "share", True),
         Measure("train_acc_third", "training accuracy (sampled), mean, first third", "share", True),
         Measure("final_return", "training return (rule reward), last 5 steps", "reward", True),
+        Measure("alignment", "alignment with the truth, first recorded step", "", True),
         Measure("loss_spikes", "loss spikes", "steps", False),
         Measure("grad_spikes", "gradient spikes", "steps", False),
         Measure("entropy_start", "entropy, first step", "nats", None),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from refblend.study.report import figures, figures_runs
+from refblend.study.report.alignment import alignment
 from refblend.study.report.figures import Tables
 from refblend.study.report.study import Study, judged, stable
 from refblend.study.report.style import Drawn
@@ -28,6 +29,8 @@ def figures_of(study: Study, tables: Tables) -> dict[str, dict[str, Draw]]:
     found: dict[str, dict[str, Draw]] = {"": {}, "weight": {}}
     if tables["verdicts"].primary.any():
         found[""]["verdicts"] = partial(figures.verdict_forest, study, tables)
+    if "alignment" in tables:
+        found[""]["alignment"] = partial(alignment, study, tables)
     for name, spec in study.experiments.items():
         compares = not spec.exclusive and not stable(spec)
         asked = {

@@ -9,6 +9,7 @@ from scipy import stats
 
 from refblend.ppo.metrics import roc_auc
 from refblend.study.design.measures import MEASURES
+from refblend.study.report.alignment import alignment_by_arm, rank_correlations
 from refblend.study.report.study import RUN, Study, judged
 from refblend.study.report.summary import (
     best_per_metric,
@@ -49,6 +50,8 @@ def tables_of(study: Study) -> dict[str, pd.DataFrame]:
         "resources": resources(study.collected),
         "costs_by_arm": costs_by_arm(study),
     }
+    if len(ranks := rank_correlations(study)):
+        tables |= {"alignment": alignment_by_arm(study), "alignment_rank": ranks}
     if study.records:
         tables["recommendations"] = recommendations(study)
     return tables

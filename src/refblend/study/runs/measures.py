@@ -29,6 +29,7 @@ FROM_STABILITY = (
     "val_drawdown",
 )
 REDUCED = {
+    "alignment": ("rollouts/alignment", "first"),
     "weight_mean": ("actor/ref_quality/weight", "mean"),
     "judge_auc": ("actor/ref_quality/auc", "mean"),
     "nonzero_rate": ("actor/ref_quality/nonzero_rate", "mean"),

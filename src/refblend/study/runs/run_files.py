@@ -13,6 +13,7 @@ from refblend.documents import MalformedError, parse_json, shorten, show
 from refblend.errors import DataError
 from refblend.files import read_object
 from refblend.identity import read_identity
+from refblend.study.runs.alignment import METRIC, alignment_by_step
 from refblend.trainer.run_directory import UNCONFIRMED_NAME
 from refblend.trainer.tracking import read_metrics
 
@@ -21,7 +22,7 @@ MANY_STEPS = 4
 """Test problems whose solutions have so many steps or more count as one difficulty."""
 DIGITS = 8
 """Of a model's digest, enough to tell models apart."""
-RESPONSE_NUMBERS = ("reward", "acc", "judge_score", "length")
+RESPONSE_NUMBERS = ("reward", "acc", "judge_score", "length", "blended")
 STATUSES = ("finished", "stopped", "failed", "incomplete", "missing")
 """``stopped``: ended early by a guard; ``incomplete``: killed, resumed by the next call."""
 
@@ -60,6 +61,11 @@ def read_run(directory: Path) -> tuple[dict[str, Any], pd.DataFrame | None, list
             values = _with_test(values, report)
             record["reason"] = problem or record["reason"]
         responses = _read_responses(directory)
+        if record["status"] == "finished" and values is not None:
+            algorithm = _part(_read_object(directory / "config.json"), "algorithm")
+            by_std = _truth(algorithm, "norm_adv_by_std_in_grpo") is not False
+            found = pd.Series(alignment_by_step(responses, by_std), dtype=float)
+            values[METRIC] = values["step"].map(found)
     except (DataError, OSError, ValueError, KeyError, TypeError) as error:
         record |= {"status": "failed", "reason": f"unreadable: {shorten(str(error), 300)}"}
     return record, values, responses
@@ -171,7 +177,7 @@ def _response(record: Any) -> dict[str, Any]:
         raise ValueError("not a JSON object")
     if type(record.get("step")) is not int:
         raise ValueError("no step")
-    read: dict[str, Any] = {"step": _number(record, "step")}
+    read: dict[str, Any] = {"step": _number(record, "step"), "uid": str(record.get("uid"))}
     for name in RESPONSE_NUMBERS:
         read[name] = _number(record, name)
     read["judge_valid"] = _truth(record, "judge_valid")

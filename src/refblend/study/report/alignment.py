@@ -1,0 +1,100 @@
+"""Does alignment early in training order how training ends? The table and figure of a report."""
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
+
+from refblend.seeding import derive_generator
+from refblend.study.design.arms import Arm
+from refblend.study.report import style as plot
+from refblend.study.report.study import Study
+from refblend.study.stats.statistics import percentile_interval
+
+OUTCOME = "test_sampled"
+LEAST_ARMS = 5
+"""Arms that a rank correlation needs."""
+RESAMPLES = 1000
+REGIMES = {"exact": plot.PALETTE[0], "noisy": plot.PALETTE[1], "sparse": plot.PALETTE[2]}
+
+
+def regime(arm: Arm) -> str:
+    """``exact``, ``noisy`` or ``sparse``: what the rule reward of an arm is like."""
+    verifier = arm.config.reward.verifier
+    if verifier.flip_rate > 0:
+        return "noisy"
+    return "sparse" if verifier.checked_share < 1 else "exact"
+
+
+def alignment_by_arm(study: Study) -> pd.DataFrame:
+    """Arms with the mean alignment of their first recorded step and the mean sampled test accuracy.
+
+    Arms with another number of steps than most are left out. Columns: arm, regime, runs, alignment,
+    ``test_sampled``; sorted by alignment.
+    """
+    values = _pairs(study)
+    table = values.groupby("arm").agg(
+        runs=("seed", "size"), alignment=("alignment", "mean"), test_sampled=(OUTCOME, "mean")
+    )
+    table = table.reset_index()
+    table.insert(1, "regime", [regime(study.resolved[arm]) for arm in table.arm])
+    return table.sort_values("alignment", ignore_index=True)
+
+
+def rank_correlations(study: Study) -> pd.DataFrame:
+    """Spearman's correlation over all arms and over those of each regime.
+
+    Columns: regime (``all`` too), arms, rho, low, high: 95 % from a bootstrap over seeds.
+    """
+    values, rows = _pairs(study), []
+    kinds = values.arm.map({arm: regime(study.resolved[arm]) for arm in values.arm.unique()})
+    for name in ("all", *REGIMES):
+        part = values if name == "all" else values[kinds == name]
+        if part.arm.nunique() < LEAST_ARMS:
+            continue
+        wide = part.pivot(index="seed", columns="arm")
+        drawn = derive_generator("alignment", name).multinomial(
+            len(wide), np.full(len(wide), 1 / len(wide)), size=RESAMPLES
+        )
+        resampled = np.array([_rho(wide, counts) for counts in drawn])
+        rho = _rho(wide, np.ones(len(wide), dtype=int))
+        found = percentile_interval(rho, resampled[np.isfinite(resampled)], len(wide))
+        row = {"regime": name, "arms": part.arm.nunique(), "rho": rho}
+        rows.append(row | {"low": found.low, "high": found.high})
+    return pd.DataFrame(rows, columns=["regime", "arms", "rho", "low", "high"])
+
+
+def _pairs(study: Study) -> pd.DataFrame:
+    """Runs with both numbers: arm, seed, alignment, ``test_sampled``."""
+    wide = study.values.pivot(index=["arm", "seed"], columns="measure", values="value")
+    wide = wide.reindex(columns=["alignment", OUTCOME]).dropna().reset_index()
+    steps = {arm: study.resolved[arm].config.trainer.total_training_steps for arm in wide.arm}
+    counts = wide.arm.map(steps)
+    return wide[counts == counts.mode().iloc[0]] if len(wide) else wide
+
+
+def _rho(wide: pd.DataFrame, counts: NDArray[np.int64]) -> float:
+    """Spearman's correlation of the arms' means, seeds weighted by how often they were drawn."""
+    means = []
+    for measure in ("alignment", OUTCOME):
+        values = wide[measure].to_numpy()
+        known = np.isfinite(values) * counts[:, None]
+        with np.errstate(invalid="ignore"):
+            means.append((np.nan_to_num(values) * known).sum(axis=0) / known.sum(axis=0))
+    both = np.isfinite(means).all(axis=0)
+    return float(stats.spearmanr(means[0][both], means[1][both]).statistic)
+
+
+def alignment(study: Study, tables: dict[str, pd.DataFrame]) -> plot.Drawn:
+    """Every arm: alignment at the first recorded step and sampled test accuracy at the end."""
+    figure, (axis,) = plot.panels(1, 1, figsize=(1.4 * plot.COLUMN, plot.COLUMN))
+    for name, part in tables["alignment"].groupby("regime"):
+        axis.plot(part.alignment, part[OUTCOME], "o", markersize=4, color=REGIMES[name], label=name)
+    axis.set(xlabel="alignment at the first recorded step", ylabel="sampled test accuracy")
+    plot.one_legend(figure, [axis])
+    rows = tables["alignment_rank"].itertuples()
+    ranks = "; ".join(f"{r.regime} {r.rho:.2f} [{r.low:.2f}, {r.high:.2f}]" for r in rows)
+    return figure, (
+        "Alignment of an arm's advantages with the truth, early in training, against its sampled "
+        f"test accuracy. Dots: means over seeds. Spearman's correlation over arms: {ranks}."
+    )
