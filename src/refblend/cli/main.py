@@ -233,6 +233,9 @@ def run() -> None:
                 error.show()
             else:
                 end = "" if message.endswith(("?", ".")) else "."
+                option = getattr(error, "option_name", "")
+                if "." in option:
+                    end += f" Write {option.lstrip('-')}=VALUE without dashes."
                 _tell_error(f"{message}{end} See `{error.ctx.command_path} --help`.")
             status = error.exit_code
         sys.exit(status if isinstance(status, int) else 0)

@@ -166,6 +166,17 @@ def parse_override(text: str) -> tuple[list[str], Any]:
     >>> parse_override("algorithm.ref_quality_score.max_weight=0.2")
     (['algorithm', 'ref_quality_score', 'max_weight'], 0.2)
     """
+    if text[:1] in ("+", "~"):  # Hydra's
+        plain = text.lstrip("+~")
+        raise ConfigError(
+            f"override {show(text)}: keys need no {text[0]} here, and none can be removed",
+            f"Write {shorten(plain if '=' in plain else f'{plain}=VALUE')}.",
+        )
+    if text.endswith((".yaml", ".yml")) and "=" not in text:
+        raise ConfigError(
+            f"{shorten(text)} stands where key=value is expected",
+            f"Write --config before every file: --config {shorten(text)}.",
+        )
     key, separator, value = text.partition("=")
     parts = key.strip().split(".")
     if not separator or not all(parts):
