@@ -15,9 +15,9 @@ from refblend.viewer.console import harmless, sparkline
 from refblend.viewer.run import Run, best_and_worst, outcome
 
 
-def show(*arguments: object) -> str:
-    """What the command prints, 100 characters wide."""
-    environment = {"COLUMNS": "100", "TERM": "dumb"}
+def show(*arguments: object, width: int = 100) -> str:
+    """What the command prints on a console of this width."""
+    environment = {"COLUMNS": str(width), "TERM": "dumb"}
     result = CliRunner().invoke(app, ["show", *map(str, arguments)], env=environment)
     if result.exception is not None:
         raise result.exception
@@ -38,11 +38,20 @@ def test_header_metrics_and_responses(run_dir: Path) -> None:
     text = "\n".join(lines)
     best, worst = text.split("lowest blended reward")
     assert "answer 2" in best
-    assert "R 1   q 1 (text)   w 0.2   ΣR′ 1   5 tokens" in best
+    assert "R 1   q 1 (as written)   w 0.2   ΣR′ 1   5 tokens" in best
     assert "answer 3" in worst
     assert "truth     7" in worst
     assert not any(f"answer {n}" in text for n in (0, 1))
     assert "\x1b[31m" not in text, "a model's text does not steer the terminal"
+
+
+def test_an_expected_score_is_called_so_beside_what_the_judge_wrote(tmp_path: Path) -> None:
+    config = copy.deepcopy(CONFIG)
+    config["algorithm"]["ref_quality_score"]["scoring"]["score_mode"] = "expected"
+    lines = [response(0, judge_score=0.2), response(1, judge_valid=False, judge_path="default")]
+    text = show(write_run(tmp_path / "r", config, {2: lines}))
+    assert "q 0.2 (expected score)" in text
+    assert "q 0.5 (unreadable: default)" in text
 
 
 def test_a_step_is_chosen_or_refused(tmp_path: Path) -> None:
@@ -109,6 +118,8 @@ def test_comparison(run_dir: Path, tmp_path: Path) -> None:
     assert "default_local_dir" not in text
     row = next(line for line in text.splitlines() if "training reward" in line)
     assert row.split()[-1] == "-0.25"
+    narrow = show(run_dir, "--compare", other, width=30)
+    assert "".join(line[:25].strip() for line in narrow.splitlines()).count("max_weight") == 1
     assert "are the same" in show(run_dir, "--compare", run_dir)
 
 

@@ -11,7 +11,16 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from refblend.viewer.run import Response, Run, best_and_worst, differences, outcome
+from refblend.viewer.run import (
+    BLEND,
+    Response,
+    Run,
+    best_and_worst,
+    differences,
+    legend,
+    outcome,
+    q_origin,
+)
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 32
@@ -65,17 +74,16 @@ def header(run: Run) -> list[str]:
 
 
 def _configured(run: Run) -> list[str]:
-    blend = "algorithm.ref_quality_score"
     actor = (
         f"actor      {run.setting('actor_rollout_ref.model.path')}, "
         f"{run.setting('algorithm.adv_estimator')}, seed {run.setting('trainer.seed')}"
     )
-    if not run.setting(f"{blend}.enable"):
+    if not run.setting(f"{BLEND}.enable"):
         return [actor, "blend      off"]
     shown = ("strategy", "max_weight", "entropy_high_threshold", "placement")
-    values = ", ".join(f"{key} {run.setting(f'{blend}.{key}')}" for key in shown)
-    judge = run.setting(f"{blend}.scoring.model_path") or run.setting(f"{blend}.scoring.http.model")
-    control = run.setting(f"{blend}.scoring.control")
+    values = ", ".join(f"{key} {run.setting(f'{BLEND}.{key}')}" for key in shown)
+    judge = run.setting(f"{BLEND}.scoring.model_path") or run.setting(f"{BLEND}.scoring.http.model")
+    control = run.setting(f"{BLEND}.scoring.control")
     kept = f", control {control}" if control not in (None, "none") else ""
     return [actor, f"blend      {values}", f"judge      {judge}{kept}"]
 
@@ -91,13 +99,13 @@ def metrics_table(run: Run) -> Table:
     return table
 
 
-def response_panel(response: Response) -> Panel:
+def response_panel(run: Run, response: Response) -> Panel:
     """A response with everything that is known about it."""
     numbers = [f"R {number(response['reward'])}"]
+    q = number(response.get("judge_score"))
     if response.get("judge_score") is not None:
-        read = "" if response.get("judge_valid") else ", unreadable"
-        numbers.append(f"q {number(response['judge_score'])} ({response.get('judge_path')}{read})")
-    if response.get("quality") not in (None, response.get("judge_score")):
+        numbers.append(f"q {q} ({q_origin(run, response)})")
+    if response.get("quality") is not None and number(response["quality"]) != q:
         numbers.append(f"blended q {number(response['quality'])}")
     if response.get("weight") is not None:
         numbers.append(f"w {number(response['weight'])}")
@@ -139,6 +147,7 @@ def show_run(run: Run, console: Console, step: int | None = None, count: int = 3
         console.print("No responses were recorded (trainer.rollout_dump_freq).")
         return
     what = "blended" if responses[0].get("blended") is not None else "rule"
+    console.print(legend(run), style="dim", highlight=False)
     for name, found in zip(("highest", "lowest"), best_and_worst(responses, count), strict=True):
         if found:
             told = (
@@ -146,7 +155,7 @@ def show_run(run: Run, console: Console, step: int | None = None, count: int = 3
             )
             console.print(told, style="bold", highlight=False)
         for response in found:
-            console.print(response_panel(response))
+            console.print(response_panel(run, response))
 
 
 def show_comparison(one: Run, other: Run, console: Console) -> None:
@@ -154,7 +163,9 @@ def show_comparison(one: Run, other: Run, console: Console) -> None:
     for name, run in (("A", one), ("B", other)):
         line = f"{name}  {header(run)[0]}"
         console.print(harmless(line), soft_wrap=True, markup=False, highlight=False)
-    settings = Table("setting", "A", "B", box=box.SIMPLE_HEAD)
+    settings = Table(box=box.SIMPLE_HEAD)
+    for heading in ("setting", "A", "B"):  # keys differ at their ends, so none is cut
+        settings.add_column(heading, overflow="fold")
     changed = differences(one, other)
     for key, left, right in changed:
         settings.add_row(key, *(Text(harmless(str(v))) for v in (left, right)))

@@ -8,9 +8,8 @@ from typing import Any
 
 from refblend import __version__
 from refblend.files import write_text
-from refblend.trainer.summary import MAIN
 from refblend.viewer.console import header
-from refblend.viewer.run import Response, Run, differences
+from refblend.viewer.run import Response, Run, differences, legend, q_origin
 
 MAX_RESPONSES = 5000
 """Responses on a page at most: the newest recorded steps that fit, and the first one."""
@@ -31,7 +30,8 @@ def write_page(path: Path, run: Run, other: Run | None = None) -> tuple[int, int
         "version": __version__,
         "title": str(run.path),
         "header": header(run),
-        "main": list(MAIN),
+        "labels": run.labels,
+        "legend": legend(run),
         "runs": [_curves(r) for r in (run, other) if r is not None],
         "differences": [] if other is None else differences(run, other),
         "responses": responses,
@@ -66,7 +66,7 @@ def _curves(run: Run) -> dict[str, Any]:
 def _responses(run: Run) -> tuple[list[Response], int]:
     """The responses for the page, in the order of steps, and how many there are in all."""
     steps = run.recorded_steps
-    read = {step: run.responses(step) for step in steps}
+    read = {step: [_with_origin(run, r) for r in run.responses(step)] for step in steps}
     chosen: set[int] = set()
     room = MAX_RESPONSES
     for step in [*steps[:1], *reversed(steps[1:])]:
@@ -76,3 +76,8 @@ def _responses(run: Run) -> tuple[list[Response], int]:
         room -= len(read[step])
     found = [response for step in sorted(chosen) for response in read[step]]
     return found, sum(map(len, read.values()))
+
+
+def _with_origin(run: Run, response: Response) -> Response:
+    read = response.get("judge_score") is not None
+    return response | ({"q is": q_origin(run, response)} if read else {})

@@ -81,13 +81,16 @@ class Run:
         """The configuration as dotted names and values."""
         return flatten(self.config)
 
+    @property
+    def labels(self) -> dict[str, str]:
+        """Shown names of the main metrics that the run has, by metric."""
+        of_validation = {n: f"val {source}" for n, source in accuracies(self.metrics).items()}
+        return {n: label for n, label in (of_validation | MAIN).items() if n in self.metrics}
+
     def main_metrics(self) -> list[tuple[str, pd.Series]]:
         """Shown name and finite values by step, of the main metrics that the run has."""
         by_step = self.metrics.set_index("step")
-        labels = {name: f"val {source}" for name, source in accuracies(by_step.columns).items()}
-        found = [
-            (label, by_step[n].dropna()) for n, label in (labels | MAIN).items() if n in by_step
-        ]
+        found = [(label, by_step[name].dropna()) for name, label in self.labels.items()]
         return [(label, values) for label, values in found if len(values)]
 
     @cached_property
@@ -121,6 +124,39 @@ class Run:
                 raise _unreadable(path, number, "not the record of a response")
             read.append(record)
         return read
+
+
+BLEND = "algorithm.ref_quality_score"
+_Q_ORIGINS = {
+    "text": "as written",
+    "logit": "reward model",
+    "default": "unreadable: default",
+    "overlength": "too long: default",
+    "error": "judge failed: default",
+}
+
+
+def q_origin(run: Run, response: Response) -> str:
+    """How a response's q came about, in a few words."""
+    path = str(response.get("judge_path"))
+    if path == "token" or (path == "text" and _expected(run)):
+        return "expected score"
+    return _Q_ORIGINS.get(path, path)
+
+
+def legend(run: Run) -> str:
+    """What the numbers of a response mean."""
+    if not run.setting(f"{BLEND}.enable"):
+        return "R: the rule's reward."
+    q = "the judge's score"
+    if _expected(run):
+        q += ", the mean of what it could have written, by probability"
+    blended = "the blended reward, summed over the tokens"
+    return f"R: the rule's reward. q: {q}. w: the weight of q. ΣR′: {blended}."
+
+
+def _expected(run: Run) -> bool:
+    return bool(run.setting(f"{BLEND}.scoring.score_mode") == "expected")
 
 
 def _unreadable(path: Path, line: int, problem: str) -> DataError:
