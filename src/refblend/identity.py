@@ -56,10 +56,11 @@ BY_CONTENT = (
 
 TOTAL_STEPS = "trainer.total_training_steps"
 OTHER_PROMPTS = "the chat template makes other prompts than it did, as one with a date does"
-EARLIER_NUMERICS = {"judge.parse": 2}
+EARLIER_NUMERICS = {"judge.parse": 2, "reward.reasoning_gym": 2}
 """Versions, other than the first, whose numbers runs with a record of the earlier format have. What
 ``judge.parse`` 2 corrects had made a judge's whole batch fail, and no committed run has a failed
-score (``incidents/judge_error``)."""
+score (``incidents/judge_error``). ``reward.reasoning_gym`` 2 reads answers of several lines, and
+all tasks of committed runs have one line (``tests/rewards/test_reasoning_gym.py``)."""
 LIBRARIES = ("tokenizers", "torch", "transformers", "vllm")
 """Libraries that compute a run's numbers."""
 Kind = Literal["observing", "determining", "numerics", "library", "tree"]

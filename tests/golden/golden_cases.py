@@ -12,15 +12,19 @@ keys an older commit lacks is reported as skipped there.
 To pin a reward or a judge's text, add a row to a table in ``golden_tables.py``.
 """
 
+import atexit
 import json
 import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import golden_tables
 from golden_inputs import Inputs, hash_of, hash_of_weights
@@ -245,6 +249,19 @@ def data_gsm8k(inputs: Inputs) -> Values:
     return {path.stem: table_of(path) for path in sorted(out.glob("*.parquet"))}
 
 
+@case("data.reasoning_gym")
+def data_reasoning_gym(inputs: Inputs) -> Values:
+    """The prompt files of a task, whose library is a made-up one with repeated problems."""
+    library, out = inputs.folder / "library", inputs.folder / "reasoning_gym"
+    library.mkdir(exist_ok=True)
+    (library / "reasoning_gym.py").write_text(golden_tables.REASONING_GYM_LIBRARY)
+    draw = "--task", "sums", "--size", 20, "--held-out", 4, "--seed", 3, "--config", "top=9"
+    python = {"REFBLEND_REASONING_GYM_PYTHON": sys.executable, "PYTHONPATH": str(library)}
+    with patch.dict(os.environ, python):
+        refblend_command("data", "reasoning-gym", *draw, "--out", out)
+    return {path.stem: table_of(path) for path in sorted(out.glob("*.parquet"))}
+
+
 @case("tokenizer", "bed", "judge.prompt")
 def tokenizer(inputs: Inputs) -> Values:
     """The byte-level BPE of the embedded texts."""
@@ -392,10 +409,28 @@ NOT_NUMBERS = ("timing", "perf/", "energy/", "step")
 """Beginnings of metrics that depend on the clock."""
 
 
+@cache
+def share_ray() -> None:
+    """Let all cases that train use one Ray, which the first of them starts."""
+    from refblend.trainer import recovery
+
+    start, open_ones, started = recovery.ray_cluster, ExitStack(), []
+    atexit.register(open_ones.close)
+
+    @contextmanager
+    def shared(*asked: Any) -> Iterator[None]:
+        if not started:
+            started.append(open_ones.enter_context(start(*asked)))
+        yield
+
+    recovery.ray_cluster = shared
+
+
 def trained(tree: dict[str, Any], *roles: str) -> Values:
     """Train; every metric as one list over the steps, and the hashes of the final weights."""
     import refblend
 
+    share_ray()
     refblend.train(tree)
     run = Path(tree["trainer"]["default_local_dir"])
     steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

@@ -100,3 +100,15 @@ JUDGED: list[tuple[str, str]] = [
     ("", "#### 3"),
 ]
 """(question, response) to be judged: quotes, boxes and special tokens are broken up."""
+
+REASONING_GYM_LIBRARY = """
+def create_dataset(task, size, seed, top):
+    return [entry(seed + i, top) for i in range(size)]
+
+
+def entry(number, top):
+    a, b = number // 2 % top, number // 2 // top % top
+    metadata = {"numbers": (a, b), "by_place": {0: a, 1: b}, "number": number}
+    return {"question": f" {a}+{b}? ", "answer": a + b if a else None, "metadata": metadata}
+"""
+"""In place of the library reasoning-gym, which has an environment of its own."""

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from refblend.data.reasoning_gym import (
     SOURCE_PREFIX,
@@ -71,6 +73,15 @@ def test_answers_of_several_lines_are_read_whole(row: dict[str, Any]) -> None:
         strict, flexible = extract_answers(response, lines)
         assert strict[0] == flexible[0] == answer
     assert extract_answers(f"It is\n{answer}", lines)[1][0] == answer
+
+
+@given(st.text(alphabet="#ab 4\n\r\t\x0b\u2028", max_size=30))
+def test_an_answer_of_one_line_is_what_version_1_read(text: str) -> None:
+    """So runs on tasks like ``chain_sum`` keep their numbers (``EARLIER_NUMERICS``)."""
+    _, mark, after = text.rpartition("####")
+    lines = [line.strip() for line in (after if mark else text).splitlines() if line.strip()]
+    flexible = lines[:1] if mark else lines[-1:]
+    assert extract_answers(text) == (flexible if mark else [], flexible)
 
 
 @needs_library
