@@ -14,9 +14,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from refblend.config import RefblendConfig
 from refblend.errors import ConfigError
 from refblend.ppo.choices import ADVANTAGES
 from refblend.ppo.weights import STRATEGIES, StepContext, Strategy, WeightParams, own_strategy
+from refblend.provenance import PACKAGE
 
 STRATEGY_KEY = "algorithm.ref_quality_score.strategy"
 
@@ -77,6 +79,22 @@ def source_file(path: str, key: str) -> Path | None:
     name = path.removeprefix("pkg://").partition(":")[0]
     file = import_module(name, f"{key}={path!r}").__file__
     return Path(file) if file else None
+
+
+def user_files(config: RefblendConfig) -> list[Path]:
+    """Files of the functions and classes that a run calls, if they are the user's.
+
+    Those of ours have a version in ``numerics.json``.
+    """
+    reward, quality = config.reward.custom_reward_function.path, config.algorithm.ref_quality_score
+    named = [("algorithm.adv_estimator", config.algorithm.adv_estimator)]
+    if config.use_judge:
+        named.append(("algorithm.ref_quality_score.scoring.kind", quality.scoring.kind))
+    if quality.enable:
+        named.append((STRATEGY_KEY, quality.strategy))
+    found = [source_file(reward, "reward.custom_reward_function.path")] if reward else []
+    found += [source_file(name, key) for key, name in named if ":" in name]
+    return [file for file in found if file and not file.is_relative_to(PACKAGE)]
 
 
 def import_module(name: str, setting: str) -> ModuleType:

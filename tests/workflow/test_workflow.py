@@ -360,6 +360,23 @@ def test_a_changed_arm_re_trains_that_arm_only(project: Path) -> None:
 
 
 @pytest.mark.slow
+def test_an_edit_of_a_users_strategy_re_trains_its_arms_only(project: Path) -> None:
+    module, experiment = project / "own.py", project / "params" / "study" / "B.yaml"
+    module.write_text("def half(entropy, params, at):\n    return params.max_weight / 2\n")
+    arm = "  linear_terminal_w01:\n    algorithm.ref_quality_score.strategy: "
+    text = experiment.read_text()
+    assert text.count(f"{arm}linear\n") == 1
+    experiment.write_text(text.replace(f"{arm}linear\n", f"{arm}own:half\n"))
+    markers = [f"runs/smoke/{arm}/1-2.trained.json" for arm in ("off", "linear_terminal_w01")]
+    calls = (*markers, "--config", "scale=smoke", "--cores", "2")
+    for edit in ("", "# another\n"):
+        module.write_text(module.read_text() + edit)
+        done = snakemake(project, *calls, PYTHONPATH=str(project))
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert trained(project) == ["linear_terminal_w01/1-2"] * 2 + ["off/1-2"]
+
+
+@pytest.mark.slow
 def test_a_killed_job_is_resumed_and_not_recorded_as_failed(project: Path) -> None:
     marker = "runs/smoke/linear/1-2.trained.json"
     call = (marker, "--cores", "2")

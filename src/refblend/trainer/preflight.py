@@ -21,10 +21,9 @@ from refblend.errors import (
 )
 from refblend.lifecycle.faults import disk_fault
 from refblend.lifecycle.folders import check_temporary
-from refblend.lookup import STRATEGY_KEY, get_advantage, get_strategy, source_file
+from refblend.lookup import get_advantage, get_strategy, user_files
 from refblend.ppo.choices import ADVANTAGES
 from refblend.ppo.weights import STRATEGIES, StepContext, WeightParams
-from refblend.provenance import PACKAGE
 from refblend.rewards.rule import RuleReward
 from refblend.rollout.model_dir import check_length, check_model
 from refblend.scoring.clipping import ScoringRequest
@@ -155,18 +154,7 @@ def inputs_of(config: RefblendConfig) -> tuple[list[Path], list[Path]]:
     if config.use_judge:
         files.append(templates_file(scoring.templates))
         models += [Path(scoring.local_model)] if scoring.local_model else []
-    reward, estimator = config.reward.custom_reward_function.path, config.algorithm.adv_estimator
-    users = [source_file(reward, "reward.custom_reward_function.path")] if reward else []
-    if ":" in estimator:
-        users.append(source_file(estimator, "algorithm.adv_estimator"))
-    if config.use_judge and ":" in scoring.kind:
-        users.append(source_file(scoring.kind, "algorithm.ref_quality_score.scoring.kind"))
-    quality = config.algorithm.ref_quality_score
-    if quality.enable and ":" in quality.strategy:
-        users.append(source_file(quality.strategy, STRATEGY_KEY))
-    # Functions of ours have a version in numerics.json.
-    own = (file for file in users if file and not file.is_relative_to(PACKAGE))
-    return [*files, *own], models
+    return [*files, *user_files(config)], models
 
 
 def planned_steps(config: RefblendConfig, num_prompts: int) -> int:

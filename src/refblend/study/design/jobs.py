@@ -14,6 +14,7 @@ import pandas as pd
 from refblend.config import RefblendConfig
 from refblend.data.splits import SPLITS
 from refblend.errors import StudyError
+from refblend.lookup import user_files
 from refblend.numerics import training_purposes
 from refblend.scoring.templates import templates_file
 from refblend.study.design import blocks, grid, names
@@ -226,7 +227,9 @@ class Jobs:
         return training_purposes(self.config(arm), reward_rules(self.scale))
 
     def inputs(self, arm: str) -> list[str]:
-        """Data files and models that an arm reads; an arm without blending waits for no judge.
+        """What an arm reads: data, models, and files of the user's functions.
+
+        An arm without blending waits for no judge.
 
         Models of other scales are the user's: the trainer checks that they are there.
         """
@@ -239,6 +242,7 @@ class Jobs:
         if config.use_judge:
             scoring = config.algorithm.ref_quality_score.scoring
             files.append(os.path.relpath(templates_file(scoring.templates)))
+        files += map(os.path.relpath, user_files(config))
         return files + self.overlay(arm) + tools(self.scale)
 
     def replayed(self, arm: str, seeds: str) -> list[str]:
