@@ -19,7 +19,7 @@ from refblend.config.scoring import SCORING_KEY
 from refblend.documents import flatten, show
 from refblend.files import read_json
 from refblend.numerics import FIRST
-from refblend.ppo.weights import described
+from refblend.ppo.weights import STRATEGIES
 from refblend.provenance import PACKAGE, InputHashes, Source, library_versions
 
 IDENTITY_NAME = "identity.json"
@@ -221,8 +221,10 @@ def reads_total_steps(config: RefblendConfig) -> bool:
         optimizers.append(config.critic.optim)
     quality = config.algorithm.ref_quality_score
     rearranged = quality.strategy == "replay" and quality.replay_order != "recorded"
-    follows = quality.enable and (rearranged or described(quality.strategy).reads_total_steps)
-    return follows or any(optim.lr_scheduler_type != "constant" for optim in optimizers)
+    strategy = STRATEGIES.get(quality.strategy)  # a user's may read anything
+    follows = rearranged or strategy is None or strategy.reads_total_steps
+    decays = any(optim.lr_scheduler_type != "constant" for optim in optimizers)
+    return decays or (quality.enable and follows)
 
 
 def read_identity(path: Path) -> str | None:

@@ -23,7 +23,7 @@ from refblend.ppo.choices import (
     Placement,
     Ramp,
 )
-from refblend.ppo.weights import STRATEGIES, WeightParams, described
+from refblend.ppo.weights import STRATEGIES, WeightParams
 
 
 def _is_a_strategy(name: str) -> str:
@@ -125,7 +125,6 @@ class RefQualityScoreConfig(Section):
 
     @model_validator(mode="after")
     def _parameters_fit_the_strategy(self) -> "RefQualityScoreConfig":
-        strategy = described(self.strategy)
         if not self.enable:
             return self
         if self.method in ("gdpo", "hero") and self.placement != "terminal":
@@ -137,11 +136,12 @@ class RefQualityScoreConfig(Section):
                 f"max_weight={self.max_weight} would let method=hero lift a wrong response above a "
                 f"right one: lower it below {HERO_MOST}"
             )
-        if self.entropy_high_threshold != "auto":
+        strategy = STRATEGIES.get(self.strategy)  # a user's may read anything
+        if strategy is not None and self.entropy_high_threshold != "auto":
             replayed = (0.0,) if self.replay_file else ()
             if problem := strategy.check(WeightParams.of(self, replayed=replayed)):
                 raise ValueError(problem)
-        elif "entropy_low_threshold" in strategy.parameters:
+        elif strategy is not None and "entropy_low_threshold" in strategy.parameters:
             raise ValueError(
                 f"strategy={self.strategy} has two thresholds, which auto cannot set: give "
                 "entropy_high_threshold in nats"

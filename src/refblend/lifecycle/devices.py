@@ -9,11 +9,15 @@ it, however that ends. Jobs of all users of the machine see the same files. The 
 which sees nothing but them. Jobs that were started without a lease are not seen.
 """
 
+import contextlib
 import fcntl
 import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+
+import pynvml  # nvidia-ml-py; the library that it opens comes with the driver
 
 from refblend.errors import ConfigError, ResourceError
 
@@ -102,15 +106,20 @@ def _opened(device: str) -> int:
 
 def _uuids() -> list[str]:
     """UUIDs of the machine's devices in NVML's order; none without a driver."""
-    import pynvml  # nvidia-ml-py; its library is there only with a driver
-
     try:
-        pynvml.nvmlInit()
+        with nvml():
+            handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+            return [str(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
     except pynvml.NVMLError:
         return []
+
+
+@contextlib.contextmanager
+def nvml() -> Iterator[None]:
+    """NVIDIA's management library is open in the block; NVMLError without a driver."""
+    pynvml.nvmlInit()
     try:
-        handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
-        return [str(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+        yield
     finally:
         pynvml.nvmlShutdown()
 

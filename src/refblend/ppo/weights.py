@@ -192,18 +192,9 @@ for _strategy in (
     register(_strategy)
 
 
-def _not_imported(entropy: float, params: WeightParams, at: StepContext) -> float:
-    raise NotImplementedError("a user's strategy is called by refblend.lookup.get_strategy")
-
-
-def own_strategy(name: str, weight: Weight = _not_imported) -> Strategy:
-    """What is known of a user's strategy ``module:function``: it may read anything."""
+def own_strategy(name: str, weight: Weight) -> Strategy:
+    """A user's strategy ``module:function``, which may read anything."""
     return Strategy(name, weight, (), "", reads_entropy=False, reads_total_steps=True)
-
-
-def described(name: str) -> Strategy:
-    """A strategy as reports describe it; a user's function is not imported."""
-    return STRATEGIES.get(name) or own_strategy(name)
 
 
 def weight_for(

@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from functools import cache
 
 import psutil
+import pynvml
 import torch
 from torch import Tensor
 
 from refblend.config import RefblendConfig
+from refblend.lifecycle.devices import nvml
 from refblend.ppo.metrics import explained_variance
 from refblend.trainer.batch import Advantages, Experience, Rollout
 from refblend.workers.roles import ACTOR, ROLES, ROLLOUT
@@ -190,12 +192,9 @@ def gpu_memory() -> tuple[int, dict[int, int]] | None:
     Null where NVML fails: some containers have a driver without its library, and no run
     should end because a number cannot be had.
     """
-    import pynvml  # nvidia-ml-py; its library is there only with a driver
-
     total, processes = 0, dict[int, int]()
     try:
-        pynvml.nvmlInit()
-        try:
+        with nvml():
             for number in range(torch.cuda.device_count()):
                 name = torch.cuda.get_device_properties(number).uuid
                 device = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{name}")
@@ -203,8 +202,6 @@ def gpu_memory() -> tuple[int, dict[int, int]] | None:
                 for process in pynvml.nvmlDeviceGetComputeRunningProcesses(device):
                     size = process.usedGpuMemory or 0
                     processes[process.pid] = processes.get(process.pid, 0) + size
-        finally:
-            pynvml.nvmlShutdown()
     except pynvml.NVMLError as error:
         _warn_once(f"no GPU memory is recorded: {error}")
         return None

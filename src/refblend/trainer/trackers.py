@@ -31,14 +31,11 @@ from refblend.trainer.summary import draw_run
 
 logger = logging.getLogger(__name__)
 
-PACKAGES = {"wandb": "wandb", "mlflow": "mlflow", "swanlab": "swanlab"}
-"""Tracker → package that it needs and that refblend does not bring."""
+PACKAGES = ("wandb", "mlflow", "swanlab")
+"""Trackers that need the package of their name, which refblend does not bring."""
 ROWS_SHOWN = 16
 """Rollouts of a step in a table; ``rollouts/`` has all of them."""
-COLUMNS = (
-    "question", "response", "ground_truth", "reward", "judge_score", "judge_raw", "weight",
-    "blended",
-)  # fmt: skip
+COLUMNS = ["question", "response", "ground_truth", "reward", "judge_score", "judge_raw", "weight", "blended"]
 """Columns of the table of rollouts."""
 
 
@@ -210,7 +207,7 @@ class WandbTracker(_ServiceTracker):
 
     def rollouts(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
         """As a table."""
-        self._run.log({"rollouts": self._service.Table(list(COLUMNS), _cells(rows))}, step=step)
+        self._run.log({"rollouts": self._service.Table(COLUMNS, _cells(rows))}, step=step)
 
     def finish(self, summary: Mapping[str, Any], figure: Callable[[], Path]) -> None:
         """The summary under ``summary.*``, the figure as an image."""
@@ -233,7 +230,7 @@ class SwanlabTracker(_ServiceTracker):
     def rollouts(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
         """As a table."""
         table = self._service.echarts.Table()
-        table.add(list(COLUMNS), [list(map(str, cells)) for cells in _cells(rows)])
+        table.add(COLUMNS, [list(map(str, cells)) for cells in _cells(rows)])
         self._run.log({"rollouts": table}, step=step)
 
     def finish(self, summary: Mapping[str, Any], figure: Callable[[], Path]) -> None:
@@ -313,10 +310,8 @@ def check_trackers(names: Iterable[str]) -> None:
                 f"Use any of {', '.join(sorted(TRACKERS))}.",
             )
         if name in PACKAGES and importlib.util.find_spec(name) is None:
-            raise ConfigError(
-                f"trainer.logger names {name}, which is not installed",
-                f"Run: pip install {PACKAGES[name]}",
-            )
+            told = f"trainer.logger names {name}, which is not installed"
+            raise ConfigError(told, f"Run: pip install {name}")
 
 
 @contextlib.contextmanager

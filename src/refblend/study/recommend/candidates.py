@@ -17,7 +17,7 @@ from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.config.root import RefblendConfig
 from refblend.documents import flatten
 from refblend.errors import StudyError
-from refblend.ppo.weights import described
+from refblend.ppo.weights import STRATEGIES
 from refblend.study.design.blocks import seed_ranges
 from refblend.study.design.grid import resolve_arm
 from refblend.study.design.spec import OVERLAY, ExperimentSpec, experiments_of, load_experiment
@@ -160,8 +160,9 @@ class Candidate:
 
     @property
     def parameters(self) -> int:
-        """How many parameters its strategy has."""
-        return len(described(self.config.algorithm.ref_quality_score.strategy).parameters)
+        """How many parameters its strategy has; 0 for a user's, which may read anything."""
+        strategy = STRATEGIES.get(self.config.algorithm.ref_quality_score.strategy)
+        return len(strategy.parameters) if strategy else 0
 
     @property
     def simplicity(self) -> tuple[int, int, int]:
