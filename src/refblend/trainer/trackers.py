@@ -35,7 +35,8 @@ PACKAGES = ("wandb", "mlflow", "swanlab")
 """Trackers that need the package of their name, which refblend does not bring."""
 ROWS_SHOWN = 16
 """Rollouts of a step in a table; ``rollouts/`` has all of them."""
-COLUMNS = ["question", "response", "ground_truth", "reward", "judge_score", "judge_raw", "weight", "blended"]
+COLUMNS = ["question", "response", "ground_truth", "reward"]
+COLUMNS += ["judge_score", "judge_raw", "weight", "blended"]
 """Columns of the table of rollouts."""
 
 
@@ -195,8 +196,7 @@ class _ServiceTracker(Tracker):
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Add one point to every curve."""
-        named = {service_name(name): value for name, value in finite(metrics).items()}
-        self._run.log(named, step=step)
+        self._run.log({service_name(k): v for k, v in finite(metrics).items()}, step=step)
 
 
 class WandbTracker(_ServiceTracker):
