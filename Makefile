@@ -66,7 +66,7 @@ test-engines: env ## the half of `make test` that starts engines, and the tests 
 test-others: env ## the other half of `make test`
 	MAKEFLAGS=--no-print-directory $(BIN)/pytest -m "not engine and $(FAST)" $(TIMES) --ignore=$(STUDY)
 
-test-slow: env .tools/trl .tools/verl .tools/trackers .tools/paper .tools/reasoning-gym ## the tests that take minutes
+test-slow: env .tools/light .tools/trl .tools/verl .tools/trackers .tools/paper .tools/reasoning-gym ## the tests that take minutes
 	$(BIN)/pytest -m "slow and not gpu"
 
 nodes: env ## runs on two Ray nodes in network namespaces of this machine; needs root and iproute2
@@ -196,6 +196,14 @@ demo: env pretrained reasoning-gym ## four to ten minutes, 12 GiB of memory: a f
 	install=("$$uv" pip install -q --no-deps --python $@/bin/python); \
 	"$${install[@]}" "$$torch+cpu" || "$${install[@]}" --torch-backend cpu "$$torch"; fi
 	$@/bin/pip install --disable-pip-version-check -q --no-deps -r <(sed '/^torch==/d' $<)
+	touch $@
+
+# What the wheel asks for and nothing else, at its newest; torch is the CPU build of requirements/cpu.lock.
+.tools/light: pyproject.toml
+	$(new-venv)
+	torch=$$(sed -n '/^torch==/p' requirements/cpu.lock); . scripts/find_uv.sh $@/bin/python; \
+	install=("$$uv" pip install -q --python $@/bin/python); \
+	"$${install[@]}" "$$torch" -r $< || "$${install[@]}" --torch-backend cpu "$$torch" -r $<
 	touch $@
 
 sbom: build/supply ## software bill of materials of the lock file (CycloneDX 1.6), sbom.json

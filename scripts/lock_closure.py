@@ -3,8 +3,8 @@
     .venv/bin/python scripts/lock_closure.py            # show what would go
     .venv/bin/python scripts/lock_closure.py --write    # write cpu.lock and gpu.lock
 
-The roots are the requirements in pyproject.toml (runtime, build system, and the extras cpu,
-workflow and dev). From them the requirements of every installed distribution are followed, with
+The roots are the requirements in pyproject.toml (runtime, build system, and the extras that a CPU
+needs). From them the requirements of every installed distribution are followed, with
 markers and extras evaluated for this interpreter; names in ``requirements/overrides.txt`` are left
 out. Pins keep their versions. ``gpu.lock`` cannot be installed everywhere, so it loses exactly the
 names that leave ``cpu.lock``.
@@ -26,7 +26,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = ROOT / "requirements"
-EXTRAS = ("cpu", "workflow", "dev")
+EXTRAS = ("loop", "train-cpu", "study", "dev")
 
 
 def project_requirements(pyproject: Path) -> list[Requirement]:
@@ -35,7 +35,8 @@ def project_requirements(pyproject: Path) -> list[Requirement]:
     texts = [*tree["build-system"]["requires"], *tree["project"]["dependencies"]]
     for extra in EXTRAS:
         texts += tree["project"]["optional-dependencies"][extra]
-    return [Requirement(text) for text in texts]
+    found = [Requirement(text) for text in texts]
+    return [each for each in found if each.name != tree["project"]["name"]]  # our other extras
 
 
 def read_pins(lock: Path) -> dict[str, str]:

@@ -11,8 +11,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
+from environments import python_of
+from made_rollouts import rollouts
 
 ROOT = Path(__file__).parents[1]
+PROBE = ROOT / "tests" / "integrations" / "light_probe.py"
 CALL = "import sys, refblend.cli as cli; sys.argv[0] = 'refblend'; sys.exit(cli.main())"
 
 
@@ -103,3 +106,22 @@ def test_score_without_the_checkout(refblend, tiny_model_dir: Path, tmp_path: Pa
     scores = pd.read_parquet(tmp_path / "scores.parquet")
     assert scores["score"].between(0, 1).all()
     assert scores["response"].tolist() == [row["response"] for row in rows]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["light", "trl"])
+def test_the_wheel_without_the_trainer(
+    installed: Path, tiny_model_dir: Path, tmp_path: Path, name: str
+) -> None:
+    """Only what the wheel asks for (``make .tools/light``), and the environment of TRL."""
+    rollouts(60).to_json(tmp_path / "rollouts.jsonl", orient="records", lines=True)
+    done = subprocess.run(
+        [python_of(name), PROBE, "rollouts.jsonl", str(tiny_model_dir)],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert Path(json.loads(done.stdout.splitlines()[-1])["place"]) == installed

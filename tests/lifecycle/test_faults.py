@@ -8,8 +8,8 @@ import pytest
 import torch
 from ray.exceptions import RayTaskError
 
-from refblend.errors import DataError, DiskError, ResourceError
-from refblend.lifecycle.faults import disk_fault, explained, is_out_of_memory
+from refblend.errors import ConfigError, DataError, DiskError, ResourceError
+from refblend.lifecycle.faults import disk_fault, explain, explained, is_out_of_memory
 
 SAFETENSORS = "Error while serializing: I/O error: No space left on device (os error 28)"
 
@@ -85,3 +85,10 @@ def test_other_errors_pass(tmp_path: Path) -> None:
     assert caught.value is ours
     with pytest.raises(FileNotFoundError), explained(tmp_path):
         raise os_error(errno.ENOENT)
+
+
+def test_an_extra_that_is_not_installed_is_named() -> None:
+    found = explain(ModuleNotFoundError("No module named 'ray.util'", name="ray.util"))
+    assert isinstance(found, ConfigError)
+    assert "[train]" in found.remedy
+    assert explain(ModuleNotFoundError("No module named 'mine'", name="mine")) is None

@@ -1,4 +1,4 @@
-"""Faults of the machine, as opposed to bugs in refblend: a full or read-only disk, no memory.
+"""Faults of the machine, not bugs in refblend: a full or read-only disk, no memory, no package.
 
 Libraries and Ray wrap the operating system's errors in their own texts, so both the error's number
 and its text are checked.
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from refblend.errors import DiskError, RefblendError, ResourceError
+from refblend.errors import ConfigError, DiskError, RefblendError, ResourceError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FULL_TEXTS = ("no space left", "storagefull", "disk quota exceeded")
@@ -22,6 +22,16 @@ _MEMORY_TEXTS = (
     "cannot allocate memory",
     "alloc_failed",  # CUBLAS_STATUS_ALLOC_FAILED
 )
+
+_EXTRAS = {
+    "train": (
+        "codecarbon", "datasets", "httpx2", "math_verify", "openai", "pynvml", "ray", "scipy",
+        "tabulate", "tensorboard", "vllm", "xgrammar",
+    ),
+    "study": ("dvc", "jinja2", "seaborn", "snakemake"),
+    "trl": ("trl",),
+}  # fmt: skip
+"""Extra of the wheel → modules that it brings."""
 
 DiskFault = Literal["full", "read-only", "forbidden"]
 
@@ -54,6 +64,8 @@ def explain(error: Exception, directory: Path | None = None) -> RefblendError | 
     """The user's error for a fault of the machine while writing there; None for others."""
     if isinstance(error, RefblendError):
         return None
+    if isinstance(error, ModuleNotFoundError):
+        return _explain_absence(error)
     fault = disk_fault(error)
     place = getattr(error, "filename", None) or directory or "the directory"
     if fault == "full":
@@ -88,3 +100,14 @@ def explained(directory: Path) -> Iterator[None]:
         if fault is None:
             raise
         raise fault from error
+
+
+def _explain_absence(error: ModuleNotFoundError) -> RefblendError | None:
+    module = (error.name or "").partition(".")[0]
+    for extra, modules in _EXTRAS.items():
+        if module in modules:
+            return ConfigError(
+                f"this needs the package of the module {module}, which is not installed",
+                f"Install refblend with its extra [{extra}].",
+            )
+    return None
