@@ -79,7 +79,9 @@ def test_the_whole_text_is_scanned():
     assert compute_score(text, "42", "flexible") == 1.0
 
 
-@pytest.mark.parametrize("piece", ["####", "#### ", "9", "9,", "9.", "-", "$", "#### -$", "\\$ "])
+@pytest.mark.parametrize(
+    "piece", ["####", "#### ", "9", "9,", "9.", "-", "$", "#### -$", "\\$ ", "#### 9/"]
+)
 def test_long_answers_take_linear_time(piece):
     # a quadratic scan of 200,000 characters would take minutes
     for method in ("strict", "flexible"):
@@ -87,6 +89,7 @@ def test_long_answers_take_linear_time(piece):
 
 
 def test_long_numbers_are_compared_exactly():
+    assert compute_score(f"#### 1/{'9' * 5000}", "1", "strict") == 0.0
     digits = "9" * 60
     assert compute_score(f"#### -{digits}", f"-{digits}") == 1.0
     assert compute_score(f"#### -{digits}", f"-{digits[:-1]}8") == 0.0

@@ -1,6 +1,7 @@
 """Rule-based scoring of a response against a numeric gold answer, as for GSM8K.
 
-``strict`` reads the last ``#### number``, ``flexible`` the last number of the text. Unlike verl,
+``strict`` reads the last ``#### number``, where 3/4 is 0.75; ``flexible`` reads the last number of
+the text, where 3/4 ends in 4. Unlike verl,
 this scans the whole text (not only its last 300 characters), accepts ``#### 42.``, and compares
 values, so 42, 42.0, $42 and 42. are the same answer. A minus counts as a sign only where it cannot
 be a subtraction: ``50-8`` ends in 8. ``3,000`` is 3000; every comma between digits is dropped.
@@ -9,6 +10,7 @@ be a subtraction: ``50-8`` ends in 8. ``3,000`` is 3000; every comma between dig
 import re
 from collections import deque
 from decimal import Decimal
+from fractions import Fraction
 from typing import Literal
 
 from refblend.errors import DataError
@@ -20,6 +22,7 @@ _NUMBER = re.compile(
     r"(?P<sign>(?<![0-9A-Za-z.)\]])[-−+])?(?:\\?\$\s?(?P<inner>[-−])?)?"
     rf"(?P<digits>{_DIGITS})"
 )
+_DENOMINATOR = re.compile(rf" ?/ ?(?P<digits>{_DIGITS})")
 _MARKER = "####"
 
 
@@ -30,7 +33,16 @@ def _value(match: re.Match[str]) -> Decimal:
     return value.copy_negate() if negative else value  # unary minus would round to 28 digits
 
 
-def extract_number(text: str, method: Method = "strict") -> Decimal | None:
+def _after_marker(text: str, found: re.Match[str]) -> Decimal | Fraction | None:
+    """The number after a marker, or the fraction that it begins; None if that divides by zero."""
+    below = _DENOMINATOR.match(text, found.end())
+    if below is None:
+        return _value(found)
+    divisor = Fraction(Decimal(below["digits"].replace(",", "")))
+    return Fraction(_value(found)) / divisor if divisor else None
+
+
+def extract_number(text: str, method: Method = "strict") -> Decimal | Fraction | None:
     """The answer's value, None without one; ValueError for an unknown ``method``."""
     if method == "flexible":
         last = deque(_NUMBER.finditer(text), maxlen=1)
@@ -45,7 +57,7 @@ def extract_number(text: str, method: Method = "strict") -> Decimal | None:
             position += 1
         found = _NUMBER.match(text, position)
         if found is not None:
-            return _value(found)
+            return _after_marker(text, found)
         end = start
     return None
 
