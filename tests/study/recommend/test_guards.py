@@ -28,7 +28,9 @@ ROLES = load_confirmation("gpu", PARAMS)
 ARMS = ("off", "linear", "challenger")
 BLENDS = "algorithm: {ref_quality_score: {scoring: {model_path: models/cpu/judge}}}\n"
 NO_BLEND = "algorithm: {ref_quality_score: {enable: false}}\n"
-INCIDENTS = ("overlength", "oom", "nonfinite", "judge_error", "judge_invalid", "drift")
+INCIDENTS = (
+    "overlength", "oom", "nonfinite", "judge_error", "judge_invalid", "reward_error", "drift",
+)  # fmt: skip
 
 
 def healthy(
@@ -92,7 +94,7 @@ def test_healthy_runs_pass(overlay: Path) -> None:
     assert differences(record)["estimate"] == 0
 
 
-@pytest.mark.parametrize("kind", ["overlength", "oom", "nonfinite", "judge_error"])
+@pytest.mark.parametrize("kind", ["overlength", "oom", "nonfinite", "judge_error", "reward_error"])
 @pytest.mark.parametrize("arm", ["off", "challenger"])
 def test_an_incident_fails_unless_it_is_tolerated(kind: str, arm: str, overlay: Path) -> None:
     runs = healthy()

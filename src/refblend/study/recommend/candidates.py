@@ -137,7 +137,7 @@ def _challengers(experiment: ExperimentSpec, scale: str, path: Path) -> dict[str
     return {arm: regimes[against[arm]] for arm in first}
 
 
-NEVER = ("overlength", "oom", "nonfinite", "judge_error")
+NEVER = ("overlength", "oom", "nonfinite", "judge_error", "reward_error")
 """Incidents that no run of a candidate may have."""
 
 MAX_INVALID = 0.05

@@ -34,6 +34,7 @@ TOLERATED: Mapping[str, float] = {
     "oom": 0,
     "nonfinite": 0,
     "judge_error": 0,
+    "reward_error": 0,
     "judge_invalid": 0.05,
 }
 """Largest number over all runs. For ``judge_invalid`` the largest share of a run's scores, or twice

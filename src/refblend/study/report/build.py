@@ -41,7 +41,7 @@ REPORTS = (SCORING, *MILESTONES)
 TITLES = {"m1": "Stability", "m2": "Ablations", "m3": "Recommendation", "r": "A real model"}
 STABILITY = (
     "arm", "runs", "finished", "overlength", "oom", "nonfinite", "judge_invalid", "judge_error",
-    "drift", "collapsed_runs", "loss_spikes", "grad_spikes", "val_drawdown_max",
+    "reward_error", "drift", "collapsed_runs", "loss_spikes", "grad_spikes", "val_drawdown_max",
 )  # fmt: skip
 """Columns of the table of stability that the page shows."""
 

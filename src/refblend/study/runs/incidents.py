@@ -9,7 +9,9 @@ from refblend.errors import StudyError
 from refblend.study.runs.collect import Collected
 from refblend.study.runs.curves import series
 
-INCIDENTS = ("overlength", "oom", "nonfinite", "judge_invalid", "judge_error", "drift")
+INCIDENTS = (
+    "overlength", "oom", "nonfinite", "judge_invalid", "judge_error", "reward_error", "drift",
+)  # fmt: skip
 """Counters ``incidents/<name>``: events of each step."""
 
 RESOURCE_MEASURES = {"perf/time_per_step": "seconds_a_step", "perf/throughput": "tokens_a_second"}
