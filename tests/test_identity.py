@@ -163,6 +163,19 @@ def test_other_prompts_make_another_run() -> None:
     assert [told for _, told in changes(other)] == ["content of data/train.parquet: sha256 aa → dd"]
 
 
+def test_only_the_input_that_changed_is_named() -> None:
+    rewarded = [
+        identity_of(inputs=InputHashes(INPUTS.data | {name: digest}, INPUTS.models))
+        for name, digest in (("a.py", "11"), ("b.py", "22"), ("b.py", "11"))
+    ]
+    assert changes(rewarded[1], rewarded[0]) == [
+        ("determining", "content of a.py: sha256 11 → 22, b.py")
+    ]
+    assert changes(rewarded[2], rewarded[0]) == [], "a name is no content"
+    assert changes(rewarded[0]) == [("determining", "inputs of only one: none → a.py")]
+    assert changes(BASE, rewarded[0]) == [("determining", "inputs of only one: a.py → none")]
+
+
 def test_numbers_libraries_and_the_source_differ_in_their_own_ways() -> None:
     newer = replace(BASE, numerics={"judge.parse": 2, "train": 1})
     assert changes(newer) == [("numerics", "numerics judge.parse: 1 → 2")]

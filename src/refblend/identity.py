@@ -303,14 +303,21 @@ def _is_section(model: Any) -> bool:
 
 
 def _changed_files(old: Mapping[str, str], new: Mapping[str, str]) -> list[Difference]:
-    """Inputs whose content, name or number differs."""
-    if list(old) != list(new):
-        return [Difference("inputs", ", ".join(old), ", ".join(new), "determining")]
-    return [
-        Difference(f"content of {path}", f"sha256 {old[path][:12]}", new[path][:12], "determining")
-        for path in old
-        if old[path] != new[path]
-    ]
+    """Inputs with another content, by their places; of another number, those that came or went."""
+    if len(old) == len(new):
+        places = zip(old.items(), new.items(), strict=True)
+        return [
+            Difference(
+                f"content of {path}",
+                f"sha256 {digest[:12]}",
+                wanted[:12] + ("" if other == path else f", {other}"),
+                "determining",
+            )
+            for (path, digest), (other, wanted) in places
+            if digest != wanted
+        ]
+    came, went = (", ".join(sorted(a.keys() - b.keys())) or "none" for a, b in ((new, old), (old, new)))
+    return [Difference("inputs of only one", went, came, "determining")]
 
 
 def _shown(value: Any) -> str:
