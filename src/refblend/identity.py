@@ -316,7 +316,9 @@ def _changed_files(old: Mapping[str, str], new: Mapping[str, str]) -> list[Diffe
             for (path, digest), (other, wanted) in places
             if digest != wanted
         ]
-    came, went = (", ".join(sorted(a.keys() - b.keys())) or "none" for a, b in ((new, old), (old, new)))
+    came, went = (
+        ", ".join(sorted(a.keys() - b.keys())) or "none" for a, b in ((new, old), (old, new))
+    )
     return [Difference("inputs of only one", went, came, "determining")]
 
 

@@ -106,6 +106,34 @@ def test_make_help_names_every_target() -> None:
     assert shown == set(phony.group(1).split())
 
 
+def test_make_study_knows_the_targets_of_the_workflow() -> None:
+    rules = re.findall(r"^rule (\w+):", (ROOT / "Snakefile").read_text(), flags=re.MULTILINE)
+    found = re.search(r"^TARGETS := (.*)$", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    assert found is not None
+    assert set(found[1].split()) == set(rules)
+    call = ["make", "-C", str(ROOT), "study", "TARGET=m4", f"VENV={sys.prefix}", "-o", "env"]
+    done = subprocess.run(call, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "TARGET=m4 is neither a file nor one of all" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("gib", "limit", "jobs"), [(7.6, "max", 2), (64, "max", 64), (64, "8589934592", 2), (1, "", 1)]
+)
+def test_jobs_are_as_many_as_memory_allows(
+    tmp_path: Path, gib: float, limit: str, jobs: int
+) -> None:
+    """One per core, and one per 4 GiB of the machine or of the container."""
+    (tmp_path / "meminfo").write_text(f"MemTotal: {int(gib * 2**20)} kB\n")
+    (tmp_path / "max").write_text(limit)
+    places = {"MEMINFO": str(tmp_path / "meminfo"), "MEMORY_MAX": str(tmp_path / "max")}
+    done = subprocess.run(
+        [ROOT / "scripts" / "cores.sh"], capture_output=True, text=True, env=os.environ | places
+    )
+    cores = len(os.sched_getaffinity(0))
+    assert (done.returncode, done.stdout) == (0, f"{min(jobs, cores)}\n"), done.stderr
+
+
 @pytest.mark.parametrize(("asked", "scale"), [((), "smoke"), (("SCALE=cpu",), "cpu")])
 def test_prepare_makes_the_smallest_scale_or_the_one_that_is_asked_for(
     asked: tuple[str, ...], scale: str
