@@ -18,6 +18,8 @@ GSM8K: list[tuple[str, str]] = [
     ("-$5", "-5"),
     ("$-5", "-5"),
     ("#### 9 apples. I am 100% sure", "9"),
+    ("#### 3/4", "0.75"),
+    ("#### 3/4", "3"),
 ]
 """(response, ground truth)"""
 
