@@ -107,19 +107,6 @@ def test_the_log_that_the_how_to_follows_is_written() -> None:
     assert fnmatch.fnmatch(log.format(scale="cpu", arm="linear", seeds="1-2-3"), shown)
 
 
-def test_every_defect_has_tests_and_they_exist() -> None:
-    """D1 to D13 of docs/explanation/reliability.md; a name without a file is in the file before."""
-    page = (ROOT / "docs" / "explanation" / "reliability.md").read_text()
-    rows = dict(re.findall(r"^\| (D\d+) \| .* \| (.*) \|$", page, re.M))
-    assert list(rows) == [f"D{number}" for number in range(1, 14)]
-    for tests in rows.values():
-        file = ""
-        for name in re.findall(r"`([^`]+)`", tests):
-            *files, test = name.split("::")
-            file = (ROOT / files[0]).read_text() if files else file
-            assert f"def {test}(" in file, name
-
-
 def test_the_citation_is_of_this_version() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == refblend.__version__
