@@ -315,7 +315,7 @@ class RayPPOTrainer:
     # --- helpers -----------------------------------------------------------------------------
 
     def _save(self, what: Snapshot) -> None:
-        save(self.outputs, self.workers, self.data.tokenizer, what)
+        save(self.outputs, self.workers, self.data.tokenizer, self.config, what)
 
     def _save_abandoned(self, before: Snapshot) -> None:
         """Save the step before one that was given up, while the weights are still its own."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from refblend.config import RefblendConfig
 from refblend.data.dataset import PromptSampler
-from refblend.files import atomic_path
+from refblend.files import atomic_path, write_text
 from refblend.ppo.kl import FixedKLController, make_kl_controller
 from refblend.ppo.masking import masked_mean
 from refblend.scoring.result import InvalidRateGuard, JudgeResult
@@ -18,6 +18,7 @@ from refblend.trainer.batch import Experience, PromptBatch, Rollout
 from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef, write_state
 from refblend.trainer.console import validation_accuracy
 from refblend.trainer.guards import DriftGuard, LostUpdates
+from refblend.trainer.model_card import model_card
 from refblend.trainer.shaping import Blended
 from refblend.trainer.trackers import Trackers
 from refblend.trainer.tracking import MetricsLog, encode_line
@@ -109,11 +110,19 @@ def snapshot(state: RunState, metrics: dict[str, float]) -> Snapshot:
     return Snapshot(state.state_dict() | {"record": line}, validation_accuracy(metrics))
 
 
-def save(outputs: RunOutputs, workers: WorkerSet, tokenizer: Any, what: Snapshot) -> None:
+def save(
+    outputs: RunOutputs,
+    workers: WorkerSet,
+    tokenizer: Any,
+    config: RefblendConfig,
+    what: Snapshot,
+) -> None:
     """Write a checkpoint of the workers' present weights and of a snapshot, atomically."""
     with outputs.checkpoints.staging(what.state["step"]) as staged:
         workers.save(staged)
         tokenizer.save_pretrained(staged / "actor")
+        card = model_card(config, json.loads(what.state["record"]))
+        write_text(staged / "actor" / "README.md", card)
         write_state(staged, what.state, metric=what.metric)
 
 
