@@ -18,6 +18,8 @@ from refblend.rollout.model_dir import (
     resolve_max_model_len,
     stop_token_ids,
 )
+from refblend.rollout.vllm_engine import check_engine_kwargs, engine_arguments
+from refblend.scoring import generative
 from refblend.seeding import derive_seed
 
 
@@ -152,3 +154,39 @@ def test_a_hub_id_gets_the_command_that_downloads_it(path, hinted, tmp_path, mon
     name = path.rpartition("/")[2]
     command = f"`hf download {path} --local-dir models/{name}` and give models/{name}."
     assert (command in str(caught.value)) == hinted
+
+
+def test_engine_arguments_are_those_of_vllm_and_not_ours() -> None:
+    """By vLLM's own ``EngineArgs``: what we set ourselves, and what a user may add."""
+    key = "actor_rollout_ref.rollout.engine_kwargs"
+    check_engine_kwargs(key, {"max_num_batched_tokens": 4096, "quantization": "fp8"})
+    with pytest.raises(ConfigError, match=rf"{key}\.max_num_batch_tokens .*max_num_batched_tokens"):
+        check_engine_kwargs(key, {"max_num_batch_tokens": 4096})
+    with pytest.raises(ConfigError, match=rf"{key}\.seed is set by refblend"):
+        check_engine_kwargs(key, {"seed": 1})
+    for on_gpu in (True, False):
+        for name in engine_arguments(EngineOptions("x"), on_gpu):
+            with pytest.raises(ConfigError, match="is set by refblend"):
+                check_engine_kwargs(key, {name: 1})
+
+
+def test_rollout_and_judge_pass_their_options_on(tiny_config, monkeypatch) -> None:
+    given: dict[str, EngineOptions] = {}
+    monkeypatch.setattr(factory, "start_engine", lambda name, o: given.setdefault("rollout", o))
+
+    def judge_engine(name, options):
+        given["judge"] = options
+        raise ModelError("enough", "seen")
+
+    monkeypatch.setattr(generative, "start_engine", judge_engine)
+    own = ("max_num_seqs=7", "enforce_eager=false", "engine_kwargs.cpu_offload_gb=2")
+    judge = "algorithm.ref_quality_score.scoring"
+    config = tiny_config(
+        *(f"actor_rollout_ref.rollout.{text}" for text in own), *(f"{judge}.{text}" for text in own)
+    )
+    factory.start_rollout(config, "model")
+    with pytest.raises(ModelError, match="enough"):
+        generative.GenerativeJudge.start(config.algorithm.ref_quality_score, 0)
+    for options in given.values():
+        assert (options.max_num_seqs, options.enforce_eager) == (7, False)
+        assert options.engine_kwargs == {"cpu_offload_gb": 2}

@@ -324,3 +324,13 @@ def test_special_tokens_in_gold_answers_are_told_unless_rewards_see_them(
     data = preflight(kept)
     assert data.decode(ids) == "so #### 5"
     assert not any("####" in told for told in notices(kept, data))
+
+
+@pytest.mark.parametrize("section", ["actor_rollout_ref.rollout", JUDGE])
+def test_options_that_no_engine_would_read(tiny_config: Make, section: str) -> None:
+    kind = "name" if "rollout" in section else "kind"
+    given = f"{section}.engine_kwargs.cpu_offload_gb=2"
+    error = refusal(tiny_config(given, f"{section}.{kind}=hf"))
+    assert f"{section}.engine_kwargs is for vLLM" in str(error)
+    error = refusal(tiny_config(f"{section}.enable_chunked_prefill=true"))
+    assert f"{section}.enable_chunked_prefill" in str(error)

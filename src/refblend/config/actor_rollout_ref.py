@@ -1,6 +1,6 @@
 """``actor_rollout_ref.*`` and ``critic.*``: the trained models and the rollout engine."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -162,7 +162,20 @@ class ValKwargs(Section):
     """False: validation during training generates the greedy response only."""
 
 
-class RolloutConfig(Section):
+class EngineConfig(Section):
+    """What the engines of rollout and judge have in common beside their sizes."""
+
+    enforce_eager: bool = True
+    """Skip CUDA graphs: faster start, slower steps; no effect on the CPU."""
+    max_num_seqs: PositiveInt = 256
+    """Sequences that the engine works on at once."""
+    enable_chunked_prefill: bool = False
+    """Split long prompts among vLLM's steps; not on the CPU, where they lose their seed."""
+    engine_kwargs: dict[str, Any] = {}
+    """Further arguments of vLLM's ``EngineArgs``, by its names; only with vLLM."""
+
+
+class RolloutConfig(EngineConfig):
     """The engine that generates the responses."""
 
     name: Literal["vllm", "hf"] = "vllm"
@@ -193,8 +206,6 @@ class RolloutConfig(Section):
     """GPUs per engine (must stay 1 on the CPU)."""
     dtype: Dtype = "float32"
     """Precision of the engine's weights and of its KV cache."""
-    enforce_eager: bool = True
-    """Skip CUDA graphs: faster start, slower steps; no effect on the CPU."""
     enable_prefix_caching: bool = True
     """Compute the prompt of several responses once."""
     num_threads: PositiveInt = 1

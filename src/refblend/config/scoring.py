@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from refblend.config.actor_rollout_ref import Dtype
+from refblend.config.actor_rollout_ref import Dtype, EngineConfig
 from refblend.config.base import (
     Fraction,
     NonNegativeFloat,
@@ -98,7 +98,7 @@ GUIDED_MIN_TOKENS = len(r"\box{0.00}")
 """A box has that many characters, and so that many tokens at most."""
 
 
-class ScoringConfig(Section):
+class ScoringConfig(EngineConfig):
     """How the judge is asked."""
 
     kind: JudgeKind = "vllm"

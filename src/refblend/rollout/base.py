@@ -11,8 +11,8 @@ its batch, as vLLM's on the CPU, and up to rounding elsewhere.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from refblend.errors import ModelError
 
@@ -72,6 +72,9 @@ class EngineOptions:
     enforce_eager: bool = True
     enable_prefix_caching: bool = True
     max_num_seqs: int = 256
+    enable_chunked_prefill: bool = False
+    engine_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Further arguments of the engine's own library."""
     seed: int = 0
 
 

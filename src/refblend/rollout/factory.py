@@ -1,6 +1,9 @@
 """The engines by name; the library of one is imported only when it is started."""
 
+from typing import Any
+
 from refblend.config import RefblendConfig
+from refblend.config.actor_rollout_ref import EngineConfig
 from refblend.errors import ConfigError
 from refblend.rollout.base import EngineOptions, RolloutEngine
 from refblend.seeding import derive_seed
@@ -19,6 +22,11 @@ def start_engine(name: str, options: EngineOptions) -> RolloutEngine:
     raise ConfigError(f"unknown rollout engine {name!r}", "Use vllm or hf.")
 
 
+def own_options(config: EngineConfig) -> dict[str, Any]:
+    """The :class:`EngineOptions` that rollout and judge have in common."""
+    return {name: getattr(config, name) for name in EngineConfig.model_fields}
+
+
 def start_rollout(config: RefblendConfig, model_path: str, at_least: int = 0) -> RolloutEngine:
     """Start the rollout engine of a run with some weights, to train or to test its actor.
 
@@ -33,8 +41,8 @@ def start_rollout(config: RefblendConfig, model_path: str, at_least: int = 0) ->
         kv_cache_memory_mb=rollout.kv_cache_memory_mb,
         gpu_memory_utilization=rollout.gpu_memory_utilization,
         tensor_parallel_size=rollout.tensor_model_parallel_size,
-        enforce_eager=rollout.enforce_eager,
         enable_prefix_caching=rollout.enable_prefix_caching,
         seed=derive_seed(config.trainer.seed, "rollout engine") if seed is None else seed,
+        **own_options(rollout),
     )
     return start_engine(rollout.name, options)

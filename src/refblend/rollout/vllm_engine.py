@@ -3,20 +3,22 @@
 Departures from vLLM's defaults, each for a measured reason:
 
 * ``processed_logprobs``: the default log-probs ignore the temperature;
-* chunked prefill is off: a prompt whose prefill is split loses its per-request seed on the CPU;
+* chunked prefill is off by default: a prompt whose prefill is split loses its per-request seed on
+  the CPU;
 * after each weight push the tied output head is packed again and the prefix cache is reset:
   vLLM does neither, and would continue sampling from a mixture of old and new weights.
 """
 
+import dataclasses
+import difflib
 import gc
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, cast
 
 import torch
 
 from refblend import runtime
-from refblend.errors import ModelError, ResourceError
+from refblend.errors import ConfigError, ModelError, ResourceError
 from refblend.rollout.base import (
     EngineOptions,
     FinishReason,
@@ -63,6 +65,58 @@ def _repack_tied_head(model: Any) -> None:
         head.quant_method.process_weights_after_loading(head)
 
 
+def engine_arguments(options: EngineOptions, on_gpu: bool) -> dict[str, Any]:
+    """The arguments of vLLM that we set ourselves."""
+    memory: dict[str, Any] = (
+        {"gpu_memory_utilization": options.gpu_memory_utilization}
+        if on_gpu
+        else {
+            "kv_cache_memory_bytes": options.kv_cache_memory_mb * 2**20,
+            "block_size": CPU_BLOCK_SIZE,
+        }
+    )
+    return memory | {
+        "model": options.model_path,
+        "dtype": options.dtype,
+        "max_model_len": options.max_model_len,
+        "tensor_parallel_size": options.tensor_parallel_size,
+        "enforce_eager": options.enforce_eager,
+        "enable_prefix_caching": options.enable_prefix_caching,
+        "enable_chunked_prefill": options.enable_chunked_prefill,
+        "max_num_seqs": options.max_num_seqs,
+        "logprobs_mode": "processed_logprobs",
+        "worker_extension_cls": f"{__name__}.WeightReceiver",
+        "generation_config": "vllm",
+        "seed": options.seed % 2**31,
+        "disable_log_stats": True,
+    }
+
+
+def check_engine_kwargs(key: str, given: Mapping[str, Any]) -> None:
+    """Refuse (ConfigError) what vLLM's ``EngineArgs`` lacks, and what has a key of its own here.
+
+    ``key`` is the configuration's ``….engine_kwargs``. The import of vLLM takes seconds, so it is
+    made only for arguments that are given.
+    """
+    if not given:
+        return
+    with runtime.importing():
+        from vllm.engine.arg_utils import EngineArgs
+
+    known = {field.name for field in dataclasses.fields(EngineArgs)}
+    options = EngineOptions("")
+    ours = engine_arguments(options, on_gpu=True) | engine_arguments(options, on_gpu=False)
+    for name in given:
+        if name in ours:
+            raise ConfigError(f"{key}.{name} is set by refblend itself", "Leave it out.")
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            raise ConfigError(
+                f"{key}.{name} is no argument of vLLM's engine",
+                f"Did you mean {near[0]}?" if near else "See vLLM's EngineArgs for the names.",
+            )
+
+
 class VllmEngine:
     """A :class:`~refblend.rollout.base.RolloutEngine` on ``vllm.LLM``."""
 
@@ -81,38 +135,14 @@ class VllmEngine:
         self.weight_version = 0
         self._processes = options.tensor_parallel_size
         on_gpu = torch.cuda.is_available()
-        memory: dict[str, Any] = (
-            {"gpu_memory_utilization": options.gpu_memory_utilization}
-            if on_gpu
-            else {
-                "kv_cache_memory_bytes": options.kv_cache_memory_mb * 2**20,
-                "block_size": CPU_BLOCK_SIZE,
-            }
-        )
         if options.tensor_parallel_size > 1 and not on_gpu:
             raise ResourceError(
                 f"rollout.tensor_model_parallel_size={options.tensor_parallel_size} without a GPU",
                 "Set it to 1.",
             )
-        llm = partial(
-            LLM,
-            model=options.model_path,
-            dtype=options.dtype,
-            max_model_len=max_model_len,
-            tensor_parallel_size=options.tensor_parallel_size,
-            enforce_eager=options.enforce_eager,
-            enable_prefix_caching=options.enable_prefix_caching,
-            enable_chunked_prefill=False,
-            max_num_seqs=options.max_num_seqs,
-            logprobs_mode="processed_logprobs",
-            worker_extension_cls=f"{__name__}.WeightReceiver",
-            generation_config="vllm",
-            seed=options.seed % 2**31,
-            disable_log_stats=True,
-            **memory,
-        )
+        arguments = engine_arguments(options, on_gpu) | {"max_model_len": max_model_len}
         try:
-            self._llm = llm()
+            self._llm = LLM(**arguments, **options.engine_kwargs)
         except ValueError as error:
             text = str(error)
             if not any(part in text.lower() for part in MEMORY_REFUSALS):

@@ -26,7 +26,7 @@ from refblend.rollout.base import (
     OverlengthError,
     RolloutEngine,
 )
-from refblend.rollout.factory import start_engine
+from refblend.rollout.factory import own_options, start_engine
 from refblend.rollout.model_dir import check_model, resolve_max_model_len
 from refblend.scoring.clipping import ScoringLimits, ScoringRequest, check_frame, plan_request
 from refblend.scoring.judge import Reply, RequestJudge
@@ -169,6 +169,7 @@ class GenerativeJudge(RequestJudge):
                 kv_cache_memory_mb=scoring.kv_cache_memory_mb,
                 gpu_memory_utilization=scoring.gpu_memory_utilization,
                 seed=seed,
+                **own_options(scoring),
             ),
         )
         try:  # room for a sample is known only now; a refusal must not keep the engine's memory

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from refblend.config import RefblendConfig
+from refblend.config.actor_rollout_ref import RolloutConfig
+from refblend.config.scoring import SCORING_KEY, ScoringConfig
 from refblend.data.dataset import PromptDataset, PromptSampler
 from refblend.data.schema import PromptRow, read_rows
 from refblend.energy import carbon_intensity
@@ -26,6 +28,7 @@ from refblend.ppo.choices import ADVANTAGES
 from refblend.ppo.weights import STRATEGIES, StepContext, WeightParams
 from refblend.rewards.rule import RuleReward
 from refblend.rollout.model_dir import check_length, check_model
+from refblend.rollout.vllm_engine import check_engine_kwargs
 from refblend.scoring.clipping import ScoringRequest
 from refblend.scoring.judge import check_judge, try_judge
 from refblend.scoring.templates import load_templates, templates_file
@@ -54,6 +57,7 @@ def preflight(config: RefblendConfig, compare: Callable[[RunData], None] | None 
     problems.note(check_temporary)
     problems.note(check_trackers, config.trainer.logger)
     problems.note(_check_effect, config)
+    problems.note(check_engines, config)
     if config.trainer.energy:
         problems.note(carbon_intensity, config.trainer.country_iso_code)
     if config.trainer.resume_mode == "resume_path":
@@ -207,6 +211,28 @@ def _check_strategy(config: RefblendConfig) -> None:
         return
     params = WeightParams.of(quality, initial_entropy=TRIED_ENTROPY)
     get_strategy(quality.strategy).weight(TRIED_ENTROPY, params, StepContext(1, 1))
+
+
+def check_engines(config: RefblendConfig) -> None:
+    """Refuse engine arguments that vLLM does not have, or that no vLLM would read."""
+    rollout, scoring = config.actor_rollout_ref.rollout, config.algorithm.ref_quality_score.scoring
+    engines: list[tuple[str, str, RolloutConfig | ScoringConfig]]
+    engines = [("actor_rollout_ref.rollout", rollout.name, rollout)]
+    if config.use_judge:
+        engines.append((SCORING_KEY, scoring.kind, scoring))
+    for section, kind, engine in engines:
+        given = engine.engine_kwargs
+        if engine.enable_chunked_prefill and not engine.num_gpus:
+            raise ConfigError(
+                f"{section}.enable_chunked_prefill=true without a GPU: on the CPU a prompt that "
+                "vLLM splits loses its seed",
+                f"Leave it out, or set {section}.num_gpus.",
+            )
+        if given and kind != "vllm":
+            raise ConfigError(
+                f"{section}.engine_kwargs is for vLLM, and the engine is {kind}", "Leave it out."
+            )
+        check_engine_kwargs(f"{section}.engine_kwargs", given)
 
 
 def _check_effect(config: RefblendConfig) -> None:
