@@ -39,6 +39,7 @@ demo: env pretrained reasoning-gym ## four to ten minutes, 12 GiB of memory: a f
 	$(BIN)/refblend train --config params/ppo.yaml --config params/demo.yaml \
 		trainer.total_training_steps=$(DEMO_STEPS)
 	$(BIN)/python scripts/demo_page.py runs/demo --out runs/demo.html
+	@echo "runs/demo/checkpoints holds $$(du -sh runs/demo/checkpoints | cut -f1), to go on from or to chat with; delete it at will."
 
 ##@ Study
 
