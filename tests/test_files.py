@@ -8,6 +8,7 @@ import pytest
 
 from refblend.files import (
     atomic_path,
+    how_to_get,
     read_json,
     sha256_file,
     sha256_tree,
@@ -84,3 +85,28 @@ def test_a_link_is_followed_and_what_is_no_file_is_refused(tmp_path: Path) -> No
             write_text(tmp_path / name, "new")
     assert (tmp_path / "pipe").is_fifo()
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("missing", "command"),
+    [
+        ("models/smoke/actor", "make prepare"),
+        ("models/cpu/judge_weak", "make prepare SCALE=cpu"),
+        ("data/smollm/test.parquet", "make prepare SCALE=smollm"),
+        ("data/gpu/train.parquet", "make prepare SCALE=gpu"),
+        ("models/smollm/base", "make pretrained"),
+        ("models/gpu/judge_weak", ""),  # the user's own
+        ("models/mine/actor", ""),
+        ("data/smoke/mine.parquet", ""),
+        ("elsewhere/data/smoke/train.parquet", ""),
+    ],
+)
+def test_a_missing_input_is_made_by_a_command_in_a_checkout(
+    missing: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    otherwise = "Give another."
+    monkeypatch.chdir(tmp_path)
+    assert how_to_get(Path(missing), otherwise) == otherwise
+    monkeypatch.chdir(Path(__file__).parents[1])
+    made = f"Make it with `{command}`, or give another." if command else otherwise
+    assert how_to_get(Path(missing), otherwise) == made

@@ -118,3 +118,25 @@ def sha256_tree(root: str | os.PathLike[str], patterns: Iterable[str] = ("*",)) 
     for path in files:
         digest.update(f"{path.relative_to(root).as_posix()}\0{sha256_file(path)}\n".encode())
     return digest.hexdigest()
+
+
+_MADE = {
+    "data": ("train.", "validation.", "test.", "sanity."),
+    "models": ("actor", "judge", "tokenizer", "base"),
+}
+"""What the workflow makes for a scale: folder, and how the names in it begin."""
+
+
+def how_to_get(path: Path, otherwise: str) -> str:
+    """What to do about an input that is not there: make it, if the workflow does, or ``otherwise``.
+
+    Only in a checkout is there a workflow; ``otherwise`` is an imperative sentence.
+    """
+    folder, scale, name = path.parts if len(path.parts) == 3 else ("", "", "")
+    made_by = Path("params", "scale" if folder == "data" else "embedded", f"{scale}.yaml")
+    if not name.startswith(_MADE.get(folder, "/")) or not made_by.is_file():
+        return otherwise
+    command = "make prepare" if scale == "smoke" else f"make prepare SCALE={scale}"
+    if name == "base":
+        command = "make pretrained"
+    return f"Make it with `{command}`, or {otherwise[:1].lower()}{otherwise[1:]}"

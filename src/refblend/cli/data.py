@@ -6,15 +6,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from refblend.cli.help import Panels, example
+
 if TYPE_CHECKING:
     from refblend.data.schema import PromptRow
 
-app = typer.Typer(help="Prepare prompt files in verl's schema.", no_args_is_help=True)
+app = typer.Typer(cls=Panels, help="Prepare prompt files in verl's schema.", no_args_is_help=True)
 
 Recipe = Annotated[Path, typer.Option(help="Recipe file, e.g. params/embedded/cpu.yaml.")]
 
 
-@app.command()
+@app.command(
+    epilog=example("refblend data prepare --recipe params/embedded/smoke.yaml --out data/smoke")
+)
 def prepare(
     recipe: Recipe, out: Annotated[Path, typer.Option(help="Directory of the files.")]
 ) -> None:
@@ -37,7 +41,7 @@ Sanity = Annotated[int, typer.Option(min=1, help="Sanity rows, drawn from train.
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the draw.")]
 
 
-@app.command()
+@app.command(epilog=example("refblend data gsm8k --source downloads/gsm8k --out data/gpu"))
 def gsm8k(
     out: Out,
     source: Annotated[
@@ -55,7 +59,7 @@ def gsm8k(
     _write_splits(out, hold_out(train, test, validation, sanity, seed))
 
 
-@app.command()
+@app.command(epilog=example("refblend data math --source downloads/MATH --out data/math"))
 def math(
     source: Annotated[
         Path, typer.Option(help="Folder with train and test: .jsonl, .parquet or folders of JSON.")
@@ -73,7 +77,7 @@ def math(
     _write_splits(out, hold_out(train, test, validation, sanity, seed))
 
 
-@app.command()
+@app.command(epilog=example("refblend data convert questions.jsonl --out data/mine/train.parquet"))
 def convert(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Questions: .jsonl or .parquet.")],
     out: Annotated[Path, typer.Option(help="Prompt file to write: .parquet or .jsonl.")],
@@ -112,7 +116,10 @@ def _write_splits(out: Path, splits: Mapping[str, list["PromptRow"]]) -> None:
     typer.echo(", ".join(f"{name}: {len(rows)} rows" for name, rows in splits.items()))
 
 
-@app.command("reasoning-gym")
+@app.command(
+    "reasoning-gym",
+    epilog=example("refblend data reasoning-gym --task chain_sum --out data/sums"),
+)
 def reasoning_gym(
     task: Annotated[str, typer.Option(help="Name of the task, e.g. chain_sum.")],
     out: Annotated[Path, typer.Option(help="Directory of the four files.")],

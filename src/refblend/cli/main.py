@@ -12,10 +12,9 @@ import typer
 from rich.console import Console
 
 from refblend import __version__, runtime
-from refblend.cli.absent import told
 from refblend.cli.advise import advise
 from refblend.cli.data import app as data_app
-from refblend.cli.help import Panels, add_examples
+from refblend.cli.help import STUDY, USE, Panels, example
 from refblend.cli.models import app as models_app
 from refblend.cli.plan import plan, plan_step
 from refblend.cli.runs import app as runs_app
@@ -42,17 +41,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.add_typer(data_app, name="data")
-app.add_typer(models_app, name="models")
-app.add_typer(study_app, name="study")
-app.add_typer(judge_app, name="judge")
-app.add_typer(runs_app, name="runs")
-app.command()(score)
-app.command()(advise)
-app.command()(evaluate)
-app.command()(plan)
-app.command()(plan_step)
-app.command()(show)
+_RUN = "refblend {} --config params/ppo.yaml --config params/scale/smoke.yaml"
 
 
 def _version(asked: bool) -> None:
@@ -78,7 +67,10 @@ Overrides = Annotated[
 ]
 
 
-@app.command()
+@app.command(
+    rich_help_panel=USE,
+    epilog=example(_RUN.format("train") + " trainer.seed=2 trainer.default_local_dir=runs/mine"),
+)
 def train(
     config: ConfigFiles,
     overrides: Overrides = None,
@@ -138,7 +130,10 @@ def _show(run_dir: str, summary: dict[str, Any]) -> None:
     show_end(Path(run_dir), summary, Console())
 
 
-@app.command()
+@app.command(
+    rich_help_panel=USE,
+    epilog=example(_RUN.format("check") + " trainer.default_local_dir=runs/mine"),
+)
 def check(
     config: ConfigFiles,
     overrides: Overrides = None,
@@ -187,7 +182,10 @@ def _tell_prompt_lengths(settings: "RefblendConfig", data: "RunData") -> None:
         typer.echo(f"judge's prompts with {what}: {shares}")
 
 
-@app.command()
+@app.command(
+    rich_help_panel=USE,
+    epilog=example(_RUN.format("config") + " algorithm.adv_estimator=gae"),
+)
 def config(
     config: Annotated[
         list[Path] | None,
@@ -215,7 +213,24 @@ def config(
     typer.echo(json.dumps(tree, indent=2))
 
 
-add_examples(app)
+for _command, _example in (
+    (show, "runs/mine --compare runs/other"),
+    (score, "--judge models/smoke/judge_medium --input answers.jsonl --output scores.csv"),
+    (advise, "runs/smoke/linear/seed_1 --figure advice.svg"),
+    (evaluate, "runs/mine --data data/smoke/test.parquet"),
+):
+    _called = f"refblend {_command.__name__} {_example}"
+    app.command(rich_help_panel=USE, epilog=example(_called))(_command)
+app.add_typer(data_app, name="data", rich_help_panel=USE)
+app.add_typer(judge_app, name="judge", rich_help_panel=USE)
+app.add_typer(runs_app, name="runs", rich_help_panel=USE)
+for _command, _example in (
+    (plan, "plan M1 --scale cpu --slots 2"),
+    (plan_step, "plan-step --nodes 8 --gpus-per-node 8 --from runs/mine"),
+):
+    app.command(rich_help_panel=STUDY, epilog=example(f"refblend {_example}"))(_command)
+app.add_typer(study_app, name="study", rich_help_panel=STUDY)
+app.add_typer(models_app, name="models", rich_help_panel=STUDY)
 
 
 UsageError: type[Any] = typer.BadParameter.__bases__[0]
@@ -265,7 +280,7 @@ def _errors_told() -> Iterator[None]:
         if known is None:
             raise
         for problem in known.problems if isinstance(known, ProblemsError) else [known]:
-            _tell_error(told(problem))
+            _tell_error(str(problem))
         sys.exit(known.exit_status)
 
 

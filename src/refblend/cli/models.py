@@ -7,21 +7,23 @@ from typing import Annotated, Literal
 import typer
 
 from refblend import runtime
+from refblend.cli.help import Panels, example
 
 app = typer.Typer(
-    help="Build and measure the embedded tokenizer, actor and judges.", no_args_is_help=True
+    cls=Panels, help="The embedded models: measure, convert, pack.", no_args_is_help=True
 )
 
-Recipe = Annotated[Path, typer.Option(help="Recipe file, e.g. params/embedded/cpu.yaml.")]
-Tokenizer = Annotated[Path, typer.Option(help="Tokenizer directory.")]
-Out = Annotated[Path, typer.Option(help="Directory to write.")]
+Needed = Annotated[Path, typer.Option()]
+Given = Annotated[Path | None, typer.Option()]
+"""Options of the hidden commands, which only the workflow calls."""
 Models = Annotated[Path, typer.Argument(help="Folder of a scale, e.g. models/cpu.")]
-Report = Annotated[Path, typer.Option(help="JSON report to write.")]
+Recipe = Annotated[Path, typer.Option(help="Recipe file, e.g. params/embedded/cpu.yaml.")]
+_RECIPE = "--recipe params/embedded/smoke.yaml"
 
 
 @app.callback()
 def _environment() -> None:
-    """Build and measure the embedded tokenizer, actor and judges."""
+    """Measure, convert and pack the embedded models."""
     runtime.configure_process()
 
 
@@ -33,8 +35,8 @@ def _check_models(**directories: Path) -> None:
         check_model_dir(str(directory), f"--{option}")
 
 
-@app.command()
-def tokenizer(recipe: Recipe, out: Out) -> None:
+@app.command(hidden=True)
+def tokenizer(recipe: Needed, out: Needed) -> None:
     """Train the byte-level BPE on the corpus of the recipe, or copy the pretrained model's."""
     from refblend.errors import DiskError
 
@@ -55,15 +57,9 @@ def tokenizer(recipe: Recipe, out: Out) -> None:
     typer.echo(f"{out}: {len(trained)} tokens")
 
 
-@app.command()
+@app.command(hidden=True)
 def actor(
-    recipe: Recipe,
-    tokenizer: Tokenizer,
-    out: Annotated[Path, typer.Option(help="Directory of the actor (after both phases).")],
-    clean_out: Annotated[Path, typer.Option(help="Directory of the clean warm start.")],
-    state: Annotated[
-        Path | None, typer.Option(help="Directory of unfinished training; default: next to --out.")
-    ] = None,
+    recipe: Needed, tokenizer: Needed, out: Needed, clean_out: Needed, state: Given = None
 ) -> None:
     """Train the warm start: the clean phase, then the sloppy one."""
     from refblend.data.tokenizer import load_tokenizer
@@ -76,14 +72,9 @@ def actor(
     typer.echo(f"{out}: clean phase {clean or 'kept'}, sloppy phase {sloppy or 'none'}")
 
 
-@app.command("judge-data")
+@app.command("judge-data", hidden=True)
 def judge_data(
-    recipe: Recipe,
-    tokenizer: Tokenizer,
-    actor: Annotated[Path, typer.Option(help="Directory of the actor.")],
-    clean: Annotated[Path, typer.Option(help="Directory of the clean warm start.")],
-    out: Annotated[Path, typer.Option(help="Parquet file of the training pairs.")],
-    test_out: Annotated[Path, typer.Option(help="Parquet file of the held-out pairs.")],
+    recipe: Needed, tokenizer: Needed, actor: Needed, clean: Needed, out: Needed, test_out: Needed
 ) -> None:
     """Sample, collect and corrupt responses to train the judges."""
     _check_models(actor=actor, clean=clean)
@@ -102,19 +93,15 @@ def judge_data(
         typer.echo(f"{path}: {len(pairs)} pairs, {sum(p.right for p in pairs)} right")
 
 
-@app.command()
+@app.command(hidden=True)
 def judge(
-    recipe: Recipe,
-    tokenizer: Tokenizer,
-    strength: Annotated[Literal["weak", "medium", "strong"], typer.Option(help="What to train.")],
-    start: Annotated[
-        Path, typer.Option(help="The clean warm start for weak, else the strength before.")
-    ],
-    pairs: Annotated[Path, typer.Option(help="Parquet file of `models judge-data`.")],
-    out: Out,
-    state: Annotated[
-        Path | None, typer.Option(help="Directory of unfinished training; default: next to --out.")
-    ] = None,
+    recipe: Needed,
+    tokenizer: Needed,
+    strength: Annotated[Literal["weak", "medium", "strong"], typer.Option()],
+    start: Needed,
+    pairs: Needed,
+    out: Needed,
+    state: Given = None,
 ) -> None:
     """Train one strength of the judge; medium continues from weak, strong from medium."""
     from refblend.embedded.recipe import load_recipe
@@ -139,12 +126,18 @@ def judge(
     typer.echo(f"{out}: {result.seconds:.0f} s, {result.tokens / result.seconds:,.0f} tokens/s")
 
 
-@app.command("evaluate-actor")
+@app.command(
+    "evaluate-actor",
+    epilog=example(
+        f"refblend models evaluate-actor {_RECIPE} --model models/smoke/actor "
+        "--data data/smoke/test.parquet --report actor.json"
+    ),
+)
 def evaluate_actor(
     recipe: Recipe,
     model: Annotated[Path, typer.Option(help="Model directory, with its tokenizer.")],
     data: Annotated[Path, typer.Option(help="Prompt file, e.g. data/cpu/test.parquet.")],
-    report: Report,
+    report: Annotated[Path, typer.Option(help="JSON report to write.")],
 ) -> None:
     """Measure accuracy, pass@k and entropy of an actor."""
     _check_models(model=model)
@@ -171,10 +164,10 @@ def evaluate_actor(
     )
 
 
-@app.command()
+@app.command(epilog=example("refblend models pretrained --gguf model.gguf --out models/mine"))
 def pretrained(
     gguf: Annotated[Path, typer.Option(help="The GGUF file.")],
-    out: Out,
+    out: Annotated[Path, typer.Option(help="Directory to write.")],
     sha256: Annotated[
         str | None, typer.Option(help="Expected checksum; default: that of SmolLM2-135M-Instruct.")
     ] = None,
@@ -194,7 +187,7 @@ def pretrained(
     typer.echo(f"{out}: {count / 1e6:.1f}M parameters, {dtype}")
 
 
-@app.command()
+@app.command(epilog=example(f"refblend models pack models.tar.xz models/smoke {_RECIPE}"))
 def pack(
     target: Annotated[Path, typer.Argument(metavar="FILE", help="File to write, .tar.xz.")],
     models: Models,
@@ -208,7 +201,7 @@ def pack(
     typer.echo(f"{target}: {target.stat().st_size / 1e6:.1f} MB")
 
 
-@app.command()
+@app.command(epilog=example(f"refblend models unpack models.tar.xz models/smoke {_RECIPE}"))
 def unpack(
     source: Annotated[Path, typer.Argument(metavar="FILE", help="File of `refblend models pack`.")],
     models: Models,

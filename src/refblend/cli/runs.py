@@ -6,6 +6,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from refblend.cli.help import Panels, example
+
 
 def show(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a run.")],
@@ -86,13 +88,15 @@ def summary(report: dict[str, Any]) -> str:
 
 
 app = typer.Typer(
-    help="List runs; delete those moved aside; take runs to another machine.", no_args_is_help=True
+    cls=Panels,
+    help="List runs, delete those moved aside, pack them for another machine.",
+    no_args_is_help=True,
 )
 
 Root = Annotated[Path, typer.Argument(help="Folder of the runs.")]
 
 
-@app.command("list")
+@app.command("list", epilog=example("refblend runs list runs"))
 def list_runs(root: Root = Path("runs")) -> None:
     """Every run with its status and size; `aside` marks those moved aside for another run."""
     from refblend.trainer.run_directory import find_runs
@@ -108,7 +112,7 @@ def list_runs(root: Root = Path("runs")) -> None:
     )
 
 
-@app.command()
+@app.command(epilog=example("refblend runs prune runs --yes"))
 def prune(
     root: Root = Path("runs"),
     yes: Annotated[
@@ -129,7 +133,7 @@ def prune(
         typer.echo(f"{root}: no run was moved aside")
 
 
-@app.command()
+@app.command(epilog=example("refblend runs pack done.tar.xz runs/smoke"))
 def pack(
     target: Annotated[Path, typer.Argument(metavar="FILE", help="File to write, .tar.xz.")],
     root: Root = Path("runs"),
@@ -141,7 +145,7 @@ def pack(
     typer.echo(f"{target}: {len(packed)} runs, {target.stat().st_size / 1e6:.1f} MB")
 
 
-@app.command()
+@app.command(epilog=example("refblend runs unpack done.tar.xz runs/smoke"))
 def unpack(
     source: Annotated[Path, typer.Argument(metavar="FILE", help="File of `refblend runs pack`.")],
     root: Root = Path("runs"),

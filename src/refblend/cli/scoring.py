@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from refblend.cli.help import Panels, example
 from refblend.cli.judge_options import CorpusSetup, JudgeSetup
 from refblend.cli.options import with_options
 from refblend.errors import DataError
@@ -16,7 +17,11 @@ if TYPE_CHECKING:
 
     from refblend.scoring.generative import GenerativeJudge
 
-judge_app = typer.Typer(help="Measure a judge: robustness, quality, attacks.", no_args_is_help=True)
+judge_app = typer.Typer(
+    cls=Panels, help="Measure a judge: robustness, quality, attacks.", no_args_is_help=True
+)
+_JUDGE = "--judge models/smoke/judge_medium"
+_DATA = f"{_JUDGE} --data data/smoke/test.parquet"
 
 NO_VALID_SCORE = 3
 """Exit status of ``refblend score`` when the judge gave no valid score at all."""
@@ -136,7 +141,9 @@ def _tell(output: Path, scored: "pd.DataFrame") -> None:
         raise typer.Exit(NO_VALID_SCORE)
 
 
-@judge_app.command()
+@judge_app.command(
+    epilog=example(f"refblend judge quality {_JUDGE} --corpus labelled.jsonl --report q.json")
+)
 @with_options
 def quality(setup: JudgeSetup, corpus: CorpusSetup, results: Results) -> None:
     """Calibration and discrimination on held-out responses, few-shot and compact."""
@@ -153,7 +160,7 @@ def quality(setup: JudgeSetup, corpus: CorpusSetup, results: Results) -> None:
         typer.echo(f"{setup.judge} {name}: AUC {form['auc']}, valid {form['valid_rate']:.1%}")
 
 
-@judge_app.command()
+@judge_app.command(epilog=example(f"refblend judge robustness {_DATA} --report r.json"))
 @with_options
 def robustness(
     setup: JudgeSetup, corpus: CorpusSetup, results: Results, score_mode: ScoreMode = None
@@ -180,7 +187,7 @@ def robustness(
     results.write(setup, corpus, frame, content, scored, times.to_dict())
 
 
-@judge_app.command()
+@judge_app.command(epilog=example(f"refblend judge attacks {_DATA} --report a.json"))
 @with_options
 def attacks(
     setup: JudgeSetup, corpus: CorpusSetup, results: Results, score_mode: ScoreMode = None

@@ -7,36 +7,42 @@ from typing import Annotated, Any
 
 import typer
 
-from refblend.cli import study_report
-from refblend.cli.help import Panels
+from refblend.cli.help import Panels, example
 from refblend.cli.options import Scale, with_options
 from refblend.study.design import names
 
 app = typer.Typer(
-    cls=Panels,
-    help="Derive the grid, collect runs, write tables, figures and reports.",
-    no_args_is_help=True,
+    cls=Panels, help="Plan seeds, write tables, figures and reports.", no_args_is_help=True
 )
-study_report.register(app)
 
-Folder = Annotated[Path, typer.Option(help="Folder written by `refblend study collect`.")]
-Out = Annotated[Path, typer.Option(help="File or folder to write.")]
-Params = Annotated[Path, typer.Option(help="Root of the parameter files.")]
-Tolerated = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="kind=number over all runs, e.g. oom=0; may be repeated. For `study guard` "
-        "judge_invalid is a share of a run's scores."
-    ),
+Name = Annotated[
+    str, typer.Argument(help="A milestone (m1, m2, m3, r), an experiment, or scoring.")
 ]
+Names = Annotated[list[str] | None, typer.Argument(help="As for `report`; none: all reports.")]
+Roots = Annotated[
+    tuple[Path, Path, Path, Path],
+    typer.Option(help="Folders of runs, models, results and parameter files."),
+]
+ROOTS = (Path("runs"), Path("models"), Path("results"), Path("params"))
+OutFolder = Annotated[Path | None, typer.Option(help="Folder to write; default: the results.")]
+
+Runs = Annotated[list[Path], typer.Argument()]
+Needed = Annotated[Path, typer.Option()]
+Given = Annotated[Path | None, typer.Option()]
+Tolerated = Annotated[list[str] | None, typer.Option(help="kind=number, e.g. oom=0.")]
+"""Options of the hidden commands, which only the workflow calls."""
 
 
-@app.command()
+def _example(command: str) -> str:
+    return example(f"refblend study {command}")
+
+
+@app.command(epilog=_example("grid M1 --scale smoke --out grid.tsv"))
 def grid(
     experiments: Annotated[list[str], typer.Argument(help="Names, e.g. M1.")],
     scale: Scale,
-    out: Out,
-    params: Params = Path("params"),
+    out: Annotated[Path, typer.Option(help="Table to write.")],
+    params: Annotated[Path, typer.Option(help="Root of the parameter files.")] = Path("params"),
 ) -> None:
     """Derive grid.tsv from params/study and check every arm's configuration."""
     from refblend.study.design.grid import build_grid, unique_runs, write_grid
@@ -46,8 +52,8 @@ def grid(
     typer.echo(f"{out}: {len(frame)} rows, {len(unique_runs(frame))} runs")
 
 
-@app.command()
-def schemas(out: Out = Path("workflow/schemas")) -> None:
+@app.command(hidden=True)
+def schemas(out: Needed = Path("workflow/schemas")) -> None:
     """Write the JSON schemas that the workflow validates against."""
     from refblend.files import write_json
     from refblend.study.design.workflow import json_schemas
@@ -57,12 +63,8 @@ def schemas(out: Out = Path("workflow/schemas")) -> None:
         typer.echo(str(out / name))
 
 
-@app.command()
-def fail(
-    runs: Annotated[list[Path], typer.Argument(help="Run directories of the job.")],
-    status: Annotated[int, typer.Option(help="Exit status of the training.")],
-    log: Annotated[Path | None, typer.Option(help="Log whose last line is the reason.")] = None,
-) -> None:
+@app.command(hidden=True)
+def fail(runs: Runs, status: Annotated[int, typer.Option()], log: Given = None) -> None:
     """Record a job's unfinished runs as failed; pass on a signal's status, so that they resume."""
     from refblend.study.runs.checks import SIGNALLED, record_failure
 
@@ -72,10 +74,8 @@ def fail(
         typer.echo(f"{run}: training ended with status {status}; recorded as failed")
 
 
-@app.command()
-def mark(
-    runs: Annotated[list[Path], typer.Argument(help="Run directories of the job.")], out: Out
-) -> None:
+@app.command(hidden=True)
+def mark(runs: Runs, out: Needed) -> None:
     """Write a training job's marker: status and identity of every seed."""
     from refblend.files import write_json
     from refblend.study.runs.checks import block_record
@@ -83,13 +83,13 @@ def mark(
     write_json(out, block_record(runs))
 
 
-@app.command()
+@app.command(hidden=True)
 def collect(
-    grid: Annotated[Path, typer.Option(help="grid.tsv.")],
+    grid: Needed,
     scale: Scale,
-    out: Out,
-    experiments: Annotated[list[str] | None, typer.Argument(help="Names; none: all.")] = None,
-    root: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("runs"),
+    out: Needed,
+    experiments: Annotated[list[str] | None, typer.Argument()] = None,
+    root: Needed = Path("runs"),
 ) -> None:
     """Read the runs of experiments of a grid into tidy frames."""
     from refblend.study.design.grid import read_grid, select
@@ -103,12 +103,8 @@ def collect(
     typer.echo(f"{out}: " + ", ".join(f"{count} {name}" for name, count in counts.items()))
 
 
-@app.command()
-def check(
-    collected: Folder,
-    out: Out,
-    tolerated: Tolerated = None,
-) -> None:
+@app.command(hidden=True)
+def check(collected: Needed, out: Needed, tolerated: Tolerated = None) -> None:
     """Fail if a run did not finish or incidents exceed the tolerated number."""
     from refblend.files import write_json
     from refblend.study.runs.checks import check_milestone, parse_limits
@@ -120,25 +116,14 @@ def check(
     typer.echo(f"all {record['runs']} runs finished; incidents {record['incidents']}")
 
 
-@app.command()
+@app.command(hidden=True)
 def recommend(
-    collected: Folder,
+    collected: Needed,
     scale: Scale,
-    out: Annotated[
-        Path,
-        typer.Option(
-            help="recommended.yaml; next to it go its record, .json, and the blend that M3 tests, "
-            ".challenger.yaml."
-        ),
-    ],
-    params: Params = Path("params"),
-    attacks: Annotated[
-        Path | None,
-        typer.Option(help="attacks.csv of the scoring study; decides scoring.on_failure."),
-    ] = None,
-    regime: Annotated[
-        str | None, typer.Option(help="A regime that an experiment declares; none: M3's own.")
-    ] = None,
+    out: Needed,
+    params: Needed = Path("params"),
+    attacks: Given = None,
+    regime: Annotated[str | None, typer.Option()] = None,
 ) -> None:
     """Choose the recommended configuration from the runs of M2 by a fixed rule."""
     from refblend.study.recommend.candidates import check_scale
@@ -155,17 +140,14 @@ def recommend(
     typer.echo(f"{out}: {chosen.arm}. {chosen.evidence.text}")
 
 
-@app.command()
+@app.command(hidden=True)
 def guard(
-    collected: Folder,
-    recommended: Annotated[
-        Path,
-        typer.Option(help="File written by `refblend study recommend`; others lie beside it."),
-    ],
+    collected: Needed,
+    recommended: Needed,
     scale: Scale,
-    out: Annotated[Path, typer.Option(help="guards.json; not written when a guard fails.")],
+    out: Needed,
     tolerated: Tolerated = None,
-    params: Params = Path("params"),
+    params: Needed = Path("params"),
 ) -> None:
     """Fail when runs of M3 are missing, have incidents, or fall below the baseline."""
     from refblend.files import write_json
@@ -184,6 +166,61 @@ def guard(
             f"[{difference['low']:+.4f}, {difference['high']:+.4f}] ({record['measure']}, "
             f"n = {difference['n']})"
         )
+
+
+@app.command(epilog=_example("report m1 --scale smoke"))
+def report(name: Name, scale: Scale, out: OutFolder = None, roots: Roots = ROOTS) -> None:
+    """Write tables, figures and report.md from the collected runs of a milestone or experiment."""
+    from refblend.study.report.build import SCORING, Place, write_report, write_scoring
+    from refblend.study.runs.collect import read_collected
+
+    runs, models, results, params = roots
+    place = Place(scale, results / scale, models / scale, params)
+    folder = out or results / scale / name
+    if name == SCORING:
+        typer.echo(str(write_scoring(place, folder)))
+    else:
+        collected = read_collected(runs / scale / "_collected" / name)
+        typer.echo(str(write_report(place, name, collected, folder)))
+
+
+@app.command(epilog=_example("archive --scale cpu"))
+def archive(scale: Scale, roots: Roots = ROOTS) -> None:
+    """Gather every number of every run of the grid in results/<scale>, for `redraw`."""
+    from refblend.study.design.grid import read_grid
+    from refblend.study.runs.archive import copy_quality, has_quality, write_archive
+    from refblend.study.runs.collect import collect
+
+    runs, models, results, _ = roots
+    out = results / scale
+    collected = collect(read_grid(out / "grid.tsv"), scale, runs)
+    if write_archive(collected, out) or not has_quality(models / scale, out):
+        circumstances = runs / scale / "_collected" / "scoring" / "circumstances"
+        copy_quality(models / scale, circumstances, out)
+    typer.echo(f"{out / 'runs.parquet'}: {len(collected.runs)} runs")
+
+
+@app.command(hidden=True)
+def verdicts(scale: Scale, roots: Roots = ROOTS) -> None:
+    """Write verdicts.csv: every declared contrast as better, worse, equivalent or undecided."""
+    from refblend.study.report.build import Archive, Place
+
+    _, models, results, params = roots
+    place = Place(scale, results / scale, models / scale, params)
+    typer.echo(str(Archive.read(place).write_verdicts()))
+
+
+@app.command(epilog=_example("redraw --scale cpu --out redrawn"))
+def redraw(scale: Scale, names: Names = None, out: OutFolder = None, roots: Roots = ROOTS) -> None:
+    """Write all tables, figures and reports anew from the archive, without any run or model."""
+    from refblend.progress import step_progress
+    from refblend.study.report.build import REPORTS, Archive, Place
+
+    _, models, results, params = roots
+    place = Place(scale, results / scale, models / scale, params)
+    with step_progress("reports", 0, len(names or REPORTS) + 1) as show:
+        for done, written in enumerate(Archive.read(place).redraw(names or (), out), 1):
+            show(done, str(written))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,7 +257,7 @@ class Question:
     ] = None
 
 
-@app.command()
+@app.command(epilog=_example("power results/cpu/m2/tables/per_seed.csv --effect 0.02"))
 @with_options
 def power(
     runs: Annotated[Path, typer.Argument(help="Table of earlier runs, e.g. per_seed.csv.")],

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from refblend.documents import MalformedError, is_text, parse_json, shorten, show
 from refblend.errors import DataError
-from refblend.files import atomic_path
+from refblend.files import atomic_path, how_to_get
 
 REQUIRED_COLUMNS = ("data_source", "prompt", "reward_model")
 PARQUET_ERRORS = (pa.ArrowException, ValueError, OverflowError, LookupError, MemoryError)
@@ -116,7 +116,8 @@ def read_records(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     path = Path(path)
     if not path.is_file():
         kind = "is a directory" if path.is_dir() else "does not exist"
-        raise DataError(f"data file {path} {kind}", "Check the path, or write the file.")
+        remedy = how_to_get(path, "Check the path, or write the file.")
+        raise DataError(f"data file {path} {kind}", remedy)
     try:
         records = _read_jsonl(path) if _suffix(path) == ".jsonl" else _read_parquet(path)
     except (OSError, *PARQUET_ERRORS) as error:

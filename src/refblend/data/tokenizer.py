@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from refblend.documents import shorten
 from refblend.errors import ModelError
-from refblend.files import read_object
+from refblend.files import how_to_get, read_object
 
 PAD, IM_START, IM_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 _PIECES = r"\\box\{|\p{N}|[+\-*/=:]| ?\p{L}+| ?[^\s\p{L}\p{N}+\-*/=:\\]+|\\|\s+(?!\S)|\s+"
@@ -73,7 +73,7 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Any:
     if not path.is_dir():
         raise ModelError(
             f"tokenizer directory {path} does not exist",
-            "Build it with `refblend models tokenizer`, or give the directory of a model.",
+            how_to_get(path, "Give the directory of a model or of its tokenizer."),
         )
     try:
         if _is_plain(path):

@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 from refblend.data.tokenizer import load_tokenizer
 from refblend.documents import show
 from refblend.errors import ModelError
-from refblend.files import read_object
+from refblend.files import how_to_get, read_object
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
@@ -28,6 +28,7 @@ def check_model_dir(path: str, key: str) -> Path:
                 "If it names a model of the Hugging Face hub, download it with "
                 f"`hf download {path} --local-dir {local}` and give {local}."
             )
+        remedy = how_to_get(directory, remedy)
         raise ModelError(f"{key}: {directory} is not a directory", remedy)
     if not (directory / "config.json").is_file():
         raise ModelError(
