@@ -1,6 +1,7 @@
 """Commands with something wrong in them end with status 2 and one line that names it."""
 
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -89,3 +90,24 @@ def test_it_is_refused_in_one_line(
     assert line.startswith("error: ")
     assert says in line
     assert sorted(project.rglob("*")) == before, "nothing is written"
+
+
+def test_check_finds_modules_in_the_current_directory_and_says_how_to_make_what_is_missing(
+    project: Path,
+) -> None:
+    (project / "my_rewards.py").write_text(
+        "def right(data_source, solution_str, ground_truth, extra_info):\n    return 1.0\n"
+    )
+    words = ["refblend", "check", *SMOKE.split(), "reward.custom_reward_function=my_rewards:right"]
+    call = f"import sys; sys.path.remove(''); sys.argv = {words}"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{call}; from refblend.cli import main; main()"],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    lines = done.stderr.splitlines()
+    assert len(lines) == 5, lines
+    assert all("Make it with `make prepare`, or " in line for line in lines)
