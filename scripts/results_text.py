@@ -1,6 +1,6 @@
 """Fills the numbers of docs/results.md in from the tables: a stale claim is an error.
 
-    {{ v("noisy_judge", "noisy_off", expect="better") }}    +0.033 [+0.010, +0.056]
+    {{ v("noisy_challenger", "noisy_off", expect="better") }}    +0.033 [+0.014, +0.052]
 
 A claim names the verdict that it expects. If the study says otherwise, the page fails at that
 line. Needs the standard library alone: the site is built without pandas.

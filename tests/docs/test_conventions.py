@@ -1,101 +1,18 @@
-"""Files that other tools and sites expect; the numbers in the README are those of the tables."""
+"""Files that other tools and sites expect."""
 
 import fnmatch
 import json
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import jsonschema
-import pandas as pd
 import pytest
 import yaml
 
 import refblend
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-TABLES = ROOT / "results" / "cpu"
-
-
-def bracketed(value: float, low: float, high: float, sign: str = "") -> str:
-    numbers = [f"{number:{sign}.3f}".replace("-", "−") for number in (value, low, high)]
-    return f"{numbers[0]} [{numbers[1]}, {numbers[2]}]"
-
-
-def below(row: Any, text: str) -> bool:
-    """Whether a text has the difference of a verdict as one downwards."""
-    size = bracketed(-row.estimate, -row.high, -row.low)
-    return f"{size} lower" in text or f"{size} below" in text
-
-
-def test_the_finding_is_what_the_tables_say() -> None:
-    found = README[README.index("## What came out") : README.index("## When to use")]
-    found = " ".join(found.split())
-    table = pd.read_csv(TABLES / "verdicts.csv")
-    primary = table[table.primary]
-    named = primary[primary.verdict != "undecided"]
-    said = {
-        (row.treated, row.reference, row.endpoint): bracketed(row.estimate, row.low, row.high, "+")
-        for row in named.itertuples()
-    }
-    quoted = {pair for pair, text in said.items() if text in found}
-    quoted |= {
-        (row.treated, row.reference, row.endpoint)
-        for row in named.itertuples()
-        if below(row, found)
-    }
-    assert {pair[:2] for pair in set(said) - quoted} == {
-        ("linear_terminal", "linear"), ("dr_w06", "dr_off"),
-    }  # fmt: skip
-    for row in primary[primary.experiment == "I"].itertuples():
-        assert f"{bracketed(row.estimate, row.low, row.high, '+')}, {row.verdict}" in found
-    verdicts = {(row.treated, row.reference): row.verdict for row in primary.itertuples()}
-    real = [arm for arm, base in verdicts if base == "off" and arm != "oracle"]
-    assert [verdicts[arm, "off"] for arm in real].count("better") == 0
-    mixed = table.query("treated == 'constant_terminal_mixed' and reference == 'off'").iloc[0]
-    assert (mixed.verdict, mixed.primary) == ("equivalent", False)
-    assert bracketed(mixed.estimate, mixed.low, mixed.high, "+") in found
-    followed = table.query("experiment == 'L' and reference == 'off'").iloc[0]
-    assert (followed.verdict, followed.primary) == ("worse", False)
-    assert below(followed, found)
-    for treated, against in (
-        ("linear_terminal_t12", "linear_terminal_t06"),
-        ("linear_terminal", "off"),
-    ):
-        (row,) = table.query(
-            "experiment in ['A', 'C'] and endpoint == 'test_sampled' and not primary "
-            f"and treated == {treated!r} and reference == {against!r}"
-        ).itertuples()
-        assert row.verdict == "worse"
-        assert below(row, found)
-    illustrating = table[table.experiment.isin(["A", "B", "H", "N"])]
-    for row in illustrating[illustrating.verdict == "equivalent"].itertuples():
-        if row.endpoint == "test_sampled":
-            assert bracketed(row.estimate, row.low, row.high, "+") in found
-    usual = illustrating[illustrating.contrast.str.contains("the usual, no blend")]
-    for row in usual.itertuples():
-        assert (row.verdict == "worse") == (bracketed(row.estimate, row.low, row.high) in found)
-    placed = illustrating[illustrating.contrast == "terminal − per token"].query("added == 2")
-    assert list(placed.verdict) == ["better"] * 4
-    for row in (placed.loc[placed.estimate.idxmin()], placed.loc[placed.estimate.idxmax()]):
-        assert f"{bracketed(row.estimate, row.low, row.high)} (`{row.reference}`)" in found
-    maps = illustrating.query("reference == 'linear' and contrast == 'another map − linear'")
-    assert set(maps[maps.verdict == "better"].treated) == {"cosine", "exp"}
-    assert set(illustrating[illustrating.experiment == "B"].verdict) == {"undecided"}
-    undecided = (primary.verdict == "undecided").sum()
-    assert f"**Undecided**: {undecided} of {len(primary)} primary contrasts" in found
-    runs = pd.read_csv(TABLES / "runs.csv")
-    assert f"{len(runs)} runs" in found
-    assert set(runs.status) == {"finished"}
-    records = {
-        "recommended": "off",
-        "regimes/sparse": "sparse_judge",
-        "regimes/noisy": "noisy_judge",
-    }
-    for name, arm in records.items():
-        assert json.loads((TABLES / "m3" / f"{name}.json").read_text())["arm"] == arm
 
 
 def test_the_log_that_the_how_to_follows_is_written() -> None:

@@ -12,10 +12,13 @@ def test_the_committed_text_holds() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        ('v("noisy_judge", "noisy_off", expect="worse")', "line 2: .* is better, the text says wo"),
+        (
+            'v("noisy_challenger", "noisy_off", expect="worse")',
+            "line 2: .* is better, the text says wo",
+        ),
         ('v("nobody", "noisy_off")', "line 2: 0 verdicts of scale cpu"),
-        ('v("noisy_judge")', "line 2: .*: give two arms"),
-        ('v("noisy_judge", "noisy_off", hope="better")', "line 2: .*: give two arms"),
+        ('v("noisy_challenger")', "line 2: .*: give two arms"),
+        ('v("noisy_challenger", "noisy_off", hope="better")', "line 2: .*: give two arms"),
     ],
 )
 def test_a_claim_that_does_not_hold_is_named(call: str, message: str) -> None:

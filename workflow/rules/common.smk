@@ -26,7 +26,6 @@ from refblend.study.design.jobs import (
     tokenizer_files,
 )
 from refblend.study.design.spec import experiments_of
-from refblend.study.recommend.candidates import regimes_at
 
 
 def studies_of(scale):
@@ -120,26 +119,9 @@ def scoring_size(name):
     return lambda wildcards: config["scoring"]["sizes"][wildcards.scale][name]
 
 
-def regime_files(scale):
-    """What is recommended for the regimes that M2's experiments declare at a scale."""
-    return [
-        f"results/{scale}/m3/regimes/{name}{suffix}"
-        for name in regimes_at(scale)
-        for suffix in (".yaml", ".json", ".challenger.yaml")
-    ]
-
-
 def reported(wildcards):
     """Names of the experiments of a report."""
     return STUDIES.get(wildcards.report, [wildcards.report])
-
-
-def recommended(wildcards):
-    """The records of recommendations, for a report that confirms them."""
-    if not set(reported(wildcards)) & set(STUDIES["m3"]):
-        return []
-    records = [f for f in regime_files(wildcards.scale) if f.endswith(".json")]
-    return [f"results/{wildcards.scale}/m3/recommended.json", *records]
 
 
 def tolerated():

@@ -28,7 +28,6 @@ rule collect:
 rule report:
     input:
         expand("runs/{{scale}}/_collected/{{report}}/{name}", name=layout.COLLECTED),
-        recommended,
         lambda wildcards: [f"params/study/{name}.yaml" for name in reported(wildcards)],
         lambda wildcards: study_grid.config_files(wildcards.scale),
     output:

@@ -116,58 +116,6 @@ def check(collected: Needed, out: Needed, tolerated: Tolerated = None) -> None:
     typer.echo(f"all {record['runs']} runs finished; incidents {record['incidents']}")
 
 
-@app.command(hidden=True)
-def recommend(
-    collected: Needed,
-    scale: Scale,
-    out: Needed,
-    params: Needed = Path("params"),
-    attacks: Given = None,
-    regime: Annotated[str | None, typer.Option()] = None,
-) -> None:
-    """Choose the recommended configuration from the runs of M2 by a fixed rule."""
-    from refblend.study.recommend.candidates import check_scale
-    from refblend.study.recommend.choose import recommend as choose
-    from refblend.study.recommend.on_failure import read_attacks
-    from refblend.study.recommend.overlay import write_recommendation
-    from refblend.study.runs.collect import read_collected
-
-    table = read_attacks(attacks) if attacks else None
-    frames = read_collected(collected)
-    check_scale(frames, scale, params)
-    chosen = choose(frames, scale, params, table, regime)
-    write_recommendation(chosen, out)
-    typer.echo(f"{out}: {chosen.arm}. {chosen.evidence.text}")
-
-
-@app.command(hidden=True)
-def guard(
-    collected: Needed,
-    recommended: Needed,
-    scale: Scale,
-    out: Needed,
-    tolerated: Tolerated = None,
-    params: Needed = Path("params"),
-) -> None:
-    """Fail when runs of M3 are missing, have incidents, or fall below the baseline."""
-    from refblend.files import write_json
-    from refblend.study.recommend.candidates import load_confirmation
-    from refblend.study.recommend.guards import guard as check
-    from refblend.study.recommend.guards import parse_tolerated
-    from refblend.study.runs.collect import read_collected
-
-    limits, roles = parse_tolerated(tolerated or []), load_confirmation(scale, params)
-    record = check(read_collected(collected), recommended, roles, limits)
-    write_json(out, record)
-    for each in record["challengers"]:
-        difference = each["difference"]
-        typer.echo(
-            f"{out}: {each['arm']} − {each['against']}: {difference['estimate']:+.4f} "
-            f"[{difference['low']:+.4f}, {difference['high']:+.4f}] ({record['measure']}, "
-            f"n = {difference['n']})"
-        )
-
-
 @app.command(epilog=_example("report m1 --scale smoke"))
 def report(name: Name, scale: Scale, out: OutFolder = None, roots: Roots = ROOTS) -> None:
     """Write tables, figures and report.md from the collected runs of a milestone or experiment."""
@@ -221,6 +169,24 @@ def redraw(scale: Scale, names: Names = None, out: OutFolder = None, roots: Root
     with step_progress("reports", 0, len(names or REPORTS) + 1) as show:
         for done, written in enumerate(Archive.read(place).redraw(names or (), out), 1):
             show(done, str(written))
+
+
+@app.command(epilog=_example("recommend M3 --scale cpu --out recommended"))
+def recommend(
+    scale: Scale,
+    experiments: Annotated[
+        list[str] | None, typer.Argument(help="Names; none: all that declare regimes.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("params/recommended"),
+    roots: Roots = ROOTS,
+) -> None:
+    """Write what experiments recommend, <regime>.yaml each, to be added with --config."""
+    from refblend.study.report.build import Archive, Place
+
+    _, models, results, params = roots
+    place = Place(scale, results / scale, models / scale, params)
+    for path in Archive.read(place).recommend(experiments or (), out):
+        typer.echo(str(path))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from refblend.embedded.actor import encode_example
 from refblend.embedded.architecture import count_parameters, fingerprint_of, load_model, save_model
 from refblend.embedded.judge_data import Pair
 from refblend.embedded.judge_format import copy_answer, render_comparison, render_verdict
-from refblend.embedded.recipe import STRENGTHS, EmbeddedConfig, Strength
+from refblend.embedded.recipe import OPTIMIZER_FILE, STRENGTHS, EmbeddedConfig, Strength
 from refblend.embedded.sft import (
     Example,
     Schedule,
@@ -35,7 +35,6 @@ from refblend.scoring.prompts import PromptEncoder
 from refblend.scoring.templates import TEMPLATES_IN_JUDGE, ScoringTemplates
 from refblend.seeding import derive_generator
 
-OPTIMIZER_FILE = "optimizer.pt"
 _DRILL_PROMPT = "Compare {own} with {other}."
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from refblend.documents import MalformedError, flatten, shorten
-from refblend.embedded.recipe import STRENGTHS, EmbeddedConfig
+from refblend.embedded.recipe import OPTIMIZER_FILE, STRENGTHS, EmbeddedConfig
 from refblend.errors import ModelError
 from refblend.files import atomic_path, read_object, unpacked
 from refblend.numerics import versions
@@ -49,7 +49,7 @@ def pack_models(folder: Path, recipe: EmbeddedConfig, target: Path) -> None:
     with atomic_path(target) as path, tarfile.open(path, "w:xz") as archive:
         archive.addfile(described, io.BytesIO(record))
         for name in PARTS:
-            archive.add(folder / name, name)
+            archive.add(folder / name, name, filter=_without_optimizer)
 
 
 def unpack_models(source: Path, recipe: EmbeddedConfig, folder: Path) -> dict[str, Any]:
@@ -86,6 +86,11 @@ def unpack_models(source: Path, recipe: EmbeddedConfig, folder: Path) -> dict[st
             "Give a file of `refblend models pack`.",
         ) from error
     return record
+
+
+def _without_optimizer(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    """Only the next strength's training needs it, and all strengths are packed."""
+    return None if Path(member.name).name == OPTIMIZER_FILE else member
 
 
 def _record(recipe: EmbeddedConfig) -> dict[str, Any]:

@@ -116,7 +116,6 @@ def shortcomings(results: Path, milestones: Sequence[str]) -> Iterator[str]:
     for milestone in milestones:
         folder = results / milestone
         files = ["report.md", "metrics.json", "checks.json"]
-        files += ["guards.json", "recommended.yaml"] if milestone == "m3" else []
         yield from (f"{folder / name} is missing" for name in files if not (folder / name).exists())
         for path in sorted(folder.glob("tables/*.csv")):
             names = {path.stem, f"{milestone}/{path.stem}"}

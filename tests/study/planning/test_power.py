@@ -21,6 +21,26 @@ from refblend.study.planning.power import (
 )
 
 PARAMS = Path(__file__).parents[3] / "params"
+J = ExperimentSpec.model_validate(
+    {
+        "title": "Early help, late harm",
+        "question": "Does the blend help early and harm late?",
+        "baseline": "off",
+        "contrasts": [
+            {"name": name, "primary": True, "endpoint": endpoint, "pairs": {treated: reference}}
+            for name, endpoint, treated, reference in (
+                ("early", "train_acc_third", "decay", "off"),
+                ("judgement", "train_acc_third", "decay", "shuffled"),
+                ("late", "test_sampled", "decay", "off"),
+                ("lasting", "test_sampled", "constant_terminal", "decay"),
+                ("control", "test_sampled", "constant_terminal", "shuffled"),
+            )
+        ],
+        "seeds": {"cpu": "11-30"},
+        "arm_seeds": {"cpu": {"off": "11-50"}},
+        "arms": {arm: {} for arm in ("off", "constant_terminal", "decay", "shuffled")},
+    }
+)
 
 
 def runs(seeds: int = 400, deviation: float = 0.03, shared: float = 0.0) -> pd.DataFrame:
@@ -97,7 +117,7 @@ def test_no_plan_has_fewer_seeds_than_the_exact_tests_need() -> None:
     assert never[["seeds_difference", "seeds_equivalence"]].isna().all(axis=None)
 
 
-@pytest.mark.parametrize("experiments", [[], ["--experiments", "G", "--params", str(PARAMS)]])
+@pytest.mark.parametrize("experiments", [[], ["--experiments", "M3", "--params", str(PARAMS)]])
 def test_what_no_difference_could_show_is_printed_as_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, experiments: list[str]
 ) -> None:
@@ -145,15 +165,14 @@ def test_declared_contrasts_take_no_values_of_their_own(tmp_path: Path) -> None:
         assert isinstance(ignored.exception, StudyError)
         assert f"{option[0]} without --experiments would have no effect" in str(ignored.exception)
     assert cli.invoke(app, [*asked, "--scale", "nonsense"]).exit_code == 2
-    elsewhere = ["--experiments", "J", "--scale", "smollm", "--params", str(PARAMS)]
+    elsewhere = ["--experiments", "L", "--scale", "smollm", "--params", str(PARAMS)]
     absent = cli.invoke(app, [*asked, *elsewhere])
-    assert "J has no seeds at scale smollm. Name one of smoke, cpu" in str(absent.exception)
+    assert "L has no seeds at scale smollm. Name one of smoke, cpu" in str(absent.exception)
     by_hand = cli.invoke(app, [*asked, "--effect", "0.03", "--measure", "test_greedy"])
     assert by_hand.output == cli.invoke(app, asked).output, "the defaults that --help names"
 
 
 def test_primary_contrasts_are_planned_by_their_own_endpoint_and_level() -> None:
-    spec = load_experiment(PARAMS / "study" / "J.yaml")
     rng = np.random.default_rng(8)
     rows = [
         {"arm": arm, "seed": seed, "test_sampled": 0.3 + rng.normal(0, 0.02)}
@@ -162,14 +181,14 @@ def test_primary_contrasts_are_planned_by_their_own_endpoint_and_level() -> None
     ]
     values = pd.DataFrame(rows)
     asked = PowerQuestion(0.5, 0.5, test_sizes=(512, 2048), hours_per_run=0.1)
-    table = design_table(values, {"J": spec}, "cpu", asked)
+    table = design_table(values, {"J": J}, "cpu", asked)
     assert set(table.endpoint) == {"train_acc_third", "test_sampled"}
     assert table[table.endpoint == "train_acc_third"].deviation.isna().all()
     planned = table[table.endpoint == "test_sampled"]
     assert set(planned.alpha) == {0.05 / 5}
-    assert set(planned.declared) == {len(spec.seeds_of("cpu", "decay_terminal"))}
+    assert set(planned.declared) == {len(J.seeds_of("cpu", "decay"))}
     alone = PowerQuestion(
-        spec.effect, spec.margin, alpha=0.05 / 5, test_sizes=(512, 2048), hours_per_run=0.1
+        J.effect, J.margin, alpha=0.05 / 5, test_sizes=(512, 2048), hours_per_run=0.1
     )
     expected = power_table(read_spread(values, "test_sampled", "off"), alone)
     assert planned.seeds_equivalence.tolist() == expected.seeds_equivalence.tolist()
@@ -240,25 +259,24 @@ def test_an_arm_that_illustrates_does_not_decide_what_the_others_detect() -> Non
 
 
 def test_declared_contrasts_are_planned_by_their_own_runs_and_seeds() -> None:
-    spec = load_experiment(PARAMS / "study" / "J.yaml")
     rng = np.random.default_rng(8)
     own = [
         {"arm": arm, "seed": seed, "test_sampled": 0.3 + rng.normal(0, 0.02)}
-        for arm, seeds in spec.seeds_by_arm("cpu").items()
+        for arm, seeds in J.seeds_by_arm("cpu").items()
         for seed in seeds
     ]
     # Of another warm start, and of an arm of another experiment with few seeds.
     strange = [{"arm": "off", "seed": 900 + k, "test_sampled": k % 2} for k in range(40)]
     strange += [{"arm": "exp", "seed": seed, "test_sampled": 0.3} for seed in (11, 12)]
     tables = [
-        design_table(pd.DataFrame(rows), {"J": spec}, "cpu", PowerQuestion())
+        design_table(pd.DataFrame(rows), {"J": J}, "cpu", PowerQuestion())
         for rows in (own, own + strange)
     ]
     pd.testing.assert_frame_equal(*tables)
     planned = tables[0][tables[0].endpoint == "test_sampled"].set_index("design")
     assert planned.seeds.to_dict() == {"paired": 20, "independent": 20}
     with pytest.raises(StudyError, match="Give a table with runs of off, the baseline of J"):
-        design_table(pd.DataFrame(own).query("arm != 'off'"), {"J": spec}, "cpu", PowerQuestion())
+        design_table(pd.DataFrame(own).query("arm != 'off'"), {"J": J}, "cpu", PowerQuestion())
 
 
 def test_the_present_test_set_has_the_observed_deviation() -> None:

@@ -16,8 +16,6 @@ import yaml
 from refblend.errors import StudyError
 from refblend.study.design.grid import build_grid, write_grid
 from refblend.study.design.spec import experiments_of, load_experiments
-from refblend.study.recommend.choose import recommend
-from refblend.study.recommend.overlay import write_recommendation
 from refblend.study.report import style
 from refblend.study.report.build import Archive, Place, write_report, write_scoring
 from refblend.study.runs.archive import write_archive
@@ -50,13 +48,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     write_grid(grid, place.results / "grid.tsv")
     runs = dict.fromkeys(zip(grid.arm, grid.seed.astype(int), strict=True))
     costs = {arm for spec in specs.values() if spec.exclusive for arm in spec.arms}
-    effects = {"linear": -0.2, "linear_terminal": 0.05, "sparse_judge": 0.1}
+    effects = {"linear": -0.2, "linear_terminal": 0.05, "sparse_challenger": 0.1}
     frames = m2_frames.collected(runs, effects, {("cosine", 1)}, costs)
     write_archive(frames, place.results)
-    for regime in (None, *specs["M3"].regimes):
-        out = place.results / "m3" / (f"regimes/{regime}.yaml" if regime else "recommended.yaml")
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_recommendation(recommend(frames, "cpu", params, None, regime), out)
     return place
 
 
@@ -93,7 +87,7 @@ def test_a_milestone_is_a_page_with_its_tables_and_figures(drawn: Path, mileston
     if milestone == "m2":
         assert "- `cosine`, seed 1: failed, worker died" in text
     if milestone == "m3":
-        assert "|sparse|sparse_off|" in text
+        assert "|sparse|sparse_challenger|sparse_challenger|better|" in text
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from refblend.config.root import RefblendConfig
-from refblend.documents import flatten
 from refblend.errors import StudyError
 from refblend.ppo.choices import Placement
 from refblend.study.design.grid import resolve_arm
@@ -73,11 +72,6 @@ class Arm:
             return "no judge"
         return self.strategy if self.control == "none" else self.control
 
-    def differs_only_in(self, other: "Arm", key: str) -> bool:
-        """Whether two configurations are equal but for one dotted key, and differ there."""
-        mine, others = (flatten(arm.config.resolved()) for arm in (self, other))
-        return mine.pop(key) != others.pop(key) and mine == others
-
 
 def resolve_arms(
     experiments: Mapping[str, ExperimentSpec], scale: str, params: str | Path = "params"
@@ -110,26 +104,7 @@ def resolve_arms(
                         "Name a dotted key of params/ppo.yaml.",
                     ) from None
         _check_levels(spec, arms, path)
-        _check_assumed(spec, experiments, path)
     return arms
-
-
-def _check_assumed(
-    spec: ExperimentSpec, experiments: Mapping[str, ExperimentSpec], path: Path
-) -> None:
-    """The experiment whose choice is assumed exists and chooses something."""
-    name = spec.assumes
-    if name is None:
-        return
-    if not (path.parent / f"{name}.yaml").exists():
-        raise StudyError(
-            f"{path}: assumes: there is no experiment {name}", f"Add {name}.yaml or correct it."
-        )
-    if name in experiments and not experiments[name].choice:
-        raise StudyError(
-            f"{path}: assumes: experiment {name} chooses nothing",
-            f"Give {name}.yaml a choice, or leave assumes out.",
-        )
 
 
 def _check_levels(spec: ExperimentSpec, arms: Mapping[str, Arm], path: Path) -> None:

@@ -126,8 +126,9 @@ def build_grid(
                     if elsewhere != path:
                         continue
                     digest = (configuration_digest(config), str(overrides.get(OVERLAY, "")))
-                    # Experiments on resources measure separately, alone on the machine.
-                    key = (*digest, experiment if spec.exclusive else "")
+                    # Experiments on resources measure separately, alone on the machine; a
+                    # milestone may confirm what another one found, with runs of its own.
+                    key = (*digest, experiment if spec.exclusive else spec.milestone)
                     if (twin := digests.setdefault(key, arm)) != arm:
                         raise StudyError(
                             f"{path}: arms {twin} and {arm} are the same configuration",

@@ -122,10 +122,9 @@ def milestone_targets(
             "scale=NAME.",
         )
     root, results = f"results/{scale}/{milestone}", f"results/{scale}"
-    guards = [f"{root}/guards.json"] if milestone == "m3" else []
     last = milestone == reported[-1]
     archive = [f"{results}/runs.parquet", f"{results}/verdicts.csv"] if last else []
-    return [f"{root}/report.md", f"{root}/checks.json", *guards, *archive]
+    return [f"{root}/report.md", f"{root}/checks.json", *archive]
 
 
 class Jobs:

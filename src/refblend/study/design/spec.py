@@ -123,7 +123,7 @@ class ExperimentSpec(Section):
     baselines: dict[ArmName, ArmName] = Field(default={})
     """Arms with another baseline than ``baseline``."""
     regimes: dict[FactorName, ArmName] = Field(default={})
-    """Settings under which a recommendation may differ: name → the baseline of its arms."""
+    """Settings that get a recommendation each: name → the arm without a blend there."""
     endpoint: str = "test_greedy"
     """The measure that the headline, the rules and the contrasts' summary read."""
     alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
@@ -136,22 +136,12 @@ class ExperimentSpec(Section):
     """What differs between the arms: name → dotted key, read from each arm's configuration."""
     facet: FactorName | None = None
     """The factor whose levels are shown and compared separately."""
-    choice: FactorName | None = None
-    """The factor whose best level (under each level of ``facet``) the experiment decides."""
-    assumes: ExperimentName | None = None
-    """The experiment whose ``choice`` the arms of ``sweep`` and ``contrasts`` should run under;
-    the report says whether they do."""
     contrasts: list[ContrastSpec] = Field(default=[])
     sweep: SweepSpec | None = None
-    choose_from: list[ExperimentName] = Field(default=[])
-    """Of the experiment that confirms recommendations (its arms with an ``overlay``): experiments
-    of M2 whose arms may be recommended; none: all that do not measure resources."""
     exclusive: bool = False
     """Measures resources: its jobs run alone on the machine, and no actor is evaluated."""
     common: dict[str, Any] = Field(default={})
     """Dotted overrides of every arm."""
-    beside: Scale | None = None
-    """The scale whose verdicts the contrasts are set beside: the same arms and endpoint there."""
     seeds: dict[Scale, Seeds]
     """Seeds of the arms at each scale."""
     arm_seeds: dict[Scale, dict[ArmName, Seeds]] = Field(default={})
@@ -234,11 +224,8 @@ class ExperimentSpec(Section):
         for key, seeds in lists.items():
             if len(set(seeds)) != len(seeds):
                 yield f"{key} repeats a seed"
-        if self.beside in self.seeds:
-            yield f"beside is {self.beside}, a scale at which the experiment itself has seeds"
-        for key, factor in (("facet", self.facet), ("choice", self.choice)):
-            if factor is not None and factor not in self.factors:
-                yield f"{key} is {factor}, which is not among the factors"
+        if self.facet is not None and self.facet not in self.factors:
+            yield f"facet is {self.facet}, which is not among the factors"
 
     def baseline_of(self, arm: str) -> str:
         """The arm with which ``arm`` is compared."""
@@ -265,14 +252,13 @@ class ExperimentSpec(Section):
         """Seeds of an arm at a scale, ascending."""
         return sorted(_of(scale, self.arm_seeds, {}).get(arm, self.usual_seeds(scale)))
 
-    def ranked(self, scale: str, baseline: str | None = None) -> list[str]:
-        """Arms of a scale that can be called the best or recommended.
+    def ranked(self, scale: str) -> list[str]:
+        """Arms of a scale that can be called the best.
 
-        Those with every usual seed that the baseline (by default the experiment's) has, or, if none
-        of its seeds is usual, with all of them. An arm with fewer, which only illustrates, would
-        too often be ahead by chance.
+        Those with every usual seed that the baseline has, or, if none of its seeds is usual, with
+        all of them. An arm with fewer, which only illustrates, would too often be ahead by chance.
         """
-        own = set(self.seeds_of(scale, baseline or self.baseline))
+        own = set(self.seeds_of(scale, self.baseline))
         wanted = set(self.usual_seeds(scale)) & own or own
         return [arm for arm, seeds in self.seeds_by_arm(scale).items() if wanted <= set(seeds)]
 

@@ -17,10 +17,11 @@ import pandas as pd
 
 from refblend.errors import StudyError
 from refblend.files import write_json, write_text
+from refblend.study.design.arms import resolve_arms
 from refblend.study.design.grid import read_grid, select
 from refblend.study.design.names import MILESTONES
-from refblend.study.design.spec import OVERLAY, ExperimentSpec, experiments_of
-from refblend.study.recommend.overlay import read_record
+from refblend.study.design.spec import ExperimentSpec, experiments_of
+from refblend.study.recommend import recommendations, write_overlays
 from refblend.study.report import scoring, style
 from refblend.study.report.choice import Draw, figures_of
 from refblend.study.report.figures import Tables
@@ -64,7 +65,7 @@ def write_report(
     ``values`` are the measures of these and maybe other runs, where they are known.
 
     Raises:
-        StudyError: no run has finished, a recommendation is missing, or a file cannot be used.
+        StudyError: no run has finished, or a file cannot be used.
     """
     named = experiments_of(name, place.params, place.scale) if name in MILESTONES else [name]
     specs = {
@@ -74,11 +75,10 @@ def write_report(
     }
     if not specs:
         raise StudyError(f"{name}: no run has finished at scale {place.scale}", "Train it first.")
-    records = read_records(place.results, specs, place.scale)
     collected = of(collected, specs, place.scale)
     if values is not None:
         values = values.merge(collected.runs[RUN], on=RUN)
-    study = make_study(collected, specs, place.scale, place.params, records, values)
+    study = make_study(collected, specs, place.scale, place.params, values)
     tables = tables_of(study)
     sections = figures_of(study, tables)
     pages = [page_of(study, tables, each) for each in specs]
@@ -99,7 +99,9 @@ def write_report(
         "headline": to_markdown(headline(study, tables["verdicts"]))
         if tables["verdicts"].primary.any()
         else "",
-        "recommendations": to_markdown(tables["recommendations"]) if records else "",
+        "recommendations": to_markdown(tables["recommendations"])
+        if "recommendations" in tables
+        else "",
         "experiments": pages,
         "figures": shown,
         "tables": [each for each in tables if not any(each in page["tables"] for page in pages)],
@@ -183,22 +185,6 @@ def of(collected: Collected, specs: Mapping[str, ExperimentSpec], scale: str) ->
     return replace(collected, **frames)
 
 
-def read_records(
-    results: Path, specs: Mapping[str, ExperimentSpec], scale: str
-) -> dict[str, dict[str, Any]]:
-    """Regime → the record of its recommendation, of reports that confirm one; else none.
-
-    Raises:
-        StudyError: the recommendation is missing.
-    """
-    arms = [own for spec in specs.values() for own in spec.arms_of(scale).values()]
-    if not any(OVERLAY in overrides for overrides in arms):
-        return {}
-    others = sorted((results / "m3" / "regimes").glob("*.json"))
-    records = map(read_record, [results / "m3" / "recommended.yaml", *others])
-    return {record.get("regime") or "exact": record for record in records}
-
-
 @dataclass(frozen=True)
 class Archive:
     """The archived runs of a scale and their measures; experiments that it lacks are left out."""
@@ -229,12 +215,48 @@ class Archive:
         Raises:
             StudyError: a contrast compares runs of different models.
         """
-        place = self.place
-        specs = read_experiments(dict.fromkeys(self.grid.experiment), place.params)
-        refuse_mixed_models(self.collected.runs, specs, place.scale)
-        path = (out or place.results) / "verdicts.csv"
-        write_csv(verdicts(self.values, specs, place.scale), path)
+        path = (out or self.place.results) / "verdicts.csv"
+        write_csv(self.verdicts(self.experiments()), path)
         return path
+
+    def experiments(self, names: Collection[str] = ()) -> dict[str, ExperimentSpec]:
+        """Those of the grid; some of them by name.
+
+        Raises:
+            StudyError: the archive lacks one that is named.
+        """
+        known = dict.fromkeys(self.grid.experiment)
+        if absent := [name for name in names if name not in known]:
+            raise StudyError(
+                f"{self.place.results} has no complete experiment {', '.join(absent)}",
+                f"Name some of {', '.join(known)}, or finish and archive its runs.",
+            )
+        return read_experiments(names or known, self.place.params)
+
+    def verdicts(self, specs: Mapping[str, ExperimentSpec]) -> pd.DataFrame:
+        """The verdicts on the contrasts of some experiments.
+
+        Raises:
+            StudyError: a contrast compares runs of different models.
+        """
+        refuse_mixed_models(self.collected.runs, specs, self.place.scale)
+        return verdicts(self.values, specs, self.place.scale)
+
+    def recommend(self, names: Collection[str], out: Path) -> list[Path]:
+        """Write what experiments recommend in their regimes; without names all that have any.
+
+        Raises:
+            StudyError: none of them declares a regime.
+        """
+        specs = {name: spec for name, spec in self.experiments(names).items() if spec.regimes}
+        arms = resolve_arms(specs, self.place.scale, self.place.params)
+        found = recommendations(self.verdicts(specs), specs, arms)
+        if not found:
+            raise StudyError(
+                "no experiment compares a blend with the baseline of a regime",
+                "Declare `regimes` in a file of params/study (docs/explanation/recommendation.md).",
+            )
+        return write_overlays(found, specs, self.place.scale, out)
 
     def redraw(self, reports: Collection[str] = (), out: Path | None = None) -> Iterator[Path]:
         """Write the verdicts and all reports of the scale, or some, each when it is written.
@@ -242,7 +264,7 @@ class Archive:
         ``out`` is by default the results.
 
         Raises:
-            StudyError: a contrast compares runs of different models, a recommendation is missing.
+            StudyError: a contrast compares runs of different models.
         """
         out, place = out or self.place.results, replace(self.place, models=self.place.results)
         yield self.write_verdicts(out)

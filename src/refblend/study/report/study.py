@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import mode
-from typing import Any
 
 import pandas as pd
 
@@ -35,8 +34,6 @@ class Study:
     resolved: Mapping[str, Arm]
     """Every arm of the experiments at this scale, by name."""
     scale: str
-    records: Mapping[str, Any]
-    """Regime → the record of its recommendation; empty where the report recommends nothing."""
     values: pd.DataFrame
     """As :func:`refblend.study.runs.measures.run_measures` gives it."""
 
@@ -160,7 +157,6 @@ def make_study(
     experiments: Mapping[str, ExperimentSpec],
     scale: str,
     params: Path = Path("params"),
-    records: Mapping[str, Any] | None = None,
     values: pd.DataFrame | None = None,
 ) -> Study:
     """A study of some experiments; ``values`` are those of its runs, where they are known.
@@ -179,7 +175,7 @@ def make_study(
     resolved = resolve_arms(experiments, scale, params)
     if values is None:
         values = run_measures(collected)
-    return Study(collected, dict(experiments), resolved, scale, records or {}, values)
+    return Study(collected, dict(experiments), resolved, scale, values)
 
 
 def read_experiments(names: Collection[str], params: Path) -> dict[str, ExperimentSpec]:

@@ -9,6 +9,7 @@ from scipy import stats
 
 from refblend.ppo.metrics import roc_auc
 from refblend.study.design.measures import MEASURES
+from refblend.study.recommend import recommendations, table
 from refblend.study.report.alignment import alignment_by_arm, rank_correlations
 from refblend.study.report.study import RUN, Study, judged
 from refblend.study.report.summary import (
@@ -52,8 +53,9 @@ def tables_of(study: Study) -> dict[str, pd.DataFrame]:
     }
     if len(ranks := rank_correlations(study)):
         tables |= {"alignment": alignment_by_arm(study), "alignment_rank": ranks}
-    if study.records:
-        tables["recommendations"] = recommendations(study)
+    found = recommendations(tables["verdicts"], study.experiments, study.resolved)
+    if found:
+        tables["recommendations"] = table(found)
     return tables
 
 
@@ -191,13 +193,3 @@ def auc_within(responses: pd.DataFrame, n: int) -> float:
                 aucs.append(auc)
                 pairs.append(int(right[kept].sum()) * int((~right[kept]).sum()))
     return float(np.average(aucs, weights=pairs)) if aucs else np.nan
-
-
-def recommendations(study: Study) -> pd.DataFrame:
-    """What is recommended in each regime: the chosen arm, whether it blends, what is tested."""
-    keys = ("baseline", "arm", "enable", "challenger")
-    rows = []
-    for regime, record in study.records.items():
-        row = {"regime": regime} | {key: record[key] for key in keys}
-        rows.append(row | {"candidates": len(record["candidates"])})
-    return pd.DataFrame(rows)

@@ -1,0 +1,157 @@
+"""What a study recommends in each regime: the best blend if its verdict is *better*, else none.
+
+An experiment declares its regimes: kinds of reward under which the advice may differ, each with the
+arm that is trained there without a blend. Candidates are the blends that the experiment compares
+with that arm by its own endpoint; controls and replayed weights are none. The one with the largest
+difference is chosen, and the verdict on that same contrast decides. The best of several is ahead
+partly by luck: confirm it on fresh seeds.
+"""
+
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from refblend.config.loading import merge, nest
+from refblend.errors import StudyError
+from refblend.files import write_text
+from refblend.study.design.arms import Arm
+from refblend.study.design.measures import MEASURES
+from refblend.study.design.spec import ExperimentSpec
+
+BLEND = "algorithm.ref_quality_score.enable"
+WIDTH = 98
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The best blend of a regime against no blend."""
+
+    regime: str
+    experiment: str
+    baseline: str
+    arm: str
+    """The candidate with the largest difference."""
+    verdict: str
+    n: int
+    estimate: float
+    """Difference of the endpoint, arm − baseline, with its interval."""
+    low: float
+    high: float
+    endpoint: str
+    candidates: int
+
+    @property
+    def blends(self) -> bool:
+        """Whether to blend: only a verdict of *better* is worth a judge."""
+        return self.verdict == "better"
+
+
+def recommendations(
+    verdicts: pd.DataFrame, experiments: Mapping[str, ExperimentSpec], arms: Mapping[str, Arm]
+) -> list[Recommendation]:
+    """The recommendation of every regime whose arms have been compared.
+
+    Args:
+        verdicts: the table ``verdicts.csv``.
+        experiments: whose regimes are asked for.
+        arms: every arm of theirs, resolved.
+
+    Raises:
+        StudyError: two experiments declare the same regime.
+    """
+    found: dict[str, Recommendation] = {}
+    for name, spec in experiments.items():
+        for regime, baseline in spec.regimes.items():
+            candidates = _candidates(verdicts, name, baseline, spec.endpoint, arms)
+            if candidates.empty:
+                continue
+            if regime in found:
+                raise StudyError(
+                    f"{found[regime].experiment} and {name} both declare the regime {regime}",
+                    "Name one of them, or remove the regime from the other's file.",
+                )
+            best = candidates.loc[candidates.estimate.idxmax()]
+            numbers = best[["verdict", "n", "estimate", "low", "high", "endpoint"]].to_dict()
+            found[regime] = Recommendation(
+                regime, name, baseline, best.treated, candidates=len(candidates), **numbers
+            )
+    return list(found.values())
+
+
+def _candidates(
+    verdicts: pd.DataFrame, experiment: str, baseline: str, endpoint: str, arms: Mapping[str, Arm]
+) -> pd.DataFrame:
+    """The verdicts of an experiment on blends against a baseline."""
+    rows = verdicts[
+        (verdicts.experiment == experiment)
+        & (verdicts.reference == baseline)
+        & (verdicts.endpoint == endpoint)
+        & verdicts.estimate.notna()
+    ]
+    return rows[[_can_be_used(arms[arm]) for arm in rows.treated]]
+
+
+def _can_be_used(arm: Arm) -> bool:
+    """Whether a user can train like this: real scores, and weights of its own."""
+    return arm.blends and arm.control == "none" and arm.strategy != "replay"
+
+
+def table(found: list[Recommendation]) -> pd.DataFrame:
+    """One row per regime."""
+    rows = [
+        {
+            "regime": each.regime,
+            "recommended": each.arm if each.blends else each.baseline,
+            "best blend": each.arm,
+            "verdict": each.verdict,
+            "n": each.n,
+            "estimate": each.estimate,
+            "low": each.low,
+            "high": each.high,
+            "endpoint": each.endpoint,
+            "candidates": each.candidates,
+        }
+        for each in found
+    ]
+    return pd.DataFrame(rows)
+
+
+def overlay(chosen: Recommendation, spec: ExperimentSpec, scale: str) -> str:
+    """YAML to lay over a configuration; a comment above it says how sure it is."""
+    arms = spec.arms_of(scale)
+    settings: dict[str, Any] = {BLEND: chosen.blends}
+    if chosen.blends:
+        own = arms[chosen.arm].items()
+        settings |= {key: value for key, value in own if key.startswith("algorithm.")}
+    setting = [f"{key}={value}" for key, value in arms[chosen.baseline].items() if key != BLEND]
+    paragraphs = [
+        f"Regime {chosen.regime} ({', '.join(setting) or 'the reward as it is'}): "
+        + (f"blend as in arm {chosen.arm}." if chosen.blends else "do not blend.")
+        + " Written by `refblend study recommend`; do not edit.",
+        f"How sure: {chosen.verdict}. {chosen.arm} − {chosen.baseline}: {chosen.estimate:+.3f} "
+        f"[{chosen.low:+.3f}, {chosen.high:+.3f}], {MEASURES[chosen.endpoint].label}, "
+        f"n = {chosen.n}; experiment {chosen.experiment} at scale {scale}, candidates: "
+        f"{chosen.candidates}.",
+    ]
+    lines = [line for text in paragraphs for line in textwrap.wrap(text, WIDTH)]
+    nested = (nest(key.split("."), value) for key, value in settings.items())
+    tree = reduce(merge, nested, dict[str, Any]())
+    return "".join(f"# {line}\n" for line in lines) + yaml.safe_dump(tree, sort_keys=False)
+
+
+def write_overlays(
+    found: list[Recommendation], experiments: Mapping[str, ExperimentSpec], scale: str, out: Path
+) -> list[Path]:
+    """Write ``<regime>.yaml`` of every regime below ``out``."""
+    paths = []
+    for chosen in found:
+        path = out / f"{chosen.regime}.yaml"
+        write_text(path, overlay(chosen, experiments[chosen.experiment], scale))
+        paths.append(path)
+    return paths

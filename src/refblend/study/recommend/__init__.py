@@ -1,1 +1,0 @@
-"""The recommended configuration: candidates, the rule that chooses, guards."""

@@ -1,0 +1,99 @@
+"""What is recommended in a regime, from made verdicts; the committed files follow from our runs."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from refblend.config.loading import load_config
+from refblend.errors import StudyError
+from refblend.study.design.arms import resolve_arms
+from refblend.study.design.grid import config_files
+from refblend.study.design.spec import load_experiments
+from refblend.study.recommend import Recommendation, overlay, recommendations, write_overlays
+
+ROOT = Path(__file__).parents[2]
+SPECS = load_experiments(ROOT / "params")
+NOISY = {"noisy_entropy": SPECS["noisy_entropy"]}
+
+
+def verdicts(
+    experiment: str, reference: str, endpoint: str, **arms: tuple[float, str]
+) -> pd.DataFrame:
+    """Rows of verdicts.csv: arm → difference and verdict."""
+    rows = [
+        {"experiment": experiment, "treated": arm, "reference": reference, "endpoint": endpoint}
+        | {"estimate": estimate, "low": estimate - 0.01, "high": estimate + 0.01, "n": 40}
+        | {"verdict": verdict}
+        for arm, (estimate, verdict) in arms.items()
+    ]
+    return pd.DataFrame(rows)
+
+
+def recommended(table: pd.DataFrame) -> list[Recommendation]:
+    return recommendations(table, NOISY, resolve_arms(NOISY, "cpu", ROOT / "params"))
+
+
+def test_the_best_blend_is_chosen_by_the_endpoint_and_its_own_verdict_decides() -> None:
+    table = pd.concat(
+        [
+            verdicts(
+                "noisy_entropy",
+                "noisy_off",
+                "train_acc",
+                noisy_oracle=(0.2, "better"),  # no user has it
+                noisy_yoked=(0.1, "better"),  # another run's weights
+                noisy_judge=(0.02, "better"),
+                noisy_inverse=(0.03, "better"),
+                noisy_linear=(float("nan"), "undecided"),
+            ),
+            verdicts("noisy_entropy", "noisy_off", "test_greedy", noisy_c045=(0.3, "better")),
+            verdicts("noisy_entropy", "noisy_judge", "train_acc", noisy_c045=(0.3, "better")),
+        ]
+    )
+    (found,) = recommended(table)
+    assert (found.regime, found.arm, found.candidates) == ("noisy", "noisy_inverse", 2)
+    assert found.blends
+    ahead = table.assign(verdict="undecided")
+    assert [each.blends for each in recommended(ahead)] == [False]
+    assert recommended(table[table.endpoint == "test_greedy"]) == []
+
+
+def test_a_regime_belongs_to_one_experiment() -> None:
+    specs = {name: SPECS[name] for name in ("M3", "noisy_entropy")}
+    table = pd.concat(
+        [
+            verdicts("M3", "noisy_off", "test_sampled", noisy_challenger=(0.03, "better")),
+            verdicts("noisy_entropy", "noisy_off", "train_acc", noisy_judge=(0.02, "better")),
+        ]
+    )
+    arms = resolve_arms(specs, "cpu", ROOT / "params")
+    with pytest.raises(StudyError, match="M3 and noisy_entropy both declare the regime noisy"):
+        recommendations(table, specs, arms)
+
+
+@pytest.mark.parametrize("verdict", ["better", "equivalent"])
+def test_the_overlay_trains_the_chosen_arm_without_its_regime(tmp_path: Path, verdict: str) -> None:
+    table = verdicts("noisy_entropy", "noisy_off", "train_acc", noisy_auto=(0.03, verdict))
+    (path,) = write_overlays(recommended(table), NOISY, "cpu", tmp_path)
+    config = load_config([*config_files("cpu", ROOT / "params"), str(path)], [])
+    arm = "noisy_auto" if verdict == "better" else "noisy_off"
+    expected = resolve_arms(NOISY, "cpu", ROOT / "params")[arm].config
+    assert config.algorithm == expected.algorithm
+    assert config.reward.verifier.flip_rate == 0
+    assert f"# How sure: {verdict}. noisy_auto − noisy_off: +0.030 [+0.020, +0.040]" in (
+        path.read_text().replace("\n# ", " ").replace("How", "# How", 1)
+    )
+
+
+def test_the_committed_recommendations_follow_from_the_committed_verdicts() -> None:
+    table = pd.read_csv(ROOT / "results" / "cpu" / "m3" / "tables" / "verdicts.csv")
+    specs = {"M3": SPECS["M3"]}
+    found = recommendations(table, specs, resolve_arms(specs, "cpu", ROOT / "params"))
+    for each in found:
+        text = (ROOT / "params" / "recommended" / f"{each.regime}.yaml").read_text()
+        if f"experiment {each.experiment}" in text.replace("\n# ", " "):
+            assert text == overlay(each, specs["M3"], "cpu")
+        assert yaml.safe_load(text)["algorithm"]["ref_quality_score"].keys() >= {"enable"}
+    assert {each.regime for each in found} == {"exact", "sparse", "noisy"}
