@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 import refblend
-from refblend.errors import ConfigError, DataError, Problems, ProblemsError, RefblendError
+from refblend.errors import (
+    ConfigError,
+    DataError,
+    Problems,
+    ProblemsError,
+    RefblendError,
+    first_line,
+)
 
 SOURCE = Path(refblend.__file__).parent
 NAMES = {cls.__name__ for cls in RefblendError.__subclasses__()} | {"RefblendError"}
@@ -18,6 +25,12 @@ def last_text(node: ast.expr) -> str | None:
     if isinstance(node, ast.JoinedStr):
         node = node.values[-1]
     return node.value if isinstance(node, ast.Constant) else None
+
+
+def test_an_error_without_a_text_is_called_by_its_class() -> None:
+    """As torch's of an empty file."""
+    assert first_line(EOFError()) == "EOFError"
+    assert first_line(ValueError("\n one \ntwo")) == "one "
 
 
 def test_remedies_are_sentences() -> None:

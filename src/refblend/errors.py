@@ -13,6 +13,12 @@ from refblend.secret import mask
 T = TypeVar("T")
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text, or its class where it has none."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
 class RefblendError(Exception):
     """Base of every error that a user can fix.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from refblend.data.schema import PromptRow, read_records
-from refblend.errors import DataError
+from refblend.errors import DataError, first_line
 
 DATA_SOURCE = "openai/gsm8k"
 INSTRUCTION = 'Let\'s think step by step and output the final answer after "####".'
@@ -93,9 +93,8 @@ def _load_from_hub(name: str, split: str) -> list[PromptRow]:
     try:
         table = datasets.load_dataset(name, "main", split=split)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(
-            f"datasets cannot load split {split} of {name} ({reason})",
+            f"datasets cannot load split {split} of {name} ({first_line(error)})",
             "Download GSM8K elsewhere and name its folder with --source (gsm8k in "
             "params/workflow.yaml).",
         ) from error

@@ -16,7 +16,7 @@ import torch
 from transformers import AutoModelForCausalLM, GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
 from refblend.embedded.recipe import ArchitectureRecipe, EmbeddedConfig
-from refblend.errors import ModelError
+from refblend.errors import ModelError, first_line
 from refblend.files import read_object
 from refblend.seeding import derive_seed
 
@@ -69,7 +69,7 @@ def load_model(path: str | os.PathLike[str]) -> Any:
         )
     except (OSError, ValueError, RuntimeError) as error:
         raise ModelError(
-            f"{path} cannot be loaded ({str(error).splitlines()[0]})",
+            f"{path} cannot be loaded ({first_line(error)})",
             "Give a complete model directory in Hugging Face format.",
         ) from error
 

@@ -22,7 +22,7 @@ from torch.nn import functional
 from transformers import DynamicCache
 
 from refblend import runtime
-from refblend.errors import ModelError
+from refblend.errors import ModelError, first_line
 from refblend.files import atomic_path
 from refblend.progress import step_progress
 
@@ -246,7 +246,7 @@ def _resume(
         content = torch.load(state.path, weights_only=True)
     except (RuntimeError, EOFError, OSError, ValueError, pickle.UnpicklingError) as error:
         raise ModelError(
-            f"training state {state.path} cannot be read ({str(error).splitlines()[0]})",
+            f"training state {state.path} cannot be read ({first_line(error)})",
             "Delete the file to train from the beginning.",
         ) from error
     if content["fingerprint"] != state.fingerprint:

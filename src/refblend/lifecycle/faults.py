@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from refblend.errors import ConfigError, DiskError, RefblendError, ResourceError
+from refblend.errors import ConfigError, DiskError, RefblendError, ResourceError, first_line
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FULL_TEXTS = ("no space left", "storagefull", "disk quota exceeded")
@@ -82,9 +82,8 @@ def explain(error: Exception, directory: Path | None = None) -> RefblendError | 
     if isinstance(error, (FileExistsError, IsADirectoryError, NotADirectoryError)):
         return DiskError(f"{place} cannot be used: {error.strerror}", "Name another path.")
     if is_out_of_memory(error):
-        reason = str(error).strip().splitlines() or [type(error).__name__]
         return ResourceError(
-            f"memory ran out: {reason[0]}",
+            f"memory ran out: {first_line(error)}",
             "Lower the batch, the lengths or kv_cache_memory_mb, or end other processes.",
         )
     return None

@@ -18,7 +18,7 @@ from typing import Any, cast
 import torch
 
 from refblend import runtime
-from refblend.errors import ConfigError, ModelError, ResourceError
+from refblend.errors import ConfigError, ModelError, ResourceError, first_line
 from refblend.rollout.base import (
     EngineOptions,
     FinishReason,
@@ -144,11 +144,10 @@ class VllmEngine:
         try:
             self._llm = LLM(**arguments, **options.engine_kwargs)
         except ValueError as error:
-            text = str(error)
-            if not any(part in text.lower() for part in MEMORY_REFUSALS):
+            if not any(part in str(error).lower() for part in MEMORY_REFUSALS):
                 raise
             raise ResourceError(
-                f"{options.model_path}: vLLM does not start: {text.splitlines()[0]}",
+                f"{options.model_path}: vLLM does not start: {first_line(error)}",
                 "Change kv_cache_memory_mb (gpu_memory_utilization on a GPU) or lower "
                 "max_model_len of this engine.",
             ) from error

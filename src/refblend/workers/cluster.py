@@ -27,7 +27,7 @@ from ray._private import ray_constants
 from ray._private.authentication.authentication_utils import is_token_auth_enabled
 
 from refblend.config.trainer import RayConfig
-from refblend.errors import ResourceError
+from refblend.errors import ResourceError, first_line
 from refblend.files import user_cache
 from refblend.lifecycle.folders import command_folder
 from refblend.lifecycle.stalls import stall_limit
@@ -150,9 +150,8 @@ def _start_private(config: RayConfig, num_cpus: float, num_gpus: float, folder: 
             _node_ip_address="127.0.0.1",
         )
     except Exception as error:  # Ray raises the bare class when its processes are too slow
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ResourceError(
-            f"the private Ray cluster did not start: {reason}",
+            f"the private Ray cluster did not start: {first_line(error)}",
             "Start fewer runs at once, or call the same command again.",
         ) from error
 

@@ -18,7 +18,7 @@ from ray.exceptions import (
 )
 
 from refblend import runtime
-from refblend.errors import RefblendError
+from refblend.errors import RefblendError, first_line
 from refblend.lifecycle.faults import is_out_of_memory
 from refblend.lifecycle.stalls import stall_limit
 from refblend.workers import rendezvous
@@ -60,14 +60,14 @@ def _wait(
             f"the {role} worker did not answer within {timeout_s:g} s", remedy
         ) from None
     except (RayActorError, *LOST) as error:
-        raise WorkerDiedError(role, _first_line(error)) from None
+        raise WorkerDiedError(role, first_line(error)) from None
     except RayTaskError as error:
         if isinstance(error.cause, RefblendError):
             raise error.cause from None
         if isinstance(error.cause, LOST):
-            raise WorkerDiedError(role, _first_line(error.cause)) from None
+            raise WorkerDiedError(role, first_line(error.cause)) from None
         if is_out_of_memory(error.cause):
-            raise WorkerMemoryError(role, _first_line(error.cause)) from None
+            raise WorkerMemoryError(role, first_line(error.cause)) from None
         death = _find_death(role, references)
         if death is not None:
             raise death from None
@@ -85,16 +85,10 @@ def _find_death(role: str, references: Sequence[Any]) -> WorkerDiedError | None:
         try:
             ray.get(reference, timeout=max(0.0, deadline - time.monotonic()))
         except RayActorError as error:
-            return WorkerDiedError(role, _first_line(error))
+            return WorkerDiedError(role, first_line(error))
         except (GetTimeoutError, RayTaskError):
             continue
     return None
-
-
-def _first_line(error: BaseException) -> str:
-    """What an error says, in one line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
 
 
 class WorkerProcess:

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from refblend.config import RefblendConfig
 from refblend.config.loading import parse_config
 from refblend.config.scoring import SCORING_KEY
-from refblend.errors import StudyError
+from refblend.errors import StudyError, first_line
 from refblend.files import read_object
 from refblend.rollout.model_dir import count_parameters
 from refblend.study.planning.step import SCORING, STAGES, StageCost, StepCosts
@@ -64,7 +64,7 @@ def _recorded(path: Path, weights_gb: float | None) -> StepCosts:
         costs = TypeAdapter(StepCosts).validate_python(read_object(path)["figures"]["costs"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StudyError(
-            f"{path}: no costs of a step ({str(error).splitlines()[0]})",
+            f"{path}: no costs of a step ({first_line(error)})",
             "Name a run directory, or a result of bench_planning.py.",
         ) from None
     return costs if weights_gb is None else replace(costs, weights_gb=weights_gb)
