@@ -9,10 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from refblend import runtime
 
 runtime.configure_process(1)
+
+# No deadline, since machines are shared; no chance, and no database of earlier runs.
+settings.register_profile(
+    "refblend",
+    max_examples=60,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("refblend")
 
 from refblend.config import RefblendConfig, load_config  # noqa: E402
 from refblend.config.loading import merge  # noqa: E402
