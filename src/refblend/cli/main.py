@@ -3,10 +3,9 @@
 import contextlib
 import logging
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -29,10 +28,6 @@ from refblend.lifecycle.folders import writable_home
 from refblend.lifecycle.guardian import guard
 from refblend.lifecycle.output import outlast_readers
 from refblend.secret import mask, mask_output
-
-if TYPE_CHECKING:
-    from refblend.config import RefblendConfig
-    from refblend.trainer.datasets import RunData
 
 app = typer.Typer(
     cls=Panels,
@@ -148,7 +143,7 @@ def check(
     settings = load_config(config, overrides or [])
     numbers = parse_seeds(seeds) if seeds is not None else None
     from refblend.trainer.launch import check_runs, configs_of
-    from refblend.trainer.preflight import describe, gold_counts, notices, preflight
+    from refblend.trainer.preflight import describe, gold_counts, judge_prompts, notices, preflight
     from refblend.workers.pools import plan_pools, totals
 
     runs = configs_of(settings, numbers)
@@ -156,30 +151,9 @@ def check(
     data = preflight(settings, lambda data: check_runs(runs, data))
     cpus, gpus = totals(plan_pools(settings))
     typer.echo(f"{describe(settings, data)}, {cpus:g} CPU slots, {gpus:g} GPUs")
-    for sentence in [*notices(settings, data), *gold_counts(settings, data)]:
-        typer.echo(sentence)
-    _tell_prompt_lengths(settings, data)
-
-
-def _tell_prompt_lengths(settings: "RefblendConfig", data: "RunData") -> None:
-    """What the judge's length guards would do to the user's rows, at most 512 of them."""
-    from refblend.scoring.judge import try_judge
-
-    quality, longest = settings.algorithm.ref_quality_score, settings.data.max_response_length
-    rows = [row for row in data.train.rows[:512] if row.solution]
-    if not settings.use_judge or not rows:
-        return
-    ids = data.encode(" ".join(row.solution for row in rows))
-    long = data.decode((ids * (longest // len(ids) + 1))[:longest])
-    responses = {"gold solutions": None, f"responses of {longest} tokens": long}
-    for what, text in responses.items():
-        asked = try_judge(quality, [(row.question, text or row.solution) for row in rows])
-        if not asked:  # not every kind of judge makes prompts here
-            return
-        seen = Counter("clipped" if a.clipped else a.template for a in asked)
-        shown = {"full": "few-shot", "compact": "compact", "clipped": "clipped"}
-        shares = ", ".join(f"{seen[k] / len(asked):.1%} {name}" for k, name in shown.items())
-        typer.echo(f"judge's prompts with {what}: {shares}")
+    for told in (notices, gold_counts, judge_prompts):
+        for sentence in told(settings, data):
+            typer.echo(sentence)
 
 
 @app.command(

@@ -9,6 +9,7 @@ import typer
 
 from refblend.cli.help import Panels, example
 from refblend.cli.options import Scale, with_options
+from refblend.errors import StudyError
 from refblend.study.design import names
 
 app = typer.Typer(
@@ -272,18 +273,11 @@ def _number(value: float) -> str:
 
 def _refuse_ignored(question: Question, declared: dict[str, Any]) -> None:
     """Refuse options that would have no effect; ``declared`` are those that experiments declare."""
-    from refblend.errors import StudyError
-
     of_experiments = {"scale": question.scale, "params": question.params}
     options = declared if question.experiments else of_experiments
-    given = [f"--{name}" for name, value in options.items() if value is not None]
-    if not given:
-        return
-    if question.experiments:
-        reason = f"{', '.join(given)} cannot be given with --experiments, whose files declare "
-        reason += "it" if len(given) == 1 else "them"
-        remedy = f"Leave out {', '.join(given)}, or change the files of the experiments."
-    else:
-        reason = f"{', '.join(given)} without --experiments would have no effect"
-        remedy = f"Leave out {', '.join(given)}, or name experiments."
-    raise StudyError(reason, remedy)
+    given = ", ".join(f"--{name}" for name, value in options.items() if value is not None)
+    if given:
+        why = "with --experiments, whose files declare it" if question.experiments else ""
+        raise StudyError(
+            f"{given} would have no effect {why or 'without --experiments'}", f"Leave out {given}."
+        )

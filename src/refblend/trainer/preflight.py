@@ -5,6 +5,7 @@ Each check raises its own error; all problems are collected and reported at once
 
 import inspect
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,6 +43,8 @@ TRIED_ENTROPY = 0.5
 """Nats for which a user's strategy is tried."""
 TRIED_ROWS = 64
 """Rows whose gold solutions are tried in the judge's prompts, and by a user's reward."""
+MEASURED_ROWS = 512
+"""Rows whose prompts to the judge are counted by form."""
 ODD_ANSWERS = ("", "I think it is 5.", "#### \\boxed{[(1,,\n9^∞")
 """Responses that a reward must survive: an empty one, a sentence, and half of a formula."""
 
@@ -368,4 +371,25 @@ def _special_in_gold(data: RunData) -> list[str]:
                 f"{len(rows)} gold answers: rewards do not see it in responses unless "
                 "reward.keep_special_tokens=true"
             )
+    return told
+
+
+def judge_prompts(config: RefblendConfig, data: RunData) -> list[str]:
+    """What the judge's length guards would do to gold solutions, and to the longest responses."""
+    rows = [row for row in data.train.rows[:MEASURED_ROWS] if row.solution]
+    if not config.use_judge or not rows:
+        return []
+    longest = config.data.max_response_length
+    ids = data.encode(" ".join(row.solution for row in rows))
+    long = data.decode((ids * (longest // len(ids) + 1))[:longest])
+    told = []
+    for what, text in (("gold solutions", None), (f"responses of {longest} tokens", long)):
+        samples = [(row.question, text or row.solution) for row in rows]
+        asked = try_judge(config.algorithm.ref_quality_score, samples)
+        if not asked:  # not every kind of judge makes prompts here
+            break
+        seen = Counter("clipped" if a.clipped else a.template for a in asked)
+        shown = {"full": "few-shot", "compact": "compact", "clipped": "clipped"}
+        shares = ", ".join(f"{seen[k] / len(asked):.1%} {name}" for k, name in shown.items())
+        told.append(f"judge's prompts with {what}: {shares}")
     return told

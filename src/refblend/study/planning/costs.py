@@ -35,7 +35,7 @@ RESOURCE_COLUMNS = (
 """Columns read from a report's table ``resources``."""
 NEEDED = ("step_seconds", "startup_seconds", "memory_gb")
 """Costs that a plan needs. Without ``watts`` and ``kg_co2e_per_kwh`` it has no energy."""
-REMEDY = "Name a resources.csv of `refblend study tables`."
+REMEDY = "Name a report's tables/resources.csv."
 MAY_BE_ZERO = ("startup_seconds", "kg_co2e_per_kwh")
 
 
