@@ -10,12 +10,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from refblend.study.stats.comparisons import (
-    Comparison,
     best_configuration,
-    compare_pairs,
     probability_of_improvement,
 )
-from refblend.study.stats.statistics import bootstrap_interval, paired_values
 
 QUARTERS = st.lists(st.integers(0, 4).map(lambda i: i / 4), min_size=1, max_size=8)
 
@@ -76,102 +73,8 @@ def ten_seeds() -> pd.DataFrame:
     )
 
 
-def by_arm(values: pd.DataFrame, **options: float) -> dict[str, Comparison]:
-    pairs = [(str(arm), "off") for arm in values if arm != "off"]
-    return {c.arm: c for c in compare_pairs(values, pairs, rng(), **options)}
-
-
-def test_verdicts_of_planted_differences() -> None:
-    result = by_arm(ten_seeds())
-    assert {arm: c.verdict for arm, c in result.items()} == {
-        "better": "better",
-        "worse": "worse",
-        "same": "undecided",
-    }
-    better = result["better"]
-    assert better.p == 2 / 2**10
-    assert better.p_holm == 3 * 2 / 2**10  # the smallest two of three are equal
-    assert (better.smallest_p, better.smallest_p_holm) == (2 / 2**10, 3 * 2 / 2**10)
-    assert better.smallest_p_holm <= better.alpha
-    assert better.difference.n == better.student.n == 10
-    assert better.difference.low < 0.1 < better.difference.high
-
-
-def test_small_differences_are_equivalent_and_directions_count() -> None:
-    draws = np.random.default_rng(5).normal(0.5, 0.1, 10)
-    close = (draws + np.array([0.004, -0.003] * 5)).tolist()
-    values = frame(off=draws.tolist(), close=close, far=(draws + 0.3).tolist())
-    result = by_arm(values, margin=0.02)
-    assert (result["close"].verdict, result["far"].verdict) == ("equivalent", "better")
-    assert by_arm(values)["close"].verdict == "undecided"
-    assert by_arm(values, margin=0.02, higher_is_better=False)["far"].verdict == "worse"
-    assert by_arm(values, higher_is_better=None)["far"].verdict == "higher"
-
-
-@pytest.mark.parametrize(
-    ("seeds", "p", "reachable"), [(3, 0.25, False), (5, 0.0625, False), (6, 0.03125, True)]
-)
-def test_few_seeds_cannot_reach_five_percent(seeds: int, p: float, reachable: bool) -> None:
-    values = frame(off=[0.0] * seeds, arm=[1.0 + i for i in range(seeds)])
-    (comparison,) = compare_pairs(values, [("arm", "off")], rng())
-    assert comparison.difference.excludes_zero
-    assert comparison.p == comparison.smallest_p == p
-    assert (comparison.smallest_p_holm <= 0.05) is reachable
-    assert comparison.verdict == ("better" if reachable else "undecided")
-
-
-def test_a_verdict_is_by_the_p_that_is_adjusted_for_all_arms() -> None:
-    # All six differences are positive (p = 1/32), but among four arms Holm asks for more.
-    values = frame(off=[0.0] * 6, one=[1.0] * 6, two=[1.0] * 6, three=[1.0, -1.0] * 3)
-    result = by_arm(values)
-    assert result["one"].p == 1 / 32
-    assert result["one"].p_holm == 3 / 32
-    assert result["one"].verdict == "undecided"
-    assert by_arm(values, alpha=0.1)["one"].verdict == "better"
-    assert result["three"].p == 1.0
-
-
-def test_missing_runs_are_said_not_dropped() -> None:
-    values = frame(off=[0.1, 0.2, 0.3], part=[0.2, math.nan, 0.5], failed=[math.nan] * 3)
-    result = by_arm(values)
-    assert result["part"].difference.n == 2
-    assert result["part"].difference.estimate == pytest.approx(0.15)
-    failed = result["failed"]
-    assert (failed.difference.n, failed.p, failed.smallest_p) == (0, 1.0, 1.0)
-    assert failed.verdict == "undecided"
-    assert math.isnan(failed.student.low)
-
-
-def test_the_smallest_adjusted_p_with_unequal_seeds() -> None:
-    full = [float(i) for i in range(1, 9)]
-    values = frame(off=[0.0] * 8, full=full, short=full[:3] + [math.nan] * 5)
-    result = by_arm(values)
-    assert result["full"].smallest_p_holm == 2 * 2 / 2**8
-    assert result["short"].smallest_p_holm == 0.25
-
-
-def test_an_arm_more_changes_no_other_interval() -> None:
-    values = ten_seeds()
-    few, all_arms = by_arm(values[["off", "same"]]), by_arm(values)
-    assert few["same"].difference == all_arms["same"].difference
-    assert few["same"].p == all_arms["same"].p
-
-
-def test_differences_are_bootstrapped_from_the_paired_values() -> None:
-    values = ten_seeds()
-    comparison = by_arm(values)["better"]
-    stream = int(rng().integers(2**63))
-    paired = paired_values(values["better"], values["off"])
-    expected = bootstrap_interval(paired, np.random.default_rng(stream), resamples=5000)
-    assert comparison.difference == expected
-
-
 def test_bad_frames_are_refused() -> None:
-    with pytest.raises(ValueError, match="not columns"):
-        compare_pairs(frame(on=[1.0, 2.0]), [("on", "off")], rng())
     twice = pd.DataFrame({"off": [1.0, 2.0]}, index=[1, 1])
-    with pytest.raises(ValueError, match="every seed must be one row"):
-        compare_pairs(twice, [("off", "off")], rng())
     with pytest.raises(ValueError, match="every seed must be one row"):
         best_configuration(twice, rng())
 
@@ -200,8 +103,10 @@ def test_best_configuration_by_all_resamples() -> None:
     best = best_configuration(frame(**table), rng(), resamples=20000)
     assert best.arm == "a"
     assert best.share == pytest.approx(wins / 27, abs=0.015)
-    gap = bootstrap_interval([0.2, -0.1, 0.1], np.random.default_rng(0), resamples=20000)
-    assert best.gaps["b"].low == pytest.approx(gap.low, abs=1e-9)
+    means = [sum(drawn) / 3 for drawn in itertools.product([0.2, -0.1, 0.1], repeat=3)]
+    assert best.gaps["b"].low == pytest.approx(
+        np.quantile(means, 0.025, method="inverted_cdf"), abs=1e-9
+    )
 
 
 def test_equal_arms_are_seldom_separated() -> None:

@@ -6,7 +6,7 @@ requesting M1 trains none of M2's, and requesting M2 none of the fresh seeds of 
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,13 +71,6 @@ def consecutive(seeds: Sequence[int]) -> list[list[int]]:
         else:
             rows.append([seed])
     return rows
-
-
-def seed_ranges(seeds: Iterable[int]) -> str:
-    """Ascending seeds, three or more in a row as a range: ``11 to 50``."""
-    rows = consecutive(sorted(seeds))
-    parts = (f"{row[0]} to {row[-1]}" if len(row) > 2 else ", ".join(map(str, row)) for row in rows)
-    return ", ".join(parts)
 
 
 def block_rows(grid: pd.DataFrame, experiment: str, number: int, size: int) -> pd.DataFrame:

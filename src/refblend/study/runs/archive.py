@@ -21,7 +21,7 @@ from refblend.documents import shorten
 from refblend.errors import StudyError
 from refblend.files import atomic_path, copy_file
 from refblend.study.design.grid import unique_runs
-from refblend.study.runs.collect import Collected, as_collected, numbers_hash, used_models
+from refblend.study.runs.collect import Collected, as_collected, numbers_hash
 
 RUNS, METRICS, RESPONSES, QUALITY = "runs.csv", "runs.parquet", "responses.parquet", "quality"
 STEP = ["arm", "seed", "step"]
@@ -73,14 +73,6 @@ def read_archive(folder: Path) -> Collected:
             f"{folder}: the archive of runs cannot be read ({shorten(str(error), 300)})",
             f"Rebuild it with `snakemake --config scale={folder.name}`.",
         ) from None
-
-
-def archived_models(results: Path) -> pd.DataFrame:
-    """The models of all runs of a scale's archive; no row where there is none yet."""
-    path = results / RUNS
-    if not path.exists():
-        return used_models(pd.DataFrame(columns=["arm", "seed", "models"]))
-    return used_models(pd.read_csv(path, usecols=["arm", "seed", "models"], dtype={"models": str}))
 
 
 def of_grid(archive: Collected, grid: pd.DataFrame) -> Collected:

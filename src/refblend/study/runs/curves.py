@@ -35,15 +35,6 @@ VALIDATION = {
 }
 """Measure → metric name; ``source`` is the data source."""
 
-MEASURE_LABELS = {
-    "acc": "accuracy (greedy)",
-    "acc_strict": "accuracy (greedy, strict)",
-    "reward": "reward (greedy)",
-    "sampled": "accuracy (sampled)",
-    "pass_n": "pass@N (sampled)",
-    "sanity": "accuracy (sanity set)",
-}
-
 
 def validation_frame(metrics: pd.DataFrame) -> pd.DataFrame:
     """Tidy validation results.

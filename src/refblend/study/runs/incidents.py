@@ -1,7 +1,6 @@
 """What a report says of its runs: incidents, resources, and the origin of its numbers."""
 
 from collections.abc import Collection
-from typing import Any
 
 import pandas as pd
 
@@ -80,16 +79,6 @@ def incidents_table(collected: Collected) -> pd.DataFrame:
     )
 
 
-def in_run_order(frame: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Rows in the order of the grid; runs without a row get one with their status."""
-    if frame.empty:
-        frame = frame.reindex(columns=[*{"arm": 0, "seed": 0} | dict.fromkeys(frame.columns, 0)])
-        frame = frame.astype({"arm": "str", "seed": "int64"})
-    return runs[["arm", "seed", "status"]].merge(
-        frame.drop(columns="status", errors="ignore"), on=["arm", "seed"], how="left"
-    )
-
-
 def resources(collected: Collected) -> pd.DataFrame:
     """Every run: steps, wall time, pace, energy (an estimate), and how often it was resumed."""
     kept = ["arm", "seed", "status", "steps", "wall_time_s", "energy_kwh", "kg_co2e", "resumed"]
@@ -101,53 +90,3 @@ def resources(collected: Collected) -> pd.DataFrame:
     memory = series(collected.metrics, "perf/cpu_memory_used_gb")
     peak = memory.groupby(["arm", "seed"])["value"].max().rename("peak_memory_gb")
     return table.merge(peak, left_on=["arm", "seed"], right_index=True, how="left")
-
-
-def commit_text(collected: Collected) -> str:
-    """The commits that trained the runs, shortened, with a note if the work tree was not clean."""
-    known = collected.runs[collected.runs.commit.fillna("") != ""]
-    commits = [commit[:10] for commit in dict.fromkeys(known.commit)]
-    dirty = bool(known.dirty.fillna(False).any())
-    return (", ".join(commits) or "unknown") + (" with uncommitted changes" if dirty else "")
-
-
-def origin(collected: Collected) -> str:
-    """The number of runs behind a figure, and the commit that trained them."""
-    counts = collected.finished.groupby("arm", sort=False).size()
-    runs = ", ".join(f"{arm} n = {count}" for arm, count in counts.items()) or "none"
-    absent = len(collected.runs) - len(collected.finished)
-    more = f" ({absent} of {len(collected.runs)} runs did not finish)" if absent else ""
-    return f"Runs: {runs}{more}. Commit {commit_text(collected)}."
-
-
-def _sum_text(values: pd.Series) -> str:
-    """Four decimals; an unmeasured total is no zero."""
-    total = values.sum(min_count=1)
-    return "an unmeasured number of" if pd.isna(total) else f"{total:.4f}"
-
-
-def facts(collected: Collected) -> dict[str, Any]:
-    """What every report says about its runs, as variables for its template.
-
-    Returns:
-        ``runs`` and ``finished`` (numbers), ``absent`` (rows of runs that did not finish),
-        ``seeds``, ``commit``, ``hardware``, ``incidents`` (kind → number) and ``totals`` (texts:
-        hours, kwh, kg of CO₂e; the number of runs that were resumed).
-    """
-    runs = collected.runs
-    return {
-        "runs": len(runs),
-        "finished": len(collected.finished),
-        "absent": runs[runs.status != "finished"].to_dict("records"),
-        "seeds": sorted({int(seed) for seed in runs.seed}),
-        "commit": commit_text(collected),
-        "hardware": "; ".join(sorted({name for name in runs.hardware.dropna() if name}))
-        or "unknown",
-        "incidents": incident_totals(collected),
-        "totals": {
-            "hours": f"{runs.wall_time_s.sum() / 3600:.2f}",
-            "kwh": _sum_text(runs.energy_kwh),
-            "kg": _sum_text(runs.kg_co2e),
-            "resumed": int((runs.resumed.fillna(0) > 0).sum()),
-        },
-    }

@@ -12,10 +12,6 @@ import pandas as pd
 from refblend.errors import StudyError
 from refblend.files import read_json
 
-ACTOR_COLUMNS = (
-    "problems", "samples", "greedy", "sampled", "pass_at_k", "mixed_groups", "entropy", "length",
-    "answered", "true_equations",
-)  # fmt: skip
 JUDGE_COLUMNS = (
     "count", "right", "worked", "auc", "auc_worked", "auc_expected", "auc_expected_worked",
     "auc_within", "auc_within_low", "auc_within_high", "ece", "ece_expected", "valid_rate",
@@ -39,16 +35,6 @@ def read_quality(paths: Iterable[str | Path]) -> dict[str, Any]:
                 f"{path}: cannot be read ({error})", "Run `snakemake prepare`."
             ) from None
     return reports
-
-
-def actor_table(reports: dict[str, Any]) -> pd.DataFrame:
-    """One row per actor report: accuracies, pass@k, entropy in nats, lengths in tokens."""
-    rows = [
-        {"model": model} | {name: report.get(name) for name in ACTOR_COLUMNS}
-        for model, report in reports.items()
-        if "greedy" in report
-    ]
-    return pd.DataFrame(rows, columns=["model", *ACTOR_COLUMNS])
 
 
 def judge_table(reports: dict[str, Any]) -> pd.DataFrame:
@@ -75,13 +61,6 @@ def judge_part(reports: dict[str, Any], part: str, columns: tuple[str, ...]) -> 
         for row in record.get(part, [])
     ]
     return pd.DataFrame(rows).reindex(columns=["model", "form", *columns])
-
-
-def reliability_bins(reports: dict[str, Any]) -> pd.DataFrame:
-    """Calibration of the expected scores on held-out responses, one row per bin."""
-    columns = ("kind", "low", "high", "count", "score", "accuracy")
-    frame = judge_part(reports, "reliability", columns)
-    return frame[frame.kind == "expected"].drop(columns="kind")
 
 
 def judge_forms(reports: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:

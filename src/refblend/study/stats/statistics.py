@@ -5,16 +5,12 @@ instead of a narrow one. IQM and stratified bootstrap follow Agarwal et al., arX
 2108.13264. Formulas and rules in words: docs/explanation/statistics.md.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
-
-Statistic = Callable[[NDArray[np.float64]], NDArray[np.float64]]
-"""Reduces the last axis."""
 
 MAD_TO_SIGMA = 1.4826
 """MAD × this = standard deviation of normal data."""
@@ -40,11 +36,6 @@ class Interval:
         if np.isnan(self.low):
             return f"{self.estimate:.3f} (n = {self.n})"
         return f"{self.estimate:.3f} [{self.low:.3f}, {self.high:.3f}] (n = {self.n})"
-
-
-def mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Arithmetic mean over the last axis."""
-    return np.asarray(values, dtype=np.float64).mean(axis=-1)
 
 
 def iqm(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -93,28 +84,6 @@ def numbers(values: ArrayLike) -> NDArray[np.float64]:
     if np.isnan(data).any():
         raise ValueError("values must not be NaN: leave failed runs out and count them")
     return data
-
-
-def bootstrap_interval(
-    values: ArrayLike,
-    rng: np.random.Generator,
-    statistic: Statistic = mean,
-    confidence: float = 0.95,
-    resamples: int = 5000,
-) -> Interval:
-    """Percentile bootstrap of (n,) values; ``statistic`` reduces the last axis of (resamples, n).
-
-    The same state of ``rng`` gives the same interval.
-
-    Raises:
-        ValueError: a value is NaN.
-    """
-    data = numbers(values)
-    estimate = float(statistic(data)) if data.size else np.nan
-    if data.size < 2:
-        return Interval(estimate, np.nan, np.nan, data.size)
-    drawn = data[resample_rows(data.size, resamples, rng)]
-    return percentile_interval(estimate, statistic(drawn), data.size, confidence)
 
 
 def student_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
