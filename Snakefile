@@ -1,7 +1,12 @@
 # The study as a workflow: configuration, rules, targets.
+from pathlib import Path
+
 from snakemake.utils import min_version
 
 min_version("9.27")
+# A folder that snakedeploy made has the parameters beside its configuration.
+if not Path("params").exists() and Path("config/params").is_dir():
+    Path("params").symlink_to("config/params")
 
 
 configfile: "params/workflow.yaml"

@@ -1,5 +1,6 @@
 # What the rules share: configuration, experiments, jobs, and the environment of shell commands.
 import functools
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from refblend.data.splits import SPLITS
 from refblend.errors import RefblendError
 from refblend.lifecycle.supervision import SUPERVISOR, supervisor_value
 from refblend.numerics import versions as numerics
+from refblend.scoring.templates import SHIPPED
 from refblend.study import layout
 from refblend.study.design import grid as study_grid
 from refblend.study.design import jobs as study_jobs
@@ -56,6 +58,8 @@ except RefblendError as error:
     raise WorkflowError(str(error)) from None
 validate(grid_of_the_scale, "../schemas/grid.schema.json")
 EXPERIMENTS = [name for names in STUDIES.values() for name in names]
+# Part of the package, which lies in src only in a clone.
+TEMPLATES = os.path.relpath(SHIPPED["embedded"])
 
 
 wildcard_constraints:

@@ -61,7 +61,7 @@ rule tokenizer:
     input:
         pretrained,
         recipe="params/embedded/{scale}.yaml",
-        templates="src/refblend/scoring/data/embedded.yaml",
+        templates=TEMPLATES,
     output:
         tokenizer_files("models/{scale}/tokenizer"),
     log:
@@ -142,7 +142,7 @@ rule judge_pairs:
 rule judge:
     input:
         recipe="params/embedded/{scale}.yaml",
-        templates="src/refblend/scoring/data/embedded.yaml",
+        templates=TEMPLATES,
         tokenizer="models/{scale}/tokenizer/tokenizer.json",
         pairs="models/{scale}/judge_pairs/train.parquet",
         start=lambda wildcards: study_jobs.judge_start(*wildcards),
