@@ -12,8 +12,8 @@ PYTHON ?= python3.11
 # One job per core takes up to 4 GiB.
 CORES ?= $(shell scripts/cores.sh)
 SCALE ?= cpu
-# What `make study` makes: all, or e.g. TARGET=m1, or a file.
-TARGET ?= all
+# What `make study` makes: M1, or e.g. TARGET=all, or a file.
+TARGET ?= m1
 TARGETS := all prepare scoring m1 m2 m3 r smoke
 STEPS ?= 2000
 # Waiting OpenMP threads must sleep, or busy processes starve one another.
@@ -43,17 +43,19 @@ demo: env pretrained reasoning-gym ## four to ten minutes, 12 GiB of memory: a f
 
 ##@ Study
 
-study: env ## train and report all milestones at scale cpu, eleven hours or more; TARGET=m1 for one; SCALE=gpu
+study: env ## train and report M1 at scale cpu, about ten minutes; TARGET=all: seven hours or more; SCALE=smoke
 	@$(if $(filter $(TARGET),$(TARGETS))$(findstring /,$(TARGET)),,echo "error: TARGET=$(TARGET) is neither a file nor one of $(TARGETS)." >&2; exit 2)
 	$(BIN)/snakemake $(TARGET) --cores $(CORES) --resources gpu=$$($(BIN)/python -m refblend.lifecycle.devices) \
 		--workflow-profile workflow/profiles/default --config scale=$(SCALE)
 	@echo "Reports: results/$(SCALE)/*/report.md"
+	@test $(TARGET) = all || echo "The whole study: make study TARGET=all SCALE=$(SCALE) (scale cpu: seven hours or more on two cores)"
 
 report: env ## all reports of SCALE with their figures on one page, results/<scale>/report.html
 	@echo "Open $$($(BIN)/python scripts/report_page.py results/$(SCALE))"
 
 figures: env ## every table, figure and report of SCALE anew from the committed runs.parquet, in minutes
 	$(BIN)/refblend study redraw --scale $(SCALE)
+	$(BIN)/python scripts/headline.py
 	@git status --short results/$(SCALE)
 
 paper: .tools/paper ## docs/results.md with its numbers as build/paper/results.tex, and results.pdf where a TeX is installed

@@ -39,6 +39,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     if page.file.src_uri != "results.md":
         return markdown
     try:
+        results_text.check((ROOT / "README.md").read_text(encoding="utf-8"))
         return results_text.fill(markdown)
     except results_text.StaleTextError as error:
         raise PluginError(str(error)) from None

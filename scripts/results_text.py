@@ -3,7 +3,11 @@
     {{ v("noisy_challenger", "noisy_off", expect="better") }}    +0.033 [+0.014, +0.052]
 
 A claim names the verdict that it expects. If the study says otherwise, the page fails at that
-line. Needs the standard library alone: the site is built without pandas.
+line. The README, which nothing fills in, states each number after such a call in a comment:
+
+    <!-- v("noisy_judge", "noisy_off", expect="better") -->+0.033
+
+Needs the standard library alone: the site is built without pandas.
 
     python scripts/results_text.py > build/results.md
 """
@@ -16,6 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 CALL = re.compile(r"\{\{\s*v\((?P<arguments>[^}]*)\)\s*\}\}")
+STATED = re.compile(r"<!-- v\((?P<arguments>[^>]*)\) -->(?P<number>[^\s:;,]*\d)")
 ARGUMENT = re.compile(r'(?:(\w+)=)?"([^"]*)"')
 KNOWN = {"endpoint", "experiment", "expect", "scale"}
 
@@ -66,6 +71,20 @@ def fill(text: str) -> str:
         except StaleTextError as error:
             raise StaleTextError(f"docs/results.md, line {number}: {error}") from None
     return "\n".join(lines) + "\n"
+
+
+def check(text: str) -> int:
+    """How many numbers a text states after a call in a comment.
+
+    Raises:
+        StaleTextError: a number or a verdict is not that of the tables.
+    """
+    stated = list(STATED.finditer(text))
+    for match in stated:
+        wanted = _called(match).partition(" ")[0].replace("-", "−")
+        if match["number"] != wanted:
+            raise StaleTextError(f"README.md: {match[0]} is {wanted} in the tables")
+    return len(stated)
 
 
 def _called(match: "re.Match[str]") -> str:

@@ -24,7 +24,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def type_commands(clone: Path, page: str) -> str:
     """Type all shell blocks of a page into one shell that ends at the first failure."""
     text = (clone / page).read_text(encoding="utf-8")
-    text = text.split("## Quickstart")[-1].split("\n## ")[0] if page == "README.md" else text
+    text = text.split("## Try it")[-1].split("\n## ")[0] if page == "README.md" else text
     commands = "\n".join(FENCE.findall(text))
     ours = ("PYTHONPATH", "VIRTUAL_ENV")
     environment = {name: value for name, value in os.environ.items() if name not in ours}
@@ -39,7 +39,7 @@ def type_commands(clone: Path, page: str) -> str:
     return done.stdout
 
 
-def test_the_quickstart(clone: Path) -> None:
+def test_the_readme(clone: Path) -> None:
     said = type_commands(clone, "README.md")
     assert (clone / "results" / "smoke" / "m1" / "report.md").is_file()
     assert "runs/smoke/linear/seed_1: finished, step 4" in said

@@ -9,6 +9,13 @@ def test_the_committed_text_holds() -> None:
     assert "{{" not in text
 
 
+def test_the_readme_states_the_numbers_of_the_tables() -> None:
+    readme = (results_text.ROOT / "README.md").read_text()
+    assert results_text.check(readme) == 5
+    with pytest.raises(results_text.StaleTextError, match=r"\+0.033 in the tables"):
+        results_text.check(readme.replace("-->+0.033", "-->+0.034"))
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

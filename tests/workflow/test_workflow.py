@@ -6,6 +6,7 @@ import math
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -436,3 +437,26 @@ def test_only_what_uses_a_changed_number_is_stale(finished: Path) -> None:
         numerics.write_text(json.dumps(first | {purpose: first[purpose] + 1}))
         found = {name: count for name, count in stale(finished).items() if name != "total"}
         assert found == expected, purpose
+
+
+@pytest.mark.slow
+def test_a_deployed_folder_plans_the_smoke_study(tmp_path: Path) -> None:
+    """What `snakedeploy deploy-workflow` writes: copies of config/, a Snakefile with a module."""
+    shutil.copytree(ROOT / "config", tmp_path / "config")
+    (tmp_path / "workflow").mkdir()
+    (tmp_path / "workflow" / "Snakefile").write_text(
+        'configfile: "config/config.yaml"\n\n\n'
+        f'module study:\n    snakefile: "{ROOT / "Snakefile"}"\n    config: config\n\n\n'
+        "use rule * from study\n"
+    )
+    done = snakemake(tmp_path, "-n", "-q", "rules")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert job_counts(done.stdout)["train"] > 20
+
+
+@pytest.mark.slow
+def test_the_folder_of_the_catalogs_test_plans_the_smoke_study() -> None:
+    test = ("--directory", ".test", "--configfile", ".test/config/config.yaml", "--nolock")
+    done = snakemake(ROOT, *test, "-n", "-q", "rules")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert job_counts(done.stdout)["train"] > 20

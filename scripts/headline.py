@@ -1,0 +1,25 @@
+"""Draw the README's figure, docs/assets/headline.png, from results/cpu; `make figures` calls it."""
+
+from pathlib import Path
+
+import pandas as pd
+
+from refblend.study.report.headline import regimes
+from refblend.study.report.style import apply_style, write_figure
+
+ROOT = Path(__file__).parents[1]
+
+
+def main() -> None:
+    """Draw it."""
+    apply_style()
+    tables = ROOT / "results" / "cpu"
+    figure, caption = regimes(
+        pd.read_parquet(tables / "runs.parquet"), pd.read_csv(tables / "runs.csv")
+    )
+    write_figure(figure, ROOT / "docs" / "assets" / "headline.png")
+    print(caption)
+
+
+if __name__ == "__main__":
+    main()
