@@ -13,10 +13,7 @@ ROOT = Path(__file__).parents[1]
 def main() -> None:
     """Draw it."""
     apply_style()
-    tables = ROOT / "results" / "cpu"
-    figure, caption = regimes(
-        pd.read_parquet(tables / "runs.parquet"), pd.read_csv(tables / "runs.csv")
-    )
+    figure, caption = regimes(pd.read_parquet(ROOT / "results" / "cpu" / "runs.parquet"))
     write_figure(figure, ROOT / "docs" / "assets" / "headline.png")
     print(caption)
 
