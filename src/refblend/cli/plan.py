@@ -64,15 +64,12 @@ class Sources:
         Raises:
             StudyError: tables are named and shall not be used.
         """
-        from refblend.study.planning.costs import newest_last
-
         if self.resources and not self.measured:
             raise StudyError("--resources and --no-measured contradict one another", "Drop one.")
         if not self.measured:
             return []
-        return self.resources or newest_last(
-            Path("results").glob(f"{scale}/*/tables/resources.csv")
-        )
+        found = Path("results").glob(f"{scale}/*/tables/resources.csv")
+        return self.resources or sorted(found, key=lambda path: path.stat().st_mtime_ns)
 
 
 @with_options
@@ -97,8 +94,7 @@ def plan(
             "Give it at scale gpu, and only there; `refblend check` prints a run's GPUs.",
         )
     tables = sources.tables(scale)
-    runs, notes = costs.read_resources(tables)
-    known = costs.measured_costs(runs)
+    known = costs.measured_costs(costs.read_resources(tables))
     grid = build_grid(experiments, scale, sources.params)
     stated = {name: value for name, value in asdict(given).items() if value is not None}
     planned = costs.plan_study(
@@ -111,13 +107,13 @@ def plan(
     )
     read = [str(path) for path in tables]
     if as_json:
-        document = {"scale": scale, "resources": read, "notes": notes} | asdict(planned)
+        document = {"scale": scale, "resources": read} | asdict(planned)
         typer.echo(json.dumps(document, indent=2))
     else:
-        _show(planned, read, notes)
+        _show(planned, read)
 
 
-def _show(planned: "StudyPlan", sources: list[str], notes: list[str]) -> None:
+def _show(planned: "StudyPlan", sources: list[str]) -> None:
     """Two tables: costs of a run by arm, and the study's totals."""
     from rich import box
     from rich.console import Console
@@ -143,8 +139,6 @@ def _show(planned: "StudyPlan", sources: list[str], notes: list[str]) -> None:
         "measured in": ", ".join(sources) or "nothing: all costs are given",
     }.items():
         totals.add_row(name, value)
-    for note in notes:
-        totals.add_row("note", note)
     console = Console()
     console.print(costs)
     console.print(totals)

@@ -1,4 +1,3 @@
-import os
 from pathlib import Path
 
 import pandas as pd
@@ -11,7 +10,6 @@ from refblend.study.planning.costs import (
     arm_costs,
     counted_runs,
     measured_costs,
-    newest_last,
     read_resources,
 )
 
@@ -86,47 +84,22 @@ def seeds_of(table: pd.DataFrame) -> list[tuple[str, str, float]]:
     return list(zip(table.arm, table.seed, table.wall_time_s, strict=True))
 
 
-def test_tables_that_agree_are_joined(tmp_path: Path) -> None:
+def test_an_arm_comes_from_the_last_table_that_has_it(tmp_path: Path) -> None:
     first, second = tmp_path / "a.csv", tmp_path / "b.csv"
     rows = [resource_row("off", 1), resource_row("off", 3, status="failed")]
     resource_table(*rows).to_csv(first, index=False)
     rows = [resource_row("off", 1), resource_row("off", 2), resource_row("null", 1)]
     resource_table(*rows).to_csv(second, index=False)
-    table, notes = read_resources([first, second])
+    table = read_resources([first, second])
     assert seeds_of(table) == [("off", "1", 100.0), ("off", "2", 100.0), ("null", "1", 100.0)]
-    assert notes == []
-
-
-def test_of_tables_that_differ_about_an_arm_the_last_counts_and_it_is_said(tmp_path: Path) -> None:
-    old, new = tmp_path / "old.csv", tmp_path / "new.csv"
-    rows = [resource_row("off", seed) for seed in (1, 2, 3)] + [resource_row("linear", 1)]
-    resource_table(*rows).to_csv(old, index=False)
-    rows = [resource_row("off", seed, wall_time_s=140.0) for seed in (1, 2)]
-    resource_table(*rows).to_csv(new, index=False)
-    table, notes = read_resources([old, new])
-    # Not a mixture: seed 3 of the old table was measured elsewhere.
-    assert seeds_of(table) == [("off", "1", 140.0), ("off", "2", 140.0), ("linear", "1", 100.0)]
-    assert notes == [f"off: measured in {new}; other tables differ and are left out"]
-    table, notes = read_resources([new, old])
-    assert len(table) == 4
-    assert notes == [f"off: measured in {old}; other tables differ and are left out"]
 
 
 def test_a_newer_run_that_does_not_count_hides_no_older_one(tmp_path: Path) -> None:
     old, new = tmp_path / "old.csv", tmp_path / "new.csv"
     resource_table(resource_row("off", 1)).to_csv(old, index=False)
     resource_table(resource_row("off", 1, status="failed")).to_csv(new, index=False)
-    table, notes = read_resources([old, new])
+    table = read_resources([old, new])
     assert seeds_of(table) == [("off", "1", 100.0)]
-    assert notes == []
-
-
-def test_tables_by_age(tmp_path: Path) -> None:
-    paths = [tmp_path / name for name in ("b.csv", "a.csv", "c.csv")]
-    for path, seconds in zip(paths, (5, 5, 1), strict=True):
-        path.touch()
-        os.utime(path, (seconds, seconds))
-    assert [path.name for path in newest_last(paths)] == ["c.csv", "a.csv", "b.csv"]
 
 
 def test_unusable_tables_are_named(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ the machine and the number of concurrent runs with which they were measured.
 import heapq
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -47,41 +47,26 @@ class Cost:
     origin: Literal["measured", "given"]
 
 
-def newest_last(paths: Iterable[str | Path]) -> list[Path]:
-    """Tables by the time at which they were written, as :func:`read_resources` expects them."""
-    return sorted(map(Path, paths), key=lambda path: (path.stat().st_mtime_ns, str(path)))
+def read_resources(paths: Sequence[Path]) -> pd.DataFrame:
+    """Runs that count, of the resources tables of finished studies.
 
-
-def read_resources(paths: Sequence[str | Path]) -> tuple[pd.DataFrame, list[str]]:
-    """Runs that count, of the resources tables of finished studies; a later table wins.
-
-    Where tables differ about a run of an arm, as after a milestone was trained again on another
-    machine, this arm's runs come from the last table that has any, and from it alone.
+    An arm's runs come from the last table that has any, and from it alone: another one may have
+    been measured on another machine.
 
     Returns:
-        One row per run that finished without a resume (:data:`RESOURCE_COLUMNS`), and a
-        sentence for every arm about which tables differ.
+        One row per run that finished without a resume: :data:`RESOURCE_COLUMNS`.
 
     Raises:
         StudyError, ProblemsError: tables that cannot be read or lack a column.
     """
-    problems, frames = Problems(), [pd.DataFrame(columns=[*RESOURCE_COLUMNS, "source"])]
-    for path in map(Path, paths):
+    problems, found = Problems(), dict[str, pd.DataFrame]()
+    for path in paths:
         with problems.noted():
-            frames.append(
-                counted_runs(read_table(path, RESOURCE_COLUMNS, REMEDY)).assign(source=str(path))
-            )
+            runs = counted_runs(read_table(path, RESOURCE_COLUMNS, REMEDY))
+            found |= {str(arm): part for arm, part in runs.groupby("arm", sort=False)}
     problems.settle()
-    table = pd.concat([frame for frame in frames if len(frame)] or frames, ignore_index=True)
-    kept, notes = [table.iloc[:0]], []
-    for arm, runs in table.groupby("arm", sort=False):
-        distinct = runs.drop_duplicates(list(RESOURCE_COLUMNS))
-        if distinct["seed"].duplicated().any():
-            last = runs["source"].iloc[-1]
-            distinct = runs[runs["source"] == last]
-            notes.append(f"{arm}: measured in {last}; other tables differ and are left out")
-        kept.append(distinct)
-    return pd.concat(kept, ignore_index=True)[list(RESOURCE_COLUMNS)], notes
+    frames = list(found.values()) or [pd.DataFrame(columns=list(RESOURCE_COLUMNS))]
+    return pd.concat(frames, ignore_index=True)[list(RESOURCE_COLUMNS)]
 
 
 def counted_runs(resources: pd.DataFrame) -> pd.DataFrame:
@@ -214,7 +199,7 @@ class StudyPlan:
     shortest_hours: float
     """Lower bound of any schedule: the longest run, or all hours spread evenly."""
     peak_memory_gb: float
-    """GiB at the peak."""
+    """GiB if the largest runs are at their peaks at the same time."""
     energy_kwh: float | None
     kg_co2e: float | None
     arms: list[ArmPlan]
@@ -235,32 +220,19 @@ def parallel_places(slots: int, gpus_per_run: int | None) -> int:
     return places
 
 
-def schedule_longest_first(seconds: Sequence[float], places: int) -> list[tuple[float, float]]:
-    """Start and end of each run, longest first on the place that is free first.
+def makespan(seconds: Sequence[float], places: int) -> float:
+    """When the last run ends, longest first on the place that is free first.
 
     LPT; Graham 1969, "Bounds on multiprocessing timing anomalies": at most 4/3 − 1/(3N) times the
-    shortest makespan. Equal runs keep their order.
+    shortest one.
 
-    >>> schedule_longest_first([2.0, 3.0, 2.0], 2)
-    [(0.0, 2.0), (0.0, 3.0), (2.0, 4.0)]
+    >>> makespan([2.0, 3.0, 2.0], 2)
+    4.0
     """
-    free = [0.0] * places
-    found: dict[int, tuple[float, float]] = {}
-    for run in sorted(range(len(seconds)), key=lambda i: -seconds[i]):
-        start = heapq.heappop(free)
-        found[run] = start, start + seconds[run]
-        heapq.heappush(free, start + seconds[run])
-    return [found[run] for run in range(len(seconds))]
-
-
-def busiest_memory(schedule: Sequence[tuple[float, float]], memory: Sequence[float]) -> float:
-    """Largest sum of the peaks of runs at the same time, in the unit of ``memory``."""
-    return max(
-        math.fsum(
-            own for own, (start, end) in zip(memory, schedule, strict=True) if start <= now < end
-        )
-        for now, _ in schedule
-    )
+    ends = [0.0] * places
+    for duration in sorted(seconds, reverse=True):
+        heapq.heappush(ends, heapq.heappop(ends) + duration)
+    return max(ends)
 
 
 def plan_study(
@@ -286,7 +258,7 @@ def plan_study(
         for arm in dict.fromkeys(names)
     }
     durations = [seconds[arm] for arm in names]
-    schedule = schedule_longest_first(durations, places)
+    memory = sorted(costs[arm]["memory_gb"].value for arm in names)
     hours = math.fsum(durations) / SECONDS_PER_HOUR
     arms = [
         ArmPlan(
@@ -304,9 +276,9 @@ def plan_study(
         runs=len(names),
         run_hours=hours,
         gpu_hours=None if gpus_per_run is None else hours * gpus_per_run,
-        makespan_hours=max(end for _, end in schedule) / SECONDS_PER_HOUR,
+        makespan_hours=makespan(durations, places) / SECONDS_PER_HOUR,
         shortest_hours=max(hours / places, max(durations) / SECONDS_PER_HOUR),
-        peak_memory_gb=busiest_memory(schedule, [costs[arm]["memory_gb"].value for arm in names]),
+        peak_memory_gb=math.fsum(memory[-places:]),
         energy_kwh=_total(names, seconds, costs, ("watts",)),
         kg_co2e=_total(names, seconds, costs, ("watts", "kg_co2e_per_kwh")),
         arms=arms,
