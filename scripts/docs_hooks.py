@@ -20,16 +20,38 @@ ROOT = Path(__file__).parents[1]
 GENERATED = ROOT / "build" / "docs"
 OF_THE_ROOT = {
     "about/changelog.md": "CHANGELOG.md",
+    "about/conduct.md": "CODE_OF_CONDUCT.md",
     "about/contributing.md": "CONTRIBUTING.md",
+    "about/history.md": "HISTORY.md",
     "about/security.md": "SECURITY.md",
 }
 
 
+def drawn() -> list[str]:
+    """The committed figures, below results."""
+    found = (ROOT / "results").glob("*/*/figures/*.svg")
+    return sorted(path.relative_to(ROOT / "results").as_posix() for path in found)
+
+
+def gallery(figures: list[str]) -> str:
+    """The page of all figures, by report."""
+    parts, last = ["# Figures\n\nEvery committed figure, by report; drawn by `make figures`."], ""
+    for figure in figures:
+        _, scale, report, _, name = figure.split("/")
+        title = f"{report} (scale {scale})"
+        parts += [f"\n## {title}\n"] if title != last else []
+        last = title
+        parts.append(f"**{name.removesuffix('.svg')}**\n\n![{name}]({figure}){{loading=lazy}}\n")
+    return "\n".join(parts)
+
+
 def on_files(files: Files, config: Any) -> Files:
     """Add them to the files of ``docs/``."""
+    figures = {f"figures/{name}": ROOT / "results" / name for name in drawn()}
+    files.append(File.generated(config, "figures.md", content=gallery(list(figures))))
     made = {path.relative_to(GENERATED).as_posix(): path for path in GENERATED.rglob("*.md")}
     shown = {place: ROOT / name for place, name in OF_THE_ROOT.items()}
-    for place, path in (made | shown).items():
+    for place, path in (made | shown | figures).items():
         files.append(File.generated(config, place, abs_src_path=str(path)))
     return files
 

@@ -88,15 +88,29 @@ def default(schema: dict[str, Any]) -> str:
     return f"`{shown}`" if shown else '`""`'
 
 
-def configuration() -> str:
-    """The page of all keys, one table per section.
+def configuration() -> dict[str, str]:
+    """The pages of all keys by name: an index, then one per top section, a table per section.
 
     Raises:
         ValueError: a key has no description.
     """
     whole = RefblendConfig.model_json_schema()
-    parts = [CONFIGURATION]
-    for name, about, section in sections(inlined(whole, whole["$defs"])):
+    tree = inlined(whole, whole["$defs"])
+    rows = [
+        f"| [`{name}`](configuration/{name}.md) | {section['description'].splitlines()[0]} |"
+        for name, section in tree["properties"].items()
+    ]
+    index = [CONFIGURATION, "| Section | |\n|:--|:--|", *rows]
+    pages = {"configuration": "\n".join(index) + "\n"}
+    for name, section in tree["properties"].items():
+        pages[f"configuration/{name}"] = page_of(name, section)
+    return pages
+
+
+def page_of(top: str, tree: dict[str, Any]) -> str:
+    """The page of a top section."""
+    parts = [f"# {top}"]
+    for name, about, section in sections(tree, top, tree["description"]):
         leaves = {k: v for k, v in section["properties"].items() if "properties" not in v}
         parts.append(f"\n## `{name}`\n\n{about}\n")
         if not leaves:
@@ -149,7 +163,7 @@ def command_line() -> str:
 def main() -> None:
     """Write all pages below the directory that is given."""
     out = Path(sys.argv[1]) if len(sys.argv) > 1 else OUT
-    for name, text in {"configuration": configuration(), "command-line": command_line()}.items():
+    for name, text in (configuration() | {"command-line": command_line()}).items():
         path = out / "reference" / f"{name}.md"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

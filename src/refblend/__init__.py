@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from refblend.scoring.judge import Judge as Judge
     from refblend.scoring.result import JudgeResult as JudgeResult
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 _PLACES = {
     "Judge": "scoring.judge:Judge",
