@@ -172,8 +172,8 @@ def test_only_the_input_that_changed_is_named() -> None:
         ("determining", "content of a.py: sha256 11 → 22, b.py")
     ]
     assert changes(rewarded[2], rewarded[0]) == [], "a name is no content"
-    assert changes(rewarded[0]) == [("determining", "inputs of only one: none → a.py")]
-    assert changes(BASE, rewarded[0]) == [("determining", "inputs of only one: a.py → none")]
+    assert changes(rewarded[0]) == [("determining", "inputs: none → a.py")]
+    assert changes(BASE, rewarded[0]) == [("determining", "inputs: a.py → none")]
 
 
 def test_numbers_libraries_and_the_source_differ_in_their_own_ways() -> None:

@@ -319,7 +319,7 @@ def _changed_files(old: Mapping[str, str], new: Mapping[str, str]) -> list[Diffe
     came, went = (
         ", ".join(sorted(a.keys() - b.keys())) or "none" for a, b in ((new, old), (old, new))
     )
-    return [Difference("inputs of only one", went, came, "determining")]
+    return [Difference("inputs", went, came, "determining")]
 
 
 def _shown(value: Any) -> str:

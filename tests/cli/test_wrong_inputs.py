@@ -39,6 +39,7 @@ CASES = [
     ("show runs/none", "runs/none"),
     ("data prepare --recipe nowhere.yaml --out out", "nowhere.yaml"),
     ("data gsm8k --source made --out out", "made"),
+    ("data gsm8k --source made/answers.jsonl --out out", "`refblend data convert`"),
     ("data math --source nowhere --out out", "nowhere"),
     ("models tokenizer --recipe made/list.yaml --out out", "list.yaml"),
     ("models pretrained --gguf nowhere.gguf --out out", "nowhere.gguf"),

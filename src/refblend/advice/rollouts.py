@@ -112,7 +112,7 @@ def _numbers(values: pd.Series, what: str) -> pd.Series:
 
 
 def _files(path: Path) -> list[Path]:
-    if path.is_file():
+    if path.is_file() and path.suffix in SUFFIXES:
         return [path]
     for folder in (path / "rollouts", path / "completions", path):
         files = sorted(file for file in folder.glob("*") if file.suffix in SUFFIXES)

@@ -76,6 +76,12 @@ def load_split(source: str, split: str) -> list[PromptRow]:
     Raises:
         DataError: there is no such split, or it is not GSM8K.
     """
+    if Path(source).is_file():
+        raise DataError(
+            f"{source} is a file",
+            "Name the folder with both splits of GSM8K, or convert the file with "
+            "`refblend data convert`.",
+        )
     if not Path(source).is_dir():
         return _load_from_hub(source, split)
     for suffix in ("jsonl", "parquet"):
