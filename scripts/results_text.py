@@ -3,7 +3,8 @@
     {{ v("noisy_challenger", "noisy_off", expect="better") }}    +0.033 [+0.014, +0.052]
 
 A claim names the verdict that it expects. If the study says otherwise, the page fails at that
-line. The README, which nothing fills in, states each number after such a call in a comment:
+line. With ``table="m3/M3_summary"`` the number is that of a report's table, which has no verdict.
+The README, which nothing fills in, states each number after such a call in a comment:
 
     <!-- v("noisy_judge", "noisy_off", expect="better") -->+0.033
 
@@ -22,7 +23,10 @@ ROOT = Path(__file__).parents[1]
 CALL = re.compile(r"\{\{\s*v\((?P<arguments>[^}]*)\)\s*\}\}")
 STATED = re.compile(r"<!-- v\((?P<arguments>[^>]*)\) -->(?P<number>[^\s:;,]*\d)")
 ARGUMENT = re.compile(r'(?:(\w+)=)?"([^"]*)"')
-KNOWN = {"endpoint", "experiment", "expect", "scale"}
+KNOWN = {"endpoint", "experiment", "expect", "scale", "table"}
+IN_TABLES = {"arm": "treated", "baseline": "reference", "measure": "endpoint", "diff": "estimate"}
+IN_TABLES |= {"diff_low": "low", "diff_high": "high"}
+"""Columns of a summary, and of the verdicts."""
 
 
 class StaleTextError(ValueError):
@@ -30,11 +34,13 @@ class StaleTextError(ValueError):
 
 
 @cache
-def rows(scale: str) -> list[dict[str, str]]:
-    """All verdicts of a scale."""
-    path = ROOT / "results" / scale / "verdicts.csv"
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+def rows(scale: str, table: str) -> list[dict[str, str]]:
+    """All verdicts of a scale, or all differences of a report's summary."""
+    report, _, name = table.rpartition("/")
+    place = f"{report}/tables/{name}" if report else "verdicts"
+    with (ROOT / "results" / scale / f"{place}.csv").open(encoding="utf-8", newline="") as file:
+        found = list(csv.DictReader(file))
+    return [{IN_TABLES.get(key, key): value for key, value in row.items()} for row in found]
 
 
 def v(treated: str, reference: str, expect: str = "", scale: str = "cpu", **where: str) -> str:
@@ -43,17 +49,20 @@ def v(treated: str, reference: str, expect: str = "", scale: str = "cpu", **wher
     Raises:
         StaleTextError: there is no such verdict, there are several, or it is not the expected one.
     """
+    table = where.pop("table", "")
     wanted = {"treated": treated, "reference": reference} | where
     if "endpoint" not in where:
         wanted["endpoint"] = "test_sampled"
-    found = [row for row in rows(scale) if all(row[key] == value for key, value in wanted.items())]
+    every = rows(scale, table)
+    found = [row for row in every if all(row.get(key) == value for key, value in wanted.items())]
     if len(found) != 1:
         raise StaleTextError(
             f"{len(found)} verdicts of scale {scale} have {wanted}: name the experiment"
         )
     (row,) = found
-    if expect and row["verdict"] != expect:
-        raise StaleTextError(f"{treated} − {reference} is {row['verdict']}, the text says {expect}")
+    if expect and row.get("verdict") != expect:
+        verdict = row.get("verdict", "without a verdict")
+        raise StaleTextError(f"{treated} − {reference} is {verdict}, the text says {expect}")
     numbers = [f"{float(row[name]):+.3f}" for name in ("estimate", "low", "high")]
     return "{} [{}, {}]".format(*numbers)
 
