@@ -45,7 +45,12 @@ def regimes(steps: pd.DataFrame) -> plot.Drawn:
         plot.draw_marks(axis, marks, upright=True, zero=False)
         axis.set(xlabel="rule reward", ylabel=label)
     look: dict[str, Any] = {"marker": "o", "linestyle": "none"}
-    lines = [Line2D([], [], color=colour, label=role, **look) for role, colour in COLOURS.items()]
+    shown = {mark.colour for mark in marks}
+    lines = [
+        Line2D([], [], color=colour, label=role, **look)
+        for role, colour in COLOURS.items()
+        if colour in shown
+    ]
     plot.one_legend(figure, (), extra=lines)
     return figure, (
         "Test accuracy after training, mean of the seeds with its 95 % interval. off: no blend; "
