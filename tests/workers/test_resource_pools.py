@@ -70,13 +70,13 @@ def test_without_a_judge_there_is_no_process_for_it(tiny_config, override) -> No
 def test_gpus_are_counted_a_worker_and_a_tensor_parallel_rank(tiny_config) -> None:
     config = tiny_config(
         f"{FSDP}.world_size=2",
-        f"{FSDP}.num_gpus_per_worker=0.5",
+        f"{FSDP}.num_gpus_per_worker=1",
         "actor_rollout_ref.rollout.num_gpus=1",
         "actor_rollout_ref.rollout.tensor_model_parallel_size=2",
         f"{JUDGE}.num_gpus=0.25",
     )
-    assert totals(plan_pools(config)) == (4.0, 3.25)
-    assert training_devices(config) == 3, "the judge's is none of them"
+    assert totals(plan_pools(config)) == (4.0, 4.25)
+    assert training_devices(config) == 4, "the judge's is none of them"
 
 
 def test_throughput_counts_the_devices_of_every_rollout_engine(tiny_config) -> None:

@@ -69,6 +69,16 @@ class FsdpConfig(Section):
     """GPUs reserved for each process; 0 places it on the CPU."""
 
     @model_validator(mode="after")
+    def _a_device_has_one_rank(self) -> "FsdpConfig":
+        if self.world_size > 1 and 0 < self.num_gpus_per_worker < 1:
+            raise ValueError(
+                f"num_gpus_per_worker={self.num_gpus_per_worker} would put several of the "
+                f"{self.world_size} ranks on one GPU, which NCCL cannot do: set it to 1, or "
+                "world_size to 1"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _replicas_divide_the_ranks(self) -> "FsdpConfig":
         if self.world_size % self.replicas:
             raise ValueError(

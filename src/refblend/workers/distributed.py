@@ -2,7 +2,9 @@
 
 Parameters are sharded over all ranks, or over those of each copy with ``fsdp_config.replicas``.
 
-A single process without a process group runs the same code with nothing sharded.
+A single process on CUDA is a group of one: FSDP2 then keeps float32 master weights, computes in
+``param_dtype`` and reduces in float32, as with more ranks. On the CPU a single process has no group
+and runs the same code with nothing sharded.
 """
 
 import contextlib
@@ -40,9 +42,11 @@ def pick_device(config: FsdpConfig) -> torch.device:
 
 
 def init_process_group(rank: int, config: FsdpConfig, address: str, run: RefblendConfig) -> None:
-    """Join the group (gloo on the CPU, nccl on GPUs); nothing to do for a single process."""
+    """Join the group: gloo on the CPU, nccl on GPUs; a single process on the CPU needs none."""
+    backend = "nccl" if pick_device(config).type == "cuda" else "gloo"
+    if config.world_size == 1 and backend == "nccl" and not dist.is_initialized():
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
     if config.world_size > 1:
-        backend = "nccl" if pick_device(config).type == "cuda" else "gloo"
         timeout_s, interface = run.trainer.worker_timeout_s, run.ray.interface
         rendezvous.join(address, rank, config.world_size, backend, timeout_s, interface)
 
@@ -77,8 +81,21 @@ def shard(network: Network, config: FsdpConfig) -> Network:
     return network
 
 
+def freeze(network: Network, config: FsdpConfig) -> Network:
+    """The network without gradients, moved and sharded; on CUDA its weights have ``param_dtype``.
+
+    Nothing is added to frozen weights, so no float32 copy is needed. Buffers keep their precision,
+    as under FSDP2's policy.
+    """
+    network.requires_grad_(False)
+    if pick_device(config).type == "cuda":
+        for parameter in network.parameters():
+            parameter.data = parameter.data.to(getattr(torch, config.param_dtype))
+    return shard(network, config)
+
+
 def precision(config: FsdpConfig) -> contextlib.AbstractContextManager[Any]:
-    """Autocast for a single process; sharded groups use FSDP's mixed-precision policy."""
+    """Autocast for a single process on the CPU; groups use FSDP's mixed-precision policy."""
     if dist.is_initialized() or config.param_dtype == "float32":
         return contextlib.nullcontext()
     return torch.autocast(pick_device(config).type, torch.bfloat16)
@@ -148,6 +165,21 @@ def load_optimizer(network: LmNetwork, optimizer: torch.optim.Optimizer, directo
     elif (directory / OPTIMIZER_FILE).exists():
         state = torch.load(directory / OPTIMIZER_FILE, map_location="cpu", weights_only=True)
         set_optimizer_state_dict(network, optimizer, state, options=WHOLE)
+
+
+def forget_pass(network: LmNetwork) -> None:
+    """Clear what FSDP2 keeps of a pass that was broken off; its gradients would join the next."""
+    if dist.is_initialized():
+        from torch.distributed.fsdp import FSDPModule
+
+        for module in network.modules():
+            if isinstance(module, FSDPModule):  # torch's reset leaves the whole parameters' own
+                for group in module._get_fsdp_state()._fsdp_param_groups:
+                    for parameter in group.fsdp_params:
+                        if hasattr(parameter, "_unsharded_param"):
+                            parameter._unsharded_param.grad = None
+        assert isinstance(network, FSDPModule)
+        network.reset_iter_state()
 
 
 def clip_gradients(network: LmNetwork, max_norm: float) -> float:

@@ -170,7 +170,7 @@ class ReferenceWorker(PolicyRank):
         del total_steps  # the signature of every training group's rank
         super().__init__(run, run.actor_rollout_ref.ref.fsdp_config, rank, address)
         policy = load_policy(self.model_path, self.temperature, **self.loading)
-        self.network = distributed.shard(policy.requires_grad_(False), self.fsdp)
+        self.network = distributed.freeze(policy, self.fsdp)
 
     def compute_pooled_states(self, sequences: Sequences, plan: list[list[int]]) -> Shard:
         """Mean hidden state (rows, H) of each response."""

@@ -20,8 +20,8 @@ from refblend.rollout.model_dir import check_model_dir
 from refblend.workers.chunked_head import chunked_log_probs
 from refblend.workers.layout import SHARED_ATTENTION, PaddedBatch, response_states
 
-MAX_CHUNK_LOGITS = {"cpu": 2**24, "cuda": 2**26}
-"""Logits held at once by the head, by kind of device: 64 and 256 MiB in float32."""
+MAX_CHUNK_LOGITS = {"cpu": 2**24, "cuda": 2**29}
+"""Logits held at once by the head, by kind of device: 64 MiB and 2 GiB in float32."""
 
 
 class LmNetwork(nn.Module):

@@ -24,7 +24,16 @@ from refblend.lifecycle.stalls import stall_limit
 from refblend.workers.nodes import alive_nodes
 from refblend.workers.placement import GIB, Bundle, Node, Pools, place, refusal
 from refblend.workers.restarts import WorkerDiedError
-from refblend.workers.roles import GLOBAL_POOL, MIB, TRAINER_BASE, Role, roles_of, value_of
+from refblend.workers.roles import (
+    CRITIC,
+    GLOBAL_POOL,
+    MIB,
+    REFERENCE,
+    TRAINER_BASE,
+    Role,
+    roles_of,
+    value_of,
+)
 from refblend.workers.run_files import RunFiles
 
 NODE_ID = "ray.io/node-id"
@@ -145,7 +154,13 @@ def _check_gpus(config: RefblendConfig, pools: Pools) -> None:
             f"{key}.num_gpus is {rollout.num_gpus:g}",
             f"Set {key}.num_gpus=1, or {key}.tensor_model_parallel_size=1.",
         )
+    on_gpu = config.actor_rollout_ref.actor.fsdp_config.num_gpus_per_worker > 0
     for bundle in (bundle for pool in pools.values() for bundle in pool):
+        if on_gpu and not bundle.gpus and bundle.role in (REFERENCE.name, CRITIC.name):
+            raise ConfigError(
+                f"{bundle.key}=0 puts {bundle.role} on the CPU, and the actor has a GPU",
+                "Give it a share, such as 0.1, or turn off what needs it.",
+            )
         if bundle.gpus > 1 and not bundle.gpus.is_integer():
             raise ConfigError(
                 f"{bundle.key}: Ray gives a process a share of one GPU or whole ones, not "

@@ -118,6 +118,7 @@ class Trainable:
             alone = world_size == 1 and any(len(rows) > 1 for rows in micro_batches)
             if not (is_out_of_memory(error) and alone):
                 raise
+            distributed.forget_pass(self.network)
             self.optimizer.zero_grad(set_to_none=True)
             return None
         return totals
