@@ -181,6 +181,9 @@ class EngineConfig(Section):
     """Sequences that the engine works on at once."""
     enable_chunked_prefill: bool = False
     """Split long prompts among vLLM's steps; not on the CPU, where they lose their seed."""
+    sleep: bool = False
+    """Give GPU memory back while others work on the device that the engine shares; off on the CPU
+    and on devices of its own."""
     engine_kwargs: dict[str, Any] = {}
     """Further arguments of vLLM's ``EngineArgs``, by its names; only with vLLM."""
 

@@ -167,6 +167,20 @@ class RefblendConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _sleepers_take_turns(self) -> "RefblendConfig":
+        scoring = self.algorithm.ref_quality_score.scoring
+        if (
+            self.use_judge
+            and scoring.overlap
+            and (self.actor_rollout_ref.rollout.sleep or scoring.sleep)
+        ):
+            raise ValueError(
+                "algorithm.ref_quality_score.scoring.overlap=true lets the judge work beside the "
+                "actor, and engines that sleep take turns: set overlap=false, or sleep=false"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _batches_divide(self) -> "RefblendConfig":
         for name, worker in (
             ("actor_rollout_ref.actor", self.actor_rollout_ref.actor),

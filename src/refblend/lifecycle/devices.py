@@ -25,6 +25,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 ORDER = "CUDA_DEVICE_ORDER"
 FOLDER = "REFBLEND_LEASES"
 """Environment variable: another folder for the lock files."""
+PRETENDED = "REFBLEND_PRETENDED_GPUS"
 POLL_S = 1.0
 
 
@@ -35,6 +36,24 @@ def visible_devices() -> list[str]:
         return [str(index) for index in range(len(_uuids()))]
     names = [name.strip() for name in named.split(",")]
     return [name for name in names if name not in ("", "-1", "NoDevFiles")]
+
+
+def device_memory() -> float | None:
+    """Bytes of the smallest device that this process may use; None without a GPU.
+
+    ``REFBLEND_PRETENDED_GPUS``, a list of GiB such as ``80,80``, stands for devices that are not
+    there: for `refblend check` before a machine is rented.
+    """
+    if pretended := os.environ.get(PRETENDED):
+        return min(map(float, pretended.split(","))) * 2**30
+    try:
+        with nvml():
+            handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+            return min(
+                (float(pynvml.nvmlDeviceGetMemoryInfo(h).total) for h in handles), default=None
+            )
+    except pynvml.NVMLError:
+        return None
 
 
 def lease(count: int) -> list[str]:

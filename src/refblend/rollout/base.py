@@ -73,6 +73,7 @@ class EngineOptions:
     enable_prefix_caching: bool = True
     max_num_seqs: int = 256
     enable_chunked_prefill: bool = False
+    sleep: bool = False
     engine_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Further arguments of the engine's own library."""
     seed: int = 0

@@ -68,7 +68,10 @@ def _repack_tied_head(model: Any) -> None:
 def engine_arguments(options: EngineOptions, on_gpu: bool) -> dict[str, Any]:
     """The arguments of vLLM that we set ourselves."""
     memory: dict[str, Any] = (
-        {"gpu_memory_utilization": options.gpu_memory_utilization}
+        {
+            "gpu_memory_utilization": options.gpu_memory_utilization,
+            "enable_sleep_mode": options.sleep,
+        }
         if on_gpu
         else {
             "kv_cache_memory_bytes": options.kv_cache_memory_mb * 2**20,
@@ -223,6 +226,14 @@ class VllmEngine:
                 "This is a defect: report it with the versions in provenance.json.",
             )
         self._prompt_tokens = self._cached_tokens = 0
+
+    def sleep(self, level: int) -> None:
+        """Give GPU memory back: at level 1 the weights wait on the host, at 2 they are lost."""
+        self._llm.sleep(level=level)
+
+    def wake_up(self, tags: list[str] | None = None) -> None:
+        """Take memory again: of ``weights``, of ``kv_cache``, or of both."""
+        self._llm.wake_up(tags=tags)
 
     def prefix_cache_hit_rate(self) -> float | None:
         """Share of prompt tokens that the prefix cache served since its last reset."""

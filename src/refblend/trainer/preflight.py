@@ -231,6 +231,10 @@ def check_engines(config: RefblendConfig) -> None:
                 "vLLM splits loses its seed",
                 f"Leave it out, or set {section}.num_gpus.",
             )
+        if engine.sleep and engine.num_gpus and kind != "vllm":
+            raise ConfigError(
+                f"{section}.sleep=true is for vLLM, and the engine is {kind}", "Set it to false."
+            )
         if given and kind != "vllm":
             raise ConfigError(
                 f"{section}.engine_kwargs is for vLLM, and the engine is {kind}", "Leave it out."

@@ -4,6 +4,7 @@ Separate from the networks' workers, because their processes need nothing of dis
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from refblend import runtime
 from refblend.config import RefblendConfig
 from refblend.config.scoring import SCORING_KEY
 from refblend.errors import ScoringError
-from refblend.rollout.base import Generation, GenerationRequest, RolloutEngine
+from refblend.rollout.base import Generation, GenerationRequest
 from refblend.rollout.factory import start_rollout
 from refblend.scoring.judge import CallStats, start_judge
 from refblend.scoring.result import JudgeResult
@@ -20,14 +21,40 @@ from refblend.seeding import derive_seed
 from refblend.workers.weight_buffer import MappedWeights, PackedWeights
 
 
-class RolloutWorker:
-    """The engine that generates the actor's responses."""
+class Sleeper:
+    """A worker whose engine gives its GPU memory back while others work there."""
+
+    engine: Any
+    level = 1
+    """1: the weights wait on the host. 2: they are lost, for an engine that is pushed new ones."""
+    _asleep = False
+
+    def sleep(self) -> None:
+        """Give the memory back; nothing to do where that has been done."""
+        if not self._asleep:
+            self.engine.sleep(self.level)
+        self._asleep = True
+
+    def wake_up(self, tags: list[str] | None = None) -> None:
+        """Take the memory of ``tags`` again, ``kv_cache`` last; None: all of it.
+
+        Nothing to do for a fresh engine, which stands for one that died in its sleep.
+        """
+        if self._asleep:
+            self.engine.wake_up(tags)
+        self._asleep = tags == ["weights"] and self._asleep
+
+
+class RolloutWorker(Sleeper):
+    """The engine that generates the actor's responses; each waking is followed by a push."""
+
+    level = 2
 
     def __init__(self, config: RefblendConfig) -> None:
         rollout = config.actor_rollout_ref.rollout
         runtime.prepare_process(rollout.num_threads)
         self._weights = MappedWeights()
-        self.engine: RolloutEngine = start_rollout(config, config.actor_rollout_ref.model.path)
+        self.engine = start_rollout(config, config.actor_rollout_ref.model.path)
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
         """Answer all requests with the current weights."""
@@ -43,7 +70,7 @@ class RolloutWorker:
         self.engine.load_weights(self._weights.tensors(packed, received), version)
 
 
-class JudgeWorker:
+class JudgeWorker(Sleeper):
     """The judge of every response, of the kind that the configuration names."""
 
     def __init__(self, config: RefblendConfig) -> None:
@@ -51,6 +78,7 @@ class JudgeWorker:
         runtime.prepare_process(quality.scoring.num_threads)
         self._kind = quality.scoring.kind
         self.judge = start_judge(quality, derive_seed(config.trainer.seed, "judge engine"))
+        self.engine = getattr(self.judge, "engine", None)
 
     def generate_quality_score(
         self, questions: Sequence[str], responses: Sequence[str], seeds: Sequence[int]

@@ -6,6 +6,7 @@ there is first, node by node (:mod:`refblend.workers.placement`), and every wait
 """
 
 import math
+import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,9 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from refblend.config import RefblendConfig
 from refblend.config.trainer import PoolStrategy
 from refblend.errors import ConfigError, ResourceError
+from refblend.lifecycle.devices import PRETENDED, device_memory
 from refblend.lifecycle.stalls import stall_limit
+from refblend.workers.gpu_memory import check_gpu_memory
 from refblend.workers.nodes import alive_nodes
 from refblend.workers.placement import GIB, Bundle, Node, Pools, place, refusal
 from refblend.workers.restarts import WorkerDiedError
@@ -143,6 +146,9 @@ def check_machine(config: RefblendConfig) -> None:
             "memory": float(estimate_available_memory()),
         }
         check_resources(pools, memory_needs(config), available, "machine")
+        device = device_memory() if totals(pools)[1] else None
+        if device is not None:
+            check_gpu_memory(config, device)
 
 
 def _check_gpus(config: RefblendConfig, pools: Pools) -> None:
@@ -171,6 +177,8 @@ def _check_gpus(config: RefblendConfig, pools: Pools) -> None:
 
 def _gpus() -> int:
     """GPUs of this machine that Ray would find; asked of its own code, which loads no torch."""
+    if pretended := os.environ.get(PRETENDED):
+        return len(pretended.split(","))
     manager = get_accelerator_manager_for_resource("GPU")
     visible = manager.get_current_process_visible_accelerator_ids()
     found = int(manager.get_current_node_num_accelerators())

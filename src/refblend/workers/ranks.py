@@ -171,6 +171,8 @@ class Rank:
             "shared_prefix": model.use_shared_prefix,
         }
         self.device = distributed.pick_device(fsdp)
+        scoring = run.algorithm.ref_quality_score.scoring
+        self._lends = run.actor_rollout_ref.rollout.sleep or scoring.sleep
 
     def start_profile(self) -> None:
         """Record every operator from now on."""
@@ -193,6 +195,11 @@ class Rank:
         ]
         return sorted(found, key=lambda row: -row[2])
 
+    def _lend(self) -> None:
+        """Give the device what torch keeps for later passes, where engines wake up on it."""
+        if self._lends and self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
     @torch.no_grad()
     def each_micro_batch(
         self,
@@ -210,6 +217,7 @@ class Rank:
             with distributed.precision(self.fsdp):
                 matrices = compute(batch, max(1, len(rows)))
             parts.append([matrix[: len(rows)].cpu() for matrix in matrices])
+        self._lend()
         order = [row for rows in plan for row in rows]
         return order, tuple(torch.cat(column) for column in zip(*parts, strict=True))
 
@@ -264,6 +272,7 @@ class TrainableRank(Rank, ABC, Generic[Targets]):
         if self.device.type == "cuda":
             peak = torch.cuda.max_memory_allocated(self.device) / 2**30
             metrics["perf/max_memory_allocated_gb"] = peak
+        self._lend()
         return metrics
 
     def scale(self, mini: MiniBatch) -> dict[str, Any]:

@@ -47,6 +47,8 @@ class WorkerSet:
     """The engines of each role that has such."""
     version: int = 0
     """The step whose weights the rollout engines hold; 0: those they started with."""
+    asleep: set[str] = field(default_factory=set)
+    """Roles whose engines have given their GPU memory back."""
 
     @classmethod
     def start(
@@ -113,6 +115,9 @@ class WorkerSet:
             self.engines[role.name] = EngineGroup(engines, timeout_s)
             if _shares_gpu(role, config):
                 engines[-1].ready(start_s)
+            if _sleeps(role, config):  # before the next one looks for free memory
+                engines[-1].call("sleep").results()
+                self.asleep.add(role.name)
 
     def _place(self, role: Role, number: int) -> list[Place]:
         """The place of one engine."""
@@ -158,6 +163,8 @@ class WorkerSet:
 
     def generate(self, requests: Sequence[GenerationRequest], version: int) -> list[Generation]:
         """Sample with the current weights; WorkerError if an engine has others than ``version``."""
+        if ROLLOUT.name in self.asleep:
+            self.push_weights(self.version)
         call = self.engines[ROLLOUT.name].split("generate", [requests], work_of(requests))
         generations: list[Generation] = call.results()
         stale = {g.weight_version for g in generations} - {version}
@@ -175,6 +182,8 @@ class WorkerSet:
         judge = self.engines.get(JUDGE.name)
         if judge is None:
             return None
+        self._rest(ROLLOUT)
+        self._wake(JUDGE)
         answer = self.config.algorithm.ref_quality_score.scoring.max_new_tokens
         work = Work(
             questions,
@@ -197,7 +206,24 @@ class WorkerSet:
         results = pending.results(instead=failed)
         answered = [pending.group.engines[part.engine] for part in pending.parts if part.answered]
         calls = [engine.call("last_call") for engine in answered]
-        return results, CallStats.merged([call.result() for call in calls])
+        stats = CallStats.merged([call.result() for call in calls])
+        self._rest(JUDGE)
+        return results, stats
+
+    def _rest(self, *roles: Role) -> None:
+        """Engines that share a GPU give its memory back; who works next needs it."""
+        for role in roles:
+            there = role.name in self.engines and role.name not in self.asleep
+            if there and _sleeps(role, self.config):
+                _wait_all(self.engines[role.name].call("sleep"))
+                self.asleep.add(role.name)
+
+    def _wake(self, role: Role, tags: list[str] | None = None) -> None:
+        """The engines take memory again, of ``weights`` first where these are pushed."""
+        if role.name in self.asleep:
+            _wait_all(self.engines[role.name].call("wake_up", tags))
+        if tags != ["weights"]:
+            self.asleep.discard(role.name)
 
     def idle_metrics(self, role: Role) -> dict[str, float]:
         """How long each of several engines had nothing to do in the role's last call."""
@@ -209,6 +235,7 @@ class WorkerSet:
         group = self.groups.get(role.name)
         if group is None:
             return None
+        self._rest(ROLLOUT, JUDGE)
         prompts, rows = self._shared_prompts(sequences), range(len(sequences))
         budget = getattr(role.settings(self.config), role.budget)
         plans = plan_micro_batches(sequences.lengths, rows, group.size, budget, prompts=prompts)
@@ -228,6 +255,7 @@ class WorkerSet:
         step: int,
     ) -> dict[str, float]:
         """Update the policy or the value model on the whole batch; the update's metrics."""
+        self._rest(ROLLOUT, JUDGE)
         group, n = self.groups[role.name], self.config.actor_rollout_ref.rollout.n
         prompts = self._shared_prompts(sequences)
         plans = plan_updates(role.settings(self.config), sequences, n, group.size, prompts)
@@ -237,7 +265,11 @@ class WorkerSet:
     def push_weights(self, version: int) -> None:
         """Give the actor's weights to every rollout engine."""
         self.version = version
+        self._rest(JUDGE)
+        # The cache comes last: the actor's copy of the weights is still on the device.
+        self._wake(ROLLOUT, ["weights"])
         self._push(self.engines[ROLLOUT.name].engines, version)
+        self._wake(ROLLOUT, ["kv_cache"])
 
     def _push(self, engines: Sequence[WorkerGroup], version: int) -> None:
         """Give the actor's weights to these engines: the one place where weights are pushed."""
@@ -297,6 +329,11 @@ def _shares_gpu(role: Role, config: RefblendConfig) -> bool:
     another process takes meanwhile would count as its own: a cache too small, or a refusal.
     """
     return role.processes(config).gpus % 1 > 0
+
+
+def _sleeps(role: Role, config: RefblendConfig) -> bool:
+    """Whether a role's engines give memory back: only where others may take it."""
+    return bool(getattr(role.settings(config), "sleep", False)) and _shares_gpu(role, config)
 
 
 def _wait_all(calls: Sequence[Future]) -> None:

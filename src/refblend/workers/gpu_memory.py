@@ -1,0 +1,254 @@
+"""Memory of GPUs that a run needs, by a formula, before any engine starts.
+
+With N parameters, hidden size H, MLP size I, L layers and vocabulary V, a device holds in bytes::
+
+    actor, critic    16 N / ranks           float32 weights and gradients, AdamW's two moments
+    reference         2 N / ranks           (4 N in float32), gathered layer by layer
+    a pass            tokens × 2 (12 H + 4 I) × layers kept, and 2 H L with checkpointing
+    the head         10 × min(2²⁹, tokens × V) + 4 V H    logits in bfloat16 and twice in float32
+    an engine         its share of the device, gpu_memory_utilization
+    a process         0.5 GiB for CUDA itself
+
+Layers kept are L, or one with ``enable_gradient_checkpointing``; in float32 a pass takes twice as
+much. Passes of different roles follow one another, so the largest counts. An engine that sleeps
+leaves 1 GiB. The constant 12 H + 4 I is the activations of Qwen's and Llama's layers; it gives the
+update of ``results/gpu/check.md`` to within a tenth.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from refblend.config import RefblendConfig
+from refblend.errors import ResourceError
+from refblend.rollout.model_dir import count_parameters, model_record
+from refblend.workers.roles import (
+    BYTES,
+    JUDGE,
+    MODEL,
+    ROLLOUT,
+    Role,
+    roles_of,
+    value_of,
+)
+
+GIB = 2.0**30
+CONTEXT = 0.5 * GIB
+ASLEEP = 1.0 * GIB
+GRAPHS = 1.0 * GIB
+"""CUDA graphs and buffers of an engine beside weights and cache."""
+HEAD_LOGITS = 2**29
+SHARE = "gpu_memory_utilization"
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a process of a role has on its device, in bytes."""
+
+    role: str
+    gpus: float
+    """The part of a device that the process reserves."""
+    kept: float
+    """Held all the time."""
+    working: float
+    """More, while it works."""
+    sleeps: bool = False
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model's sizes, of its directory."""
+
+    parameters: int
+    hidden: int
+    mlp: int
+    layers: int
+    vocabulary: int
+
+    @classmethod
+    def of(cls, path: str, key: str) -> "Model":
+        """Read headers and ``config.json``; ModelError as of the readers."""
+        record = model_record(Path(path) / "config.json")
+        hidden = int(record.get("hidden_size", 0))
+        return cls(
+            parameters=count_parameters(Path(path), key),
+            hidden=hidden,
+            mlp=int(record.get("intermediate_size", 4 * hidden)),
+            layers=int(record.get("num_hidden_layers", 0)),
+            vocabulary=int(record.get("vocab_size", 0)),
+        )
+
+    def activations(self, tokens: int, dtype: str, kept: int) -> float:
+        """Bytes of a pass over ``tokens`` that keeps ``kept`` layers, with its head."""
+        of_layers = tokens * BYTES[dtype] * (12 * self.hidden + 4 * self.mlp) * kept
+        if kept < self.layers:
+            of_layers += tokens * BYTES[dtype] * self.hidden * self.layers
+        logits = min(HEAD_LOGITS, tokens * self.vocabulary)
+        return of_layers + 10.0 * logits + 4.0 * self.vocabulary * self.hidden
+
+
+def gpu_needs(config: RefblendConfig, device: float) -> list[Need]:
+    """What every process on a GPU needs, on devices of ``device`` bytes."""
+    actor = Model.of(config.actor_rollout_ref.model.path, MODEL)
+    needs = []
+    for role in roles_of(config):
+        asked = role.processes(config)
+        if asked.gpus:
+            ranks = max(1, round(asked.gpus)) if role.engine_model else 1
+            one = _engine(role, config, device) if role.engine_model else _rank(role, config, actor)
+            needs += [one] * (asked.count * ranks)
+    return needs
+
+
+def _rank(role: Role, config: RefblendConfig, model: Model) -> Need:
+    settings = role.settings(config)
+    fsdp, tokens = settings.fsdp_config, getattr(settings, role.budget)
+    shards = fsdp.world_size // fsdp.replicas
+    if role.learns:
+        state = 16.0 * model.parameters / shards
+        checkpointing = config.actor_rollout_ref.model.enable_gradient_checkpointing
+        kept = 1 if checkpointing else model.layers
+    else:
+        state, kept = BYTES[fsdp.param_dtype] * model.parameters / shards, 1
+    working = model.activations(tokens, fsdp.param_dtype, kept)
+    return Need(role.name, fsdp.num_gpus_per_worker, state + CONTEXT, working)
+
+
+def _engine(role: Role, config: RefblendConfig, device: float) -> Need:
+    """The engine's share; or what it cannot do without, where that is more.
+
+    That is its weights, its CUDA graphs and the cache of one sequence.
+    """
+    settings, key = role.settings(config), str(role.engine_model)
+    share, path = settings.gpu_memory_utilization * device, value_of(config, key)
+    gpus = min(1.0, settings.num_gpus)
+    if path is not None and getattr(settings, "kind", "vllm") != "http":
+        parallel = getattr(settings, "tensor_model_parallel_size", 1)
+        least = BYTES[settings.dtype] * Model.of(path, key).parameters / parallel + GRAPHS
+        if least > share:
+            reason = (
+                f"{role.name} needs {least / GIB:.1f} GiB for weights and graphs alone, and "
+                f"{role.section}.{SHARE}={settings.gpu_memory_utilization:g} gives it "
+                f"{share / GIB:.1f}"
+            )
+            raise ResourceError(reason, f"Raise {role.section}.{SHARE}.")
+    return Need(
+        role.name,
+        gpus,
+        CONTEXT,
+        share - CONTEXT,
+        bool(getattr(settings, "sleep", False)) and gpus < 1,
+    )
+
+
+def on_devices(needs: Sequence[Need]) -> list[list[Need]]:
+    """The processes of each device: first fit by what they reserve, as Ray packs them."""
+    devices: list[list[Need]] = []
+    for need in needs:
+        for held in devices:
+            if sum(other.gpus for other in held) + need.gpus <= 1 + 1e-9:
+                held.append(need)
+                break
+        else:
+            devices.append([need])
+    return devices
+
+
+def peak(held: Sequence[Need]) -> float:
+    """The most that the processes of one device hold at once, in bytes.
+
+    Passes and engines that sleep take turns; an engine that does not keeps its share.
+    """
+    always = sum(need.kept for need in held)
+    always += sum(need.working for need in held if _is_engine(need) and not need.sleeps)
+    always += sum(ASLEEP for need in held if need.sleeps)
+    turns = [need.working for need in held if not _is_engine(need) or need.sleeps]
+    return always + max(turns, default=0.0)
+
+
+def _is_engine(need: Need) -> bool:
+    return need.role in (ROLLOUT.name, JUDGE.name)
+
+
+def table(held: Sequence[Need], device: float) -> str:
+    """One line per process of a device, and their peak."""
+    rows = [
+        f"  {need.role:10}{need.kept / GIB:8.1f} GiB kept {need.working / GIB:8.1f} GiB at work"
+        + (" (sleeps)" if need.sleeps else "")
+        for need in held
+    ]
+    return "\n".join([*rows, f"  peak {peak(held) / GIB:.1f} of {device / GIB:.1f} GiB"])
+
+
+def check_gpu_memory(config: RefblendConfig, device: float) -> None:
+    """Refuse what cannot fit on devices of ``device`` bytes.
+
+    Raises:
+        ResourceError: with the table of the fullest device, and the nearest setting that fits.
+    """
+    fullest = _fullest(config, device)
+    if fullest is None or peak(fullest) <= device:
+        return
+    changes = nearest(config, device)
+    remedy = "No smaller setting fits: take a smaller model, larger GPUs, or LoRA."
+    if changes:
+        remedy = f"This fits: {' '.join(changes)}"
+    raise ResourceError(
+        f"the run does not fit into {device / GIB:.0f} GiB of GPU memory:\n"
+        f"{table(fullest, device)}\n",
+        remedy,
+    )
+
+
+def _fullest(config: RefblendConfig, device: float) -> list[Need] | None:
+    return max(on_devices(gpu_needs(config, device)), key=peak, default=None)
+
+
+def nearest(config: RefblendConfig, device: float) -> list[str]:
+    """The first changes, one after another, with which the run fits; empty if none do."""
+    changes: dict[str, Any] = {}
+    for key, value in _steps(config):
+        changes[key] = value
+        smaller = _changed(config, changes)
+        try:
+            fullest = _fullest(smaller, device)
+        except ResourceError:  # an engine's share has become too small for it
+            del changes[key]
+            continue
+        if fullest is not None and peak(fullest) <= device:
+            return [
+                f"{k}={str(v).lower() if isinstance(v, bool) else v}" for k, v in changes.items()
+            ]
+    return []
+
+
+def _steps(config: RefblendConfig) -> Iterator[tuple[str, Any]]:
+    """Changes in the order of what they cost: time first, then room for sequences."""
+    if not config.actor_rollout_ref.model.enable_gradient_checkpointing:
+        yield "actor_rollout_ref.model.enable_gradient_checkpointing", True
+    longest = config.data.max_prompt_length + config.data.max_response_length
+    engines = [role for role in roles_of(config) if role.engine_model]
+    budget = max(
+        getattr(r.settings(config), r.budget) for r in roles_of(config) if not r.engine_model
+    )
+    while budget > 2 * longest:
+        budget //= 2
+        for role in (r for r in roles_of(config) if not r.engine_model):
+            if getattr(role.settings(config), role.budget) > budget:
+                yield f"{role.section}.{role.budget}", budget
+    for share in (0.4, 0.3, 0.25, 0.2, 0.15, 0.1):
+        for role in engines:
+            if role.settings(config).gpu_memory_utilization > share:
+                yield f"{role.section}.{SHARE}", share
+
+
+def _changed(config: RefblendConfig, changes: dict[str, Any]) -> RefblendConfig:
+    tree = config.resolved()
+    for key, value in changes.items():
+        *path, last = key.split(".")
+        section = tree
+        for name in path:
+            section = section[name]
+        section[last] = value
+    return RefblendConfig.model_validate(tree)

@@ -1,0 +1,122 @@
+"""Memory of GPUs: the formula against a measured run, and what it refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from refblend.config import RefblendConfig, load_config
+from refblend.errors import ConfigError, ResourceError
+from refblend.workers.gpu_memory import (
+    GIB,
+    Model,
+    check_gpu_memory,
+    gpu_needs,
+    nearest,
+    on_devices,
+    peak,
+)
+from refblend.workers.pools import check_machine
+
+PARAMS = Path(__file__).resolve().parents[2] / "params"
+QWEN = {  # parameters, hidden, MLP, layers: their config.json
+    "0.5B": (494_032_768, 896, 4864, 24),
+    "1.5B": (1_543_714_304, 1536, 8960, 28),
+    "7B": (7_615_616_512, 3584, 18944, 28),
+}
+
+
+def write_model(folder: Path, size: str) -> Path:
+    """A model's header and config.json; its weights are a hole in the file."""
+    parameters, hidden, mlp, layers = QWEN[size]
+    folder.mkdir(parents=True)
+    sizes = {"hidden_size": hidden, "intermediate_size": mlp, "num_hidden_layers": layers}
+    (folder / "config.json").write_text(json.dumps(sizes | {"vocab_size": 151_936}))
+    tensor = {"dtype": "BF16", "shape": [parameters], "data_offsets": [0, 2 * parameters]}
+    header = json.dumps({"weights": tensor}).encode()
+    header += b" " * (-len(header) % 8)
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate(8 + len(header) + 2 * parameters)
+    return folder
+
+
+def scale_gpu(tmp_path: Path, size: str = "0.5B", *overrides: str) -> RefblendConfig:
+    actor, judge = write_model(tmp_path / "actor", size), write_model(tmp_path / "judge", "1.5B")
+    scoring = "algorithm.ref_quality_score.scoring"
+    models = (f"actor_rollout_ref.model.path={actor}", f"{scoring}.model_path={judge}")
+    files = [PARAMS / "ppo.yaml", PARAMS / "scale" / "gpu.yaml"]
+    return load_config(files, [*models, *overrides])
+
+
+def test_the_formula_gives_the_measured_update(tmp_path: Path) -> None:
+    """Row `memory` of results/gpu/check.md, 16,384 tokens; its head held 2²⁶ logits."""
+    model = Model.of(str(write_model(tmp_path / "actor", "0.5B")), "key")
+    found = 16 * model.parameters + model.activations(16384, "bfloat16", model.layers)
+    found -= 10 * (2**29 - 2**26)
+    record = (PARAMS.parent / "results" / "gpu" / "check.md").read_text()
+    measured = float(record.split("| memory | ")[1].split(" GiB")[0])
+    assert found / GIB == pytest.approx(measured, rel=0.1)
+
+
+@pytest.mark.parametrize(("device", "fits"), [(16, False), (24, True), (40, True), (80, True)])
+def test_scale_gpu_on_cards_of_four_sizes(tmp_path: Path, device: int, fits: bool) -> None:
+    config = scale_gpu(tmp_path)
+    assert len(on_devices(gpu_needs(config, device * GIB))) == 1
+    if fits:
+        check_gpu_memory(config, device * GIB)
+        return
+    with pytest.raises(ResourceError, match=r"actor .*GiB kept(.|\n)*peak") as refusal:
+        check_gpu_memory(config, device * GIB)
+    changes = str(refusal.value).split("This fits: ")[1].rstrip(".").split()
+    check_gpu_memory(scale_gpu(tmp_path / "again", "0.5B", *changes), device * GIB)
+
+
+def test_the_whole_of_7b_fits_on_no_single_card(tmp_path: Path) -> None:
+    config = scale_gpu(tmp_path, "7B")
+    assert nearest(config, 80 * GIB) == []
+    with pytest.raises(ResourceError, match="LoRA"):
+        check_gpu_memory(config, 80 * GIB)
+
+
+@pytest.mark.parametrize(("device", "fits"), [(24, False), (40, True), (80, True)])
+def test_an_actor_of_1_5b(tmp_path: Path, device: int, fits: bool) -> None:
+    config = scale_gpu(tmp_path, "1.5B")
+    held = on_devices(gpu_needs(config, device * GIB))[0]
+    assert (peak(held) <= device * GIB or bool(nearest(config, device * GIB))) == fits
+
+
+def test_engines_that_sleep_take_turns_and_others_add_up(tmp_path: Path) -> None:
+    sleeping = gpu_needs(scale_gpu(tmp_path), 80 * GIB)
+    key = "actor_rollout_ref.rollout.sleep=false"
+    awake = gpu_needs(scale_gpu(tmp_path / "awake", "0.5B", key), 80 * GIB)
+    assert peak(awake) > peak(sleeping) + 25 * GIB
+
+
+def test_a_share_below_the_weights_is_refused(tmp_path: Path) -> None:
+    key = "algorithm.ref_quality_score.scoring.gpu_memory_utilization"
+    with pytest.raises(ResourceError, match=f"judge needs .*{key}=0.05"):
+        gpu_needs(scale_gpu(tmp_path, "0.5B", f"{key}=0.05"), 40 * GIB)
+
+
+def test_pretended_gpus_are_checked_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("refblend.workers.pools.estimate_available_memory", lambda: 2**40)
+    config = scale_gpu(tmp_path, "1.5B")
+    monkeypatch.setenv("REFBLEND_PRETENDED_GPUS", "80")
+    check_machine(config)
+    monkeypatch.setenv("REFBLEND_PRETENDED_GPUS", "24")
+    with pytest.raises(ResourceError, match="does not fit into 24 GiB"):
+        check_machine(config)
+
+
+def test_kl_never_puts_a_policy_on_the_cpu_silently(tmp_path: Path) -> None:
+    cpu = "actor_rollout_ref.ref.fsdp_config.num_gpus_per_worker=0"
+    with pytest.raises(ConfigError, match=r"ref\.fsdp_config\.num_gpus_per_worker=0 puts ref on"):
+        check_machine(scale_gpu(tmp_path, "0.5B", "algorithm.use_kl_in_reward=true", cpu))
+
+
+def test_two_ranks_of_nccl_never_share_a_device(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="several of the 2 ranks on one GPU"):
+        scale_gpu(tmp_path, "0.5B", "actor_rollout_ref.actor.fsdp_config.world_size=2")
