@@ -45,6 +45,7 @@ demo: env pretrained reasoning-gym ## four to ten minutes, 12 GiB of memory: a f
 
 study: env ## train and report M1 at scale cpu, about ten minutes; TARGET=all: seven hours or more; SCALE=smoke
 	@$(if $(filter $(TARGET),$(TARGETS))$(findstring /,$(TARGET)),,echo "error: TARGET=$(TARGET) is neither a file nor one of $(TARGETS)." >&2; exit 2)
+	@$(if $(filter gpu,$(SCALE)),$(BIN)/python -m refblend.study.planning.gpu)
 	$(BIN)/snakemake $(TARGET) --cores $(CORES) --resources gpu=$$($(BIN)/python -m refblend.lifecycle.devices) \
 		--workflow-profile workflow/profiles/default --config scale=$(SCALE)
 	@echo "Reports: results/$(SCALE)/*/report.md"

@@ -206,21 +206,27 @@ def _fullest(config: RefblendConfig, device: float) -> list[Need] | None:
 
 
 def nearest(config: RefblendConfig, device: float) -> list[str]:
-    """The first changes, one after another, with which the run fits; empty if none do."""
+    """The fewest of the first changes with which the run fits; empty if none do."""
     changes: dict[str, Any] = {}
     for key, value in _steps(config):
         changes[key] = value
-        smaller = _changed(config, changes)
-        try:
-            fullest = _fullest(smaller, device)
-        except ResourceError:  # an engine's share has become too small for it
-            del changes[key]
-            continue
-        if fullest is not None and peak(fullest) <= device:
-            return [
-                f"{k}={str(v).lower() if isinstance(v, bool) else v}" for k, v in changes.items()
-            ]
-    return []
+        if _fits(_changed(config, changes), device):
+            break
+    else:
+        return []
+    for key in list(changes):
+        fewer = {k: v for k, v in changes.items() if k != key}
+        if _fits(_changed(config, fewer), device):
+            changes = fewer
+    return [f"{key}={str(value).lower()}" for key, value in changes.items()]
+
+
+def _fits(config: RefblendConfig, device: float) -> bool:
+    try:
+        fullest = _fullest(config, device)
+    except ResourceError:  # an engine's share is too small for it
+        return False
+    return fullest is None or peak(fullest) <= device
 
 
 def _steps(config: RefblendConfig) -> Iterator[tuple[str, Any]]:

@@ -114,6 +114,8 @@ class ExperimentSpec(Section):
     """What the experiment asks, in a sentence; shown in the reports."""
     milestone: Milestone = "m2"
     """The report that shows it; ``series``: none yet, its runs are still being made."""
+    milestone_at: dict[Scale, Milestone] = Field(default={})
+    """Another report at a scale; ``series``: the experiment is a target of its own there."""
     prediction: str | None = None
     """What was expected before the first run, and the measure by which it is tested."""
     leads: bool = False
@@ -252,6 +254,15 @@ class ExperimentSpec(Section):
         """Seeds of an arm at a scale, ascending."""
         return sorted(_of(scale, self.arm_seeds, {}).get(arm, self.usual_seeds(scale)))
 
+    def limited(self, most: dict[str, int]) -> "ExperimentSpec":
+        """The experiment with at most so many seeds of an arm at a scale, the lowest ones."""
+        seeds = {scale: sorted(own)[: most.get(scale)] for scale, own in self.seeds.items()}
+        arm_seeds = {
+            scale: {arm: sorted(own)[: most.get(scale)] for arm, own in arms.items()}
+            for scale, arms in self.arm_seeds.items()
+        }
+        return self.model_copy(update={"seeds": seeds, "arm_seeds": arm_seeds})
+
     def ranked(self, scale: str) -> list[str]:
         """Arms of a scale that can be called the best.
 
@@ -337,8 +348,10 @@ def load_experiment(path: str | Path) -> ExperimentSpec:
         StudyError: a key is unknown or missing, or a value is not acceptable.
         ConfigError: the file is missing or not YAML.
     """
+    limits = Path(path).parents[1] / "seeds.yaml"
     try:
-        return ExperimentSpec.model_validate(read_yaml(path))
+        spec = ExperimentSpec.model_validate(read_yaml(path))
+        return spec.limited(read_yaml(limits) if limits.exists() else {})
     except ValidationError as error:
         found = explain(error, ExperimentSpec, f"{path}: ")
         raise StudyError(found.reason, found.remedy) from None
@@ -366,5 +379,6 @@ def experiments_of(
     return [
         name
         for name, spec in load_experiments(params).items()
-        if spec.milestone == milestone and (scale is None or scale in spec.seeds)
+        if spec.milestone_at.get(cast("Scale", scale), spec.milestone) == milestone
+        and (scale is None or scale in spec.seeds)
     ]

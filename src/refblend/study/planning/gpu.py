@@ -1,0 +1,112 @@
+"""GPU-hours of a study at scale gpu, from the stage costs that ``refblend.gpu_check`` measured.
+
+``python -m refblend.study.planning.gpu`` prints them; ``make study SCALE=gpu`` does so before it
+starts. The record is of one H200 and a model of 0.5B; generation there ran without CUDA graphs, so
+it is counted by what a decoding step took, for as many waves as ``max_num_seqs`` makes::
+
+    generation   waves × response length × seconds per token of a wave
+    judge        the same with its own answers, and its prompts' share of the recorded batch
+    log-probs    tokens / tokens per second
+    update       tokens / tokens per second
+    push         as recorded
+
+Responses are counted at their full length: what a run takes is less.
+"""
+
+import json
+import math
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tabulate import tabulate
+
+from refblend.config import RefblendConfig
+from refblend.errors import RefblendError, StudyError
+from refblend.gpu_check.chain import Chain
+from refblend.study.design.grid import build_grid, resolve_arm, unique_runs
+from refblend.study.design.names import MILESTONES
+from refblend.study.design.spec import OVERLAY, experiments_of
+from refblend.study.design.workflow import gpus_to_train
+
+RECORD = Path("results/gpu/check.md")
+START_S = 75.0
+"""Start of all processes and two steps, as recorded by the row `training through Ray`."""
+VALIDATION_ROWS = 576
+"""Validation and sanity set of GSM8K, as `refblend data gsm8k` splits it."""
+JUDGE_TOKENS = 64
+
+
+def stage_costs(record: Path = RECORD) -> dict[str, float]:
+    """Seconds and tokens per second of the recorded stages.
+
+    Raises:
+        StudyError: the record lacks a row.
+    """
+    text = record.read_text(encoding="utf-8")
+    patterns = {
+        "log_prob": r"\| log-prob pass \| ([\d,]+) tokens/s",
+        "update": r"\| update \| ([\d,]+) tokens/s",
+        "rollout": r"seconds of step 2 \|.*rollout ([\d.]+)",
+        "judge": r"seconds of step 2 \|.*judge ([\d.]+)",
+        "push": r"seconds of step 2 \|.*weight push ([\d.]+)",
+    }
+    found = {name: re.search(pattern, text) for name, pattern in patterns.items()}
+    if missing := [name for name, match in found.items() if match is None]:
+        raise StudyError(f"{record} has no row for {', '.join(missing)}", "Run `make gpu-check`.")
+    return {name: float(m[1].replace(",", "")) for name, m in found.items() if m is not None}
+
+
+def run_hours(config: RefblendConfig, costs: Mapping[str, float]) -> float:
+    """GPU-hours of one run: its steps, its validations, its start."""
+    rollout, data = config.actor_rollout_ref.rollout, config.data
+    rows = data.train_batch_size * rollout.n
+    decode = costs["rollout"] / Chain.length
+    judged = costs["judge"] / JUDGE_TOKENS
+
+    def sampling(count: int) -> float:
+        return math.ceil(count / rollout.max_num_seqs) * data.max_response_length * decode
+
+    scoring = config.algorithm.ref_quality_score.scoring
+    waves = math.ceil(rows / scoring.max_num_seqs) if config.use_judge else 0
+    # With a shared prefix a prompt's tokens are computed once for its responses.
+    tokens = data.train_batch_size * (data.max_prompt_length + rollout.n * data.max_response_length)
+    passes = 1 / costs["log_prob"] + config.actor_rollout_ref.actor.ppo_epochs / costs["update"]
+    step = sampling(rows) + waves * scoring.max_new_tokens * judged + tokens * passes
+    steps = config.trainer.total_training_steps or 0
+    tests = 1 + steps // config.trainer.test_freq if config.trainer.test_freq > 0 else 1
+    per_test = sampling(min(data.max_val_samples or VALIDATION_ROWS, VALIDATION_ROWS))
+    return (START_S + steps * (step + costs["push"]) + tests * per_test) / 3600
+
+
+def plan(
+    experiments: Sequence[str], params: str | Path = "params", record: Path = RECORD
+) -> dict[str, tuple[int, float]]:
+    """Every arm's number of runs, and the GPU-hours of one."""
+    costs, found = stage_costs(record), {}
+    runs = unique_runs(build_grid(experiments, "gpu", params))
+    for arm, group in runs.groupby("arm", sort=False):
+        overrides = json.loads(group.iloc[0].overrides)
+        overrides.pop(OVERLAY, None)  # M3's is not known before M2's runs, and costs the same
+        config = resolve_arm(overrides, "gpu", params)
+        found[str(arm)] = len(group), max(1, gpus_to_train(config)) * run_hours(config, costs)
+    return found
+
+
+def main() -> None:
+    """Print the plan of all milestones at scale gpu."""
+    experiments = [name for m in MILESTONES for name in experiments_of(m, scale="gpu")]
+    arms = plan(experiments)
+    rows = [(arm, runs, f"{hours:.2f}") for arm, (runs, hours) in arms.items()]
+    print(tabulate(rows, headers=("arm", "trainings", "GPU-hours each")))
+    total = sum(runs * hours for runs, hours in arms.values())
+    trainings = sum(runs for runs, _ in arms.values())
+    print(f"{trainings} trainings, about {total:.0f} GPU-hours, by the costs of {RECORD}.")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except RefblendError as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,51 @@
+"""The default grid of scale gpu: its size, and its plan in GPU-hours."""
+
+from pathlib import Path
+
+import pytest
+
+from refblend.errors import StudyError
+from refblend.study.design.grid import build_grid, unique_runs
+from refblend.study.design.names import MILESTONES
+from refblend.study.design.spec import experiments_of, load_experiment
+from refblend.study.planning import gpu
+
+ROOT = Path(__file__).resolve().parents[3]
+RECORD = ROOT / "results" / "gpu" / "check.md"
+PARAMS = ROOT / "params"
+DEFAULT = [name for m in MILESTONES for name in experiments_of(m, PARAMS, "gpu")]
+
+
+def test_the_default_grid_has_the_specification_s_size() -> None:
+    runs = unique_runs(build_grid(DEFAULT, "gpu", PARAMS))
+    arms = set(runs.arm)
+    assert {"off", "linear", "cosine", "exp", "piecewise"} <= arms
+    assert len([arm for arm in arms if arm.startswith("noisy_")]) == 3
+    assert set(runs.seed) == {"1", "101"}
+    assert len(runs) <= 20
+    assert not {"E", "F"} & set(DEFAULT)
+    assert {"E", "F"} <= set(experiments_of("series", PARAMS, "gpu"))
+
+
+def test_more_seeds_by_one_key(tmp_path: Path) -> None:
+    (tmp_path / "study").symlink_to(PARAMS / "study")
+    (tmp_path / "seeds.yaml").write_text("gpu: 3\n")
+    spec = load_experiment(tmp_path / "study" / "A.yaml")
+    assert spec.seeds_of("gpu", "off") == [1, 2, 3]
+    assert spec.seeds_of("cpu", "off") == list(range(101, 121))
+
+
+def test_the_plan_stays_within_thirty_gpu_hours() -> None:
+    arms = gpu.plan(DEFAULT, PARAMS, RECORD)
+    hours = sum(runs * each for runs, each in arms.values())
+    assert arms["off"][1] < arms["linear"][1], "a judge takes time"
+    assert 5 < hours <= 30
+    dedicated = gpu.plan(["F"], PARAMS, RECORD)
+    assert dedicated["dedicated_serial"][1] == pytest.approx(2 * dedicated["shared_serial"][1])
+
+
+def test_a_record_without_a_stage_is_refused(tmp_path: Path) -> None:
+    record = tmp_path / "check.md"
+    record.write_text(RECORD.read_text().replace("| update |", "| no update |"))
+    with pytest.raises(StudyError, match="no row for update"):
+        gpu.stage_costs(record)
