@@ -1,4 +1,5 @@
 import itertools
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -82,15 +83,18 @@ def test_a_shared_run_is_planned_once() -> None:
     assert plan_study(grid, {"a": 1}, {"a": costs_of(1, 1, 1)}, 1).runs == 2
 
 
-def test_steps_follow_from_the_configuration_or_are_asked_for() -> None:
+def test_steps_follow_from_the_configuration_or_are_asked_for(tmp_path: Path) -> None:
     assert planned_steps(build_grid(["M1"], "cpu", PARAMS), "cpu", PARAMS) == {
         "off": 20,
         "linear": 20,
     }
-    grid = build_grid(["M1"], "gpu", PARAMS)
+    shutil.copytree(PARAMS, tmp_path, dirs_exist_ok=True)
+    scale = tmp_path / "scale" / "gpu.yaml"
+    scale.write_text(scale.read_text().replace("total_training_steps: 100", "total_epochs: 2"))
+    grid = build_grid(["M1"], "gpu", tmp_path)
     with pytest.raises(StudyError, match=r"2 epochs in batches of 128.*--steps"):
-        planned_steps(grid, "gpu", PARAMS)
-    assert planned_steps(grid, "gpu", PARAMS, 116) == {"off": 116, "linear": 116}
+        planned_steps(grid, "gpu", tmp_path)
+    assert planned_steps(grid, "gpu", tmp_path, 116) == {"off": 116, "linear": 116}
 
 
 durations = st.lists(st.floats(0.1, 1e4), min_size=1, max_size=12)
