@@ -24,7 +24,6 @@ from tabulate import tabulate
 
 from refblend.config import RefblendConfig
 from refblend.errors import RefblendError, StudyError
-from refblend.gpu_check.chain import Chain
 from refblend.study.design.grid import build_grid, resolve_arm, unique_runs
 from refblend.study.design.names import MILESTONES
 from refblend.study.design.spec import OVERLAY, experiments_of
@@ -35,7 +34,8 @@ START_S = 75.0
 """Start of all processes and two steps, as recorded by the row `training through Ray`."""
 VALIDATION_ROWS = 576
 """Validation and sanity set of GSM8K, as `refblend data gsm8k` splits it."""
-JUDGE_TOKENS = 64
+RECORDED_LENGTH = JUDGE_TOKENS = 64
+"""Tokens of a response and of an answer in the record."""
 
 
 def stage_costs(record: Path = RECORD) -> dict[str, float]:
@@ -62,7 +62,7 @@ def run_hours(config: RefblendConfig, costs: Mapping[str, float]) -> float:
     """GPU-hours of one run: its steps, its validations, its start."""
     rollout, data = config.actor_rollout_ref.rollout, config.data
     rows = data.train_batch_size * rollout.n
-    decode = costs["rollout"] / Chain.length
+    decode = costs["rollout"] / RECORDED_LENGTH
     judged = costs["judge"] / JUDGE_TOKENS
 
     def sampling(count: int) -> float:
