@@ -9,8 +9,6 @@ from typing import Any
 
 import pandas as pd
 
-from refblend.advice.alignment import Blend
-from refblend.advice.answer import samples_of
 from refblend.errors import DataError
 
 METRIC = "rollouts/alignment"
@@ -22,6 +20,9 @@ def alignment_by_step(rows: Sequence[Mapping[str, Any]], norm_by_std: bool) -> d
 
     ``rows`` have step, uid, blended and acc; ``norm_by_std=False`` is Dr.GRPO.
     """
+    from refblend.advice.alignment import Blend  # takes seconds, which reports save
+    from refblend.advice.answer import samples_of
+
     frame = pd.DataFrame(rows, columns=["step", *_NAMES]).rename(columns=_NAMES)
     found = {}
     for step, part in frame.assign(judge_score=0.0).groupby("step"):

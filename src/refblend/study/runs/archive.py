@@ -66,6 +66,7 @@ def read_archive(folder: Path) -> Collected:
     """
     try:
         wide = pd.read_parquet(folder / METRICS)
+        wide = wide[[*STEP, *sorted(wide.columns.difference(STEP))]]
         long = wide.melt(id_vars=STEP, var_name="metric", value_name="value").dropna(subset="value")
         return as_collected(folder / RUNS, long, pd.read_parquet(folder / RESPONSES))
     except (OSError, KeyError, TypeError, *PARQUET_ERRORS) as error:
@@ -99,7 +100,7 @@ def of_grid(archive: Collected, grid: pd.DataFrame) -> Collected:
 
     return Collected(
         runs.astype(archive.runs.dtypes),
-        part(archive.metrics, ["step", "metric"]),
+        part(archive.metrics, ["step"]),  # by metric, too: a stable sort of columns in order
         part(archive.responses, []),
     )
 
