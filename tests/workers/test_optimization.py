@@ -85,7 +85,7 @@ def test_memory_running_out_halves_the_micro_batches(fits, ooms, error) -> None:
     for step in (1, 2):
         whole.trainable.step(micro, whole.loss_of, step, LENGTHS)
         metrics = short.trainable.step(micro, loss_of, step, LENGTHS)
-        assert metrics["oom"] == ooms
+        assert metrics["oom"] == (ooms if step == 1 else 0), "what fitted is kept"
         assert metrics["rows"] == ROWS
     assert_equal(short.parameters(), whole.parameters())
 

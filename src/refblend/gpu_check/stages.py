@@ -47,6 +47,7 @@ def check_speed(chain: Chain, report: Report, peak: float, tiny: bool) -> None:
     report.add("memory", f"{torch.cuda.max_memory_allocated() / 2**30:.1f} GiB at the update")
 
     def fits(size: int) -> bool:
+        chain.actor.trainable.halvings = 0  # of the size before
         metrics = chain.pass_of(size, 512, True)[0]()  # too large a micro-batch is halved
         torch.cuda.empty_cache()
         return not metrics["oom"]

@@ -49,6 +49,8 @@ class Trainable:
         self.network = network
         self.config = config
         self.total_steps = total_steps
+        self.halvings = 0
+        """How often the token budget was halved, for want of memory: later updates begin there."""
         optim = config.optim
         self.optimizer = torch.optim.AdamW(
             [p for p in network.parameters() if p.requires_grad],
@@ -80,9 +82,12 @@ class Trainable:
             (how often memory ran out and the token budget was halved) and ``nonfinite`` (1 where
             the gradient norm was not finite, which skips the update).
         """
+        for _ in range(self.halvings):
+            micro_batches = halve_micro_batches(micro_batches, lengths)
         totals, ooms = self._accumulate(micro_batches, loss_of), 0
         while totals is None:
             ooms += 1
+            self.halvings += 1
             micro_batches = halve_micro_batches(micro_batches, lengths)
             totals = self._accumulate(micro_batches, loss_of)
         totals = distributed.sum_over_ranks(totals)
@@ -269,6 +274,9 @@ class TrainableRank(Rank, ABC, Generic[Targets]):
                 self.trainable.step(mini.micro_batches, loss_of, training_step, sequences.lengths)
             )
         metrics = mean_over_steps(steps)
+        if self.trainable.halvings:
+            budget = self.config.ppo_max_token_len_per_gpu
+            metrics["token_budget"] = float(budget // 2**self.trainable.halvings)
         if self.device.type == "cuda":
             peak = torch.cuda.max_memory_allocated(self.device) / 2**30
             metrics["perf/max_memory_allocated_gb"] = peak

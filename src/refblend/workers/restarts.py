@@ -39,10 +39,19 @@ class RestartBudget:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._shortages = 0
+        self._short: set[str] = set()
         self.spent = 0
 
     def spend(self, error: Exception) -> None:
-        """Account for one replacement; WorkerError if the limit was reached before."""
+        """Account for one replacement; WorkerError if the limit was reached before.
+
+        A role that runs out of memory twice would do so again: a step that is repeated needs what
+        it needed before.
+        """
+        if isinstance(error, WorkerMemoryError):
+            if error.role in self._short:
+                raise WorkerError(f"{reason_of(error)}, for the second time", error.remedy)
+            self._short.add(error.role)
         if self.spent >= self._limit:
             remedy = "Look for the cause; call again to resume, or raise trainer.max_restarts."
             if isinstance(error, WorkerMemoryError | WorkerTimeoutError):
