@@ -6,6 +6,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+GOALS = {"log-prob pass": 0.35, "update": 0.35}
+"""Shares of the matrix-multiply peak that are wanted, by the row that measures them."""
+NOT_MEASURED = (
+    "judge stage at 0.9 of bare LLM.generate",
+    "weight push within 2% of a step",
+    "step within 1.15 times its bare parts",
+    "1.5 times the tokens per second of TRL's GRPOTrainer",
+)
+
 
 @dataclass
 class Report:
@@ -15,6 +24,8 @@ class Report:
     rows: list[tuple[str, str]] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    shares: dict[str, float] = field(default_factory=dict)
+    """Of the matrix-multiply peak, by what reached them."""
 
     def add(self, what: str, found: str) -> None:
         """A row, also on the console."""
@@ -37,6 +48,11 @@ class Report:
         """The report as Markdown."""
         lines = ["# GPU check", "", f"{self.device}. Made by `python -m refblend.gpu_check`.", ""]
         lines += ["| what | found |", "|:--|:--|", *(f"| {a} | {b} |" for a, b in self.rows), ""]
+        for what, goal in GOALS.items():
+            share = self.shares.get(what)
+            verdict = "not measured" if share is None else "met" if share >= goal else "missed"
+            lines += [f"Goal, {what} at {goal:.0%} of the peak: {verdict}.", ""]
+        lines += [f"Goal, {what}: not measured.\n" for what in NOT_MEASURED]
         lines += [f"Left out: {'; '.join(self.left_out) or 'nothing'}.", ""]
         lines += [f"**Failed:** {failure}" for failure in self.failures] or ["No stage failed."]
         return "\n".join(lines) + "\n"

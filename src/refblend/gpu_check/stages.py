@@ -41,6 +41,8 @@ def check_speed(chain: Chain, report: Report, peak: float, tiny: bool) -> None:
         taken = seconds(work, chain.device)
         share = operations * chain.parameters * count / taken / peak
         report.add(name, f"{count / taken:,.0f} tokens/s, {share:.1%} of the peak")
+        if chain.device == "cuda":  # the goals are a GPU's
+            report.shares[name] = share
     if chain.device != "cuda":
         report.left_out.append("memory and the largest micro-batch (no GPU)")
         return
@@ -70,6 +72,38 @@ def report_training(run: Path, report: Report) -> None:
         report.add("GPU memory of all processes", f"{used:.1f} GB")
 
 
+def trainings() -> dict[str, tuple[str, ...]]:
+    """Two steps through Ray with vLLM as rollout and judge: name → settings."""
+    actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+    judge, name = "algorithm.ref_quality_score.scoring", "training through Ray, rollouts by vLLM"
+    common = (
+        *(f"{rollout}.name=vllm", f"{rollout}.num_gpus=0.3"),
+        f"{rollout}.gpu_memory_utilization=0.3",
+        f"{actor}.fsdp_config.num_gpus_per_worker=0.4",
+        *(f"{judge}.num_gpus=0.2", f"{judge}.gpu_memory_utilization=0.2"),
+        *("trainer.total_training_steps=2", "trainer.energy=false"),
+    )
+    ref = "actor_rollout_ref.ref.fsdp_config"
+    return {
+        name: common,
+        f"{name}, CUDA graphs": (
+            *common,
+            f"{rollout}.enforce_eager=false",
+            f"{judge}.enforce_eager=false",
+        ),
+        f"{name}, sleep": (
+            *common,
+            *(f"{rollout}.sleep=true", f"{judge}.sleep=true", f"{judge}.overlap=false"),
+        ),
+        f"{name}, KL and checkpointing": (
+            *common,
+            *("algorithm.use_kl_in_reward=true", f"{ref}.num_gpus_per_worker=0.05"),
+            f"{ref}.param_dtype=bfloat16",
+            "actor_rollout_ref.model.enable_gradient_checkpointing=true",
+        ),
+    }
+
+
 def check_rest(chain: Chain, report: Report) -> None:
     """What needs more than the bare libraries: the tests on a GPU, and training on vLLM and Ray."""
     missing = [name for name in ("ray", "vllm", "psutil") if not importlib.util.find_spec(name)]
@@ -78,20 +112,13 @@ def check_rest(chain: Chain, report: Report) -> None:
     elif chain.device == "cpu":
         report.left_out.append("training through Ray with vLLM (make smoke does it on a CPU)")
     else:
-        with report.stage("training through Ray, rollouts by vLLM"):
-            from refblend.trainer.launch import train
+        for number, (name, more) in enumerate(trainings().items()):
+            with report.stage(name):
+                from refblend.trainer.launch import train
 
-            rollout, judge = "actor_rollout_ref.rollout", "algorithm.ref_quality_score.scoring"
-            settings = (
-                *(f"{rollout}.name=vllm", f"{rollout}.num_gpus=0.3"),
-                f"{rollout}.gpu_memory_utilization=0.3",
-                "actor_rollout_ref.actor.fsdp_config.num_gpus_per_worker=0.4",
-                *(f"{judge}.num_gpus=0.3", f"{judge}.gpu_memory_utilization=0.2"),
-                *("trainer.total_training_steps=2", "trainer.energy=false"),
-                f"trainer.default_local_dir={chain.folder / 'run'}",
-            )
-            train(chain.configured(*settings))
-            report_training(chain.folder / "run", report)
+                run = chain.folder / f"run{number}"
+                train(chain.configured(*more, f"trainer.default_local_dir={run}"))
+                report_training(run, report)
     tests = ROOT / "tests" / "gpu"
     if not importlib.util.find_spec("pytest"):
         report.left_out.append("tests/gpu (pytest missing)")
@@ -120,17 +147,22 @@ def check(device: str, tiny: bool, report: Report) -> None:
         with report.stage("model, FSDP2 and engine start"):
             chain.start()
         if report.failures:
-            report.left_out.append("all that follows the start")
-            return
-        report.add("parameters", f"{chain.parameters / 1e6:,.1f} million")
-        for step in (1, 2):
-            what = "rollout to weight push" if step == 1 else "the same with pushed weights"
-            with report.stage(f"step {step}: {what}"):
-                gap = chain.train_step(step)
-                report.add("log-probs, engine against trainer", f"{gap:.2e} nats")
-        with report.stage("speed"):
-            check_speed(chain, report, peak, tiny)
-        with report.stage("scoring"):
-            check_scoring(chain, report, peak)
-        del chain.actor, chain.engine
+            report.left_out.append("the stages of the plain workers, which follow the start")
+        else:
+            check_workers(chain, report, peak, tiny)
         check_rest(chain, report)
+
+
+def check_workers(chain: Chain, report: Report, peak: float, tiny: bool) -> None:
+    """Steps, speed and scoring of the plain workers, each a stage of its own."""
+    report.add("parameters", f"{chain.parameters / 1e6:,.1f} million")
+    for step in (1, 2):
+        what = "rollout to weight push" if step == 1 else "the same with pushed weights"
+        with report.stage(f"step {step}: {what}"):
+            gap = chain.train_step(step)
+            report.add("log-probs, engine against trainer", f"{gap:.2e} nats")
+    with report.stage("speed"):
+        check_speed(chain, report, peak, tiny)
+    with report.stage("scoring"):
+        check_scoring(chain, report, peak)
+    del chain.actor, chain.engine
