@@ -2,10 +2,13 @@
 
 import itertools
 import json
+import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from environments import python_of
 
 from refblend.config import load_config
 from refblend.trainer.checkpoint import find_damage
@@ -332,3 +335,32 @@ def test_other_configurations_run(make_run: Callable, overrides: list[str]) -> N
         traced = json.loads((profiled / "actor.json").read_text())["traceEvents"]
         assert any("mm" in event.get("name", "") for event in traced)
         assert "update_actor" in (profiled / "summary.md").read_text()
+
+
+@pytest.mark.slow
+def test_other_loaders_take_checkpoints_and_data(undisturbed, tiny_data_dir: Path) -> None:
+    """TRL's own loader, given the path alone; datasets reads the prompt files."""
+    from datasets import load_dataset
+
+    actor = str(undisturbed.directory / "checkpoints" / "global_step_4" / "actor")
+    done = subprocess.run(
+        [python_of("trl"), "-c", LOAD_IN_TRL, actor], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "loaded" in done.stdout
+    files = {"train": str(tiny_data_dir / "train.parquet")}
+    assert len(load_dataset("parquet", data_files=files)["train"]) == 64
+
+
+LOAD_IN_TRL = """
+import sys
+from datasets import Dataset
+from trl import GRPOConfig, GRPOTrainer
+
+rows = Dataset.from_list([{"prompt": [{"role": "user", "content": "1+1?"}]}] * 4)
+args = GRPOConfig(use_cpu=True, bf16=False, report_to="none", num_generations=4)
+args.per_device_train_batch_size = 4
+trainer = GRPOTrainer(model=sys.argv[1], reward_funcs=len, args=args, train_dataset=rows)
+assert trainer.processing_class.chat_template
+print("loaded", type(trainer.model).__name__)
+"""
