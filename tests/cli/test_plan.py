@@ -50,7 +50,7 @@ def test_command_marks_given_costs_and_asks_for_gpus() -> None:
     text = CliRunner().invoke(app, command).stdout
     assert "33*" in text
     assert "all costs are given" in text
-    assert "6, 2 side by side" in text
+    assert "2, 2 side by side" in text
 
 
 def test_a_milestone_trained_anew_on_this_machine_is_preferred_to_the_shipped_tables(
