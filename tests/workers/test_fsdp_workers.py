@@ -256,7 +256,7 @@ def test_another_run_is_loaded_when_the_last_one_has_been_freed(
         return load(path)
 
     monkeypatch.setattr(worker, "load_network", watched)
-    worker.begin_run()
+    worker.begin_run(0)
     assert alive == [False, False]
     assert largest_difference(start, state_of(worker)) == 0
     assert worker.update(sequences, targets_for(worker, targets), mini, 1) == first
@@ -270,6 +270,6 @@ def test_a_run_whose_model_is_missing_does_not_keep_the_next_from_starting(
     with monkeypatch.context() as patch:
         patch.setattr(worker, "model_path", str(tmp_path / "gone"))
         with pytest.raises(ModelError):
-            worker.begin_run()
-    worker.begin_run()
+            worker.begin_run(0)
+    worker.begin_run(0)
     assert largest_difference(start, state_of(worker)) == 0

@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, Gemma2Config, GraniteConfig
 
 from refblend.errors import ModelError
 from refblend.workers import chunked_head, networks
-from refblend.workers.distributed import save_model
+from refblend.workers.distributed import full_state, save_model
 from refblend.workers.layout import pad_batch, scatter_tokens
 from refblend.workers.networks import load_policy, load_value
 from refblend.workers.types import Sequences, response_mask
@@ -62,7 +62,7 @@ def test_a_checkpoint_has_what_loading_let_pass_and_the_code_that_it_names(
         "from transformers import Qwen2ForCausalLM\n\nclass Mine(Qwen2ForCausalLM): ...\n"
     )
     network = load_policy(str(source), 1.0, trust_remote_code=True)
-    save_model(network, saved, remote_code=source)
+    save_model(network, full_state(network), saved, remote_code=source)
     kept = json.loads((saved / "generation_config.json").read_text())
     assert kept["temperature"] == 0.6
     assert kept["eos_token_id"] == [1, 2]

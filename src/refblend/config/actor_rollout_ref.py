@@ -31,6 +31,14 @@ class ModelConfig(Section):
     attention is not the plain causal one of transformers."""
     trust_remote_code: bool = False
     """Run Python code that ships with the model. Off: a model directory is data."""
+    lora_rank: NonNegativeInt = 0
+    """Train an adapter of this rank (LoRA) and leave the actor's model as it is; the reference
+    policy is then the actor without its adapter. 0: all weights are trained."""
+    lora_alpha: PositiveFloat = 16.0
+    """The adapter's product B·A counts ``lora_alpha / lora_rank`` times."""
+    target_modules: str | list[str] = "all-linear"
+    """Layers with an adapter: ``all-linear`` (all but the head), a list of names such as
+    ``[q_proj, v_proj]``, or a regular expression."""
 
 
 Temperature = Annotated[float, Field(ge=0.01, allow_inf_nan=False)]
@@ -221,6 +229,10 @@ class RolloutConfig(EngineConfig):
     """Precision of the engine's weights and of its KV cache."""
     enable_prefix_caching: bool = True
     """Compute the prompt of several responses once."""
+    lora: Literal["merged", "adapter"] = "merged"
+    """What the engine is given with ``model.lora_rank``: all weights with the adapter merged into
+    them, or the adapter alone. ``adapter`` moves less, and lets the engine serve a judge of
+    ``scoring.kind: reference``; on a CPU it generates about three times slower."""
     num_threads: PositiveInt = 1
     """CPU threads of each engine process."""
     num_gpus: NonNegativeFloat = 0.0

@@ -7,8 +7,18 @@ from pydantic import model_validator
 from refblend.config.actor_rollout_ref import ActorRolloutRefConfig, CriticConfig
 from refblend.config.algorithm import AlgorithmConfig
 from refblend.config.base import Fraction, PositiveInt, Section
+from refblend.config.scoring import SCORING_KEY
 from refblend.config.trainer import RayConfig, TrainerConfig
 from refblend.documents import flatten, show
+
+MAX_VLLM_RANK = 512
+"""Of an adapter in vLLM."""
+OF_AN_ENGINE = (
+    "timeout_s resource_pool node num_engines num_gpus num_threads max_model_len dtype "
+    "kv_cache_memory_mb gpu_memory_utilization enforce_eager max_num_seqs enable_chunked_prefill "
+    "engine_kwargs"
+)
+"""Settings of ``scoring`` for a judge's own engine."""
 
 
 class DataConfig(Section):
@@ -133,6 +143,26 @@ class RefblendConfig(Section):
             )
         return tree | {"reward": reward | {"custom_reward_function": function}}
 
+    @model_validator(mode="before")
+    @classmethod
+    def _reference_is_the_judge(cls, tree: Any) -> Any:
+        """``scoring.kind: reference`` needs no ``model_path``: it is the actor's."""
+        parts = [("algorithm", "ref_quality_score", "scoring"), ("actor_rollout_ref", "model")]
+        found = []
+        for names in parts:
+            node = tree
+            for name in names:
+                node = node.get(name) if isinstance(node, dict) else None
+            found.append(node)
+        scoring, model = found
+        if not isinstance(scoring, dict) or not isinstance(model, dict):
+            return tree
+        if scoring.get("kind") != "reference" or scoring.get("model_path") is not None:
+            return tree
+        scoring = scoring | {"model_path": model.get("path")}
+        quality = tree["algorithm"]["ref_quality_score"] | {"scoring": scoring}
+        return tree | {"algorithm": tree["algorithm"] | {"ref_quality_score": quality}}
+
     @property
     def use_critic(self) -> bool:
         """Whether a value model is trained."""
@@ -150,9 +180,20 @@ class RefblendConfig(Section):
         )
 
     @property
+    def use_lora(self) -> bool:
+        """Whether the actor is a frozen base with an adapter; the base is the reference policy."""
+        return self.actor_rollout_ref.model.lora_rank > 0
+
+    @property
     def use_judge(self) -> bool:
-        """Whether a judge engine runs (controls without a judge need none)."""
+        """Whether a judge answers (controls without a judge need none)."""
         return self.algorithm.ref_quality_score.asks_a_judge
+
+    @property
+    def shares_judge(self) -> bool:
+        """Whether the rollout engine, without the actor's adapter, is the judge."""
+        reference = self.algorithm.ref_quality_score.scoring.kind == "reference"
+        return self.use_judge and reference and self.actor_rollout_ref.rollout.lora == "adapter"
 
     @model_validator(mode="after")
     def _lengths_fit(self) -> "RefblendConfig":
@@ -218,6 +259,40 @@ class RefblendConfig(Section):
                 f"algorithm.ref_quality_score.method={quality.method} compares the responses of a "
                 "prompt: set actor_rollout_ref.rollout.n to 2 or more"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _lora_fits(self) -> "RefblendConfig":
+        rollout, rank = self.actor_rollout_ref.rollout, self.actor_rollout_ref.model.lora_rank
+        if rollout.lora == "adapter" and (rollout.name != "vllm" or not 0 < rank <= MAX_VLLM_RANK):
+            raise ValueError(
+                f"actor_rollout_ref.rollout.lora=adapter, but rollout.name is {rollout.name} and "
+                f"model.lora_rank is {rank}: it needs vllm and a rank from 1 to {MAX_VLLM_RANK}, "
+                "or set lora=merged"
+            )
+        if rollout.lora == "adapter" and rollout.sleep:
+            raise ValueError(
+                "actor_rollout_ref.rollout.sleep=true drops the engine's weights, and with "
+                "lora=adapter no push brings them back: set sleep=false, or lora=merged"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _judge_is_the_reference(self) -> "RefblendConfig":
+        scoring = self.algorithm.ref_quality_score.scoring
+        if scoring.kind == "reference" and scoring.model_path != self.actor_rollout_ref.model.path:
+            raise ValueError(
+                f"{SCORING_KEY}.model_path={scoring.model_path}, but with kind=reference the judge "
+                "is the actor's starting model: leave model_path out, or set kind=vllm"
+            )
+        if self.shares_judge:
+            default = type(scoring)()
+            for name in OF_AN_ENGINE.split():
+                if getattr(scoring, name) != getattr(default, name):
+                    raise ValueError(
+                        f"{SCORING_KEY}.{name} has no effect, since the rollout engine is the "
+                        "judge: leave it out, or set actor_rollout_ref.rollout.lora=merged"
+                    )
         return self
 
     @model_validator(mode="after")

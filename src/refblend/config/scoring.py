@@ -22,6 +22,7 @@ JUDGES = {
     "hf": "refblend.scoring.generative:GenerativeJudge",
     "http": "refblend.scoring.endpoint:EndpointJudge",
     "reward_model": "refblend.scoring.reward_model:RewardModelJudge",
+    "reference": "refblend.scoring.generative:GenerativeJudge",
 }
 """Short names of the judges that come with the package; any other is named ``module:Class``."""
 
@@ -192,6 +193,11 @@ class ScoringConfig(EngineConfig):
                 f"up to {GUIDED_MIN_TOKENS}: raise it"
             )
         return self
+
+    @property
+    def engine(self) -> str:
+        """What runs the judge: the reference model is on vLLM."""
+        return "vllm" if self.kind == "reference" else self.kind
 
     @property
     def local_model(self) -> str | None:

@@ -71,6 +71,9 @@ class EngineOptions:
     tensor_parallel_size: int = 1
     enforce_eager: bool = True
     enable_prefix_caching: bool = True
+    lora_rank: int = 0
+    """Of the adapter that pushes bring, instead of weights; 0: they bring weights."""
+    lora_alpha: float = 16.0
     max_num_seqs: int = 256
     enable_chunked_prefill: bool = False
     sleep: bool = False

@@ -27,13 +27,16 @@ def own_options(config: EngineConfig) -> dict[str, Any]:
     return {name: getattr(config, name) for name in EngineConfig.model_fields}
 
 
-def start_rollout(config: RefblendConfig, model_path: str, at_least: int = 0) -> RolloutEngine:
+def start_rollout(
+    config: RefblendConfig, model_path: str, at_least: int = 0, adapter: bool = False
+) -> RolloutEngine:
     """Start the rollout engine of a run with some weights, to train or to test its actor.
 
     There is room for ``at_least`` tokens of prompt and answer, whatever ``rollout.max_model_len``
-    says; ModelError if the model has fewer positions.
+    says; ModelError if the model has fewer positions. With ``adapter`` pushes bring an adapter.
     """
     rollout, seed = config.actor_rollout_ref.rollout, config.actor_rollout_ref.rollout.seed
+    model = config.actor_rollout_ref.model
     options = EngineOptions(
         model_path=model_path,
         max_model_len=rollout.max_model_len and max(rollout.max_model_len, at_least),
@@ -42,6 +45,8 @@ def start_rollout(config: RefblendConfig, model_path: str, at_least: int = 0) ->
         gpu_memory_utilization=rollout.gpu_memory_utilization,
         tensor_parallel_size=rollout.tensor_model_parallel_size,
         enable_prefix_caching=rollout.enable_prefix_caching,
+        lora_rank=model.lora_rank if adapter else 0,
+        lora_alpha=model.lora_alpha,
         seed=derive_seed(config.trainer.seed, "rollout engine") if seed is None else seed,
         **own_options(rollout),
     )

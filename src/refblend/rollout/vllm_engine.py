@@ -12,7 +12,9 @@ Departures from vLLM's defaults, each for a measured reason:
 import dataclasses
 import difflib
 import gc
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -27,6 +29,7 @@ from refblend.rollout.base import (
     check_lengths,
 )
 from refblend.rollout.in_place import load_in_place
+from refblend.rollout.lora import room_for, write_adapter
 from refblend.rollout.model_dir import check_model_dir, resolve_max_model_len, stop_token_ids
 
 CPU_BLOCK_SIZE = 32
@@ -78,21 +81,30 @@ def engine_arguments(options: EngineOptions, on_gpu: bool) -> dict[str, Any]:
             "block_size": CPU_BLOCK_SIZE,
         }
     )
-    return memory | {
-        "model": options.model_path,
-        "dtype": options.dtype,
-        "max_model_len": options.max_model_len,
-        "tensor_parallel_size": options.tensor_parallel_size,
-        "enforce_eager": options.enforce_eager,
-        "enable_prefix_caching": options.enable_prefix_caching,
-        "enable_chunked_prefill": options.enable_chunked_prefill,
-        "max_num_seqs": options.max_num_seqs,
-        "logprobs_mode": "processed_logprobs",
-        "worker_extension_cls": f"{__name__}.WeightReceiver",
-        "generation_config": "vllm",
-        "seed": options.seed % 2**31,
-        "disable_log_stats": True,
+    adapter: dict[str, Any] = {
+        "enable_lora": options.lora_rank > 0,
+        "max_lora_rank": room_for(options.lora_rank),
+        "max_loras": 1,
     }
+    return (
+        memory
+        | adapter
+        | {
+            "model": options.model_path,
+            "dtype": options.dtype,
+            "max_model_len": options.max_model_len,
+            "tensor_parallel_size": options.tensor_parallel_size,
+            "enforce_eager": options.enforce_eager,
+            "enable_prefix_caching": options.enable_prefix_caching,
+            "enable_chunked_prefill": options.enable_chunked_prefill,
+            "max_num_seqs": options.max_num_seqs,
+            "logprobs_mode": "processed_logprobs",
+            "worker_extension_cls": f"{__name__}.WeightReceiver",
+            "generation_config": "vllm",
+            "seed": options.seed % 2**31,
+            "disable_log_stats": True,
+        }
+    )
 
 
 def check_engine_kwargs(key: str, given: Mapping[str, Any]) -> None:
@@ -136,6 +148,9 @@ class VllmEngine:
         self._prompt_tokens = 0
         self._cached_tokens = 0
         self.weight_version = 0
+        self._lora = options.lora_rank, options.lora_alpha
+        self._adapter: Any = None
+        self._adapters = 0
         self._processes = options.tensor_parallel_size
         on_gpu = torch.cuda.is_available()
         if options.tensor_parallel_size > 1 and not on_gpu:
@@ -156,8 +171,13 @@ class VllmEngine:
             ) from error
         self.max_model_len = int(self._llm.llm_engine.model_config.max_model_len)
 
-    def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
-        """Answer all requests, in their order; see :class:`RolloutEngine`."""
+    def generate(
+        self, requests: Sequence[GenerationRequest], base: bool = False
+    ) -> list[Generation]:
+        """Answer all requests, in their order; see :class:`RolloutEngine`.
+
+        ``base`` leaves out the adapter, of all: batches never mix (:mod:`refblend.rollout.lora`).
+        """
         from vllm import SamplingParams
         from vllm.inputs import TokensPrompt
         from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
@@ -181,7 +201,9 @@ class VllmEngine:
             )
             for r in requests
         ]
-        outputs = self._llm.generate(prompts, params, use_tqdm=False)
+        outputs = self._llm.generate(
+            prompts, params, use_tqdm=False, lora_request=None if base else self._adapter
+        )
         self._prompt_tokens += sum(len(r.prompt_ids) for r in requests)
         self._cached_tokens += sum(o.num_cached_tokens or 0 for o in outputs)
         return [
@@ -210,13 +232,33 @@ class VllmEngine:
         )
 
     def load_weights(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
-        """Replace the weights; see :class:`RolloutEngine`."""
-        if self._processes > 1:
-            # They are pickled, and a view of a buffer would take the whole of it along.
-            weights = {name: tensor.clone() for name, tensor in weights.items()}
-        self._llm.collective_rpc("receive_weights", args=(weights,))
+        """Replace the weights, or the adapter; see :class:`RolloutEngine`."""
+        if self._lora[0]:
+            self._replace_adapter(weights)
+        else:
+            if self._processes > 1:
+                # They are pickled, and a view of a buffer would take the whole of it along.
+                weights = {name: tensor.clone() for name, tensor in weights.items()}
+            self._llm.collective_rpc("receive_weights", args=(weights,))
         self.reset_prefix_cache()
         self.weight_version = version
+
+    def _replace_adapter(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Give vLLM an adapter under a new number: it takes a known one for what it has."""
+        from vllm.lora.request import LoRARequest
+
+        engine = self._llm.llm_engine
+        if self._adapter is not None:
+            engine.remove_lora(self._adapter.lora_int_id)
+        self._adapters += 1
+        with tempfile.TemporaryDirectory(prefix="refblend-adapter-") as folder:
+            write_adapter(tensors, *self._lora, Path(folder))
+            self._adapter = LoRARequest(f"adapter {self._adapters}", self._adapters, folder)
+            if not engine.add_lora(self._adapter):
+                raise ModelError(
+                    "vLLM refused the actor's adapter",
+                    "Set actor_rollout_ref.rollout.lora=merged, or other target_modules.",
+                )
 
     def reset_prefix_cache(self) -> None:
         """Forget every cached prompt, and reset the hit counters; ModelError if vLLM refuses."""

@@ -161,7 +161,7 @@ class GenerativeJudge(RequestJudge):
         scoring = config.scoring
         assert scoring.model_path is not None, "checked by the configuration"
         engine = start_engine(
-            scoring.kind,
+            scoring.engine,
             EngineOptions(
                 model_path=scoring.model_path,
                 max_model_len=scoring.max_model_len,
@@ -173,13 +173,19 @@ class GenerativeJudge(RequestJudge):
             ),
         )
         try:  # room for a sample is known only now; a refusal must not keep the engine's memory
-            tokenizer = load_tokenizer(Path(scoring.model_path))
-            caps = engine.max_model_len, tokenizer.model_max_length
-            options = JudgeOptions.from_config(config, *caps)
-            return cls(engine, tokenizer, load_templates(scoring.templates), options)
+            return cls.on_engine(config, engine)
         except BaseException:
             engine.shutdown()
             raise
+
+    @classmethod
+    def on_engine(cls, config: RefQualityScoreConfig, engine: RolloutEngine) -> "GenerativeJudge":
+        """The judge of a configuration on an engine that runs already."""
+        scoring = config.scoring
+        tokenizer = load_tokenizer(Path(scoring.model_path or ""))
+        caps = engine.max_model_len, tokenizer.model_max_length
+        options = JudgeOptions.from_config(config, *caps)
+        return cls(engine, tokenizer, load_templates(scoring.templates), options)
 
     def with_options(self, options: JudgeOptions) -> "GenerativeJudge":
         """The same judge on the same engine, asked in another way."""

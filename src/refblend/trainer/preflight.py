@@ -222,7 +222,7 @@ def check_engines(config: RefblendConfig) -> None:
     engines: list[tuple[str, str, RolloutConfig | ScoringConfig]]
     engines = [("actor_rollout_ref.rollout", rollout.name, rollout)]
     if config.use_judge:
-        engines.append((SCORING_KEY, scoring.kind, scoring))
+        engines.append((SCORING_KEY, scoring.engine, scoring))
     for section, kind, engine in engines:
         given = engine.engine_kwargs
         if engine.enable_chunked_prefill and not engine.num_gpus:

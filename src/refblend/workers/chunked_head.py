@@ -79,7 +79,8 @@ class _ChunkedHead(torch.autograd.Function):
             of_log_probs = torch.zeros_like(entropy)
         of_hidden = torch.empty_like(hidden)
         kind = torch.promote_types(weight.dtype, torch.float32)
-        of_weight = torch.zeros_like(weight, dtype=kind)
+        trained = ctx.needs_input_grad[1]  # not with LoRA
+        of_weight = torch.zeros_like(weight, dtype=kind) if trained else None
         of_bias = None if bias is None else torch.zeros_like(bias, dtype=kind)
         for start in range(0, len(hidden), ctx.size):
             rows = slice(start, start + ctx.size)
@@ -94,15 +95,16 @@ class _ChunkedHead(torch.autograd.Function):
                     None if of_entropy is None else of_entropy[own, None],
                 )
             torch.mm(z, weight, out=of_hidden[rows])
-            if z.dtype == kind:
+            if of_weight is not None and z.dtype == kind:
                 of_weight.addmm_(z.T, hidden[rows])
-            else:
+            elif of_weight is not None:
                 of_weight.add_(z.T @ hidden[rows])
             if of_bias is not None:
                 of_bias.add_(z.sum(0))
         for_weight, for_bias = ctx.given
         of_bias = None if of_bias is None else of_bias.to(for_bias)
-        return of_hidden, of_weight.to(for_weight), of_bias, None, None, None
+        of_weight = None if of_weight is None else of_weight.to(for_weight)
+        return of_hidden, of_weight, of_bias, None, None, None
 
 
 def _cached(z: Tensor, few: int, start: int) -> Iterator[tuple[slice, Tensor]]:

@@ -9,6 +9,8 @@ and runs the same code with nothing sharded.
 
 import contextlib
 import shutil
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -101,29 +103,40 @@ def precision(config: FsdpConfig) -> contextlib.AbstractContextManager[Any]:
     return torch.autocast(pick_device(config).type, torch.bfloat16)
 
 
-def full_state(network: LmNetwork) -> dict[str, Tensor]:
-    """All weights on the CPU under Hugging Face names, without tied duplicates.
+def full_state(network: LmNetwork, trained_only: bool = False) -> dict[str, Tensor]:
+    """All weights on the CPU under the names of the Hugging Face model, without tied duplicates.
 
-    Every rank must call this; ranks other than 0 get an empty dict.
+    Every rank must call this; ranks other than 0 get an empty dict. ``trained_only`` leaves out
+    what is frozen.
     """
     lm = network.lm
     if not dist.is_initialized():
-        state = {name: tensor.detach().cpu() for name, tensor in lm.state_dict().items()}
+        trained = {name for name, p in lm.named_parameters() if p.requires_grad}
+        state = {
+            name: tensor.detach().cpu()
+            for name, tensor in lm.state_dict().items()
+            if name in trained or not trained_only
+        }
     else:
-        state = get_model_state_dict(network, options=WHOLE)
+        options = replace(WHOLE, ignore_frozen_params=trained_only)
+        state = get_model_state_dict(network, options=options)
         state = {name.removeprefix("lm."): tensor for name, tensor in state.items()}
     if getattr(lm.config, "tie_word_embeddings", False):
         state.pop("lm_head.weight", None)
     return state
 
 
-def save_model(network: LmNetwork, directory: Path, remote_code: Path | None = None) -> None:
-    """Write configuration and safetensors weights in Hugging Face format (rank 0 writes).
+def save_model(
+    network: LmNetwork,
+    state: Mapping[str, Tensor],
+    directory: Path,
+    remote_code: Path | None = None,
+) -> None:
+    """Write configuration and weights in Hugging Face format: rank 0, the ``state`` it gathered.
 
     ``remote_code`` is the model directory whose Python files the configuration names
     (``trust_remote_code``); they are copied, or the checkpoint could not be loaded.
     """
-    state = full_state(network)
     if is_main():
         directory.mkdir(parents=True, exist_ok=True)
         network.lm.config.save_pretrained(directory)

@@ -4,7 +4,7 @@ Separate from the networks' workers, because their processes need nothing of dis
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,11 @@ from refblend import runtime
 from refblend.config import RefblendConfig
 from refblend.config.scoring import SCORING_KEY
 from refblend.errors import ScoringError
-from refblend.rollout.base import Generation, GenerationRequest
+from refblend.rollout.base import Generation, GenerationRequest, RolloutEngine
 from refblend.rollout.factory import start_rollout
-from refblend.scoring.judge import CallStats, start_judge
+from refblend.rollout.lora import AdapterEngine, BaseOfEngine
+from refblend.scoring.generative import GenerativeJudge
+from refblend.scoring.judge import CallStats, Judge, start_judge
 from refblend.scoring.result import JudgeResult
 from refblend.seeding import derive_seed
 from refblend.workers.weight_buffer import MappedWeights, PackedWeights
@@ -46,7 +48,10 @@ class Sleeper:
 
 
 class RolloutWorker(Sleeper):
-    """The engine that generates the actor's responses; each waking is followed by a push."""
+    """The engine that generates the actor's responses, and may be the judge's, too.
+
+    Each waking is followed by a push.
+    """
 
     level = 2
 
@@ -54,7 +59,13 @@ class RolloutWorker(Sleeper):
         rollout = config.actor_rollout_ref.rollout
         runtime.prepare_process(rollout.num_threads)
         self._weights = MappedWeights()
-        self.engine = start_rollout(config, config.actor_rollout_ref.model.path)
+        adapter = rollout.lora == "adapter"
+        path = config.actor_rollout_ref.model.path
+        self.engine = start_rollout(config, path, adapter=adapter)
+        shared = config.shares_judge
+        self._judge = (
+            JudgeWorker(config, BaseOfEngine(cast(AdapterEngine, self.engine))) if shared else None
+        )
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
         """Answer all requests with the current weights."""
@@ -69,15 +80,34 @@ class RolloutWorker(Sleeper):
         """
         self.engine.load_weights(self._weights.tensors(packed, received), version)
 
+    def generate_quality_score(
+        self, questions: Sequence[str], responses: Sequence[str], seeds: Sequence[int]
+    ) -> list[JudgeResult]:
+        """:meth:`JudgeWorker.generate_quality_score` by this engine without the adapter."""
+        assert self._judge is not None, "asked only where config.shares_judge"
+        return self._judge.generate_quality_score(questions, responses, seeds)
+
+    def last_call(self) -> CallStats:
+        """:meth:`JudgeWorker.last_call` of that judge."""
+        assert self._judge is not None, "asked only where config.shares_judge"
+        return self._judge.last_call()
+
 
 class JudgeWorker(Sleeper):
-    """The judge of every response, of the kind that the configuration names."""
+    """The judge of every response, of the kind that the configuration names.
 
-    def __init__(self, config: RefblendConfig) -> None:
+    On an ``engine`` of its own, unless it is given one.
+    """
+
+    def __init__(self, config: RefblendConfig, engine: RolloutEngine | None = None) -> None:
         quality = config.algorithm.ref_quality_score
-        runtime.prepare_process(quality.scoring.num_threads)
         self._kind = quality.scoring.kind
-        self.judge = start_judge(quality, derive_seed(config.trainer.seed, "judge engine"))
+        self.judge: Judge
+        if engine is not None:
+            self.judge = GenerativeJudge.on_engine(quality, engine)
+        else:
+            runtime.prepare_process(quality.scoring.num_threads)
+            self.judge = start_judge(quality, derive_seed(config.trainer.seed, "judge engine"))
         self.engine = getattr(self.judge, "engine", None)
 
     def generate_quality_score(

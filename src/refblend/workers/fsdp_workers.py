@@ -4,6 +4,8 @@ Each is a plain class that can be used without Ray, in one process or as one ran
 group (:mod:`refblend.workers.ranks`).
 """
 
+from pathlib import Path
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -18,7 +20,8 @@ from refblend.ppo.losses import (
     compute_policy_loss,
     compute_value_loss,
 )
-from refblend.workers import distributed
+from refblend.seeding import derive_seed
+from refblend.workers import distributed, lora
 from refblend.workers.engine_workers import JudgeWorker, RolloutWorker
 from refblend.workers.layout import PaddedBatch, pad_batch, scatter_tokens
 from refblend.workers.networks import PolicyNetwork, ValueNetwork, load_policy, load_value
@@ -43,9 +46,18 @@ class PolicyRank(Rank):
 
         return self.each_micro_batch(sequences, plan, compute)
 
+    def compute_pooled_states(self, sequences: Sequences, plan: list[list[int]]) -> Shard:
+        """Mean hidden state (rows, H) of each response."""
+        return self.each_micro_batch(
+            sequences, plan, lambda batch, _: [self.network(batch, pooled=True)[0]]
+        )
+
 
 class ActorWorker(TrainableRank[PolicyTargets], PolicyRank):
-    """One rank of the policy that is trained."""
+    """One rank of the policy that is trained: all of its weights, or an adapter (LoRA).
+
+    With LoRA it is a rank of the reference policy as well.
+    """
 
     config: ActorConfig
 
@@ -53,13 +65,31 @@ class ActorWorker(TrainableRank[PolicyTargets], PolicyRank):
         self, run: RefblendConfig, total_steps: int, rank: int = 0, address: str = ""
     ) -> None:
         own_steps = total_steps - run.trainer.critic_warmup
+        self._model = run.actor_rollout_ref.model
+        self._adapter: Path | None = None
+        self._pushes_adapter = run.actor_rollout_ref.rollout.lora == "adapter"
         super().__init__(run, run.actor_rollout_ref.actor, own_steps, rank, address)
         self._pushed = WeightBuffer()
         self._pushed_dtype: torch.dtype = getattr(torch, run.actor_rollout_ref.rollout.dtype)
 
     def load_network(self, path: str) -> PolicyNetwork:
         """The policy at the rollout temperature."""
-        return load_policy(path, self.temperature, **self.loading)
+        policy = load_policy(path, self.temperature, **self.loading)
+        if self._model.lora_rank:
+            lora.add_adapter(policy.lm, self._model, derive_seed(self.seed, "lora adapter"))
+        if self._adapter:
+            lora.load_adapter(policy.lm, self._adapter)
+        return policy
+
+    def compute_log_prob_of_base(self, sequences: Sequences, plan: list[list[int]]) -> Shard:
+        """:meth:`compute_log_prob` by the reference policy."""
+        with lora.adapter_off(self.network.lm):
+            return self.compute_log_prob(sequences, plan)
+
+    def compute_pooled_states_of_base(self, sequences: Sequences, plan: list[list[int]]) -> Shard:
+        """:meth:`compute_pooled_states` by the reference policy."""
+        with lora.adapter_off(self.network.lm):
+            return self.compute_pooled_states(sequences, plan)
 
     def loss(
         self, sequences: Sequences, targets: PolicyTargets, mini: MiniBatch, rows: list[int]
@@ -105,12 +135,36 @@ class ActorWorker(TrainableRank[PolicyTargets], PolicyRank):
         return loss, metrics
 
     def full_weights(self) -> dict[str, Tensor]:
-        """All weights under Hugging Face names (empty on ranks other than 0)."""
-        return distributed.full_state(self.network)
+        """All weights under Hugging Face names, an adapter merged into them."""
+        state = super().full_weights()
+        return lora.merged(state, self._model) if self._model.lora_rank else state
+
+    def save(self, directory: str) -> None:
+        """Write model and optimiser, and the adapter by itself: only this is exact."""
+        super().save(directory)
+        if self._model.lora_rank:
+            state = distributed.full_state(self.network, trained_only=True)
+            if distributed.is_main():
+                lora.save_adapter(self.network.lm, state, Path(directory) / lora.ADAPTER_DIR)
+
+    def load(self, directory: str) -> None:
+        """Continue from what :meth:`save` wrote."""
+        if not self._model.lora_rank:
+            super().load(directory)
+            return
+        self._adapter = Path(directory) / lora.ADAPTER_DIR
+        try:
+            self._rebuild(self.model_path)
+        finally:
+            self._adapter = None
+        self.trainable.load_optimizer(Path(directory))
 
     def pack_weights(self) -> PackedWeights | None:
-        """Put all weights where the rollout engines read them (None on ranks other than 0)."""
-        weights = self.full_weights()
+        """Put the weights where the rollout engines read them (None on ranks other than 0)."""
+        if self._pushes_adapter:
+            weights = lora.adapter_of(distributed.full_state(self.network, trained_only=True))
+        else:
+            weights = self.full_weights()
         return self._pushed.pack(weights, self._pushed_dtype) if distributed.is_main() else None
 
     def packed_bytes(self) -> NDArray[np.uint8] | None:
@@ -171,9 +225,3 @@ class ReferenceWorker(PolicyRank):
         super().__init__(run, run.actor_rollout_ref.ref.fsdp_config, rank, address)
         policy = load_policy(self.model_path, self.temperature, **self.loading)
         self.network = distributed.freeze(policy, self.fsdp)
-
-    def compute_pooled_states(self, sequences: Sequences, plan: list[list[int]]) -> Shard:
-        """Mean hidden state (rows, H) of each response."""
-        return self.each_micro_batch(
-            sequences, plan, lambda batch, _: [self.network(batch, pooled=True)[0]]
-        )

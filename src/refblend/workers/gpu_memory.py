@@ -3,6 +3,7 @@
 With N parameters, hidden size H, MLP size I, L layers and vocabulary V, a device holds in bytes::
 
     actor, critic    16 N / ranks           float32 weights and gradients, AdamW's two moments
+    actor with LoRA   4 N / ranks           float32 weights
     reference         2 N / ranks           (4 N in float32), gathered layer by layer
     a pass            tokens × 2 (12 H + 4 I) × layers kept, and 2 H L with checkpointing
     the head         10 × min(2²⁹, tokens × V) + 4 V H    logits in bfloat16 and twice in float32
@@ -106,7 +107,7 @@ def _rank(role: Role, config: RefblendConfig, model: Model) -> Need:
     fsdp, tokens = settings.fsdp_config, getattr(settings, role.budget)
     shards = fsdp.world_size // fsdp.replicas
     if role.learns:
-        state = 16.0 * model.parameters / shards
+        state = role.copies(config) * 4.0 * model.parameters / shards
         checkpointing = config.actor_rollout_ref.model.enable_gradient_checkpointing
         kept = 1 if checkpointing else model.layers
     else:

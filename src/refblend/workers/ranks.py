@@ -128,9 +128,8 @@ class Trainable:
             return None
         return totals
 
-    def save(self, directory: Path, sharded: bool = False, remote_code: Path | None = None) -> None:
-        """Write the model in Hugging Face format and the optimiser's state, by shards or whole."""
-        distributed.save_model(self.network, directory, remote_code)
+    def save_optimizer(self, directory: Path, sharded: bool = False) -> None:
+        """Write the optimiser's state, by shards or whole."""
         # An optimiser that has never stepped (critic warm-up) has no state to save.
         if self.optimizer.state:
             distributed.save_optimizer(self.network, self.optimizer, directory, sharded)
@@ -170,6 +169,7 @@ class Rank:
         model = run.actor_rollout_ref.model
         self.fsdp = fsdp
         self.model_path = model.path
+        self.seed = run.trainer.seed
         self.temperature = run.actor_rollout_ref.rollout.temperature
         self.loading = {
             "trust_remote_code": model.trust_remote_code,
@@ -291,14 +291,21 @@ class TrainableRank(Rank, ABC, Generic[Targets]):
             "loss_scale_factor": self._norm_length,
         }
 
-    def begin_run(self) -> None:
+    def begin_run(self, seed: int) -> None:
         """Go back to the starting weights and a fresh optimiser, for another run."""
+        self.seed = seed
         self._rebuild(self.model_path)
 
     def save(self, directory: str) -> None:
         """Write model and optimiser."""
         remote = Path(self.model_path) if self.loading["trust_remote_code"] else None
-        self.trainable.save(Path(directory), self._sharded, remote)
+        target = Path(directory)
+        distributed.save_model(self.network, self.full_weights(), target, remote)
+        self.trainable.save_optimizer(target, self._sharded)
+
+    def full_weights(self) -> dict[str, Tensor]:
+        """All weights under Hugging Face names (empty on ranks other than 0)."""
+        return distributed.full_state(self.network)
 
     def load(self, directory: str) -> None:
         """Continue from what :meth:`save` wrote."""

@@ -86,6 +86,11 @@ class Role:
         gpus = settings.num_gpus * getattr(settings, "tensor_model_parallel_size", 1)
         return Processes(settings.num_engines, settings.num_threads, gpus)
 
+    def copies(self, config: RefblendConfig) -> int:
+        """Tensors of the model's size that ranks hold: its weights, and for what is trained
+        gradients and AdamW's two moments. An adapter's (LoRA) are not counted."""
+        return 4 if self.learns and not (self.name == "actor" and config.use_lora) else 1
+
     def memory(self, config: RefblendConfig) -> float:
         """Bytes of host memory over all processes."""
         asked, settings = self.processes(config), self.settings(config)
@@ -94,9 +99,7 @@ class Role:
             return asked.count * TRAINER_BASE  # processes that ask, without a model
         weights = 0 if asked.gpus else count_parameters(Path(value_of(config, key)), key)
         if not engine:
-            # Weights; for those that learn also gradients and AdamW's two moments.
-            copies = 4 if self.learns else 1
-            return asked.count * TRAINER_BASE + copies * weights * BYTES["float32"]
+            return asked.count * TRAINER_BASE + self.copies(config) * weights * BYTES["float32"]
         cache = 0 if asked.gpus else settings.kv_cache_memory_mb * MIB
         return asked.count * (ENGINE_BASE + weights * BYTES[settings.dtype] + cache)
 
@@ -139,7 +142,7 @@ REFERENCE = _ranks(
     "ReferenceWorker",
     "actor_rollout_ref.ref",
     "max_token_len_per_gpu",
-    needed=lambda config: config.use_reference,
+    needed=lambda config: config.use_reference and not config.use_lora,
 )
 JUDGE = _engine(
     "judge",
@@ -147,7 +150,7 @@ JUDGE = _engine(
     SCORING_KEY,
     f"{SCORING_KEY}.model_path",
     f" or {SCORING_KEY}.max_model_len",
-    needed=lambda config: config.use_judge,
+    needed=lambda config: config.use_judge and not config.shares_judge,
     remembers=True,
 )
 

@@ -23,7 +23,7 @@ from refblend.workers.groups import Future, WorkerGroup, share
 from refblend.workers.placement import Node
 from refblend.workers.pools import Place, ResourcePools
 from refblend.workers.restarts import Replacement, RestartBudget, WorkerTimeoutError, reason_of
-from refblend.workers.roles import ACTOR, JUDGE, ROLES, ROLLOUT, Role, roles_of
+from refblend.workers.roles import ACTOR, JUDGE, REFERENCE, ROLES, ROLLOUT, Role, roles_of
 from refblend.workers.run_files import RunFiles
 from refblend.workers.types import PolicyTargets, Sequences, ValueTargets
 
@@ -136,7 +136,8 @@ class WorkerSet:
         on the run's seed, because every request brings its own seed.
         """
         self.config, self.budget, self.notify = config, budget, notify
-        calls = [g.call("begin_run") for name, g in self.groups.items() if ROLES[name].remembers]
+        ranks = [group for name, group in self.groups.items() if ROLES[name].remembers]
+        calls = [group.call("begin_run", config.trainer.seed) for group in ranks]
         for name, engines in self.engines.items():
             calls += engines.call("begin_run") if ROLES[name].remembers else []
         _wait_all(calls)
@@ -179,7 +180,7 @@ class WorkerSet:
         self, questions: Sequence[str], responses: Sequence[str], seeds: Sequence[int]
     ) -> SplitCall | None:
         """Launch the judge on all responses, see :meth:`judge_results`; None when no judge runs."""
-        judge = self.engines.get(JUDGE.name)
+        judge = self.engines.get(ROLLOUT.name if self.config.shares_judge else JUDGE.name)
         if judge is None:
             return None
         self._rest(ROLLOUT)
@@ -233,6 +234,8 @@ class WorkerSet:
     def forward(self, role: Role, method: str, sequences: Sequences) -> Future | None:
         """Launch a pass over all sequences: one shard per rank; None when no such role runs."""
         group = self.groups.get(role.name)
+        if group is None and role is REFERENCE and self.config.use_reference:
+            group, method = self.groups[ACTOR.name], f"{method}_of_base"  # LoRA: the same weights
         if group is None:
             return None
         self._rest(ROLLOUT, JUDGE)

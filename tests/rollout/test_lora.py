@@ -1,0 +1,89 @@
+"""One vLLM engine with the base's weights, an adapter, and a judge that is the base."""
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM
+
+from refblend.config.algorithm import RefQualityScoreConfig
+from refblend.rollout.base import EngineOptions
+from refblend.rollout.factory import start_engine
+from refblend.rollout.lora import RANKS, BaseOfEngine, room_for
+from refblend.scoring.generative import GenerativeJudge
+from refblend.workers.lora import adapter_of
+
+LIMIT = 384
+QUESTIONS = ["Eva finds 12 pens. Then 5 get lost. How many are left?", "What is 3 + 4?"]
+
+
+def test_room_for_every_rank() -> None:
+    assert [room_for(rank) for rank in (0, 1, 8, 9, 64, 512)] == [8, 8, 8, 16, 64, 512]
+    from vllm.config.lora import MaxLoRARanks
+
+    assert set(RANKS) <= set(MaxLoRARanks.__args__)
+
+
+@pytest.fixture(scope="module")
+def engine(tiny_model_dir):
+    options = EngineOptions(
+        str(tiny_model_dir), LIMIT, kv_cache_memory_mb=64, lora_rank=3, lora_alpha=6.0
+    )
+    engine = start_engine("vllm", options)
+    yield engine
+    engine.shutdown()
+
+
+def adapted(directory, seed: int):
+    """The model with a random adapter, and that adapter as the actor sends it."""
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+    model = get_peft_model(model, LoraConfig(r=3, lora_alpha=6, target_modules="all-linear"))
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for name, tensor in model.named_parameters():
+            if "lora_B" in name:
+                tensor.normal_(std=0.05)
+    return model.eval(), adapter_of(model.base_model.model.state_dict())
+
+
+@pytest.mark.engine
+def test_adapter_and_base_on_one_engine(
+    engine, vllm_engine, tiny_model_dir, model, requests_of, gap
+) -> None:
+    """Log-probs are the trainer's, and the base stays the base after two adapters.
+
+    In a batch of both kinds, rows without an adapter would get it.
+    """
+    requests = requests_of(12)
+    alone = vllm_engine.generate(requests)
+    assert engine.generate(requests, base=True) == alone
+    for version in (1, 2):
+        trained, tensors = adapted(tiny_model_dir, version)
+        engine.load_weights(tensors, version)
+        found = engine.generate(requests)
+        assert {g.weight_version for g in found} == {version}
+        assert gap(trained, requests, found) < 1e-4
+        assert gap(model, requests, found) > 1e-2
+        base = engine.generate(requests, base=True)
+        assert [g.token_ids for g in base] == [g.token_ids for g in alone]
+        assert [g.log_probs for g in base] == [g.log_probs for g in alone]
+
+
+@pytest.mark.engine
+def test_scores_equal_those_of_an_engine_of_the_judges_own(
+    engine, vllm_engine, tiny_model_dir
+) -> None:
+    engine.load_weights(adapted(tiny_model_dir, 3)[1], 3)
+    config = RefQualityScoreConfig.model_validate(
+        {
+            "enable": True,
+            "scoring": {"kind": "reference", "model_path": str(tiny_model_dir), "few_shot": False},
+        }
+    )
+    columns = QUESTIONS * 3, [f"{n}. #### {n}" for n in range(6)], range(6)
+    shared, own = (
+        GenerativeJudge.on_engine(config, e).score(*columns)
+        for e in (BaseOfEngine(engine), vllm_engine)
+    )
+    assert shared == own
+    by_adapter = GenerativeJudge.on_engine(config, engine).score(*columns)
+    assert [result.raw for result in by_adapter] != [result.raw for result in own]
