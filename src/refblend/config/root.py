@@ -264,6 +264,11 @@ class RefblendConfig(Section):
     @model_validator(mode="after")
     def _lora_fits(self) -> "RefblendConfig":
         rollout, rank = self.actor_rollout_ref.rollout, self.actor_rollout_ref.model.lora_rank
+        if rank and self.actor_rollout_ref.actor.fsdp_config.world_size > 1:
+            raise ValueError(
+                f"actor_rollout_ref.model.lora_rank={rank} is trained by one process: set "
+                "actor.fsdp_config.world_size=1"
+            )
         if rollout.lora == "adapter" and (rollout.name != "vllm" or not 0 < rank <= MAX_VLLM_RANK):
             raise ValueError(
                 f"actor_rollout_ref.rollout.lora=adapter, but rollout.name is {rollout.name} and "
