@@ -29,7 +29,6 @@ from refblend.ppo.choices import ADVANTAGES
 from refblend.ppo.weights import STRATEGIES, StepContext, WeightParams
 from refblend.rewards.rule import RuleReward
 from refblend.rollout.model_dir import check_length, check_model
-from refblend.rollout.vllm_engine import check_engine_kwargs
 from refblend.scoring.clipping import ScoringRequest
 from refblend.scoring.judge import check_judge, try_judge
 from refblend.scoring.templates import load_templates, templates_file
@@ -239,7 +238,10 @@ def check_engines(config: RefblendConfig) -> None:
             raise ConfigError(
                 f"{section}.engine_kwargs is for vLLM, and the engine is {kind}", "Leave it out."
             )
-        check_engine_kwargs(f"{section}.engine_kwargs", given)
+        if given:  # only then is vLLM's own list worth the seconds of its import
+            from refblend.rollout.vllm_engine import check_engine_kwargs
+
+            check_engine_kwargs(f"{section}.engine_kwargs", given)
 
 
 def _check_effect(config: RefblendConfig) -> None:
