@@ -57,8 +57,11 @@ def rank_correlations(study: Study) -> pd.DataFrame:
             len(wide), np.full(len(wide), 1 / len(wide)), size=RESAMPLES
         )
         resampled = np.array([_rho(wide, counts) for counts in drawn])
+        resampled = resampled[np.isfinite(resampled)]
         rho = _rho(wide, np.ones(len(wide), dtype=int))
-        found = percentile_interval(rho, resampled[np.isfinite(resampled)], len(wide))
+        if not np.isfinite(rho) or not len(resampled):  # all arms are equal
+            continue
+        found = percentile_interval(rho, resampled, len(wide))
         row = {"regime": name, "arms": part.arm.nunique(), "rho": rho}
         rows.append(row | {"low": found.low, "high": found.high})
     return pd.DataFrame(rows, columns=["regime", "arms", "rho", "low", "high"])
@@ -74,15 +77,20 @@ def _pairs(study: Study) -> pd.DataFrame:
 
 
 def _rho(wide: pd.DataFrame, counts: NDArray[np.int64]) -> float:
-    """Spearman's correlation of the arms' means, seeds weighted by how often they were drawn."""
+    """Spearman's correlation of the arms' means, seeds weighted by how often they were drawn.
+
+    NaN where there is no order.
+    """
     means = []
     for measure in ("alignment", OUTCOME):
         values = wide[measure].to_numpy()
         known = np.isfinite(values) * counts[:, None]
         with np.errstate(invalid="ignore"):
             means.append((np.nan_to_num(values) * known).sum(axis=0) / known.sum(axis=0))
-    both = np.isfinite(means).all(axis=0)
-    return float(stats.spearmanr(means[0][both], means[1][both]).statistic)
+    first, second = np.array(means)[:, np.isfinite(means).all(axis=0)]
+    if len(first) < 2 or not np.ptp(first) or not np.ptp(second):
+        return float("nan")
+    return float(stats.spearmanr(first, second).statistic)
 
 
 def alignment(study: Study, tables: dict[str, pd.DataFrame]) -> plot.Drawn:

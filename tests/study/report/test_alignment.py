@@ -1,0 +1,41 @@
+"""Rank correlations between alignment and the outcome."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pandas as pd
+import pytest
+
+from refblend.study.report import alignment
+
+
+def study_of(outcomes: list[float]) -> tuple[Any, pd.DataFrame]:
+    """Arms of growing alignment, three seeds each, with an exact reward."""
+    rows = [
+        {"arm": f"arm{n}", "seed": seed, "alignment": n / 10, "test_sampled": outcome}
+        for n, outcome in enumerate(outcomes)
+        for seed in (1, 2, 3)
+    ]
+    verifier = SimpleNamespace(flip_rate=0.0, checked_share=1.0)
+    config = SimpleNamespace(reward=SimpleNamespace(verifier=verifier))
+    arms = {f"arm{n}": SimpleNamespace(config=config) for n in range(len(outcomes))}
+    return cast("Any", SimpleNamespace(resolved=arms)), pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "expected"),
+    [
+        ([0.1, 0.2, 0.3, 0.4, 0.5], 1.0),
+        ([0.5, 0.4, 0.3, 0.2, 0.1], -1.0),
+        ([0.3] * 5, None),  # equal arms have no order
+        ([0.1, 0.2, 0.3], None),  # too few
+    ],
+)
+def test_arms_are_ranked(
+    outcomes: list[float], expected: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, values = study_of(outcomes)
+    monkeypatch.setattr(alignment, "_pairs", lambda _: values)
+    table = alignment.rank_correlations(study)
+    assert table.regime.tolist() == ([] if expected is None else ["all", "exact"])
+    assert expected is None or table.rho.tolist() == pytest.approx([expected] * 2)
