@@ -294,8 +294,8 @@ def test_the_slurm_profile_plans_the_gpu_scale_without_data(project: Path) -> No
 
 
 @pytest.mark.slow
-def test_the_smoke_study_writes_every_milestone_and_one_report(project: Path) -> None:
-    """All rules with the real study commands on synthetic runs, then Snakemake's report."""
+def test_the_smoke_study_writes_every_milestone(project: Path) -> None:
+    """All rules with the real study commands on synthetic runs."""
     done = snakemake(project, "smoke", "--cores", "2")
     assert done.returncode == 0, done.stdout + done.stderr
     results = project / "results" / "smoke"
@@ -304,12 +304,6 @@ def test_the_smoke_study_writes_every_milestone_and_one_report(project: Path) ->
     arms = build_grid(["M1", *"ABCEFHLN", "M3"], "smoke", ROOT / "params").arm
     assert {line.split("/")[0] for line in trained(project)} == set(arms)
     assert "Nothing to be done" in snakemake(project, "smoke").stderr
-    target = "results/smoke/report.html"
-    done = snakemake(project, "smoke", "--report", target)
-    assert done.returncode == 0, done.stdout + done.stderr
-    page = (project / target).read_text()
-    for category in ("M1 stability", "M2 ablations", "M3 recommendation", "Reference scoring"):
-        assert category in page
 
 
 @pytest.mark.slow
