@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from refblend.study.design.measures import ACCURACIES, MEASURES
+from refblend.study.runs.alignment import METRIC as ALIGNMENT
 from refblend.study.runs.collect import Collected
 from refblend.study.runs.curves import (
     results_on_test,
@@ -29,7 +30,7 @@ FROM_STABILITY = (
     "val_drawdown",
 )
 REDUCED = {
-    "alignment": ("rollouts/alignment", "first"),
+    "alignment": (ALIGNMENT, "first"),
     "weight_mean": ("actor/ref_quality/weight", "mean"),
     "judge_auc": ("actor/ref_quality/auc", "mean"),
     "nonzero_rate": ("actor/ref_quality/nonzero_rate", "mean"),
