@@ -110,7 +110,7 @@ test: env ## the fast tests, including those with real engines
 
 # Two halves at once, because most tests keep one core busy. The first speaks only when it has ended, and has those of
 # the study, too, so that both take about as long. Tests that call make have nothing to do with the two jobs here.
-FAST := not slow and not gpu
+FAST := not slow and not real and not gpu
 STUDY := tests/study
 TIMES := --durations=10 --durations-min=10
 
@@ -123,8 +123,9 @@ test-engines: env ## the half of `make test` that starts engines, and the tests 
 test-others: env ## the other half of `make test`
 	MAKEFLAGS=--no-print-directory $(BIN)/pytest -m "not engine and $(FAST)" $(TIMES) --ignore=$(STUDY)
 
-test-slow: env .tools/light .tools/trl .tools/verl .tools/trackers .tools/paper .tools/reasoning-gym ## the tests that take minutes
-	$(BIN)/pytest -m "slow and not gpu"
+test-slow: env .tools/light .tools/trl .tools/verl .tools/trackers .tools/paper .tools/reasoning-gym ## the tests that take minutes, and the rehearsal of scale gpu
+	$(BIN)/pytest -m "(slow or real) and not gpu"
+	@$(MAKE) --no-print-directory rehearse-short
 
 nodes: env ## runs on two Ray nodes in network namespaces of this machine; needs root and iproute2
 	REFBLEND_NODES=1 $(BIN)/pytest -rs tests/trainer/test_two_nodes.py tests/scripts/test_cluster_examples.py
@@ -189,7 +190,7 @@ bench: env pretrained .tools/trl ## all benchmarks; writes benchmarks/results
 chaos: prepare ## inject faults into real runs and their environment, about an hour and a half
 	PYTHONPATH=benchmarks $(BIN)/python -m chaos $(CHAOS)
 
-chaos-short: prepare ## seven of these faults, about six minutes; writes no results
+chaos-short: prepare ## five of these faults, about four minutes; writes no results
 	PYTHONPATH=benchmarks $(BIN)/python -m chaos --short
 
 soak: prepare ## STEPS steps (2000, a quarter of an hour) of a tiny run: do memory, handles or step time grow?

@@ -13,7 +13,7 @@ from common import RESULTS, record, work_tree
 from rich.console import Console
 from rich.progress import Progress
 
-from chaos.plan import DIRECTORY, SHORT, Injection, directory_injections, injections
+from chaos.plan import DIRECTORY, SHORT, SHORT_DIRECTORY, Injection, directory_injections, injections
 from chaos.runs import ROOT, Run
 from chaos.strike import Result, strike
 from chaos.tables import directory_table, signal_table
@@ -30,7 +30,7 @@ def main(
     folder: Annotated[Path, typer.Option(help="Where the runs are written.")] = Path("build/chaos"),
     write: Annotated[bool, typer.Option(help="Write benchmarks/results/chaos.json.")] = True,
     short: Annotated[
-        bool, typer.Option(help="Three fixed injections and one case of each kind; no file.")
+        bool, typer.Option(help="Three fixed injections and two directory cases; no file.")
     ] = False,
     again: Annotated[
         bool, typer.Option(help="Only those that failed in that file; the others stay in it.")
@@ -51,7 +51,9 @@ def main(
     done = {row["number"] for row in kept}
     every = [*injections(count, seed), *directory_injections(directories, seed)]
     if short:
-        every, write = [*SHORT, *directory_injections(len(DIRECTORY), seed)], False
+        one_each = directory_injections(len(DIRECTORY), seed)
+        every = [*SHORT, *(case for case in one_each if case.target in SHORT_DIRECTORY)]
+        write = False
     planned = (case for case in every if only in case.target)
     cases = [case for case in planned if case.number not in done]
     commit = work_tree()["commit"]

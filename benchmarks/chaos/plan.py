@@ -43,6 +43,8 @@ SHORT = (
 
 DIRECTORY = ("moving aside", "other code", "other configuration", "two Ctrl-C")
 """What a run's directory must survive (:mod:`chaos.directory`)."""
+SHORT_DIRECTORY = ("moving aside", "two Ctrl-C")
+"""Those of ``make chaos-short``; fast tests try the others."""
 FIRST_DIRECTORY = 1000
 """Number of the first of these cases."""
 

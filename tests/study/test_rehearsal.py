@@ -1,4 +1,4 @@
-"""What `make rehearse` prepares and refuses; CI runs its short form for real."""
+"""What `make rehearse` prepares and refuses; `make test-slow` runs its short form."""
 
 import json
 from pathlib import Path

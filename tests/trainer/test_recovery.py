@@ -216,6 +216,7 @@ def test_an_existing_cluster_is_used_and_left_running(make_run, undisturbed) -> 
     assert_same(run, undisturbed)
 
 
+@pytest.mark.slow  # `make chaos-short` presses Ctrl-C and sends SIGTERM
 def test_ctrl_c_saves_and_says_how_to_go_on(make_run, undisturbed) -> None:
     """As SIGTERM does: the step is finished, saved and named; saving is due only at the end."""
     run = make_run("trainer.save_freq=-1")
