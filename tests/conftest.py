@@ -22,9 +22,11 @@ settings.register_profile(
     deadline=None,
     database=None,
     derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow],
+    suppress_health_check=list(HealthCheck),
 )
 settings.load_profile("refblend")
+# For `make fuzz`: many more cases, others every time.
+settings.register_profile("fuzz", max_examples=2000, derandomize=False)
 
 from refblend.config import RefblendConfig, load_config  # noqa: E402
 from refblend.config.loading import merge  # noqa: E402

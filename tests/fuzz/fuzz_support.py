@@ -1,91 +1,41 @@
-"""What all fuzz tests share: number of cases, the property, the tally, the real command line.
+"""The property that all fuzz tests share.
 
-The property: a hostile input is either accepted, and then what was read is what was written, or
-refused with one of our errors that names the file, says how to fix it and leaves nothing behind.
-Any other exception fails the test.
+A hostile input is either accepted, and then what was read is what was written, or refused with one
+of our errors that names the file, says how to fix it and leaves nothing behind. Any other exception
+fails the test. ``make fuzz`` draws more cases than the ordinary tests do.
 """
 
 import contextlib
-import functools
-import io
-import os
-import shutil
-import sys
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
-from unittest import mock
 
-from hypothesis import HealthCheck, Phase, settings
-from hypothesis.errors import StopTest, UnsatisfiedAssumption
+import yaml
+from typer.testing import CliRunner
 
 from refblend.errors import RefblendError
 
-SHORT = 2500
-"""Cases over all targets in the ordinary tests; ``REFBLEND_FUZZ_CASES`` asks for another number."""
-CASES = int(os.environ.get("REFBLEND_FUZZ_CASES", str(SHORT)))
 LONGEST_MESSAGE = 1200
 """Characters of an error message: a 10 MB value must not be repeated in it."""
-
-ALL_SHARES = 1.46
-"""Sum of the shares of all tests."""
-
-TALLY: dict[str, Counter[str]] = {}
-"""Target → number of ``cases``, how many ``passed``, and were ``accepted`` or ``refused``."""
-OUTCOMES: set[str] = set()
-"""Of the reads of the present case: one input may have several readers."""
 
 T = TypeVar("T")
 
 
-def cases(target: str, share: float) -> Callable[[Any], Any]:
-    """Let a hypothesis test draw its share of all cases, and count them for a target.
-
-    The short version draws the same cases every time; the long one draws new ones.
-    """
-    chosen = settings(
-        max_examples=max(5, round(CASES * share / ALL_SHARES)),
-        deadline=None,
-        derandomize=CASES <= SHORT,
-        database=None,
-        phases=[Phase.explicit, Phase.generate, Phase.shrink],
-        suppress_health_check=list(HealthCheck),
-    )
-
-    def decorate(test: Any) -> Any:
-        inner = test.hypothesis.inner_test
-
-        @functools.wraps(inner)
-        def counted(*arguments: Any, **named: Any) -> None:
-            OUTCOMES.clear()
-            tally = TALLY.setdefault(target, Counter())
-            try:
-                inner(*arguments, **named)
-            except (StopTest, UnsatisfiedAssumption):  # hypothesis draws another one instead
-                raise
-            except BaseException:
-                tally["cases"] += 1
-                raise
-            tally.update(("cases", "passed"))
-            tally["refused" if "refused" in OUTCOMES else "accepted"] += 1
-            tally["command_line"] += "command line" in OUTCOMES
-
-        test.hypothesis.inner_test = counted
-        return chosen(test)
-
-    return decorate
-
-
 @contextlib.contextmanager
 def folder() -> Iterator[Path]:
-    """A new empty directory for one case; much faster than ``tmp_path`` for many cases."""
-    path = Path(tempfile.mkdtemp(prefix="fuzz"))
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
+    """A new empty directory for one case."""
+    with tempfile.TemporaryDirectory(prefix="fuzz", ignore_cleanup_errors=True) as path:
+        yield Path(path)
+
+
+def yaml_file(path: Path, text: str | bytes | dict[str, Any]) -> Path:
+    """A file with a text, bytes or a tree, as it is."""
+    if isinstance(text, dict):
+        text = yaml.safe_dump(text, allow_unicode=True, sort_keys=False)
+    file = path / "hostile.yaml"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8"))
+    return file
 
 
 def lines_of(content: bytes) -> list[str]:
@@ -95,7 +45,6 @@ def lines_of(content: bytes) -> list[str]:
 
 
 def files_below(root: Path) -> set[str]:
-    """Names of everything below a directory."""
     return {path.relative_to(root).as_posix() for path in root.rglob("*")}
 
 
@@ -126,51 +75,24 @@ def attempt(
         check_refusal(error, *names)
         if where:
             assert files_below(where) == before
-        OUTCOMES.add("refused")
         return False, None
-    OUTCOMES.add("accepted")
     return True, result
 
 
-def run_cli(*arguments: str) -> tuple[int, str, str]:
-    """The real entry point in this process: exit status, standard output and error.
-
-    The streams behave as those of a process: UTF-8, strict for output, with escapes for errors.
-    """
-    from refblend.cli.main import run
-
-    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
-    err = io.TextIOWrapper(
-        io.BytesIO(), encoding="utf-8", errors="backslashreplace", write_through=True
-    )
-    status = 0
-    with (
-        mock.patch.object(sys, "argv", ["refblend", *arguments]),
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-    ):
-        try:
-            run()
-        except SystemExit as end:
-            status = end.code if isinstance(end.code, int) else 1 if end.code else 0
-    texts = [stream.buffer.getvalue().decode("utf-8") for stream in (out, err)]  # type: ignore[attr-defined]
-    return status, texts[0], texts[1]
-
-
-def check_cli(*arguments: str, where: Path | None = None) -> tuple[int, str]:
-    """Run the command line on a hostile input: success, or status 2 and one readable line.
+def check_cli(*arguments: str, where: Path) -> tuple[int, str]:
+    """Run the command line on a hostile input: success, or one of our errors; nothing is left.
 
     Returns:
         Exit status and standard output.
     """
-    before = files_below(where) if where else set()
-    status, out, err = run_cli(*arguments)
-    OUTCOMES.update(("command line", "accepted" if status == 0 else "refused"))
-    assert "Traceback" not in out + err
-    if status != 0:
-        assert status == 2, err
-        last = err.strip().splitlines()[-1]
-        assert last.startswith("error: "), err
-        if where:
-            assert files_below(where) == before
-    return status, out
+    from refblend.cli.main import app
+
+    before = files_below(where)
+    done = CliRunner().invoke(app, list(arguments))
+    if isinstance(done.exception, RefblendError):
+        check_refusal(done.exception)
+    else:
+        assert done.exit_code in (0, 2), done.exception
+    if done.exit_code:
+        assert files_below(where) == before
+    return done.exit_code, done.stdout

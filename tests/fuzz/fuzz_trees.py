@@ -31,28 +31,10 @@ HOSTILE: tuple[Any, ...] = (
 )
 """Values that JSON can hold."""
 YAML_ONLY: tuple[Any, ...] = (
-    datetime.date(2020, 2, 29),
-    datetime.datetime(2020, 2, 29, 1, 2, 3),
-    b"\xff\x00",
-    {1: 2},
-    {None: 1},
-    {True: 1},
-    {0.5: 1},
-    {(1, 2): 3},
-    {datetime.date(2020, 1, 1): 1},
+    *(datetime.date(2020, 2, 29), datetime.datetime(2020, 2, 29, 1, 2, 3), b"\xff\x00"),
+    *({1: 2}, {None: 1}, {True: 1}, {0.5: 1}, {(1, 2): 3}, {datetime.date(2020, 1, 1): 1}),
 )
-KEYS: tuple[str, ...] = (
-    "",
-    "x",
-    "a.b",
-    "seed",
-    "path",
-    " seed",
-    "ſeed",
-    "__class__",
-    "0",
-    "k" * 300,
-)
+KEYS = ("", "x", "a.b", "seed", "path", " seed", "ſeed", "__class__", "0", "k" * 300)
 
 
 def places(tree: Any, prefix: Path = ()) -> Iterator[Path]:

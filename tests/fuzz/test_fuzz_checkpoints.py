@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fuzz_support import attempt, cases, folder
+from fuzz_support import attempt, folder
 from fuzz_trees import HOSTILE, mutated, mutated_bytes
 from hypothesis import given
 from hypothesis import strategies as st
@@ -101,7 +101,6 @@ def copy_of(template: Path, root: Path) -> CheckpointManager:
 FILES = (*WEIGHTS, STATE_NAME, MANIFEST_NAME)
 
 
-@cases("checkpoints", 0.04)
 @given(st.data())
 def test_damaged_file(template: Path, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(FILES))
@@ -137,18 +136,9 @@ def lists(manifest: dict[str, Any], sound: dict[str, Any]) -> bool:
     )
 
 
-NAMES = (
-    "../global_step_1/actor/model.safetensors",
-    "/dev/null",
-    "",
-    ".",
-    "a\x00b",
-    "x" * 5000,
-    "\n",
-)
+NAMES = ("../global_step_1/critic/w", "/dev/null", "", ".", "a\x00b", "x" * 5000, "\n")
 
 
-@cases("checkpoints", 0.03)
 @given(st.data())
 def test_manifest(template: Path, data: st.DataObject) -> None:
     """A manifest of wrong types, missing entries, or with names that lead out of the directory."""
@@ -165,7 +155,6 @@ def test_manifest(template: Path, data: st.DataObject) -> None:
         check_goes_on(manager)
 
 
-@cases("checkpoints", 0.03)
 @given(st.data())
 def test_state(template: Path, data: st.DataObject) -> None:
     """A state of wrong types under a manifest that fits it, as another program would write it."""
@@ -191,27 +180,20 @@ def test_state(template: Path, data: st.DataObject) -> None:
 
 
 def replace_by_link(path: Path) -> None:
-    away = path.parents[1] / "elsewhere"
-    path.rename(away)
-    path.symlink_to(away)
+    path.symlink_to(path.rename(path.parents[1] / "elsewhere"))
 
 
-def replace_by_pipe(path: Path) -> None:
+def replace_by(make: Callable[[Path], object], path: Path) -> None:
     path.unlink()
-    os.mkfifo(path)
-
-
-def replace_by_directory(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
+    make(path)
 
 
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "missing": lambda path: path.unlink(),
     "empty": lambda path: os.truncate(path, 0),
-    "directory": replace_by_directory,
+    "directory": lambda path: replace_by(Path.mkdir, path),
     "link": replace_by_link,
-    "pipe": replace_by_pipe,
+    "pipe": lambda path: replace_by(os.mkfifo, path),
     "another file": lambda path: (path.parent / "more").write_bytes(b""),
     "a link beside": lambda path: (path.parent / "more").symlink_to("/"),
 }
@@ -230,21 +212,9 @@ def test_replaced_file(template: Path, tmp_path: Path, name: str, damage: str) -
     check_goes_on(manager)
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_truncated_at_every_length(template: Path, tmp_path: Path, name: str) -> None:
-    manager = copy_of(template, tmp_path)
-    size = (manager.path(2) / name).stat().st_size
-    for length in reversed(range(size - (name == MANIFEST_NAME))):  # its last byte is a newline
-        os.truncate(manager.path(2) / name, length)
-        damage = find_damage(manager.path(2))
-        assert damage is not None, length
-
-
 STRAYS: dict[str, Callable[[Path], object]] = {
     "global_step_007": lambda root: (root / "global_step_007").mkdir(),
-    "digits of another script": lambda root: (root / "global_step_٩").mkdir(),
     "superscript": lambda root: (root / "global_step_²").mkdir(),
-    "no number": lambda root: (root / "global_step_").mkdir(),
     "a file for a step": lambda root: (root / "global_step_3").write_text("x"),
     "an empty later step": lambda root: (root / "global_step_9").mkdir(),
     "a huge step": lambda root: (root / ("global_step_" + "9" * 200)).mkdir(),
@@ -278,7 +248,7 @@ def test_a_place_that_cannot_be_written(template: Path, tmp_path: Path, name: st
         shutil.rmtree(manager.root)
         manager.root.write_text("no directory")
     else:
-        replace_by_directory(manager.root / LATEST_NAME)
+        replace_by(Path.mkdir, manager.root / LATEST_NAME)
     with (
         pytest.raises(CheckpointError, match="checkpoints cannot be written to"),
         manager.staging(3) as staged,

@@ -1,4 +1,4 @@
-"""Configuration files and command-line overrides."""
+"""Configuration files and overrides: trees, YAML texts, bytes, scalars."""
 
 import json
 import math
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from fuzz_support import attempt, cases, check_cli, folder
+from fuzz_support import attempt, check_cli, folder, yaml_file
 from fuzz_trees import HOSTILE, YAML_ONLY, get, mutated, mutated_bytes, mutated_text, places
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,9 +18,6 @@ from refblend.study.design.grid import override_arguments
 
 ROOT = Path(__file__).parents[2]
 BASE = yaml.safe_load((ROOT / "params" / "ppo.yaml").read_text(encoding="utf-8"))
-BASE["data"] |= {"train_files": ["train.parquet"], "val_files": ["validation.parquet"]}
-BASE["actor_rollout_ref"]["model"]["path"] = "models/actor"
-BASE["algorithm"]["ref_quality_score"]["scoring"]["model_path"] = "models/judge"
 SMALL: dict[str, Any] = {
     "data": {"train_files": ["a.parquet"], "val_files": ["b.parquet"], "max_prompt_length": 64},
     "actor_rollout_ref": {
@@ -45,7 +42,6 @@ DOTTED = [
     for path in places(BASE)
     if all(isinstance(part, str) for part in path) and not isinstance(get(BASE, path), dict)
 ]
-
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n"
     for before, name in zip("abcdefgh", "bcdefghi", strict=True)
@@ -66,6 +62,8 @@ SNIPPETS = (
     *('"\\ud800"', '"\\x00"', '"\\N"', "'", '"', "|", ">9", ": :", "a: b: c", "@", "`", "trainer:"),
     *("trainer: {seed: 2}", "seed: 3", "1: 2", "null: 1", "true: 1", "? {a: 1}\n: 2", "[a]: 1"),
 )
+WORDS = dict.fromkeys(("true", "t", "yes", "y", "on", "1"), True)
+WORDS |= dict.fromkeys(("false", "f", "no", "n", "off", "0"), False)
 
 
 def agrees(written: Any, read: Any) -> bool:
@@ -76,81 +74,31 @@ def agrees(written: Any, read: Any) -> bool:
     if isinstance(written, dict):
         return all(agrees(value, getattr(read, key)) for key, value in written.items())
     if isinstance(written, list):
-        return (
-            isinstance(read, list | tuple)
-            and len(written) == len(read)
-            and all(map(agrees, written, read))
-        )
+        same = isinstance(read, list | tuple) and len(written) == len(read)
+        return same and all(map(agrees, written, read))
     if isinstance(written, bool) or isinstance(read, bool):
-        words = dict.fromkeys(("true", "t", "yes", "y", "on", "1"), True)
-        words |= dict.fromkeys(("false", "f", "no", "n", "off", "0"), False)
         if isinstance(written, bool) or written in (0, 1):
             return isinstance(read, bool) and read == bool(written)
-        return words.get(str(written).strip().lower()) == read
+        return WORDS.get(str(written).strip().lower()) == read
     if isinstance(read, int | float):
         number = written if isinstance(written, int) else float(written)
         return math.isfinite(read) and number == read
-    if isinstance(written, str) and isinstance(read, str):
-        return written == read
-    return written is None and read is None
+    return type(written) is type(read) and written == read
 
 
-def check_accepted(config: RefblendConfig, tree: dict[str, Any]) -> None:
-    """The configuration holds what the tree says, and its record reads back equal."""
-    assert agrees(tree, config)
-    record = json.loads(json.dumps(config.resolved(), allow_nan=False))
-    assert RefblendConfig.model_validate(record) == config
-
-
-@cases("configuration", 0.06)
-@given(mutated(SMALL, YAML_ONLY))
-def test_tree(tree: dict[str, Any]) -> None:
+@given(mutated(SMALL, YAML_ONLY) | mutated_text(TEXT, SNIPPETS) | mutated_bytes(TEXT.encode()))
+def test_file(content: Any) -> None:
+    """What is accepted is what the file says, and its record reads back equal."""
     with folder() as path:
-        file = path / "hostile.yaml"
-        file.write_text(yaml.safe_dump(tree, allow_unicode=True), encoding="utf-8")
+        file = yaml_file(path, content)
         accepted, config = attempt(lambda: load_config([file]), where=path)
         if accepted:
             assert config is not None
-            check_accepted(config, tree)
+            assert agrees(yaml.safe_load(file.read_bytes().decode("utf-8")), config)
+            record = json.loads(json.dumps(config.resolved(), allow_nan=False))
+            assert RefblendConfig.model_validate(record) == config
 
 
-@cases("configuration", 0.01)
-@given(mutated(BASE, YAML_ONLY))
-def test_whole_tree(tree: dict[str, Any]) -> None:
-    with folder() as path:
-        file = path / "hostile.yaml"
-        file.write_text(yaml.safe_dump(tree), encoding="utf-8")
-        accepted, config = attempt(lambda: load_config([file]))
-        if accepted:
-            assert config is not None
-            check_accepted(config, tree)
-
-
-@cases("configuration", 0.06)
-@given(mutated_text(TEXT, SNIPPETS))
-def test_text(text: str) -> None:
-    with folder() as path:
-        file = path / "hostile.yaml"
-        file.write_text(text, encoding="utf-8", newline="")
-        accepted, config = attempt(lambda: load_config([file]), where=path)
-        if accepted:
-            assert config is not None
-            check_accepted(config, yaml.safe_load(text))
-
-
-@cases("configuration", 0.03)
-@given(mutated_bytes(TEXT.encode()))
-def test_bytes(content: bytes) -> None:
-    with folder() as path:
-        file = path / "hostile.yaml"
-        file.write_bytes(content)
-        accepted, config = attempt(lambda: load_config([file]))
-        if accepted:
-            assert config is not None
-            check_accepted(config, yaml.safe_load(content.decode("utf-8")))
-
-
-@cases("configuration", 0.05)
 @given(st.sampled_from(DOTTED), st.sampled_from(HOSTILE) | st.text(max_size=12) | st.floats())
 def test_override(key: str, value: Any) -> None:
     if isinstance(value, float) and not math.isfinite(value):
@@ -158,31 +106,25 @@ def test_override(key: str, value: Any) -> None:
     (text,) = override_arguments({key: value})
     accepted, config = attempt(lambda: load_config((), [*REQUIRED, text]))
     if accepted:
-        assert config is not None
         read: Any = config
         for part in key.split("."):
             read = getattr(read, part)
         assert agrees(value, read), (value, read)
 
 
-@cases("configuration", 0.03)
-@given(
-    st.sampled_from(DOTTED),
-    st.sampled_from(SNIPPETS),
-    st.sampled_from(("{}={}", "{}{}", "{1}={0}", "={1}", "{0}.={1}", ".{0}={1}")),
-)
+FORMS = ("{}={}", "{}{}", "{1}={0}", "={1}", "{0}.={1}", ".{0}={1}")
+
+
+@given(st.sampled_from(DOTTED), st.sampled_from(SNIPPETS), st.sampled_from(FORMS))
 def test_override_text(key: str, snippet: str, form: str) -> None:
-    text = form.format(key, snippet)
-    attempt(lambda: load_config((), [*REQUIRED, text]))
+    attempt(lambda: load_config((), [*REQUIRED, form.format(key, snippet)]))
 
 
-@cases("configuration", 0.01)
 @given(mutated_text(TEXT, SNIPPETS), st.sampled_from(DOTTED), st.sampled_from(SNIPPETS))
 def test_command_line(text: str, key: str, snippet: str) -> None:
     with folder() as path:
-        file = path / "hostile.yaml"
-        file.write_text(text, encoding="utf-8", newline="")
         override = f"{key}={snippet}".replace("\x00", "")
+        file = yaml_file(path, text)
         status, out = check_cli("config", "--config", str(file), override, where=path)
         if status == 0:
             json.loads(out)
@@ -204,26 +146,23 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused_value(tmp_path: Path, name: str) -> None:
     value, reason = REFUSED[name]
-    file = tmp_path / "hostile.yaml"
-    file.write_text(TEXT.replace("seed: 1", f"seed: {value}"), encoding="utf-8")
+    file = yaml_file(tmp_path, TEXT.replace("seed: 1", f"seed: {value}"))
     with pytest.raises(ConfigError, match=reason) as caught:
         load_config([file])
     assert "hostile.yaml" in str(caught.value)
     assert len(str(caught.value)) < 500
 
 
-def test_a_bomb_of_aliases(tmp_path: Path) -> None:
-    file = tmp_path / "bomb.yaml"
-    file.write_text(TEXT + BOMB)
-    with pytest.raises(ConfigError, match=r"bomb\.yaml: not valid YAML \(its aliases expand"):
-        load_config([file])
-
-
-def test_a_key_twice(tmp_path: Path) -> None:
-    file = tmp_path / "twice.yaml"
-    file.write_text(TEXT + "trainer: {seed: 2}\n")
-    with pytest.raises(ConfigError, match=r"twice\.yaml, line \d+: .*'trainer' is given twice"):
-        load_config([file])
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        (BOMB, r"hostile\.yaml: not valid YAML \(its aliases expand"),
+        ("trainer: {seed: 2}\n", r"hostile\.yaml, line \d+: .*'trainer' is given twice"),
+    ],
+)
+def test_refused_file(tmp_path: Path, more: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        load_config([yaml_file(tmp_path, TEXT + more)])
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,13 @@ place, or complete in a directory that it was moved to.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from fuzz_support import OUTCOMES, cases, check_refusal, folder
+from fuzz_support import check_refusal, folder
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,11 +36,8 @@ BASE = RunIdentity(
     segments=(Source(None, None, None),),
 )
 MOVES = (
-    "pathlib.Path.rename",
-    "pathlib.Path.replace",
-    "os.link",
-    "shutil.copy2",
-    "pathlib.Path.mkdir",
+    *("pathlib.Path.rename", "pathlib.Path.replace", "pathlib.Path.mkdir"),
+    *("os.link", "shutil.copy2"),
 )
 
 
@@ -71,14 +68,10 @@ def killed_at(count: int) -> Iterator[None]:
 
         return mock.patch(name, call)
 
-    patches = [wrapped(name) for name in MOVES]
-    for patch in patches:
-        patch.start()
-    try:
+    with ExitStack() as patches:
+        for name in MOVES:
+            patches.enter_context(wrapped(name))
         yield
-    finally:
-        for patch in patches:
-            patch.stop()
 
 
 def place(path: Path, steps: int) -> dict[str, bytes]:
@@ -128,7 +121,6 @@ WANTED = st.builds(
 )
 
 
-@cases("directories", 0.04)
 @given(st.data())
 def test_nothing_of_a_run_is_lost(data: st.DataObject) -> None:
     wanted = data.draw(WANTED)
@@ -149,9 +141,8 @@ def test_nothing_of_a_run_is_lost(data: st.DataObject) -> None:
                 with killed_at(count), open_run(run, wanted, options) as prepared:
                     record_start(run, wanted, prepared)
             except Killed:
-                OUTCOMES.add("accepted")
+                pass
             except CheckpointError as error:
-                OUTCOMES.add("refused")
                 check_refusal(error, str(run))
                 assert content(run) == before, "a refusal changes nothing"
             nothing_is_lost(root, before)

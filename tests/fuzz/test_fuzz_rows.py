@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fuzz_support import attempt, cases, check_cli, folder, lines_of
+from fuzz_support import attempt, folder, lines_of
 from fuzz_trees import mutated, mutated_bytes
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,16 +46,7 @@ GSM8K = [
 ]
 JSON_PIECES = (
     *(b'"\\ud800"', b"NaN", b"[" * 2000, b"9" * 5000, b"\xff", b"\xed\xa0\x80", b"\x00", b"\r"),
-    *(
-        b"\n",
-        b"\xe2\x80\xa8",
-        b"\xef\xbb\xbf",
-        b"{}\n",
-        b"null\n",
-        b"[]\n",
-        b'{"a": 1}\n',
-        b'"index": 1',
-    ),
+    *(b"\n", b"\xe2\x80\xa8", b"\xef\xbb\xbf", b"{}\n", b"null\n", b"[]\n", b'"index": 1'),
 )
 
 
@@ -97,21 +88,11 @@ def dumped(records: list[Any], ascii_only: bool) -> bytes:
     return ("\n".join(lines) + "\n").encode("utf-8", "surrogatepass")
 
 
-@cases("rows", 0.07)
-@given(mutated(RECORDS), st.booleans())
-def test_jsonl(records: list[Any], ascii_only: bool) -> None:
-    with folder() as path:
-        file = path / "hostile.jsonl"
-        file.write_bytes(dumped(records, ascii_only))
-        accepted, rows = attempt(lambda: read_rows(file), "hostile.jsonl", where=path)
-        if accepted:
-            assert rows is not None
-            check_rows(rows, records)
-
-
-@cases("rows", 0.05)
-@given(mutated_bytes(dumped(RECORDS, False), JSON_PIECES))
-def test_jsonl_bytes(content: bytes) -> None:
+@given(
+    st.builds(dumped, mutated(RECORDS), st.booleans())
+    | mutated_bytes(dumped(RECORDS, False), JSON_PIECES)
+)
+def test_jsonl(content: bytes) -> None:
     with folder() as path:
         file = path / "hostile.jsonl"
         file.write_bytes(content)
@@ -121,7 +102,6 @@ def test_jsonl_bytes(content: bytes) -> None:
             check_rows(rows, [json.loads(line) for line in lines_of(content)])
 
 
-@cases("rows", 0.05)
 @given(mutated(RECORDS, most=2))
 def test_parquet(records: list[Any]) -> None:
     with folder() as path:
@@ -148,7 +128,6 @@ def parquet_bytes(checksums: bool) -> bytes:
 PARQUET = {checksums: parquet_bytes(checksums) for checksums in (False, True)}
 
 
-@cases("rows", 0.06)
 @given(st.data())
 def test_parquet_bytes(data: st.DataObject) -> None:
     """A damaged file is refused or gives rows of the right types; the checksums guard pages."""
@@ -166,24 +145,6 @@ def test_parquet_bytes(data: st.DataObject) -> None:
             "".join(texts).encode()
 
 
-@cases("rows", 0.01)
-@given(st.integers(0, 10**9), st.integers(0, 7))
-def test_flipped_page(place: int, bit: int) -> None:
-    """With page checksums a flipped bit of the data is never read as another row."""
-    content = bytearray(PARQUET[True])
-    footer = int.from_bytes(content[-8:-4], "little") + 8
-    place = 4 + place % (len(content) - footer - 4)
-    content[place] ^= 1 << bit
-    with folder() as path:
-        file = path / "hostile.parquet"
-        file.write_bytes(content)
-        accepted, rows = attempt(lambda: read_rows(file), "hostile.parquet")
-        if accepted:
-            assert rows is not None
-            check_rows(rows, RECORDS)
-
-
-@cases("rows", 0.03)
 @given(mutated(GSM8K), st.booleans())
 def test_gsm8k(records: list[Any], ascii_only: bool) -> None:
     with folder() as path:
@@ -206,7 +167,6 @@ def tokenizer(tiny_tokenizer_dir: Path) -> Any:
     return load_tokenizer(tiny_tokenizer_dir)
 
 
-@cases("rows", 0.02)
 @given(mutated(RECORDS), st.integers(1, 80), st.booleans())
 def test_encoded(tokenizer: Any, records: list[Any], longest: int, cut: bool) -> None:
     """What is accepted can be encoded, and no prompt is longer than asked for."""
@@ -224,22 +184,6 @@ def test_encoded(tokenizer: Any, records: list[Any], longest: int, cut: bool) ->
             assert all(len(ids) <= longest for ids in data.prompt_ids)
             assert len(data) + data.n_dropped == len(records)
             assert data.n_dropped == 0 or not cut
-
-
-@cases("rows", 0.01)
-@given(mutated_bytes(dumped(GSM8K, False), JSON_PIECES))
-def test_command_line(content: bytes) -> None:
-    with folder() as path:
-        file, out = path / "test.jsonl", path / "out"
-        file.write_bytes(content)
-        train = [{"question": f"train {i}", "answer": f"#### {i}"} for i in range(3)]
-        (path / "train.jsonl").write_bytes(dumped(train, True))
-        sizes = ["--validation", "1", "--sanity", "1"]
-        status, _ = check_cli(
-            "data", "gsm8k", "--source", str(path), "--out", str(out), *sizes, where=path
-        )
-        if status == 0:
-            assert read_rows(out / "test.parquet") == load_file(file, "test")
 
 
 LONG = "x" * 10_000_000
@@ -297,14 +241,3 @@ def test_a_date_beyond_all_calendars(tmp_path: Path) -> None:
     pq.write_table(pa.table({"data_source": ["s"], "time": far}), file)
     with pytest.raises(DataError, match=r"far\.parquet cannot be read"):
         read_rows(file)
-
-
-@pytest.mark.parametrize("answer", ["1.2.3", "..", "-", "1..", ","])
-def test_no_number_is_no_answer(tmp_path: Path, answer: str) -> None:
-    file = tmp_path / "gsm8k.jsonl"
-    file.write_text(json.dumps({"question": "q", "answer": f"#### {answer}"}))
-    if answer == "1..":
-        assert load_file(file, "train")[0].ground_truth == "1"
-    else:
-        with pytest.raises(DataError, match="row 0 column answer has no final #### number"):
-            load_file(file, "train")

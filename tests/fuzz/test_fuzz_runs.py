@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from fuzz_support import OUTCOMES, attempt, cases, check_cli, folder
+from fuzz_support import attempt, folder
 from fuzz_trees import mutated, mutated_bytes
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from refblend.errors import DataError, StudyError
 from refblend.identity import IDENTITY_NAME, RunIdentity
 from refblend.provenance import Source, finish, read_previous
-from refblend.study.design.grid import write_grid
 from refblend.study.layout import COLLECTED
 from refblend.study.runs.collect import Collected, collect, read_collected, write_collected
 from refblend.trainer.run_directory import StartOptions, check_run_dir
@@ -82,60 +81,47 @@ def check_collected(root: Path) -> Collected:
     assert len(read.responses[read.responses.arm == "sound"]) == 1
     assert len(read.metrics[read.metrics.arm == "sound"]) == 8
     hostile = read.runs.iloc[1]
-    OUTCOMES.add("accepted" if hostile.status != "failed" else "refused")
     if hostile.status == "failed":
         assert 0 < len(hostile.reason) < 600
     return read
 
 
-@cases("runs", 0.05)
 @given(st.data())
-def test_collect_trees(data: st.DataObject) -> None:
-    name = data.draw(st.sampled_from(sorted(DOCUMENTS)))
-    tree = data.draw(mutated(DOCUMENTS[name]))
-    with folder() as root:
-        place(root / "cpu" / "sound" / "seed_1")
-        content = (json.dumps(tree, ensure_ascii=data.draw(st.booleans())) + "\n").encode()
-        place(root / "cpu" / "hostile" / "seed_1", **{name: content})
-        read = check_collected(root)
-        run = read.runs.iloc[1]
-        if run.status != "finished":
-            return
-        rows = read.responses[read.responses.arm == "hostile"]
-        assert len(rows) == 1
-        if name == "rollouts/2.jsonl":
-            for key in ("step", "reward", "acc", "length", "judge_score", "judge_valid"):
-                assert (
-                    pd.isna(rows[key].item())
-                    if tree.get(key) is None
-                    else rows[key].item() == tree[key]
-                )
-        if name == "provenance.json":
-            seconds = (tree.get("totals") or {}).get("wall_time_s")
-            assert pd.isna(run.wall_time_s) if seconds is None else run.wall_time_s == seconds
-        if name == "test.json" and tree.get("of") == TEST["of"]:
-            values = read.metrics[(read.metrics.arm == "hostile") & (read.metrics.step == 2)]
-            found = dict(zip(values.metric, values.value, strict=True))
-            for key, value in tree.items():
-                if type(value) in (int, float):
-                    assert found[f"test/{key}"] == value
-
-
-@cases("runs", 0.05)
-@given(st.data())
-def test_collect_bytes(data: st.DataObject) -> None:
+def test_collect(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(sorted([*DOCUMENTS, "metrics.jsonl"])))
     with folder() as root:
         sound = place(root / "cpu" / "sound" / "seed_1")
         content = data.draw(mutated_bytes((sound / name).read_bytes()))
+        if name in DOCUMENTS and data.draw(st.booleans()):
+            content = (json.dumps(data.draw(mutated(DOCUMENTS[name]))) + "\n").encode()
         place(root / "cpu" / "hostile" / "seed_1", **{name: content})
         read = check_collected(root)
-        if read.runs.status[1] == "finished" and name == "rollouts/2.jsonl":
-            lines = [json.loads(line) for line in content.split(b"\n")[:-1]]
-            assert len(read.responses[read.responses.arm == "hostile"]) == len(lines)
+        if read.runs.status[1] == "finished" and name in DOCUMENTS:
+            check_hostile(read, name, content)
 
 
-@cases("runs", 0.02)
+def check_hostile(read: Collected, name: str, content: bytes) -> None:
+    """What was collected of a run that counts as finished is what its file says."""
+    rows = read.responses[read.responses.arm == "hostile"]
+    if name == "rollouts/2.jsonl":
+        records = [json.loads(line) for line in content.split(b"\n")[:-1]]
+        assert len(rows) == len(records)
+        for key in ("step", "reward", "acc", "length", "judge_score", "judge_valid"):
+            for found, record in zip(rows[key], records, strict=True):
+                wanted = record.get(key)
+                assert pd.isna(found) if wanted is None else found == wanted
+    if name == "provenance.json":
+        seconds = (json.loads(content).get("totals") or {}).get("wall_time_s")
+        found = read.runs.wall_time_s[1]
+        assert pd.isna(found) if seconds is None else found == seconds
+    if name == "test.json" and json.loads(content).get("of") == TEST["of"]:
+        values = read.metrics[(read.metrics.arm == "hostile") & (read.metrics.step == 2)]
+        measured = dict(zip(values.metric, values.value, strict=True))
+        for key, value in json.loads(content).items():
+            if type(value) in (int, float):
+                assert measured[f"test/{key}"] == value
+
+
 @given(mutated(SUMMARY), st.booleans())
 def test_summary_on_resume(tree: Any, torn: bool) -> None:
     """A summary says that the run is finished, or the run goes on."""
@@ -150,7 +136,6 @@ def test_summary_on_resume(tree: Any, torn: bool) -> None:
         assert (summary is not None) == finished
 
 
-@cases("runs", 0.04)
 @given(mutated(PROVENANCE) | mutated({"sessions": PROVENANCE["sessions"]}))
 def test_provenance_on_resume(tree: Any) -> None:
     with folder() as path:
@@ -179,7 +164,6 @@ IDENTITY = RunIdentity(
 )
 
 
-@cases("runs", 0.01)
 @given(
     mutated_bytes(json.dumps(IDENTITY.record()).encode())
     | st.sampled_from((b"[]", b"[" * 3000, b"null", b""))
@@ -199,7 +183,6 @@ def test_identity(content: bytes) -> None:
             assert not [d for d in prepared.changes if d.kind == "determining"]
 
 
-@cases("runs", 0.01)
 @given(st.sampled_from(COLLECTED), st.data())
 def test_collected_frames(frames: dict[str, bytes], name: str, data: st.DataObject) -> None:
     content = data.draw(mutated_bytes(frames[name]))
@@ -217,21 +200,6 @@ def frames(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
         place(root / "cpu" / arm / "seed_1")
     write_collected(collect(GRID, "cpu", root), root / "out")
     return {name: (root / "out" / name).read_bytes() for name in COLLECTED}
-
-
-@cases("runs", 0.005)
-@given(st.data())
-def test_command_line(data: st.DataObject) -> None:
-    name = data.draw(st.sampled_from(sorted([*DOCUMENTS, "metrics.jsonl"])))
-    with folder() as root:
-        sound = place(root / "runs" / "cpu" / "sound" / "seed_1")
-        content = data.draw(mutated_bytes((sound / name).read_bytes()))
-        place(root / "runs" / "cpu" / "hostile" / "seed_1", **{name: content})
-        write_grid(GRID, root / "grid.tsv")
-        arguments = ["--grid", str(root / "grid.tsv"), "--scale", "cpu", "--out", str(root / "out")]
-        status, _ = check_cli("study", "collect", *arguments, "--root", str(root / "runs"))
-        assert status == 0
-        assert list(read_collected(root / "out").runs.arm) == ["sound", "hostile"]
 
 
 BAD_RECORDS = {
@@ -259,12 +227,6 @@ def test_unreadable_run(tmp_path: Path, name: str) -> None:
     run = check_collected(tmp_path).runs.iloc[1]
     assert run.status == "failed"
     assert "unreadable" in run.reason
-
-
-def test_a_response_with_line_separators_is_not_lost(tmp_path: Path) -> None:
-    for arm in GRID.arm:
-        place(tmp_path / "cpu" / arm / "seed_1")
-    assert len(collect(GRID, "cpu", tmp_path).responses) == 2
 
 
 def test_a_damaged_record_stops_a_resume(tmp_path: Path) -> None:

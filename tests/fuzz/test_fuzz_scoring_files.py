@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from fuzz_support import attempt, cases, check_cli, folder, lines_of
+from fuzz_support import attempt, folder, lines_of, yaml_file
 from fuzz_trees import YAML_ONLY, mutated, mutated_bytes, mutated_text
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,41 +60,25 @@ def check_templates(templates: Any, tree: dict[str, Any]) -> None:
         assert all(isinstance(part, str) for part in templates.frame(form))
 
 
-@cases("scoring", 0.03)
-@given(mutated(TREE, YAML_ONLY))
-def test_templates(tree: dict[str, Any]) -> None:
+@given(mutated(TREE, YAML_ONLY) | mutated_text(TEMPLATES, SNIPPETS))
+def test_templates(content: Any) -> None:
     with folder() as path:
-        file = path / "hostile.yaml"
-        file.write_text(yaml.safe_dump(tree, allow_unicode=True), encoding="utf-8")
+        file = yaml_file(path, content)
         accepted, templates = attempt(lambda: load_templates(file), "hostile.yaml")
         if accepted:
-            check_templates(templates, tree)
+            check_templates(templates, yaml.safe_load(file.read_bytes()))
 
 
-@cases("scoring", 0.02)
-@given(mutated_text(TEMPLATES, SNIPPETS))
-def test_templates_text(text: str) -> None:
-    with folder() as path:
-        file = path / "hostile.yaml"
-        file.write_text(text, encoding="utf-8", newline="")
-        accepted, templates = attempt(lambda: load_templates(file), "hostile.yaml")
-        if accepted:
-            check_templates(templates, yaml.safe_load(text))
-
-
-@cases("scoring", 0.01)
 @given(mutated_text(RECIPE, SNIPPETS))
 def test_recipe(text: str) -> None:
     with folder() as path:
-        file = path / "hostile.yaml"
-        file.write_text(text, encoding="utf-8", newline="")
+        file = yaml_file(path, text)
         accepted, recipe = attempt(lambda: load_recipe(file), "hostile.yaml")
         if accepted:
             assert recipe is not None
             json.dumps(recipe.model_dump(mode="json"), allow_nan=False)
 
 
-@cases("scoring", 0.01)
 @given(mutated_bytes(b'{"strength": "weak", "steps": 5}'))
 def test_judge_record(content: bytes) -> None:
     """Whatever stands in a judge's training.json, some templates are found."""
@@ -120,10 +104,20 @@ def write(path: Path, records: list[Any]) -> list[Any]:
     return records
 
 
+PIECES = (
+    b'"\\ud800"',
+    b"NaN",
+    b"[" * 2000,
+    b"\xff",
+    b"\r",
+    b"\x0b",
+    b"\xe2\x80\xa8",
+    b"{}\n",
+    b"1\n",
+)
 SUFFIXES = st.sampled_from(("jsonl", "jsonl", "parquet"))
 
 
-@cases("scoring", 0.03)
 @given(mutated(RESPONSES), SUFFIXES)
 def test_responses(records: list[Any], suffix: str) -> None:
     with folder() as path:
@@ -136,7 +130,6 @@ def test_responses(records: list[Any], suffix: str) -> None:
             assert list(frame["response"]) == [row["response"] for row in records]
 
 
-@cases("scoring", 0.04)
 @given(mutated(CORPUS) | mutated(PAIRS), SUFFIXES)
 def test_corpus(records: list[Any], suffix: str) -> None:
     with folder() as path:
@@ -170,21 +163,10 @@ def check_corpus_frame(frame: pd.DataFrame, records: list[Any]) -> None:
         assert frame["target"].to_numpy(float).max() <= 1
 
 
-@cases("scoring", 0.02)
 @given(
     mutated_bytes(
         "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in CORPUS).encode(),
-        (
-            b'"\\ud800"',
-            b"NaN",
-            b"[" * 2000,
-            b"\xff",
-            b"\r",
-            b"\x0b",
-            b"\xe2\x80\xa8",
-            b"{}\n",
-            b"1\n",
-        ),
+        PIECES,
     )
 )
 def test_corpus_bytes(content: bytes) -> None:
@@ -200,7 +182,6 @@ def test_corpus_bytes(content: bytes) -> None:
 EXTRA = {"index": 3, "n_steps": 2, "split": "train"}
 
 
-@cases("scoring", 0.02)
 @given(
     mutated(EXTRA), st.text(max_size=12) | st.sampled_from(("9" * 5000, "1,200", "-3", "٣", "²"))
 )
@@ -215,29 +196,11 @@ def test_fixed_corpus(extra: dict[str, Any], truth: str) -> None:
         assert wrong != right or truth == "unknown"
 
 
-@cases("scoring", 0.005)
-@given(mutated(RESPONSES) | mutated(CORPUS), st.sampled_from(("score", "quality")))
-def test_command_line(records: list[Any], command: str) -> None:
-    """No judge is there, so even good files end with an error: one line, nothing written."""
-    with folder() as path:
-        file = path / "hostile.jsonl"
-        write(file, records)
-        judge = ["--judge", str(path / "judge"), "--kind", "hf"]
-        arguments = (
-            ["score", "--input", str(file), "--output", str(path / "out.parquet"), *judge]
-            if command == "score"
-            else ["judge", "quality", "--corpus", str(file), "--report", str(path / "r"), *judge]
-        )
-        status, _ = check_cli(*arguments, where=path)
-        assert status == 2
-
-
 @pytest.mark.parametrize(
     "text", ["1: 2", "x: !!int ''", "x: 2020-99-99", "x: " + "[" * 400, "header: again"]
 )
 def test_refused_templates(tmp_path: Path, text: str) -> None:
-    file = tmp_path / "hostile.yaml"
-    file.write_text(f"{TEMPLATES}\n{text}\n", encoding="utf-8")
+    file = yaml_file(tmp_path, f"{TEMPLATES}\n{text}\n")
     with pytest.raises(ScoringError, match=r"hostile\.yaml"):
         load_templates(file)
 
