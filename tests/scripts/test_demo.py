@@ -11,10 +11,7 @@ import pytest
 from viewed_run import write_run
 
 from refblend.config import load_config
-from refblend.config.root import CustomRewardFunctionConfig
 from refblend.data.schema import PromptRow, write_rows
-from refblend.errors import DataError
-from refblend.rewards.rule import load_custom_reward
 
 ROOT = Path(__file__).resolve().parents[2]
 ROW = r"<tr><td>(.*?) \((\d+)\)<td>([✓✗]) (.*?)<td>([✓✗]) (.*?)(?=<tr>|</table>)"
@@ -51,12 +48,6 @@ def test_its_configuration_is_valid_and_fits_what_make_writes() -> None:
 )
 def test_its_reward_is_for_the_last_number(text: str, score: float) -> None:
     assert demo_reward.compute_score("sums", text, "42", {}).score == score
-
-
-def test_its_reward_is_loaded_as_the_trainer_does() -> None:
-    path = str(ROOT / "scripts" / "demo_reward.py")
-    function = load_custom_reward(CustomRewardFunctionConfig(path=path))
-    assert function is not None
 
 
 @pytest.fixture
@@ -104,13 +95,3 @@ def test_its_page_shows_curves_and_eight_answers(
     assert text.count("<svg") == 1
     assert "training reward" in text
     assert "weight w" in text
-
-
-def test_a_directory_without_a_run_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page = tmp_path / "demo.html"
-    monkeypatch.setattr(sys, "argv", ["demo_page.py", str(tmp_path), "--out", str(page)])
-    with pytest.raises(DataError, match="holds no run"):
-        demo_page.main()
-    assert not page.exists()

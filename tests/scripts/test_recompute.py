@@ -38,12 +38,6 @@ def test_other_code_finds_the_same_numbers(results: Path) -> None:
     assert "0 differences" in done.stdout
 
 
-def test_the_folder_is_asked_for() -> None:
-    done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "the following arguments are required: folder" in done.stderr
-
-
 def test_it_imports_nothing_of_the_package() -> None:
     text = SCRIPT.read_text()
     assert "import refblend" not in text
