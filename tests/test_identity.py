@@ -64,51 +64,30 @@ def test_every_key_of_the_lists_exists() -> None:
 
 
 @pytest.mark.parametrize(
-    ("override", "told"),
+    ("key", "old", "new", "kind"),
     [
-        ("trainer.test_freq=2", "trainer.test_freq: 5 → 2"),
-        ("trainer.save_freq=3", "trainer.save_freq: 10 → 3"),
-        ("trainer.rollout_dump_freq=0", "trainer.rollout_dump_freq: 5 → 0"),
-        ("trainer.worker_timeout_s=60", "trainer.worker_timeout_s: 600.0 → 60.0"),
-        ("trainer.drift_guard.stop=true", "trainer.drift_guard.stop: False → True"),
-        ("trainer.total_training_steps=20", "trainer.total_training_steps: 10 → 20"),
-        ("actor_rollout_ref.rollout.num_threads=4", "actor_rollout_ref.rollout.num_threads: 1 → 4"),
-        ("ray.num_cpus=8", "ray.num_cpus: None → 8"),
+        ("trainer.test_freq", 5, 2, "observing"),
+        ("trainer.rollout_dump_freq", 5, 0, "observing"),
+        ("trainer.worker_timeout_s", 600.0, 60.0, "observing"),
+        ("trainer.drift_guard.stop", False, True, "observing"),
+        ("trainer.total_training_steps", 10, 20, "observing"),
+        ("actor_rollout_ref.rollout.num_threads", 1, 4, "observing"),
+        ("ray.num_cpus", None, 8, "observing"),
+        ("trainer.seed", 1, 2, "determining"),
+        ("algorithm.gamma", 1.0, 0.9, "determining"),
+        ("algorithm.ref_quality_score.max_weight", 0.3, 0.5, "determining"),
+        ("actor_rollout_ref.actor.fsdp_config.world_size", 1, 2, "determining"),
+        ("actor_rollout_ref.actor.optim.lr_warmup_steps", 0, 5, "determining"),
+        ("actor_rollout_ref.rollout.val_kwargs.n", 4, 1, "determining"),
     ],
 )
-def test_what_extends_or_observes_a_run_leaves_its_identity(override: str, told: str) -> None:
-    wanted = identity_of(override)
-    assert changes(wanted) == [("observing", told)]
-    assert wanted.digest == BASE.digest
-
-
-@pytest.mark.parametrize(
-    ("override", "told"),
-    [
-        ("trainer.seed=2", "trainer.seed: 1 → 2"),
-        ("algorithm.gamma=0.9", "algorithm.gamma: 1.0 → 0.9"),
-        (
-            "algorithm.ref_quality_score.max_weight=0.5",
-            "algorithm.ref_quality_score.max_weight: 0.3 → 0.5",
-        ),
-        (
-            "actor_rollout_ref.actor.fsdp_config.world_size=2",
-            "actor_rollout_ref.actor.fsdp_config.world_size: 1 → 2",
-        ),
-        (
-            "actor_rollout_ref.actor.optim.lr_warmup_steps=5",
-            "actor_rollout_ref.actor.optim.lr_warmup_steps: 0 → 5",
-        ),
-        (
-            "actor_rollout_ref.rollout.val_kwargs.n=1",
-            "actor_rollout_ref.rollout.val_kwargs.n: 4 → 1",
-        ),
-    ],
-)
-def test_what_determines_numbers_makes_another_run(override: str, told: str) -> None:
-    wanted = identity_of(override)
-    assert changes(wanted) == [("determining", told)]
-    assert wanted.digest != BASE.digest
+def test_what_determines_numbers_makes_another_run(
+    key: str, old: object, new: object, kind: str
+) -> None:
+    """And what only extends or observes a run leaves its identity."""
+    wanted = identity_of(f"{key}={new}")
+    assert changes(wanted) == [(kind, f"{key}: {old} → {new}")]
+    assert (wanted.digest != BASE.digest) == (kind == "determining")
 
 
 REPLAY = "algorithm.ref_quality_score={{strategy: replay, replay_file: w, replay_order: {}}}"

@@ -1,4 +1,4 @@
-"""The limits that keep the code readable: short functions, few parameters, small reports."""
+"""The limits that keep the code readable: short functions, few parameters."""
 
 import ast
 from collections.abc import Iterator
@@ -13,10 +13,6 @@ def functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield f"{path.relative_to(SOURCE)}:{node.name}", node
-
-
-def lines(folder: Path) -> int:
-    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in folder.rglob("*.py"))
 
 
 def test_no_function_is_longer_than_a_page() -> None:
@@ -34,7 +30,3 @@ def test_no_function_takes_more_than_seven_parameters() -> None:
         if count > 7 and not name.startswith("ppo/"):  # verl's keywords
             many[name] = count
     assert many == {}
-
-
-def test_reports_are_less_than_a_quarter_of_the_code() -> None:
-    assert lines(SOURCE / "study" / "report") < lines(SOURCE) / 4

@@ -77,19 +77,6 @@ def test_the_wheel_holds_every_file_that_is_no_module(wheel: Path) -> None:
     assert not missing
 
 
-def test_the_tests_use_the_installed_package(installed: Path, tmp_path: Path) -> None:
-    code = "import refblend; print(refblend.__file__)"
-    found = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(installed)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert Path(found.stdout.strip()).is_relative_to(installed)
-
-
 def test_check_without_the_checkout(refblend, tiny_config, tmp_path: Path) -> None:
     config = tmp_path / "mine.yaml"
     config.write_text(yaml.safe_dump(tiny_config().resolved()))

@@ -13,7 +13,14 @@ from common import RESULTS, record, work_tree
 from rich.console import Console
 from rich.progress import Progress
 
-from chaos.plan import DIRECTORY, SHORT, SHORT_DIRECTORY, Injection, directory_injections, injections
+from chaos.plan import (
+    DIRECTORY,
+    SHORT,
+    SHORT_DIRECTORY,
+    Injection,
+    directory_injections,
+    injections,
+)
 from chaos.runs import ROOT, Run
 from chaos.strike import Result, strike
 from chaos.tables import directory_table, signal_table
