@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from refblend.errors import DataError, ModelError
 from refblend.files import sha256_file
 from refblend.identity import InputHashes
 from refblend.provenance import (
@@ -54,19 +55,19 @@ def test_sessions_add_up_over_resumes() -> None:
     assert finish(killed, 1.0)["totals"]["energy_kwh_estimated"] is None
 
 
+def commit(folder: Path) -> None:
+    """Commit everything in a folder; the first time makes the repository."""
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    for arguments in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "x"]):
+        subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True)
+
+
 def test_git_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert git_state(tmp_path) == {"commit": None, "dirty": None}
-    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
-
-    def git(*arguments: str) -> None:
-        subprocess.run(["git", "-C", str(tmp_path), *identity, *arguments], check=True)
-
-    git("init", "-q")
     (tmp_path / "f.py").write_text("1")
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "report.md").write_text("1")
-    git("add", ".")
-    git("commit", "-q", "-m", "first")
+    commit(tmp_path)
     state = git_state(tmp_path)
     assert state["dirty"] is False
     assert len(state["commit"]) == 40
@@ -79,27 +80,23 @@ def test_git_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_source_is_a_tree_of_git_and_what_is_not_committed(tmp_path: Path) -> None:
-    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
     package = tmp_path / "src"
     package.mkdir()
     assert Source.of(package) == Source(None, None, None)
-
-    def commit(message: str) -> Source:
-        for arguments in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", message]):
-            subprocess.run(["git", "-C", str(tmp_path), *identity, *arguments], check=True)
-        return Source.of(package)
-
     (package / "a.py").write_text("1")
-    first = commit("first")
-    (tmp_path / "README").write_text("x")
-    second = commit("outside of the package")
+    commit(tmp_path)
+    first = Source.of(package)
+    (tmp_path / "README").write_text("outside of the package")
+    commit(tmp_path)
+    second = Source.of(package)
     assert (first.tree, first.changes) == (second.tree, None)
     assert first.commit != second.commit
     (package / "a.py").write_text("2")
     edited = Source.of(package)
     (package / "b.py").write_text("new")
     assert len({edited.changes, Source.of(package).changes, None}) == 3
-    assert edited.tree == first.tree != commit("third").tree
+    commit(tmp_path)
+    assert edited.tree == first.tree != Source.of(package).tree
 
 
 def test_a_repository_of_another_user_is_told_once(
@@ -125,3 +122,22 @@ def test_lock_hashes(tmp_path: Path) -> None:
     package = tmp_path / "src" / "package"
     package.mkdir(parents=True)
     assert lock_hashes(package) == {"cpu.lock": sha256_file(requirements / "cpu.lock")}
+
+
+def test_inputs_are_hashed_by_path(tmp_path: Path) -> None:
+    data, model = tmp_path / "train.parquet", tmp_path / "model"
+    data.write_bytes(b"rows")
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    hashes = hash_inputs([data], [model])
+    assert hashes.data == {str(data): sha256_file(data)}
+    before = hashes.models[str(model)]
+    (model / "config.json").write_text("{ }")
+    assert hash_inputs([data], [model]).models[str(model)] != before
+
+
+def test_missing_inputs_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no\.parquet"):
+        hash_inputs([tmp_path / "no.parquet"], [])
+    with pytest.raises(ModelError, match="no_model"):
+        hash_inputs([], [tmp_path / "no_model"])
