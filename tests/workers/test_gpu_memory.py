@@ -120,3 +120,16 @@ def test_kl_never_puts_a_policy_on_the_cpu_silently(tmp_path: Path) -> None:
 def test_two_ranks_of_nccl_never_share_a_device(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="several of the 2 ranks on one GPU"):
         scale_gpu(tmp_path, "0.5B", "actor_rollout_ref.actor.fsdp_config.world_size=2")
+
+
+@pytest.mark.parametrize(("device", "fits"), [(24, False), (40, False), (80, True)])
+def test_gpu7b_trains_an_adapter_on_one_large_card(tmp_path: Path, device: int, fits: bool) -> None:
+    actor = write_model(tmp_path / "actor", "7B")
+    names = ("ppo.yaml", "gpu7b.yaml")
+    files = [PARAMS / name for name in names]
+    config = load_config(files, [f"actor_rollout_ref.model.path={actor}"])
+    if fits:
+        check_gpu_memory(config, device * GIB)
+        return
+    with pytest.raises(ResourceError):
+        check_gpu_memory(config, device * GIB)

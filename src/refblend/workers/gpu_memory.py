@@ -192,7 +192,8 @@ def check_gpu_memory(config: RefblendConfig, device: float) -> None:
     if fullest is None or peak(fullest) <= device:
         return
     changes = nearest(config, device)
-    remedy = "No smaller setting fits: take a smaller model, larger GPUs, or LoRA."
+    lora = "" if config.use_lora else ", or LoRA"
+    remedy = f"No smaller setting fits: take a smaller model or larger GPUs{lora}."
     if changes:
         remedy = f"This fits: {' '.join(changes)}"
     raise ResourceError(
