@@ -1,6 +1,7 @@
 """``refblend plan``: the cost of a study; ``refblend plan-step``: a step on a cluster."""
 
 import json
+import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +12,8 @@ from refblend.cli.options import Scale, with_options
 from refblend.errors import StudyError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from refblend.study.planning.costs import StudyPlan
     from refblend.study.planning.step import Network, StepCosts
 
@@ -94,20 +97,20 @@ def plan(
             "Give it at scale gpu, and only there; `refblend check` prints a run's GPUs.",
         )
     tables = sources.tables(scale)
-    known = costs.measured_costs(costs.read_resources(tables))
+    measured = costs.measured_costs(costs.read_resources(tables))
     grid = build_grid(experiments, scale, sources.params)
-    stated = {name: value for name, value in asdict(given).items() if value is not None}
+    stated = {name: value for name, value in vars(given).items() if value is not None}
     planned = costs.plan_study(
         grid,
         costs.planned_steps(grid, scale, sources.params, sources.steps),
-        costs.arm_costs(list(dict.fromkeys(grid["arm"])), known, stated),
+        costs.arm_costs(list(dict.fromkeys(grid["arm"])), measured, stated),
         slots,
         gpus_per_run,
-        {arm: count for arm, (count, _) in known.items()},
     )
     read = [str(path) for path in tables]
     if as_json:
-        document = {"scale": scale, "resources": read} | asdict(planned)
+        arms = json.loads(planned.arms.reset_index().to_json(orient="records"))
+        document = {"scale": scale, "resources": read} | vars(planned) | {"arms": arms}
         typer.echo(json.dumps(document, indent=2))
     else:
         _show(planned, read)
@@ -115,37 +118,37 @@ def plan(
 
 def _show(planned: "StudyPlan", sources: list[str]) -> None:
     """Two tables: costs of a run by arm, and the study's totals."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+    from tabulate import tabulate
 
-    names = ("arm", "runs", "steps", *UNITS.values(), "h per run", "measured in")
-    costs = Table(*names, box=box.SIMPLE, padding=(0, 1, 0, 0))
-    for arm in planned.arms:
-        known = [arm.costs.get(name) for name in UNITS]
-        cells = [f"{c.value:.4g}" + "*" * (c.origin == "given") if c else "–" for c in known]
-        counts = [arm.arm, str(arm.runs), str(arm.steps)]
-        costs.add_row(*counts, *cells, f"{arm.hours_per_run:.3g}", f"{arm.measured_runs} runs")
-    costs.caption = "* given, not measured. Start-up: all of a run outside its training steps."
-    totals = Table("study", "", show_header=False, box=box.SIMPLE)
-    for name, value in {
+    def cost(arm: "pd.Series", name: str) -> str:
+        return _known(arm[name], "*" if name in arm.given else "", ".4g")
+
+    rows = [
+        [
+            *(arm.name, arm.runs, arm.steps),
+            *(cost(arm, name) for name in UNITS),
+            *(f"{arm.hours_per_run:.3g}", f"{arm.measured_runs} runs"),
+        ]
+        for _, arm in planned.arms.iterrows()
+    ]
+    heads = ["arm", "runs", "steps", *UNITS.values(), "h per run", "measured in"]
+    typer.echo(tabulate(rows, heads, disable_numparse=True))
+    typer.echo("* given, not measured. Start-up: all of a run outside its training steps.\n")
+    totals = {
         "runs": f"{planned.runs}, {planned.places} side by side",
         "run hours": f"{planned.run_hours:.3g}",
-        "GPU hours": _known(planned.gpu_hours, "h"),
+        "GPU hours": _known(planned.gpu_hours, " h"),
         "makespan": f"{planned.makespan_hours:.3g} h; none is below {planned.shortest_hours:.3g} h",
         "peak memory": f"{planned.peak_memory_gb:.3g} GiB",
-        "energy": _known(planned.energy_kwh, "kWh"),
-        "emissions": _known(planned.kg_co2e, "kg CO2e"),
+        "energy": _known(planned.energy_kwh, " kWh"),
+        "emissions": _known(planned.kg_co2e, " kg CO2e"),
         "measured in": ", ".join(sources) or "nothing: all costs are given",
-    }.items():
-        totals.add_row(name, value)
-    console = Console()
-    console.print(costs)
-    console.print(totals)
+    }
+    typer.echo(tabulate(totals.items(), disable_numparse=True, tablefmt="plain"))
 
 
-def _known(value: float | None, unit: str) -> str:
-    return "–" if value is None else f"{value:.3g} {unit}"
+def _known(value: float | None, unit: str, form: str = ".3g") -> str:
+    return "–" if value is None or math.isnan(value) else f"{value:{form}}{unit}"
 
 
 @dataclass(frozen=True, kw_only=True)

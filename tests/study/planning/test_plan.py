@@ -9,26 +9,16 @@ from hypothesis import strategies as st
 
 from refblend.errors import StudyError
 from refblend.study.design.grid import build_grid
-from refblend.study.planning.costs import (
-    Cost,
-    StudyPlan,
-    makespan,
-    parallel_places,
-    plan_study,
-    planned_steps,
-)
+from refblend.study.planning.costs import StudyPlan, makespan, plan_study, planned_steps
 
 PARAMS = Path(__file__).parents[3] / "params"
 
 
-def costs_of(seconds: float, memory: float, watts: float) -> dict[str, Cost]:
-    """A run whose duration does not depend on its steps but for one second each."""
-    return {
-        "step_seconds": Cost(1.0, "given"),
-        "startup_seconds": Cost(seconds, "given"),
-        "memory_gb": Cost(memory, "given"),
-        "watts": Cost(watts, "given"),
-    }
+def costs_of(**arms: list[float | None]) -> pd.DataFrame:
+    """Start-up, memory, watts and kg CO2e per kWh by arm; a step takes a second."""
+    columns = ["startup_seconds", "memory_gb", "watts", "kg_co2e_per_kwh"]
+    frame = pd.DataFrame(arms.values(), index=list(arms), columns=columns, dtype=float)
+    return frame.assign(step_seconds=1.0)
 
 
 def grid_of(**seeds: int) -> pd.DataFrame:
@@ -36,12 +26,9 @@ def grid_of(**seeds: int) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["arm", "seed"]).assign(overrides="{}", experiment="A")
 
 
-def hand_made_plan(slots: int, gpus_per_run: int | None = None, **more: Cost) -> StudyPlan:
+def hand_made_plan(slots: int, gpus_per_run: int | None = None) -> StudyPlan:
     """Two short runs of an hour and one of two hours."""
-    costs = {
-        "short": costs_of(3600 - 10, memory=1.0, watts=100.0),
-        "long": costs_of(7200 - 10, memory=4.0, watts=300.0) | more,
-    }
+    costs = costs_of(short=[3600 - 10, 1, 100, None], long=[7200 - 10, 4, 300, 0.5])
     steps = {"short": 10, "long": 10}
     return plan_study(grid_of(short=2, long=1), steps, costs, slots, gpus_per_run)
 
@@ -60,27 +47,21 @@ def test_gpus_are_counted_by_run() -> None:
     assert plan.places == 1
     assert plan.gpu_hours == pytest.approx(16)
     assert plan.makespan_hours == pytest.approx(4)
+    with pytest.raises(StudyError, match="needs 4 of --slots and there are 3"):
+        hand_made_plan(slots=3, gpus_per_run=4)
 
 
-def test_emissions_need_the_intensity_of_every_arm() -> None:
-    intensity = Cost(0.5, "given")
-    assert hand_made_plan(2, kg_co2e_per_kwh=intensity).kg_co2e is None
-    costs = {"a": costs_of(3600, 1, 1000) | {"kg_co2e_per_kwh": intensity}}
-    plan = plan_study(grid_of(a=2), {"a": 3600}, costs, 1)
+def test_emissions_and_energy_need_the_costs_of_every_arm() -> None:
+    plan = plan_study(grid_of(a=2), {"a": 3600}, costs_of(a=[3600, 1, 1000, 0.5]), 1)
     assert plan.kg_co2e == pytest.approx(2 * 2 * 0.5)
-
-
-def test_energy_needs_the_power_of_every_arm() -> None:
-    costs = {"a": costs_of(3600, 1, 1000), "b": costs_of(3600, 1, 1000)}
-    del costs["b"]["watts"]
+    costs = costs_of(a=[3600, 1, 1000, None], b=[3600, 1, None, None])
     plan = plan_study(grid_of(a=1, b=1), {"a": 1, "b": 1}, costs, 1)
-    assert (plan.energy_kwh, plan.kg_co2e) == (None, None)
-    assert plan.peak_memory_gb == 1
+    assert (plan.energy_kwh, plan.kg_co2e, plan.peak_memory_gb) == (None, None, 1)
 
 
 def test_a_shared_run_is_planned_once() -> None:
     grid = pd.concat([grid_of(a=2), grid_of(a=2).assign(experiment="B")], ignore_index=True)
-    assert plan_study(grid, {"a": 1}, {"a": costs_of(1, 1, 1)}, 1).runs == 2
+    assert plan_study(grid, {"a": 1}, costs_of(a=[1, 1, 1, None]), 1).runs == 2
 
 
 def test_steps_follow_from_the_configuration_or_are_asked_for(tmp_path: Path) -> None:
@@ -97,23 +78,16 @@ def test_steps_follow_from_the_configuration_or_are_asked_for(tmp_path: Path) ->
     assert planned_steps(grid, "gpu", tmp_path, 116) == {"off": 116, "linear": 116}
 
 
-durations = st.lists(st.floats(0.1, 1e4), min_size=1, max_size=12)
-
-
-places = st.integers(1, 6)
-
-
 def test_the_schedule_can_miss_the_best_one_as_graham_says() -> None:
     # Graham's worst case for two places: 3 + 3 and 2 + 2 + 2 would end at 6.
     assert makespan([3, 3, 2, 2, 2], 2) == 7
 
 
-@given(durations, places)
+@given(st.lists(st.floats(0.1, 1e4), min_size=1, max_size=12), st.integers(1, 6))
 def test_makespan_lies_between_its_bounds(seconds: list[float], count: int) -> None:
     end = makespan(seconds, count)
     slack = 1 + 1e-9
-    assert end * slack >= sum(seconds) / count
-    assert end * slack >= max(seconds)
+    assert end * slack >= max(sum(seconds) / count, *seconds)
     assert end <= sum(seconds) * slack
 
 
@@ -125,10 +99,3 @@ def test_makespan_is_within_grahams_bound_of_the_best(seconds: list[int], count:
         for chosen in itertools.product(range(count), repeat=len(seconds))
     )
     assert makespan(seconds, count) <= best * (4 / 3 - 1 / (3 * count))
-
-
-def test_places() -> None:
-    assert parallel_places(3, None) == 3
-    assert parallel_places(9, 4) == 2
-    with pytest.raises(StudyError, match="needs 4 of --slots and there are 3"):
-        parallel_places(3, 4)

@@ -10,7 +10,7 @@ from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from refblend.errors import StudyError
 from refblend.study.design.spec import ExperimentSpec
-from refblend.study.planning.tables import read_table
+from refblend.study.planning.costs import read_table
 from refblend.study.stats.exact import fewest_seeds
 from refblend.study.stats.power import (
     Design,

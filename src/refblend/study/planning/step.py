@@ -10,6 +10,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 SCORING = ("ref_quality_score", "old_log_prob", "ref", "values")
@@ -159,8 +160,6 @@ class _Work:
     """None: time that passes, whatever else happens."""
     seconds: float
     """On a device that it has for itself."""
-    delay: float = 0.0
-    """Seconds after the start of the phase."""
     sends: float = 0.0
     """Seconds of exchange with other ranks when all of them are done."""
 
@@ -199,15 +198,14 @@ def predict(
     busy: dict[str, float] = defaultdict(float)
     now = done = 0.0
     for phase in _phases(costs, layout, net):
-        together: dict[tuple[str | None, float], list[_Work]] = defaultdict(list)
+        together: dict[str | None, list[_Work]] = defaultdict(list)
         for work in phase:
-            together[work.device, work.delay].append(work)
-        for (device, delay), works in together.items():
+            together[work.device].append(work)
+        for device, works in together.items():
             room = capacity.get(device, 1.0) if device else math.inf
-            for work, took in zip(
-                works, shared_ends([w.seconds for w in works], room), strict=True
-            ):
-                end = now + delay + took + work.sends
+            took_each = shared_ends([work.seconds for work in works], room)
+            for work, took in zip(works, took_each, strict=True):
+                end = now + took + work.sends
                 ends[work.stage] = max(ends.get(work.stage, 0.0), end)
                 busy[work.role] += took
                 done += work.seconds if device else 0.0
@@ -238,13 +236,11 @@ def _candidates(costs: StepCosts, devices: int) -> Iterator[tuple[str, dict[str,
     parts = min(devices, SHARES)
     engines = sorted({min(devices * k // parts, costs.prompts) for k in range(1, parts)})
     for kind, apart in ROLES_APART.items():
-        if not apart:
-            yield kind, {}
-        elif len(apart) == 1:
-            yield from ((kind, {"rollout": count}) for count in engines)
-        elif "ref_quality_score" in costs.stages:
-            pairs = ((e, j) for e in engines for j in engines if e + j < devices)
-            yield from ((kind, {"rollout": e, "judge": j}) for e, j in pairs)
+        if "judge" in apart and "ref_quality_score" not in costs.stages:
+            continue
+        for counts in product(engines, repeat=len(apart)):
+            if sum(counts) < devices:
+                yield kind, dict(zip(apart, counts, strict=True))
 
 
 def _tried(
