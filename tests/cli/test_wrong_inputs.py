@@ -12,12 +12,9 @@ from refblend.cli.main import run
 ROOT = Path(__file__).resolve().parents[2]
 SMOKE = "--config params/ppo.yaml --config params/scale/smoke.yaml"
 CASES = [
-    (f"check {SMOKE} trainer.sede=1", "Did you mean trainer.seed?"),
     (f"check {SMOKE} trainer.total_training_steps=many", "trainer.total_training_steps='many'"),
-    (f"check {SMOKE} algorithm.ref_quality_score.max_weight=1.5", "less than or equal to 1"),
     (f"check {SMOKE} algorithm.gamma=.nan", "algorithm.gamma"),
     (f"check {SMOKE} algorithm.ref_quality_score.strategy=quadratic", "'linear'"),
-    (f"check {SMOKE} algorithm.ref_quality_score.entropy_high_threshold=0", "greater than 0"),
     (f"check {SMOKE} trainer.seed", "trainer.seed"),
     (f"check {SMOKE} trainer.seed=[1", "trainer.seed"),
     ("check --config params/ppo.yaml params/scale/smoke.yaml", "--config params/scale/smoke.yaml"),
@@ -31,7 +28,6 @@ CASES = [
     ("chek", "Did you mean 'check'? See `refblend --help`"),
     (f"train {SMOKE} --sede 1", "No such option: --sede"),
     ("runs list runs elsewhere", "unexpected extra argument"),
-    (f"train {SMOKE} trainer.sede=1", "Did you mean trainer.seed?"),
     (f"train {SMOKE} --seeds 1,1", "list of distinct seeds"),
     (f"train {SMOKE} --seeds 1,2", "Put {seed} where the seed belongs"),
     ("score --input made/answers.jsonl --output o.csv", "--judge is missing"),
@@ -45,7 +41,6 @@ CASES = [
     ("models pretrained --gguf nowhere.gguf --out out", "nowhere.gguf"),
     ("plan M9 --scale cpu --slots 2", "M9"),
     ("plan M1 --scale huge --slots 2", "huge"),
-    ("plan M1 --scale cpu --slots 0", "'--slots'"),
     ("study grid M9 --scale cpu --out g.tsv", "M9"),
     ("study collect --grid made/broken.tsv --scale cpu --out out", "broken.tsv"),
     ("study check --collected nowhere --out c.json", "nowhere"),

@@ -54,6 +54,19 @@ def job_counts(text: str) -> dict[str, int]:
     return counts
 
 
+def ran(project: Path, *arguments: str, **variables: str) -> str:
+    """The output of a call that must succeed."""
+    done = snakemake(project, *arguments, **variables)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def planned(project: Path, *arguments: str, **variables: str) -> tuple[dict[str, int], str]:
+    """Jobs that a dry run plans, and its output."""
+    text = ran(project, *arguments, "-n", **variables)
+    return {} if "Nothing to be done" in text else job_counts(text), text
+
+
 def trained(project: Path) -> list[str]:
     record = project / "trained.txt"
     return sorted(record.read_text().split()) if record.exists() else []
@@ -71,27 +84,10 @@ def test_workflow_parameters_spell_out_every_key() -> None:
     assert set(written) == set(WorkflowConfig.model_fields)
 
 
-@pytest.mark.parametrize(
-    ("scale", "count"), [("smoke", 10), ("cpu", 10), ("smollm", 1), ("gpu", 6)]
-)
-def test_the_grid_of_every_scale_is_valid(scale: str, count: int) -> None:
-    params = ROOT / "params"
-    names = [
-        name
-        for milestone in ("m1", "m2", "m3", "r")
-        for name in experiments_of(milestone, params, scale=scale)
-    ]
-    assert len(names) == count
-    assert set(build_grid(names, scale, params).experiment) == set(names)
-
-
 def test_dry_run_plans_every_run_once(project: Path) -> None:
-    done = snakemake(project, "m1", "-n", "--config", "scale=cpu")
-    assert done.returncode == 0, done.stdout + done.stderr
-    counts = job_counts(done.stdout + done.stderr)
+    counts, text = planned(project, "m1")
     assert (counts["train"], counts["kept_models"], counts["report"]) == (2, 1, 1)
     assert not {"tokenizer", "actor", "judge_pairs", "judge"} & set(counts)
-    text = done.stdout + done.stderr
     assert "--seeds 101,102,103 trainer.default_local_dir='runs/cpu/linear/seed_{seed}'" in text
 
 
@@ -119,19 +115,10 @@ def test_a_block_of_a_series_holds_four_seeds_of_every_arm(project: Path) -> Non
 
 
 def test_models_are_trained_where_none_are_kept(project: Path) -> None:
-    done = snakemake(project, "m1", "-n", "--config", "scale=cpu", "models={cpu: null}")
-    assert done.returncode == 0, done.stdout + done.stderr
-    counts = job_counts(done.stdout + done.stderr)
+    counts, _ = planned(project, "m1", "--config", "models={cpu: null}")
     # The medium judge continues the weak one; no arm of M1 uses the strong one.
     assert (counts["tokenizer"], counts["actor"], counts["judge"]) == (1, 1, 2)
     assert "kept_models" not in counts
-
-
-def planned(project: Path, *targets: str, scale: str = "cpu") -> tuple[dict[str, int], str]:
-    """Job counts and output of a dry run."""
-    done = snakemake(project, *targets, "-n", "--config", f"scale={scale}")
-    assert done.returncode == 0, done.stdout + done.stderr
-    return job_counts(done.stdout + done.stderr), done.stdout + done.stderr
 
 
 def test_milestones_share_their_jobs_and_fresh_seeds_stand_apart(project: Path) -> None:
@@ -158,8 +145,7 @@ def test_the_committed_grid_of_an_earlier_design_is_not_taken(project: Path) -> 
     counts, _ = planned(project, "m1")
     assert counts["grid"] == 1
     made = "runs/cpu/_collected/grid.tsv"
-    done = snakemake(project, made, "--cores", "1", "--config", "scale=cpu")
-    assert done.returncode == 0, done.stdout + done.stderr
+    ran(project, made, "--cores", "1")
     assert "M1\toff\t101" in committed.read_text() == (project / made).read_text()
 
 
@@ -172,13 +158,12 @@ def test_seeds_per_job_cuts_the_jobs(project: Path) -> None:
 
 
 def test_what_measures_resources_takes_all_cores(project: Path) -> None:
-    done = snakemake(project, "runs/cpu/len256_ctx1024/1-2-3.trained.json", "-n", "--cores", "4")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "seeds 1-2-3, on 4 cores" in done.stdout + done.stderr
+    _, text = planned(project, "runs/cpu/len256_ctx1024/1-2-3.trained.json", "--cores", "4")
+    assert "seeds 1-2-3, on 4 cores" in text
 
 
 def test_the_scale_of_the_pretrained_model_is_experiment_r(project: Path) -> None:
-    counts, text = planned(project, scale="smollm")
+    counts, text = planned(project, "--config", "scale=smollm")
     assert counts["verdicts"] == 1, "of its own; those of scale cpu are as they are"
     assert counts["train"] == 4
     assert (counts["pretrained"], counts["reasoning_gym"], counts["judge"]) == (1, 1, 2)
@@ -189,17 +174,13 @@ def test_the_scale_of_the_pretrained_model_is_experiment_r(project: Path) -> Non
 
 
 def test_smoke_needs_no_configuration(project: Path) -> None:
-    done = snakemake(project, "smoke", "-n", "--quiet", "rules")
-    assert done.returncode == 0, done.stdout + done.stderr
-    counts = job_counts(done.stdout + done.stderr)
+    counts, _ = planned(project, "smoke")
     assert counts["train"] >= 12, "all milestones"
     assert {"report", "checks", "measurement"} <= set(counts)
 
 
 def test_scoring_measures_every_judge_and_trains_no_actor(project: Path) -> None:
-    done = snakemake(project, "scoring", "-n", "--quiet", "rules", "--config", "scale=cpu")
-    assert done.returncode == 0, done.stdout + done.stderr
-    counts = job_counts(done.stdout + done.stderr)
+    counts, _ = planned(project, "scoring")
     assert (counts["judge_quality"], counts["measurement"]) == (3, 2)
     assert "train" not in counts
     refused = snakemake(project, "scoring", "-n", "--config", "scale=gpu")
@@ -212,56 +193,13 @@ def test_judge_and_sizes_are_parameters(project: Path) -> None:
     text = path.read_text().replace("judge: medium", "judge: weak")
     path.write_text(text.replace("robustness_problems: 4", "robustness_problems: 7"))
     target = "results/smoke/scoring/measurements/robustness.json"
-    done = snakemake(project, target, "-n", "-p")
-    assert done.returncode == 0, done.stdout + done.stderr
-    output = done.stdout + done.stderr
-    assert "--judge models/smoke/judge_weak" in output
-    assert "--rows 7 --kind hf" in output
-
-
-def rerun(project: Path) -> dict[str, int]:
-    """Jobs that a dry run plans in a project whose own source runs; empty when there are none."""
-    done = snakemake(project, *STUDY, "-n", PYTHONPATH=str(project / "src"))
-    assert done.returncode == 0, done.stdout + done.stderr
-    text = done.stdout + done.stderr
-    return {} if "Nothing to be done" in text else job_counts(text)
-
-
-STUDY = ("m1", "scoring", "--config", "scale=smoke", "--cores", "2")
-MODELS = {"tokenizer", "actor", "judge_pairs", "judge"}
-MEASURED = {"judge_quality", "measurement"}
-
-
-@pytest.mark.slow
-def test_code_re_runs_what_depends_on_it_and_nothing_else(project: Path) -> None:
-    """A constant in a module; words change nothing, and no file is an input for its source."""
-    done = snakemake(project, *STUDY, PYTHONPATH=str(project / "src"))
-    assert done.returncode == 0, done.stdout + done.stderr
-    package = project / "src" / "refblend"
-    assert rerun(project) == {}
-    for path in package.rglob("*.py"):
-        path.write_text(f"{path.read_text()}\n# A comment.\n")
-    (package / "study" / "report" / "later.rst").write_text("no code")
-    assert rerun(project) == {}
-    for module, expected, spared in (
-        ("scoring/measure/attacks.py", MEASURED, {"train", *MODELS}),
-        ("embedded/judge_training.py", {"judge", *MEASURED}, {"actor", "judge_pairs"}),
-        ("ppo/losses.py", {"train", "test_accuracy"}, {*MODELS, *MEASURED}),
-        ("study/runs/collect.py", {"collect"}, {"train", *MODELS, *MEASURED}),
-    ):
-        path = package / module
-        text = path.read_text()
-        path.write_text(f"{text}\n_SEVENTEEN = 17\n")
-        planned = set(rerun(project))
-        path.write_text(text)
-        assert expected <= planned, module
-        assert not spared & planned, module
-    assert rerun(project) == {}
+    _, text = planned(project, target, "-p")
+    assert "--judge models/smoke/judge_weak" in text
+    assert "--rows 7 --kind hf" in text
 
 
 def test_lint_is_clean(project: Path) -> None:
-    done = snakemake(project, "--lint")
-    assert done.returncode == 0, done.stdout + done.stderr
+    ran(project, "--lint")
 
 
 @pytest.mark.parametrize(
@@ -284,20 +222,17 @@ def test_wrong_parameters_stop_before_any_work(
 
 
 def test_the_slurm_profile_plans_the_gpu_scale_without_data(project: Path) -> None:
-    profile = "workflow/profiles/slurm"
-    done = snakemake(project, "m3", "-n", "--workflow-profile", profile, "--executor", "local")
-    assert done.returncode == 0, done.stdout + done.stderr
+    profile = ("--workflow-profile", "workflow/profiles/slurm", "--executor", "local")
+    counts, _ = planned(project, "m3", *profile)
     names = [n for m in ("m2", "m3") for n in experiments_of(m, ROOT / "params", scale="gpu")]
     grid = build_grid(names, "gpu", ROOT / "params")
-    text = done.stdout + done.stderr
-    assert job_counts(text)["train"] == len(grid[["arm", "seed"]].drop_duplicates())
+    assert counts["train"] == len(grid[["arm", "seed"]].drop_duplicates())
 
 
 @pytest.mark.slow
 def test_the_smoke_study_writes_every_milestone(project: Path) -> None:
     """All rules with the real study commands on synthetic runs."""
-    done = snakemake(project, "smoke", "--cores", "2")
-    assert done.returncode == 0, done.stdout + done.stderr
+    ran(project, "smoke", "--cores", "2")
     results = project / "results" / "smoke"
     for name in ("m1/checks.json", "m2/checks.json", "m3/checks.json"):
         assert (results / name).exists()
@@ -325,14 +260,12 @@ def test_failures_are_reported_and_tried_again(project: Path) -> None:
     assert "seed 2: **failed**, the loss went astray" in report
     assert trained(project).count("off/1-2") == 1, "only the failed job is tried again"
 
-    third = snakemake(project, *milestone)
-    assert third.returncode == 0, third.stdout + third.stderr
+    ran(project, *milestone)
     assert "4 of 4 runs finished" in (results / "report.md").read_text()
     assert "## Experiment D" in (results.parent / "scoring" / "report.md").read_text()
     assert trained(project).count("linear/1-2") == 3
 
-    fourth = snakemake(project, *milestone)
-    assert "Nothing to be done" in fourth.stdout + fourth.stderr
+    assert "Nothing to be done" in ran(project, *milestone)
 
 
 @pytest.mark.slow
@@ -340,14 +273,12 @@ def test_a_changed_arm_re_trains_that_arm_only(project: Path) -> None:
     experiment = project / "params" / "study" / "B.yaml"
     markers = [f"runs/smoke/{arm}/1-2.trained.json" for arm in ("off", "linear_terminal_w01")]
     calls = (*markers, "--config", "scale=smoke", "--cores", "2")
-    done = snakemake(project, *calls)
-    assert done.returncode == 0, done.stdout + done.stderr
+    ran(project, *calls)
     text = experiment.read_text()
     experiment.write_text(text + "\n# a comment\n")
     assert "Nothing to be done" in snakemake(project, *calls).stderr
     experiment.write_text(text.replace("max_weight: 0.1", "max_weight: 0.15"))
-    done = snakemake(project, *calls)
-    assert done.returncode == 0, done.stdout + done.stderr
+    ran(project, *calls)
     assert trained(project) == ["linear_terminal_w01/1-2"] * 2 + ["off/1-2"]
 
 
@@ -363,8 +294,7 @@ def test_an_edit_of_a_users_strategy_re_trains_its_arms_only(project: Path) -> N
     calls = (*markers, "--config", "scale=smoke", "--cores", "2")
     for edit in ("", "# another\n"):
         module.write_text(module.read_text() + edit)
-        done = snakemake(project, *calls, PYTHONPATH=str(project))
-        assert done.returncode == 0, done.stdout + done.stderr
+        ran(project, *calls, PYTHONPATH=str(project))
     assert trained(project) == ["linear_terminal_w01/1-2"] * 2 + ["off/1-2"]
 
 
@@ -379,8 +309,7 @@ def test_a_killed_job_is_resumed_and_not_recorded_as_failed(project: Path) -> No
     assert (arm / "seed_1" / "summary.json").exists(), "its first seed had finished"
     assert not (arm / "seed_2").exists()
     assert not list(arm.glob("seed_*/failures.jsonl"))
-    second = snakemake(project, *call)
-    assert second.returncode == 0, second.stdout + second.stderr
+    ran(project, *call)
     assert trained(project) == ["linear/1-2"] * 2
     assert json.loads((project / marker).read_text())["2"]["status"] == "finished"
 
@@ -392,16 +321,12 @@ SCALE = ("--config", "scale=smoke")
 
 def stale(project: Path) -> dict[str, int]:
     """The jobs that a dry run names, with the project's own source."""
-    done = snakemake(project, *TARGETS, "-n", *SCALE, PYTHONPATH=str(project / "src"))
-    text = done.stdout + done.stderr
-    assert done.returncode == 0, text
-    return {} if "Nothing to be done" in text else job_counts(text)
+    return planned(project, *TARGETS, *SCALE, PYTHONPATH=str(project / "src"))[0]
 
 
 @pytest.fixture
 def finished(project: Path) -> Path:
-    done = snakemake(project, *TARGETS, "--cores", "2", *SCALE, PYTHONPATH=str(project / "src"))
-    assert done.returncode == 0, done.stdout + done.stderr
+    ran(project, *TARGETS, "--cores", "2", *SCALE, PYTHONPATH=str(project / "src"))
     assert stale(project) == {}
     return project
 
@@ -444,14 +369,10 @@ def test_a_deployed_folder_plans_the_smoke_study(tmp_path: Path) -> None:
         f'module study:\n    snakefile: "{ROOT / "Snakefile"}"\n    config: config\n\n\n'
         "use rule * from study\n"
     )
-    done = snakemake(tmp_path, "-n", "-q", "rules")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert job_counts(done.stdout)["train"] > 20
+    assert planned(tmp_path)[0]["train"] > 20
 
 
 @pytest.mark.slow
 def test_the_folder_of_the_catalogs_test_plans_the_smoke_study() -> None:
     test = ("--directory", ".test", "--configfile", ".test/config/config.yaml", "--nolock")
-    done = snakemake(ROOT, *test, "-n", "-q", "rules")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert job_counts(done.stdout)["train"] > 20
+    assert planned(ROOT, *test)[0]["train"] > 20

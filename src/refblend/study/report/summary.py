@@ -19,7 +19,7 @@ from refblend.study.stats.statistics import (
     paired_values,
     student_interval,
 )
-from refblend.study.stats.thresholds import Choice, find_knee, find_pivot, not_identifiable
+from refblend.study.stats.thresholds import find_knee, find_pivot, not_identifiable
 
 MAIN_MEASURES = (
     "test_greedy", "test_sampled", "val_final", "val_best", "val_gain", "val_auc", "val_drawdown",
@@ -190,14 +190,13 @@ def chosen_levels(study: Study) -> pd.DataFrame:
         values, base = sweep_values(study, experiment, measure)
         rng = derive_generator("m2", experiment, sweep.rule, measure)
         knee = sweep.rule == "knee"
-        choice: Choice = find_knee(values, rng) if knee else find_pivot(values, base, rng)
+        choice = find_knee(values, rng) if knee else find_pivot(values, base, rng)
         why = not_identifiable(choice, list(values.columns))
         low, high = choice.interval() or (np.nan, np.nan)
         row: dict[str, Any] = {"experiment": experiment, "rule": sweep.rule, "measure": measure}
         row |= {"levels": ", ".join(f"{level:g}" for level in values.columns), "n": choice.n}
         row |= {"chosen": choice.level, "low": low, "high": high, "stability": choice.stability}
-        row |= {"best_level": getattr(choice, "best", np.nan)}
-        row |= {"sign_changes": getattr(choice, "changes", None)}
+        row |= {"best_level": choice.best, "sign_changes": choice.changes}
         rows.append(row | {"identifiable": not why, "why_not": why})
     types = {"chosen": "float64", "best_level": "float64", "sign_changes": "Int64"}
     columns = ["experiment", "rule", "measure", "levels", "n", "chosen", "low", "high", "stability"]

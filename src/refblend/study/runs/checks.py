@@ -10,7 +10,7 @@ from refblend.files import read_object, write_json
 from refblend.identity import read_identity
 from refblend.lifecycle.status import FIXABLE
 from refblend.study.runs.collect import Collected
-from refblend.study.runs.incidents import INCIDENTS, incident_totals, split_limit, unfinished
+from refblend.study.runs.incidents import INCIDENTS, incident_totals, unfinished
 from refblend.trainer.run_directory import UNCONFIRMED_NAME
 
 SIGNALLED = 128
@@ -50,7 +50,12 @@ def parse_limits(texts: Sequence[str]) -> dict[str, int]:
     """
     limits = {}
     for text in texts:
-        kind, number = split_limit(text, INCIDENTS)
+        kind, _, number = text.partition("=")
+        if kind not in INCIDENTS:
+            raise StudyError(
+                f"--tolerated {text}: unknown incident {kind!r}",
+                f"Use one of {', '.join(INCIDENTS)}, as in --tolerated oom=0.",
+            )
         if not number.isdecimal():
             raise StudyError(
                 f"--tolerated {text}: {number!r} is not acceptable",

@@ -1,10 +1,7 @@
 """What a report says of its runs: incidents, resources, and the origin of its numbers."""
 
-from collections.abc import Collection
-
 import pandas as pd
 
-from refblend.errors import StudyError
 from refblend.study.runs.collect import Collected
 from refblend.study.runs.curves import series
 
@@ -14,21 +11,6 @@ INCIDENTS = (
 """Counters ``incidents/<name>``: events of each step."""
 
 RESOURCE_MEASURES = {"perf/time_per_step": "seconds_a_step", "perf/throughput": "tokens_a_second"}
-
-
-def split_limit(text: str, kinds: Collection[str]) -> tuple[str, str]:
-    """Kind and number of a limit on incidents, ``kind=number``; the number as it was written.
-
-    Raises:
-        StudyError: another kind.
-    """
-    kind, _, number = text.partition("=")
-    if kind not in kinds:
-        raise StudyError(
-            f"--tolerated {text}: unknown incident {kind!r}",
-            f"Use one of {', '.join(kinds)}, as in --tolerated oom=0.",
-        )
-    return kind, number
 
 
 def unfinished(collected: Collected) -> list[str]:

@@ -23,15 +23,7 @@ from refblend.study.stats.statistics import (
 
 ROUNDING = 1e-9
 """Interval widths up to this are rounding of equal differences."""
-
-
-def _has_width(interval: Interval) -> bool:
-    """Whether an interval says anything: it has bounds, and its values differ."""
-    return interval.high - interval.low > ROUNDING
-
-
-def _says_not_zero(interval: Interval) -> bool:
-    return _has_width(interval) and interval.excludes_zero
+CONFIDENCE = 0.95
 
 
 def probability_of_improvement(
@@ -86,26 +78,27 @@ class Best:
         The bootstrap alone would separate equal arms far too often: four equal arms and three
         seeds, in 64 of 100 studies (docs/explanation/statistics.md).
         """
-        return tuple(
-            arm
-            for arm, gap in self.gaps.items()
-            if not (gap.excludes_zero and _says_not_zero(self.simultaneous[arm]))
-        )
+        tied = []
+        for arm, gap in self.gaps.items():
+            wide = self.simultaneous[arm]
+            differs = wide.excludes_zero and wide.high - wide.low > ROUNDING
+            if not (differs and gap.excludes_zero):
+                tied.append(arm)
+        return tuple(tied)
 
 
 def best_configuration(
     values: pd.DataFrame,
     rng: np.random.Generator,
     higher_is_better: bool = True,
-    confidence: float = 0.95,
     resamples: int = 5000,
 ) -> Best:
     """The arm with the best mean, with paired bootstrap intervals to all others.
 
     The first of equal arms wins. The mean of the best of several arms is biased upwards by the
-    selection, so confirm it on fresh seeds. Seeds are drawn for all arms together. ``confidence``
-    is that of each percentile interval, and of all Student intervals together; these are adjusted
-    for all k(k − 1)/2 pairs, because the best is chosen by looking at the data.
+    selection, so confirm it on fresh seeds. Seeds are drawn for all arms together. Each percentile
+    interval has 95 %, and all Student intervals together; these are adjusted for all k(k − 1)/2
+    pairs, because the best is chosen by looking at the data.
     """
     data, without = complete_seeds(values)
     arms, n = list(data.columns), len(data)
@@ -123,9 +116,9 @@ def best_configuration(
         estimate = float(gaps[:, column].mean())
         if n < 2:
             return Interval(estimate, np.nan, np.nan, n)
-        return percentile_interval(estimate, replicates[:, column], n, confidence)
+        return percentile_interval(estimate, replicates[:, column], n)
 
-    each = 1 - (1 - confidence) / max(1, math.comb(len(arms), 2))
+    each = 1 - (1 - CONFIDENCE) / max(1, math.comb(len(arms), 2))
     others = [i for i in range(len(arms)) if i != best]
     return Best(
         arm=arms[best],

@@ -21,6 +21,8 @@ from scipy import stats
 
 from refblend.study.stats.statistics import Interval
 
+CONFIDENCE = 0.95
+
 
 @dataclass(frozen=True)
 class DoseResponse:
@@ -35,7 +37,7 @@ class DoseResponse:
     arms: int
 
 
-def dose_response(runs: pd.DataFrame, confidence: float = 0.95) -> DoseResponse:
+def dose_response(runs: pd.DataFrame) -> DoseResponse:
     """Fit both models to runs: columns ``arm``, ``seed``, ``dose`` and ``outcome``.
 
     Rows without a dose or an outcome are left out. Arms need not have the same seeds.
@@ -59,7 +61,7 @@ def dose_response(runs: pd.DataFrame, confidence: float = 0.95) -> DoseResponse:
         slopes = Interval(slope, math.nan, math.nan, len(runs))
         p_slope = math.nan
     else:
-        half = float(stats.t.ppf((1 + confidence) / 2, line_freedom)) * spread
+        half = float(stats.t.ppf((1 + CONFIDENCE) / 2, line_freedom)) * spread
         slopes = Interval(slope, slope - half, slope + half, len(runs))
         p_slope = float(2 * stats.t.sf(abs(slope / spread), line_freedom))
     further = line_freedom - freedom

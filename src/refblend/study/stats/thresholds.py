@@ -22,6 +22,7 @@ MIN_LEVELS = 3
 SLACK = 1 + 1e-9
 """If only one seed differs, shortfall and its error are equal: rounding must not decide."""
 
+CONFIDENCE = 0.95
 ROUNDING = 1e-12
 """Sums of shares that should be equal to a quantile count as equal."""
 
@@ -37,43 +38,30 @@ class Choice:
     """Share of resamples that choose each level, null for none; empty for fewer than two seeds."""
     without_values: tuple[float, ...]
     """Levels without any run: they could not be considered."""
+    best: float | None = None
+    """Of a knee: the level with the best mean."""
+    changes: int | None = None
+    """Of a pivot: changes of sign over all levels; more than one: there is no single pivot."""
 
     @property
     def stability(self) -> float:
         """Share of resamples that choose the same level; NaN for fewer than two seeds."""
         return self.shares.get(self.level, 0.0) if self.shares else float("nan")
 
-    def interval(self, confidence: float = 0.95) -> tuple[float, float] | None:
-        """The levels between which the choice lies in the central resamples.
+    def interval(self) -> tuple[float, float] | None:
+        """The levels between which the choice lies in the central 95 % of the resamples.
 
-        Null for fewer than two seeds, and where more than 1 − ``confidence`` of the resamples
-        choose no level at all.
+        Null for fewer than two seeds, and where more than 5 % of the resamples choose no level.
         """
         none = self.shares.get(None, 0.0)
-        if not self.shares or none > 1 - confidence:
+        if not self.shares or none > 1 - CONFIDENCE:
             return None
         chosen = sorted((level, share) for level, share in self.shares.items() if level is not None)
         levels = [level for level, _ in chosen]
         below = np.cumsum([share for _, share in chosen]) / (1 - none)
-        tail = (1 - confidence) / 2
+        tail = (1 - CONFIDENCE) / 2
         low, high = np.searchsorted(below, [tail + ROUNDING, 1 - tail - ROUNDING])
         return levels[int(low)], levels[min(int(high), len(levels) - 1)]
-
-
-@dataclass(frozen=True)
-class Knee(Choice):
-    """The smallest level that is as good as the best."""
-
-    best: float | None
-    """The level with the best mean."""
-
-
-@dataclass(frozen=True)
-class Pivot(Choice):
-    """The last level before the improvement changes its sign."""
-
-    changes: int
-    """Changes of sign over all levels; more than one: there is no single pivot."""
 
 
 def find_knee(
@@ -81,7 +69,7 @@ def find_knee(
     rng: np.random.Generator,
     higher_is_better: bool = True,
     resamples: int = 5000,
-) -> Knee:
+) -> Choice:
     """The smallest level within one standard error of the best.
 
     Rule: the best level has the best mean over seeds (the smallest of equals). The knee is the
@@ -96,14 +84,14 @@ def find_knee(
     table = data.to_numpy(dtype=np.float64)
     levels, n = list(data.columns), len(table)
     if n == 0:
-        return Knee(None, 0, {}, without, None)
+        return Choice(None, 0, {}, without)
     gains = table if higher_is_better else -table
     best = levels[int(np.argmax(gains.mean(axis=0)))]
     if n < 2:
-        return Knee(None, n, {}, without, best)
+        return Choice(None, n, {}, without, best)
     drawn = gains[resample_rows(n, resamples, rng)]
     chosen = (levels[i] for i in _knee(drawn))
-    return Knee(levels[int(_knee(gains))], n, _shares(chosen), without, best)
+    return Choice(levels[int(_knee(gains))], n, _shares(chosen), without, best)
 
 
 def _knee(gains: NDArray[np.float64]) -> NDArray[np.intp]:
@@ -116,7 +104,7 @@ def _knee(gains: NDArray[np.float64]) -> NDArray[np.intp]:
 
 def find_pivot(
     values: pd.DataFrame, baseline: pd.Series, rng: np.random.Generator, resamples: int = 5000
-) -> Pivot:
+) -> Choice:
     """The last level before the improvement over the baseline changes its sign.
 
     Rule: the improvement of a level is the mean over seeds of its value minus the baseline's. From
@@ -133,14 +121,15 @@ def find_pivot(
     table = data.sub(baseline.reindex(data.index), axis=0).dropna().to_numpy(dtype=np.float64)
     levels, n = list(data.columns), len(table)
     if n == 0:
-        return Pivot(None, 0, {}, without, 0)
+        return Choice(None, 0, {}, without, changes=0)
     before = sign_changes(table.mean(axis=0))
     shares: dict[float | None, float] = {}
     if n > 1:
         drawn = table[resample_rows(n, resamples, rng)].mean(axis=1)
         firsts = (sign_changes(means)[:1] for means in drawn)
         shares = _shares(levels[first[0]] if first else None for first in firsts)
-    return Pivot(levels[before[0]] if before else None, n, shares, without, len(before))
+    level = levels[before[0]] if before else None
+    return Choice(level, n, shares, without, changes=len(before))
 
 
 def not_identifiable(choice: Choice, levels: Sequence[float]) -> str:
@@ -157,7 +146,7 @@ def not_identifiable(choice: Choice, levels: Sequence[float]) -> str:
         return f"{choice.n} seeds that all levels have; 2 are needed"
     if choice.level is None:
         return "the improvement does not change its sign"
-    if isinstance(choice, Pivot) and choice.changes > 1:
+    if (choice.changes or 0) > 1:
         return f"the improvement changes its sign {choice.changes} times"
     interval = choice.interval()
     if interval is None:
