@@ -117,7 +117,6 @@ def plan(
 
 
 def _show(planned: "StudyPlan", sources: list[str]) -> None:
-    """Two tables: costs of a run by arm, and the study's totals."""
     from tabulate import tabulate
 
     def cost(arm: "pd.Series", name: str) -> str:

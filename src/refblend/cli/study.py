@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,9 @@ from refblend.cli.help import Panels, example
 from refblend.cli.options import Scale, with_options
 from refblend.errors import StudyError
 from refblend.study.design import names
+
+if TYPE_CHECKING:
+    from refblend.study.report.build import Place
 
 app = typer.Typer(
     cls=Panels, help="Plan seeds, write tables, figures and reports.", no_args_is_help=True
@@ -117,19 +120,25 @@ def check(collected: Needed, out: Needed, tolerated: Tolerated = None) -> None:
     typer.echo(f"all {record['runs']} runs finished; incidents {record['incidents']}")
 
 
+def _place(scale: str, roots: tuple[Path, Path, Path, Path]) -> "Place":
+    from refblend.study.report.build import Place
+
+    _, models, results, params = roots
+    return Place(scale, results / scale, models / scale, params)
+
+
 @app.command(epilog=_example("report m1 --scale smoke"))
 def report(name: Name, scale: Scale, out: OutFolder = None, roots: Roots = ROOTS) -> None:
     """Write tables, figures and report.md from the collected runs of a milestone or experiment."""
-    from refblend.study.report.build import SCORING, Place, write_report, write_scoring
+    from refblend.study.report.build import SCORING, write_report, write_scoring
     from refblend.study.runs.collect import read_collected
 
-    runs, models, results, params = roots
-    place = Place(scale, results / scale, models / scale, params)
-    folder = out or results / scale / name
+    place = _place(scale, roots)
+    folder = out or place.results / name
     if name == SCORING:
         typer.echo(str(write_scoring(place, folder)))
     else:
-        collected = read_collected(runs / scale / "_collected" / name)
+        collected = read_collected(roots[0] / scale / "_collected" / name)
         typer.echo(str(write_report(place, name, collected, folder)))
 
 
@@ -152,23 +161,21 @@ def archive(scale: Scale, roots: Roots = ROOTS) -> None:
 @app.command(hidden=True)
 def verdicts(scale: Scale, roots: Roots = ROOTS) -> None:
     """Write verdicts.csv: every declared contrast as better, worse, equivalent or undecided."""
-    from refblend.study.report.build import Archive, Place
+    from refblend.study.report.build import Archive
 
-    _, models, results, params = roots
-    place = Place(scale, results / scale, models / scale, params)
-    typer.echo(str(Archive.read(place).write_verdicts()))
+    typer.echo(str(Archive.read(_place(scale, roots)).write_verdicts()))
 
 
 @app.command(epilog=_example("redraw --scale cpu --out redrawn"))
 def redraw(scale: Scale, names: Names = None, out: OutFolder = None, roots: Roots = ROOTS) -> None:
     """Write all tables, figures and reports anew from the archive, without any run or model."""
     from refblend.progress import step_progress
-    from refblend.study.report.build import REPORTS, Archive, Place
+    from refblend.study.report.build import REPORTS, Archive
 
-    _, models, results, params = roots
-    place = Place(scale, results / scale, models / scale, params)
     with step_progress("reports", 0, len(names or REPORTS) + 1) as show:
-        for done, written in enumerate(Archive.read(place).redraw(names or (), out), 1):
+        for done, written in enumerate(
+            Archive.read(_place(scale, roots)).redraw(names or (), out), 1
+        ):
             show(done, str(written))
 
 
@@ -182,11 +189,9 @@ def recommend(
     roots: Roots = ROOTS,
 ) -> None:
     """Write what experiments recommend, <regime>.yaml each, to be added with --config."""
-    from refblend.study.report.build import Archive, Place
+    from refblend.study.report.build import Archive
 
-    _, models, results, params = roots
-    place = Place(scale, results / scale, models / scale, params)
-    for path in Archive.read(place).recommend(experiments or (), out):
+    for path in Archive.read(_place(scale, roots)).recommend(experiments or (), out):
         typer.echo(str(path))
 
 

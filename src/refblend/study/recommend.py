@@ -87,7 +87,6 @@ def recommendations(
 def _candidates(
     verdicts: pd.DataFrame, experiment: str, baseline: str, endpoint: str, arms: Mapping[str, Arm]
 ) -> pd.DataFrame:
-    """The verdicts of an experiment on blends against a baseline."""
     rows = verdicts[
         (verdicts.experiment == experiment)
         & (verdicts.reference == baseline)

@@ -59,7 +59,6 @@ def prepare(folder: Path, rows: Sequence[Mapping[str, str]], short: bool) -> Non
 
 
 def _parameters(folder: Path, short: bool) -> None:
-    """The project's parameters with the rehearsal's sizes, and links to what else is read."""
     params = folder / "params"
     shutil.copytree(ROOT / "params", params, dirs_exist_ok=True)
     for name in ("src", "workflow"):

@@ -119,18 +119,6 @@ def test_several_engines_give_the_numbers_of_one(
         assert {**found[run], "of": None} == {**alone[run], "of": None}
 
 
-def test_an_error_of_one_of_several_engines_reaches_the_user(
-    tmp_path: Path, make_run: Callable[..., Path], tiny_model_dir: Path, tiny_data_dir: Path
-) -> None:
-    settings = read_object(tiny_model_dir / "config.json")
-    small = tmp_path / "small"
-    shutil.copytree(tiny_model_dir, small)
-    write_json(small / "config.json", settings | {"max_position_embeddings": 20})
-    short = make_run("seed_2", small, "actor_rollout_ref.rollout.num_engines=2")
-    with pytest.raises(ModelError, match="more than the 20 positions"):
-        list(evaluate_runs([short], tiny_data_dir / "test.parquet"))
-
-
 @pytest.mark.parametrize(
     ("devices", "each", "expected"),
     [("0,1,2,3", 1, ["0", "1", "2"]), ("4,5", 1, ["4", "5"]), ("0,1,2,3", 2, ["0,1", "2,3"])],
@@ -195,7 +183,7 @@ def test_runs_of_different_models_are_refused(
 
 
 def test_prompts_longer_than_those_of_training_count(
-    tmp_path: Path, make_run: Callable[..., Path], tiny_model_dir: Path, tiny_data_dir: Path
+    make_run: Callable[..., Path], tiny_model_dir: Path, tiny_data_dir: Path
 ) -> None:
     data, run = tiny_data_dir / "test.parquet", make_run("seed_1", tiny_model_dir)
     ((_, expected),) = evaluate_runs([run], data)
@@ -207,10 +195,19 @@ def test_prompts_longer_than_those_of_training_count(
     assert {**report, "of": None} == {**expected, "of": None}
     assert report["problems"] == 16
 
+
+@pytest.mark.parametrize("engines", [1, 2])
+def test_an_engine_s_error_reaches_the_user(
+    tmp_path: Path,
+    make_run: Callable[..., Path],
+    tiny_model_dir: Path,
+    tiny_data_dir: Path,
+    engines: int,
+) -> None:
     small = tmp_path / "small"
     shutil.copytree(tiny_model_dir, small)
     settings = read_object(small / "config.json")
     write_json(small / "config.json", settings | {"max_position_embeddings": 20})
-    short = make_run("seed_2", small)
+    short = make_run("seed_2", small, f"actor_rollout_ref.rollout.num_engines={engines}")
     with pytest.raises(ModelError, match="more than the 20 positions"):
-        list(evaluate_runs([short], data))
+        list(evaluate_runs([short], tiny_data_dir / "test.parquet"))

@@ -108,7 +108,6 @@ def resolve_arms(
 
 
 def _check_levels(spec: ExperimentSpec, arms: Mapping[str, Arm], path: Path) -> None:
-    """Levels of a sweep are numbers, each of one arm."""
     if not spec.sweep:
         return
     levels = [arms[arm].setting(spec.sweep.key) for arm in spec.sweep.arms if arm in arms]

@@ -133,7 +133,6 @@ def exclusive_arms(experiments: Sequence[str], params: str | Path = "params") ->
 
 
 def _seeds_by_arm(grid: pd.DataFrame) -> dict[str, set[int]]:
-    """Arm → its seeds, arms in grid order."""
     found: dict[str, set[int]] = {}
     for arm, seed in zip(grid.arm, grid.seed, strict=True):
         found.setdefault(str(arm), set()).add(int(seed))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from refblend.config.loading import load_config
 from refblend.config.root import RefblendConfig
@@ -139,7 +139,6 @@ def build_grid(
 
 
 def _load(experiment: str, scale: str, params: str | Path) -> tuple[Path, ExperimentSpec]:
-    """File and content of an experiment that has seeds at this scale."""
     if not EXPERIMENT_NAME.fullmatch(experiment):
         raise StudyError(
             f"{show(experiment)} is not the name of an experiment",
@@ -269,30 +268,29 @@ def check_grid(grid: pd.DataFrame, name: str = "grid") -> pd.DataFrame:
     if sorted(map(str, grid.columns)) != sorted(GRID_COLUMNS):
         found = shorten(", ".join(map(str, grid.columns)), 300)
         raise StudyError(f"{name}: the columns are {found}, not {', '.join(GRID_COLUMNS)}", remedy)
-    problems: list[str] = []
-    seen: set[tuple[str, ...]] = set()
-    meanings: dict[str, str] = {}
-    for number, row in enumerate(grid.to_dict("records"), start=1):
-        try:
-            GridRow.model_validate(row)
-        except ValidationError as error:
-            problems += [
-                f"row {number}: {'.'.join(map(str, problem['loc']))}: "
-                + shorten(problem["msg"].removeprefix("Value error, "), 300)
-                for problem in error.errors()
-            ]
-            continue
-        identity = (row["experiment"], row["arm"], row["seed"])
-        if identity in seen:
-            problems.append(f"row {number}: {' '.join(identity)} is duplicated")
-        seen.add(identity)
-        if meanings.setdefault(row["arm"], row["overrides"]) != row["overrides"]:
-            problems.append(
-                f"row {number}: arm {show(row['arm'])} has other overrides than in a row before"
-            )
+    problems = []
+    try:
+        TypeAdapter(list[GridRow]).validate_python(grid.to_dict("records"))
+    except ValidationError as error:
+        for problem in error.errors():
+            row, *key = problem["loc"]
+            message = shorten(problem["msg"].removeprefix("Value error, "), 300)
+            problems.append((int(row), f"{'.'.join(map(str, key))}: {message}"))
+    repeated = grid[grid.duplicated(["experiment", "arm", "seed"])]
+    problems += [
+        (int(row.Index), f"{row.experiment} {row.arm} {row.seed} is duplicated")
+        for row in repeated.itertuples()
+    ]
+    other = grid[grid.overrides != grid.groupby("arm").overrides.transform("first")]
+    problems += [
+        (int(row.Index), f"arm {show(row.arm)} has other overrides than in a row before")
+        for row in other.itertuples()
+    ]
     if problems:
-        more = f"; and {len(problems) - MOST_LISTED} more" if len(problems) > MOST_LISTED else ""
-        raise StudyError(f"{name}, {'; '.join(problems[:MOST_LISTED])}{more}", remedy)
+        told = [f"row {row + 1}: {problem}" for row, problem in sorted(problems)]
+        if len(told) > MOST_LISTED:
+            told[MOST_LISTED:] = [f"and {len(told) - MOST_LISTED} more"]
+        raise StudyError(f"{name}, {'; '.join(told)}", remedy)
     return grid
 
 

@@ -289,12 +289,10 @@ class ExperimentSpec(Section):
 
 
 def _of(scale: str, by_scale: Mapping[Scale, Value], otherwise: Value) -> Value:
-    """What is declared for a scale."""
     return cast(Mapping[str, Value], by_scale).get(scale, otherwise)
 
 
 def _filled(value: Any, scale: str) -> Any:
-    """A value with ``{scale}`` filled in, in all texts within it."""
     if isinstance(value, str):
         return value.replace("{scale}", scale)
     if isinstance(value, dict):

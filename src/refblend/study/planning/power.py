@@ -162,7 +162,6 @@ def power_table(spread: Spread, question: PowerQuestion) -> pd.DataFrame:
 def _row(
     deviation: float, paired: bool, seeds: int, question: PowerQuestion, size: int | None
 ) -> dict[str, object]:
-    """One row of :func:`power_table`."""
     different = equal = both = least = None
     if deviation > 0:
         design = Design(deviation, paired, question.alpha)

@@ -152,8 +152,6 @@ def exchange_seconds(costs: StepCosts, stage: str, places: Sequence[Place], net:
 
 @dataclass(frozen=True)
 class _Work:
-    """What one process does in a stage."""
-
     stage: str
     role: str
     device: str | None

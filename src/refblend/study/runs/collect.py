@@ -161,7 +161,6 @@ def as_collected(runs: Path, metrics: pd.DataFrame, responses: pd.DataFrame) -> 
 
 
 def _typed(frame: pd.DataFrame, columns: dict[str, str]) -> pd.DataFrame:
-    """Exactly the declared columns, in order and with their types."""
     frame = frame.reindex(columns=list(columns))
     return frame.astype(columns).reset_index(drop=True)
 

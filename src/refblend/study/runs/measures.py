@@ -131,6 +131,5 @@ def _reduced(rows: pd.DataFrame, name: str, how: str) -> pd.DataFrame:
 
 
 def _named(frame: pd.DataFrame, column: str, name: str) -> pd.DataFrame:
-    """A column of a frame with one row per run, as a measure."""
     part = frame[[*RUN, column]].rename(columns={column: "value"})
     return part.assign(measure=name)

@@ -140,7 +140,6 @@ def _origin(provenance: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_test(values: pd.DataFrame, report: dict[str, Any]) -> pd.DataFrame:
-    """Add the numbers of the test evaluation, if any, as ``test/<measure>`` to the last step."""
     if not report:
         return values
     numbers = {
@@ -172,7 +171,6 @@ def _read_responses(directory: Path) -> list[dict[str, Any]]:
 
 
 def _response(record: Any) -> dict[str, Any]:
-    """The wanted part of a response's record, checked."""
     if not isinstance(record, dict):
         raise ValueError("not a JSON object")
     if type(record.get("step")) is not int:

@@ -164,7 +164,6 @@ def sign_changes(values: NDArray[np.float64]) -> list[int]:
 
 
 def _complete(values: pd.DataFrame) -> tuple[pd.DataFrame, tuple[float, ...]]:
-    """Complete seeds with levels as numbers, and the levels without values."""
     numbers = [float(level) for level in values.columns]
     if any(a >= b for a, b in pairwise(numbers)):
         raise ValueError(f"levels must increase: {numbers}")
@@ -172,6 +171,5 @@ def _complete(values: pd.DataFrame) -> tuple[pd.DataFrame, tuple[float, ...]]:
 
 
 def _shares(chosen: Iterable[float | None]) -> dict[float | None, float]:
-    """Share of each level among the choices, the most frequent first."""
     counts = Counter(chosen)
     return {level: count / counts.total() for level, count in counts.most_common()}
