@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import refblend
-from refblend.errors import ConfigError, DataError
+from refblend.errors import ConfigError
 
 SIGNATURES = {
     "Judge": "()",
@@ -135,13 +135,6 @@ def test_unknown_keys_of_a_judge_are_refused() -> None:
 def test_keys_of_training_are_no_options_of_a_judge(key: str, value: object) -> None:
     with pytest.raises(ConfigError, match=f"judge options: {key} would have no effect"):
         refblend.Judge.open("judge", **{key: value})
-
-
-def test_score_file_refuses_before_it_opens_the_judge(tmp_path: Path) -> None:
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text(json.dumps({"question": "3+4?", "response": "7", "score": 1}))
-    with pytest.raises(DataError, match="'score'"):
-        refblend.score_file(rows, tmp_path / "out.csv", "no such judge")
 
 
 def test_score_file(tiny_model_dir: Path, tmp_path: Path) -> None:

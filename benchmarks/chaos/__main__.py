@@ -1,6 +1,5 @@
 """``make chaos``: many injections, a few at a time; the table of outcomes."""
 
-import json
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from common import RESULTS, record, work_tree
+from common import record, work_tree
 from rich.console import Console
 from rich.progress import Progress
 
@@ -33,18 +32,13 @@ def main(
     directories: Annotated[int, typer.Option(help="Cases of a run's directory.", min=0)] = 16,
     lanes: Annotated[int, typer.Option(help="Runs at a time.", min=1)] = 2,
     seed: Annotated[int, typer.Option(help="Of order and moments.")] = 0,
-    only: Annotated[str, typer.Option(help="Part of a target's name.")] = "",
-    folder: Annotated[Path, typer.Option(help="Where the runs are written.")] = Path("build/chaos"),
-    write: Annotated[bool, typer.Option(help="Write benchmarks/results/chaos.json.")] = True,
+    only: Annotated[str, typer.Option(help="Part of a target's name; no file.")] = "",
     short: Annotated[
         bool, typer.Option(help="Three fixed injections and two directory cases; no file.")
     ] = False,
-    again: Annotated[
-        bool, typer.Option(help="Only those that failed in that file; the others stay in it.")
-    ] = False,
 ) -> None:
     """Inject faults into runs at scale smoke; exit status 1 if one of them failed."""
-    folder = folder.resolve()
+    folder = Path("build/chaos").resolve()
     shutil.rmtree(folder, ignore_errors=True)
     before = set(SHARED_MEMORY.iterdir())
     console = Console()
@@ -54,15 +48,11 @@ def main(
         console.print(ended.output, markup=False)
         raise SystemExit("the undisturbed run failed")
     expected = undisturbed.result()
-    kept = _good_rows() if again else []
-    done = {row["number"] for row in kept}
     every = [*injections(count, seed), *directory_injections(directories, seed)]
     if short:
         one_each = directory_injections(len(DIRECTORY), seed)
         every = [*SHORT, *(case for case in one_each if case.target in SHORT_DIRECTORY)]
-        write = False
-    planned = (case for case in every if only in case.target)
-    cases = [case for case in planned if case.number not in done]
+    cases = [case for case in every if only in case.target]
     commit = work_tree()["commit"]
     with Progress(console=console) as progress, ThreadPoolExecutor(lanes) as pool:
         task = progress.add_task("injections", total=len(cases))
@@ -76,24 +66,15 @@ def main(
                 markup=False,
                 highlight=False,
             )
-    rows = sorted([*kept, *rows], key=lambda row: row["number"])
     left = sorted(map(str, set(SHARED_MEMORY.iterdir()) - before))
     good = sum(row["outcome"] != "failed" for row in rows)
     console.print(signal_table(rows), markup=False, highlight=False)
     console.print(directory_table(rows), markup=False, highlight=False)
     console.print(f"undisturbed: {ended.seconds:.0f} s; left in shared memory: {left or 'nothing'}")
-    if write:
+    if not short and not only:
         figures = {"injections": rows, "left_in_shared_memory": left}
         record("chaos", "faults survived", good, len(rows), figures)
     sys.exit(good < len(rows) or bool(left))
-
-
-def _good_rows() -> list[dict[str, Any]]:
-    """The successful rows of the results, each with the commit that it ran with."""
-    results = json.loads((RESULTS / "chaos.json").read_text(encoding="utf-8"))
-    commit = results["git"]["commit"]
-    rows = results["figures"]["injections"]
-    return [{"commit": commit} | row for row in rows if row["outcome"] != "failed"]
 
 
 def _outcome(case: Injection, folder: Path, expected: Result) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from fuzz_trees import HOSTILE, mutated, mutated_bytes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refblend.errors import CheckpointError
 from refblend.trainer.checkpoint import (
     LATEST_NAME,
     MANIFEST_NAME,
@@ -239,18 +238,3 @@ def test_strays(template: Path, tmp_path: Path, name: str) -> None:
     assert manager.steps() == [1, 2]
     check_goes_on(manager)
     assert (manager.root / LATEST_NAME).read_text() == "3\n"
-
-
-@pytest.mark.parametrize("name", ["file", LATEST_NAME])
-def test_a_place_that_cannot_be_written(template: Path, tmp_path: Path, name: str) -> None:
-    manager = copy_of(template, tmp_path)
-    if name == "file":
-        shutil.rmtree(manager.root)
-        manager.root.write_text("no directory")
-    else:
-        replace_by(Path.mkdir, manager.root / LATEST_NAME)
-    with (
-        pytest.raises(CheckpointError, match="checkpoints cannot be written to"),
-        manager.staging(3) as staged,
-    ):
-        write_state(staged, STATE)

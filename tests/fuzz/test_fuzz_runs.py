@@ -11,7 +11,7 @@ from fuzz_trees import mutated, mutated_bytes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refblend.errors import DataError, StudyError
+from refblend.errors import StudyError
 from refblend.identity import IDENTITY_NAME, RunIdentity
 from refblend.provenance import Source, finish, read_previous
 from refblend.study.layout import COLLECTED
@@ -227,12 +227,6 @@ def test_unreadable_run(tmp_path: Path, name: str) -> None:
     run = check_collected(tmp_path).runs.iloc[1]
     assert run.status == "failed"
     assert "unreadable" in run.reason
-
-
-def test_a_damaged_record_stops_a_resume(tmp_path: Path) -> None:
-    (tmp_path / "provenance.json").write_text("[]")
-    with pytest.raises(DataError, match="Remove it to go on"):
-        read_previous(tmp_path / "provenance.json")
 
 
 def test_frames_of_another_kind(tmp_path: Path, frames: dict[str, bytes]) -> None:

@@ -14,12 +14,11 @@ from fuzz_trees import YAML_ONLY, mutated, mutated_bytes, mutated_text
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refblend.data.schema import PromptRow
 from refblend.embedded.recipe import load_recipe
 from refblend.errors import DataError, ScoringError
-from refblend.scoring.measure.corpus import corpus_from_rows, read_corpus, read_responses
+from refblend.scoring.measure.corpus import read_corpus, read_responses
 from refblend.scoring.parsing import parse_score
-from refblend.scoring.templates import SHIPPED, find_templates, load_templates
+from refblend.scoring.templates import SHIPPED, load_templates
 
 ROOT = Path(__file__).parents[2]
 TEMPLATES = SHIPPED["embedded"].read_text(encoding="utf-8")
@@ -77,17 +76,6 @@ def test_recipe(text: str) -> None:
         if accepted:
             assert recipe is not None
             json.dumps(recipe.model_dump(mode="json"), allow_nan=False)
-
-
-@given(mutated_bytes(b'{"strength": "weak", "steps": 5}'))
-def test_judge_record(content: bytes) -> None:
-    """Whatever stands in a judge's training.json, some templates are found."""
-    with folder() as path:
-        (path / "training.json").write_bytes(content)
-        accepted, found = attempt(lambda: find_templates(path))
-        assert accepted
-        assert found is not None
-        assert found.stem == ("embedded" if b'"strength"' in content else "default")
 
 
 def write(path: Path, records: list[Any]) -> list[Any]:
@@ -177,23 +165,6 @@ def test_corpus_bytes(content: bytes) -> None:
         if accepted:
             assert frame is not None
             check_corpus_frame(frame, [json.loads(line) for line in lines_of(content)])
-
-
-EXTRA = {"index": 3, "n_steps": 2, "split": "train"}
-
-
-@given(
-    mutated(EXTRA), st.text(max_size=12) | st.sampled_from(("9" * 5000, "1,200", "-3", "٣", "²"))
-)
-def test_fixed_corpus(extra: dict[str, Any], truth: str) -> None:
-    """Rows with odd facts and answers still give a right and a wrong response each."""
-    row = PromptRow(0, "s", [], "q", truth, f"So {truth}. #### {truth}", extra)
-    accepted, frame = attempt(lambda: corpus_from_rows([row], kinds=("right", "wrong")))
-    if accepted:
-        assert frame is not None
-        right, wrong = frame["response"]
-        assert right == row.solution
-        assert wrong != right or truth == "unknown"
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
 """What a real BPE vocabulary and chat template ask of prompts, responses and scores."""
 
-import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +8,6 @@ import torch
 
 from refblend.data.tokenizer import encode_chat
 from refblend.rollout.hf_engine import GuideFactory
-from refblend.rollout.model_dir import stop_token_ids
 from refblend.scoring.clipping import clip_parts
 from refblend.scoring.generative import guided_regex
 from refblend.scoring.parsing import expected_score, parse_score
@@ -103,16 +100,6 @@ def test_digits_are_single_tokens_and_make_an_expected_score(smollm_tokenizer: A
     top[-3], top[-2] = even, {seven: 0.0}
     score = expected_score(pieces, top, lambda i: smollm_tokenizer.decode([i]), 0.37)
     assert score == pytest.approx(0.35 + 0.07)
-
-
-def test_what_ends_an_answer(smollm_dir: Path, tmp_path: Path) -> None:
-    assert stop_token_ids(smollm_dir) == {END}
-    for file in smollm_dir.iterdir():
-        if file.suffix != ".safetensors":
-            (tmp_path / file.name).write_bytes(file.read_bytes())
-    path = tmp_path / "generation_config.json"
-    path.write_text(json.dumps({"eos_token_id": [0, END]}))  # as later SmolLM releases have it
-    assert stop_token_ids(tmp_path) == {0, END}
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -75,10 +75,3 @@ def test_a_difference_is_named_and_fails(study, file, old, new, said) -> None:
     status, output = compare(study)
     assert status == 1, output
     assert said in output
-
-
-def test_folders_without_runs_or_archive_are_refused(study: Path) -> None:
-    shutil.rmtree(study / "runs/cpu/off")
-    assert compare(study)[0] == 2
-    shutil.rmtree(study / "results")
-    assert compare(study)[0] == 2
