@@ -93,7 +93,6 @@ def test_file(content: Any) -> None:
         file = yaml_file(path, content)
         accepted, config = attempt(lambda: load_config([file]), where=path)
         if accepted:
-            assert config is not None
             assert agrees(yaml.safe_load(file.read_bytes().decode("utf-8")), config)
             record = json.loads(json.dumps(config.resolved(), allow_nan=False))
             assert RefblendConfig.model_validate(record) == config

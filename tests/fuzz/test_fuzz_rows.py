@@ -98,7 +98,6 @@ def test_jsonl(content: bytes) -> None:
         file.write_bytes(content)
         accepted, rows = attempt(lambda: read_rows(file), "hostile.jsonl", where=path)
         if accepted:
-            assert rows is not None
             check_rows(rows, [json.loads(line) for line in lines_of(content)])
 
 
@@ -115,7 +114,6 @@ def test_parquet(records: list[Any]) -> None:
             records = table.to_pylist()  # with the nulls of the columns that a row lacks
         accepted, rows = attempt(lambda: read_rows(file), "hostile.parquet", where=path)
         if accepted:
-            assert rows is not None
             check_rows(rows, records)
 
 
@@ -152,7 +150,6 @@ def test_gsm8k(records: list[Any], ascii_only: bool) -> None:
         file.write_bytes(dumped(records, ascii_only))
         accepted, rows = attempt(lambda: load_file(file, "train"), "hostile.jsonl")
         if accepted:
-            assert rows is not None
             assert len(rows) == len(records)
             for row, source in zip(rows, records, strict=True):
                 assert row.question == source["question"].strip()
@@ -180,7 +177,6 @@ def test_encoded(tokenizer: Any, records: list[Any], longest: int, cut: bool) ->
             "hostile.jsonl",
         )
         if accepted:
-            assert data is not None
             assert all(len(ids) <= longest for ids in data.prompt_ids)
             assert len(data) + data.n_dropped == len(records)
             assert data.n_dropped == 0 or not cut

@@ -129,8 +129,7 @@ def test_summary_on_resume(tree: Any, torn: bool) -> None:
     content = content[: len(content) // 2] if torn else content
     with folder() as path:
         (path / "summary.json").write_bytes(content)
-        accepted, summary = attempt(lambda: finished_summary(path, 2))
-        assert accepted
+        summary = finished_summary(path, 2)
         finished = not torn and isinstance(tree, dict) and tree.get("status") == "finished"
         finished = finished and tree.get("steps", 2) == 2
         assert (summary is not None) == finished
@@ -143,7 +142,6 @@ def test_provenance_on_resume(tree: Any) -> None:
         file.write_text(json.dumps(tree))
         accepted, record = attempt(lambda: read_previous(file), "provenance.json")
         if accepted:
-            assert record is not None
             new = SESSION | {"energy": ENERGY}
             total = finish({"sessions": [*record["sessions"], new]}, 2.0, ENERGY)["totals"]
             known = sum(s["wall_time_s"] or 0.0 for s in tree["sessions"])
@@ -178,7 +176,6 @@ def test_identity(content: bytes) -> None:
             lambda: check_run_dir(run, IDENTITY, StartOptions()), str(run), where=path
         )
         if accepted:
-            assert prepared is not None
             assert prepared.start == "resume"
             assert not [d for d in prepared.changes if d.kind == "determining"]
 

@@ -74,7 +74,6 @@ def test_recipe(text: str) -> None:
         file = yaml_file(path, text)
         accepted, recipe = attempt(lambda: load_recipe(file), "hostile.yaml")
         if accepted:
-            assert recipe is not None
             json.dumps(recipe.model_dump(mode="json"), allow_nan=False)
 
 
@@ -113,7 +112,6 @@ def test_responses(records: list[Any], suffix: str) -> None:
         records = write(file, records)
         accepted, frame = attempt(lambda: read_responses(file), file.name, where=path)
         if accepted:
-            assert frame is not None
             assert list(frame["question"]) == [row["question"] for row in records]
             assert list(frame["response"]) == [row["response"] for row in records]
 
@@ -126,7 +124,6 @@ def test_corpus(records: list[Any], suffix: str) -> None:
         accepted, frame = attempt(lambda: read_corpus(file), file.name, where=path)
         if not accepted:
             return
-        assert frame is not None
         check_corpus_frame(frame, records)
 
 
@@ -163,7 +160,6 @@ def test_corpus_bytes(content: bytes) -> None:
         file.write_bytes(content)
         accepted, frame = attempt(lambda: read_corpus(file), "hostile.jsonl", where=path)
         if accepted:
-            assert frame is not None
             check_corpus_frame(frame, [json.loads(line) for line in lines_of(content)])
 
 
