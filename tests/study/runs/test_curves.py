@@ -21,17 +21,7 @@ def test_a_series_is_one_metric_for_all_runs(tmp_path: Path, make_run: MakeRun) 
     assert series(metrics, "absent").empty
 
 
-def test_several_validation_sources_are_averaged() -> None:
-    names = {"val-core/a/b/acc/mean@1": 0.2, "val-core/c/acc/mean@1": 0.6}
-    rows = [
-        {"arm": "off", "seed": 1, "step": 0, "metric": name, "value": value}
-        for name, value in names.items()
-    ]
-    frame = validation_frame(pd.DataFrame(rows))
-    assert frame.value.tolist() == [pytest.approx(0.4)]
-
-
-def test_the_sanity_set_is_known_by_its_own_name_only() -> None:
+def test_validation_sources_are_averaged_and_the_sanity_set_is_known_by_its_name() -> None:
     names = {
         "val-core/openai/gsm8k/acc/mean@1": 0.2,
         "val-core/my/sanity_checks/acc/mean@1": 0.6,

@@ -32,6 +32,8 @@ def change(path: Path, **values: Any) -> None:
 def test_the_evaluation_of_this_run_counts(run: Path) -> None:
     assert evaluation_of(run) == ({"test/greedy", "test/sampled"}, "")
     assert bound_to(run, 20) == {"identity": "this run", "step": 20}
+    (run / "test.json").unlink()
+    assert evaluation_of(run) == (set(), "")
 
 
 def test_what_another_run_left_does_not_count(run: Path) -> None:
@@ -63,11 +65,6 @@ def test_an_evaluation_that_names_no_run_does_not_count(run: Path) -> None:
         {},
         "test.json does not say which run it measured: run `refblend evaluate` again",
     )
-
-
-def test_no_evaluation_is_no_problem(run: Path) -> None:
-    (run / "test.json").unlink()
-    assert evaluation_of(run) == (set(), "")
 
 
 def test_a_damaged_record_of_what_was_measured_fails_the_run(run: Path) -> None:

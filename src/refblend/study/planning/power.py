@@ -75,9 +75,8 @@ def read_spread(
 ) -> Spread:
     """Pool the variance of a measure over all arms that have two seeds or more.
 
-    ``values`` are those of :func:`read_runs`, ``source`` is their file's name in messages; arms are
-    paired with the baseline. ``remedy`` says what to do about a baseline without runs; by default,
-    to name another.
+    ``values`` are those of :func:`read_runs`, from the file ``source``; arms are paired with the
+    baseline. ``remedy`` is for a baseline without runs; by default, to name another.
 
     Raises:
         StudyError: the measure is no column of numbers, or the baseline has no two seeds.
@@ -134,17 +133,14 @@ def pooled_variance(table: pd.DataFrame) -> float:
 def power_table(spread: Spread, question: PowerQuestion) -> pd.DataFrame:
     """One row per design and size of the test set.
 
-    The power is that of Student's test; no number of seeds is below what the exact tests of
-    :mod:`..stats.exact`, which decide, need to reach α at all.
-
-    A larger test set takes away binomial noise of independent arms only: what it does to paired
-    differences depends on the items that both arms solve, which the table of runs does not hold.
+    The power is that of Student's test; no number of seeds is below what the exact tests, which
+    decide, need to reach α at all. A larger test set takes away binomial noise of independent arms
+    only: what it does to pairs depends on the items that both arms solve, which nobody knows here.
 
     Returns:
-        Columns design, test_problems, deviation, seeds_difference, seeds_equivalence, seeds (those
-        of the earlier runs), least_detectable (with them; infinite where they are too few for the
-        exact test to reach α) and hours (of both arms); ``<NA>`` where no number of seeds is
-        enough, or where nothing varies.
+        Columns design, test_problems, deviation, seeds_difference, seeds_equivalence, seeds (of the
+        earlier runs), least_detectable (with these; infinite where they are too few for the exact
+        test) and hours (of both arms); ``<NA>`` where no number is enough, or nothing varies.
     """
     rows = []
     present = question.test_sizes[0] if question.test_sizes else None
@@ -164,20 +160,16 @@ def _row(
 ) -> dict[str, object]:
     different = equal = both = least = None
     if deviation > 0:
-        design = Design(deviation, paired, question.alpha)
+        design, power = Design(deviation, paired, question.alpha), question.power
+        different = seeds_for(lambda n: power_of_difference(design, n, question.effect), power)
+        equal = seeds_for(lambda n: power_of_equivalence(design, n, question.margin), power)
         # The verdicts' tests are exact: with fewer seeds none of them can reach α.
         fewest = fewest_seeds(design.alpha, paired)
-        different = _at_least(
-            fewest,
-            seeds_for(lambda n: power_of_difference(design, n, question.effect), question.power),
-        )
-        equal = _at_least(
-            fewest_seeds(2 * design.alpha, paired),
-            seeds_for(lambda n: power_of_equivalence(design, n, question.margin), question.power),
-        )
+        different = _at_least(fewest, different)
+        equal = _at_least(fewest_seeds(2 * design.alpha, paired), equal)
         both = _at_least(different, equal)
         enough = fewest is not None and seeds >= fewest
-        least = least_detectable(design, seeds, question.power) if enough else math.inf
+        least = least_detectable(design, seeds, power) if enough else math.inf
     hours = question.hours_per_run
     row: dict[str, object] = {
         "design": "paired" if paired else "independent",
@@ -208,15 +200,13 @@ def design_table(
 
     Each contrast is planned at α ÷ (primary contrasts of the experiment), Bonferroni, which Holm
     never exceeds, with its margin and the experiment's smallest effect; ``question`` gives the
-    power, the sizes of the test set and the hours of a run. Those of arms that the scale does not
-    train are left out. The variance is that of the experiment's own runs, or, if its baseline has
-    none yet, of all in ``values``.
+    rest. Contrasts of arms that the scale does not train are left out. The variance is that of the
+    experiment's own runs, or, if its baseline has none yet, of all in ``values``.
 
     Returns:
         One row per experiment, endpoint, margin, design and size: experiment, endpoint, contrasts,
-        alpha, declared (seeds of the arm that has fewest), then the columns of :func:`power_table`,
-        where ``seeds`` are those declared for the contrast that has fewest. An endpoint that the
-        earlier runs lack has one row without numbers.
+        alpha, declared (seeds of the arm that has fewest), then the columns of :func:`power_table`
+        for the seeds declared. An endpoint that the earlier runs lack has one row without numbers.
 
     Raises:
         StudyError: an experiment has no seeds at the scale, there is no primary contrast, or the

@@ -75,9 +75,8 @@ def _measured(directory: Path, weights_gb: float | None) -> StepCosts:
     try:
         config = parse_config(read_object(directory / "config.json"))
     except (OSError, ValueError) as error:
-        raise StudyError(
-            f"{directory}: config.json cannot be read ({error})", "Name a run's directory."
-        ) from None
+        reason = f"{directory}: config.json cannot be read ({error})"
+        raise StudyError(reason, "Name a run's directory.") from None
     _check(directory, config)
     table = read_metrics(directory / "metrics.jsonl")
     medians = table[table["step"] > WARM_UP].filter(like="timing_s/").median().dropna()
