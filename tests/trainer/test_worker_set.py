@@ -54,7 +54,7 @@ def test_past_a_deadline_of_its_own_the_samples_have_no_score(tiny_config, monke
     config = tiny_config(f"{key}.scoring.timeout_s=1", f"{key}.invalid_score=0.25")
     monkeypatch.setattr(engines.ray, "wait", lambda waiting, **_: (["answered"], ["late"]))
     group = EngineGroup(cast("Any", [Judge(), Judge()]), timeout_s=1)
-    workers = WorkerSet(config, cast("Any", None), cast("Any", None), RestartBudget(1), print)
+    workers = WorkerSet(config, cast("Any", None), RestartBudget(1), print)
     good = JudgeResult(0.75, True, "text")
     parts = [Part(0, [0, 2], cast("Any", Late())), Part(1, [1], cast("Any", Answer([good])))]
     results, call = workers.judge_results(SplitCall(group, parts, 3))
@@ -94,9 +94,7 @@ def test_engines_elsewhere_get_the_bytes_and_others_the_memory(
     tiny_config, machines, asked, received
 ) -> None:
     actor, rollout = Group("here", "elsewhere"), [Group(machine) for machine in machines]
-    workers = WorkerSet(
-        tiny_config(), cast("Any", None), cast("Any", None), RestartBudget(1), print
-    )
+    workers = WorkerSet(tiny_config(), cast("Any", None), RestartBudget(1), print)
     workers.groups["actor"] = cast("Any", actor)
     workers.engines["rollout"] = cast("Any", SimpleNamespace(engines=rollout))
     workers.push_weights(version=4)
@@ -120,9 +118,7 @@ def test_the_death_of_the_actor_in_a_push_is_not_the_engine_s(tiny_config) -> No
 
             return SimpleNamespace(references=["packed"], results=die)
 
-    workers = WorkerSet(
-        tiny_config(), cast("Any", None), cast("Any", None), RestartBudget(1), print
-    )
+    workers = WorkerSet(tiny_config(), cast("Any", None), RestartBudget(1), print)
     workers.groups["actor"] = cast("Any", Lost("actor"))
     workers.engines["rollout"] = cast("Any", SimpleNamespace(engines=[Lost("rollout")]))
     with pytest.raises(WorkerDiedError, match="actor"):

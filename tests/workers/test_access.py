@@ -7,9 +7,6 @@ import pytest
 
 from refblend.errors import ResourceError
 from refblend.workers import cluster
-from refblend.workers.placement import Node
-
-NODES = [Node("id-a", "10.0.0.1", 4.0), Node("id-b", "10.0.0.2", 4.0)]
 
 
 @pytest.fixture
@@ -69,26 +66,26 @@ def test_a_token_in_the_environment_is_enough(token: Path, monkeypatch) -> None:
 
 
 def answering(monkeypatch: pytest.MonkeyPatch, *answers: tuple[bool, bool]) -> None:
-    by_node = dict(zip(("id-a", "id-b"), answers, strict=False))
-    monkeypatch.setattr(cluster, "ask", lambda *_, **__: by_node)
+    by_node = dict(zip(("10.0.0.1", "10.0.0.2"), answers, strict=False))
+    monkeypatch.setattr(cluster, "ask_nodes", lambda: by_node)
 
 
 def test_every_node_must_ask_for_the_token(monkeypatch) -> None:
     answering(monkeypatch, (True, False), (True, False))
-    cluster.check_nodes(NODES, tls=False)
+    cluster.check_nodes(tls=False)
     answering(monkeypatch, (True, False), (False, False))
     with pytest.raises(ResourceError, match=r"node 10\.0\.0\.2 asks for no token"):
-        cluster.check_nodes(NODES, tls=False)
+        cluster.check_nodes(tls=False)
 
 
 def test_tls_is_used_by_every_node_if_it_was_asked_for(monkeypatch) -> None:
     answering(monkeypatch, (True, True), (True, False))
-    cluster.check_nodes(NODES, tls=False)
+    cluster.check_nodes(tls=False)
     with pytest.raises(ResourceError, match=r"node 10\.0\.0\.2 does not use TLS") as caught:
-        cluster.check_nodes(NODES, tls=True)
+        cluster.check_nodes(tls=True)
     assert "RAY_TLS_SERVER_CERT" in caught.value.remedy
 
 
-def test_one_machine_alone_is_not_asked(monkeypatch) -> None:
-    monkeypatch.setattr(cluster, "ask", lambda *_, **__: pytest.fail("asked"))
-    cluster.check_nodes(NODES[:1], tls=False)
+def test_one_machine_alone_needs_neither(monkeypatch) -> None:
+    answering(monkeypatch, (False, False))
+    cluster.check_nodes(tls=False)

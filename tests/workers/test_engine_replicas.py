@@ -18,11 +18,9 @@ from ray.exceptions import ActorDiedError, RayTaskError
 from refblend.config import RefblendConfig
 from refblend.rollout.base import GenerationRequest
 from refblend.workers import engines, groups, worker_set
-from refblend.workers.placement import Bundle, Node
-from refblend.workers.pools import Place
+from refblend.workers.pools import Bundle, Place
 from refblend.workers.restarts import RestartBudget
 from refblend.workers.roles import ROLES
-from refblend.workers.run_files import RunFiles
 from refblend.workers.worker_set import WorkerSet
 
 ROLLOUT = "actor_rollout_ref.rollout"
@@ -87,11 +85,8 @@ class Pools:
     def __init__(self, config: RefblendConfig, *_: Any) -> None:
         self.config = config
 
-    def files(self, config: RefblendConfig) -> RunFiles:
-        return RunFiles(config, [], "n")
-
     def places(self, role: str) -> list[Place]:
-        place = Place(Bundle(role, 1, 0, "key"), None, Node("n", "127.0.0.1", 8))  # type: ignore[arg-type]
+        place = Place(Bundle(role, 1, 0, "key"), None, "node")  # type: ignore[arg-type]
         return [place] * ROLES[role].processes(self.config).count
 
     def remove(self) -> None: ...

@@ -127,7 +127,6 @@ class LateOnce(WorkerGroup):
         self.generation = 0
         self.launched = 0
         self.replacement = replacement
-        self.node_is_gone = False
 
     def wait(self, references: Any, left_s: float | None = None) -> list[Any]:
         if self.launched == 1:
@@ -141,8 +140,6 @@ class LateOnce(WorkerGroup):
     def kill(self) -> None: ...
 
     def _places(self) -> list[Place]:
-        if self.node_is_gone:
-            raise WorkerDiedError("judge", "its node 10.0.0.2 is gone")
         return []
 
     def _launch(self, places: Sequence[Place]) -> None: ...
@@ -180,33 +177,6 @@ def test_a_worker_measures_its_own_calls() -> None:
     answer, seconds = process.call("nap", 0.05)
     assert answer == "awake"
     assert seconds >= 0.05
-
-
-@pytest.mark.parametrize("replaceable", [True, False])
-def test_a_group_whose_node_is_gone_is_not_replaced_alone(replaceable: bool) -> None:
-    """Nor is it merely late: the run continues from its checkpoint once there are nodes again."""
-    budget = RestartBudget(1)
-    group = LateOnce(replacement(budget) if replaceable else None)
-    group.node_is_gone = True
-    with pytest.raises(WorkerDiedError, match=r"its node 10\.0\.0\.2 is gone"):
-        Future(group, group.launch).result()
-    assert (group.generation, group.launched, budget.spent) == (0, 1, 0)
-
-
-def test_a_start_on_a_node_that_goes_ends_before_its_deadline(monkeypatch) -> None:
-    """Ray keeps such a process waiting without a word."""
-
-    def never(references: list[Any], timeout: float) -> Any:
-        raise GetTimeoutError
-
-    monkeypatch.setattr(groups.ray, "get", never)
-    group = LateOnce(None)
-    group._starting = ["a rank"]
-    with pytest.raises(WorkerTimeoutError, match=r"not answer within 0\.1 s"):
-        WorkerGroup.ready(group, 0.1)
-    group.node_is_gone = True
-    with pytest.raises(WorkerDiedError):
-        WorkerGroup.ready(group, 1000.0)
 
 
 def test_a_call_that_was_late_need_not_be_made_again() -> None:

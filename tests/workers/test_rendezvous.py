@@ -1,4 +1,4 @@
-"""Where ranks meet, over which interface they talk, and that the port is open nowhere else."""
+"""Ranks meet on loopback and talk over it, and the port is open nowhere else."""
 
 import os
 import socket
@@ -8,47 +8,7 @@ import sys
 import psutil
 import pytest
 
-from refblend.errors import ResourceError
-from refblend.workers.rendezvous import LOOPBACK, choose_interface, listen, meeting_host
-
-MACHINE = {"lo": ["127.0.0.1", "::1"], "eth0": ["10.0.0.7", "fe80::1"], "ib0": ["10.1.0.7"]}
-
-
-@pytest.mark.parametrize(
-    ("nodes", "host"),
-    [
-        (["10.0.0.7"], LOOPBACK),
-        (["10.0.0.7", "10.0.0.7"], LOOPBACK),
-        (["10.0.0.7", "10.0.0.8"], "10.0.0.7"),
-        (["10.0.0.8", "10.0.0.8", "10.0.0.7"], "10.0.0.8"),
-    ],
-)
-def test_ranks_meet_at_the_first_one_s_node_unless_they_share_it(nodes, host) -> None:
-    assert meeting_host(nodes) == host
-
-
-@pytest.mark.parametrize(
-    ("own", "wanted", "name"),
-    [
-        ("127.0.0.1", None, "lo"),
-        ("10.0.0.7", None, "eth0"),
-        ("10.1.0.7", None, "ib0"),
-        ("10.0.0.7", "ib0", "ib0"),
-        ("127.0.0.1", "ib0", "lo"),
-    ],
-)
-def test_the_interface_is_the_user_s_or_carries_the_address(own, wanted, name) -> None:
-    assert choose_interface(own, MACHINE, wanted) == name
-
-
-def test_an_interface_that_is_not_there_is_refused() -> None:
-    with pytest.raises(ResourceError, match=r"ray\.interface=ib7: .* 10\.0\.0\.7 has no") as caught:
-        choose_interface("10.0.0.7", MACHINE, "ib7")
-    assert "this one has lo, eth0, ib0" in caught.value.remedy
-    with pytest.raises(ResourceError, match=r"carries its address 10\.9\.0\.1") as caught:
-        choose_interface("10.9.0.1", MACHINE)
-    assert "Set ray.interface to one of lo, eth0, ib0" in caught.value.remedy
-
+from refblend.workers.rendezvous import LOOPBACK, listen
 
 RANK = """
 import os, sys

@@ -3,6 +3,7 @@
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,14 +12,15 @@ from refblend.rollout.model_dir import count_parameters
 from refblend.study.design.grid import resolve_arm
 from refblend.study.design.spec import experiments_of, load_experiment
 from refblend.trainer.step_metrics import training_devices
-from refblend.workers.placement import GIB
+from refblend.workers import pools as pools_module
+from refblend.workers.gpu_memory import GIB
 from refblend.workers.pools import (
+    ResourcePools,
     check_machine,
     check_resources,
     memory_needs,
     plan_pools,
     totals,
-    with_memory,
 )
 from refblend.workers.roles import ENGINE_BASE, GLOBAL_POOL, TRAINER_BASE
 
@@ -207,16 +209,6 @@ def test_every_role_can_be_tied_to_a_node(tiny_config, key: str, role: str) -> N
     assert wanted[role] == "10.0.0.7"
 
 
-def test_every_process_has_its_share_of_its_role_s_memory(tiny_config) -> None:
-    config = tiny_config(f"{FSDP}.world_size=2")
-    needs = memory_needs(config)
-    bundles = with_memory(plan_pools(config), needs)[GLOBAL_POOL]
-    sizes = {need.role: need.size for need in needs if need.role != "object store"}
-    assert [b.role for b in bundles].count("actor") == 2
-    for role, size in sizes.items():
-        assert sum(b.memory for b in bundles if b.role == role) == pytest.approx(size)
-
-
 GPU_ARMS = [
     (name, arm)
     for name in experiments_of("m2", ROOT / "params")
@@ -249,3 +241,74 @@ def test_experiment_f_differs_in_the_judge_s_device() -> None:
         gpus[arm] = (bundles["rollout"], bundles["judge"], len(pools))
     assert gpus["shared_serial"] == gpus["shared_overlapped"] == (0.3, 0.2, 1)
     assert gpus["dedicated_serial"] == gpus["dedicated_overlapped"] == (0.3, 1.0, 2)
+
+
+class Reserved:
+    """A placement group that has its places on two nodes, or never gets them."""
+
+    def __init__(self, bundles: list[dict[str, float]], **how: Any) -> None:
+        self.bundles, self.how = bundles, how
+        self.fits = all("missing" not in bundle for bundle in bundles)
+
+    def wait(self, timeout_s: float) -> bool:
+        self.waited = timeout_s
+        return self.fits
+
+
+@pytest.fixture
+def reserved(monkeypatch: pytest.MonkeyPatch) -> list[Reserved]:
+    """What Ray is asked for, on a cluster of two nodes with a resource and four CPU slots."""
+    asked: list[Reserved] = []
+
+    def placement_group(bundles: Any, **how: Any) -> Reserved:
+        asked.append(Reserved(bundles, **how))
+        return asked[-1]
+
+    there = {"CPU": 4.0, "node:10.0.0.1": 1.0, "node:10.0.0.2": 1.0, "judges": 1.0}
+    monkeypatch.setattr(pools_module.ray, "cluster_resources", lambda: there)
+    monkeypatch.setattr(pools_module, "placement_group", placement_group)
+    monkeypatch.setattr(pools_module, "remove_placement_group", lambda group: None)
+    monkeypatch.setattr(
+        pools_module,
+        "placement_group_table",
+        lambda group: {"bundles_to_node_id": {i: "ba"[i % 2] for i in range(len(group.bundles))}},
+    )
+    return asked
+
+
+def test_ray_is_told_nodes_and_strategy(tiny_config, reserved) -> None:
+    ResourcePools(
+        tiny_config(
+            "actor_rollout_ref.actor.node=10.0.0.2",
+            "actor_rollout_ref.rollout.node=rack=b",
+            f"{JUDGE}.node=judges",
+            "ray.pool_strategy.global_pool=spread",
+        )
+    )
+    (group,) = reserved
+    bit = pools_module.A_BIT
+    assert group.bundles == [
+        {"CPU": 1.0, "node:10.0.0.2": bit},
+        {"CPU": 1.0},
+        {"CPU": 1.0, "judges": bit},
+    ]
+    assert group.how == {"strategy": "SPREAD", "bundle_label_selector": [{}, {"rack": "b"}, {}]}
+
+
+def test_ranks_of_a_node_are_neighbours(tiny_config, reserved) -> None:
+    places = ResourcePools(tiny_config(f"{FSDP}.world_size=2")).places("actor")
+    assert [place.node for place in places] == ["a", "b"]
+
+
+def test_an_unknown_node_is_refused_before_ray_waits_for_it(tiny_config, reserved) -> None:
+    with pytest.raises(ResourceError, match=r"judge is to run on node 10\.0\.0\.9") as caught:
+        ResourcePools(tiny_config(f"{JUDGE}.node=10.0.0.9"))
+    assert "Name one of 10.0.0.1, 10.0.0.2" in caught.value.remedy
+    assert reserved == []
+
+
+def test_a_run_that_has_lost_a_node_waits_for_it(tiny_config, reserved) -> None:
+    config = tiny_config(f"{JUDGE}.node=missing", "ray.start_timeout_s=30")
+    with pytest.raises(ResourceError, match="was not placed within 130 s"):
+        ResourcePools(config, wait_s=100.0)
+    assert reserved[0].waited == 130.0

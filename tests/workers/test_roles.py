@@ -1,10 +1,11 @@
 """The table of roles: what it names exists, and what derives from it holds together."""
 
 import importlib
+from pathlib import Path
 
 import pytest
 
-from refblend.workers.roles import JUDGE, ROLES, Role, roles_of
+from refblend.workers.roles import JUDGE, ROLES, Role, roles_of, value_of, with_absolute_paths
 
 SCORING = "algorithm.ref_quality_score.scoring"
 
@@ -66,3 +67,17 @@ def test_there_are_as_many_ranks_and_engines_as_asked_for(tiny_config) -> None:
     assert sizes == {"actor": 3, "rollout": 4, "critic": 1, "ref": 2, "judge": 1}
     engines = [name for name, role in ROLES.items() if role.engine_model is not None]
     assert engines == ["rollout", "judge"]
+
+
+def test_on_an_existing_cluster_relative_paths_are_the_driver_s(
+    tiny_config, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("prompts.yaml").write_text("header: of one's own")
+    relative = ["actor_rollout_ref.model.path=actor", "trainer.default_local_dir=run"]
+    relative += [f"{SCORING}.model_path=judge", f"{SCORING}.templates=prompts.yaml"]
+    own = tiny_config(*relative)
+    assert with_absolute_paths(own) is own
+    found = with_absolute_paths(tiny_config(*relative, "ray.address=10.0.0.1:6399"))
+    for key in (override.partition("=")[0] for override in relative):
+        assert value_of(found, key) == str(tmp_path / value_of(own, key))

@@ -120,7 +120,7 @@ class RayConfig(Section):
     machine."""
     interface: str | None = None
     """Network interface, as in ``eth0``, over which training ranks on several nodes talk (gloo,
-    nccl); null: the one that carries the node's address. Ranks that share a node use loopback."""
+    nccl); null: the one that these choose. Ranks that share a node use loopback."""
     num_cpus: PositiveInt | None = None
     """CPU slots of the private cluster; null: as many as the run asks for."""
     object_store_memory_mb: PositiveInt = 200
@@ -135,9 +135,8 @@ class RayConfig(Section):
     """After the loss of a node: how long the run waits until the cluster can hold it again. Then it
     ends with its last checkpoint."""
     shared_filesystem: bool = False
-    """All nodes see models and run directory under the driver's paths: one that does not is
-    refused, and each training rank writes its own shard of the optimiser's state. Off: nodes that
-    see them use them, to the others models are sent, and checkpoints come back from them."""
+    """Each training rank writes its own shard of the optimiser's state, instead of sending it to
+    the first one. Several nodes must share models and run directory in any case."""
     tls: bool = False
     """Refuse a cluster whose nodes do not encrypt Ray's traffic (``RAY_USE_TLS``)."""
 

@@ -62,7 +62,7 @@ class BaseOfEngine:
 
     def load_weights(self, weights: "Mapping[str, torch.Tensor]", version: int) -> None:
         """Never: the base is frozen."""
-        raise NotImplementedError
+        raise NotImplementedError("the base of an adapter is frozen: it takes no weights")
 
     def reset_prefix_cache(self) -> None:
         """Nothing: each push of an adapter resets the cache."""

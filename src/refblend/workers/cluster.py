@@ -19,23 +19,25 @@ import socket
 import stat
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import ray
 from ray._private import ray_constants
 from ray._private.authentication.authentication_utils import is_token_auth_enabled
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from refblend.config.trainer import RayConfig
 from refblend.errors import ResourceError, first_line
 from refblend.files import user_cache
 from refblend.lifecycle.folders import command_folder
 from refblend.lifecycle.stalls import stall_limit
-from refblend.workers.nodes import ANSWER_S, alive_nodes, ask
-from refblend.workers.placement import Node
 
 HOW = "start Ray on every node with RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH={file}"
 TLS = "RAY_USE_TLS"
+ANSWER_S = 30.0
+"""A node that takes longer to answer is not asked again."""
 
 
 def is_loopback(address: str) -> bool:
@@ -87,23 +89,36 @@ def manners() -> tuple[bool, bool]:
     return is_token_auth_enabled(), tls
 
 
-def check_nodes(nodes: Sequence[Node], tls: bool) -> None:
+def ask_nodes() -> dict[str, tuple[bool, bool]]:
+    """The :func:`manners` of each node, by its address; of those that answer in time."""
+    task, asked = ray.remote(manners), {}
+    for node in ray.nodes():
+        if node["Alive"]:
+            place = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            options = task.options(num_cpus=0, max_retries=0, scheduling_strategy=place)
+            asked[options.remote()] = node["NodeManagerAddress"]
+    answered, _ = ray.wait(list(asked), num_returns=len(asked), timeout=ANSWER_S)
+    answers = {}
+    for reference in answered:
+        with contextlib.suppress(RayError):  # a node on its way out; nothing will start there
+            answers[asked[reference]] = ray.get(reference)
+    return answers
+
+
+def check_nodes(tls: bool) -> None:
     """Refuse (ResourceError) nodes that ask for no token, or lack the TLS that was asked for."""
-    if len(nodes) < 2 and not tls:
+    answers = ask_nodes()
+    if len(answers) < 2 and not tls:
         return
-    answers = ask(nodes, manners, timeout_s=ANSWER_S)
-    for node in nodes:
-        if node.id not in answers:
-            continue  # it may be on its way out; placing will not use it
-        token, encrypts = answers[node.id]
+    for address, (token, encrypts) in answers.items():
         if not token:
             raise ResourceError(
-                f"node {node.address} asks for no token: anybody who reaches it can run code there",
+                f"node {address} asks for no token: anybody who reaches it can run code there",
                 f"End the cluster and {HOW.format(file=token_file())}.",
             )
         if tls and not encrypts:
             raise ResourceError(
-                f"ray.tls is true, but Ray on node {node.address} does not use TLS",
+                f"ray.tls is true, but Ray on node {address} does not use TLS",
                 f"Start it with {TLS}=1 and its certificates (RAY_TLS_SERVER_CERT, "
                 "RAY_TLS_SERVER_KEY, RAY_TLS_CA_CERT), or set ray.tls=false.",
             )
@@ -201,7 +216,7 @@ def ray_cluster(config: RayConfig, num_cpus: float, num_gpus: float) -> Iterator
                 "Start it, or set ray.address=null for a private one.",
             ) from None
         try:
-            check_nodes(alive_nodes(), config.tls)
+            check_nodes(config.tls)
             yield
         finally:
             _disconnect()

@@ -30,6 +30,7 @@ from refblend.workers.roles import (
     MODEL,
     ROLLOUT,
     Role,
+    changed,
     roles_of,
     value_of,
 )
@@ -212,13 +213,13 @@ def nearest(config: RefblendConfig, device: float) -> list[str]:
     changes: dict[str, Any] = {}
     for key, value in _steps(config):
         changes[key] = value
-        if _fits(_changed(config, changes), device):
+        if _fits(changed(config, changes), device):
             break
     else:
         return []
     for key in list(changes):
         fewer = {k: v for k, v in changes.items() if k != key}
-        if _fits(_changed(config, fewer), device):
+        if _fits(changed(config, fewer), device):
             changes = fewer
     return [f"{key}={str(value).lower()}" for key, value in changes.items()]
 
@@ -249,14 +250,3 @@ def _steps(config: RefblendConfig) -> Iterator[tuple[str, Any]]:
         for role in engines:
             if role.settings(config).gpu_memory_utilization > share:
                 yield f"{role.section}.{SHARE}", share
-
-
-def _changed(config: RefblendConfig, changes: dict[str, Any]) -> RefblendConfig:
-    tree = config.resolved()
-    for key, value in changes.items():
-        *path, last = key.split(".")
-        section = tree
-        for name in path:
-            section = section[name]
-        section[last] = value
-    return RefblendConfig.model_validate(tree)

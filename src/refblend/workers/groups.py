@@ -16,13 +16,13 @@ from ray.exceptions import (
     RayActorError,
     RayTaskError,
 )
+from ray.util import get_node_ip_address
 
 from refblend import runtime
 from refblend.errors import RefblendError, first_line
 from refblend.lifecycle.faults import is_out_of_memory
 from refblend.lifecycle.stalls import stall_limit
 from refblend.workers import rendezvous
-from refblend.workers.placement import Node
 from refblend.workers.pools import Place
 from refblend.workers.restarts import (
     Replacement,
@@ -34,8 +34,6 @@ from refblend.workers.roles import Role
 
 DEATH_NOTICE_S = 30.0
 """Within this time after a failure Ray tells of a process that is gone."""
-NODE_CHECK_S = 5.0
-"""How often a start that takes long looks whether its nodes are still there."""
 LOST = (ObjectLostError, NodeDiedError)
 """What a call meets whose node, or an argument's node, is gone."""
 
@@ -99,9 +97,9 @@ class WorkerProcess:
     call raises, but only a text of what a constructor raises.
     """
 
-    def listen(self, host: str) -> str:
-        """Open the rendezvous of the ranks on the first one's node; returns its address."""
-        return rendezvous.listen(host)
+    def listen(self, one_node: bool) -> str:
+        """Open the rendezvous of the ranks in the first one's process; returns its address."""
+        return rendezvous.listen(rendezvous.LOOPBACK if one_node else get_node_ip_address())
 
     def start(self, worker: str, num_threads: int, *arguments: Any) -> None:
         """Make the worker; the first call."""
@@ -199,14 +197,14 @@ class WorkerGroup:
         places: Callable[[], Sequence[Place]],
         num_threads: int,
         timeout_s: float,
-        arguments: Callable[[Node], Sequence[Any]],
+        arguments: Sequence[Any],
         replacement: Replacement | None = None,
     ) -> None:
         """Launch the processes without waiting for them (see :meth:`ready`).
 
         ``places`` says where they run, one place per process, again for each start;
-        ``timeout_s`` is the deadline of every call; ``arguments`` gives those of the constructor
-        on a node, to which training ranks add their number and the address where they meet.
+        ``timeout_s`` is the deadline of every call; to the ``arguments`` of the constructor
+        training ranks add their number and the address where they meet.
         """
         self.role = role.name
         self.generation = 0
@@ -235,15 +233,13 @@ class WorkerGroup:
         ]
         own: list[tuple[Any, ...]] = [()] * self.size
         if self._trains:
-            host = rendezvous.meeting_host([place.node.address for place in places])
+            one_node = len({place.node for place in places}) == 1
             # Nobody waits here: Ray hands the address on from process to process.
-            address = self._ranks[0].listen.remote(host) if self.size > 1 else ""
+            address = self._ranks[0].listen.remote(one_node) if self.size > 1 else ""
             own = [(number, address) for number in range(self.size)]
-        self.nodes = [place.node for place in places]
-        """Of each rank."""
         self._starting = [
-            rank.start.remote(*self._start, *self._arguments(node), *extra)
-            for rank, node, extra in zip(self._ranks, self.nodes, own, strict=True)
+            rank.start.remote(*self._start, *self._arguments, *extra)
+            for rank, extra in zip(self._ranks, own, strict=True)
         ]
 
     @property
@@ -254,16 +250,7 @@ class WorkerGroup:
     def ready(self, timeout_s: float) -> None:
         """Wait until every rank is up; errors as in :meth:`Future.results`."""
         remedy = "Raise ray.start_timeout_s, or start fewer runs at once."
-        deadline = time.monotonic() + timeout_s
-        while True:
-            left_s = max(0.0, deadline - time.monotonic())
-            try:
-                _wait(self.role, self._starting, timeout_s, remedy, min(left_s, NODE_CHECK_S))
-                break
-            except WorkerTimeoutError:
-                self._places()  # on a node that is gone Ray would wait for ever, without a word
-                if left_s <= NODE_CHECK_S:
-                    raise
+        _wait(self.role, self._starting, timeout_s, remedy)
         references = [rank.machine.remote() for rank in self._ranks]
         self.machines: list[str] = _wait(self.role, references, timeout_s, remedy)
         """Of each rank, once it is up."""
@@ -279,10 +266,8 @@ class WorkerGroup:
         Raises:
             Exception: ``error`` itself, where the group cannot be replaced or a late call is not
                 made again.
-            WorkerDiedError: a node is gone, so replacing this group alone would not help.
             WorkerError: too many replacements.
         """
-        self._places()
         how = self.replacement
         if how is None:
             raise error

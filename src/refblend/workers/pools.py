@@ -2,31 +2,31 @@
 
 ``global_pool`` holds all workers; ``judge_pool`` can hold the judge alone (experiment F). Ray waits
 forever for resources that the cluster does not have, so what is asked for is compared with what
-there is first, node by node (:mod:`refblend.workers.placement`), and every wait has a deadline.
+there is first, and every wait has a deadline.
 """
 
+import ipaddress
 import math
 import os
-import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import ray
 from ray._private.accelerators import get_accelerator_manager_for_resource
 from ray._private.utils import estimate_available_memory
-from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.placement_group import (
+    PlacementGroup,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from refblend.config import RefblendConfig
-from refblend.config.trainer import PoolStrategy
 from refblend.errors import ConfigError, ResourceError
 from refblend.lifecycle.devices import PRETENDED, device_memory
 from refblend.lifecycle.stalls import stall_limit
-from refblend.workers.gpu_memory import check_gpu_memory
-from refblend.workers.nodes import alive_nodes
-from refblend.workers.placement import GIB, Bundle, Node, Pools, place, refusal
-from refblend.workers.restarts import WorkerDiedError
+from refblend.workers.gpu_memory import GIB, check_gpu_memory
 from refblend.workers.roles import (
     CRITIC,
     GLOBAL_POOL,
@@ -37,11 +37,50 @@ from refblend.workers.roles import (
     roles_of,
     value_of,
 )
-from refblend.workers.run_files import RunFiles
 
-NODE_ID = "ray.io/node-id"
-"""Label that Ray gives to every node."""
-POLL_S = 0.5
+A_BIT = 0.001
+"""Of a node's own resource, which ties a process to the node and takes nothing from others."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """What one worker process asks for."""
+
+    role: str
+    cpus: float
+    gpus: float
+    key: str
+    """The configuration key that asks for the GPUs."""
+    node: str | None = None
+    """Address, custom resource or label (``key=value``) of its node; null: any node."""
+
+    @property
+    def resources(self) -> dict[str, float]:
+        """What Ray reserves."""
+        found = {"CPU": self.cpus, "GPU": self.gpus}
+        if self.node_resource:
+            found[self.node_resource] = A_BIT
+        return {name: amount for name, amount in found.items() if amount > 0}
+
+    @property
+    def node_resource(self) -> str | None:
+        """The resource that only the wanted node has."""
+        if self.node is None or "=" in self.node:
+            return None
+        try:
+            return f"node:{ipaddress.ip_address(self.node)}"
+        except ValueError:
+            return self.node
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels that the wanted node has."""
+        key, equals, value = (self.node or "").partition("=")
+        return {key: value} if equals else {}
+
+
+Pools = Mapping[str, Sequence[Bundle]]
+"""The bundles of each placement group, by its name."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +89,8 @@ class Place:
 
     bundle: Bundle
     strategy: PlacementGroupSchedulingStrategy
-    node: Node
+    node: str
+    """Ray's id of the node."""
 
 
 @dataclass(frozen=True)
@@ -185,73 +225,36 @@ def _gpus() -> int:
     return found if visible is None else min(found, len(visible))
 
 
-def with_memory(pools: Pools, needs: Sequence[MemoryNeed]) -> dict[str, list[Bundle]]:
-    """The same bundles, each with its share of its role's memory."""
-    sizes = {need.role: need.size for need in needs}
-    counts = Counter(bundle.role for pool in pools.values() for bundle in pool)
-    return {
-        name: [replace(b, memory=sizes[b.role] / counts[b.role]) for b in pool]
-        for name, pool in pools.items()
-    }
-
-
 class ResourcePools:
     """The placement groups of a run."""
 
     def __init__(self, config: RefblendConfig, wait_s: float = 0.0) -> None:
-        """Place all pools, or ResourceError with what each node has.
+        """Reserve all pools; ResourceError if the cluster lacks, or does not free, what they need.
 
-        ``wait_s`` is how long to wait for nodes that the cluster lacks.
+        ``wait_s`` is how much longer to wait for nodes that the cluster has lost.
         """
-        needs = memory_needs(config)
-        self._bundles = with_memory(plan_pools(config), needs)
-        self._strategies: dict[str, PoolStrategy] = config.ray.pool_strategy.model_dump()
-        self._object_store = config.ray.object_store_memory_mb * MIB
+        self._bundles = plan_pools(config)
         self._groups: dict[str, PlacementGroup] = {}
-        self._nodes: dict[str, list[Node]] = {}
-        if not wait_s and len(alive_nodes()) == 1:  # not where the others may come back
-            check_resources(self._bundles, needs, ray.cluster_resources())
-        timeout_s = config.ray.start_timeout_s
-        self._place(timeout_s, wait_s)
-        for name, nodes in self._nodes.items():
-            self._reserve(name, nodes, timeout_s)
+        if not wait_s:
+            available = ray.cluster_resources()
+            _check_nodes(self._bundles, available)
+            check_resources(self._bundles, memory_needs(config), available)
+        timeout_s = config.ray.start_timeout_s + wait_s
+        for name, bundles in self._bundles.items():
+            strategy = getattr(config.ray.pool_strategy, name).upper()
+            self._reserve(name, bundles, strategy, timeout_s)
 
-    def _place(self, timeout_s: float, wait_s: float) -> None:
-        """Choose the node of every process; ResourceError if nodes are too small, or stay busy."""
-        begin = time.monotonic()
-        fits = False
-        while True:
-            waited = time.monotonic() - begin
-            nodes = alive_nodes()
-            if not fits and self._fit(nodes) is None:
-                if waited >= wait_s:
-                    raise refusal(self._bundles, self._strategies, nodes, self._object_store)
-            else:
-                fits = True
-                # A cluster of one node decides for itself; of several, another run may use some.
-                left = alive_nodes(left=True) if len(nodes) > 1 else nodes
-                placed = self._fit(left)
-                if placed is not None:
-                    self._nodes = {n: [left[i] for i in where] for n, where in placed.items()}
-                    return
-                if waited >= timeout_s + wait_s:
-                    error = refusal(self._bundles, self._strategies, left, self._object_store)
-                    raise ResourceError(f"{error.reason} at present", error.remedy)
-            time.sleep(POLL_S)
-
-    def _fit(self, nodes: Sequence[Node]) -> dict[str, list[int]] | None:
-        return place(self._bundles, self._strategies, nodes, self._object_store)
-
-    def _reserve(self, name: str, nodes: Sequence[Node], timeout_s: float) -> None:
-        """Reserve a pool's resources on the nodes that were chosen."""
-        wanted = [bundle.resources for bundle in self._bundles[name]]
-        strategy = self._strategies[name].upper()
-        selector = [{NODE_ID: node.id} for node in nodes]
-        self._groups[name] = placement_group(
-            wanted, strategy=strategy, name="", bundle_label_selector=selector
+    def _reserve(
+        self, name: str, bundles: Sequence[Bundle], strategy: str, timeout_s: float
+    ) -> None:
+        wanted = [bundle.resources for bundle in bundles]
+        labels = [bundle.labels for bundle in bundles]
+        group = placement_group(
+            wanted, strategy=strategy, bundle_label_selector=labels if any(labels) else None
         )
+        self._groups[name] = group
         with stall_limit(f"placing the resource pool {name}", timeout_s):
-            placed = self._groups[name].wait(timeout_s)
+            placed = group.wait(timeout_s)
         if not placed:
             self.remove()
             raise ResourceError(
@@ -259,44 +262,19 @@ class ResourcePools:
                 "Free the cluster's resources or raise ray.start_timeout_s.",
             )
 
-    def files(self, config: RefblendConfig) -> RunFiles:
-        """The run's files, once every node has those that it needs; errors of :class:`RunFiles`."""
-        try:
-            own = ray.get_runtime_context().get_node_id()
-            return RunFiles(config, [node for nodes in self._nodes.values() for node in nodes], own)
-        except BaseException:
-            self.remove()
-            raise
-
     def places(self, role: str) -> list[Place]:
-        """The places of a role's processes, in rank order; WorkerDiedError if a node is gone.
-
-        Nothing can start there; what is reserved elsewhere must be placed again, with the lost.
-        """
-        with stall_limit("looking for the nodes"):
-            reachable = {node.id for node in alive_nodes()}
-        for _, _, node in self._of(role):
-            if node.id not in reachable:
-                raise WorkerDiedError(role, f"its node {node.address} is gone")
-        return [
-            Place(
-                self._bundles[name][i],
-                PlacementGroupSchedulingStrategy(self._groups[name], i),
-                node,
-            )
-            for name, i, node in self._of(role)
-        ]
-
-    def _of(self, role: str) -> list[tuple[str, int, Node]]:
-        """Pool, position in it and node of a role's processes: those of a node are neighbours."""
-        found = [
-            (name, i, self._nodes[name][i])
-            for name, bundles in self._bundles.items()
-            for i, bundle in enumerate(bundles)
-            if bundle.role == role
-        ]
-        order = list(dict.fromkeys(node.id for _, _, node in found))
-        return sorted(found, key=lambda place: order.index(place[2].id))
+        """The places of a role's processes, in rank order; those of a node are neighbours."""
+        found = []
+        for name, bundles in self._bundles.items():
+            group = self._groups[name]
+            with stall_limit("looking for the nodes"):
+                nodes = placement_group_table(group)["bundles_to_node_id"]
+            found += [
+                Place(bundle, PlacementGroupSchedulingStrategy(group, i), nodes[i])
+                for i, bundle in enumerate(bundles)
+                if bundle.role == role
+            ]
+        return sorted(found, key=lambda place: place.node)
 
     def remove(self) -> None:
         """Give all resources back."""
@@ -304,3 +282,13 @@ class ResourcePools:
             for group in self._groups.values():
                 remove_placement_group(group)
         self._groups.clear()
+
+
+def _check_nodes(pools: Pools, available: Mapping[str, float]) -> None:
+    for bundle in (bundle for pool in pools.values() for bundle in pool):
+        if bundle.node_resource and bundle.node_resource not in available:
+            nodes = sorted(name.removeprefix("node:") for name in available if "node:" in name)
+            raise ResourceError(
+                f"the {bundle.role} is to run on node {bundle.node}, which is not in the cluster",
+                f"Name one of {', '.join(nodes)}, or one's custom resource or label (key=value).",
+            )

@@ -6,7 +6,8 @@ there to refuse a 7B model on a laptop, not to fit the last gigabyte. Weights on
 counted; vLLM checks those itself.
 """
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -166,3 +167,24 @@ def roles_of(config: RefblendConfig) -> list[Role]:
 def value_of(config: RefblendConfig, key: str) -> Any:
     """What a dotted key holds."""
     return reduce(getattr, key.split("."), config)
+
+
+def changed(config: RefblendConfig, changes: Mapping[str, Any]) -> RefblendConfig:
+    """The configuration with other values of dotted keys."""
+    tree = config.resolved()
+    for key, value in changes.items():
+        *path, last = key.split(".")
+        reduce(operator.getitem, path, tree)[last] = value
+    return RefblendConfig.model_validate(tree)
+
+
+def with_absolute_paths(config: RefblendConfig) -> RefblendConfig:
+    """The configuration for processes of an existing cluster, which have another directory."""
+    if config.ray.address is None:
+        return config
+    scoring = config.algorithm.ref_quality_score.scoring
+    keys = [MODEL, "trainer.default_local_dir"]
+    if config.use_judge:
+        keys += [f"{SCORING_KEY}.model_path"] if scoring.local_model else []
+        keys += [f"{SCORING_KEY}.templates"] if Path(scoring.templates).is_file() else []
+    return changed(config, {key: str(Path(value_of(config, key)).absolute()) for key in keys})

@@ -4,7 +4,6 @@ The processes may serve one run after another (:meth:`WorkerSet.begin_run`): sta
 much as several training steps.
 """
 
-import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,18 +12,25 @@ from pathlib import Path
 from typing import Any
 
 from refblend.config import RefblendConfig
-from refblend.errors import WorkerError
+from refblend.errors import CheckpointError, WorkerError
 from refblend.rollout.base import Generation, GenerationRequest, Work, work_of
 from refblend.scoring.judge import CallStats, failed_results
 from refblend.scoring.result import JudgeResult
 from refblend.workers.batching import plan_micro_batches, plan_updates
 from refblend.workers.engines import EngineGroup, SplitCall
 from refblend.workers.groups import Future, WorkerGroup, share
-from refblend.workers.placement import Node
 from refblend.workers.pools import Place, ResourcePools
 from refblend.workers.restarts import Replacement, RestartBudget, WorkerTimeoutError, reason_of
-from refblend.workers.roles import ACTOR, JUDGE, REFERENCE, ROLES, ROLLOUT, Role, roles_of
-from refblend.workers.run_files import RunFiles
+from refblend.workers.roles import (
+    ACTOR,
+    JUDGE,
+    REFERENCE,
+    ROLES,
+    ROLLOUT,
+    Role,
+    roles_of,
+    with_absolute_paths,
+)
 from refblend.workers.types import PolicyTargets, Sequences, ValueTargets
 
 CHARS_PER_TOKEN = 4
@@ -37,7 +43,6 @@ class WorkerSet:
 
     config: RefblendConfig
     pools: ResourcePools
-    files: RunFiles
     budget: RestartBudget
     notify: Callable[[str], None]
     """Tells the user of a worker that is up, and of a replacement."""
@@ -62,8 +67,7 @@ class WorkerSet:
         begin = time.monotonic()
         # Only a run that has lost workers waits for nodes: at first, what does not fit is refused.
         wait_s = config.ray.wait_for_nodes_s if budget.spent else 0.0
-        pools = ResourcePools(config, wait_s)
-        workers = cls(config, pools, pools.files(config), budget, notify)
+        workers = cls(config, ResourcePools(config, wait_s), budget, notify)
         try:
             # Engines start slowest, so they are launched first; last of them those that the others
             # would have to wait for.
@@ -84,14 +88,11 @@ class WorkerSet:
         """Launch a role's processes; wait only for engines that share a GPU."""
         config, asked = self.config, role.processes(self.config)
         start_s, timeout_s = config.ray.start_timeout_s, config.trainer.worker_timeout_s
-        more = (total_steps,) if role.engine_model is None else ()
-
-        def given(node: Node) -> tuple[Any, ...]:
-            return self.files.config_for(node), *more
-
+        given: tuple[Any, ...] = (with_absolute_paths(config),)
         if role.engine_model is None:
             how = None if role.learns else Replacement(self.account, lambda: None, start_s)
             places = partial(self.pools.places, role.name)
+            given = (*given, total_steps)
             group = WorkerGroup(role, places, asked.threads, timeout_s, given, how)
             self.groups[role.name] = group
             return
@@ -296,29 +297,23 @@ class WorkerSet:
             self._push(self.engines[role.name].engines[number : number + 1], self.version)
 
     def save(self, directory: Path) -> None:
-        """Write what the roles that learn have learned to ``directory/<role>``, all at once."""
-        calls, written = [], []
-        with contextlib.ExitStack() as failure:
-            for group in self._learning():
-                node, target = group.nodes[0], directory / group.role  # rank 0 writes
-                outbox = self.files.outbox(node, target)
-                failure.callback(self.files.discard, node, outbox)
-                calls.append(group.call("save", outbox))
-                written.append((node, outbox, target))
-            _wait_all(calls)
-            for node, outbox, target in written:
-                self.files.collect(node, outbox, target)
-            failure.pop_all()
+        """Write what the roles that learn have learned to ``directory/<role>``, all at once.
+
+        CheckpointError where it was written on a node whose files are not seen here.
+        """
+        folders = {group: directory.absolute() / group.role for group in self._learning()}
+        _wait_all([group.call("save", str(folder)) for group, folder in folders.items()])
+        for folder in folders.values():
+            if not folder.is_dir():
+                raise CheckpointError(
+                    f"{folder} was written on a node that does not share the run's directory",
+                    "Set trainer.default_local_dir to a directory that all nodes share.",
+                )
 
     def load(self, directory: Path) -> None:
         """Continue from what :meth:`save` wrote."""
-        with contextlib.ExitStack() as inboxes:
-            calls = []
-            for group in self._learning():
-                box = self.files.inboxes(group.nodes, directory / group.role)
-                folders = inboxes.enter_context(box)
-                calls.append(group.call_each("load", [(folder,) for folder in folders]))
-            _wait_all(calls)
+        folder = directory.absolute()
+        _wait_all([group.call("load", str(folder / group.role)) for group in self._learning()])
 
     def _learning(self) -> list[WorkerGroup]:
         """The groups that hold what was learned."""
