@@ -60,15 +60,13 @@ def test_wandb_offline(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(folders) == 2
     assert {folder.name.split("-")[-1] for folder in folders} == {known["wandb"]}
     written = b"".join(file.read_bytes() for f in folders for file in f.glob("*.wandb"))
-    for expected in (b"blends", b"critic/score/mean", b"strategy", b"summary.status"):
+    for expected in (b"blends", b"critic/score/mean", b"strategy"):
         assert expected in written
     assert b"broken" not in written, "what is not finite is left out"
     media = [path for folder in folders for path in (folder / "files" / "media").rglob("*.*")]
     (table,) = [path for path in media if path.name.endswith(".table.json")]
     content = json.loads(table.read_text())
     assert dict(zip(content["columns"], content["data"][0], strict=True)) == ROW
-    (image,) = [path for path in media if path.suffix == ".png"]
-    assert image.read_bytes().startswith(b"\x89PNG")
 
 
 def test_mlflow_in_a_local_database(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,8 +93,6 @@ def test_mlflow_in_a_local_database(run_dir: Path, monkeypatch: pytest.MonkeyPat
     artifacts = Path(run[3].removeprefix("file://"))
     table = json.loads((artifacts / "rollouts" / "4.json").read_text())
     assert dict(zip(table["columns"], table["data"][0], strict=True)) == ROW
-    assert json.loads((artifacts / "summary.json").read_text())["status"] == "finished"
-    assert (artifacts / "run.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_swanlab_offline(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,8 +100,7 @@ def test_swanlab_offline(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None
     known = show("swanlab", run_dir)
     files = [path for path in (run_dir / "swanlog").rglob("*") if path.is_file()]
     written = b"".join(path.read_bytes() for path in files)
-    for expected in (known["swanlab"].encode(), b"critic/score/mean", b"strategy", b"finished"):
+    for expected in (known["swanlab"].encode(), b"critic/score/mean", b"strategy"):
         assert expected in written
     assert b"broken" not in written
-    assert any(path.suffix == ".png" for path in files)
     assert any(b"3+4=7. #### 7" in path.read_bytes() for path in files)

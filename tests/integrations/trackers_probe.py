@@ -17,16 +17,13 @@ settings = {
 steps = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
 
 
-def show(start: int, end: int, last: bool) -> None:
+def show(start: int, end: int) -> None:
     context = TrackerContext(run_dir, len(steps), start, "a/b", settings)
     with Trackers([name, "jsonl"], context) as trackers:
         for line in steps[start:end]:
             metrics = {k: v for k, v in line.items() if k != "step"}
             trackers.log(line["step"], metrics | {"broken": float("nan")})
-        if last:
-            summary = {"status": "finished", "steps": len(steps), "incidents": {"oom": 0}}
-            trackers.finish(lambda: summary)
 
 
-show(0, 2, last=False)
-show(2, len(steps), last=True)
+show(0, 2)
+show(2, len(steps))

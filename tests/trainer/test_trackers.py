@@ -119,14 +119,10 @@ def test_own_tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def rollouts(self, step: int, rows: Any) -> None:
             seen.append(rows[-1]["response"])
 
-        def finish(self, summary: Any, figure: Any) -> None:
-            seen.append((summary["status"], figure()))
-
         def close(self, failed: bool = False) -> None:
             seen.append(f"closed, failed {failed}")
 
     monkeypatch.setitem(TRACKERS, "mine", Mine)
-    (tmp_path / "metrics.jsonl").write_text('{"step": 2, "critic/score/mean": 0.5}\n')
     (tmp_path / "rollouts").mkdir()
     row = dict.fromkeys(COLUMNS, 0.5)
     lines = [
@@ -137,11 +133,7 @@ def test_own_tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Trackers(["mine", "mine", "jsonl"], TrackerContext(tmp_path, 7)) as trackers:
         trackers.log(1, {})
         trackers.log(2, {})
-        trackers.finish(lambda: {"status": "finished"})
-    figure = tmp_path / "run.png"
-    ended = ("finished", figure)
-    assert seen == [7, 1, 2, f"a\u2028\x85 {ROWS_SHOWN - 1}", ended, "closed, failed False"]
-    assert figure.read_bytes().startswith(b"\x89PNG")
+    assert seen == [7, 1, 2, f"a\u2028\x85 {ROWS_SHOWN - 1}", "closed, failed False"]
     seen.clear()
     with pytest.raises(KeyError), Trackers(["mine"], TrackerContext(tmp_path, 7)):
         raise KeyError
@@ -199,7 +191,7 @@ def test_tensorboard_tracker(tmp_path: Path) -> None:
     assert scalars == [(1, 1.0), (2, 2.0), (3, 2.0), (4, 2.0), (5, 2.0)]
 
 
-def test_tensorboard_has_configuration_rollouts_and_summary(tmp_path: Path) -> None:
+def test_tensorboard_has_configuration_and_rollouts(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     (tmp_path / "rollouts").mkdir()
@@ -208,17 +200,14 @@ def test_tensorboard_has_configuration_rollouts_and_summary(tmp_path: Path) -> N
     context = TrackerContext(tmp_path, 1, settings={"trainer": {"seed": 5}})
     with Trackers(["tensorboard"], context) as trackers:
         trackers.log(1, {"a": 1.0})
-        trackers.finish(lambda: {"status": "finished"})
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     shown = {
         name: events.Tensors(f"{name}/text_summary")[0].tensor_proto.string_val[0].decode()
-        for name in ("config", "rollouts", "summary")
+        for name in ("config", "rollouts")
     }
     assert '"seed": 5' in shown["config"]
     assert '"response": "3+4=7"' in shown["rollouts"]
-    assert '"status": "finished"' in shown["summary"]
-    assert not (tmp_path / "run.png").exists(), "TensorBoard has the curves"
 
 
 SOURCES = [

@@ -17,7 +17,6 @@ from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef
 from refblend.trainer.datasets import RunData
 from refblend.trainer.ray_trainer import RayPPOTrainer
 from refblend.trainer.saving import RunOutputs
-from refblend.trainer.summary import summarise_run
 from refblend.trainer.trackers import TrackerContext, Trackers
 from refblend.trainer.tracking import MetricsLog
 from refblend.workers.cluster import ray_cluster
@@ -97,7 +96,6 @@ def train_with_recovery(
                 with pool.workers(config, total_steps, budget, trackers.message) as workers:
                     outputs = RunOutputs(checkpoints, log, trackers)
                     RayPPOTrainer(config, data, workers, outputs, total_steps, stop).fit(start)
-                trackers.finish(lambda: summarise_run(run_dir, total_steps))
                 return
             except WorkerDiedError as error:
                 budget.spend(error)

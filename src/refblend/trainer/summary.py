@@ -1,4 +1,4 @@
-"""How a run ended: ``summary.json``, and a finished run's closing message and figure."""
+"""How a run ended: ``summary.json``, and a finished run's closing message."""
 
 import logging
 import math
@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from refblend.errors import RefblendError, ResourceError
-from refblend.files import atomic_path, read_object
+from refblend.files import read_object
 from refblend.trainer.checkpoint import CheckpointManager
 from refblend.trainer.console import accuracies
 from refblend.trainer.tracking import read_metrics
@@ -136,31 +136,3 @@ def show_end(run_dir: Path, summary: Mapping[str, Any], console: Console) -> Non
     )
     for name, place in places.items():
         tell(f"{name + ':':<11}{place}")
-
-
-PANELS = {
-    "reward": ("critic/score/mean", "critic/acc/mean"),
-    "judge": ("actor/ref_quality/score_mean", "actor/ref_quality/auc"),
-    "blend": ("actor/ref_quality/weight", "actor/ref_quality/avg_entropy"),
-    "response tokens": ("response_length/mean",),
-}
-"""Panels of the run's figure, and the metrics that each shows."""
-
-
-def draw_run(run_dir: Path) -> Path:
-    """``<run>/run.png``: the run's metrics over its steps, one panel for each of :data:`PANELS`."""
-    from matplotlib.figure import Figure
-
-    frame = read_metrics(run_dir / "metrics.jsonl")
-    figure = Figure(figsize=(9, 6), layout="constrained")
-    for axes, (title, names) in zip(figure.subplots(2, 2).flat, PANELS.items(), strict=True):
-        for name in names:
-            if name in frame:
-                shown = frame[["step", name]].dropna()
-                axes.plot(shown["step"], shown[name], label=name)
-        axes.set(title=title, xlabel="step")
-        if axes.lines:
-            axes.legend(fontsize="small")
-    with atomic_path(run_dir / "run.png") as temporary:
-        figure.savefig(temporary, format="png", dpi=120)
-    return run_dir / "run.png"

@@ -1,10 +1,8 @@
 """Where the metrics of a run are shown: the trackers that ``trainer.logger`` names.
 
 All are views of ``metrics.jsonl``, which is written whatever the list says. Besides the metrics
-they get the configuration, a table of rollouts for each step that dumps them, and at the end the
-summary; wandb, mlflow and swanlab also a figure of the run. Whether and where these three send a
-run is for their own variables to say (``WANDB_MODE=offline``, ``MLFLOW_TRACKING_URI``,
-``SWANLAB_MODE=offline``).
+they get the configuration, and a table of rollouts for each step that dumps them. Whether and where
+wandb, mlflow and swanlab send a run is for their own variables to say.
 """
 
 import contextlib
@@ -27,7 +25,6 @@ from refblend.errors import ConfigError, RefblendError, ResourceError
 from refblend.files import read_object, write_json
 from refblend.lifecycle.faults import explain
 from refblend.trainer.console import TrainingProgress
-from refblend.trainer.summary import draw_run
 
 logger = logging.getLogger(__name__)
 
@@ -82,9 +79,6 @@ class Tracker:
 
     def rollouts(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
         """Show some rollouts of a step; the keys are :data:`COLUMNS`."""
-
-    def finish(self, summary: Mapping[str, Any], figure: Callable[[], Path]) -> None:
-        """Show how the run ended; ``figure`` draws it, to a PNG file."""
 
     def close(self, failed: bool = False) -> None:
         """Flush and release; may be called twice."""
@@ -141,7 +135,6 @@ class TensorBoardTracker(Tracker):
         threading.excepthook = _report
         purge = context.start_step + 1 if context.start_step else None
         self._writer = SummaryWriter(str(context.run_dir / "tensorboard"), purge_step=purge)
-        self._total = context.total_steps
         self._writer.add_text("config", _as_code(context.settings), context.start_step)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -151,15 +144,11 @@ class TensorBoardTracker(Tracker):
         self._writer.flush()
 
     def rollouts(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        """As text."""
+        """Show them as text."""
         self._writer.add_text("rollouts", _as_code(rows), step)
 
-    def finish(self, summary: Mapping[str, Any], figure: Callable[[], Path]) -> None:
-        """As text; the curves are there already."""
-        self._writer.add_text("summary", _as_code(summary), self._total)
-
     def close(self, failed: bool = False) -> None:
-        """Flush and close the event file."""
+        """Close the event file."""
         self._writer.close()
 
 
@@ -209,12 +198,6 @@ class WandbTracker(_ServiceTracker):
         """As a table."""
         self._run.log({"rollouts": self._service.Table(COLUMNS, _cells(rows))}, step=step)
 
-    def finish(self, summary: Mapping[str, Any], figure: Callable[[], Path]) -> None:
-        """The summary under ``summary.*``, the figure as an image."""
-        self._run.log({"run": self._service.Image(str(figure()))})
-        for name, value in flatten(summary, "summary.").items():
-            self._run.summary[name] = value
-
     def close(self, failed: bool = False) -> None:
         """Wait until all is sent, or written where it is offline."""
         self._run.finish(exit_code=int(failed))
@@ -225,19 +208,12 @@ class SwanlabTracker(_ServiceTracker):
 
     def __init__(self, context: TrackerContext) -> None:
         super().__init__(context, "swanlab", log_dir=str(context.run_dir / "swanlog"))
-        self._total = context.total_steps
 
     def rollouts(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
         """As a table."""
         table = self._service.echarts.Table()
         table.add(COLUMNS, [list(map(str, cells)) for cells in _cells(rows)])
         self._run.log({"rollouts": table}, step=step)
-
-    def finish(self, summary: Mapping[str, Any], figure: Callable[[], Path]) -> None:
-        """The summary as text, the figure as an image."""
-        text = self._service.Text(json.dumps(summary, indent=2))
-        image = self._service.Image(str(figure()))
-        self._run.log({"summary": text, "run": image}, step=self._total)
 
     def close(self, failed: bool = False) -> None:
         """Wait until all is sent, or written where it is offline."""
@@ -279,11 +255,6 @@ class MlflowTracker(Tracker):
         """As the artifact ``rollouts/<step>.json``, which MLflow shows as a table."""
         table = {"columns": COLUMNS, "data": _cells(rows)}
         self._client.log_dict(self._id, table, f"rollouts/{step}.json")
-
-    def finish(self, summary: Mapping[str, Any], figure: Callable[[], Path]) -> None:
-        """As the artifacts ``summary.json`` and ``run.png``."""
-        self._client.log_dict(self._id, dict(summary), "summary.json")
-        self._client.log_artifact(self._id, str(figure()))
 
     def close(self, failed: bool = False) -> None:
         """Tell how the run ended."""
@@ -367,13 +338,6 @@ class Trackers:
         for tracker in self._trackers.values():
             if isinstance(tracker, ConsoleTracker):
                 tracker.progress.message(text)
-
-    def finish(self, summarise: Callable[[], Mapping[str, Any]]) -> None:
-        """Show how the run ended; without a tracker there is nothing to summarise."""
-        for name, tracker in self._trackers.items():
-            summary = summarise()
-            with _named(name):
-                tracker.finish(summary, lambda: draw_run(self._run_dir))
 
     def _close(self, cause: BaseException | None) -> None:
         """Close every tracker, also after one that cannot be closed.
