@@ -5,7 +5,6 @@ import pytest
 from refblend.trainer.console import (
     SANITY_KEY,
     TrainingProgress,
-    format_duration,
     validation_accuracy,
 )
 
@@ -27,13 +26,6 @@ METRICS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0:00"), (75, "1:15"), (3700, "1:01:40"), (59.6, "1:00")]
-)
-def test_format_duration(seconds: float, text: str) -> None:
-    assert format_duration(seconds) == text
-
-
 def test_plain_line_a_step() -> None:
     clock, stream = Clock(), io.StringIO()
     progress = TrainingProgress(10, "linear seed 1", stream=stream, clock=clock)
@@ -42,8 +34,8 @@ def test_plain_line_a_step() -> None:
         progress.log(step, METRICS)
     progress.close()
     assert stream.getvalue().splitlines() == [
-        "linear seed 1:  step  1/10  reward 0.457  w 0.120  entropy 0.600  tok/s 1234  ETA 0:27",
-        "linear seed 1:  step  2/10  reward 0.457  w 0.120  entropy 0.600  tok/s 1234  ETA 0:24",
+        "linear seed 1:  step  1/10  reward 0.457  w 0.120  entropy 0.600  tok/s 1234  ETA 0:00:27",
+        "linear seed 1:  step  2/10  reward 0.457  w 0.120  entropy 0.600  tok/s 1234  ETA 0:00:24",
     ]
 
 

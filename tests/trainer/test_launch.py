@@ -214,9 +214,6 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> Processes:
         def __init__(self, *_: object) -> None:
             pass
 
-        def files(self, config: object) -> None:
-            """No process of these tests looks for a file."""
-
         def places(self, role: str) -> list[None]:
             return [None]
 

@@ -124,12 +124,6 @@ def test_more_steps_resume_the_run(run: Path) -> None:
     assert start(run, LONGER).changes == (), "it is recorded"
 
 
-def test_test_and_save_settings_resume_the_run(run: Path) -> None:
-    train(run)
-    observed = replace(BASE, config={"algorithm": {"gamma": 1.0}, "trainer": {"test_freq": 2}})
-    assert list(map(str, start(run, observed).changes)) == ["trainer.test_freq: 5 → 2"]
-
-
 def segments(path: Path) -> list[str]:
     return [each["commit"][:10] for each in read_object(path / IDENTITY_NAME)["segments"]]
 
@@ -167,12 +161,6 @@ def test_other_numbers_and_libraries_are_refused_with_the_ways_out(run: Path) ->
     assert start(run, OTHER_NUMBERS, StartOptions(accept_changes=True)).start == "resume"
     assert read_object(run / IDENTITY_NAME)["numerics"] == {"train": 2}
     assert start(run, OTHER_NUMBERS).start == "resume", "it is recorded"
-
-
-def test_overwrite_moves_a_run_of_other_numbers_aside(run: Path) -> None:
-    held = train(run)
-    assert start(run, OTHER_NUMBERS, OVERWRITE).start == "fresh"
-    assert [content(path) for path in aside(run)] == [held]
 
 
 def as_earlier_versions_recorded(path: Path, **versions: str) -> None:

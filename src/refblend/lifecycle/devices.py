@@ -1,12 +1,8 @@
 """Leases of GPUs: of several jobs on one machine, each has its devices for itself.
 
-A lease is an exclusive lock on a file per device, so the kernel ends it with the process that holds
-it, however that ends. Jobs of all users of the machine see the same files. The caller's
-``CUDA_VISIBLE_DEVICES`` is respected: only devices that it names are leased.
-
-``python -m refblend.lifecycle.devices`` prints how many devices this process may use;
-``python -m refblend.lifecycle.devices COUNT COMMAND…`` waits for that many and becomes the command,
-which sees nothing but them. Jobs that were started without a lease are not seen.
+A lease is an exclusive lock on a file per device, so the kernel ends it with its process. Only
+devices in ``CUDA_VISIBLE_DEVICES`` are leased. ``python -m refblend.lifecycle.devices`` prints how
+many this process may use; with ``COUNT COMMAND…`` it waits for that many and becomes the command.
 """
 
 import contextlib
@@ -41,8 +37,7 @@ def visible_devices() -> list[str]:
 def device_memory() -> float | None:
     """Bytes of the smallest device that this process may use; None without a GPU.
 
-    ``REFBLEND_PRETENDED_GPUS``, a list of GiB such as ``80,80``, stands for devices that are not
-    there: for `refblend check` before a machine is rented.
+    ``REFBLEND_PRETENDED_GPUS``, a list of GiB such as ``80,80``, stands for a machine to be rented.
     """
     if pretended := os.environ.get(PRETENDED):
         return min(map(float, pretended.split(","))) * 2**30
@@ -57,12 +52,8 @@ def device_memory() -> float | None:
 
 
 def lease(count: int) -> list[str]:
-    """Wait for that many free devices and hold them until this process, or what it becomes, ends.
-
-    All or none are taken, so that two jobs never wait for each other.
-
-    Raises:
-        ResourceError: this process cannot see that many.
+    """Wait for that many free devices (all or none) and hold them until this process, or what it
+    becomes, ends; ResourceError if it cannot see that many.
     """
     devices = visible_devices()
     if count > len(devices):

@@ -1,9 +1,8 @@
 """Folders for temporary files that outlive no command: who owns one, and when it may be removed.
 
-Several containers, or several machines, may share one folder for temporary files, where a process
-number says nothing about another one's process. So a folder holds the lock of its owner, which the
-kernel releases at the owner's end, and the boot of the kernel that keeps the lock. Only a folder of
-this boot whose lock is free is removed.
+Containers may share one folder for temporary files, where process numbers say nothing. So a folder
+holds the lock of its owner, and the boot of the kernel that keeps the lock. Only a folder of this
+boot whose lock is free is removed.
 """
 
 import contextlib
@@ -39,12 +38,9 @@ def mark_command() -> str:
 
 @contextlib.contextmanager
 def command_folder() -> Iterator[Path]:
-    """An empty folder in that for temporary files, for this process alone; removed at the end.
+    """An empty folder for this process alone, removed at the end; ResourceError if there is none.
 
     The path given is short enough for sockets: where ``TMPDIR`` is long, a link leads to it.
-
-    Raises:
-        ResourceError: no such folder can be made.
     """
     _remove_dead()
     name = PREFIX + (_mark or f"{os.getpid()}-{secrets.token_hex(3)}")

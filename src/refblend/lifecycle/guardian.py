@@ -1,10 +1,7 @@
-"""A training command in a process of its own, so that one that is ended from outside has a last
-word.
+"""A training command in a process of its own: ended from outside, it still has a last word.
 
-Ray's C++ code ends its driver when its raylet is gone, and the kernel ends the largest process when
-memory runs out: neither lets Python say why, or clean up. So the command forks before anything
-heavy is imported. The child trains; its parent passes signals on, and when the child ended without
-Python's leave, removes what its cluster left and says what to do.
+Ray's C++ code and the kernel may end a process without a word from Python. So the command forks:
+the child trains, its parent passes signals on and, if need be, cleans up and says what to do.
 """
 
 import atexit
@@ -109,10 +106,7 @@ def clean_up(mark: str) -> None:
 
 
 def cluster_processes(mark: str) -> Iterator[psutil.Process]:
-    """Living processes of the private clusters of commands whose mark begins so.
-
-    All of them know the cluster's folder, from their command line or their environment.
-    """
+    """Living processes of private clusters, which all know the folder with this mark."""
     folder = f"{folders.PREFIX}{mark}"
     for process in psutil.process_iter(["cmdline", "environ", "status"]):
         words = [*(process.info["cmdline"] or []), *(process.info["environ"] or {}).values()]

@@ -1,8 +1,6 @@
 """Standard output and error that outlive their reader.
 
-In ``refblend train … | head`` the reader of a pipe ends first, and Ctrl-C ends ``tee`` together
-with the run. Whoever writes then gets an error, or a signal, in the middle of a step. Here the
-text that nobody reads is dropped instead, so that a closed pipe neither ends nor fails a run.
+Where a pipe is closed (``refblend train … | head``) the text is dropped, and the run goes on.
 """
 
 import io

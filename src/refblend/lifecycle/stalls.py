@@ -1,8 +1,7 @@
 """A deadline for calls that have none: Ray's, when one of its processes hangs.
 
-A stopped raylet blocks ``ray.put`` and even ``ray.get`` with a timeout inside C++ code, where
-neither an exception nor a signal handler can reach them. Then the only way on is to end the
-process: the next call of the same command resumes from the last checkpoint.
+A stopped raylet blocks ``ray.get`` inside C++ code, which no exception reaches. The only way on is
+to end the process: the next call resumes.
 """
 
 import contextlib

@@ -43,10 +43,8 @@ class StopRequest:
     def protected(self) -> Iterator[None]:
         """A block that is finished before the stop, within the grace and unless asked again.
 
-        Raises:
-            Terminated: at the end of the block, when the signal came meanwhile; within it, when a
-                second one came.
-            GraceOverError: within the block, when the grace is over.
+        Raises Terminated at its end if the signal came meanwhile, within it at a second one, and
+        GraceOverError within it when the grace is over.
         """
         self._protected = True
         try:

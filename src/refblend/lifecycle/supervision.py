@@ -1,8 +1,7 @@
 """How jobs end with the workflow that started them, and what a killed workflow leaves behind.
 
-A job of the workflow follows Snakemake: when Snakemake ends, or receives SIGTERM, the job gets
-SIGTERM, and a training run then saves its current step. A Snakemake call holds a lock as long as it
-lives, so that the next one can tell the locks of a killed call from those of a living one.
+A job gets SIGTERM when its Snakemake ends or receives SIGTERM. Each Snakemake call holds a lock, so
+that the next one can tell the locks of a killed call from those of a living one.
 """
 
 import contextlib
@@ -113,9 +112,8 @@ def release_stale_locks(
 ) -> None:
     """In Snakemake, before it checks its locks: remove those that a killed call left.
 
-    A lock that the kernel releases with its process tells whether another call is alive. If one is,
-    it is named (``say``); Snakemake decides whether its targets conflict with this call. Jobs of
-    the killed call may take ``patience_s`` to end, then ResourceError.
+    Another living call is named (``say``). ResourceError if jobs of a killed call do not end within
+    ``patience_s``.
     """
     state = folder / ".snakemake"
     state.mkdir(exist_ok=True)

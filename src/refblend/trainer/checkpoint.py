@@ -8,10 +8,8 @@ Layout below ``<run>/checkpoints`` (verl's names)::
     global_step_10/manifest.json      size and SHA-256 of every other file
     latest_checkpointed_iteration.txt "10", written last
 
-A checkpoint is staged under a temporary name on the same file system, every file and directory is
-fsynced, and one rename makes it visible. A kill at any time therefore leaves either the complete
-checkpoint or a stray temporary directory, which the next start removes. The directories are the
-truth; the text file exists for people and for verl's tools, and may lag one step after a kill.
+A checkpoint is staged under a temporary name, every file and directory is fsynced, and one rename
+makes it visible. The directories are the truth; the text file is for people and verl's tools.
 """
 
 import contextlib
@@ -96,10 +94,7 @@ def find_damage(path: Path) -> str | None:
 
 
 def _entries(root: Path) -> dict[str, int | None]:
-    """Relative names of what lies below a checkpoint, with the size of each plain file.
-
-    Directories are left out; links, pipes and the like have no size: a checkpoint has none.
-    """
+    """Relative names below a checkpoint with their sizes; None for links, pipes and the like."""
     found: dict[str, int | None] = {}
     for folder, directories, names in os.walk(root):
         for name in (*names, *directories):
@@ -173,11 +168,7 @@ def named_checkpoint(path: str | Path | None) -> CheckpointRef:
 
 @dataclass(frozen=True)
 class CheckpointManager:
-    """Writes, finds and prunes the checkpoints of one run.
-
-    One process at a time may use a root; :func:`refblend.trainer.run_directory.run_lock` sees to
-    that.
-    """
+    """Writes, finds and prunes the checkpoints of one run, which one process at a time may use."""
 
     root: Path
     """The ``checkpoints`` directory of the run; created on the first save."""
@@ -206,11 +197,7 @@ class CheckpointManager:
         """Yield an empty directory for workers to write into; make it the checkpoint of ``step``.
 
         The body must also call :func:`write_state`. When it raises, nothing becomes visible.
-
-        Raises:
-            CheckpointError: something else lies where the directory belongs, or the last
-                checkpoint would not fit a second time.
-            DiskError: the disk is full or read-only.
+        CheckpointError or DiskError: the place is taken, too small, full or read-only.
         """
         self._require_space()
         staged = self._temporary(step)
@@ -260,10 +247,7 @@ class CheckpointManager:
         return state
 
     def best(self) -> CheckpointRef | None:
-        """The whole checkpoint with the highest recorded metric, None when none has one.
-
-        Damaged ones give a warning.
-        """
+        """The whole checkpoint with the highest recorded metric; damaged ones give a warning."""
         metrics = {step: self._metric(step) for step in self.steps()}
         known = [(metric, -step) for step, metric in metrics.items() if metric is not None]
         for _, negative in sorted(known, reverse=True):

@@ -1,8 +1,7 @@
-"""The console view of a training run: its stages, one line per step, and the remaining time.
+"""The console view of a training run: one line per step, and the remaining time.
 
-On a terminal rich draws a bar with the time left below the lines. Elsewhere (CI, Snakemake, a pipe)
-each line begins with the run's label and is written in a single call, so that the lines of several
-runs sharing a log stay intact and distinguishable.
+On a terminal rich draws a bar below the lines. Elsewhere each line begins with the run's label and
+is written in a single call, so that runs can share a log.
 """
 
 import re
@@ -10,6 +9,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
 from typing import TextIO
 
 from rich.console import Console
@@ -28,13 +28,6 @@ _COLUMNS = (
 _WINDOW = 8  # steps over which the pace for the ETA is averaged
 
 
-def format_duration(seconds: float) -> str:
-    """``75`` → ``1:15``, ``3700`` → ``1:01:40``."""
-    minutes, second = divmod(round(seconds), 60)
-    hours, minute = divmod(minutes, 60)
-    return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
-
-
 def validation_accuracy(metrics: Mapping[str, float | None]) -> float | None:
     """The headline: greedy accuracy, mean over the validation sources, sanity set aside."""
     found = [metrics[name] for name in accuracies(metrics) if name != SANITY_KEY]
@@ -51,8 +44,7 @@ def accuracies(names: Iterable[str]) -> dict[str, str]:
 class TrainingProgress:
     """Shows step, reward, w, entropy, tokens/s and the time left on ``stream`` (standard error).
 
-    ``label`` names the run, as in ``linear seed 1``. A bar is drawn when the stream is a terminal,
-    or ``live`` says so.
+    A bar is drawn when the stream is a terminal, or ``live`` says so.
     """
 
     def __init__(
@@ -90,7 +82,7 @@ class TrainingProgress:
         if step > self._seen[-1][0]:
             self._seen.append((step, self._clock()))
         remaining = self.seconds_left(step)
-        eta = "" if remaining is None else f"ETA {format_duration(remaining)}"
+        eta = "" if remaining is None else f"ETA {timedelta(seconds=round(remaining))}"
         if self._bar is not None:
             self._print(self.line(step, metrics))
             self._bar.update(self._task, completed=step, eta=eta)

@@ -1,8 +1,4 @@
-"""The guards of a run: numbers that are not finite, a failing judge, and drift.
-
-A non-finite gradient does not reach the weights: its update is skipped and counted
-(:class:`refblend.workers.ranks.Trainable`), and only a series of them ends the run.
-"""
+"""The guards of a run: numbers that are not finite, a failing judge, and drift."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -22,10 +18,9 @@ WARN_ABOVE = 0.2
 
 
 def require_finite(step: int, matrices: "Mapping[str, Tensor | None]", mask: "Tensor") -> None:
-    """Refuse NaN and infinities: TrainingError names the first matrix that has one, and how many.
+    """Refuse (TrainingError) NaN and infinities where ``mask`` (B, T) is not 0.
 
     ``matrices`` by description: (B, T), or (B,) with one value per response; None: not computed.
-    Positions where ``mask`` (B, T) is 0 are ignored.
     """
     for name, values in matrices.items():
         if values is None:

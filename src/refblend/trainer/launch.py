@@ -40,10 +40,8 @@ if TYPE_CHECKING:
 def train(config: RefblendConfig, overwrite: bool = False) -> dict[str, Any]:
     """Train one run to its end, resuming what an earlier call left; returns its ``summary.json``.
 
-    Raises:
-        Terminated: SIGTERM or Ctrl-C came; the run stopped after its step, with a checkpoint.
-        RefblendError: something that the user can fix; the run directory holds the last valid
-            checkpoint and all metrics up to it.
+    Terminated: a signal came, and the run stopped after its step. RefblendError: something that the
+    user can fix. Either way the run directory holds the last valid checkpoint.
     """
     (config,) = configs_of(config, None)
     data, inputs = _checked(config, overwrite)
@@ -57,10 +55,9 @@ def train_seeds(
 ) -> Iterator[tuple[RefblendConfig, dict[str, Any]]]:
     """Train one run per seed on the same processes; yields each configuration and ``summary.json``.
 
-    The numbers of a run are those that it would have alone. A run that ends with an error leaves
-    that in its summary, and the next one begins. ``trainer.default_local_dir`` names the runs'
-    directories with ``{seed}``; ``overwrite`` moves other runs that lie there aside. What is wrong
-    with data, models or directories is an error before any run begins.
+    A run that ends with an error leaves that in its summary, and the next one begins.
+    ``trainer.default_local_dir`` names the runs' directories with ``{seed}``. What is wrong with
+    data, models or directories is an error before any run begins.
     """
     configs = configs_of(config, seeds)
     data, inputs = _checked(configs[0], overwrite)
@@ -123,7 +120,7 @@ def _checked(config: RefblendConfig, overwrite: bool) -> tuple[RunData, InputHas
 
 
 def configs_of(config: RefblendConfig, seeds: Sequence[int] | None) -> list[RefblendConfig]:
-    """The configuration of each run of a call; None: of one run, whose directory is written out.
+    """The configuration of each run of a call; ``seeds`` None: of one run.
 
     ConfigError if a directory names a seed and no seeds are given, or the other way round.
     """

@@ -11,10 +11,9 @@ from refblend.trainer.console import accuracies
 
 
 def model_card(config: RefblendConfig, metrics: Mapping[str, float | None]) -> str:
-    """README.md of a checkpoint's actor in the Hugging Face hub's format.
+    """README.md of a checkpoint's actor, whose step has these ``metrics``, as the hub wants it.
 
-    ``metrics`` are those of the checkpoint's step; scores appear where it was validated. Paths are
-    left out but for their last part, so that a card says nothing about the machine.
+    Of paths it has the last part only, so that a card says nothing about the machine.
     """
     algorithm, quality = config.algorithm, config.algorithm.ref_quality_score
     base = PurePath(config.actor_rollout_ref.model.path).name

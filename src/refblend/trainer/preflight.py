@@ -1,7 +1,4 @@
-"""Everything that can be checked before a process starts, by ``check`` and by ``train`` alike.
-
-Each check raises its own error; all problems are collected and reported at once.
-"""
+"""Everything that can be checked before a process starts, by ``check`` and by ``train`` alike."""
 
 import inspect
 import tempfile
@@ -51,8 +48,7 @@ ODD_ANSWERS = ("", "I think it is 5.", "#### \\boxed{[(1,,\n9^∞")
 def preflight(config: RefblendConfig, compare: Callable[[RunData], None] | None = None) -> RunData:
     """Check configuration, directory, models, data, rewards and memory; the data of the run.
 
-    ``compare`` refuses a directory that holds another run; its problem is told with the others, in
-    one ProblemsError if there are several.
+    ``compare`` refuses a directory that holds another run. All problems are raised together.
     """
     problems = Problems()
     problems.note(_check_directory, Path(config.trainer.default_local_dir))
@@ -303,11 +299,7 @@ def _check_models(config: RefblendConfig, problems: Problems) -> bool:
 
 
 def _try_reward(reward: RuleReward, key: str, prompts: PromptDataset) -> None:
-    """Score the gold solution of each source's first row, and by our rules every gold answer.
-
-    Answers that a model may write instead must not break the reward. Errors name the ``key`` of the
-    files, too.
-    """
+    """Score each source's first gold solution, odd answers, and by our rules every gold answer."""
     first = {row.data_source: row for row in reversed(prompts.rows)}
     tried = [(row, text) for row in first.values() for text in (_gold(row), *ODD_ANSWERS)]
     if reward.custom is None:  # a user's function may take long
@@ -332,10 +324,7 @@ def _gold(row: PromptRow) -> str:
 def gold_counts(config: RefblendConfig, data: RunData) -> list[str]:
     """How many gold answers of each data source are right by both rules, as training reads them.
 
-    A user's function may take long: it gets the first :data:`TRIED_ROWS` of each source.
-
-    Raises:
-        DataError: our own rule finds none of a source's right.
+    DataError if our own rule finds none of a source's right.
     """
     reward = RuleReward.from_config(config.reward)
     by_source: dict[str, list[PromptRow]] = {}

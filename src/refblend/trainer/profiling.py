@@ -1,8 +1,4 @@
-"""The profile of a step: its stages over time, and the actor's operators.
-
-``profile/step_N/stages.json`` and ``actor.json`` are Chrome traces (chrome://tracing, Perfetto) of
-the driver's stages and of the actor's operators; ``summary.md`` holds both as tables.
-"""
+"""The profile of a step: Chrome traces of stages and actor's operators, and both as tables."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -50,10 +46,7 @@ def chrome_trace(spans: Sequence[Span]) -> dict[str, object]:
 def write_profile(
     folder: Path, spans: Sequence[Span], operators: Sequence[tuple[str, int, float]]
 ) -> None:
-    """Write the stages' trace, and tables of them and of the actor's operators.
-
-    Each operator comes with calls and own seconds, the longest first.
-    """
+    """Write stages and operators (name, calls, own seconds), the longest first."""
     write_text(folder / "stages.json", json.dumps(chrome_trace(spans)))
     whole = max((span.seconds for span in spans if span.name == "step"), default=0.0)
     in_order = sorted(spans, key=lambda span: span.start)

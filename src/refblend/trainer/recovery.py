@@ -1,9 +1,7 @@
 """The processes of runs, and training through their death: where a run starts and continues.
 
-Judge, rollout engine and reference policy are replaced alone (:mod:`refblend.workers.groups`).
-The actor and the critic hold what was learned since the last checkpoint, so their death starts all
-workers again from there. A step depends on nothing but the checkpoint and the seeds: what is
-repeated gives the same numbers as an undisturbed run.
+The death of actor or critic, which hold what was learned since the last checkpoint, starts all
+workers again from there. Repeated steps give the same numbers.
 """
 
 import time
@@ -79,8 +77,7 @@ def train_with_recovery(
 ) -> None:
     """Train to the last step, from a checkpoint or from step 0.
 
-    WorkerError if workers died more often than ``trainer.max_restarts`` allows; the last checkpoint
-    is valid.
+    WorkerError if workers died more often than ``trainer.max_restarts`` allows.
     """
     run_dir = Path(config.trainer.default_local_dir)
     checkpoints = CheckpointManager(

@@ -1,8 +1,4 @@
-"""The strategy ``replay``: blend with the weights that another run had.
-
-A dose-matched control needs the weights without what they followed: they are read from the other
-run's ``metrics.jsonl``, and used in their order, in a random one, or as their mean.
-"""
+"""The strategy ``replay``: a dose-matched control blends with the weights that another run had."""
 
 import hashlib
 import json
@@ -54,11 +50,7 @@ def replayed_weights_of(config: RefblendConfig, steps: int) -> tuple[float, ...]
 
 
 def replay_of_seed(config: RefblendConfig, seed: int) -> RefblendConfig:
-    """The configuration with ``{seed}`` and ``{partner_seed}`` in ``replay_file`` replaced.
-
-    The partner of 1 is 2 and that of 2 is 1, and so on in pairs: another run's weights with as
-    many runs as the arm itself has.
-    """
+    """The configuration with ``{seed}`` and ``{partner_seed}`` in ``replay_file`` replaced."""
     quality = config.algorithm.ref_quality_score
     if quality.replay_file is None:
         return config

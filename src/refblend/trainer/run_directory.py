@@ -1,8 +1,7 @@
 """The directories of runs: which can be resumed, how a run is moved aside, and what lies there.
 
-No command deletes or empties a run. A directory that holds another run is refused, or that run is
-moved aside to ``<directory>.<time>`` with one rename, so that a kill leaves it intact in one of the
-two places.
+No command deletes or empties a run: another run in a directory is refused, or moved aside to
+``<directory>.<time>`` with one rename.
 """
 
 import contextlib
@@ -103,8 +102,7 @@ class Prepared:
 def check_run_dir(path: Path, wanted: RunIdentity, options: StartOptions) -> Prepared:
     """What :func:`open_run` would do with the directory; nothing is changed.
 
-    CheckpointError where it holds something else, or a run that cannot be continued as the wanted
-    one; names every key with its old and new value.
+    CheckpointError, with every difference, where it holds something that cannot be continued.
     """
     path = Path(path)
     recorded = _recorded(path)
@@ -227,10 +225,7 @@ def _make_way(path: Path, reason: str) -> Prepared:
 
 
 def _recorded(path: Path) -> RunIdentity | None:
-    """The identity of the run in a directory; None when it holds no run.
-
-    CheckpointError for files that no run marked as its own: it could be a model's directory.
-    """
+    """The identity of the run in a directory, None if free; CheckpointError for other files."""
     present = [name for name in RUN_ENTRIES if (path / name).exists()]
     if present == ["summary.json"] and _is_early_failure(path):
         return None
@@ -262,10 +257,7 @@ def _recorded_versions(path: Path) -> dict[str, str]:
 
 
 def _is_early_failure(path: Path) -> bool:
-    """Whether a directory has nothing but the workflow's record of a job that never began to train.
-
-    (:func:`refblend.study.runs.checks.record_failure`)
-    """
+    """Whether there is nothing but the workflow's record of a job that never began to train."""
     try:
         return "exit_status" in read_object(path / "summary.json")
     except ValueError:
@@ -293,10 +285,7 @@ def _check_length(path: Path, recorded: RunIdentity, wanted: RunIdentity) -> Non
 
 
 def _keep_later_steps(path: Path, checkpoint: str | None) -> None:
-    """Copy a run aside before it goes back to an earlier checkpoint; checkpoints are linked.
-
-    ``checkpoint`` is its ``global_step_N``, or that of another run; whoever reads it checks it.
-    """
+    """Copy a run aside before it goes back to an earlier ``checkpoint``; checkpoints are linked."""
     step = step_of(Path(checkpoint or ""))
     if step is None or not Path(checkpoint or "").is_dir() or _last_step(path) <= step:
         return

@@ -82,8 +82,8 @@ def blend(
 ) -> Blended:
     """R' = (1 − w)R + wQ with w from the actor's entropy, or another method; R if blending is off.
 
-    Greedy baselines are blended with the same w, so that ReMax's baseline measures the same
-    quantity. ``control`` is the randomness of the control arms. TrainingError for a NaN entropy.
+    Greedy baselines are blended with the same w. ``control`` is the randomness of the control arms.
+    TrainingError for a NaN entropy.
     """
     entropy = float(compute_avg_response_entropy(experience.old.entropy, rollout.response_mask))
     if not math.isfinite(entropy):

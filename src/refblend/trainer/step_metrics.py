@@ -86,10 +86,7 @@ class StepRecord:
         self.metrics |= metrics
 
     def add_update(self, role: str, metrics: Mapping[str, float]) -> None:
-        """Add the metrics of an actor's or critic's update, and incidents under their own names.
-
-        Memory, under its full name, is the larger of the two roles'.
-        """
+        """Add an update's metrics, and its incidents; of memory the larger of the two roles'."""
         for name in COUNTS:
             self.metrics[f"incidents/{name}"] += metrics[name]
         for name, value in metrics.items():
@@ -143,10 +140,8 @@ def training_devices(config: RefblendConfig) -> int:
 def memory_metrics() -> dict[str, float]:
     """Memory of the driver and its worker processes, in sum and by role.
 
-    ``perf/cpu_memory_used_gb`` is resident memory, shared pages counted in each process. On GPUs
-    ``perf/gpu_memory_used_gb`` is what all processes hold on the visible devices, both engines and
-    CUDA's own memory included (NVML), and left out where NVML cannot tell. A role's processes are
-    those below its worker.
+    On the host it is resident memory, shared pages counted in each process; on GPUs what all
+    processes hold on the visible devices, left out where NVML cannot tell.
     """
     measured = gpu_memory() if torch.cuda.is_available() else None
     used, of_process = measured or (0, {})
@@ -187,11 +182,7 @@ _WORKERS = {role.name: f"ray::{role.worker.partition(':')[2]}" for role in ROLES
 
 
 def gpu_memory() -> tuple[int, dict[int, int]] | None:
-    """Bytes in use on the visible GPUs, and by process id where the driver tells (NVML).
-
-    Null where NVML fails: some containers have a driver without its library, and no run
-    should end because a number cannot be had.
-    """
+    """Bytes in use on the visible GPUs, and by process id; None where NVML fails."""
     total, processes = 0, dict[int, int]()
     try:
         with nvml():

@@ -59,10 +59,7 @@ class TrackerContext:
         return self.settings["trainer"]["experiment_name"] or self.label or self.run_dir.name
 
     def identity(self, tracker: str, new: Callable[[], str] = lambda: uuid.uuid4().hex) -> str:
-        """The run's name at a tracker, kept in its directory so that a resumed run goes on there.
-
-        ``new`` makes one for a run that has none yet.
-        """
+        """The run's name at a tracker, made by ``new`` and kept for resumed runs."""
         path = self.run_dir / "trackers.json"
         known: dict[str, Any] = read_object(path) if path.exists() else {}
         if tracker not in known:
@@ -92,8 +89,7 @@ _FOREIGN = re.compile(r"[^\w.\- :@]")
 def service_name(name: str, at: str = "@") -> str:
     """A metric's name as services accept it: data sources in it may be called anything.
 
-    A name that fits is kept, ``at`` for ``@``. In any other, what does not fit becomes ``_``, and a
-    hash of the whole name at its end keeps it apart from others.
+    What does not fit becomes ``_``, and a hash of the name is added; ``at`` stands for ``@``.
     """
     parts = name.replace("@", at).split("/")
     plain = "/".join(parts)
@@ -301,10 +297,7 @@ def _named(name: str) -> Iterator[None]:
 
 
 class Trackers:
-    """The trackers named by ``trainer.logger``, checked and used as one; a context manager.
-
-    ResourceError names a tracker whose service fails.
-    """
+    """The trackers that ``trainer.logger`` names, as one; ResourceError names one that fails."""
 
     def __init__(self, names: Iterable[str], context: TrackerContext) -> None:
         names = list(dict.fromkeys(names))
@@ -340,10 +333,7 @@ class Trackers:
                 tracker.progress.message(text)
 
     def _close(self, cause: BaseException | None) -> None:
-        """Close every tracker, also after one that cannot be closed.
-
-        ``cause`` is why the run stops, which no failure here may hide; None: it has finished.
-        """
+        """Close every tracker; no failure may hide ``cause``, why the run stops."""
         failures: list[Exception] = []
         for name, tracker in self._trackers.items():
             try:

@@ -1,12 +1,8 @@
 """Metrics of a run: the canonical ``metrics.jsonl``.
 
-``metrics.jsonl`` holds one JSON object per line: ``step`` first, then the metrics sorted by name,
-floats in their shortest exact form. Two runs that compute the same numbers therefore write the
-same bytes, timings aside (:func:`strip_timings`). A value that is not finite is written as
-``null``, because NaN is not JSON; :meth:`MetricsLog.append` returns the names of such metrics, and
-the trainer counts them as incidents.
-
-Only this file is read back; :mod:`refblend.trainer.trackers` has the views.
+One JSON object per line: ``step`` first, then the metrics sorted by name, floats in their shortest
+exact form, ``null`` for what is not finite. Two runs that compute the same numbers write the same
+bytes, timings aside (:func:`strip_timings`).
 """
 
 import json
@@ -53,8 +49,7 @@ def encode_line(step: int, metrics: Mapping[str, float]) -> str:
 class MetricsLog:
     """Appends to ``metrics.jsonl``; every line is on the disk when :meth:`append` returns.
 
-    An incomplete last line, left by a kill during a write, is dropped when the log is opened; any
-    other line that is not a record is a DataError.
+    An incomplete last line is dropped when the log is opened; other damage is a DataError.
     """
 
     def __init__(self, path: Path) -> None:
@@ -71,10 +66,7 @@ class MetricsLog:
         return nonfinite_keys(metrics)
 
     def complete(self, step: int, line: str) -> None:
-        """Write the ``line`` (:func:`encode_line`) of a checkpoint's ``step`` if it is missing.
-
-        A run that stopped between a checkpoint and its line would continue with a gap.
-        """
+        """Write the ``line`` of a checkpoint's ``step`` if a stop came between the two."""
         if (self.last_step or 0) == step - 1:
             self._write(step, line)
 
@@ -86,10 +78,7 @@ class MetricsLog:
         self.last_step = step
 
     def truncate_after(self, step: int | None) -> int | None:
-        """Drop the lines of later steps (None: only an incomplete one); return the last step left.
-
-        The kept lines keep their bytes. The file is replaced atomically, and only if it changes.
-        """
+        """Drop the lines of later steps (None: an incomplete one); return the last step left."""
         if not self.path.exists():
             return None
         content = self.path.read_bytes()
@@ -107,8 +96,7 @@ class MetricsLog:
 def read_metrics(path: Path) -> pd.DataFrame:
     """Metrics of a run, one row per step, ``step`` first; null and missing values are NaN.
 
-    An incomplete last line is left out, so that the metrics of a run in progress can be read. A
-    missing file, or any other line that is not a record, is a DataError.
+    An incomplete last line is left out. DataError for a missing file or other damage.
     """
     path = Path(path)
     try:

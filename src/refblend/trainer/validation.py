@@ -1,7 +1,6 @@
 """Validation: greedy and sampled responses of every validation and sanity prompt.
 
-The seeds do not depend on the training step, so two validations of one run, and of two arms with
-one seed, differ only by their weights.
+The seeds do not depend on the training step.
 """
 
 from collections import defaultdict

@@ -1,11 +1,8 @@
 """Splitting a batch into micro-batches with a token budget, equally many on every rank.
 
-Pure functions of lengths and prompts, whose result does not depend on the order of rows. FSDP's
-collectives need all ranks to do the same number of passes, so a rank with less work gets empty
-micro-batches at the end.
-
-If the rows of a prompt share its tokens, they stay together on a rank and in a micro-batch, and are
-split only if they exceed the budget of a micro-batch or a rank's fair share.
+Pure functions of lengths and prompts. FSDP's collectives need all ranks to do the same number of
+passes, so a rank with less work gets empty micro-batches at the end. Rows that share a prompt stay
+together unless they exceed the budget of a micro-batch or a rank's fair share.
 """
 
 from collections.abc import Sequence
@@ -19,10 +16,9 @@ from refblend.workers.types import MiniBatch, Sequences
 def pack_by_tokens(
     lengths: Sequence[int], rows: Sequence[int], max_tokens: int, max_rows: int | None = None
 ) -> list[list[int]]:
-    """Group rows so that (rows × longest) stays within ``max_tokens``.
+    """Group rows, longest first, so that (rows × longest) stays within ``max_tokens``.
 
-    Rows are sorted by length first, to minimise padding. A row longer than ``max_tokens`` forms its
-    own group: the budget bounds memory, it never drops data. ``max_rows`` None: no limit.
+    A longer row forms a group of its own: no data are dropped. ``max_rows`` None: no limit.
     """
     groups: list[list[int]] = []
     for row in sorted(rows, key=lambda r: (-lengths[r], r)):
@@ -54,15 +50,8 @@ def plan_micro_batches(
 ) -> list[list[list[int]]]:
     """The micro-batches of each rank; all ranks get equally many.
 
-    Args:
-        lengths: tokens of every row of the batch, prompt and response.
-        rows: the rows to plan.
-        ranks: processes of the group.
-        max_tokens: budget of a micro-batch in computed tokens: including padding in the plain
-            layout, counting a prompt once if its rows share it.
-        max_rows: budget of a micro-batch in rows; None for no limit.
-        prompts: prompt of every row, if rows of one prompt share its tokens
-            (:mod:`refblend.workers.layout`); None for the plain layout.
+    ``lengths`` are of prompt and response, by row of the batch. ``max_tokens`` counts padding, and
+    with ``prompts``, whose rows share their tokens, each prompt once. ``max_rows`` None: no limit.
     """
     if prompts is None:
         plans = [
@@ -97,10 +86,7 @@ def group_rows(
     max_tokens: int,
     max_rows: int | None = None,
 ) -> list[Part]:
-    """Rows with the same prompt, longest first, split where a part would exceed a limit.
-
-    Each part repeats the prompt. A single row may exceed ``max_tokens``: no data are dropped.
-    """
+    """Rows of each prompt, longest first, split where a part (with its prompt) is too large."""
     of_prompt: dict[tuple[int, ...], list[int]] = {}
     for row in sorted(rows, key=lambda r: (-lengths[r], r)):
         of_prompt.setdefault(tuple(prompts[row]), []).append(row)
@@ -120,10 +106,7 @@ def group_rows(
 
 
 def deal_parts(parts: Sequence[Part], ranks: int) -> list[list[Part]]:
-    """Each part to the rank with the fewest tokens so far, largest part first.
-
-    The ranks' token counts differ by at most the largest part.
-    """
+    """Each part to the rank with the fewest tokens so far, largest part first."""
     shares: list[list[Part]] = [[] for _ in range(ranks)]
     totals = [0] * ranks
     for part in sorted(parts, key=lambda p: (-p.tokens, p.rows[0])):
@@ -155,10 +138,7 @@ def pack_parts(
 def halve_micro_batches(
     micro_batches: Sequence[list[int]], lengths: Sequence[int]
 ) -> list[list[int]]:
-    """Each micro-batch split where its larger part has the fewest tokens; order is kept.
-
-    A micro-batch of one row stays unchanged, an empty one is dropped.
-    """
+    """Each micro-batch split where its larger part has the fewest tokens; single rows are kept."""
     halves: list[list[int]] = []
     for rows in micro_batches:
         ends = list(accumulate(lengths[row] for row in rows))
@@ -181,10 +161,7 @@ def plan_updates(
     ranks: int,
     prompts: Sequence[Sequence[int]] | None,
 ) -> list[list[MiniBatch]]:
-    """For each rank the mini-batches of an update, ``ppo_epochs`` times over.
-
-    ``n`` is the number of responses per prompt; the rest is as in :func:`plan_micro_batches`.
-    """
+    """For each rank the mini-batches of an update with ``n`` responses a prompt, for all epochs."""
     mini_rows = config.ppo_mini_batch_size and config.ppo_mini_batch_size * n
     lengths, answered = sequences.lengths, sequences.response_lengths
     max_rows = None if config.use_dynamic_bsz else config.ppo_micro_batch_size_per_gpu

@@ -5,9 +5,7 @@ gradient. With π = softmax(z / T), H its entropy and y the label::
 
     d log π(y) / d z = (1[y] − π) / T          d H / d z = −π (log π + H) / T
 
-Products take whole chunks, because each reads all of the head's weights. On the CPU the steps of
-the softmax take a few tokens at a time, because a chunk would leave the processor's cache between
-them; a GPU would only launch more kernels.
+On the CPU the softmax takes a few tokens at a time, so that they stay in the processor's cache.
 """
 
 from collections.abc import Iterator
@@ -31,7 +29,6 @@ def chunked_log_probs(
     """Log-probs (M,) of ``labels`` (M,) and entropies (M,) of the head's distributions, in float32.
 
     ``hidden`` (M, H) are the states that predict the labels; logits of ``size`` tokens are held.
-    Under autocast the products are in its precision, and the head's gradient in the head's own.
     """
     kind = hidden.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype

@@ -1,13 +1,8 @@
 """The Ray cluster of a run: a private local one, always shut down, or an existing one.
 
-A private cluster has its own token, its own session folder and no dashboard, so that runs on one
-machine do not interfere. What a killed command left is removed at the next start
-(:mod:`refblend.lifecycle.folders`). It listens on loopback.
-
-An existing cluster of several nodes is used only with Ray's token, and by option TLS: there Ray
-listens on every interface of its nodes, and whoever reaches a port without a token can run code. So
-the run refuses to start where the token is missing, readable by others, or not asked for by every
-node.
+A private cluster listens on loopback and has its own token and folder. On several nodes Ray listens
+on every interface, and whoever reaches a port without a token can run code. So the run refuses to
+start where the token is missing, readable by others, or not asked for by every node.
 """
 
 import contextlib
@@ -141,9 +136,8 @@ def _require_listener(address: str) -> None:
 def _stay_on_loopback() -> None:
     """Bind the ports of clusters that start from now on to loopback.
 
-    Ray replaces a loopback address by one that others can reach, and then listens on all
-    interfaces, except on systems where it expects no other machines: the switch is named after
-    those systems. The processes that Ray starts read the variable; this one has read it already.
+    Ray then listens on all interfaces, except on systems where it expects no other machines, after
+    which the switch is named. Ray's processes read the variable; this one has read it already.
     """
     os.environ[ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR] = "0"
     ray_constants.ENABLE_RAY_CLUSTER = False
@@ -173,10 +167,7 @@ def _start_private(config: RayConfig, num_cpus: float, num_gpus: float, folder: 
 
 @contextlib.contextmanager
 def _keeping_sigterm() -> Iterator[None]:
-    """Keep our SIGTERM handler while Ray installs its own within the block.
-
-    Ray's handler raises ``SystemExit`` with another status and would stay installed afterwards.
-    """
+    """Keep our SIGTERM handler: Ray's would stay, and raise ``SystemExit`` with another status."""
     handler = signal.getsignal(signal.SIGTERM)
     try:
         yield
@@ -233,9 +224,8 @@ def ray_cluster(config: RayConfig, num_cpus: float, num_gpus: float) -> Iterator
 
 @contextlib.contextmanager
 def _private_environment(folder: Path) -> Iterator[None]:
-    """The token of a cluster in ``folder``, and the environment that its processes inherit.
+    """The token of a cluster, and the environment of its processes, whose files lie in ``folder``.
 
-    Whatever they write for the time of the run lies below ``folder``, which nobody else may enter:
     Ray opens its own folder to everybody, so it is one below.
     """
     token, temporary = folder / "token", folder / "tmp"

@@ -1,10 +1,7 @@
 """FSDP2 (``fully_shard``): process group, sharding, gathering, saving and restoring.
 
-Parameters are sharded over all ranks, or over those of each copy with ``fsdp_config.replicas``.
-
 A single process on CUDA is a group of one: FSDP2 then keeps float32 master weights, computes in
-``param_dtype`` and reduces in float32, as with more ranks. On the CPU a single process has no group
-and runs the same code with nothing sharded.
+``param_dtype`` and reduces in float32. On the CPU a single process has no group and no shards.
 """
 
 import contextlib
@@ -59,8 +56,7 @@ Network = TypeVar("Network", bound=LmNetwork)
 def shard(network: Network, config: FsdpConfig) -> Network:
     """Move to the device and shard every transformer block over the group.
 
-    With ``replicas`` the group is a mesh of copies × shards: ranks of one copy are neighbours, so
-    they share a node wherever the pool placed them so.
+    With ``replicas`` the group is a mesh of copies × shards; ranks of one copy are neighbours.
     """
     device = pick_device(config)
     network.to(device)
@@ -86,8 +82,7 @@ def shard(network: Network, config: FsdpConfig) -> Network:
 def freeze(network: Network, config: FsdpConfig) -> Network:
     """The network without gradients, moved and sharded; on CUDA its weights have ``param_dtype``.
 
-    Nothing is added to frozen weights, so no float32 copy is needed. Buffers keep their precision,
-    as under FSDP2's policy.
+    Buffers keep their precision, as under FSDP2's policy.
     """
     network.requires_grad_(False)
     if pick_device(config).type == "cuda":
@@ -104,10 +99,8 @@ def precision(config: FsdpConfig) -> contextlib.AbstractContextManager[Any]:
 
 
 def full_state(network: LmNetwork, trained_only: bool = False) -> dict[str, Tensor]:
-    """All weights on the CPU under the names of the Hugging Face model, without tied duplicates.
-
-    Every rank must call this; ranks other than 0 get an empty dict. ``trained_only`` leaves out
-    what is frozen.
+    """All weights on the CPU under Hugging Face names, without tied duplicates and, if
+    ``trained_only``, without what is frozen. Every rank must call this; rank 0 alone gets them.
     """
     lm = network.lm
     if not dist.is_initialized():
@@ -132,10 +125,9 @@ def save_model(
     directory: Path,
     remote_code: Path | None = None,
 ) -> None:
-    """Write configuration and weights in Hugging Face format: rank 0, the ``state`` it gathered.
+    """Rank 0 writes configuration and ``state`` in Hugging Face format.
 
-    ``remote_code`` is the model directory whose Python files the configuration names
-    (``trust_remote_code``); they are copied, or the checkpoint could not be loaded.
+    ``remote_code`` is the model directory whose Python files the configuration names.
     """
     if is_main():
         directory.mkdir(parents=True, exist_ok=True)
@@ -153,11 +145,7 @@ def save_model(
 def save_optimizer(
     network: LmNetwork, optimizer: torch.optim.Optimizer, directory: Path, sharded: bool
 ) -> None:
-    """Write the optimiser's state, independent of the number of ranks.
-
-    ``sharded``: each rank of a group writes what it holds, and nothing is gathered; otherwise rank
-    0 writes.
-    """
+    """Write the optimiser's state for any number of ranks: each its shard, or rank 0 all of it."""
     if sharded and dist.is_initialized():
         state = get_optimizer_state_dict(network, optimizer)
         checkpoint.save({"optimizer": state}, checkpoint_id=directory / OPTIMIZER_SHARDS)

@@ -1,7 +1,4 @@
-"""The workers around a vLLM engine: rollout and judge.
-
-Separate from the networks' workers, because their processes need nothing of distributed training.
-"""
+"""The workers around an engine: rollout and judge. They need nothing of distributed training."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -38,20 +35,14 @@ class Sleeper:
         self._asleep = True
 
     def wake_up(self, tags: list[str] | None = None) -> None:
-        """Take the memory of ``tags`` again, ``kv_cache`` last; None: all of it.
-
-        Nothing to do for a fresh engine, which stands for one that died in its sleep.
-        """
+        """Take the memory of ``tags`` again, ``kv_cache`` last; None: all of it."""
         if self._asleep:
             self.engine.wake_up(tags)
         self._asleep = tags == ["weights"] and self._asleep
 
 
 class RolloutWorker(Sleeper):
-    """The engine that generates the actor's responses, and may be the judge's, too.
-
-    Each waking is followed by a push.
-    """
+    """The engine of the actor's responses, and maybe the judge's. A push follows each waking."""
 
     level = 2
 
@@ -74,10 +65,7 @@ class RolloutWorker(Sleeper):
     def load_weights(
         self, packed: PackedWeights, version: int, received: NDArray[np.uint8] | None = None
     ) -> None:
-        """Take over the actor's weights after its update.
-
-        ``received`` is the buffer's bytes, where the actor works on another machine.
-        """
+        """Take over the actor's weights; ``received`` are those of an actor elsewhere."""
         self.engine.load_weights(self._weights.tensors(packed, received), version)
 
     def generate_quality_score(
@@ -94,10 +82,7 @@ class RolloutWorker(Sleeper):
 
 
 class JudgeWorker(Sleeper):
-    """The judge of every response, of the kind that the configuration names.
-
-    On an ``engine`` of its own, unless it is given one.
-    """
+    """The judge of every response, of the configured kind; on a given ``engine`` or its own."""
 
     def __init__(self, config: RefblendConfig, engine: RolloutEngine | None = None) -> None:
         quality = config.algorithm.ref_quality_score
@@ -115,8 +100,7 @@ class JudgeWorker(Sleeper):
     ) -> list[JudgeResult]:
         """Judge every response; failures come back as results, never as a score of 0.
 
-        ScoringError for results that a judge of the user's own may not give: another number of
-        them, or a score outside [0, 1]. One that is not a number is refused with all numbers.
+        ScoringError where a user's own judge gives too few results, or a score outside [0, 1].
         """
         results = self.judge.score(questions, responses, seeds)
         remedy = "Return one JudgeResult per response, its score in [0, 1]."

@@ -42,8 +42,7 @@ class SplitCall:
     ) -> list[Any]:
         """The answers of all rows, in their order; errors of :meth:`Future.results`.
 
-        The engine that died is replaced, alone, and its share is asked again. ``instead`` makes the
-        answers of an engine that missed its deadline; without it that is an error.
+        ``instead`` makes the answers of an engine that missed its deadline; without it: an error.
         """
         answers: list[Any] = [None] * self.size
         deadline = time.monotonic() + self.group.timeout_s

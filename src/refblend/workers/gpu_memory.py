@@ -118,10 +118,7 @@ def _rank(role: Role, config: RefblendConfig, model: Model) -> Need:
 
 
 def _engine(role: Role, config: RefblendConfig, device: float) -> Need:
-    """The engine's share; or what it cannot do without, where that is more.
-
-    That is its weights, its CUDA graphs and the cache of one sequence.
-    """
+    """The engine's share; ResourceError if its weights and CUDA graphs alone need more."""
     settings, key = role.settings(config), str(role.engine_model)
     share, path = settings.gpu_memory_utilization * device, value_of(config, key)
     gpus = min(1.0, settings.num_gpus)
@@ -184,11 +181,7 @@ def table(held: Sequence[Need], device: float) -> str:
 
 
 def check_gpu_memory(config: RefblendConfig, device: float) -> None:
-    """Refuse what cannot fit on devices of ``device`` bytes.
-
-    Raises:
-        ResourceError: with the table of the fullest device, and the nearest setting that fits.
-    """
+    """Refuse (ResourceError) what cannot fit on devices of ``device`` bytes; say what would."""
     fullest = _fullest(config, device)
     if fullest is None or peak(fullest) <= device:
         return

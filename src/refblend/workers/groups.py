@@ -45,10 +45,7 @@ def _wait(
     remedy: str,
     left_s: float | None = None,
 ) -> list[Any]:
-    """The answers of all ranks, with Ray's errors turned into ours.
-
-    ``left_s`` is what is left of the deadline ``timeout_s``; None: all of it.
-    """
+    """The answers of all ranks; Ray's errors as ours. ``left_s`` None: all of ``timeout_s``."""
     left_s = timeout_s if left_s is None else left_s
     try:
         with stall_limit(f"waiting for the {role} worker", left_s):
@@ -74,10 +71,7 @@ def _wait(
 
 
 def _find_death(role: str, references: Sequence[Any]) -> WorkerDiedError | None:
-    """The death of a rank behind another rank's failure.
-
-    A rank whose peer is gone fails in a collective, often before Ray knows of the death.
-    """
+    """The death behind the failure of another rank, whose collective failed first."""
     deadline = time.monotonic() + DEATH_NOTICE_S
     for reference in references if len(references) > 1 else ():
         try:
@@ -92,9 +86,8 @@ def _find_death(role: str, references: Sequence[Any]) -> WorkerDiedError | None:
 class WorkerProcess:
     """What runs in a worker's process: the plain worker, imported only there.
 
-    The driver needs neither vLLM nor the networks, and the thread limits must be in the environment
-    before torch is imported. The worker is made by a call of its own, because Ray hands on what a
-    call raises, but only a text of what a constructor raises.
+    Thread limits must be in the environment before torch is imported, and Ray hands on only a text
+    of what a constructor raises. So :meth:`start` makes the worker.
     """
 
     def listen(self, one_node: bool) -> str:
@@ -116,10 +109,7 @@ class WorkerProcess:
 
     @ray.method(num_returns=2)
     def call(self, method: str, *arguments: Any) -> tuple[Any, float]:
-        """Call a method of the worker; its answer, and the seconds that it worked for it.
-
-        Two objects, so that the answer can be handed to another worker unseen.
-        """
+        """A method's answer, and its seconds; two objects, so that workers can pass one on."""
         began = time.monotonic()
         answer = getattr(self._worker, method)(*arguments)
         return answer, time.monotonic() - began
@@ -151,12 +141,8 @@ class Future:
     def results(self, left_s: float | None = None) -> list[Any]:
         """Wait for all ranks; a group that can be replaced is asked again after a death or a hang.
 
-        ``left_s`` is what is left of the deadline of the first wait; None: all of it.
-
-        Raises:
-            WorkerDiedError: a process is gone, and its state with it.
-            WorkerTimeoutError: the deadline passed; names the key to change.
-            RefblendError: what the worker itself raised for the user, or too many replacements.
+        ``left_s`` is what is left of the deadline of the first wait; None: all of it. Raises
+        WorkerDiedError, WorkerTimeoutError, or the RefblendError that the worker itself raised.
         """
         lost = 0.0
         while True:
@@ -186,9 +172,8 @@ def _transposed(calls: Sequence[tuple[Any, Any]]) -> tuple[list[Any], list[Any]]
 class WorkerGroup:
     """All ranks of one role, each a Ray actor in its place of a resource pool.
 
-    A group whose processes hold nothing that cannot be made again (judge, rollout engine,
-    reference policy) is given a ``replacement``: when one dies or hangs, all are started afresh
-    and the call under way is repeated. Without one the error reaches the caller.
+    With a ``replacement`` (judge, rollout engine, reference policy) all are started afresh when one
+    dies or hangs, and the call is repeated. Without one the error reaches the caller.
     """
 
     def __init__(
@@ -202,9 +187,8 @@ class WorkerGroup:
     ) -> None:
         """Launch the processes without waiting for them (see :meth:`ready`).
 
-        ``places`` says where they run, one place per process, again for each start;
-        ``timeout_s`` is the deadline of every call; to the ``arguments`` of the constructor
-        training ranks add their number and the address where they meet.
+        ``places`` says, for each start, where they run; each call has the deadline ``timeout_s``.
+        Training ranks add their number and meeting point to the constructor's ``arguments``.
         """
         self.role = role.name
         self.generation = 0
@@ -263,10 +247,8 @@ class WorkerGroup:
     def replace(self, error: Exception, generation: int) -> None:
         """Start all ranks afresh after ``error``, unless ``generation`` is gone already.
 
-        Raises:
-            Exception: ``error`` itself, where the group cannot be replaced or a late call is not
-                made again.
-            WorkerError: too many replacements.
+        Raises ``error`` where the group cannot be replaced or a late call is not made again, and
+        WorkerError after too many replacements.
         """
         how = self.replacement
         if how is None:

@@ -163,8 +163,7 @@ def shared_attention(
 def _causal(module: nn.Module, *rows: Tensor, **options: Any) -> Tensor:
     """Causal attention of plain rows; on the CPU in at least float32.
 
-    There the backward pass of torch's fused kernel is slow in bfloat16, which autocast would make
-    of all rows (the rotated ones come in float32, the values in bfloat16).
+    There torch's fused kernel has a slow backward pass in bfloat16.
     """
     kind = rows[0].device.type
     if kind != "cpu":
@@ -209,8 +208,7 @@ class ResponseStates:
 def response_states(lm: Any, batch: PaddedBatch) -> ResponseStates:
     """Run a model's layers over a micro-batch, in the layout of its attention implementation.
 
-    ModelError if layers do not attend through transformers' interface: they would mix packed tokens
-    of different sequences.
+    ModelError if layers do not attend through transformers' interface.
     """
     width = batch.input_ids.shape[1]
     place = batch.rows * width + batch.positions

@@ -24,10 +24,7 @@ _BASE, _A, _B, _PREFIX = ".base_layer.", ".lora_A.", ".lora_B.", "base_model.mod
 
 
 def add_adapter(lm: nn.Module, model: ModelConfig, seed: int) -> None:
-    """Freeze ``lm`` and give its linear layers an adapter that starts as no change (B = 0).
-
-    ConfigError if ``target_modules`` names no layer.
-    """
+    """Freeze ``lm`` and add an adapter with B = 0; ConfigError if no layer is named."""
     from peft import LoraConfig, inject_adapter_in_model
 
     config = LoraConfig(

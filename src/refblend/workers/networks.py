@@ -1,10 +1,7 @@
 """The networks: token log-probs with entropy, and token values, on Hugging Face causal models.
 
-Both read hidden states through :mod:`refblend.workers.layout`, which decides how the tokens of a
-micro-batch are laid out; the networks' results do not depend on it.
-
-The head is applied to response positions only, and in chunks
-(:mod:`refblend.workers.chunked_head`): peak memory grows with tokens, not with tokens × vocabulary.
+Both read hidden states through :mod:`refblend.workers.layout`. The head is applied to response
+positions only, in chunks: peak memory grows with tokens, not with tokens × vocabulary.
 """
 
 from typing import Any
@@ -87,8 +84,7 @@ def load_policy(path: str, temperature: float, **loading: bool) -> PolicyNetwork
 def _check_logits(lm: Any, path: str) -> None:
     """Refuse (ModelError) a model that does more to its logits than its head does.
 
-    Log-probs are taken from the head alone, chunk by chunk. Where a model scales or caps logits, or
-    the scores of its attention, the engine would sample from another distribution.
+    The engine would sample from another distribution than the head's, which is trained.
     """
     ids = torch.arange(min(4, lm.config.get_text_config().vocab_size))[None]
     states = lm.model(input_ids=ids, use_cache=False).last_hidden_state
@@ -103,10 +99,7 @@ def _check_logits(lm: Any, path: str) -> None:
 
 
 def load_value(path: str, **loading: bool) -> ValueNetwork:
-    """The same model with a scalar head; if the checkpoint has none, the head starts at zero.
-
-    A zero head predicts 0 everywhere, a neutral start that needs no seed.
-    """
+    """The same model with a scalar head, which starts at zero if the checkpoint has none."""
     check_model_dir(path, "critic model path")
     lm, missing = _load(AutoModelForTokenClassification, path, num_labels=1, **loading)
     if any(name.startswith("score.") for name in missing):
@@ -124,12 +117,10 @@ def _load(
     shared_prefix: bool = True,
     **more: Any,
 ) -> tuple[Any, set[str]]:
-    """A model in float32 and eval mode, and the names of weights that its files lack.
+    """A model in float32 and eval mode (no dropout), and the names of weights that its files lack.
 
-    Dropout would make old and new log-probs differ without an update. transformers recomputes
-    activations only for layers in training mode, so with ``checkpointing`` the layers (but not the
-    dropout modules inside them) are set back to it. ``shared_prefix`` computes a prompt once for
-    all its responses in a micro-batch; ``more`` is for transformers.
+    transformers recomputes activations only for layers in training mode, so ``checkpointing`` sets
+    the layers, but not the dropout modules inside them, back to it.
     """
     lm, info = kind.from_pretrained(
         path,

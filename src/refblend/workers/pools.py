@@ -1,8 +1,7 @@
 """Resource pools: Ray placement groups, with a preflight instead of a hang.
 
-``global_pool`` holds all workers; ``judge_pool`` can hold the judge alone (experiment F). Ray waits
-forever for resources that the cluster does not have, so what is asked for is compared with what
-there is first, and every wait has a deadline.
+Ray waits forever for resources that the cluster does not have, so what is asked for is compared
+with what there is first, and every wait has a deadline.
 """
 
 import ipaddress
@@ -171,11 +170,7 @@ def check_resources(
 def check_machine(config: RefblendConfig) -> None:
     """Refuse what this machine lacks, where the run starts a cluster of its own.
 
-    Ray reserves GPUs as it is told, and the workers would fail one by one.
-
-    Raises:
-        ConfigError: no process can have the GPUs that the configuration gives it.
-        ResourceError: the machine has less than the run asks for.
+    ConfigError if no process can have the GPUs that it is given, ResourceError if they are too few.
     """
     pools = plan_pools(config)
     _check_gpus(config, pools)

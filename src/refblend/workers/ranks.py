@@ -1,8 +1,7 @@
 """One process of a training group: its passes over micro-batches, its updates, its saves.
 
-What actor, critic and reference policy share, and the optimiser of those that learn. A rank is
-given all sequences and the plan of its micro-batches, and answers for its rows; an empty
-micro-batch keeps it in step with the others, because FSDP's collectives need every rank.
+A rank is given all sequences and its micro-batches, and answers for its rows; an empty micro-batch
+keeps it in step with the others, because FSDP's collectives need every rank.
 """
 
 import math
@@ -30,8 +29,7 @@ from refblend.workers.types import COUNTS, MiniBatch, Sequences, Shard, TokenTen
 def learning_rate(config: OptimConfig, step: int, total_steps: int) -> float:
     """Learning rate of step ``step`` (from 1): linear warm-up, then constant or a cosine.
 
-    The cosine would be 0 one step after the last, as that of transformers. The rate depends only
-    on the step, so a resumed run needs no scheduler state.
+    The cosine would be 0 one step after the last, as that of transformers.
     """
     if step <= config.lr_warmup_steps:
         return config.lr * step / config.lr_warmup_steps
@@ -69,18 +67,11 @@ class Trainable:
     ) -> dict[str, float]:
         """Accumulate the gradients of all micro-batches and update once.
 
-        Args:
-            micro_batches: row numbers of each micro-batch of this rank; empty ones take part with
-                a zero loss, because FSDP's collectives need every rank.
-            loss_of: rows → this micro-batch's additive share of the mini-batch's loss, and
-                additive metrics. The shares of all ranks sum to the loss.
-            training_step: for the learning rate.
-            lengths: tokens of every row of the batch, by which micro-batches are halved.
+        ``loss_of`` gives, for rows, their additive share of the loss, and additive metrics.
+        ``lengths`` are tokens by row of the batch, by which micro-batches are halved.
 
-        Returns:
-            The metrics summed over micro-batches and ranks, with ``grad_norm``, ``lr``, ``oom``
-            (how often memory ran out and the token budget was halved) and ``nonfinite`` (1 where
-            the gradient norm was not finite, which skips the update).
+        Returns the metrics summed over micro-batches and ranks, with ``grad_norm``, ``lr``, ``oom``
+        (halvings) and ``nonfinite`` (1 where the gradient was not finite, which skips the update).
         """
         for _ in range(self.halvings):
             micro_batches = halve_micro_batches(micro_batches, lengths)
@@ -140,10 +131,7 @@ class Trainable:
 
 
 def mean_over_steps(steps: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Mean of each metric over the updates of one training step; :data:`COUNTS` are summed.
-
-    Updates that were skipped count in the means only where all were.
-    """
+    """Means over the updates that were made (all, if none was); :data:`COUNTS` are summed."""
     if not steps:
         return {}
     made = [s for s in steps if not s["nonfinite"]] or steps
@@ -212,10 +200,7 @@ class Rank:
         plan: Sequence[list[int]],
         compute: Callable[[PaddedBatch, int], Sequence[Tensor]],
     ) -> Shard:
-        """Matrices for this rank's rows, micro-batch by micro-batch of its ``plan``.
-
-        ``compute`` makes, of a micro-batch and its number of rows, matrices with that many rows.
-        """
+        """Matrices for this rank's rows, which ``compute`` makes of a micro-batch and its size."""
         parts: list[list[Tensor]] = []
         for rows in plan:
             batch = pad_batch(sequences, rows or [0], self.device)
@@ -263,10 +248,7 @@ class TrainableRank(Rank, ABC, Generic[Targets]):
         mini_batches: Sequence[MiniBatch],
         training_step: int,
     ) -> dict[str, float]:
-        """One optimiser step a mini-batch; the mean of their metrics, without the role's prefix.
-
-        On a GPU the largest memory held by tensors so far is among them.
-        """
+        """One optimiser step a mini-batch; the mean of their metrics, without the role's prefix."""
         steps = []
         for mini in mini_batches:
             loss_of = partial(self.loss, sequences, targets, mini)

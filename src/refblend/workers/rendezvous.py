@@ -1,8 +1,7 @@
 """Where the ranks of a training group meet, and over which network interface they talk.
 
-Ranks that share a node meet on its loopback, others at the address of the first rank's node. Left
-to itself torch listens on every interface of that machine; here the store of a group listens on
-that one address. It has no password: who can reach the address can join.
+Left to itself torch listens on every interface. Here the store listens on loopback, or on the
+address of the first rank's node. It has no password: who can reach the address can join.
 """
 
 import os
@@ -17,10 +16,7 @@ _LISTENING: dict[str, socket.socket] = {}
 
 
 def listen(host: str) -> str:
-    """Open the socket of a rendezvous in the first rank's process; its ``tcp://`` address.
-
-    :func:`join` in the same process serves it. Until then whoever connects waits.
-    """
+    """Open a socket that :func:`join` in this process will serve; its ``tcp://`` address."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.create_server((host, 0), family=family)
     shown = f"[{host}]" if ":" in host else host
@@ -34,8 +30,7 @@ def join(
 ) -> None:
     """Enter the process group of ``size`` ranks that meets at ``address``.
 
-    Ranks that meet on loopback stay there; others use ``interface``, or what gloo and nccl choose.
-    Variables of gloo and nccl that the user has set win.
+    Variables of gloo and nccl that the user has set win over ``interface``.
     """
     import torch.distributed as dist
 

@@ -43,11 +43,7 @@ class RestartBudget:
         self.spent = 0
 
     def spend(self, error: Exception) -> None:
-        """Account for one replacement; WorkerError if the limit was reached before.
-
-        A role that runs out of memory twice would do so again: a step that is repeated needs what
-        it needed before.
-        """
+        """Count a replacement; WorkerError if too many, or if a role ran out of memory twice."""
         if isinstance(error, WorkerMemoryError):
             if error.role in self._short:
                 raise WorkerError(f"{reason_of(error)}, for the second time", error.remedy)

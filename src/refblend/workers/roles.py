@@ -1,9 +1,7 @@
-"""The roles of a run's worker processes, one entry each: everything about a role derives from it.
+"""The roles of a run's worker processes: everything about a role derives from this table.
 
-Pools, memory, token budgets, replacement, what is saved and the keys that messages name are read
-from this table and the resolved configuration. The memory is a rough count for the preflight: it is
-there to refuse a 7B model on a laptop, not to fit the last gigabyte. Weights on GPUs are not
-counted; vLLM checks those itself.
+The memory is a rough count for the preflight, there to refuse a 7B model on a laptop. Weights on
+GPUs are not counted; vLLM checks those itself.
 """
 
 import operator

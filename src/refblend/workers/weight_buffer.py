@@ -1,10 +1,8 @@
 """The actor's weights in memory that the engines of its machine share.
 
-The actor's rank packs them once, in the engines' precision, into memory of the kernel's that has no
-name in any file system: nobody else can open it, no folder limits its size (containers have 64 MiB
-of ``/dev/shm``), and it is gone with the last process that uses it, however that ended. Processes
-of the same user on the same machine open it through ``/proc``; engines elsewhere are given
-its bytes, which Ray's object store brings to a node once for all that run there.
+The actor's rank packs them, in the engines' precision, into memory without a name: no folder limits
+its size, and it is gone with the last process that uses it. Processes of the same user and machine
+open it through ``/proc``; engines elsewhere get its bytes through Ray's object store.
 """
 
 import os

@@ -1,8 +1,4 @@
-"""All worker groups of a run, and the calls that the stages make on them.
-
-The processes may serve one run after another (:meth:`WorkerSet.begin_run`): starting them costs as
-much as several training steps.
-"""
+"""All worker groups of a run, and the calls that the stages make on them."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -131,11 +127,7 @@ class WorkerSet:
     def begin_run(
         self, config: RefblendConfig, budget: RestartBudget, notify: Callable[[str], None]
     ) -> None:
-        """Bring all workers to where fresh ones would be, for a run of another seed and directory.
-
-        The processes keep the configuration that they were started with: nothing in them depends
-        on the run's seed, because every request brings its own seed.
-        """
+        """Bring all workers to where fresh ones would be, for a run of another seed."""
         self.config, self.budget, self.notify = config, budget, notify
         ranks = [group for name, group in self.groups.items() if ROLES[name].remembers]
         calls = [group.call("begin_run", config.trainer.seed) for group in ranks]
@@ -145,10 +137,7 @@ class WorkerSet:
         self.push_weights(version=0)
 
     def account(self, error: Exception, name: str = "") -> None:
-        """A worker died or was late and is about to be replaced; WorkerError if too many were.
-
-        ``name`` says which, where its role has several that are replaced alone.
-        """
+        """Count and tell a replacement, of ``name`` among several; WorkerError if too many."""
         self.budget.spend(error)
         which = f"{name}: " if name else ""
         self.notify(f"{which}{reason_of(error)}; it is replaced ({self.budget.spent})")
@@ -197,8 +186,7 @@ class WorkerSet:
     def judge_results(self, pending: SplitCall) -> tuple[list[JudgeResult], CallStats]:
         """Wait for the judge: one result per response, and the call's metrics.
 
-        An engine past a deadline of its own (``scoring.timeout_s``) was replaced and its samples
-        are failures, not zeros; without such a deadline the new engine was asked again.
+        Samples of an engine past ``scoring.timeout_s`` are failures, not zeros.
         """
         invalid_score = self.config.algorithm.ref_quality_score.invalid_score
 
@@ -323,8 +311,8 @@ class WorkerSet:
 def _shares_gpu(role: Role, config: RefblendConfig) -> bool:
     """Whether other processes may run on the GPU of a role's process.
 
-    vLLM sizes its cache by what the whole device has in use before and after a trial pass. What
-    another process takes meanwhile would count as its own: a cache too small, or a refusal.
+    vLLM sizes its cache by what the device has in use before and after a trial pass, so nobody else
+    may take memory meanwhile.
     """
     return role.processes(config).gpus % 1 > 0
 
