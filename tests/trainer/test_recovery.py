@@ -170,20 +170,6 @@ def test_two_runs_of_one_seed_agree_and_another_seed_differs(make_run, undisturb
 
 
 @pytest.mark.slow
-def test_a_damaged_checkpoint_is_passed_over(make_run, undisturbed) -> None:
-    run = make_run()
-    assert run.train().status == 0
-    weights = run.directory / "checkpoints" / "global_step_4" / "actor" / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1])
-    (run.directory / "summary.json").unlink()  # as if it had been killed at the end
-    ended = run.train()
-    assert ended.status == 0, ended.output
-    assert "is ignored" in ended.output
-    assert "resumed from step 2" in ended.output
-    assert_same(run, undisturbed)
-
-
-@pytest.mark.slow
 def test_an_existing_cluster_is_used_and_left_running(make_run, undisturbed) -> None:
     """The cluster's owner is a process of its own; the run brings only its token."""
     code = (

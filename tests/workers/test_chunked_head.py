@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import nn
 
-from refblend.ppo.entropy import log_probs_and_entropy
 from refblend.workers import chunked_head
 from refblend.workers.chunked_head import chunked_log_probs
 
@@ -89,30 +88,6 @@ def test_the_log_prob_pass_needs_no_gradient() -> None:
         found = chunked_log_probs(head, hidden, labels, 1.3, 4)
     for ours, expected in zip(found, whole(head, hidden, labels, 1.3), strict=True):
         torch.testing.assert_close(ours, expected.detach(), atol=1e-12, rtol=1e-10)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-def test_values_are_to_the_last_digit_those_of_results_that_are_put_together(dtype) -> None:
-    """The form that earlier runs were trained with, which `numeric_code.SAME_NUMBERS` names."""
-    rng = torch.Generator().manual_seed(7)
-    head = nn.Linear(32, 9_001, bias=False, dtype=dtype)
-    nn.init.normal_(head.weight, generator=rng)
-    hidden = torch.randn(300, 32, generator=rng).to(dtype)
-    labels = torch.randint(9_001, (300,), generator=rng)
-    few = chunked_head.CACHED_LOGITS // 9_001
-    parts = [
-        log_probs_and_entropy(logits, its, 0.8)
-        for part, of_part in zip(hidden.split(128), labels.split(128), strict=True)
-        for logits, its in zip(
-            nn.functional.linear(part, head.weight).split(few), of_part.split(few), strict=True
-        )
-    ]
-    with torch.no_grad():
-        found = chunked_log_probs(head, hidden, labels, 0.8, 128)
-    for ours, columns in zip(found, zip(*parts, strict=True), strict=True):
-        earlier = torch.cat(columns)
-        assert ours.dtype == earlier.dtype
-        assert torch.equal(ours, earlier)
 
 
 PASS = """

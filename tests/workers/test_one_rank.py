@@ -124,24 +124,6 @@ def test_frozen_weights_on_cuda_are_in_bfloat16_and_buffers_are_not(
     assert torch.bfloat16 not in {b.dtype for b in frozen.buffers()}
 
 
-def test_a_found_token_budget_is_kept(tiny_model_dir: Path) -> None:
-    """The next update begins with the pieces that fitted, and does not run out again."""
-    sizes: list[int] = []
-
-    def loss(rows: list[int]) -> tuple[Tensor, dict[str, float]]:
-        sizes.append(len(rows))
-        if len(rows) > 2:
-            raise MemoryError
-        log_probs, _ = network(pad_batch(SEQUENCES, rows, torch.device("cpu")))
-        return -log_probs.sum() / 8, {}
-
-    network = load_policy(str(tiny_model_dir), 1.0)
-    trainable = Trainable(network, ActorConfig(), 2)
-    ooms = [trainable.step([[0, 1, 2, 3]], loss, i, SEQUENCES.lengths)["oom"] for i in (1, 2)]
-    assert ooms == [1, 0]
-    assert sizes == [4, 2, 2, 2, 2]
-
-
 def test_a_role_that_runs_out_of_memory_twice_is_not_started_again() -> None:
     budget = RestartBudget(5)
     budget.spend(WorkerMemoryError("judge", "CUDA out of memory"))
