@@ -8,14 +8,20 @@ import pytest
 
 from refblend.scoring.clipping import ScoringLimits, plan_request
 from refblend.scoring.generative import GenerativeJudge, JudgeOptions
-from refblend.scoring.measure.attacks import ATTACKS, Attack, measure_attacks, structure_kept
+from refblend.scoring.measure.attacks import ATTACKS, measure_attacks, structure_kept
 from refblend.scoring.prompts import PromptEncoder, build_scoring_prompt
 
 QUESTION = "Eva finds 12 pens. Then 5 get lost. How many are left?"
 WRONG = "12-5=8.\n#### 8"
 BOX = re.compile(r"\\[\s\W]*b[\s\W]*[o0][\s\W]*x", re.IGNORECASE)
 
-each_attack = pytest.mark.parametrize("attack", ATTACKS, ids=lambda a: a.name)
+FAMILIES = sorted({attack.family for attack in ATTACKS})
+each_family = pytest.mark.parametrize("family", FAMILIES)
+
+
+def hostile_samples(family: str) -> list[tuple[str, str, str]]:
+    """Name, question and response of every attack of a family."""
+    return [(a.name, *a.apply(QUESTION, WRONG)) for a in ATTACKS if a.family == family]
 
 
 def test_suite_is_large_and_names_are_unique() -> None:
@@ -24,74 +30,62 @@ def test_suite_is_large_and_names_are_unique() -> None:
     assert len({a.family for a in ATTACKS}) >= 8
 
 
-@each_attack
-def test_text_structure(attack: Attack, embedded) -> None:
+@each_family
+def test_text_structure(family: str, embedded) -> None:
     clean = build_scoring_prompt(QUESTION, WRONG, embedded)
-    hostile = build_scoring_prompt(*attack.apply(QUESTION, WRONG), embedded)
-    assert (hostile.prefix, hostile.between, hostile.suffix) == (
-        clean.prefix,
-        clean.between,
-        clean.suffix,
-    )
-    for marker in ("[[", "]]", embedded.separator, "\\box", "<|im_end|>", "<|im_start|>"):
-        assert hostile.text.count(marker) == clean.text.count(marker), marker
-    for part in (hostile.response, hostile.question):
-        assert not BOX.search(unicodedata.normalize("NFKC", part))
-        assert not any(unicodedata.category(c) in ("Cf", "Cs") for c in part)
+    for name, question, response in hostile_samples(family):
+        hostile = build_scoring_prompt(question, response, embedded)
+        frames = [(p.prefix, p.between, p.suffix) for p in (hostile, clean)]
+        assert frames[0] == frames[1], name
+        for marker in ("[[", "]]", embedded.separator, "\\box", "<|im_end|>", "<|im_start|>"):
+            assert hostile.text.count(marker) == clean.text.count(marker), (name, marker)
+        for part in (hostile.response, hostile.question):
+            assert not BOX.search(unicodedata.normalize("NFKC", part)), name
+            assert not any(unicodedata.category(c) in ("Cf", "Cs") for c in part), name
 
 
-@each_attack
-@pytest.mark.parametrize("form", ["full", "compact"])
+@each_family
 @pytest.mark.parametrize("kind", ["chat", "plain", "words", "unigram"])
-def test_token_structure(attack: Attack, form: str, kind: str, embedded, all_tokenizers) -> None:
+def test_token_structure(family: str, kind: str, embedded, all_tokenizers) -> None:
     tokenizer = all_tokenizers[kind]
     encoder = PromptEncoder(tokenizer, embedded)
-    clean = encoder.encode(QUESTION, WRONG, form)
-    question, response = attack.apply(QUESTION, WRONG)
-    hostile = encoder.encode(question, response, form)
-    assert hostile.frame == clean.frame
     special = encoder.special_ids
     assert special
-    assert not special.intersection(hostile.response)
-    assert not special.intersection(hostile.question)
-    text = tokenizer.decode(hostile.ids)
-    clean_text = tokenizer.decode(clean.ids)
-    for token in tokenizer.all_special_tokens:
-        assert text.count(token) == clean_text.count(token)
+    for form in ("full", "compact"):
+        clean = encoder.encode(QUESTION, WRONG, form)
+        clean_text = tokenizer.decode(clean.ids)
+        for name, question, response in hostile_samples(family):
+            hostile = encoder.encode(question, response, form)
+            assert hostile.frame == clean.frame, name
+            assert not special.intersection(hostile.response), name
+            assert not special.intersection(hostile.question), name
+            text = tokenizer.decode(hostile.ids)
+            for token in tokenizer.all_special_tokens:
+                assert text.count(token) == clean_text.count(token), name
 
 
-@each_attack
-def test_planned_request_keeps_frame_and_cap(attack: Attack, embedded, chat_tokenizer) -> None:
+@each_family
+def test_planned_request_keeps_structure_and_cap(family: str, embedded, chat_tokenizer) -> None:
     limits = ScoringLimits(model_cap=400, max_new_tokens=64)
-    question, response = attack.apply(QUESTION, WRONG)
     encoder = PromptEncoder(chat_tokenizer, embedded)
-    plan = plan_request(encoder, question, response, limits.allowed_length)
-    frame = encoder.frame(plan.template)
-    assert len(plan.token_ids) <= limits.allowed_length
-    assert tuple(plan.token_ids[: len(frame.prefix)]) == frame.prefix
-    assert tuple(plan.token_ids[-len(frame.suffix) :]) == frame.suffix
+    for name, question, response in hostile_samples(family):
+        plan = plan_request(encoder, question, response, limits.allowed_length)
+        frame = encoder.frame(plan.template)
+        assert len(plan.token_ids) <= limits.allowed_length, name
+        assert tuple(plan.token_ids[: len(frame.prefix)]) == frame.prefix, name
+        assert tuple(plan.token_ids[-len(frame.suffix) :]) == frame.suffix, name
+        assert structure_kept(plan, encoder), name
 
 
-@each_attack
-def test_only_the_judges_own_tokens_are_parsed(
-    attack: Attack, embedded, chat_tokenizer, scripted
-) -> None:
+def test_only_the_judges_own_tokens_are_parsed(embedded, chat_tokenizer, scripted) -> None:
     """A judge that says nothing leaves every attack with the neutral score."""
     options = JudgeOptions(ScoringLimits(model_cap=2048, tokenizer_cap=2048))
     judge = GenerativeJudge(
         scripted(chat_tokenizer, lambda _: "no idea"), chat_tokenizer, embedded, options
     )
-    question, response = attack.apply(QUESTION, WRONG)
-    (result,) = judge.score([question], [response])
-    assert (result.score, result.valid, result.path) == (0.5, False, "default")
-
-
-@each_attack
-def test_the_measure_of_structure_agrees(attack: Attack, embedded, chat_tokenizer) -> None:
-    limits = ScoringLimits(model_cap=400, max_new_tokens=64)
-    encoder = PromptEncoder(chat_tokenizer, embedded)
-    plan = plan_request(encoder, *attack.apply(QUESTION, WRONG), limits.allowed_length)
-    assert structure_kept(plan, encoder)
+    samples = [attack.apply(QUESTION, WRONG) for attack in ATTACKS]
+    results = judge.score([q for q, _ in samples], [r for _, r in samples])
+    assert {(r.score, r.valid, r.path) for r in results} == {(0.5, False, "default")}
 
 
 def test_clipping_does_not_close_the_quote(embedded, chat_tokenizer) -> None:
