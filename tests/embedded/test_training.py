@@ -100,38 +100,22 @@ def test_models_are_asked_with_the_tokenizer_that_they_learned_with(
         assert loaded(text)["input_ids"] == tokenizer(text)["input_ids"]
 
 
-def test_actor_is_reproducible_and_keeps_a_finished_clean_phase(
-    chain: Chain, recipe: EmbeddedConfig, tokenizer: Any, tmp_path: Path
+@pytest.mark.parametrize("change", ["nothing", "no weights", "another seed"])
+def test_a_clean_phase_is_kept_if_it_is_whole_and_of_this_recipe(
+    change: str, chain: Chain, recipe: EmbeddedConfig, tokenizer: Any, tmp_path: Path
 ) -> None:
-    shutil.copytree(chain.root / "actor_clean", tmp_path / "actor_clean")
+    shutil.copytree(chain.root / "actor_clean", tmp_path / "clean")
+    if change == "no weights":
+        (tmp_path / "clean" / "model.safetensors").unlink()
+    if change == "another seed":
+        actor = recipe.actor.model_copy(update={"seed": 77})
+        recipe = recipe.model_copy(update={"actor": actor})
     clean, _ = train_actor(
-        recipe, tokenizer, tmp_path / "actor_clean", tmp_path / "actor", tmp_path / "state"
+        recipe, tokenizer, tmp_path / "clean", tmp_path / "actor", tmp_path / "state"
     )
-    assert clean is None
-    assert torch.equal(weights(tmp_path / "actor"), weights(chain.root / "actor"))
-
-
-def test_a_clean_phase_without_weights_is_trained_again(
-    chain: Chain, recipe: EmbeddedConfig, tokenizer: Any, tmp_path: Path
-) -> None:
-    shutil.copytree(chain.root / "actor_clean", tmp_path / "actor_clean")
-    (tmp_path / "actor_clean" / "model.safetensors").unlink()
-    clean, _ = train_actor(
-        recipe, tokenizer, tmp_path / "actor_clean", tmp_path / "actor", tmp_path / "state"
-    )
-    assert clean is not None
-    assert torch.equal(weights(tmp_path / "actor"), weights(chain.root / "actor"))
-
-
-def test_changed_recipe_trains_the_clean_phase_again(
-    chain: Chain, recipe: EmbeddedConfig, tokenizer: Any, tmp_path: Path
-) -> None:
-    shutil.copytree(chain.root / "actor_clean", tmp_path / "actor_clean")
-    changed = recipe.model_copy(update={"actor": recipe.actor.model_copy(update={"seed": 77})})
-    clean, _ = train_actor(
-        changed, tokenizer, tmp_path / "actor_clean", tmp_path / "actor", tmp_path / "state"
-    )
-    assert clean is not None
+    assert (clean is None) == (change == "nothing")
+    same = torch.equal(weights(tmp_path / "actor"), weights(chain.root / "actor"))
+    assert same == (change != "another seed")
 
 
 def test_chain_of_judges_equals_one_training(
