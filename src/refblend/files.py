@@ -10,7 +10,7 @@ import shutil
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -110,10 +110,10 @@ def sha256_file(path: str | os.PathLike[str]) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def sha256_tree(root: str | os.PathLike[str], patterns: Iterable[str] = ("*",)) -> str:
-    """Hash of the relative names and contents of all files below ``root`` that match a pattern."""
+def sha256_tree(root: str | os.PathLike[str], without: Collection[str] = ()) -> str:
+    """Hash of the relative paths and contents of all files below ``root`` but those so named."""
     root = Path(root)
-    files = sorted({p for pattern in patterns for p in root.rglob(pattern) if p.is_file()})
+    files = sorted(p for p in root.rglob("*") if p.is_file() and p.name not in without)
     digest = hashlib.sha256()
     for path in files:
         digest.update(f"{path.relative_to(root).as_posix()}\0{sha256_file(path)}\n".encode())

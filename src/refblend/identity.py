@@ -61,6 +61,19 @@ EARLIER_NUMERICS = {"judge.parse": 2, "reward.reasoning_gym": 2}
 ``judge.parse`` 2 corrects had made a judge's whole batch fail, and no committed run has a failed
 score (``incidents/judge_error``). ``reward.reasoning_gym`` 2 reads answers of several lines, and
 all tasks of committed runs have one line (``tests/rewards/test_reasoning_gym.py``)."""
+EARLIER_MODELS = {
+    "dfa94c4cf46f88ccf06e84e47753265f88c9af817d2a5762c2acc15e7c39df3b": (
+        "d28ac3ba6964fe14e7f43c796864abc1cc51b905180d975e99b35da5d7e21825"
+    ),
+    "64902477a5549cedf821d20b6dc6e3f542b0f69113fe739d229dd81756d8801b": (
+        "c59b929a0c06c5ef16646853a604c4a312cf6472faea7e7605b2d585515b5247"
+    ),
+    "648da794019ace381c1eab56072c015fcac76828c189fc4b8941f03d975a4967": (
+        "0f2561cb6e5295fafb729486b0059195558140a8333d8234044b767630bb8afc"
+    ),
+}
+"""Hashes of committed runs' judges that counted an optimiser's state, and those of the same files
+without it."""
 LIBRARIES = ("tokenizers", "torch", "transformers", "vllm")
 """Libraries that compute a run's numbers."""
 Kind = Literal["observing", "determining", "numerics", "library", "tree"]
@@ -136,6 +149,8 @@ class RunIdentity:
                 raise KeyError("segments")
             values = {field.name: record[field.name] for field in fields(cls)}
             values |= {name: dict(map(_pair, values[name])) for name in ("data", "models")}
+            models = values["models"].items()
+            values["models"] = {path: EARLIER_MODELS.get(old, old) for path, old in models}
             found = cls(**values | {"segments": segments})
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{error} is missing or of another type") from None

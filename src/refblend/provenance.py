@@ -56,12 +56,12 @@ def _data_hash(path: Path) -> str:
 
 
 def _model_hash(path: Path) -> str:
-    """Hash of a model directory."""
+    """Hash of a model directory; the state of the optimiser that made it does not count."""
     if not path.is_dir():
         raise ModelError(
             f"model directory {path} is missing", "Train or copy the model first, or fix the path."
         )
-    return sha256_tree(path)
+    return sha256_tree(path, without=["optimizer.pt"])
 
 
 LIBRARIES = (

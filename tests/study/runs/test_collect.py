@@ -5,7 +5,10 @@ import pandas as pd
 import pytest
 from made_runs import grid_of
 
+from refblend.embedded.pack import unpack_models
+from refblend.embedded.recipe import load_recipe
 from refblend.errors import StudyError
+from refblend.provenance import hash_inputs
 from refblend.study.runs.checks import record_failure
 from refblend.study.runs.collect import collect, read_collected, used_models, write_collected
 from refblend.study.runs.curves import series, start_and_end
@@ -91,3 +94,14 @@ def test_models_are_read_from_their_record() -> None:
         ["c", 3, "my actor", "33333333"],
     ]
     assert used_models(runs[1:2]).empty
+
+
+def test_the_committed_runs_started_from_the_kept_models(tmp_path: Path) -> None:
+    """Else no contrast may compare a new run with them."""
+    root = Path(__file__).resolve().parents[3]
+    results = root / "results" / "cpu"
+    recipe = load_recipe(root / "params" / "embedded" / "cpu.yaml")
+    unpack_models(results / "pieces" / "models.tar.xz", recipe, tmp_path)
+    used = used_models(pd.read_csv(results / "runs.csv")).drop_duplicates("role")
+    kept = hash_inputs([], [tmp_path / role for role in used.role]).models.values()
+    assert [digest[:8] for digest in kept] == list(used.digest)

@@ -18,9 +18,10 @@ from refblend.data.schema import PARQUET_ERRORS
 from refblend.documents import shorten
 from refblend.errors import StudyError
 from refblend.files import atomic_path
+from refblend.identity import EARLIER_MODELS
 from refblend.study.design.grid import unique_runs
 from refblend.study.layout import COLLECTED, run_dir
-from refblend.study.runs.run_files import read_run
+from refblend.study.runs.run_files import DIGITS, read_run
 from refblend.trainer.tracking import TIMING_PREFIXES
 
 RUN_COLUMNS = {
@@ -101,10 +102,11 @@ def collect(grid: pd.DataFrame, scale: str, root: str | Path = "runs") -> Collec
 
 def used_models(runs: pd.DataFrame) -> pd.DataFrame:
     """The models of runs that have a record of them: arm, seed, role (a name) and digest."""
+    earlier = {old[:DIGITS]: new[:DIGITS] for old, new in EARLIER_MODELS.items()}
     known = runs[runs.models.fillna("") != ""]
     models = known.assign(model=known.models.str.split("; ")).explode("model", ignore_index=True)
     parts = models.model.str.rsplit(" ", n=1, expand=True).reindex(columns=[0, 1])
-    return models[["arm", "seed"]].assign(role=parts[0], digest=parts[1])
+    return models[["arm", "seed"]].assign(role=parts[0], digest=parts[1].replace(earlier))
 
 
 def write_collected(collected: Collected, out: str | Path) -> None:
