@@ -53,7 +53,7 @@ class Engines(Recorder):
 def workers_of(config: RefblendConfig) -> tuple[WorkerSet, list[str]]:
     record: list[str] = []
     none = cast("Any", None)
-    workers = WorkerSet(config, none, none, RestartBudget(1), print)
+    workers = WorkerSet(config, none, RestartBudget(1), print)
     workers.groups["actor"] = cast("Any", Recorder("actor", record))
     for role in ("rollout", "judge"):
         workers.engines[role] = cast("Any", Engines(role, record))
