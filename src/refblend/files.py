@@ -16,6 +16,9 @@ from typing import Any
 
 from refblend.documents import MalformedError, parse_json
 
+OPTIMIZER_FILE = "optimizer.pt"
+"""Beside a model's weights: the state of the optimiser that made them."""
+
 
 @contextlib.contextmanager
 def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:

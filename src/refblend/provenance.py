@@ -18,7 +18,7 @@ from typing import Any
 
 from refblend.documents import shorten
 from refblend.errors import DataError, ModelError
-from refblend.files import read_object, sha256_file, sha256_tree
+from refblend.files import OPTIMIZER_FILE, read_object, sha256_file, sha256_tree
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ def _model_hash(path: Path) -> str:
         raise ModelError(
             f"model directory {path} is missing", "Train or copy the model first, or fix the path."
         )
-    return sha256_tree(path, without=["optimizer.pt"])
+    return sha256_tree(path, without=[OPTIMIZER_FILE])
 
 
 LIBRARIES = (

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from refblend.errors import ModelError
-from refblend.workers.distributed import OPTIMIZER_FILE
+from refblend.files import OPTIMIZER_FILE
 from refblend.workers.fsdp_workers import (
     ActorWorker,
     CriticWorker,

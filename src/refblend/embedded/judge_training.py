@@ -18,7 +18,7 @@ from refblend.embedded.actor import encode_example
 from refblend.embedded.architecture import count_parameters, fingerprint_of, load_model, save_model
 from refblend.embedded.judge_data import Pair
 from refblend.embedded.judge_format import copy_answer, render_comparison, render_verdict
-from refblend.embedded.recipe import OPTIMIZER_FILE, STRENGTHS, EmbeddedConfig, Strength
+from refblend.embedded.recipe import STRENGTHS, EmbeddedConfig, Strength
 from refblend.embedded.sft import (
     Example,
     Schedule,
@@ -29,7 +29,7 @@ from refblend.embedded.sft import (
     train,
 )
 from refblend.errors import ModelError
-from refblend.files import write_text
+from refblend.files import OPTIMIZER_FILE, write_text
 from refblend.rollout.model_dir import model_record
 from refblend.scoring.prompts import PromptEncoder
 from refblend.scoring.templates import TEMPLATES_IN_JUDGE, ScoringTemplates

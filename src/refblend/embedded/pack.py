@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from refblend.documents import MalformedError, flatten, shorten
-from refblend.embedded.recipe import OPTIMIZER_FILE, STRENGTHS, EmbeddedConfig
+from refblend.embedded.recipe import STRENGTHS, EmbeddedConfig
 from refblend.errors import ModelError
-from refblend.files import atomic_path, read_object, unpacked
+from refblend.files import OPTIMIZER_FILE, atomic_path, read_object, unpacked
 from refblend.numerics import versions
 from refblend.provenance import PACKAGE, git_state, hardware, library_versions
 

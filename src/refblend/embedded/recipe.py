@@ -13,8 +13,6 @@ Strength = Literal["weak", "medium", "strong"]
 VLLM_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 """Head sizes of vLLM 0.32's attention on CPUs; a model with another one loads and then fails."""
 STRENGTHS: tuple[Strength, ...] = ("weak", "medium", "strong")
-OPTIMIZER_FILE = "optimizer.pt"
-"""In a judge's folder: the state that the next strength continues from."""
 
 
 class PretrainedRecipe(Section):

@@ -25,10 +25,10 @@ from torch.distributed.checkpoint.state_dict import (
 
 from refblend.config import RefblendConfig
 from refblend.config.actor_rollout_ref import FsdpConfig
+from refblend.files import OPTIMIZER_FILE
 from refblend.workers import rendezvous
 from refblend.workers.networks import LmNetwork
 
-OPTIMIZER_FILE = "optimizer.pt"
 OPTIMIZER_SHARDS = "optimizer"
 """Directory of the state that each rank wrote by itself."""
 WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
