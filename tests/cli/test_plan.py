@@ -78,55 +78,12 @@ def test_a_milestone_trained_anew_on_this_machine_is_preferred_to_the_shipped_ta
     assert {arm["measured_runs"] for arm in plan["arms"]} == {2}
 
 
-COSTS = {
-    "stages": {
-        "gen": {"per_prompt": 0.5, "fixed": 1.0},
-        "ref_quality_score": {"per_prompt": 0.25},
-        "old_log_prob": {"per_prompt": 0.25},
-        "update_actor": {"per_prompt": 0.75},
-    },
-    "driver": {"per_prompt": 0.0, "fixed": 0.5},
-    "push": 0.25,
-    "prompts": 16,
-    "responses": 4,
-    "weights_gb": 2.0,
-}
-STEP = ["plan-step", "--nodes", "1", "--nodes", "2", "--gpus-per-node", "2"]
-
-
-def test_nodes_predict_a_step_from_recorded_costs(tmp_path: Path) -> None:
-    recorded = tmp_path / "planning.json"
-    recorded.write_text(json.dumps({"figures": {"costs": COSTS}}))
-    done = CliRunner().invoke(app, [*STEP, "--from", str(recorded), "--json"])
-    assert done.exit_code == 0, done.output
-    document = json.loads(done.stdout)
-    assert document["network"] == {"inside": 100.0, "between": 12.5}
-    both = [p for p in document["plans"] if p["placement"] == "co-located"]
-    assert [(p["nodes"], p["devices"], p["processes"]["rollout"]) for p in both] == [
-        (1, 2, 2),
-        (2, 4, 4),
-    ]
-    # On two devices: gen 1 + 4, judge and pass 2 + 2, driver 0.5, update 6, gathered twice and
-    # scattered once half of 2 GB at 100 GB/s, the pass gathered once beside the judge; push 0.25.
-    assert both[0]["prediction"]["seconds"] == pytest.approx(5 + 4 + 0.01 + 0.5 + 6 + 0.03 + 0.25)
-    text = CliRunner().invoke(app, [*STEP, "--from", str(recorded)]).stdout
-    assert "All times are predicted." in text
-    assert "Measured, one process, 16 prompts of 4 responses: gen 9 s (fixed 1 s)" in text
-    assert "Assumed: 100 GB/s between the devices of a node and 12.5 GB/s between nodes" in text
-    doubled = CliRunner().invoke(app, [*STEP, "--from", str(recorded), "--prompts", "32"]).stdout
-    assert "Measured, one process, extrapolated to 32 prompts of 4 responses: gen 17 s" in doubled
-    assert text.count("co-located") == text.count("engines apart") == 2
-
-
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (["plan", "M1"], "Missing option"),
         (["plan", "--scale", "cpu", "--slots", "2"], "Missing argument"),
         (["plan", "M1", "--scale", "cpu", "--slots", "0"], "--slots"),
-        (STEP, "Missing option '--from'"),
-        (["plan-step", "--nodes", "1", "--from", "x"], "Missing option '--gpus-per-node'"),
-        (["plan-step", "--nodes", "0", *STEP[3:], "--from", "x"], "--nodes"),
     ],
 )
 def test_what_is_missing_is_named(arguments: list[str], told: str) -> None:
@@ -146,8 +103,6 @@ def test_what_is_missing_is_named(arguments: list[str], told: str) -> None:
             ["plan", "M1", "--scale", "cpu", "--slots", "2", "--gpus-per-run", "2"],
             "--gpus-per-run is given at scale cpu",
         ),
-        ([*STEP, "--from", "nowhere"], "nowhere: no costs of a step"),
-        ([*STEP, "--from", "a.json", "--from", "b.json"], "Name one or two run directories"),
     ],
 )
 def test_what_cannot_be_planned_is_refused(arguments: list[str], told: str) -> None:

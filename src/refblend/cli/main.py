@@ -15,7 +15,7 @@ from refblend.cli.advise import advise
 from refblend.cli.data import app as data_app
 from refblend.cli.help import STUDY, USE, Panels, example
 from refblend.cli.models import app as models_app
-from refblend.cli.plan import plan, plan_step
+from refblend.cli.plan import plan
 from refblend.cli.runs import app as runs_app
 from refblend.cli.runs import evaluate, show
 from refblend.cli.scoring import judge_app, score
@@ -198,11 +198,7 @@ for _command, _example in (
 app.add_typer(data_app, name="data", rich_help_panel=USE)
 app.add_typer(judge_app, name="judge", rich_help_panel=USE)
 app.add_typer(runs_app, name="runs", rich_help_panel=USE)
-for _command, _example in (
-    (plan, "plan M1 --scale cpu --slots 2"),
-    (plan_step, "plan-step --nodes 8 --gpus-per-node 8 --from runs/mine"),
-):
-    app.command(rich_help_panel=STUDY, epilog=example(f"refblend {_example}"))(_command)
+app.command(rich_help_panel=STUDY, epilog=example("refblend plan M1 --scale cpu --slots 2"))(plan)
 app.add_typer(study_app, name="study", rich_help_panel=STUDY)
 app.add_typer(models_app, name="models", rich_help_panel=STUDY)
 

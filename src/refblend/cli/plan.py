@@ -1,10 +1,10 @@
-"""``refblend plan``: the cost of a study; ``refblend plan-step``: a step on a cluster."""
+"""``refblend plan``: the cost of a study."""
 
 import json
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from refblend.study.planning.costs import StudyPlan
-    from refblend.study.planning.step import Network, StepCosts
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 UNITS = {
@@ -148,77 +147,3 @@ def _show(planned: "StudyPlan", sources: list[str]) -> None:
 
 def _known(value: float | None, unit: str, form: str = ".3g") -> str:
     return "–" if value is None or math.isnan(value) else f"{value:{form}}{unit}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bandwidths:
-    """What is assumed of the cluster, in GB/s; see ``study.planning.step.Network``."""
-
-    node_gb_per_s: Annotated[
-        float, typer.Option(min=0.001, help="Assumed between the devices of a node.")
-    ] = 100.0
-    network_gb_per_s: Annotated[float, typer.Option(min=0.001, help="Assumed between nodes.")] = (
-        12.5
-    )
-
-
-@with_options
-def plan_step(
-    nodes: Annotated[list[int], typer.Option(min=1, help="Number of nodes; may be repeated.")],
-    gpus_per_node: Annotated[
-        int,
-        typer.Option(min=1, help="Devices of a node, each as fast as what a measured process had."),
-    ],
-    measured_run: Annotated[
-        list[Path],
-        typer.Option(
-            "--from",
-            help="Run directory whose stages were timed with scoring.overlap=false; a second one "
-            "with half the batch tells fixed times. Or a result of bench_planning.",
-        ),
-    ],
-    bandwidths: Bandwidths,
-    prompts: Annotated[
-        int | None, typer.Option(min=1, help="Size of the batch; default: the measured one.")
-    ] = None,
-    weights_gb: Annotated[
-        float | None, typer.Option(min=0, help="Weights to push; default: counted in the model.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Predict a training step on a cluster from measured costs of its stages."""
-    from tabulate import tabulate
-
-    from refblend.study.planning.step import Network, plan_step, table_rows
-    from refblend.study.planning.step_costs import read_costs
-
-    costs = read_costs(measured_run, weights_gb)
-    measured = costs.prompts
-    costs = replace(costs, prompts=prompts or measured)
-    net = Network(bandwidths.node_gb_per_s, bandwidths.network_gb_per_s)
-    plans = [plan for count in nodes for plan in plan_step(costs, count, gpus_per_node, net)]
-    if as_json:
-        document: dict[str, Any] = {"costs": asdict(costs), "network": asdict(net)}
-        typer.echo(json.dumps(document | {"plans": [asdict(plan) for plan in plans]}, indent=2))
-        return
-    typer.echo(tabulate(table_rows(plans), headers="keys", tablefmt="github"))
-    typer.echo("\n* the best on these nodes. All times are predicted.")
-    typer.echo(_told(costs, net, measured))
-
-
-def _told(costs: "StepCosts", net: "Network", measured: int) -> str:
-    """What is measured, with batches of so many prompts, and what is assumed."""
-    extrapolated = "" if costs.prompts == measured else "extrapolated to "
-    stages = ", ".join(
-        f"{name} {cost.seconds(costs.prompts):.3g} s (fixed {cost.fixed:.3g} s)"
-        for name, cost in costs.stages.items()
-    )
-    driver = costs.driver.seconds(costs.prompts)
-    return (
-        f"Measured, one process, {extrapolated}{costs.prompts} prompts of {costs.responses} "
-        f"responses: {stages}, driver {driver:.3g} s, push to an engine of the same node "
-        f"{costs.push:.3g} s.\n"
-        f"Assumed: {net.inside:g} GB/s between the devices of a node and {net.between:g} GB/s "
-        f"between nodes for {costs.weights_gb:.3g} GB of weights, once to each node; parameters "
-        "sharded inside nodes and replicated across; models fit wherever they share a device."
-    )
