@@ -1,4 +1,4 @@
-"""Secrets stay out of every text that is shown or stored, whoever wrote that text.
+"""Keep secrets out of every text that is shown or stored.
 
 A secret is the value of an environment variable that the configuration names
 (``scoring.http.bearer_env``) or whose own name says so, and the password in an address.

@@ -1,4 +1,4 @@
-"""How well the advantages of a blended reward agree with the truth, and how sure that is.
+"""How well the advantages of a blended reward agree with the truth, with intervals.
 
 **Alignment** of a blend: take the advantages that GRPO would use, A, and the truth of the same
 responses, a, both centred within their prompt. Alignment is the cosine of the two over all
@@ -33,7 +33,7 @@ RESAMPLES = 2000
 
 @dataclass(frozen=True)
 class Blend:
-    """One way to blend: the weight, on which tokens the score stands, and in which groups."""
+    """One way to blend: the weight, the score's placement, and the groups that get it."""
 
     weight: float
     placement: Where = "terminal"
@@ -161,8 +161,8 @@ def map_headroom(
 ) -> tuple[float, tuple[float, float]]:
     """What the best entropy map adds to the best constant weight: mean and 95 % interval.
 
-    Both are chosen on a bootstrap sample and compared on the prompts that it left out, so that
-    choosing among many maps earns nothing.
+    Both are chosen on a bootstrap sample and compared on the prompts that it left out, so
+    choosing among many maps brings no false gain.
     """
     left_out = (counts == 0).astype(np.float64)
 

@@ -105,7 +105,7 @@ class Advice:
 
 
 def advice_on(frame: pd.DataFrame, norm_by_std: bool = True) -> Advice:
-    """What :func:`refblend.advise` returns, which documents arguments and errors."""
+    """Implements :func:`refblend.advise`; see there for arguments and errors."""
     samples = samples_of(frame)
     kinds: list[tuple[Where, Groups]] = [("terminal", "all"), ("terminal", "mixed")]
     if samples.length is not None:
@@ -223,7 +223,7 @@ def _verdict(low: float, high: float) -> Verdict:
 
 
 def _needed(decided: Verdict, samples: Samples, gain: float, half: float) -> int | None:
-    """Labelled prompts with which the interval would exclude 0, or a gain that matters."""
+    """Labelled prompts needed for an interval that excludes 0, or excludes a gain that matters."""
     if decided != "undecided":
         return None
     labelled = len(np.unique(samples.prompt[np.isfinite(samples.truth)]))

@@ -1,6 +1,6 @@
 """Rollouts of any trainer as one table: ``prompt_id, response, reward, judge_score, truth``.
 
-Read are files, and folders of files, of
+It reads files, and folders of files, from
 
 * refblend: ``rollouts/<step>.jsonl`` of a run, or the run's directory;
 * TRL: ``completions/*.parquet`` of ``GRPOConfig(log_completions=True)``;
@@ -47,7 +47,7 @@ def read_rollouts(path: str | Path, columns: Columns | None = None) -> pd.DataFr
     """The rollouts of a file, a folder or a run's directory, in the columns of :data:`PLAIN`.
 
     Raises:
-        DataError: there are none, or a column is missing; names it and what to give.
+        DataError: there are no rollouts, or a column is missing; says which and what to do.
     """
     files = _files(Path(path))
     frame = pd.concat([_read(file).assign(_file=file.name) for file in files], ignore_index=True)

@@ -1,4 +1,4 @@
-"""Rollouts for the advice, made here: the model answers, the rules and the judge score."""
+"""Make rollouts for the advice: the model answers, rule and judge score."""
 
 import pandas as pd
 

@@ -26,7 +26,7 @@ class Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _values_are_plain(cls, value: Any, info: ValidationInfo) -> Any:
-        """pydantic would read ``true`` as 1; and the name of no file can hold a NUL."""
+        """Refuse NUL, huge integers, and ``true`` for a number, which pydantic reads as 1."""
         annotation = cls.model_fields[info.field_name or ""].annotation
         if isinstance(annotation, type) and issubclass(annotation, Section):
             return value  # it checks its own fields

@@ -1,7 +1,7 @@
 """Loading of YAML files and dotted overrides into the configuration tree.
 
-Later files and overrides win. Nothing is guessed: a key that the tree does not have is an error
-that names it, with the nearest key that exists.
+Later files and overrides win. Nothing is guessed: an unknown key is an error that
+names it and the nearest key that exists.
 """
 
 import difflib
@@ -215,7 +215,7 @@ def load_config(
     paths: Iterable[str | Path] = (),
     overrides: Iterable[str] = (),
 ) -> RefblendConfig:
-    """Load and check the configuration; what is not acceptable is a ConfigError.
+    """Load and check the configuration; ConfigError for anything that is not acceptable.
 
     Later ``paths`` of YAML files win, and ``overrides`` (``a.b.c=value``) win over them.
     """

@@ -1,4 +1,4 @@
-"""Leases of GPUs: of several jobs on one machine, each has its devices for itself.
+"""Leases of GPUs: several jobs on one machine never share a device.
 
 A lease is an exclusive lock on a file per device, so the kernel ends it with its process. Only
 devices in ``CUDA_VISIBLE_DEVICES`` are leased. ``python -m refblend.lifecycle.devices`` prints how
@@ -37,7 +37,8 @@ def visible_devices() -> list[str]:
 def device_memory() -> float | None:
     """Bytes of the smallest device that this process may use; None without a GPU.
 
-    ``REFBLEND_PRETENDED_GPUS``, a list of GiB such as ``80,80``, stands for a machine to be rented.
+    To plan for GPUs that this machine lacks, set ``REFBLEND_PRETENDED_GPUS`` to their sizes in
+    GiB, e.g. ``80,80``.
     """
     if pretended := os.environ.get(PRETENDED):
         return min(map(float, pretended.split(","))) * 2**30
@@ -52,8 +53,9 @@ def device_memory() -> float | None:
 
 
 def lease(count: int) -> list[str]:
-    """Wait for that many free devices (all or none) and hold them until this process, or what it
-    becomes, ends; ResourceError if it cannot see that many.
+    """Wait until ``count`` devices are free, then hold them until this process ends.
+
+    An exec keeps them. It takes all or none; ResourceError if the process cannot see that many.
     """
     devices = visible_devices()
     if count > len(devices):

@@ -1,8 +1,8 @@
-"""Folders for temporary files that outlive no command: who owns one, and when it may be removed.
+"""Temporary folders that are removed with their command.
 
-Containers may share one folder for temporary files, where process numbers say nothing. So a folder
-holds the lock of its owner, and the boot of the kernel that keeps the lock. Only a folder of this
-boot whose lock is free is removed.
+Containers may share one temporary folder, so process ids do not identify an owner. Each folder
+therefore holds its owner's lock and the kernel's boot id. It is removed only if it is of this boot
+and its lock is free.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ _mark = ""
 
 
 def mark_command() -> str:
-    """Let the folders of this process and its forks carry one name, which is returned."""
+    """Give the folders of this process and its forks one common mark, and return it."""
     global _mark
     _mark = f"{os.getpid()}-{secrets.token_hex(3)}"
     return _mark
@@ -38,9 +38,9 @@ def mark_command() -> str:
 
 @contextlib.contextmanager
 def command_folder() -> Iterator[Path]:
-    """An empty folder for this process alone, removed at the end; ResourceError if there is none.
+    """Create a private temporary folder and remove it at the end; ResourceError if that fails.
 
-    The path given is short enough for sockets: where ``TMPDIR`` is long, a link leads to it.
+    Sockets need short paths, so with a long ``TMPDIR`` the path is a link to the folder.
     """
     _remove_dead()
     name = PREFIX + (_mark or f"{os.getpid()}-{secrets.token_hex(3)}")
@@ -56,7 +56,7 @@ def command_folder() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def writable_home() -> Iterator[None]:
-    """Where ``HOME`` cannot be written, a temporary one for the caches of libraries."""
+    """Set a temporary ``HOME`` for libraries' caches if the real one is not writable."""
     home = Path.home()
     with contextlib.suppress(OSError):
         home.mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ def check_temporary() -> None:
 
 
 def folders_of(mark: str) -> list[Path]:
-    """Folders whose command's mark begins so."""
+    """Folders whose mark starts with ``mark``."""
     return [folder for root in _roots() for folder in root.glob(f"{PREFIX}{mark}*")]
 
 

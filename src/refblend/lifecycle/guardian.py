@@ -1,7 +1,7 @@
-"""A training command in a process of its own: ended from outside, it still has a last word.
+"""Run training in a child process, so that its parent can report when something kills it.
 
-Ray's C++ code and the kernel may end a process without a word from Python. So the command forks:
-the child trains, its parent passes signals on and, if need be, cleans up and says what to do.
+Ray's C++ code and the kernel can end a process before Python says anything. So the command forks:
+the child trains; the parent passes signals on, cleans up if needed, and says what to do.
 """
 
 import atexit

@@ -1,7 +1,7 @@
-"""A deadline for calls that have none: Ray's, when one of its processes hangs.
+"""A deadline for Ray's calls, which have none when one of its processes hangs.
 
-A stopped raylet blocks ``ray.get`` inside C++ code, which no exception reaches. The only way on is
-to end the process: the next call resumes.
+A stopped raylet blocks ``ray.get`` inside C++ code, where no exception arrives. Ending the process
+is the only way out; the next call resumes.
 """
 
 import contextlib

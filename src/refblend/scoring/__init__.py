@@ -4,7 +4,7 @@
 language model on one of our engines), ``endpoint`` (one behind HTTP), ``reward_model``, or a class
 of the user's.
 
-The way of one sample: ``quote`` makes hostile text harmless, ``templates`` and ``prompts`` build
+The path of one sample: ``quote`` makes hostile text harmless, ``templates`` and ``prompts`` build
 the prompt, ``clipping`` keeps it within the model's length, ``parsing`` reads the
 judge's own tokens. ``measure`` holds what measures judges; training does not use it.
 """

@@ -1,8 +1,8 @@
 """A judge behind HTTP: an endpoint that speaks OpenAI's chat API, such as ``vllm serve``.
 
 The endpoint applies its own chat template and counts its own tokens, so prompts leave here as
-text, with their length bounded in characters. A request that fails for good is a result of the
-path ``error``, and the run goes on, as when one of our engines fails.
+text, with their length bounded in characters. A request that fails for good becomes a result
+with the path ``error`` and the run goes on, as when one of our engines fails.
 """
 
 import logging
@@ -58,9 +58,9 @@ def read_key(http: HttpJudgeConfig) -> str:
 
 
 def check_endpoint(http: HttpJudgeConfig) -> None:
-    """Refuse (ScoringError) an endpoint that is away, refuses the key or lacks the model.
+    """Refuse (ScoringError) an endpoint that is down, refuses the key or lacks the model.
 
-    An endpoint without a list of models is taken at its word.
+    An endpoint that does not list its models is trusted to have it.
     """
     wire = wire_to(http, read_key(http))
     try:
@@ -154,7 +154,7 @@ class EndpointJudge(RequestJudge):
 
     @classmethod
     def start(cls, config: RefQualityScoreConfig, seed: int) -> "EndpointJudge":
-        """Nothing is started here; the endpoint was there when :meth:`check` asked."""
+        """Start nothing: the endpoint runs already, as :meth:`check` has seen."""
         return cls(config)
 
     def plan(self, question: str, response: str) -> ScoringRequest:
@@ -232,7 +232,7 @@ class EndpointJudge(RequestJudge):
 
 
 def _last_tokens(tokens: Sequence[Token], length: int) -> list[Token]:
-    """The last tokens, which have that many characters: those before them are thought."""
+    """The last tokens, ``length`` characters in all; those before them are thinking."""
     start = len(tokens)
     while start and length > 0:
         start -= 1

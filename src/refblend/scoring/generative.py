@@ -192,7 +192,7 @@ class GenerativeJudge(RequestJudge):
         return GenerativeJudge(self.engine, self.tokenizer, self.encoder.templates, options)
 
     def begin_run(self) -> None:
-        """Forget the prompts of an earlier run."""
+        """Clear the caches of an earlier run."""
         self.engine.reset_prefix_cache()
 
     def shutdown(self) -> None:

@@ -1,10 +1,10 @@
 """The interface of a judge: many samples in, one typed result each.
 
 A kind of judge is one subclass of :class:`Judge`, and ``scoring.kind`` names it: by the short name
-of one of ours (:data:`refblend.config.scoring.JUDGES`) or as ``module:Class``. Nothing that a
-sample contains, and no failure of what answers, makes :meth:`Judge.score` raise or return a silent
-0: such a sample gets ``invalid_score`` with the path that says why. Whether too many did is the
-business of :class:`refblend.scoring.result.InvalidRateGuard`.
+of one of ours (:data:`refblend.config.scoring.JUDGES`) or as ``module:Class``. No content
+of a sample and no failure of the engine makes :meth:`Judge.score` raise or return a silent 0: such
+a sample gets ``invalid_score`` and a path that says why.
+:class:`refblend.scoring.result.InvalidRateGuard` stops a run with too many of them.
 """
 
 import os
@@ -43,7 +43,7 @@ class CallStats:
 
     @classmethod
     def merged(cls, calls: Sequence["CallStats"]) -> "CallStats":
-        """Of one batch that several engines judged side by side; empty for none.
+        """The statistics of one batch that several engines judged side by side; empty for none.
 
         The hit rates are weighted by the prompt tokens of this batch.
         """
@@ -250,7 +250,7 @@ def failed_results(count: int, reason: str, invalid_score: float = 0.5) -> list[
 
 @dataclass(frozen=True)
 class Reply:
-    """What came of one request: a score with its text, or the reason why there is none."""
+    """The result of one request: a score with its text, or the reason why there is none."""
 
     parsed: ParsedScore
     raw: str = ""
@@ -279,7 +279,7 @@ class RequestJudge(Judge):
 
     @abstractmethod
     def answer(self, requests: Sequence[ScoringRequest], seeds: Sequence[int]) -> list[Reply]:
-        """A reply to every request, in their order; only the machine's failures may raise."""
+        """A reply to every request, in order; only faults of the machine may raise."""
 
     def prefix_cache_hit_rate(self) -> float | None:
         """Share of prompt tokens served by a cache since its last reset, where it is known."""

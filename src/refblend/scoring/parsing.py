@@ -18,8 +18,8 @@ Decisions, each with a test:
   digits of a plain decimal by their expected value under the judge's log-probabilities, where
   these are given; validity and path stay. Where one of them is not a number, the digit counts as
   it was written.
-- Thought is no answer: only what follows the last closing tag of a thought is read, and an answer
-  that ends within a thought is invalid.
+- Thinking is not an answer: only text after the last closing tag is read, and an answer that ends
+  mid-thought is invalid.
 
 The expected value: greedy scores of a small judge take a handful of values, the probabilities of
 the digit tokens carry more. For ``\box{0.37}`` each digit is replaced by its expected value, given
@@ -168,7 +168,7 @@ def last_box(text: str) -> tuple[int, int] | None:
 
 
 def answer_start(text: str) -> int | None:
-    """Where the answer begins after the judge's thoughts; None where it is still thinking."""
+    """Where the answer begins after the judge's thinking; None if the thinking never ends."""
     tags = list(_THOUGHT.finditer(text))
     if not tags:
         return 0

@@ -99,7 +99,7 @@ _TOO_LONG = re.compile(
 
 
 def is_too_long(status: int, words: str) -> bool:
-    """Whether an endpoint refused a prompt for its length, to judge by its answer."""
+    """Whether an endpoint's answer says that it refused a prompt for its length."""
     return status == 413 or (status in _LENGTH_STATUS and _TOO_LONG.search(words) is not None)
 
 
@@ -168,9 +168,9 @@ class Wire:
     def ask(self, bodies: Sequence[Mapping[str, Any]]) -> list[Answer | OpenAIError | ValueError]:
         """The endpoint's answer to each request, or why there is none.
 
-        A request to which nothing came back, retries included, stops further ones until another has
-        an answer. When those under way have none either, the endpoint counts as gone, and what
-        waits is not sent: each would wait as long. Later requests are sent again.
+        If a request gets no answer after its retries, no further ones are sent until another one in
+        flight is answered. If none is, the endpoint counts as gone and the waiting requests fail
+        unsent. Later calls try it again.
         """
 
         async def all_of_them() -> list[Answer | OpenAIError | ValueError]:
@@ -209,7 +209,7 @@ class Wire:
         return Answer.model_validate_json(raw.content)
 
     def _finished(self, work: Coroutine[Any, Any, T]) -> T:
-        """What the work gives; it is cancelled where this thread is interrupted."""
+        """The result of ``work``; interrupting this thread cancels it."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()

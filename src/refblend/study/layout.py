@@ -1,4 +1,4 @@
-"""Names that the workflow and the package agree on; what a report writes, its registry says."""
+"""File names that the workflow and the package share."""
 
 from pathlib import Path
 

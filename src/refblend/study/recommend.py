@@ -2,8 +2,8 @@
 
 An experiment declares its regimes: kinds of reward under which the advice may differ, each with the
 arm that is trained there without a blend. Candidates are the blends that the experiment compares
-with that arm by its own endpoint; controls and replayed weights are none. The one with the largest
-difference is chosen, and the verdict on that same contrast decides. The best of several is ahead
+with that arm by its own endpoint, without controls and replayed weights. The candidate with the
+largest difference is chosen, and the verdict on that contrast decides. The best of several is ahead
 partly by luck: confirm it on fresh seeds.
 """
 
@@ -122,7 +122,7 @@ def table(found: list[Recommendation]) -> pd.DataFrame:
 
 
 def overlay(chosen: Recommendation, spec: ExperimentSpec, scale: str) -> str:
-    """YAML to lay over a configuration; a comment above it says how sure it is."""
+    """YAML that overrides a configuration; the comment above it says how sure it is."""
     arms = spec.arms_of(scale)
     settings: dict[str, Any] = {BLEND: chosen.blends}
     if chosen.blends:

@@ -94,7 +94,7 @@ def find_damage(path: Path) -> str | None:
 
 
 def _entries(root: Path) -> dict[str, int | None]:
-    """Relative names below a checkpoint with their sizes; None for links, pipes and the like."""
+    """Size of each file in a checkpoint, by relative path; None for links, pipes and the like."""
     found: dict[str, int | None] = {}
     for folder, directories, names in os.walk(root):
         for name in (*names, *directories):
@@ -144,7 +144,7 @@ def step_of(path: Path) -> int | None:
 
 
 def named_checkpoint(path: str | Path | None) -> CheckpointRef:
-    """The checkpoint in exactly this directory, in the run or not; CheckpointError if damaged."""
+    """The checkpoint in this directory, also outside the run; CheckpointError if damaged."""
     if path is None:
         raise CheckpointError(
             "trainer.resume_mode is resume_path but no path is given",
@@ -185,7 +185,7 @@ class CheckpointManager:
         return sorted(step for step in found if step is not None)
 
     def saved_before(self) -> bool:
-        """Whether a checkpoint was ever completed here, whole today or not."""
+        """Whether a checkpoint was ever completed here, even if it is damaged now."""
         return bool(self.steps()) or (self.root / LATEST_NAME).exists()
 
     def path(self, step: int) -> Path:

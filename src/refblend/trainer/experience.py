@@ -1,7 +1,7 @@
-"""A step's rollout, and what can be said about it before any reward: five things at once.
+"""A step's rollout, and the five results about it that are computed at once.
 
 Rule reward, judge's score, old log-probs with entropy, reference log-probs and values do not
-depend on one another. All are under way before the first is waited for.
+depend on one another, so all are started before any is awaited.
 """
 
 from collections.abc import Callable, Sequence
@@ -109,7 +109,7 @@ class ExperienceCollector:
     ) -> Experience:
         """Launch everything, compute the rule reward meanwhile, and join once.
 
-        With ``scoring.overlap`` off the judge is waited for before anything else is launched.
+        With ``scoring.overlap`` off the judge finishes before anything else is launched.
         ScoringError if too many of its scores are invalid.
         """
         workers, sequences, rows = self.workers, rollout.sequences, len(prompts.rows)
@@ -164,7 +164,7 @@ class ExperienceCollector:
     def _judge_results(
         self, judging: SplitCall | None, step: int, record: StepRecord
     ) -> list[JudgeResult] | None:
-        """Wait for the judge; too many invalid scores are told, and then stop the run."""
+        """Wait for the judge; warn about too many invalid scores, then stop the run."""
         if judging is None:
             return None
         judged, call = self.workers.judge_results(judging)

@@ -20,7 +20,8 @@ WARN_ABOVE = 0.2
 def require_finite(step: int, matrices: "Mapping[str, Tensor | None]", mask: "Tensor") -> None:
     """Refuse (TrainingError) NaN and infinities where ``mask`` (B, T) is not 0.
 
-    ``matrices`` by description: (B, T), or (B,) with one value per response; None: not computed.
+    ``matrices`` maps a description to a tensor (B, T), or (B,) with one value per response; None
+    means not computed.
     """
     for name, values in matrices.items():
         if values is None:
@@ -36,7 +37,7 @@ def require_finite(step: int, matrices: "Mapping[str, Tensor | None]", mask: "Te
 
 
 class LostUpdates:
-    """Counts the consecutive most recent skipped updates of each role."""
+    """Counts each role's skipped updates in a row, up to now."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
@@ -60,7 +61,7 @@ class LostUpdates:
 
 
 class JudgeWatch:
-    """Tells the user of a failing judge with an example, and asks the guard that stops the run."""
+    """Warns about a failing judge, with an example, and stops the run if it fails too often."""
 
     def __init__(self, guard: InvalidRateGuard, notify: Callable[[str], None]) -> None:
         self._guard = guard

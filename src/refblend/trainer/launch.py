@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 def train(config: RefblendConfig, overwrite: bool = False) -> dict[str, Any]:
     """Train one run to its end, resuming what an earlier call left; returns its ``summary.json``.
 
-    Terminated: a signal came, and the run stopped after its step. RefblendError: something that the
+    Raises Terminated if a signal stopped the run after its step, and RefblendError for what the
     user can fix. Either way the run directory holds the last valid checkpoint.
     """
     (config,) = configs_of(config, None)
@@ -55,9 +55,9 @@ def train_seeds(
 ) -> Iterator[tuple[RefblendConfig, dict[str, Any]]]:
     """Train one run per seed on the same processes; yields each configuration and ``summary.json``.
 
-    A run that ends with an error leaves that in its summary, and the next one begins.
-    ``trainer.default_local_dir`` names the runs' directories with ``{seed}``. What is wrong with
-    data, models or directories is an error before any run begins.
+    If a run ends with an error, its summary records it and the next run begins.
+    ``trainer.default_local_dir`` must contain ``{seed}``. Problems with data, models or directories
+    are raised before any run begins.
     """
     configs = configs_of(config, seeds)
     data, inputs = _checked(configs[0], overwrite)
@@ -83,7 +83,7 @@ def _worker_pool() -> "WorkerPool":
 
 
 def check_runs(configs: Sequence[RefblendConfig], data: RunData) -> None:
-    """Check what :func:`preflight` of the first run of a call cannot: the others, and directories.
+    """Check what :func:`preflight` of the first run cannot: the other runs and all directories.
 
     CheckpointError where one holds another run.
     """
@@ -149,7 +149,7 @@ def of_seed(config: RefblendConfig, seed: int) -> RefblendConfig:
 
 @dataclass(frozen=True)
 class _Run:
-    """One run: its configuration, what it reads, and whether another one in its place gives way."""
+    """One run: its configuration, its inputs, and whether it replaces another in its directory."""
 
     config: RefblendConfig
     data: RunData

@@ -1,4 +1,4 @@
-"""Everything that can be checked before a process starts, by ``check`` and by ``train`` alike."""
+"""What ``check`` and ``train`` check before any process starts."""
 
 import inspect
 import tempfile
@@ -46,7 +46,7 @@ ODD_ANSWERS = ("", "I think it is 5.", "#### \\boxed{[(1,,\n9^∞")
 
 
 def preflight(config: RefblendConfig, compare: Callable[[RunData], None] | None = None) -> RunData:
-    """Check configuration, directory, models, data, rewards and memory; the data of the run.
+    """Check configuration, directory, models, data, rewards and memory; return the run's data.
 
     ``compare`` refuses a directory that holds another run. All problems are raised together.
     """
@@ -113,7 +113,7 @@ def describe(config: RefblendConfig, data: RunData) -> str:
 
 
 def notices(config: RefblendConfig, data: RunData) -> list[str]:
-    """Sentences for the user about prompts that are not what the files have."""
+    """Messages about dropped or cut prompts, and about roles or special tokens that get lost."""
     told = []
     if not getattr(data.tokenizer, "chat_template", None):
         told.append(
@@ -241,7 +241,7 @@ def check_engines(config: RefblendConfig) -> None:
 
 
 def _check_effect(config: RefblendConfig) -> None:
-    """Refuse settings of the trainer that would have no effect, or another one than meant."""
+    """Refuse trainer settings that would have no effect, or not the intended one."""
     trainer = config.trainer
     if trainer.critic_warmup and not config.use_critic:
         raise ConfigError(
@@ -353,7 +353,7 @@ def gold_counts(config: RefblendConfig, data: RunData) -> list[str]:
 
 
 def _special_in_gold(data: RunData) -> list[str]:
-    """Special tokens in texts that a reward compares, though it will not see them."""
+    """Special tokens in gold answers, which a reward will not see in responses."""
     if data.keep_special:
         return []
     rows = [row for part in data.parts().values() for row in part.rows]

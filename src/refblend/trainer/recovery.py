@@ -1,4 +1,4 @@
-"""The processes of runs, and training through their death: where a run starts and continues.
+"""Worker processes of runs, and training that survives their death.
 
 The death of actor or critic, which hold what was learned since the last checkpoint, starts all
 workers again from there. Repeated steps give the same numbers.
@@ -24,7 +24,7 @@ from refblend.workers.worker_set import WorkerSet
 
 
 class WorkerPool(ExitStack):
-    """Lends workers to one run at a time; started at the first, ended with the block."""
+    """Lends workers to one run at a time. The first run starts them; the block's end stops them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -103,7 +103,10 @@ def train_with_recovery(
 def restart_point(
     checkpoints: CheckpointManager, start: CheckpointRef | None
 ) -> CheckpointRef | None:
-    """The run's latest checkpoint, or where it began if that is as far: a checkpoint that the user
-    named may lie outside the run, which may have one of the same step from another branch."""
+    """Where to restart: the run's latest checkpoint, or the one it began from if none is later.
+
+    A checkpoint that the user named may lie outside the run, which may hold one of the same step
+    from another branch.
+    """
     found = [ref for ref in (start, checkpoints.latest_valid()) if ref]
     return max(found, key=lambda ref: ref.step, default=None)

@@ -66,7 +66,7 @@ def partner_seed(seed: int) -> int:
 
 
 def with_replay(inputs: InputHashes, config: RefblendConfig) -> InputHashes:
-    """The inputs with a hash of the replayed weights: of the numbers, not of the file's timings."""
+    """The inputs with a hash of the replayed weights, not of the whole file with its timings."""
     path = _file_of(config)
     if path is None:
         return inputs

@@ -127,7 +127,7 @@ def check_run_dir(path: Path, wanted: RunIdentity, options: StartOptions) -> Pre
 
 @contextlib.contextmanager
 def open_run(path: Path, wanted: RunIdentity, options: StartOptions) -> Iterator[Prepared]:
-    """Hold a run's directory for this process; another run in it gives way or is refused.
+    """Lock a run's directory for this process. Another run in it is moved aside or refused.
 
     CheckpointError as in :func:`check_run_dir` and :func:`run_lock`.
     """
@@ -154,7 +154,7 @@ def open_run(path: Path, wanted: RunIdentity, options: StartOptions) -> Iterator
 
 
 def _found_start(path: Path, prepared: Prepared, total_steps: int) -> Prepared:
-    """Where a run goes on; one whose checkpoints are all damaged or gone is moved aside."""
+    """Where a run resumes. If all its checkpoints are damaged or gone, it is moved aside."""
     if finished := finished_summary(path, total_steps):
         return replace(prepared, finished=finished)
     checkpoints = CheckpointManager(path / "checkpoints")
@@ -179,7 +179,7 @@ def record_start(path: Path, wanted: RunIdentity, prepared: Prepared) -> None:
 
 @contextlib.contextmanager
 def run_lock(path: Path) -> Iterator[None]:
-    """Hold a run directory for this process, until its end or kill, or CheckpointError."""
+    """Lock a run directory until this process ends; CheckpointError if another one holds it."""
     path = Path(path)
     with contextlib.ExitStack() as stack:
         with _writable(path):

@@ -1,8 +1,8 @@
-"""Where the metrics of a run are shown: the trackers that ``trainer.logger`` names.
+"""Trackers of a run's metrics, as named by ``trainer.logger``.
 
-All are views of ``metrics.jsonl``, which is written whatever the list says. Besides the metrics
-they get the configuration, and a table of rollouts for each step that dumps them. Whether and where
-wandb, mlflow and swanlab send a run is for their own variables to say.
+All are views of ``metrics.jsonl``, which is always written. They also get the configuration, and a
+table of rollouts for each step that dumps them. wandb, mlflow and swanlab read their own
+environment variables to decide whether and where to send a run.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ COLUMNS += ["judge_score", "judge_raw", "weight", "blended"]
 
 @dataclass(frozen=True)
 class TrackerContext:
-    """What a tracker may need to know about its run."""
+    """What trackers know about their run."""
 
     run_dir: Path
     total_steps: int
@@ -87,9 +87,10 @@ _FOREIGN = re.compile(r"[^\w.\- :@]")
 
 
 def service_name(name: str, at: str = "@") -> str:
-    """A metric's name as services accept it: data sources in it may be called anything.
+    """Turn a metric's name into one that every tracking service accepts.
 
-    What does not fit becomes ``_``, and a hash of the name is added; ``at`` stands for ``@``.
+    Data sources may contain any characters. Characters that services refuse become ``_``, and a
+    hash of the name is added. ``at`` replaces ``@``.
     """
     parts = name.replace("@", at).split("/")
     plain = "/".join(parts)

@@ -1,8 +1,8 @@
 """The Ray cluster of a run: a private local one, always shut down, or an existing one.
 
 A private cluster listens on loopback and has its own token and folder. On several nodes Ray listens
-on every interface, and whoever reaches a port without a token can run code. So the run refuses to
-start where the token is missing, readable by others, or not asked for by every node.
+on every interface, and without a token anyone who reaches a port can run code. So the run refuses
+to start if the token is missing, readable by others, or not required by every node.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ def token_file() -> Path:
 
 
 def require_token() -> None:
-    """Before Ray is asked: refuse to go on without a private token; write one for next time."""
+    """Refuse to connect without a private token, and write one for next time."""
     file = token_file()
     if os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
         raise ResourceError(
@@ -79,7 +79,7 @@ def write_token(file: Path) -> None:
 
 
 def manners() -> tuple[bool, bool]:
-    """Whether Ray asks for the token here, and whether it uses TLS."""
+    """Whether Ray on this node requires the token, and whether it uses TLS."""
     tls = os.environ.get(TLS, "0").lower() in ("1", "true")
     return is_token_auth_enabled(), tls
 

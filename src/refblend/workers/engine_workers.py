@@ -29,7 +29,7 @@ class Sleeper:
     _asleep = False
 
     def sleep(self) -> None:
-        """Give the memory back; nothing to do where that has been done."""
+        """Give the memory back, unless that has been done."""
         if not self._asleep:
             self.engine.sleep(self.level)
         self._asleep = True

@@ -68,7 +68,7 @@ class SplitCall:
 
 
 def _left(deadline: float) -> float:
-    """Seconds until then; an answer that is there already is taken even later."""
+    """Seconds until the deadline, at least 1, so that an answer that is ready is still taken."""
     return max(1.0, deadline - time.monotonic())
 
 

@@ -46,7 +46,7 @@ SHARE = "gpu_memory_utilization"
 
 @dataclass(frozen=True)
 class Need:
-    """What a process of a role has on its device, in bytes."""
+    """What a process of a role holds on its device, in bytes."""
 
     role: str
     gpus: float
@@ -202,7 +202,7 @@ def _fullest(config: RefblendConfig, device: float) -> list[Need] | None:
 
 
 def nearest(config: RefblendConfig, device: float) -> list[str]:
-    """The fewest of the first changes with which the run fits; empty if none do."""
+    """Of the first changes that make the run fit, those that are needed; empty if none do."""
     changes: dict[str, Any] = {}
     for key, value in _steps(config):
         changes[key] = value

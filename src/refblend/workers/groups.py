@@ -103,7 +103,7 @@ class WorkerProcess:
         self._worker = made(*arguments)
 
     def machine(self) -> str:
-        """What processes that can open one another's memory share: kernel and process ids."""
+        """Boot and process namespace: processes that share both can open one another's memory."""
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
 
@@ -139,7 +139,7 @@ class Future:
         """
 
     def results(self, left_s: float | None = None) -> list[Any]:
-        """Wait for all ranks; a group that can be replaced is asked again after a death or a hang.
+        """Wait for all ranks; after a death or a hang restart a replaceable group and ask again.
 
         ``left_s`` is what is left of the deadline of the first wait; None: all of it. Raises
         WorkerDiedError, WorkerTimeoutError, or the RefblendError that the worker itself raised.

@@ -1,7 +1,7 @@
 """Resource pools: Ray placement groups, with a preflight instead of a hang.
 
-Ray waits forever for resources that the cluster does not have, so what is asked for is compared
-with what there is first, and every wait has a deadline.
+Ray waits forever for resources that the cluster does not have. So requests are first compared with
+the cluster's resources, and every wait has a deadline.
 """
 
 import ipaddress
@@ -168,7 +168,7 @@ def check_resources(
 
 
 def check_machine(config: RefblendConfig) -> None:
-    """Refuse what this machine lacks, where the run starts a cluster of its own.
+    """Refuse a run that starts its own cluster if this machine lacks what it needs.
 
     ConfigError if no process can have the GPUs that it is given, ResourceError if they are too few.
     """
@@ -226,7 +226,7 @@ class ResourcePools:
     def __init__(self, config: RefblendConfig, wait_s: float = 0.0) -> None:
         """Reserve all pools; ResourceError if the cluster lacks, or does not free, what they need.
 
-        ``wait_s`` is how much longer to wait for nodes that the cluster has lost.
+        ``wait_s`` is added to the timeout, to wait for nodes that the cluster has lost.
         """
         self._bundles = plan_pools(config)
         self._groups: dict[str, PlacementGroup] = {}

@@ -189,7 +189,7 @@ class Rank:
         return sorted(found, key=lambda row: -row[2])
 
     def _lend(self) -> None:
-        """Give the device what torch keeps for later passes, where engines wake up on it."""
+        """Return torch's cached memory to the device if engines wake up on it."""
         if self._lends and self.device.type == "cuda":
             torch.cuda.empty_cache()
 
@@ -295,7 +295,7 @@ class TrainableRank(Rank, ABC, Generic[Targets]):
         self.trainable.load_optimizer(Path(directory))
 
     def _rebuild(self, path: str) -> None:
-        """Free network and optimiser, then load: memory need not hold both twice."""
+        """Free network and optimiser before loading, so that memory never holds both twice."""
         for name in ("network", "trainable"):
             vars(self).pop(name, None)  # missing after a load that failed
         runtime.return_freed_memory()

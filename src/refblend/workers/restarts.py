@@ -16,7 +16,7 @@ class WorkerDiedError(Exception):
 
 
 class WorkerMemoryError(WorkerDiedError):
-    """A worker ran out of memory: like a dead one it is replaced, since its state is unreliable."""
+    """A worker ran out of memory. Its state is unreliable, so it is replaced like a dead one."""
 
     def __init__(self, role: str, cause: str) -> None:
         super().__init__(role, cause)

@@ -62,8 +62,11 @@ def blocks_of(
 
 
 def consecutive(seeds: Sequence[int]) -> list[list[int]]:
-    """Ascending seeds, cut where one is left out: those on the two sides may have been trained from
-    different models, and a job must not take both."""
+    """Ascending seeds, split wherever one is missing.
+
+    Seeds on the two sides of a gap may have been trained from different models, and a job must not
+    mix them.
+    """
     rows: list[list[int]] = []
     for seed in seeds:
         if rows and seed == rows[-1][-1] + 1:

@@ -161,13 +161,13 @@ def _resolve(
 
 
 def check_endpoint(spec: ExperimentSpec, arm: str, config: RefblendConfig, path: Path) -> None:
-    """Refuse an experiment, before any training, whose report would be empty.
+    """Refuse, before any training, an experiment whose report would be empty.
 
     ``config`` is that of ``arm``, one of the experiment's; ``path`` names its file in messages.
 
     Raises:
-        StudyError: an endpoint is not a measure or has no better direction; of the experiment's
-            own less is better; or the arm lacks one by which it is compared.
+        StudyError: an endpoint is not a measure or has no better direction; less is better for the
+            experiment's own endpoint; or the arm lacks an endpoint by which it is compared.
     """
     ordered = [name for name, known in MEASURES.items() if known.higher_is_better is not None]
     of_the_arm = {spec.endpoint: True}

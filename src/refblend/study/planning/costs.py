@@ -105,7 +105,7 @@ def measured_costs(resources: pd.DataFrame) -> pd.DataFrame:
 def arm_costs(
     arms: Sequence[str], measured: pd.DataFrame, given: Mapping[str, float]
 ) -> pd.DataFrame:
-    """Each arm's costs: measured if there are finished runs, given otherwise.
+    """Each arm's costs: measured if it has finished runs, else as given.
 
     Returns:
         Columns ``measured_runs``, :data:`COSTS` (NaN: unknown) and ``given``, a list of the costs
