@@ -136,7 +136,7 @@ def _show(planned: "StudyPlan", sources: list[str]) -> None:
         "runs": f"{planned.runs}, {planned.places} side by side",
         "run hours": f"{planned.run_hours:.3g}",
         "GPU hours": _known(planned.gpu_hours, " h"),
-        "makespan": f"{planned.makespan_hours:.3g} h; none is below {planned.shortest_hours:.3g} h",
+        "makespan": f"{planned.makespan_hours:.3g} h",
         "peak memory": f"{planned.peak_memory_gb:.3g} GiB",
         "energy": _known(planned.energy_kwh, " kWh"),
         "emissions": _known(planned.kg_co2e, " kg CO2e"),

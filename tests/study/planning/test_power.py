@@ -136,7 +136,7 @@ def test_what_no_difference_could_show_is_printed_as_none(
     ("table", "baseline", "message"),
     [
         (pd.DataFrame({"arm": ["off"], "seed": [1]}), "off", "no column test_greedy"),
-        (runs(seeds=3).assign(test_greedy="finished"), "off", "test_greedy does not hold numbers"),
+        (runs(seeds=3).assign(test_greedy="finished"), "off", "no column test_greedy of numbers"),
         (runs(seeds=1), "off", "fewer than two seeds"),
         (runs(seeds=3), "none_such", "Name one of cosine, linear, off"),
     ],

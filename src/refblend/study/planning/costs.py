@@ -108,12 +108,10 @@ def arm_costs(
     """Each arm's costs: measured if it has finished runs, else as given.
 
     Returns:
-        Columns ``measured_runs``, :data:`COSTS` (NaN: unknown) and ``given``, a list of the costs
-        that were given.
+        Columns ``measured_runs``, :data:`COSTS` (NaN: unknown) and ``given``, a list of names.
 
     Raises:
-        StudyError: a given cost is not positive and finite, or was measured for every arm; a
-            needed one is neither measured nor given (names the options).
+        StudyError: a given cost is unusable or not needed, or a needed one is not known.
     """
     if wrong := [
         f"{_options([name])}={value:g}"
@@ -179,8 +177,6 @@ class StudyPlan:
     run_hours: float
     gpu_hours: float | None
     makespan_hours: float
-    shortest_hours: float
-    """Lower bound of any schedule: the longest run, or all hours spread evenly."""
     peak_memory_gb: float
     """GiB if the largest runs are at their peaks at the same time."""
     energy_kwh: float | None
@@ -190,14 +186,7 @@ class StudyPlan:
 
 
 def makespan(durations: Sequence[float], places: int) -> float:
-    """When the last run ends, longest first on the place that is free first.
-
-    LPT; Graham 1969, "Bounds on multiprocessing timing anomalies": at most 4/3 − 1/(3N) times the
-    shortest one.
-
-    >>> makespan([2.0, 3.0, 2.0], 2)
-    4.0
-    """
+    """When the last run ends, longest first on the place that is free first (LPT; Graham 1969)."""
     ends = [0.0] * places
     for duration in sorted(durations, reverse=True):
         heapq.heappush(ends, heapq.heappop(ends) + duration)
@@ -230,7 +219,7 @@ def plan_study(
     seconds = arms.startup_seconds + arms.steps * arms.step_seconds
     arms["hours_per_run"] = seconds / SECONDS_PER_HOUR
     durations = arms.hours_per_run.repeat(runs)
-    hours, longest = float(durations.sum()), float(durations.max())
+    hours = float(durations.sum())
     energy = arms.hours_per_run * runs * arms.watts / 1000
     return StudyPlan(
         places=places,
@@ -238,7 +227,6 @@ def plan_study(
         run_hours=hours,
         gpu_hours=None if gpus_per_run is None else hours * gpus_per_run,
         makespan_hours=makespan(durations.tolist(), places),
-        shortest_hours=max(hours / places, longest),
         peak_memory_gb=float(arms.memory_gb.repeat(runs).nlargest(places).sum()),
         energy_kwh=_known_sum(energy),
         kg_co2e=_known_sum(energy * arms.kg_co2e_per_kwh),

@@ -1,16 +1,14 @@
 """GPU-hours of a study at scale gpu, from the stage costs that ``refblend.gpu_check`` measured.
 
 ``python -m refblend.study.planning.gpu`` prints them; ``make study SCALE=gpu`` does so before it
-starts. The record is of one H200 and a model of 0.5B; generation there ran without CUDA graphs, so
-it is counted by what a decoding step took, for as many waves as ``max_num_seqs`` makes::
+starts. The record is of one H200, a model of 0.5B, and generation without CUDA graphs::
 
-    generation   waves × response length × seconds per token of a wave
+    generation   waves of max_num_seqs × response length × seconds per token of a wave
     judge        the same with its own answers, and its prompts' share of the recorded batch
-    log-probs    tokens / tokens per second
-    update       tokens / tokens per second
+    log-probs    tokens / tokens per second; the update alike
     push         as recorded
 
-Responses are counted at their full length: what a run takes is less.
+Responses count at their full length: a run takes less.
 """
 
 import json

@@ -54,11 +54,7 @@ class Spread:
 
 
 def read_runs(path: Path) -> pd.DataFrame:
-    """A table with a row per run, such as ``per_seed.csv``.
-
-    Raises:
-        StudyError: it is no table, has no column arm or seed, or has a run twice.
-    """
+    """A table with a row per run, such as ``per_seed.csv``; StudyError if it is none."""
     remedy = "Give a table with a row per run, such as per_seed.csv."
     table = read_table(path, ("arm", "seed"), remedy)
     if not table.seed.str.fullmatch("[0-9]+").all():
@@ -81,14 +77,10 @@ def read_spread(
     Raises:
         StudyError: the measure is no column of numbers, or the baseline has no two seeds.
     """
-    if measure not in values.columns:
+    column = values.get(measure)
+    if column is None or not is_numeric_dtype(column) or is_bool_dtype(column):
         raise StudyError(
-            f"{source}: has no column {measure}", "Name a column of it with --measure."
-        )
-    if not is_numeric_dtype(values[measure]) or is_bool_dtype(values[measure]):
-        raise StudyError(
-            f"{source}: column {measure} does not hold numbers",
-            "Name a column of numbers with --measure.",
+            f"{source} has no column {measure} of numbers", "Name a column of it with --measure."
         )
     table = values.pivot(index="seed", columns="arm", values=measure)
     table = table.loc[:, table.count() >= 2]
@@ -110,11 +102,7 @@ def read_spread(
 
 
 def check_share(values: pd.Series, source: str | Path) -> None:
-    """Refuse to plan sizes of the test set for a measure that is no share of its problems.
-
-    Raises:
-        StudyError: a value is not within [0, 1].
-    """
+    """Refuse (StudyError) to plan sizes of the test set for a measure that is no share of it."""
     if not values.dropna().between(0, 1).all():
         raise StudyError(
             f"{source}: {values.name} is no share of the test problems: its values reach from "
@@ -133,14 +121,13 @@ def pooled_variance(table: pd.DataFrame) -> float:
 def power_table(spread: Spread, question: PowerQuestion) -> pd.DataFrame:
     """One row per design and size of the test set.
 
-    The power is that of Student's test; no number of seeds is below what the exact tests, which
-    decide, need to reach α at all. A larger test set takes away binomial noise of independent arms
-    only: what it does to pairs depends on the items that both arms solve, which nobody knows here.
+    The power is Student's, with at least the seeds that the exact tests need to reach α at all. A
+    larger test set removes binomial noise of independent arms; its effect on pairs is unknown.
 
     Returns:
         Columns design, test_problems, deviation, seeds_difference, seeds_equivalence, seeds (of the
-        earlier runs), least_detectable (with these; infinite where they are too few for the exact
-        test) and hours (of both arms); ``<NA>`` where no number is enough, or nothing varies.
+        earlier runs), least_detectable with these, and hours of both arms; ``<NA>``: no number is
+        enough, or nothing varies.
     """
     rows = []
     present = question.test_sizes[0] if question.test_sizes else None
@@ -198,19 +185,16 @@ def design_table(
 ) -> pd.DataFrame:
     """The seeds that the primary contrasts of declared experiments take, and those declared.
 
-    Each contrast is planned at α ÷ (primary contrasts of the experiment), Bonferroni, which Holm
-    never exceeds, with its margin and the experiment's smallest effect; ``question`` gives the
-    rest. Contrasts of arms that the scale does not train are left out. The variance is that of the
-    experiment's own runs, or, if its baseline has none yet, of all in ``values``.
+    Each contrast is planned at α ÷ (primary contrasts of the experiment): Bonferroni, which Holm
+    never exceeds. The variance is that of the experiment's own runs, or of all in ``values`` while
+    its baseline has none.
 
     Returns:
         One row per experiment, endpoint, margin, design and size: experiment, endpoint, contrasts,
-        alpha, declared (seeds of the arm that has fewest), then the columns of :func:`power_table`
-        for the seeds declared. An endpoint that the earlier runs lack has one row without numbers.
+        alpha, declared (seeds of the arm that has fewest), then :func:`power_table`'s columns.
 
     Raises:
-        StudyError: an experiment has no seeds at the scale, there is no primary contrast, or the
-            table lacks a baseline.
+        StudyError: no seeds at the scale, no primary contrast, or no runs of a baseline.
     """
     parts = []
     for name, spec in experiments.items():
