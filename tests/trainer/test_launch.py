@@ -296,17 +296,24 @@ def test_no_cluster_at_the_address() -> None:
 def test_a_cluster_that_does_not_start_is_told_and_leaves_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    children = []
+
     def init(**_: object) -> None:
-        raise Exception("The current node timed out during startup.\nMore.")
+        children.append(subprocess.Popen(["sleep", "60"]))
+        reason = "The current node timed out during startup.\nMore." if len(children) < 3 else "No."
+        raise Exception(reason)
 
     monkeypatch.setattr(cluster.ray, "init", init)
     monkeypatch.setattr(cluster.tempfile, "tempdir", str(tmp_path))
-    with (
-        pytest.raises(ResourceError, match=r"did not start: The current node timed out") as caught,
-        cluster.ray_cluster(RayConfig(), 1, 0),
-    ):
-        pass
-    assert "fewer runs" in caught.value.remedy
+    for timeout, told, attempts in ((1e-6, "The current node timed out", 1), (60.0, "No", 3)):
+        with (
+            pytest.raises(ResourceError, match=f"did not start: {told}") as caught,
+            cluster.ray_cluster(RayConfig(start_timeout_s=timeout), 1, 0),
+        ):
+            pass
+        assert "fewer runs" in caught.value.remedy
+        assert len(children) == attempts
+    assert [child.wait(5) for child in children] == [-9] * 3
     assert list(tmp_path.iterdir()) == []
 
 

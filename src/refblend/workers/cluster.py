@@ -14,9 +14,11 @@ import socket
 import stat
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import ray
 from ray._private import ray_constants
 from ray._private.authentication.authentication_utils import is_token_auth_enabled
@@ -144,25 +146,34 @@ def _stay_on_loopback() -> None:
 
 
 def _start_private(config: RayConfig, num_cpus: float, num_gpus: float, folder: Path) -> None:
-    """Start a cluster whose session lies in ``folder``; ResourceError on an overloaded machine."""
+    """Start a cluster whose session lies in ``folder``; ResourceError on an overloaded machine.
+
+    Ray gives its processes 30 s, whatever the load; we try again within ``start_timeout_s``.
+    """
     _stay_on_loopback()
-    try:
-        ray.init(
-            address="local",
-            num_cpus=config.num_cpus or max(1, int(-(-num_cpus // 1))),
-            num_gpus=int(-(-num_gpus // 1)),
-            include_dashboard=False,
-            object_store_memory=config.object_store_memory_mb * 2**20,
-            log_to_driver=False,
-            logging_level="ERROR",
-            _temp_dir=str(folder),
-            _node_ip_address="127.0.0.1",
-        )
-    except Exception as error:  # Ray raises the bare class when its processes are too slow
-        raise ResourceError(
-            f"the private Ray cluster did not start: {first_line(error)}",
-            "Start fewer runs at once, or call the same command again.",
-        ) from error
+    deadline = time.monotonic() + config.start_timeout_s
+    while not ray.is_initialized():
+        others = psutil.Process().children()
+        try:
+            ray.init(
+                address="local",
+                num_cpus=config.num_cpus or max(1, int(-(-num_cpus // 1))),
+                num_gpus=int(-(-num_gpus // 1)),
+                include_dashboard=False,
+                object_store_memory=config.object_store_memory_mb * 2**20,
+                log_to_driver=False,
+                logging_level="ERROR",
+                _temp_dir=str(folder),
+                _node_ip_address="127.0.0.1",
+            )
+        except Exception as error:  # the bare class
+            for process in set(psutil.Process().children()) - set(others):
+                process.kill()
+            if "timed out" not in str(error) or time.monotonic() > deadline:
+                raise ResourceError(
+                    f"the private Ray cluster did not start: {first_line(error)}",
+                    "Raise ray.start_timeout_s, or start fewer runs at once.",
+                ) from error
 
 
 @contextlib.contextmanager
