@@ -15,7 +15,7 @@ from refblend.config.loading import merge, read_yaml
 from refblend.ppo.weights import STRATEGIES, Strategy
 
 PARAMS = Path(__file__).resolve().parents[2] / "params"
-SCALES = ("smoke", "cpu", "smollm", "gpu")
+SCALES = ("smoke", "cpu", "smollm", "gpu", "gpu7b")
 JUDGE = "algorithm.ref_quality_score"
 
 

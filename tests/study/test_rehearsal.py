@@ -12,6 +12,7 @@ from refblend.rewards.rule import RuleReward
 from refblend.study import rehearsal
 from refblend.study.design.grid import build_grid, resolve_arm
 from refblend.study.design.spec import experiments_of
+from refblend.study.design.workflow import gpus_to_train
 
 ROOT = Path(__file__).parents[2]
 MILESTONES = ("m1", "m2", "m3")
@@ -20,7 +21,7 @@ EXPERIMENTS = [name for m in MILESTONES for name in experiments_of(m, ROOT / "pa
 
 @pytest.fixture(params=[False, True], ids=["whole", "short"])
 def params(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    rehearsal._parameters(tmp_path, short=request.param)
+    rehearsal._parameters(tmp_path, "gpu", short=request.param)
     return tmp_path / "params"
 
 
@@ -45,7 +46,21 @@ def test_no_arm_needs_a_gpu_or_another_model(params: Path) -> None:
         assert config.critic.fsdp_config.num_gpus_per_worker == 0
         assert config.trainer.total_training_steps <= 3
         for path in (pair[0].model.path, pair[1].model_path):
-            assert Path(path).name in rehearsal.MODELS
+            assert Path(path).name in rehearsal.MODELS["gpu"]
+
+
+def test_gpu7b_is_rehearsed_with_its_adapter_and_one_engine(tmp_path: Path) -> None:
+    rehearsal._parameters(tmp_path, "gpu7b", short=True)
+    arms = build_grid(["M1"], "gpu7b", tmp_path / "params")
+    assert list(zip(arms.arm, arms.seed, strict=True)) == [
+        (arm, seed) for arm in ("off", "linear") for seed in "12"
+    ]
+    for overrides in arms.overrides.unique():
+        config = resolve_arm(json.loads(overrides), "gpu7b", tmp_path / "params")
+        assert config.use_lora
+        assert config.shares_judge == config.use_judge
+        assert gpus_to_train(config) == 0
+        assert Path(config.actor_rollout_ref.model.path).name in rehearsal.MODELS["gpu7b"]
 
 
 def test_made_rows_are_in_the_format_of_gsm8k(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,8 +125,7 @@ def test_two_ranks_of_nccl_never_share_a_device(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("device", "fits"), [(24, False), (40, False), (80, True)])
 def test_gpu7b_trains_an_adapter_on_one_large_card(tmp_path: Path, device: int, fits: bool) -> None:
     actor = write_model(tmp_path / "actor", "7B")
-    names = ("ppo.yaml", "gpu7b.yaml")
-    files = [PARAMS / name for name in names]
+    files = [PARAMS / "ppo.yaml", PARAMS / "scale" / "gpu7b.yaml"]
     config = load_config(files, [f"actor_rollout_ref.model.path={actor}"])
     if fits:
         check_gpu_memory(config, device * GIB)

@@ -1,4 +1,4 @@
-# Prompt files as parquet in verl's schema: generated problems, or GSM8K at the gpu scale.
+# Prompt files as parquet in verl's schema: generated problems, or GSM8K for the scales on GPUs.
 
 
 rule reasoning_gym:
@@ -44,11 +44,13 @@ rule data:
 # The source is a folder or a name of the hub: config["gsm8k"].
 rule gsm8k:
     output:
-        expand("data/gpu/{name}.parquet", name=SPLITS),
+        expand("data/{{scale}}/{name}.parquet", name=SPLITS),
     log:
-        "logs/gpu/gsm8k.log",
+        "logs/{scale}/gsm8k.log",
     benchmark:
-        "logs/gpu/gsm8k.benchmark.tsv"
+        "logs/{scale}/gsm8k.benchmark.tsv"
+    wildcard_constraints:
+        scale="|".join(sorted({*study_names.SCALES} - {*EMBEDDED})),
     conda:
         "../envs/refblend.yaml"
     params:

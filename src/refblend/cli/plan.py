@@ -82,18 +82,19 @@ def plan(
     given: GivenCosts,
     sources: Sources,
     gpus_per_run: Annotated[
-        int | None, typer.Option(min=1, help="GPUs that a run needs; scale gpu only.")
+        int | None, typer.Option(min=1, help="GPUs that a run needs; scales on GPUs only.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Estimate the cost of a study from measured costs."""
     from refblend.study.design.grid import build_grid
+    from refblend.study.design.jobs import EMBEDDED
     from refblend.study.planning import costs
 
-    if (scale == "gpu") != (gpus_per_run is not None):
+    if (scale in EMBEDDED) != (gpus_per_run is None):
         raise StudyError(
-            f"--gpus-per-run is {'missing' if scale == 'gpu' else 'given'} at scale {scale}",
-            "Give it at scale gpu, and only there; `refblend check` prints a run's GPUs.",
+            f"--gpus-per-run is {'given' if scale in EMBEDDED else 'missing'} at scale {scale}",
+            "Give it at scales on GPUs, and only there; `refblend check` prints a run's GPUs.",
         )
     tables = sources.tables(scale)
     measured = costs.measured_costs(costs.read_resources(tables))

@@ -1,4 +1,4 @@
-"""Scale gpu from data to report on two cores: ``make rehearse``, ``make rehearse-short``.
+"""A scale on GPUs from data to report on two cores: ``make rehearse``, ``make rehearse-short``.
 
 The scale's own files, every arm and experiment, through Snakemake, in a folder of its own. The
 models are stand-ins of Qwen2.5's architecture with random weights, and their tokenizer is trained
@@ -26,7 +26,11 @@ from refblend.errors import DataError, RefblendError, StudyError
 from refblend.files import atomic_path
 
 ROOT = Path(__file__).resolve().parents[3]
-MODELS = ("Qwen2.5-0.5B-Instruct", "Qwen2.5-1.5B-Instruct", "judge_weak", "judge_strong")
+MODELS = {
+    "gpu": ("Qwen2.5-0.5B-Instruct", "Qwen2.5-1.5B-Instruct", "judge_weak", "judge_strong"),
+    "gpu7b": ("Qwen2.5-7B-Instruct",),
+}
+"""Each scale's own, and those that its arms name."""
 TRAIN_ROWS, TEST_ROWS = 640, 16
 """Of the source; the converter holds 512 + 64 of the train rows out."""
 
@@ -37,28 +41,28 @@ NOT_MEASURED = {
     "scoring_path": "experiment D measures the embedded judges",
     "dropped": "no candidate had to be dropped",
 }
-"""Tables that scale gpu may leave empty, and why."""
+"""Tables that the scales may leave empty, and why."""
 
 
-def prepare(folder: Path, rows: Sequence[Mapping[str, str]], short: bool) -> None:
-    """Everything that a user of scale gpu brings along: parameters, rows and models.
+def prepare(folder: Path, rows: Sequence[Mapping[str, str]], scale: str, short: bool) -> None:
+    """Everything that a user of a scale on GPUs brings along: parameters, rows and models.
 
     ``rows`` have GSM8K's ``question`` and ``answer``, train rows first.
     """
-    _parameters(folder, short)
+    _parameters(folder, scale, short)
     source = folder / "source"
     source.mkdir(exist_ok=True)
     for name, part in (("train", rows[:TRAIN_ROWS]), ("test", rows[TRAIN_ROWS:])):
         with atomic_path(source / f"{name}.jsonl") as temporary:
             temporary.write_text("".join(json.dumps(dict(row)) + "\n" for row in part))
-    models = folder / "models" / "gpu"
+    models = folder / "models" / scale
     tokenizer = qwen_tokenizer(f"{row['question']}\n{row['answer']}" for row in rows)
-    for seed, name in enumerate(MODELS):
+    for seed, name in enumerate(MODELS[scale]):
         if not (models / name / "model.safetensors").exists():
             write_stand_in(models / name, tokenizer, seed)
 
 
-def _parameters(folder: Path, short: bool) -> None:
+def _parameters(folder: Path, scale: str, short: bool) -> None:
     params = folder / "params"
     shutil.copytree(ROOT / "params", params, dirs_exist_ok=True)
     for name in ("src", "workflow"):
@@ -69,12 +73,13 @@ def _parameters(folder: Path, short: bool) -> None:
     for name, changes in over.items():
         path = params / "study" / f"{name}.yaml"
         path.write_text(yaml.safe_dump(merge(read_yaml(path), changes), sort_keys=False))
-    (params / "seeds.yaml").write_text("gpu: 2\n")
-    scale = params / "scale" / "gpu.yaml"
-    sizes = read_yaml(ROOT / "params" / "rehearsal" / "scale.yaml")
-    form = read_yaml(ROOT / "params" / "rehearsal" / ("short.yaml" if short else "whole.yaml"))
-    sizes = merge(sizes, form)
-    scale.write_text(yaml.safe_dump(merge(read_yaml(scale), sizes), sort_keys=False))
+    (params / "seeds.yaml").write_text(f"{scale}: 2\n")
+    files = ["scale", *(["gpu"] if scale == "gpu" else []), "short" if short else "whole"]
+    path = params / "scale" / f"{scale}.yaml"
+    sized = read_yaml(path)
+    for name in files:
+        sized = merge(sized, read_yaml(ROOT / "params" / "rehearsal" / f"{name}.yaml"))
+    path.write_text(yaml.safe_dump(sized, sort_keys=False))
 
 
 def source_rows() -> list[dict[str, str]]:
@@ -130,8 +135,8 @@ def shortcomings(results: Path, milestones: Sequence[str]) -> Iterator[str]:
                 yield f"{report} has an experiment without a finished run"
 
 
-def snakemake(folder: Path, targets: Sequence[str], *options: str) -> None:
-    """Call the workflow of scale gpu in the rehearsal's folder.
+def snakemake(folder: Path, scale: str, targets: Sequence[str], *options: str) -> None:
+    """Call the workflow of a scale in the rehearsal's folder.
 
     Raises:
         StudyError: it failed; its own messages are above.
@@ -139,7 +144,7 @@ def snakemake(folder: Path, targets: Sequence[str], *options: str) -> None:
     command = [sys.executable, "-m", "snakemake", *targets, *options]
     command += ["--snakefile", str(ROOT / "Snakefile"), "--directory", str(folder)]
     command += ["--workflow-profile", str(ROOT / "workflow" / "profiles" / "default")]
-    command += ["--config", "scale=gpu", "gsm8k=source"]
+    command += ["--config", f"scale={scale}", "gsm8k=source"]
     status = subprocess.run(command, cwd=folder, check=False).returncode
     if status:
         raise StudyError(f"snakemake ended with status {status}", f"See its logs in {folder}/logs.")
@@ -149,22 +154,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Prepare, run, and refuse a study that is not complete."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("folder", type=Path, help="where everything is written")
+    parser.add_argument("--scale", choices=MODELS, default="gpu", help="which one is rehearsed")
     parser.add_argument("--short", action="store_true", help="M1 alone: two arms, two steps")
     parser.add_argument("--dry-run", action="store_true", help="prepare, and list the jobs only")
     options = parser.parse_args(arguments)
     folder = options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     milestones = ["m1"] if options.short else ["m1", "m2", "m3"]
-    prepare(folder, source_rows(), options.short)
+    prepare(folder, source_rows(), options.scale, options.short)
     if options.dry_run:
-        snakemake(folder, milestones, "--dry-run", "--quiet")
+        snakemake(folder, options.scale, milestones, "--dry-run", "--quiet")
         return
     # E and F are targets of their own at scale gpu.
     own = [] if options.short else [f"runs/gpu/_blocks/{name}/1.done" for name in "EF"]
-    snakemake(folder, [*milestones, *own])
-    if found := list(shortcomings(folder / "results" / "gpu", milestones)):
-        raise StudyError("; ".join(found), "Scale gpu would end like this, too: fix it first.")
-    print(f"Scale gpu is whole: {', '.join(milestones)} in {folder}/results/gpu")
+    snakemake(folder, options.scale, [*milestones, *own])
+    if found := list(shortcomings(folder / "results" / options.scale, milestones)):
+        raise StudyError("; ".join(found), "The scale would end like this, too: fix it first.")
+    print(f"Scale {options.scale} is whole: {', '.join(milestones)} in {folder}/results")
 
 
 if __name__ == "__main__":

@@ -27,6 +27,13 @@ def test_the_default_grid_has_the_specification_s_size() -> None:
     assert {"E", "F"} <= set(experiments_of("series", PARAMS, "gpu"))
 
 
+def test_gpu7b_runs_the_same_arms_and_seeds() -> None:
+    assert [n for m in MILESTONES for n in experiments_of(m, PARAMS, "gpu7b")] == DEFAULT
+    assert not experiments_of("series", PARAMS, "gpu7b"), "resources are scale gpu's"
+    grids = [build_grid(DEFAULT, scale, PARAMS) for scale in ("gpu", "gpu7b")]
+    assert grids[0].equals(grids[1])
+
+
 def test_more_seeds_by_one_key(tmp_path: Path) -> None:
     (tmp_path / "study").symlink_to(PARAMS / "study")
     (tmp_path / "seeds.yaml").write_text("gpu: 3\n")

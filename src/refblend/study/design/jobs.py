@@ -21,7 +21,7 @@ from refblend.study.design import blocks, grid, names
 from refblend.study.layout import JUDGES, run_dir
 
 EMBEDDED = ("smoke", "cpu", "smollm")
-"""Scales whose data and models the workflow makes; the models of scale gpu exist already."""
+"""Scales whose data and models the workflow makes; on GPUs the models exist already."""
 PRETRAINED = ("smollm",)
 """Those whose models start from a pretrained one, and whose problems are reasoning-gym's."""
 COMPARED = tuple(scale for scale in EMBEDDED if scale not in PRETRAINED)

@@ -2,8 +2,10 @@
 
 from typing import Literal, get_args
 
-Scale = Literal["smoke", "cpu", "smollm", "gpu"]
+Scale = Literal["smoke", "cpu", "smollm", "gpu", "gpu7b"]
 SCALES: tuple[str, ...] = get_args(Scale)
+GRID_OF: dict[Scale, Scale] = {"gpu7b": "gpu"}
+"""Scales that run the arms and seeds of another one, but for its experiments on resources."""
 Reported = Literal["m1", "m2", "m3", "r"]
 MILESTONES: tuple[str, ...] = get_args(Reported)
 SERIES = "series"

@@ -19,7 +19,7 @@ from refblend.config.base import PositiveFloat, PositiveInt, Section
 from refblend.config.loading import explain, read_yaml
 from refblend.documents import flatten, parse_json, shorten, show
 from refblend.errors import StudyError
-from refblend.study.design.names import Milestone, Scale
+from refblend.study.design.names import GRID_OF, Milestone, Scale
 
 Value = TypeVar("Value")
 ArmName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
@@ -189,6 +189,15 @@ class ExperimentSpec(Section):
     def _names_exist(self) -> "ExperimentSpec":
         if problems := list(self._problems()):
             raise ValueError(f"{'; '.join(problems)}: correct every one")
+        return self
+
+    @model_validator(mode="after")
+    def _grids_are_shared(self) -> "ExperimentSpec":
+        for scale, other in () if self.exclusive else GRID_OF.items():
+            for key in ("milestone_at", "seeds", "arm_seeds", "arms_at", "at"):
+                by_scale = getattr(self, key)
+                if other in by_scale:
+                    by_scale.setdefault(scale, by_scale[other])
         return self
 
     def _problems(self) -> Iterator[str]:

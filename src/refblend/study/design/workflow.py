@@ -76,8 +76,8 @@ class WorkflowConfig(Section):
     """The same for a series, where all arms of a block run before the next block begins; even, so
     that the two seeds of a yoked pair are in one block."""
     gsm8k: str = "openai/gsm8k"
-    """Where scale gpu's problems come from: a folder with GSM8K's train and test (.jsonl or
-    .parquet), or a name for ``datasets``."""
+    """Where the problems of scales on GPUs come from: a folder with GSM8K's train and test (.jsonl
+    or .parquet), or a name for ``datasets``."""
     models: dict[Literal["smoke", "cpu", "smollm"], str | None] = Field(
         default={"smoke": None, "cpu": "results/cpu/pieces/models.tar.xz", "smollm": None}
     )
