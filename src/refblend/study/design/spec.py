@@ -193,7 +193,7 @@ class ExperimentSpec(Section):
 
     @model_validator(mode="after")
     def _grids_are_shared(self) -> "ExperimentSpec":
-        for scale, other in () if self.exclusive else GRID_OF.items():
+        for scale, other in ({} if self.exclusive else GRID_OF).items():
             for key in ("milestone_at", "seeds", "arm_seeds", "arms_at", "at"):
                 by_scale = getattr(self, key)
                 if other in by_scale:
