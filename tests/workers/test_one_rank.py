@@ -11,6 +11,7 @@ from torch import Tensor
 from refblend.config.actor_rollout_ref import ActorConfig, FsdpConfig
 from refblend.errors import WorkerError
 from refblend.workers import distributed
+from refblend.workers.fsdp_workers import ActorWorker
 from refblend.workers.layout import pad_batch
 from refblend.workers.networks import PolicyNetwork, load_policy
 from refblend.workers.ranks import Trainable
@@ -113,15 +114,36 @@ def test_one_rank_on_cuda_forms_a_group_and_one_on_the_cpu_does_not(
     assert formed == ["nccl", "nccl"]
 
 
-def test_frozen_weights_on_cuda_are_in_bfloat16_and_buffers_are_not(
-    tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+def test_frozen_weights_are_in_bfloat16_and_buffers_are_not(
+    tiny_model_dir: Path, group: None
 ) -> None:
-    monkeypatch.setattr(distributed, "shard", lambda network, config: network)
-    fsdp = FsdpConfig(param_dtype="bfloat16", num_gpus_per_worker=0.2)
+    fsdp = FsdpConfig(param_dtype="bfloat16")
     frozen = distributed.freeze(load_policy(str(tiny_model_dir), 1.0), fsdp)
     assert {p.dtype for p in frozen.parameters()} == {torch.bfloat16}
     assert not any(p.requires_grad for p in frozen.parameters())
     assert torch.bfloat16 not in {b.dtype for b in frozen.buffers()}
+
+
+def test_the_base_of_an_adapter_is_in_bfloat16_and_the_adapter_in_float32(
+    training_config, sequences, targets, plan, tmp_path: Path, group: None
+) -> None:
+    """Log-probs are those of a base in float32, since FSDP2 computes in bfloat16 either way."""
+    key = "actor_rollout_ref"
+    lora = [f"{key}.model.lora_rank=3", f"{key}.actor.fsdp_config.param_dtype=bfloat16"]
+    worker = ActorWorker(training_config(*lora), 9)
+    policy = load_policy(worker.model_path, worker.temperature, **worker.loading)
+    whole = distributed.shard(policy, worker.fsdp)  # trained, so float32
+    batch = pad_batch(sequences, [0, 1], torch.device("cpu"))
+    with torch.no_grad():
+        for own, other in zip(worker.network(batch), whole(batch), strict=True):
+            assert torch.equal(own, other)
+    metrics = worker.update(sequences, targets[0], plan(sequences, worker.config)[0], 1)
+    assert 0 < metrics["grad_norm"] < float("inf")
+    for name, parameter in worker.network.named_parameters():
+        adapter = ".lora_" in name
+        assert parameter.dtype == (torch.float32 if adapter else torch.bfloat16)
+        assert (parameter.grad is not None) <= adapter
+    assert {tensor.dtype for tensor in worker.full_weights().values()} == {torch.float32}
 
 
 def test_a_role_that_runs_out_of_memory_twice_is_not_started_again() -> None:

@@ -1,7 +1,8 @@
 """FSDP2 (``fully_shard``): process group, sharding, gathering, saving and restoring.
 
 A single process on CUDA is a group of one: FSDP2 then keeps float32 master weights, computes in
-``param_dtype`` and reduces in float32. On the CPU a single process has no group and no shards.
+``param_dtype`` and reduces in float32; what is frozen has ``param_dtype`` alone. On the CPU a
+single process has no group and no shards.
 """
 
 import contextlib
@@ -57,11 +58,15 @@ def shard(network: Network, config: FsdpConfig) -> Network:
     """Move to the device and shard every transformer block over the group.
 
     With ``replicas`` the group is a mesh of copies × shards; ranks of one copy are neighbours.
+    Frozen weights get ``param_dtype``; buffers keep their precision, as under FSDP2's policy.
     """
     device = pick_device(config)
-    network.to(device)
     if not dist.is_initialized():
-        return network
+        return network.to(device)
+    for parameter in network.parameters():
+        if not parameter.requires_grad:
+            parameter.data = parameter.data.to(getattr(torch, config.param_dtype))
+    network.to(device)
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
@@ -80,15 +85,8 @@ def shard(network: Network, config: FsdpConfig) -> Network:
 
 
 def freeze(network: Network, config: FsdpConfig) -> Network:
-    """The network without gradients, moved and sharded; on CUDA its weights have ``param_dtype``.
-
-    Buffers keep their precision, as under FSDP2's policy.
-    """
-    network.requires_grad_(False)
-    if pick_device(config).type == "cuda":
-        for parameter in network.parameters():
-            parameter.data = parameter.data.to(getattr(torch, config.param_dtype))
-    return shard(network, config)
+    """The network without gradients, moved and sharded."""
+    return shard(network.requires_grad_(False), config)
 
 
 def precision(config: FsdpConfig) -> contextlib.AbstractContextManager[Any]:

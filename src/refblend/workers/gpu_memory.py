@@ -3,8 +3,8 @@
 With N parameters, hidden size H, MLP size I, L layers and vocabulary V, a device holds in bytes::
 
     actor, critic    16 N / ranks           float32 weights and gradients, AdamW's two moments
-    actor with LoRA   4 N / ranks           float32 weights
-    reference         2 N / ranks           (4 N in float32), gathered layer by layer
+    with LoRA         2 N / ranks           the actor's base in bfloat16 (4 N in float32)
+    reference         2 N / ranks           the same, gathered layer by layer
     a pass            tokens × 2 (12 H + 4 I) × layers kept, and 2 H L with checkpointing
     the head         10 × min(2²⁹, tokens × V) + 4 V H    logits in bfloat16 and twice in float32
     an engine         its share of the device, gpu_memory_utilization
@@ -107,12 +107,11 @@ def _rank(role: Role, config: RefblendConfig, model: Model) -> Need:
     settings = role.settings(config)
     fsdp, tokens = settings.fsdp_config, getattr(settings, role.budget)
     shards = fsdp.world_size // fsdp.replicas
-    if role.learns:
-        state = role.copies(config) * 4.0 * model.parameters / shards
-        checkpointing = config.actor_rollout_ref.model.enable_gradient_checkpointing
-        kept = 1 if checkpointing else model.layers
-    else:
-        state, kept = BYTES[fsdp.param_dtype] * model.parameters / shards, 1
+    copies = role.copies(config)
+    size = BYTES["float32" if copies > 1 else fsdp.param_dtype]  # what is frozen: param_dtype
+    state = copies * size * model.parameters / shards
+    checkpointing = config.actor_rollout_ref.model.enable_gradient_checkpointing
+    kept = 1 if checkpointing or not role.learns else model.layers
     working = model.activations(tokens, fsdp.param_dtype, kept)
     return Need(role.name, fsdp.num_gpus_per_worker, state + CONTEXT, working)
 

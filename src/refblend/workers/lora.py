@@ -64,7 +64,7 @@ def adapter_off(lm: nn.Module) -> Iterator[None]:
 
 
 def merged(state: Mapping[str, Tensor], model: ModelConfig) -> dict[str, Tensor]:
-    """Plain weights W + s·B·A, under Hugging Face names, of a whole state with an adapter."""
+    """Float32 weights W + s·B·A, under Hugging Face names, of a whole state with an adapter."""
     scale, found = model.lora_alpha / model.lora_rank, {}
     for name, tensor in state.items():
         if _A in name or _B in name:
@@ -72,7 +72,7 @@ def merged(state: Mapping[str, Tensor], model: ModelConfig) -> dict[str, Tensor]
         a, b = (name.replace(f"{_BASE}weight", f"{part}default.weight") for part in (_A, _B))
         if _BASE in name and a != name:
             tensor = tensor + scale * (state[b] @ state[a])
-        found[name.replace(_BASE, ".")] = tensor
+        found[name.replace(_BASE, ".")] = tensor.float()
     return found
 
 
