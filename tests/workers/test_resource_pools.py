@@ -170,6 +170,10 @@ def test_memory_counts_every_role_and_its_cache(tiny_config, tiny_model_dir) -> 
         "object store": 300 * 2**20,
     }
     assert memory_needs(config)[0].role == "rollout"
+    on_gpus = [f"{FSDP}.num_gpus_per_worker=1", "actor_rollout_ref.rollout.num_gpus=1"]
+    config = tiny_config(f"{FSDP}.world_size=2", *on_gpus)
+    actor = next(need.size for need in memory_needs(config) if need.role == "actor")
+    assert actor == 2 * (TRAINER_BASE + 4 * weights), "each rank reads the whole model"
 
 
 def test_a_judge_of_the_user_s_own_may_hold_no_model(tiny_config) -> None:

@@ -96,9 +96,11 @@ class Role:
         engine, key = self.engine_model is not None, self.engine_model or MODEL
         if engine and getattr(settings, "kind", None) == "http":
             return asked.count * TRAINER_BASE  # processes that ask, without a model
-        weights = 0 if asked.gpus else count_parameters(Path(value_of(config, key)), key)
+        weights = 0 if engine and asked.gpus else count_parameters(Path(value_of(config, key)), key)
         if not engine:
-            return asked.count * TRAINER_BASE + self.copies(config) * weights * BYTES["float32"]
+            # Before a GPU has its shard, its rank reads the whole model.
+            copies = asked.count if asked.gpus else self.copies(config)
+            return asked.count * TRAINER_BASE + copies * weights * BYTES["float32"]
         cache = 0 if asked.gpus else settings.kv_cache_memory_mb * MIB
         return asked.count * (ENGINE_BASE + weights * BYTES[settings.dtype] + cache)
 
