@@ -7,7 +7,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 # That of the environment that is there, until another one is named.
-LOCK ?= $(shell cat $(VENV)/.lock 2>/dev/null || echo requirements/cpu.lock)
+LOCK ?= $(shell cat $(VENV)/.made-from 2>/dev/null || echo requirements/cpu.lock)
 PYTHON ?= python3.11
 # One job per core takes up to 4 GiB.
 CORES ?= $(shell scripts/cores.sh)

@@ -67,6 +67,7 @@ echo "Installing $count packages from $lock with $("$uv" --version) (one to thre
 rm -f "$stamp"
 # Without bytecode every process of a run would compile torch and vLLM again where Python may not
 # write it (PYTHONDONTWRITEBYTECODE, a read-only environment).
+export UV_COMPILE_BYTECODE_TIMEOUT=${UV_COMPILE_BYTECODE_TIMEOUT:-600} # a busy machine needs more than uv's 60 s
 install=("$uv" pip install -q --python "$venv/bin/python" --no-deps --compile-bytecode)
 if ! "${install[@]}" -r "$lock"; then
     # PyPI has no CPU build of torch; uv knows the index that has it.
@@ -82,5 +83,5 @@ TEXT
 fi
 "${install[@]}" --no-build-isolation -e .
 echo "$wanted" >"$stamp"
-echo "$lock" >"$venv/.lock" # the Makefile goes on with it
+echo "$lock" >"$venv/.made-from" # the Makefile goes on with it; .lock is a file of uv
 echo "The environment is ready in $venv after $SECONDS s"

@@ -198,7 +198,7 @@ def test_make_goes_on_with_the_lock_of_the_environment(
     """Every target makes the environment first: it must not change what it was made from."""
     if there:
         (tmp_path / ".venv").mkdir()
-        (tmp_path / ".venv" / ".lock").write_text(f"{there}\n")
+        (tmp_path / ".venv" / ".made-from").write_text(f"{there}\n")
     without = {name: value for name, value in os.environ.items() if name != "LOCK"}
     command = ["make", "-n", "-f", str(ROOT / "Makefile"), *named, "gpu-check"]
     done = subprocess.run(
