@@ -7,6 +7,7 @@ and its lock is free.
 
 import contextlib
 import fcntl
+import itertools
 import logging
 import os
 import secrets
@@ -27,6 +28,7 @@ _SHARED_MEMORY = "/dev/shm"
 _SHORT = ("/tmp", "/var/tmp", "/dev/shm")
 
 _mark = ""
+_number = itertools.count()
 
 
 def mark_command() -> str:
@@ -43,7 +45,8 @@ def command_folder() -> Iterator[Path]:
     Sockets need short paths, so with a long ``TMPDIR`` the path is a link to the folder.
     """
     _remove_dead()
-    name = PREFIX + (_mark or f"{os.getpid()}-{secrets.token_hex(3)}")
+    # Ray processes that have not ended yet may keep files in the folder of the cluster before.
+    name = f"{PREFIX}{_mark or mark_command()}.{next(_number)}"
     root = _temporary()
     with _owned(root / name) as folder:
         if len(os.fsencode(folder)) <= LONGEST:
@@ -77,7 +80,7 @@ def check_temporary() -> None:
             f"Mount it: mount -t tmpfs none {_SHARED_MEMORY}; containers have it by default.",
         )
     root = _temporary()
-    if len(os.fsencode(root / PREFIX)) + 14 > LONGEST:
+    if len(os.fsencode(root / PREFIX)) + 17 > LONGEST:
         _short_root(root)
 
 

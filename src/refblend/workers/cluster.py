@@ -153,7 +153,7 @@ def _start_private(config: RayConfig, num_cpus: float, num_gpus: float, folder: 
     _stay_on_loopback()
     deadline = time.monotonic() + config.start_timeout_s
     while not ray.is_initialized():
-        others = psutil.Process().children()
+        others = psutil.Process().children(recursive=True)
         try:
             ray.init(
                 address="local",
@@ -167,8 +167,9 @@ def _start_private(config: RayConfig, num_cpus: float, num_gpus: float, folder: 
                 _node_ip_address="127.0.0.1",
             )
         except Exception as error:  # the bare class
-            for process in set(psutil.Process().children()) - set(others):
-                process.kill()
+            for process in set(psutil.Process().children(recursive=True)) - set(others):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
             if "timed out" not in str(error) or time.monotonic() > deadline:
                 raise ResourceError(
                     f"the private Ray cluster did not start: {first_line(error)}",
