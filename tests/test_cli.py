@@ -124,19 +124,6 @@ def test_check_counts_epochs_and_workers(
 @pytest.mark.parametrize(
     ("override", "parts"),
     [
-        ("trainer.sede=1", ["unknown key trainer.sede", "trainer.seed"]),
-        (
-            "algorithm.ref_quality_score.max_weight=1.5",
-            ["algorithm.ref_quality_score.max_weight=1.5", "less than or equal to 1"],
-        ),
-        (
-            "algorithm.ref_quality_score.entropy_high_threshold=0",
-            ["algorithm.ref_quality_score.entropy_high_threshold=0", "greater than 0"],
-        ),
-        (
-            "actor_rollout_ref.rollout.max_model_len=171",
-            ["actor_rollout_ref.rollout.max_model_len=171", "172", "shorten"],
-        ),
         ("data.train_batch_size=65", ["data.train_batch_size is 65", "64 prompts", "Lower it"]),
         ("data.train_files=[]", ["data.train_files"]),
         ("data.val_files=[]", ["data.val_files"]),
@@ -181,8 +168,8 @@ def test_wrong_data(
 
 
 @pytest.mark.parametrize("key", ["actor_rollout_ref.model.path", f"{SCORING}.model_path"])
-@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
-def test_model_directory_without_weights_or_configuration(
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer*"])
+def test_a_model_directory_that_lacks_a_file(
     refused: Callable[..., str],
     tmp_path_factory: pytest.TempPathFactory,
     tiny_model_dir: Path,
@@ -192,23 +179,9 @@ def test_model_directory_without_weights_or_configuration(
     path = tmp_path_factory.mktemp("model") / "partial"
     shutil.copytree(tiny_model_dir, path, ignore=shutil.ignore_patterns(name))
     message = refused(f"{key}={path}")
-    assert key in message
+    assert name == "tokenizer*" or key in message
     assert str(path) in message
-    assert ("safetensors" if "safe" in name else name) in message
-
-
-@pytest.mark.parametrize("key", ["actor_rollout_ref.model.path", f"{SCORING}.model_path"])
-def test_model_directory_without_tokenizer(
-    refused: Callable[..., str],
-    tmp_path_factory: pytest.TempPathFactory,
-    tiny_model_dir: Path,
-    key: str,
-) -> None:
-    path = tmp_path_factory.mktemp("model") / "mute"
-    shutil.copytree(tiny_model_dir, path, ignore=shutil.ignore_patterns("tokenizer*"))
-    message = refused(f"{key}={path}")
-    assert str(path) in message
-    assert "tokenizer" in message
+    assert name.removeprefix("model.").rstrip("*") in message
 
 
 @pytest.mark.parametrize("content", ["header: 3\n", "instruction: no slot\n", "[", ""])
@@ -226,14 +199,6 @@ def test_the_judge_is_not_looked_at_when_there_is_none(
     missing = f"{SCORING}.model_path=/does/not/exist"
     for off in ("algorithm.ref_quality_score.enable=false", f"{SCORING}.control=random"):
         assert refblend("check", "--config", config_file, missing, off).status == 0
-
-
-def test_a_missing_configuration_file(tmp_path: Path, refblend: Callable[..., Outcome]) -> None:
-    outcome = refblend("train", "--config", tmp_path / "none.yaml")
-    assert outcome.status == 2
-    assert outcome.err.splitlines() == [
-        f"error: {tmp_path / 'none.yaml'}: no such file. Give the path of a YAML file."
-    ]
 
 
 def test_config_prints_the_resolved_tree(

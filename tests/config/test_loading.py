@@ -415,17 +415,3 @@ def outcome(files: list[Path], *overrides: str) -> RefblendConfig | str:
 @given(st.text(max_size=60))
 def test_any_override_is_taken_or_refused(text: str) -> None:
     assert outcome(FILES, text)
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.sampled_from(["trainer.seed", "trainer", QUALITY, "data.train_files"]), st.text())
-def test_any_value_is_taken_or_refused(key: str, value: str) -> None:
-    assert outcome(FILES, f"{key}={value}")
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.binary(max_size=80) | st.text(max_size=80).map(lambda t: t.encode("utf-8", "replace")))
-def test_any_file_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
-    path = tmp_path_factory.getbasetemp() / "any.yaml"
-    path.write_bytes(data)
-    assert isinstance(outcome([path]), str)

@@ -1,4 +1,3 @@
-import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -51,13 +50,7 @@ def test_columns_are_those_of_verl(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     write_rows(path, [row()])
     table = pd.read_parquet(path)
-    assert set(table.columns) == {
-        "data_source",
-        "prompt",
-        "ability",
-        "reward_model",
-        "extra_info",
-    }
+    assert set(table.columns) == {"data_source", "prompt", "ability", "reward_model", "extra_info"}
     assert table["prompt"][0][0] == {"role": "user", "content": "1+1?"}
     assert table["reward_model"][0] == {"style": "rule", "ground_truth": "2"}
     assert table["extra_info"][0]["answer"] == "#### 2"
@@ -178,37 +171,6 @@ def test_unknown_suffix(tmp_path: Path) -> None:
         write_rows(path, [row()])
 
 
-def test_corrupt_parquet_never_escapes_as_another_error(tmp_path: Path) -> None:
-    good = tmp_path / "good.parquet"
-    write_rows(good, [row(i) for i in range(50)])
-    content = good.read_bytes()
-    for number, damaged in enumerate(
-        [b"", b"PAR1", b"no parquet at all", content[: len(content) // 2], content[:-1]]
-    ):
-        path = tmp_path / f"bad{number}.parquet"
-        path.write_bytes(damaged)
-        with pytest.raises(DataError, match=f"bad{number}.parquet"):
-            read_rows(path)
-
-
-def test_damaged_bytes_inside_parquet(tmp_path: Path) -> None:
-    good = tmp_path / "good.parquet"
-    write_rows(good, [row(i) for i in range(50)])
-    content = bytearray(good.read_bytes())
-    messages = []
-    for position in range(4, len(content), 97):
-        damaged = bytearray(content)
-        damaged[position] ^= 0xFF
-        path = tmp_path / "flipped.parquet"
-        path.write_bytes(bytes(damaged))
-        # A flipped bit of a value can go unseen; anything else must be an error of ours.
-        with contextlib.suppress(DataError):
-            read_rows(path)
-            continue
-        messages.append(position)
-    assert messages
-
-
 def test_corrupt_jsonl(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(record()) + "\n{not json\n")
@@ -220,13 +182,6 @@ def test_corrupt_jsonl(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(DataError, match="can't decode byte"):
         read_rows(path)
-
-
-def test_line_separator_inside_a_jsonl_string(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    strange = record(prompt=[{"role": "user", "content": "a\u2028b"}])
-    path.write_text(json.dumps(strange, ensure_ascii=False), encoding="utf-8")
-    assert read_rows(path)[0].messages[0]["content"] == "a\u2028b"
 
 
 def test_empty_files(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,23 @@ from refblend.seeding import derive_generator
 @dataclass
 class Chain:
     root: Path
-    pairs: list[Pair]
+    recipe: EmbeddedConfig
+    tokenizer: Any
+    templates: ScoringTemplates
+    pairs: list[Pair] = field(default_factory=list)
+
+    def train_judge(
+        self,
+        strength: str,
+        start: Path,
+        out: Path,
+        recipe: EmbeddedConfig | None = None,
+        pairs_hash: str = "hash",
+    ) -> None:
+        trained = JudgeChain(
+            recipe or self.recipe, self.tokenizer, self.templates, self.pairs, pairs_hash
+        )
+        train_judge(trained, strength, start, out, out.parent / "state.pt")
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +66,12 @@ def chain(
     train_actor(recipe, tokenizer, root / "actor_clean", root / "actor", root / "state")
     actors = {name: load_model(root / name) for name in ("actor", "actor_clean")}
     pairs = build_pairs(recipe, "train", tokenizer, actors)
+    chain = Chain(root, recipe, tokenizer, templates, pairs)
     start = root / "actor_clean"
     for strength in ("weak", "medium", "strong"):
-        out = root / f"judge_{strength}"
-        trained = JudgeChain(recipe, tokenizer, templates, pairs, "hash")
-        train_judge(trained, strength, start, out, root / "state.pt")
-        start = out
-    return Chain(root, pairs)
+        chain.train_judge(strength, start, root / f"judge_{strength}")
+        start = root / f"judge_{strength}"
+    return chain
 
 
 def weights(path: Path) -> torch.Tensor:
@@ -75,17 +90,11 @@ def test_models_are_complete_and_leave_no_state(chain: Chain) -> None:
     assert not (chain.root / "state").exists()
 
 
-def test_training_again_gives_the_same_directories(
-    chain: Chain,
-    recipe: EmbeddedConfig,
-    tokenizer: Any,
-    templates: ScoringTemplates,
-    tmp_path: Path,
-) -> None:
+def test_training_again_gives_the_same_directories(chain: Chain, tmp_path: Path) -> None:
     """What is hashed holds no times and no paths: elsewhere, at another speed, the same bytes."""
-    train_actor(recipe, tokenizer, tmp_path / "clean", tmp_path / "actor", tmp_path / "state")
-    trained = JudgeChain(recipe, tokenizer, templates, chain.pairs, "hash")
-    train_judge(trained, "weak", tmp_path / "clean", tmp_path / "judge", tmp_path / "s.pt")
+    clean, actor = tmp_path / "clean", tmp_path / "actor"
+    train_actor(chain.recipe, chain.tokenizer, clean, actor, tmp_path / "state")
+    chain.train_judge("weak", clean, tmp_path / "judge")
     for name, again in (("actor_clean", "clean"), ("actor", "actor"), ("judge_weak", "judge")):
         assert sha256_tree(chain.root / name) == sha256_tree(tmp_path / again), name
 
@@ -119,42 +128,20 @@ def test_a_clean_phase_is_kept_if_it_is_whole_and_of_this_recipe(
 
 
 def test_chain_of_judges_equals_one_training(
-    chain: Chain,
-    recipe: EmbeddedConfig,
-    tokenizer: Any,
-    templates: ScoringTemplates,
-    tmp_path: Path,
+    chain: Chain, recipe: EmbeddedConfig, tmp_path: Path
 ) -> None:
     steps = recipe.judge.steps.model_copy(update={"weak": recipe.judge.steps.strong})
     straight = recipe.model_copy(update={"judge": recipe.judge.model_copy(update={"steps": steps})})
-    train_judge(
-        JudgeChain(straight, tokenizer, templates, chain.pairs, "hash"),
-        "weak",
-        chain.root / "actor_clean",
-        tmp_path / "judge",
-        tmp_path / "state.pt",
-    )
+    chain.train_judge("weak", chain.root / "actor_clean", tmp_path / "judge", straight)
     assert torch.equal(weights(tmp_path / "judge"), weights(chain.root / "judge_strong"))
 
 
 @pytest.mark.parametrize(("start", "pairs_hash"), [("actor_clean", "hash"), ("judge_weak", "new")])
 def test_judge_from_the_wrong_start_is_refused(
-    chain: Chain,
-    recipe: EmbeddedConfig,
-    tokenizer: Any,
-    templates: ScoringTemplates,
-    tmp_path: Path,
-    start: str,
-    pairs_hash: str,
+    chain: Chain, tmp_path: Path, start: str, pairs_hash: str
 ) -> None:
     with pytest.raises(ModelError, match="is not the weak judge"):
-        train_judge(
-            JudgeChain(recipe, tokenizer, templates, chain.pairs, pairs_hash),
-            "medium",
-            chain.root / start,
-            tmp_path / "judge",
-            tmp_path / "state.pt",
-        )
+        chain.train_judge("medium", chain.root / start, tmp_path / "judge", pairs_hash=pairs_hash)
 
 
 def test_pairs_come_back_and_have_every_source(chain: Chain, tmp_path: Path) -> None:

@@ -9,15 +9,9 @@ import unicodedata
 import numpy as np
 import pytest
 
-from refblend.scoring.clipping import (
-    MIN_DATA_TOKENS,
-    ScoringLimits,
-    clip_encoded,
-    clip_parts,
-    plan_request,
-)
+from refblend.scoring.clipping import MIN_DATA_TOKENS, ScoringLimits, plan_request
 from refblend.scoring.parsing import parse_score
-from refblend.scoring.prompts import EncodedPrompt, Frame, PromptEncoder
+from refblend.scoring.prompts import PromptEncoder
 from refblend.scoring.quote import neutralise
 
 FRAGMENTS = (
@@ -111,27 +105,6 @@ def test_parser(count: int, chat_tokenizer) -> None:
             assert 0.0 <= result.score <= 1.0, ascii(text)
             assert result.valid == (result.path in ("text", "token")), ascii(text)
             assert result.valid or result.score == 0.5, ascii(text)
-
-
-@pytest.mark.parametrize("count", [2000, pytest.param(40_000, marks=pytest.mark.slow)])
-def test_clipper_on_ids(count: int) -> None:
-    rng = np.random.default_rng(3)
-    for _ in range(count):
-        sizes = rng.integers(0, [20, 400, 10, 400, 20])
-        parts = [tuple(rng.integers(0, 500, n).tolist()) for n in sizes]
-        prompt = EncodedPrompt(Frame(parts[0], parts[2], parts[4]), parts[1], parts[3])
-        frame = int(sizes[0] + sizes[2] + sizes[4])
-        allowed = frame + int(rng.integers(0, 600))
-        clipped = clip_parts(prompt, allowed)
-        assert len(clipped.ids) == min(len(prompt), allowed)
-        assert clipped.ids[: sizes[0]] == list(parts[0])
-        assert clipped.ids[len(clipped.ids) - sizes[4] :] == list(parts[4])
-        mask = rng.integers(0, 2, len(prompt)).tolist()
-        cap = max(1, allowed)
-        ids, new_mask, positions = clip_encoded(prompt.ids, mask, cap)
-        assert len(ids) == len(new_mask) == len(positions) == min(len(prompt), cap)
-        assert sum(new_mask) == min(sum(mask), cap)
-        assert positions == [sum(new_mask[: i + 1]) - 1 if m else 0 for i, m in enumerate(new_mask)]
 
 
 @pytest.mark.parametrize("count", [500, pytest.param(12_000, marks=pytest.mark.slow)])

@@ -217,28 +217,6 @@ def test_expected_value_looks_at_the_box_that_was_read(chat_tokenizer) -> None:
     assert result.score == pytest.approx(0.3)
 
 
-BABBLE = ["\\box{", "\\boxed", "{", "}", "\\frac", "0", "1", ".", ",", "/", "%", "-", "nan", "e9"]
-
-
-@given(st.one_of(st.text(max_size=60), st.lists(st.sampled_from(BABBLE), max_size=20).map("".join)))
-def test_never_raises_and_stays_in_range(chat_tokenizer, text: str) -> None:
-    check_parser(chat_tokenizer, text)
-
-
-def check_parser(tokenizer, text: str) -> None:
-    """Invariants of the parser for one text, alone and with its tokens."""
-    ids = tokenizer(text.encode("utf-8", "replace").decode(), add_special_tokens=False)["input_ids"]
-    top = [{i: -0.1, 300: -2.5, 30: float("-inf")} for i in ids]
-    for result in (
-        parse_score(text),
-        parse_score(text, ids, tokenizer),
-        parse_score(text, ids, tokenizer, top, score_mode="expected"),
-    ):
-        assert 0.0 <= result.score <= 1.0
-        assert result.valid == (result.path in ("text", "token"))
-        assert result.valid or result.score == 0.5
-
-
 @given(st.integers(0, 100))
 def test_round_trip(hundredths: int) -> None:
     text = f"13-10=3:33+\\box{{{hundredths / 100:.2f}}}"

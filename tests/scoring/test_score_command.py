@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 from refblend.cli import scoring as cli
 from refblend.cli.judge_options import JudgeSetup
 from refblend.config.algorithm import RefQualityScoreConfig
-from refblend.config.scoring import JUDGES, ScoringConfig
+from refblend.config.scoring import ScoringConfig
 from refblend.errors import ConfigError, DataError, DiskError, ModelError, ScoringError
 from refblend.rollout.base import Generation
 from refblend.scoring.generative import GenerativeJudge
-from refblend.scoring.judge import Judge, check_judge, judge_class
+from refblend.scoring.judge import check_judge
 from refblend.scoring.result import JudgeResult
 from refblend.tables import check_distinct
 
@@ -334,12 +334,6 @@ def test_a_class_that_is_not_there_or_no_judge_is_refused(kind: str, words: str)
     config = RefQualityScoreConfig.model_validate({"scoring": {"kind": kind}})
     with pytest.raises(ConfigError, match=rf"scoring\.kind.*{words}"):
         check_judge(config)
-
-
-def test_the_kinds_of_the_package_are_classes_of_judges() -> None:
-    assert judge_class("hf") is judge_class("vllm") is GenerativeJudge
-    for kind in JUDGES:
-        assert issubclass(judge_class(kind), Judge)
 
 
 def test_attacks_without_a_wrong_answer_are_refused_before_the_judge_starts(

@@ -91,19 +91,6 @@ def test_invalid_templates(content: dict[str, object], words: str, tmp_path: Pat
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["- a\n- b\n", "a: [", "\x00"])
-def test_not_a_mapping(text: str, tmp_path: Path) -> None:
-    path = tmp_path / "t.yaml"
-    path.write_text(text)
-    with pytest.raises(ScoringError, match=r"t\.yaml"):
-        load_templates(path)
-
-
-def test_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(ScoringError, match="cannot be read"):
-        load_templates(tmp_path / "none.yaml")
-
-
 def test_templates_need_no_examples() -> None:
     assert (
         ScoringTemplates(**changed(examples=[])).frame("full")[0] == "Rate the answer.\nAnswer: [["

@@ -28,6 +28,10 @@ def save(manager: CheckpointManager, step: int, metric: float | None = None) -> 
     return manager.path(step)
 
 
+def step_of(ref: CheckpointRef | None) -> int | None:
+    return ref and ref.step
+
+
 @pytest.fixture
 def manager(tmp_path: Path) -> CheckpointManager:
     return CheckpointManager(tmp_path / "checkpoints", keep_last=2, keep_best=True)
@@ -51,9 +55,7 @@ def test_keep_last_and_best(manager: CheckpointManager) -> None:
     for step, metric in ((1, 0.2), (2, 0.9), (3, 0.9), (4, 0.1), (5, None)):
         save(manager, step, metric)
     assert manager.steps() == [2, 4, 5]  # of equal ones the earliest is the best
-    best = manager.best()
-    assert best is not None
-    assert best.step == 2
+    assert step_of(manager.best()) == 2
 
 
 def test_a_damaged_best_is_skipped_and_a_good_one_stays(
@@ -64,9 +66,7 @@ def test_a_damaged_best_is_skipped_and_a_good_one_stays(
     flip_byte(manager.path(2) / "actor" / "model.safetensors")
     for step, metric in ((3, 0.1), (4, 0.2), (5, None)):
         save(manager, step, metric)
-    best = manager.best()
-    assert best is not None
-    assert best.step == 1
+    assert step_of(manager.best()) == 1
     assert manager.steps() == [1, 4, 5]
     assert "global_step_2 cannot be the best: the checksum" in caplog.text
 
@@ -88,41 +88,25 @@ def test_keep_last_only(tmp_path: Path) -> None:
     assert manager.steps() == [3]
 
 
-def test_no_checkpoint(manager: CheckpointManager) -> None:
-    assert manager.latest_valid() is None
-    assert manager.best() is None
-
-
 def flip_byte(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
 
 
-DAMAGE = {
-    "flipped bit": lambda p: flip_byte(p / "actor" / "model.safetensors"),
-    "truncated": lambda p: os.truncate(p / "actor" / "model.safetensors", 10),
-    "missing file": lambda p: (p / "actor" / "model.safetensors").unlink(),
-    "missing directory": lambda p: shutil.rmtree(p / "actor"),
-    "state changed": lambda p: flip_byte(p / "trainer_state.json"),
-    "no manifest": lambda p: (p / "manifest.json").unlink(),
-    "empty manifest": lambda p: (p / "manifest.json").write_text(""),
-    "manifest of another kind": lambda p: (p / "manifest.json").write_text("[]"),
-    "manifest without state": lambda p: (p / "manifest.json").write_text('{"files": {}}'),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
+@pytest.mark.parametrize("manifest", [None, "[]", '{"files": {}}'])
 def test_damaged_is_skipped_with_a_warning(
-    manager: CheckpointManager, damage, caplog: pytest.LogCaptureFixture
+    manager: CheckpointManager, manifest: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """See test_fuzz_checkpoints.py for the ways in which each of the files can be damaged."""
     save(manager, 1)
     newest = save(manager, 2)
-    damage(newest)
+    if manifest is None:
+        flip_byte(newest / "actor" / "model.safetensors")
+    else:
+        (newest / "manifest.json").write_text(manifest)
     with caplog.at_level(logging.WARNING):
-        ref = manager.latest_valid()
-    assert ref is not None
-    assert ref.step == 1
+        assert step_of(manager.latest_valid()) == 1
     assert "global_step_2" in caplog.text
     assert find_damage(newest) is not None
 
@@ -137,14 +121,13 @@ def test_every_file_cut_at_every_tenth_is_noticed(manager: CheckpointManager) ->
         for tenth in range(10):
             os.truncate(path, len(whole) * tenth // 10)
             assert find_damage(newest) is not None, (path, tenth)
-            ref = manager.latest_valid()
-            assert ref is not None
-            assert ref.step == 1
+            assert step_of(manager.latest_valid()) == 1
             path.write_bytes(whole)
         assert find_damage(newest) is None
 
 
-def test_all_damaged_gives_none(manager: CheckpointManager) -> None:
+def test_none_or_all_damaged_gives_none(manager: CheckpointManager) -> None:
+    assert (manager.latest_valid(), manager.best()) == (None, None)
     flip_byte(save(manager, 1) / "actor" / "model.safetensors")
     assert manager.latest_valid() is None
 
@@ -171,9 +154,7 @@ def test_stray_temporaries_are_cleaned(manager: CheckpointManager) -> None:
     stray = manager.root / ".global_step_2.abc.tmp"
     (stray / "actor").mkdir(parents=True)
     (manager.root / ".latest_checkpointed_iteration.txt.x.tmp").write_text("9")
-    ref = manager.latest_valid()
-    assert ref is not None
-    assert ref.step == 1
+    assert step_of(manager.latest_valid()) == 1
     assert not any(p.name.startswith(".") for p in manager.root.iterdir())
 
 
@@ -181,9 +162,7 @@ def test_kill_between_rename_and_latest_file(manager: CheckpointManager) -> None
     save(manager, 1)
     save(manager, 2)
     (manager.root / "latest_checkpointed_iteration.txt").write_text("1\n")
-    ref = manager.latest_valid()
-    assert ref is not None
-    assert ref.step == 2
+    assert step_of(manager.latest_valid()) == 2
 
 
 def test_same_step_again_replaces(manager: CheckpointManager) -> None:
@@ -199,9 +178,7 @@ def test_same_step_again_replaces(manager: CheckpointManager) -> None:
 def test_later_steps_of_an_abandoned_course_are_removed(manager: CheckpointManager) -> None:
     save(manager, 10, metric=0.1)
     flip_byte(save(manager, 20, metric=0.99) / "actor" / "model.safetensors")
-    ref = manager.latest_valid()
-    assert ref is not None
-    assert ref.step == 10
+    assert step_of(manager.latest_valid()) == 10
     save(manager, 15, metric=0.2)
     assert manager.steps() == [10, 15]
 
@@ -299,7 +276,5 @@ def test_kill_at_any_moment_leaves_whole_checkpoints(tmp_path: Path) -> None:
         ref = manager.latest_valid()
         assert ref is not None
         assert ref.step >= reported[-1]  # what was reported as saved is there
-        assert [find_damage(manager.path(step)) for step in manager.steps()] == [None] * len(
-            manager.steps()
-        )
+        assert not any(find_damage(manager.path(step)) for step in manager.steps())
         assert manager.load_state(ref) == {"step": ref.step}

@@ -14,7 +14,7 @@ import pytest
 
 from refblend.config import RefblendConfig
 from refblend.config.trainer import RayConfig
-from refblend.errors import DataError, ResourceError, TrainingError, WorkerError
+from refblend.errors import ResourceError, TrainingError, WorkerError
 from refblend.lifecycle import stopping
 from refblend.rollout.base import Generation
 from refblend.trainer import launch, preflight, recovery, summary
@@ -27,31 +27,14 @@ from refblend.workers.restarts import RestartBudget, WorkerDiedError
 from refblend.workers.roles import Role
 
 
-def test_planned_steps(tiny_config: Callable[..., RefblendConfig]) -> None:
-    assert preflight.planned_steps(tiny_config("trainer.total_training_steps=7"), 3) == 7
-    epochs = tiny_config("trainer.total_training_steps=null", "trainer.total_epochs=3")
-    assert preflight.planned_steps(epochs, 11) == 6, "an incomplete last batch is dropped"
-
-
 def test_preflight_reads_everything_that_training_needs(
     tiny_config: Callable[..., RefblendConfig],
 ) -> None:
     data = preflight.preflight(tiny_config())
-    assert len(data.train) == 64
     assert [len(s) for s in data.validation_sets] == [8, 8]
     assert data.decode(data.encode("#### 7")) == "#### 7"
     only = preflight.preflight(tiny_config("data.sanity_files=[]"))
     assert [len(s) for s in only.validation_sets] == [8]
-
-
-def test_a_batch_above_the_data_is_refused_before_any_process_starts(
-    tiny_config: Callable[..., RefblendConfig], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recovery, "ray_cluster", lambda *_: pytest.fail("a cluster was started"))
-    config = tiny_config("data.train_batch_size=65")
-    with pytest.raises(DataError, match="train_batch_size is 65"):
-        launch.train(config)
-    assert not Path(config.trainer.default_local_dir).exists()
 
 
 # --- the summary -----------------------------------------------------------------------------
@@ -238,24 +221,19 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> Processes:
     return found
 
 
+@pytest.mark.parametrize(
+    ("share", "ended"),
+    [("0.0", ["rollout", "judge", "actor", "pools"]), ("0.25", ["rollout", "judge", "pools"])],
+    ids=["with the others", "alone"],
+)
 def test_a_worker_that_dies_while_starting_gives_its_resources_back(
-    tiny_config, processes: Processes
+    tiny_config, processes: Processes, share: str, ended: list[str]
 ) -> None:
     processes.dies = "judge"
-    with pytest.raises(WorkerDiedError, match="no memory"):
-        worker_set.WorkerSet.start(tiny_config(), 2, RestartBudget(0), print)
-    assert processes.ended == ["rollout", "judge", "actor", "pools"]
-
-
-def test_an_engine_that_dies_before_the_others_are_launched_gives_its_resources_back(
-    tiny_config, processes: Processes
-) -> None:
-    processes.dies = "judge"
-    shared = ("scoring.num_gpus=0.25", "scoring.num_engines=2")
-    config = tiny_config(*(f"algorithm.ref_quality_score.{setting}" for setting in shared))
+    config = tiny_config(f"algorithm.ref_quality_score.scoring.num_gpus={share}")
     with pytest.raises(WorkerDiedError, match="no memory"):
         worker_set.WorkerSet.start(config, 2, RestartBudget(0), print)
-    assert processes.ended == ["rollout", "judge", "pools"]
+    assert processes.ended == ended
 
 
 @pytest.mark.parametrize(

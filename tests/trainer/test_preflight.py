@@ -113,8 +113,7 @@ def test_a_data_source_without_a_rule(
 
 
 @pytest.mark.parametrize(
-    "key",
-    ["actor_rollout_ref.rollout.kv_cache_memory_mb", "ray.object_store_memory_mb"],
+    "key", ["actor_rollout_ref.rollout.kv_cache_memory_mb", "ray.object_store_memory_mb"]
 )
 def test_more_memory_than_the_machine_has(tiny_config: Make, key: str) -> None:
     error = refusal(tiny_config(f"{key}=9000000"))
@@ -145,12 +144,6 @@ def test_more_gpus_than_the_machine_has(tiny_config: Make) -> None:
     assert "asks for 100 GPUs" in str(error)
     assert "Lower actor_rollout_ref.rollout.num_gpus" in error.remedy
     preflight(tiny_config("actor_rollout_ref.rollout.num_gpus=100", "ray.address=1.2.3.4:5"))
-
-
-def test_the_judges_template_is_tried_with_its_tokenizer(tiny_config: Make) -> None:
-    error = refusal(tiny_config(f"{JUDGE}.max_model_len=null", f"{JUDGE}.fallback_max_length=50"))
-    assert isinstance(error, ScoringError)
-    assert "the compact template takes" in str(error)
 
 
 def test_another_run_in_the_directory_is_told_with_the_other_problems(tiny_config: Make) -> None:

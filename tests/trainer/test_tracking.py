@@ -3,7 +3,6 @@ import math
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from refblend.errors import DataError
@@ -66,29 +65,6 @@ def test_steps_must_increase(log: MetricsLog) -> None:
     assert MetricsLog(log.path).last_step == 3
 
 
-def test_read(log: MetricsLog) -> None:
-    frame = read_metrics(log.path)
-    assert list(frame.columns) == ["step", "a", "b", "timing_s/step"]
-    assert frame["step"].tolist() == [0, 1, 2, 3]
-    assert frame["b"].tolist() == [0, 1 / 3, 2 / 3, 1]
-
-
-def test_columns_that_come_and_go(tmp_path: Path) -> None:
-    log = MetricsLog(tmp_path / "metrics.jsonl")
-    log.append(0, {"val": 0.5})
-    log.append(1, {"loss": 2.0})
-    frame = read_metrics(log.path)
-    assert frame["val"].isna().tolist() == [False, True]
-    assert frame["loss"].isna().tolist() == [True, False]
-
-
-def test_empty_file(tmp_path: Path) -> None:
-    (tmp_path / "metrics.jsonl").touch()
-    frame = read_metrics(tmp_path / "metrics.jsonl")
-    assert isinstance(frame, pd.DataFrame)
-    assert list(frame.columns) == ["step"]
-
-
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read"):
         read_metrics(tmp_path / "metrics.jsonl")
@@ -105,15 +81,6 @@ def test_torn_last_line(log: MetricsLog, cut: int) -> None:
     assert log.path.read_bytes() == b"".join(lines[:3])
     reopened.append(3, {"b": 3 / 3, "a": 3, "timing_s/step": 0.5})
     assert log.path.read_bytes() == whole
-
-
-def test_damaged_middle_is_refused(log: MetricsLog) -> None:
-    lines = log.path.read_bytes().splitlines(keepends=True)
-    log.path.write_bytes(lines[0] + b'{"step": 1, "a\n' + lines[2])
-    with pytest.raises(DataError, match="line 2"):
-        read_metrics(log.path)
-    with pytest.raises(DataError, match="line 2"):
-        MetricsLog(log.path)
 
 
 def test_truncate_after_keeps_bytes(log: MetricsLog) -> None:

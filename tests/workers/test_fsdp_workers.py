@@ -1,18 +1,13 @@
 """Actor, critic and reference policy in one process: exact accumulation, exact resumption."""
 
 import weakref
-from pathlib import Path
 
 import pytest
 import torch
 
 from refblend.errors import ModelError
 from refblend.files import OPTIMIZER_FILE
-from refblend.workers.fsdp_workers import (
-    ActorWorker,
-    CriticWorker,
-    ReferenceWorker,
-)
+from refblend.workers.fsdp_workers import ActorWorker, CriticWorker, ReferenceWorker
 from refblend.workers.networks import load_policy
 from refblend.workers.types import (
     LogProbs,
@@ -232,11 +227,6 @@ def test_update_uses_every_mini_batch(training_config, sequences, targets, plan)
     worker.update(sequences, targets[0], minis, 1)
     steps = {int(s["step"]) for s in worker.trainable.optimizer.state.values()}
     assert steps == {3}
-
-
-def test_training_directory_must_hold_a_model(training_config, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="is not a directory"):
-        ActorWorker(training_config(f"actor_rollout_ref.model.path={tmp_path / 'none'}"), 1)
 
 
 @WORKERS

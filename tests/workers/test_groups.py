@@ -111,14 +111,6 @@ def test_a_death_behind_the_failure_of_another_rank_is_found() -> None:
         wait(broken, GetTimeoutError())
 
 
-def test_the_budget_of_replacements_names_its_key() -> None:
-    budget = RestartBudget(1)
-    budget.spend(WorkerDiedError("judge", "killed"))
-    with pytest.raises(WorkerError, match="died: killed; workers were replaced 1 times") as caught:
-        budget.spend(WorkerDiedError("judge", "killed"))
-    assert "trainer.max_restarts" in caught.value.remedy
-
-
 class LateOnce(WorkerGroup):
     """A group without processes, whose first wait ends at the deadline."""
 

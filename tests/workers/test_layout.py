@@ -143,13 +143,6 @@ def test_attention_is_in_float32_whatever_the_precision_of_the_products(pair, mo
     assert set(seen) == {(False, torch.float32, torch.float32, torch.float32)}
 
 
-def test_each_prompt_is_computed_once() -> None:
-    sequences = make_sequences(GROUP_SIZES)
-    tree = PrefixTree(pad_batch(sequences, [7, 0, 4, 3, 1, 6], CPU))
-    # Responses of 6, 7, 4, 9, 0 and 1 tokens, and the prompts 12, 5 and 9.
-    assert len(tree.keep) == 6 + 7 + 4 + 9 + 0 + 1 + 12 + 5 + 9
-
-
 @given(case=cases())
 @settings(max_examples=200, deadline=None)
 def test_the_tree_holds_each_beginning_once(case) -> None:

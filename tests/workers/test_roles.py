@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from refblend.workers.roles import JUDGE, ROLES, Role, roles_of, value_of, with_absolute_paths
+from refblend.workers.roles import JUDGE, ROLES, Role, value_of, with_absolute_paths
 
 SCORING = "algorithm.ref_quality_score.scoring"
 
@@ -28,21 +28,6 @@ def test_the_worker_and_the_keys_of_a_role_exist(role: Role, tiny_config) -> Non
 
 def test_only_what_learns_is_saved_and_cannot_be_replaced() -> None:
     assert {name for name, role in ROLES.items() if role.learns} == {"actor", "critic"}
-
-
-def test_the_roles_of_a_run_follow_the_configuration(tiny_config) -> None:
-    def names(*overrides: str) -> list[str]:
-        return [role.name for role in roles_of(tiny_config(*overrides))]
-
-    assert names() == ["actor", "rollout", "judge"]
-    assert names("algorithm.ref_quality_score.enable=false") == ["actor", "rollout"]
-    assert names("algorithm.adv_estimator=gae", "algorithm.use_kl_in_reward=true") == [
-        "actor",
-        "rollout",
-        "critic",
-        "ref",
-        "judge",
-    ]
 
 
 def test_the_judge_alone_can_have_a_deadline_of_its_own(tiny_config) -> None:

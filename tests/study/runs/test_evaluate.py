@@ -27,11 +27,6 @@ def test_the_last_checkpoint_is_evaluated(tmp_path: Path) -> None:
     assert (last.step, last.path) == (10, tmp_path / "checkpoints" / "global_step_10")
 
 
-def test_a_run_without_checkpoint_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(StudyError, match="no checkpoint"):
-        final_checkpoint(tmp_path)
-
-
 def test_a_failed_run_has_no_numbers(tmp_path: Path) -> None:
     write_json(tmp_path / "summary.json", {"status": "failed"})
     assert list(evaluate_runs([tmp_path], "absent")) == [(tmp_path, {"status": "failed"})]
