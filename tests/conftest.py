@@ -124,20 +124,21 @@ def tiny_data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture
-def tiny_config(
-    tmp_path: Path, tiny_model_dir: Path, tiny_data_dir: Path
-) -> Callable[..., RefblendConfig]:
-    """``tiny_config(*overrides)`` → a configuration; overrides are ``a.b.c=value`` texts.
-
-    Four prompts × two responses of at most 12 tokens, judged by the tiny model. A mapping may be
-    given too; it is merged over the defaults before the texts.
-    """
-    base: dict[str, Any] = {
+@pytest.fixture(scope="session")
+def tiny_tree(tiny_model_dir: Path, tiny_data_dir: Path) -> dict[str, Any]:
+    """Keys of a configuration: four prompts × two responses of at most 12 tokens, judged by the
+    tiny model."""
+    engine = {"kv_cache_memory_mb": 32}
+    files = {
+        "train_files": [str(tiny_data_dir / "train.parquet")],
+        "val_files": [str(tiny_data_dir / "validation.parquet")],
+        "sanity_files": [str(tiny_data_dir / "sanity.parquet")],
+    }
+    scoring = {"model_path": str(tiny_model_dir), "templates": "embedded"}
+    limits = {"max_model_len": 768, "max_new_tokens": 16, "max_invalid_rate": 1.0}
+    return {
         "data": {
-            "train_files": [str(tiny_data_dir / "train.parquet")],
-            "val_files": [str(tiny_data_dir / "validation.parquet")],
-            "sanity_files": [str(tiny_data_dir / "sanity.parquet")],
+            **files,
             "max_prompt_length": 160,
             "max_response_length": 12,
             "train_batch_size": 4,
@@ -146,44 +147,36 @@ def tiny_config(
         "actor_rollout_ref": {
             "model": {"path": str(tiny_model_dir)},
             "actor": {"optim": {"lr": 1e-3}},
-            "rollout": {
-                "n": 2,
-                "max_model_len": 256,
-                "kv_cache_memory_mb": 32,
-                "val_kwargs": {"n": 1},
-            },
+            "rollout": {"n": 2, "max_model_len": 256, "val_kwargs": {"n": 1}, **engine},
         },
         "critic": {"optim": {"lr": 1e-3}},
-        "algorithm": {
-            "adv_estimator": "grpo",
-            "ref_quality_score": {
-                "enable": True,
-                "scoring": {
-                    "model_path": str(tiny_model_dir),
-                    "templates": "embedded",
-                    "max_model_len": 768,
-                    "max_new_tokens": 16,
-                    "kv_cache_memory_mb": 32,
-                    "max_invalid_rate": 1.0,
-                },
-            },
-        },
+        "algorithm": {"ref_quality_score": {"scoring": scoring | limits | engine}},
+        "trainer": {"rollout_dump_freq": 1, "energy": False},
+        "ray": {"object_store_memory_mb": 80},
+    }
+
+
+@pytest.fixture
+def tiny_config(tmp_path: Path, tiny_tree: dict[str, Any]) -> Callable[..., RefblendConfig]:
+    """``tiny_config(*overrides)`` → a configuration; overrides are ``a.b.c=value`` texts.
+
+    A mapping may be given too; it is merged over the defaults before the texts.
+    """
+    own = {
+        "algorithm": {"adv_estimator": "grpo", "ref_quality_score": {"enable": True}},
         "trainer": {
             "total_training_steps": 2,
             "save_freq": 1,
             "test_freq": 1,
-            "rollout_dump_freq": 1,
             "default_local_dir": str(tmp_path / "runs" / "tiny" / "seed_1"),
             "logger": ["console"],
-            "energy": False,
         },
-        "ray": {"object_store_memory_mb": 80},
     }
 
     def make(*overrides: str | dict[str, Any], **more: Any) -> RefblendConfig:
         import yaml
 
-        tree = base
+        tree = merge(tiny_tree, own)
         texts = [text for text in overrides if isinstance(text, str)]
         for change in [*(o for o in overrides if not isinstance(o, str)), more]:
             tree = merge(tree, change)

@@ -151,24 +151,7 @@ def make_run() -> Callable[..., Path]:
     return write_run
 
 
-QUALITY = {
-    "actor.json": {"greedy": 0.27, "sampled": 0.16, "pass_at_k": 0.7, "entropy": 0.89},
-    "judge_weak.json": SCORING_REPORTS.quality("judge_weak", 0.6),
-    "judge_medium.json": SCORING_REPORTS.quality("judge_medium", 0.86),
-}
-
-
 @pytest.fixture
 def scoring_reports() -> ModuleType:
     """Makers of reports of ``refblend judge``, with known numbers."""
     return SCORING_REPORTS
-
-
-@pytest.fixture
-def quality_paths(tmp_path: Path) -> list[Path]:
-    """Quality reports of an actor and two judges."""
-    folder = tmp_path / "models" / "cpu" / "quality"
-    folder.mkdir(parents=True)
-    for name, report in QUALITY.items():
-        (folder / name).write_text(json.dumps(report))
-    return [folder / name for name in QUALITY]

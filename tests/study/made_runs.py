@@ -1,13 +1,6 @@
 """Collected runs with given validation curves, healthy otherwise."""
 
-import atexit
-import shutil
-import tempfile
-from functools import cache
-from pathlib import Path
-
 import pandas as pd
-import yaml
 
 from refblend.study.runs.collect import METRIC_COLUMNS, RESPONSE_COLUMNS, RUN_COLUMNS, Collected
 
@@ -55,16 +48,3 @@ def with_metric(runs: Collected, arm: str, seed: int, metric: str, value: float)
     row = {"arm": arm, "seed": seed, "step": 4, "metric": metric, "value": value}
     rest = runs.metrics.query("not (arm == @arm and seed == @seed and metric == @metric)")
     return Collected(runs.runs, pd.concat([rest, pd.DataFrame([row])]), runs.responses)
-
-
-@cache
-def equal_seeds() -> Path:
-    """The project's parameters without seeds of an arm's own, so that every arm is ranked."""
-    folder = tempfile.mkdtemp(prefix="refblend-params-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    params = Path(folder) / "params"
-    shutil.copytree(Path(__file__).parents[2] / "params", params)
-    for path in (params / "study").glob("*.yaml"):
-        spec = yaml.safe_load(path.read_text())
-        path.write_text(yaml.safe_dump(spec | {"arm_seeds": {}}, sort_keys=False))
-    return params

@@ -148,65 +148,29 @@ def tiny_judge_dir(make_tiny_model: Callable[..., Path]) -> Path:
 
 @pytest.fixture(scope="session")
 def make_run(
-    tmp_path_factory: pytest.TempPathFactory,
-    tiny_model_dir: Path,
-    tiny_judge_dir: Path,
-    tiny_data_dir: Path,
+    tmp_path_factory: pytest.TempPathFactory, tiny_tree: dict[str, Any], tiny_judge_dir: Path
 ) -> Callable[..., Run]:
     """``make_run(*overrides)`` → a fresh run: 4 steps of GRPO, blending and KL, saved every 2.
 
     The rule reward is :func:`saboteur.reward`: the random model would never earn the real one.
     """
     tree: dict[str, Any] = yaml.safe_load((ROOT / "params" / "ppo.yaml").read_text())
+    judge = {"entropy_high_threshold": 8.0, "scoring": {"model_path": str(tiny_judge_dir)}}
     overlay = {
-        "data": {
-            "train_files": [str(tiny_data_dir / "train.parquet")],
-            "val_files": [str(tiny_data_dir / "validation.parquet")],
-            "sanity_files": [str(tiny_data_dir / "sanity.parquet")],
-            "max_prompt_length": 160,
-            "max_response_length": 12,
-            "train_batch_size": 4,
-            "max_val_samples": 4,
-        },
-        "actor_rollout_ref": {
-            "model": {"path": str(tiny_model_dir)},
-            "actor": {"optim": {"lr": 1e-3}},
-            "rollout": {
-                "n": 4,
-                "max_model_len": 256,
-                "kv_cache_memory_mb": 32,
-                "val_kwargs": {"n": 1},
-            },
-        },
-        "critic": {"optim": {"lr": 1e-3}},
+        "data": {"max_val_samples": 4},
+        "actor_rollout_ref": {"rollout": {"n": 4}},
         "algorithm": {
             "use_kl_in_reward": True,
             "kl_ctrl": {"type": "adaptive", "kl_coef": 0.01},
-            "ref_quality_score": {
-                "entropy_high_threshold": 8.0,
-                "scoring": {
-                    "model_path": str(tiny_judge_dir),
-                    "templates": "embedded",
-                    "max_model_len": 768,
-                    "max_new_tokens": 16,
-                    "kv_cache_memory_mb": 32,
-                    "max_invalid_rate": 1.0,
-                },
-            },
+            "ref_quality_score": judge,
         },
         "reward": {"custom_reward_function": "saboteur:reward"},
-        "trainer": {
-            "total_training_steps": 4,
-            "save_freq": 2,
-            "test_freq": 2,
-            "rollout_dump_freq": 1,
-            "energy": False,
-        },
-        "ray": {"object_store_memory_mb": 80, "start_timeout_s": 300.0},
+        "trainer": {"total_training_steps": 4, "save_freq": 2, "test_freq": 2},
+        "ray": {"start_timeout_s": 300.0},
     }
     folder = tmp_path_factory.mktemp("runs")
     config_file = folder / "config.yaml"
-    config_file.write_text(yaml.safe_dump(merge(tree, overlay)))
+    config_file.write_text(yaml.safe_dump(merge(merge(tree, tiny_tree), overlay)))
     count = 0
 
     def make(*overrides: str) -> Run:

@@ -75,11 +75,6 @@ def sabotage(run, target: str, fault: str, calls: str) -> dict[str, str]:
     }
 
 
-def assert_struck(run) -> None:
-    """The function was called at all: a test whose fault never happens shows nothing."""
-    assert (run.directory.parent / f"{run.directory.name}.calls").exists()
-
-
 @pytest.fixture
 def record(record_property: Callable[[str, object], None]) -> Callable[..., None]:
     """``record(target, fault, when, outcome, status)``: a row for the table of ``make chaos``."""

@@ -16,77 +16,31 @@ from refblend.trainer.checkpoint import find_damage
 pytestmark = pytest.mark.engine
 
 OURS = "actor/ref_quality"
-SPREADS = ("score", "rewards", "advantages", "returns")
-REQUIRED = {
-    *(f"critic/{name}/{kind}" for name in SPREADS for kind in ("mean", "max", "min")),
-    *(f"response_length/{kind}" for kind in ("mean", "max", "min", "clip_ratio")),
-    *(f"prompt_length/{kind}" for kind in ("mean", "max", "min")),
+
+
+def below(section: str, names: str) -> set[str]:
+    """The metrics of a section; names are separated by blanks."""
+    return {f"{section}/{name}" for name in names.split()}
+
+
+REQUIRED = set().union(
     *(
-        f"actor/{name}"
-        for name in (
-            "entropy",
-            "pg_loss",
-            "pg_clipfrac",
-            "ppo_kl",
-            "grad_norm",
-            "lr",
-            "reward_kl_penalty",
-            "reward_kl_penalty_coeff",
-        )
+        below(f"critic/{name}", "mean max min")
+        for name in ("score", "rewards", "advantages", "returns")
     ),
-    *(
-        f"{OURS}/{name}"
-        for name in (
-            "weight",
-            "avg_entropy",
-            "score_mean",
-            "score_std",
-            "nonzero_rate",
-            "valid_rate",
-            "fallback_rate",
-            "auc",
-            "ece",
-            "reward_length_corr",
-            *(
-                f"counterfactual/{strategy}"
-                for strategy in (
-                    "linear",
-                    "cosine",
-                    "exp",
-                    "piecewise",
-                    "constant",
-                    "inverse",
-                    "schedule",
-                )
-            ),
-        )
-    ),
-    *(
-        f"incidents/{name}"
-        for name in ("overlength", "oom", "judge_invalid", "judge_error", "nonfinite")
-    ),
-    "training/global_step",
-    "training/epoch",
-    "training/rollout_probs_diff_mean",
-    "training/rollout_probs_diff_max",
-    "perf/total_num_tokens",
-    "perf/time_per_step",
-    "perf/throughput",
-    *(
-        f"timing_s/{name}"
-        for name in (
-            "step",
-            "gen",
-            "reward",
-            "ref_quality_score",
-            "old_log_prob",
-            "ref",
-            "adv",
-            "update_actor",
-            "update_weights",
-        )
-    ),
-}
+    below("response_length", "mean max min clip_ratio"),
+    below("prompt_length", "mean max min"),
+    below("actor", "entropy pg_loss pg_clipfrac ppo_kl grad_norm lr"),
+    below("actor", "reward_kl_penalty reward_kl_penalty_coeff"),
+    below(OURS, "weight avg_entropy score_mean score_std nonzero_rate valid_rate"),
+    below(OURS, "fallback_rate auc ece reward_length_corr"),
+    below(f"{OURS}/counterfactual", "linear cosine exp piecewise constant inverse schedule"),
+    below("incidents", "overlength oom judge_invalid judge_error nonfinite"),
+    below("training", "global_step epoch rollout_probs_diff_mean rollout_probs_diff_max"),
+    below("perf", "total_num_tokens time_per_step throughput"),
+    below("timing_s", "step gen reward ref_quality_score old_log_prob ref adv"),
+    below("timing_s", "update_actor update_weights"),
+)
 VALIDATED = {
     f"val-core/{source}/{name}/mean@1"
     for source in ("refblend/arithmetic", "refblend/sanity")
@@ -235,8 +189,7 @@ def test_without_a_learning_rate_every_sample_is_the_starting_model_s(
     config = load_config([run.directory / "config.json"])
     data = load_run_data(config)
     engine = start_engine(
-        "vllm",
-        EngineOptions(config.actor_rollout_ref.model.path, 256, kv_cache_memory_mb=32),
+        "vllm", EngineOptions(config.actor_rollout_ref.model.path, 256, kv_cache_memory_mb=32)
     )
     try:
         changed = 0
@@ -293,8 +246,7 @@ def test_gae_with_a_critic_that_warms_up(make_run: Callable) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "estimator",
-    ["rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "remax"],
+    "estimator", ["rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "remax"]
 )
 def test_the_other_estimators(make_run: Callable, estimator: str) -> None:
     run = make_run(f"algorithm.adv_estimator={estimator}", "trainer.total_training_steps=2")
