@@ -1,5 +1,4 @@
 import copy
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from refblend.embedded import sft
 from refblend.embedded.sft import (
     Example,
     Schedule,
-    StateFile,
     split_by_tokens,
     train,
     weighted_loss,
@@ -119,49 +117,6 @@ def test_training_lowers_the_loss_and_is_reproducible(model: Any) -> None:
     train(other, lambda i: few[i % 4], schedule, 0, "test")
     assert result.losses[-1] < 0.7 * result.losses[0]
     assert torch.equal(parameters(model), parameters(other))
-
-
-class Killed(Exception):  # noqa: N818
-    pass
-
-
-def test_killed_training_goes_on_and_gives_the_same_weights(
-    model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sft, "SAVE_SECONDS", 0.0)
-    monkeypatch.setattr(sft, "SAVE_COST", 0.0)
-    straight, killed, fresh = (copy.deepcopy(model) for _ in range(3))
-    train(straight, stream, SCHEDULE, 0, "test")
-
-    def dies(number: int) -> Example:
-        if number == 14:  # in the fourth step
-            raise Killed
-        return stream(number)
-
-    state = tmp_path / "state.pt"
-    with pytest.raises(Killed):
-        train(killed, dies, SCHEDULE, 0, "test", StateFile(state, "mark"))
-    result, _ = train(fresh, stream, SCHEDULE, 0, "test", StateFile(state, "mark"))
-    assert result.resumed_from == 3
-    assert torch.equal(parameters(fresh), parameters(straight))
-
-
-def test_state_of_another_training_is_ignored(
-    model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sft, "SAVE_SECONDS", 0.0)
-    monkeypatch.setattr(sft, "SAVE_COST", 0.0)
-    state = tmp_path / "state.pt"
-    train(copy.deepcopy(model), stream, SCHEDULE, 0, "test", StateFile(state, "one"))
-    result, _ = train(copy.deepcopy(model), stream, SCHEDULE, 0, "test", StateFile(state, "two"))
-    assert result.resumed_from == 0
-
-
-def test_broken_state_is_named(model: Any, tmp_path: Path) -> None:
-    state = tmp_path / "state.pt"
-    state.write_bytes(b"PK no zip")
-    with pytest.raises(ModelError, match="cannot be read"):
-        train(model, stream, SCHEDULE, 0, "test", StateFile(state, "mark"))
 
 
 def test_chain_of_two_equals_one_training(model: Any) -> None:

@@ -1,7 +1,6 @@
 """The whole chain on a tiny network: clean, sloppy, pairs, three judges, measurements."""
 
 import json
-import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,7 +50,7 @@ class Chain:
         trained = JudgeChain(
             recipe or self.recipe, self.tokenizer, self.templates, self.pairs, pairs_hash
         )
-        train_judge(trained, strength, start, out, out.parent / "state.pt")
+        train_judge(trained, strength, start, out)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +62,7 @@ def chain(
 ) -> Chain:
     torch.set_num_threads(1)
     root = tmp_path_factory.mktemp("models")
-    train_actor(recipe, tokenizer, root / "actor_clean", root / "actor", root / "state")
+    train_actor(recipe, tokenizer, root / "actor_clean", root / "actor")
     actors = {name: load_model(root / name) for name in ("actor", "actor_clean")}
     pairs = build_pairs(recipe, "train", tokenizer, actors)
     chain = Chain(root, recipe, tokenizer, templates, pairs)
@@ -86,14 +85,12 @@ def test_models_are_complete_and_leave_no_state(chain: Chain) -> None:
         assert settings["eos_token_id"] == tokenizer.eos_token_id
         assert tokenizer.chat_template
     assert not list(chain.root.rglob("*.tmp"))
-    assert not (chain.root / "state.pt").exists()
-    assert not (chain.root / "state").exists()
 
 
 def test_training_again_gives_the_same_directories(chain: Chain, tmp_path: Path) -> None:
     """What is hashed holds no times and no paths: elsewhere, at another speed, the same bytes."""
     clean, actor = tmp_path / "clean", tmp_path / "actor"
-    train_actor(chain.recipe, chain.tokenizer, clean, actor, tmp_path / "state")
+    train_actor(chain.recipe, chain.tokenizer, clean, actor)
     chain.train_judge("weak", clean, tmp_path / "judge")
     for name, again in (("actor_clean", "clean"), ("actor", "actor"), ("judge_weak", "judge")):
         assert sha256_tree(chain.root / name) == sha256_tree(tmp_path / again), name
@@ -107,24 +104,6 @@ def test_models_are_asked_with_the_tokenizer_that_they_learned_with(
     for name in ("actor", "judge_medium"):
         loaded = load_tokenizer(chain.root / name)
         assert loaded(text)["input_ids"] == tokenizer(text)["input_ids"]
-
-
-@pytest.mark.parametrize("change", ["nothing", "no weights", "another seed"])
-def test_a_clean_phase_is_kept_if_it_is_whole_and_of_this_recipe(
-    change: str, chain: Chain, recipe: EmbeddedConfig, tokenizer: Any, tmp_path: Path
-) -> None:
-    shutil.copytree(chain.root / "actor_clean", tmp_path / "clean")
-    if change == "no weights":
-        (tmp_path / "clean" / "model.safetensors").unlink()
-    if change == "another seed":
-        actor = recipe.actor.model_copy(update={"seed": 77})
-        recipe = recipe.model_copy(update={"actor": actor})
-    clean, _ = train_actor(
-        recipe, tokenizer, tmp_path / "clean", tmp_path / "actor", tmp_path / "state"
-    )
-    assert (clean is None) == (change == "nothing")
-    same = torch.equal(weights(tmp_path / "actor"), weights(chain.root / "actor"))
-    assert same == (change != "another seed")
 
 
 def test_chain_of_judges_equals_one_training(

@@ -14,7 +14,6 @@ app = typer.Typer(
 )
 
 Needed = Annotated[Path, typer.Option()]
-Given = Annotated[Path | None, typer.Option()]
 """Options of the hidden commands, which only the workflow calls."""
 Models = Annotated[Path, typer.Argument(help="Folder of a scale, e.g. models/cpu.")]
 Recipe = Annotated[Path, typer.Option(help="Recipe file, e.g. params/embedded/cpu.yaml.")]
@@ -58,18 +57,15 @@ def tokenizer(recipe: Needed, out: Needed) -> None:
 
 
 @app.command(hidden=True)
-def actor(
-    recipe: Needed, tokenizer: Needed, out: Needed, clean_out: Needed, state: Given = None
-) -> None:
+def actor(recipe: Needed, tokenizer: Needed, out: Needed, clean_out: Needed) -> None:
     """Train the warm start: the clean phase, then the sloppy one."""
     from refblend.data.tokenizer import load_tokenizer
     from refblend.embedded.actor import train_actor
     from refblend.embedded.recipe import load_recipe
 
-    state_dir = state or out.with_name(f".{out.name}.training")
-    results = train_actor(load_recipe(recipe), load_tokenizer(tokenizer), clean_out, out, state_dir)
-    clean, sloppy = (f"{result.seconds:.0f} s" if result else None for result in results)
-    typer.echo(f"{out}: clean phase {clean or 'kept'}, sloppy phase {sloppy or 'none'}")
+    clean, sloppy = train_actor(load_recipe(recipe), load_tokenizer(tokenizer), clean_out, out)
+    then = f"{sloppy.seconds:.0f} s" if sloppy else "none"
+    typer.echo(f"{out}: clean phase {clean.seconds:.0f} s, sloppy phase {then}")
 
 
 @app.command("judge-data", hidden=True)
@@ -101,7 +97,6 @@ def judge(
     start: Needed,
     pairs: Needed,
     out: Needed,
-    state: Given = None,
 ) -> None:
     """Train one strength of the judge; medium continues from weak, strong from medium."""
     from refblend.embedded.recipe import load_recipe
@@ -114,7 +109,6 @@ def judge(
     from refblend.scoring.templates import load_templates
 
     settings = load_recipe(recipe)
-    state_dir = state or out.with_name(f".{out.name}.training")
     chain = JudgeChain(
         settings,
         load_tokenizer(tokenizer),
@@ -122,7 +116,7 @@ def judge(
         read_pairs(pairs),
         sha256_file(pairs),
     )
-    result = train_judge(chain, strength, start, out, state_dir / "state.pt")
+    result = train_judge(chain, strength, start, out)
     typer.echo(f"{out}: {result.seconds:.0f} s, {result.tokens / result.seconds:,.0f} tokens/s")
 
 

@@ -11,14 +11,13 @@ from refblend.embedded.architecture import (
     build_model,
     count_parameters,
     fingerprint_of,
-    fingerprint_of_model,
     load_model,
     save_model,
 )
 from refblend.embedded.demonstrations import sloppy_solution
 from refblend.embedded.problems import Problem, draw_problem
 from refblend.embedded.recipe import EmbeddedConfig, PhaseRecipe
-from refblend.embedded.sft import Example, Schedule, StateFile, TrainingResult, discard_state, train
+from refblend.embedded.sft import Example, Schedule, TrainingResult, train
 from refblend.embedded.sums import sum_problem, sum_rows
 from refblend.seeding import derive_generator
 
@@ -72,19 +71,21 @@ def demonstration_stream(
 
 
 def train_actor(
-    recipe: EmbeddedConfig, tokenizer: Any, clean_out: Path, out: Path, state_dir: Path
-) -> tuple[TrainingResult | None, TrainingResult | None]:
+    recipe: EmbeddedConfig, tokenizer: Any, clean_out: Path, out: Path
+) -> tuple[TrainingResult, TrainingResult | None]:
     """Train both phases and save them in Hugging Face format.
 
-    A finished clean phase in ``clean_out`` made by the same recipe is reused, and an unfinished
-    phase continues from its state in ``state_dir``.
-
     Returns:
-        Results of the clean and of the sloppy phase; None for one that was kept or is not wanted.
+        Results of the clean and of the sloppy phase; None for one that is not wanted.
     """
     actor = recipe.actor
+    model = (
+        load_model(recipe.pretrained.model)
+        if recipe.pretrained is not None
+        else build_model(recipe.architecture, tokenizer, actor.seed)
+    )
 
-    def run(phase: PhaseRecipe, name: str, render: Render, mark: str, path: Path) -> TrainingResult:
+    def run(phase: PhaseRecipe, name: str, render: Render) -> TrainingResult:
         schedule = Schedule(
             phase.steps,
             phase.batch_size,
@@ -94,36 +95,23 @@ def train_actor(
             bfloat16=recipe.bfloat16,
         )
         stream = demonstration_stream(recipe, tokenizer, name, render)
-        state = StateFile(state_dir / f"actor_{name}.pt", mark)
-        result, _ = train(model, stream, schedule, tokenizer.pad_token_id, f"actor {name}", state)
-        _save(model, tokenizer, path, mark, phase.steps)
-        discard_state(state.path)
-        return result
+        return train(model, stream, schedule, tokenizer.pad_token_id, f"actor {name}")[0]
 
-    clean_mark = fingerprint_of(recipe, tokenizer, "actor_clean")
-    clean_result = None
-    if fingerprint_of_model(clean_out) == clean_mark:
-        model = load_model(clean_out)
-    else:
-        model = (
-            load_model(recipe.pretrained.model)
-            if recipe.pretrained is not None
-            else build_model(recipe.architecture, tokenizer, actor.seed)
-        )
-        clean_result = run(actor.clean, "clean", lambda _, p: p.solution, clean_mark, clean_out)
-    mark = fingerprint_of(recipe, tokenizer, "actor")
-    if actor.sloppy is None:
-        _save(model, tokenizer, out, mark, actor.clean.steps)
-        return clean_result, None
+    def save(path: Path, what: str, steps: int) -> None:
+        facts = {
+            "fingerprint": fingerprint_of(recipe, tokenizer, what),
+            "parameters": count_parameters(model),
+            "steps": steps,
+        }
+        save_model(path, model, tokenizer, facts)
 
-    def render(rng: Any, problem: Problem) -> str:
+    def sloppy(rng: Any, problem: Problem) -> str:
         return sloppy_solution(
             rng, problem, actor.terse_share, actor.wrong_step_probability, actor.filler_share
         )
 
-    return clean_result, run(actor.sloppy, "sloppy", render, mark, out)
-
-
-def _save(model: Any, tokenizer: Any, out: Path, fingerprint: str, steps: int) -> None:
-    facts = {"fingerprint": fingerprint, "parameters": count_parameters(model), "steps": steps}
-    save_model(out, model, tokenizer, facts)
+    clean_result = run(actor.clean, "clean", lambda _, problem: problem.solution)
+    save(clean_out, "actor_clean", actor.clean.steps)
+    sloppy_result = run(actor.sloppy, "sloppy", sloppy) if actor.sloppy else None
+    save(out, "actor", (actor.sloppy or actor.clean).steps)
+    return clean_result, sloppy_result

@@ -1,7 +1,7 @@
 """The network of actor and judge: a small Qwen2, saved and loaded in Hugging Face format.
 
-A trained model carries a fingerprint of all that it was made from, so that a changed recipe is
-never mixed with an old model or an unfinished training.
+A trained model carries a fingerprint of all that it was made from, so that no judge continues from
+one of another recipe.
 """
 
 import hashlib
@@ -17,7 +17,6 @@ from transformers import AutoModelForCausalLM, GenerationConfig, Qwen2Config, Qw
 
 from refblend.embedded.recipe import ArchitectureRecipe, EmbeddedConfig
 from refblend.errors import ModelError, first_line
-from refblend.files import read_object
 from refblend.seeding import derive_seed
 
 
@@ -136,17 +135,3 @@ def fingerprint_of(recipe: EmbeddedConfig, tokenizer: Any, what: str, *more: str
     digest = hashlib.sha256(json.dumps([what, parts, more], sort_keys=True).encode())
     digest.update(tokenizer.backend_tokenizer.to_str().encode())
     return digest.hexdigest()[:32]
-
-
-def fingerprint_of_model(path: Path) -> str | None:
-    """The fingerprint that a finished model was saved with.
-
-    None when files of it are missing or its facts are damaged, so that it is trained again:
-    Snakemake removes a rule's outputs (the weights) before it runs the rule again, not the facts.
-    """
-    facts = path / "training.json"
-    whole = all((path / name).is_file() for name in ("config.json", "model.safetensors"))
-    try:
-        return read_object(facts).get("fingerprint") if whole and facts.is_file() else None
-    except ValueError:
-        return None

@@ -19,15 +19,7 @@ from refblend.embedded.architecture import count_parameters, fingerprint_of, loa
 from refblend.embedded.judge_data import Pair
 from refblend.embedded.judge_format import copy_answer, render_comparison, render_verdict
 from refblend.embedded.recipe import STRENGTHS, EmbeddedConfig, Strength
-from refblend.embedded.sft import (
-    Example,
-    Schedule,
-    StateFile,
-    TrainingResult,
-    discard_state,
-    make_optimizer,
-    train,
-)
+from refblend.embedded.sft import Example, Schedule, TrainingResult, make_optimizer, train
 from refblend.errors import ModelError
 from refblend.files import OPTIMIZER_FILE, write_text
 from refblend.rollout.model_dir import model_record
@@ -113,18 +105,13 @@ class JudgeChain:
         return fingerprint_of(self.recipe, self.tokenizer, "judge", self.pairs_hash, texts)
 
 
-def train_judge(
-    chain: JudgeChain, strength: Strength, start: Path, out: Path, state_path: Path
-) -> TrainingResult:
+def train_judge(chain: JudgeChain, strength: Strength, start: Path, out: Path) -> TrainingResult:
     """Train one part of the chain and save it to ``out``.
 
-    ``start`` is the clean warm start for ``weak``, else the judge of the strength before; an
-    unfinished training continues from ``state_path``. The directory also contains the optimiser's
-    state, for the next strength, and the texts of the scoring prompt that the judge was trained on
+    ``start`` is the clean warm start for ``weak``, else the judge of the strength before
+    (ModelError if it is another model). The directory also contains the optimiser's state, for the
+    next strength, and the texts of the scoring prompt that the judge was trained on
     (``scoring_templates.yaml``), for its users.
-
-    Raises:
-        ModelError: ``start`` is not the model from which this strength continues.
     """
     settings, fingerprint = chain.recipe.judge, chain.fingerprint
     model = load_model(start)
@@ -144,9 +131,8 @@ def train_judge(
         bfloat16=chain.recipe.bfloat16,
     )
     stream = pair_stream(chain.recipe, chain.tokenizer, chain.templates, chain.pairs)
-    state = StateFile(state_path, f"{fingerprint} {strength}")
     pad = chain.tokenizer.pad_token_id
-    result, optimizer = train(model, stream, schedule, pad, f"judge {strength}", state, optimizer)
+    result, optimizer = train(model, stream, schedule, pad, f"judge {strength}", optimizer)
 
     def save_companions(directory: Path) -> None:
         torch.save(optimizer.state_dict(), directory / OPTIMIZER_FILE)
@@ -160,7 +146,6 @@ def train_judge(
         "parameters": count_parameters(model),
     }
     save_model(out, model, chain.tokenizer, facts, extra=save_companions)
-    discard_state(state_path)
     return result
 
 

@@ -1,20 +1,16 @@
-"""The supervised training loop of actor and judges: seeded, resumable, with progress.
+"""The supervised training loop of actor and judges: seeded, with progress.
 
-Example ``i`` is a function of its number, and step ``s`` reads examples ``s·B … (s+1)·B − 1``. A
-killed training therefore continues from its last state and gives the same weights as an undisturbed
-one, and a chain of trainings equals one long training.
+Example ``i`` is a function of its number, and step ``s`` reads examples ``s·B … (s+1)·B − 1``: a
+chain of trainings equals one long training.
 
 Each step's batch is sorted by length and cut into micro-batches of a token budget; the loss is the
 weighted mean over the whole batch, so the cut does not change the gradient. Sequences are padded on
 the right: under causal attention no real position sees the padding, so no mask is needed.
 """
 
-import contextlib
-import pickle
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,16 +18,13 @@ from torch.nn import functional
 from transformers import DynamicCache
 
 from refblend import runtime
-from refblend.errors import ModelError, first_line
-from refblend.files import atomic_path
+from refblend.errors import ModelError
 from refblend.progress import step_progress
 
 BETAS = (0.9, 0.98)
 WEIGHT_DECAY = 0.01
 CLIP_NORM = 1.0
 TOKEN_BUDGET = 1024  # small parts fit in the cache: 11,400 tokens/s, 8,300 with 4096
-SAVE_SECONDS = 20.0
-SAVE_COST = 20.0  # and seldom enough that saving takes a twentieth of the time
 
 
 @dataclass(frozen=True)
@@ -61,21 +54,12 @@ class Schedule:
     """Passes in bfloat16; weights, gradients and optimiser stay in float32."""
 
 
-@dataclass(frozen=True)
-class StateFile:
-    """Where an unfinished training is kept; one with another fingerprint is ignored."""
-
-    path: Path
-    fingerprint: str
-
-
 @dataclass
 class TrainingResult:
-    """Result of a training; ``losses`` has one entry per step done in this process."""
+    """Result of a training; ``losses`` has one entry per step."""
 
     seconds: float
     tokens: int
-    resumed_from: int
     losses: list[float] = field(default_factory=list)
 
 
@@ -150,28 +134,22 @@ def train(
     schedule: Schedule,
     pad_id: int,
     label: str,
-    state: StateFile | None = None,
     optimizer: torch.optim.AdamW | None = None,
 ) -> tuple[TrainingResult, torch.optim.AdamW]:
-    """Run the schedule on a causal language model in place, saving the state from time to time.
+    """Run the schedule on a causal language model in place; ModelError if the loss is not finite.
 
-    ``stream`` gives the example of a number and must be a pure function. The file of ``state`` is
-    removed by the caller. ``optimizer`` continues a chain; it is a new one by default.
-
-    Raises:
-        ModelError: the loss is not finite.
+    ``stream`` gives the example of a number and must be a pure function. ``optimizer`` continues a
+    chain; it is a new one by default.
     """
     model.train()
     runtime.keep_freed_memory()
     if schedule.bfloat16:  # torch's fused attention goes backward slowly in bfloat16 on the CPU
         model.set_attn_implementation("eager")
     optimizer = optimizer or make_optimizer(model, schedule.learning_rate, schedule.bfloat16)
-    step = first = _resume(model, optimizer, state, schedule.first_step)
-    result = TrainingResult(0.0, 0, first)
-    start = saved = time.monotonic()
-    pause = SAVE_SECONDS
-    with step_progress(label, first, schedule.last_step) as show:
-        while step < schedule.last_step:
+    result = TrainingResult(0.0, 0)
+    start = time.monotonic()
+    with step_progress(label, schedule.first_step, schedule.last_step) as show:
+        for step in range(schedule.first_step, schedule.last_step):
             for group in optimizer.param_groups:
                 group["lr"] = _learning_rate(schedule, step)
             numbers = range(step * schedule.batch_size, (step + 1) * schedule.batch_size)
@@ -182,26 +160,13 @@ def train(
                 raise ModelError(
                     f"{label}: the loss is {loss} at step {step}", "Lower learning_rate."
                 )
-            step += 1
             result.losses.append(loss)
             result.tokens += sum(len(example.token_ids) for example in batch)
             elapsed = time.monotonic() - start
-            show(step, f"loss {loss:.3f}  {result.tokens / elapsed:,.0f} tokens/s")
-            if state is not None and time.monotonic() - saved > pause:
-                begin = time.monotonic()
-                _save(model, optimizer, state, step)
-                saved = time.monotonic()
-                pause = max(SAVE_SECONDS, SAVE_COST * (saved - begin))
+            show(step + 1, f"loss {loss:.3f}  {result.tokens / elapsed:,.0f} tokens/s")
     result.seconds = time.monotonic() - start
     model.eval()
     return result, optimizer
-
-
-def discard_state(path: Path) -> None:
-    """Remove the state of a finished training, and its directory when nothing else is in it."""
-    path.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):
-        path.parent.rmdir()
 
 
 def _learning_rate(schedule: Schedule, step: int) -> float:
@@ -224,33 +189,3 @@ def _update(
     torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
     optimizer.step()
     return total
-
-
-def _save(model: Any, optimizer: torch.optim.Optimizer, state: StateFile, step: int) -> None:
-    content = {
-        "model": model.state_dict(),
-        "optimizer": optimizer.state_dict(),
-        "fingerprint": state.fingerprint,
-        "step": step,
-    }
-    with atomic_path(state.path) as temporary:
-        torch.save(content, temporary)
-
-
-def _resume(
-    model: Any, optimizer: torch.optim.Optimizer, state: StateFile | None, first: int
-) -> int:
-    if state is None or not state.path.is_file():
-        return first
-    try:
-        content = torch.load(state.path, weights_only=True)
-    except (RuntimeError, EOFError, OSError, ValueError, pickle.UnpicklingError) as error:
-        raise ModelError(
-            f"training state {state.path} cannot be read ({first_line(error)})",
-            "Delete the file to train from the beginning.",
-        ) from error
-    if content["fingerprint"] != state.fingerprint:
-        return first
-    model.load_state_dict(content["model"])
-    optimizer.load_state_dict(content["optimizer"])
-    return int(content["step"])
