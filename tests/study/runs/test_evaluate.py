@@ -12,7 +12,6 @@ from refblend.data.schema import read_rows
 from refblend.data.tokenizer import encode_chat, load_tokenizer
 from refblend.errors import ModelError, StudyError
 from refblend.files import read_object, write_json
-from refblend.study.runs.engines import shares_of
 from refblend.study.runs.evaluate import evaluate_runs, final_checkpoint
 from refblend.trainer.checkpoint import CheckpointManager, write_state
 
@@ -97,39 +96,6 @@ def test_a_tested_run_is_only_read(
         list(evaluate_runs([run], data))
 
 
-def test_several_engines_give_the_numbers_of_one(
-    make_run: Callable[..., Path], make_tiny_model: Callable[..., Path], tiny_data_dir: Path
-) -> None:
-    """Two processes, for two seeds in turn."""
-    several = "actor_rollout_ref.rollout.num_engines=2"
-    runs = [make_run(f"seed_{seed}", make_tiny_model(seed), several) for seed in (1, 2)]
-    data = tiny_data_dir / "test.parquet"
-    found = dict(evaluate_runs(runs, data))
-    for run in runs:
-        config = read_object(run / "config.json")
-        config["actor_rollout_ref"]["rollout"]["num_engines"] = 1
-        write_json(run / "config.json", config)
-    alone = dict(evaluate_runs(runs, data))
-    for run in runs:
-        assert {**found[run], "of": None} == {**alone[run], "of": None}
-
-
-@pytest.mark.parametrize(
-    ("devices", "each", "expected"),
-    [("0,1,2,3", 1, ["0", "1", "2"]), ("4,5", 1, ["4", "5"]), ("0,1,2,3", 2, ["0,1", "2,3"])],
-)
-def test_on_gpus_every_engine_has_its_own(
-    tiny_config: Callable[..., RefblendConfig], monkeypatch, devices, each, expected
-) -> None:
-    """And there are no more engines than the machine has room for."""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", devices)
-    key = "actor_rollout_ref.rollout"
-    config = tiny_config(
-        f"{key}.num_engines=3", f"{key}.num_gpus=1", f"{key}.tensor_model_parallel_size={each}"
-    )
-    assert shares_of(config) == (len(expected), expected)
-
-
 def test_accuracy_is_that_of_the_runs_reward(
     tmp_path: Path, make_run: Callable[..., Path], tiny_model_dir: Path, tiny_data_dir: Path
 ) -> None:
@@ -191,18 +157,16 @@ def test_prompts_longer_than_those_of_training_count(
     assert report["problems"] == 16
 
 
-@pytest.mark.parametrize("engines", [1, 2])
 def test_an_engine_s_error_reaches_the_user(
     tmp_path: Path,
     make_run: Callable[..., Path],
     tiny_model_dir: Path,
     tiny_data_dir: Path,
-    engines: int,
 ) -> None:
     small = tmp_path / "small"
     shutil.copytree(tiny_model_dir, small)
     settings = read_object(small / "config.json")
     write_json(small / "config.json", settings | {"max_position_embeddings": 20})
-    short = make_run("seed_2", small, f"actor_rollout_ref.rollout.num_engines={engines}")
+    short = make_run("seed_2", small)
     with pytest.raises(ModelError, match="more than the 20 positions"):
         list(evaluate_runs([short], tiny_data_dir / "test.parquet"))

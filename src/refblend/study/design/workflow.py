@@ -14,7 +14,7 @@ from refblend.config import RefblendConfig
 from refblend.config.base import NonNegativeInt, PositiveInt, Section
 from refblend.config.loading import explain
 from refblend.study.design.names import Scale
-from refblend.study.design.spec import ExperimentSpec, GridRow
+from refblend.study.design.spec import ExperimentSpec
 
 JSON_SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -104,11 +104,7 @@ def workflow_config(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def json_schemas() -> dict[str, dict[str, Any]]:
     """File name → JSON schema, as stored in ``workflow/schemas``."""
-    models: dict[str, type[Section]] = {
-        "config": WorkflowConfig,
-        "grid": GridRow,
-        "experiment": ExperimentSpec,
-    }
+    models = {"config": WorkflowConfig, "experiment": ExperimentSpec}
     return {
         f"{name}.schema.json": {"$schema": JSON_SCHEMA_DIALECT, **model.model_json_schema()}
         for name, model in models.items()
@@ -126,8 +122,6 @@ def gpus_to_train(config: RefblendConfig) -> int:
 
 
 def gpus_to_test(config: RefblendConfig) -> int:
-    """GPUs that the engines need which test the run's actor."""
+    """GPUs that the engine needs which tests the run's actor."""
     rollout = config.actor_rollout_ref.rollout
-    if not rollout.num_gpus:
-        return 0
-    return rollout.num_engines * rollout.tensor_model_parallel_size
+    return rollout.tensor_model_parallel_size if rollout.num_gpus else 0

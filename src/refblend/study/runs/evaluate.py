@@ -1,4 +1,7 @@
-"""Accuracy of trained actors on the test set, by the engine and the rule reward of training."""
+"""Accuracy of trained actors on the test set, by the engine and the rule reward of training.
+
+There is no Ray here: testing starts in seconds, and needs neither ranks nor a judge.
+"""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,7 +17,8 @@ from refblend.errors import ConfigError, StudyError
 from refblend.files import read_object, sha256_file
 from refblend.numerics import FIRST, versions
 from refblend.rewards.rule import RuleReward, reward_purposes
-from refblend.study.runs.engines import Engines
+from refblend.rollout.base import RolloutEngine
+from refblend.rollout.factory import start_rollout
 from refblend.study.runs.run_files import MANY_STEPS, TEST_NAME, bound_to
 from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef
 from refblend.trainer.tracking import read_metrics
@@ -41,7 +45,7 @@ def final_checkpoint(run: Path) -> CheckpointRef:
 def evaluate_runs(
     runs: Sequence[str | Path], data: str | Path
 ) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Test the final actors of runs, e.g. all seeds of an arm; the same engines serve them in turn.
+    """Test the final actors of runs, e.g. all seeds of an arm; one engine serves them in turn.
 
     The first of a prompt's answers is greedy; ``val_kwargs`` says how many more are sampled, and
     how. Every row counts: the engine has room for the longest prompt, even where training leaves
@@ -61,7 +65,7 @@ def evaluate_runs(
         StudyError: a run is not complete, or its engine is not that of the others.
         ModelError: the longest prompt and its answer need more positions than the actor has.
     """
-    engines: Engines | None = None
+    engine: RolloutEngine | None = None
     try:
         for number, run in enumerate(map(Path, runs)):
             status = str(_record(run / "summary.json").get("status", "finished"))
@@ -72,22 +76,22 @@ def evaluate_runs(
                 yield run, report
                 continue
             config, last = _config(run), final_checkpoint(run)
-            if engines is None:
+            if engine is None:
                 prompts = load_prompt_dataset(data, load_tokenizer(last.actor), sys.maxsize)
                 needed = max(map(len, prompts.prompt_ids)) + config.data.max_response_length
-                engines = Engines(config, last.actor, at_least=needed)
+                engine, first = start_rollout(config, str(last.actor), needed), config
             else:
-                if config.actor_rollout_ref != engines.config.actor_rollout_ref:
+                if config.actor_rollout_ref != first.actor_rollout_ref:
                     raise StudyError(
                         f"{run} has another model or engine than the runs before it",
                         "Evaluate the seeds of one arm at a time.",
                     )
-                engines.load(last.actor, number)
-            numbers = _measure(engines, config, prompts, last)
+                engine.load_weights(_weights(last.actor), number)
+            numbers = _measure(engine, config, prompts, last)
             yield run, {"status": status, "of": _measured(run, last.step, data), **numbers}
     finally:
-        if engines is not None:
-            engines.shutdown()
+        if engine is not None:
+            engine.shutdown()
 
 
 def _measured(run: Path, step: int, data: str | Path) -> dict[str, Any]:
@@ -113,7 +117,7 @@ def _earlier(run: Path, data: str | Path) -> dict[str, Any] | None:
 
 
 def _measure(
-    engines: Engines, config: RefblendConfig, prompts: PromptDataset, last: CheckpointRef
+    engine: RolloutEngine, config: RefblendConfig, prompts: PromptDataset, last: CheckpointRef
 ) -> dict[str, float | int]:
     """Shares in [0, 1]; ``length`` is the mean number of tokens of a greedy answer, ``truncated``
     the share of those cut off, and ``greedy_steps_<n>`` their accuracy where solutions have n steps
@@ -122,7 +126,7 @@ def _measure(
     kwargs = wanted.model_copy(update={"do_sample": True})  # which is about validation
     samples = kwargs.n
     requests = validation_requests([ValidationSet(prompts)], kwargs, longest, SEED)
-    answers = engines.generate(requests)
+    answers = engine.generate(requests)
     tokenizer, reward = load_tokenizer(last.actor), RuleReward.from_config(config.reward)
     rows = [row for row in prompts.rows for _ in range(samples + 1)]
     keep = config.reward.keep_special_tokens
@@ -147,6 +151,14 @@ def _measure(
     }
     numbers |= {f"greedy_steps_{n}": _mean(hits) for n, hits in sorted(by_steps.items())}
     return numbers | ({"sampled": _mean(sampled)} if sampled else {})
+
+
+def _weights(model: Path) -> dict[str, Any]:
+    """All tensors of a model directory, by Hugging Face names."""
+    from safetensors.torch import load_file
+
+    files = sorted(model.glob("*.safetensors"))
+    return {name: tensor for file in files for name, tensor in load_file(file).items()}
 
 
 def _mean(values: Sequence[float]) -> float:
