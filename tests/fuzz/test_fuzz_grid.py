@@ -1,7 +1,5 @@
-"""Experiment files (params/study) and grid.tsv."""
+"""Experiment files (params/study), and the grids that they give."""
 
-import csv
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -16,15 +14,8 @@ from hypothesis import strategies as st
 
 from refblend.config.loading import parse_override
 from refblend.documents import flatten
-from refblend.errors import RefblendError, StudyError
-from refblend.study.design.grid import (
-    build_grid,
-    override_arguments,
-    read_grid,
-    select,
-    unique_runs,
-    write_grid,
-)
+from refblend.errors import RefblendError
+from refblend.study.design.grid import build_grid, override_arguments
 
 BASE = "data: {train_files: [a], val_files: [b]}\nactor_rollout_ref: {model: {path: m}}\n"
 SPEC: dict[str, Any] = {
@@ -48,19 +39,6 @@ SNIPPETS = (
     *("cpu: [1, 1]", "cpu: [true]", "cpu: [-1]", "cpu: ['1']", "cpu: [1.5]", "cpu: []", "cpu: 5"),
     *("seeds: []", "baseline: none", "overlay: 5", "overlay: ../x.yaml", "a=b: 1", "[" * 400),
     *("'data.truncation=left #': 1", "trainer.seed: [1]", "trainer.sed: 1", "\x00", '"\\ud800"'),
-)
-HEADER = "experiment\tarm\tseed\toverrides\n"
-GRID_TEXT = (
-    HEADER
-    + 'A\tplain\t1\t"{""algorithm.gamma"": 1.0}"\nA\tplain\t2\t"{""algorithm.gamma"": 1.0}"\n'
-    + 'A\tlinear\t1\t"{""trainer.default_local_dir"": ""r \\""x\\""\\t#""}"\n'
-    + 'B\tplain\t1\t"{""algorithm.gamma"": 1.0}"\n'
-)
-CELLS = (
-    *("", "A", "a", "1", "01", "-1", "1.5", "1e3", "9" * 30, "9" * 5000, "١", "nan", "NULL", "{}"),
-    *("[]", "{", '{"a": 1}', '{"a": NaN}', '{"a=b": 1}', "[" * 400, '"{}"', '"', '""', '"\t"'),
-    *("../x", "x" * 5000, "\x00", "\ufeff", "\u2028", "\r", "\t", "a\tb", "A\tplain\t3\t{}"),
-    *("B\tplain\t1\t{}", "A\tplain\t1\t{}"),
 )
 
 
@@ -104,35 +82,6 @@ def test_experiment(content: Any, scale: str) -> None:
             check_grid_of(grid, yaml.safe_load((path / "study" / "X.yaml").read_bytes()), scale)
 
 
-@given(mutated_text(GRID_TEXT, CELLS) | mutated_bytes(GRID_TEXT.encode()))
-def test_grid(text: str | bytes) -> None:
-    with folder() as path:
-        file = path / "grid.tsv"
-        file.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8"))
-
-        def read() -> pd.DataFrame:
-            grid = read_grid(file)
-            return select(grid, sorted(set(grid.experiment))[:1])
-
-        accepted, _ = attempt(read, "grid", where=path)
-        if not accepted:
-            return
-        grid = read_grid(file)
-        assert not grid.duplicated(["experiment", "arm", "seed"]).any()
-        assert not unique_runs(grid).duplicated(["arm", "seed"]).any()
-        for row in grid.itertuples():
-            assert str(int(row.seed)) == row.seed
-            for argument in override_arguments(json.loads(row.overrides)):
-                parse_override(argument)
-        # Another parser reads the same cells; a line of blanks is none.
-        content = io.StringIO(file.read_bytes().decode("utf-8-sig"), newline="")
-        cells = csv.reader(content, delimiter="\t")
-        head, *rows = [row for row in cells if len(row) > 1 or "".join(row).strip()]
-        assert grid.to_dict("records") == [dict(zip(head, row, strict=True)) for row in rows]
-        write_grid(grid, path / "again.tsv")
-        assert read_grid(path / "again.tsv").equals(grid)
-
-
 @given(st.sampled_from(HOSTILE) | st.text() | st.floats(allow_nan=False, allow_infinity=False))
 def test_override_arguments_read_back_equal(value: Any) -> None:
     """What a grid hands to a run is what the experiment says."""
@@ -144,26 +93,6 @@ def test_override_arguments_read_back_equal(value: Any) -> None:
         assert read == json.dumps(value)  # text, which no number's key takes
     elif not isinstance(value, list | dict):
         assert read == value
-
-
-BAD_GRIDS = {
-    "another table": "garbage\n",
-    "a column twice": "experiment\tarm\tseed\toverrides\tarm\nA\ta\t1\t{}\tb\n",
-    "a run twice": HEADER + "A\ta\t1\t{}\nA\ta\t1\t{}\n",
-    "an arm with two meanings": HEADER + 'A\ta\t1\t{}\nB\ta\t2\t"{""trainer.seed"": 2}"\n',
-    "a seed of 5000 digits": HEADER + "A\ta\t" + "1" * 5000 + "\t{}\n",
-    "a seed spelt otherwise": HEADER + "A\ta\t007\t{}\n",
-    "a key that ends early": HEADER + 'A\ta\t1\t"{""data.truncation=left #"": 1}"\n',
-}
-
-
-@pytest.mark.parametrize("name", BAD_GRIDS)
-def test_refused_grid(tmp_path: Path, name: str) -> None:
-    file = tmp_path / "grid.tsv"
-    file.write_text(BAD_GRIDS[name])
-    with pytest.raises(StudyError, match=r"grid\.tsv") as caught:
-        read_grid(file)
-    assert len(str(caught.value)) < 600
 
 
 @pytest.mark.parametrize(

@@ -55,11 +55,6 @@ class Arm:
         return self.config.algorithm.ref_quality_score.scoring.control
 
     @property
-    def estimator(self) -> str:
-        """Name of the advantage estimator."""
-        return self.config.algorithm.adv_estimator
-
-    @property
     def judge(self) -> str:
         """Name of the judge: its folder without ``judge_``, e.g. ``weak``; empty without one."""
         path = self.config.algorithm.ref_quality_score.scoring.model_path

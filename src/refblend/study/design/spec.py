@@ -1,4 +1,4 @@
-"""What a user writes to declare an experiment: ``params/study/*.yaml``, and the grid's rows."""
+"""What a user writes to declare an experiment: ``params/study/*.yaml``."""
 
 import json
 import re
@@ -17,14 +17,13 @@ from pydantic import (
 
 from refblend.config.base import PositiveFloat, PositiveInt, Section
 from refblend.config.loading import explain, read_yaml
-from refblend.documents import flatten, parse_json, shorten, show
+from refblend.documents import flatten, shorten, show
 from refblend.errors import StudyError
 from refblend.study.design.names import GRID_OF, Milestone, Scale
 
 Value = TypeVar("Value")
 ArmName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 FactorName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
-ExperimentName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
 
 
 SEED_RANGE = r"^(\d{1,9})-(\d{1,9})$"
@@ -309,25 +308,6 @@ def _filled(value: Any, scale: str) -> Any:
     if isinstance(value, list):
         return [_filled(each, scale) for each in value]
     return value
-
-
-class GridRow(Section):
-    """One row of ``grid.tsv``; every column is text (``read_grid`` uses dtype=str)."""
-
-    experiment: ExperimentName
-    arm: ArmName
-    seed: Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,17})$")]
-    overrides: Annotated[str, Field(pattern=r"^\{.*\}$")]
-    """JSON object of the dotted overrides, keys sorted; ``overlay`` names a configuration file."""
-
-    @field_validator("overrides")
-    @classmethod
-    def _is_a_json_object(cls, text: str) -> str:
-        overrides = parse_json(text)
-        if not isinstance(overrides, dict):
-            raise ValueError("overrides must be a JSON object")
-        check_overrides(overrides, "overrides.")
-        return text
 
 
 def check_overrides(overrides: Mapping[str, Any], prefix: str = "") -> None:
