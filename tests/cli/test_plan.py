@@ -1,5 +1,5 @@
-import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -22,30 +22,25 @@ def test_command_plans_from_tables_below_results(
     rows = [resource_row("off", 1), resource_row("linear", 1, **slow)]
     resource_table(*rows).to_csv(tables / "resources.csv", index=False)
     shown = ["plan", "M1", "--scale", "cpu", "--params", str(PARAMS)]
-    result = CliRunner().invoke(app, [*shown, "--slots", "2", "--json"])
-    assert result.exit_code == 0, result.output
-    plan = json.loads(result.stdout)
     # Measured over 40 steps, planned for 20: three runs of 40 + 20·4 s and three of 20 + 20·2 s:
     # 120, 120, 60 on one place and 120, 60, 60 on the other; at most two runs of 5 GiB.
-    assert plan["runs"] == 6
-    assert plan["makespan_hours"] * 3600 == pytest.approx(300)
-    assert plan["peak_memory_gb"] == 10.0
-    assert plan["resources"] == [str(tables / "resources.csv")]
-    assert {a["arm"]: (a["given"], a["steps"]) for a in plan["arms"]} == {
-        "off": ([], 20),
-        "linear": ([], 20),
-    }
     text = CliRunner().invoke(app, [*shown, "--slots", "2"]).stdout
     assert "6, 2 side by side" in text
+    assert re.search(r"makespan +0\.0833 h", text)
+    assert re.search(r"peak memory +10 GiB", text)
+    assert str(tables / "resources.csv") in text
     assert "2*" not in text, "nothing is given"
 
 
-def test_command_marks_given_costs_and_asks_for_gpus() -> None:
+def test_command_marks_given_costs_and_asks_for_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     command = ["plan", "M1", "--scale", "gpu", "--slots", "8", "--params", str(PARAMS)]
     refused = CliRunner().invoke(app, command)
     assert isinstance(refused.exception, StudyError)
     assert "--gpus-per-run is missing" in str(refused.exception)
-    command += ["--no-measured", "--gpus-per-run", "4", "--steps", "100", "--step-seconds", "33"]
+    command += ["--gpus-per-run", "4", "--steps", "100", "--step-seconds", "33"]
     command += ["--startup-seconds", "300", "--memory-gb", "60", "--watts", "2000"]
     text = CliRunner().invoke(app, command).stdout
     assert "33*" in text
@@ -71,11 +66,9 @@ def test_a_milestone_trained_anew_on_this_machine_is_preferred_to_the_shipped_ta
         written = 1000 if name == "m1" else 100 + place
         os.utime(tables / "resources.csv", (written, written))
     shown = ["plan", "M1", "--scale", "cpu", "--params", str(PARAMS)]
-    result = CliRunner().invoke(app, [*shown, "--slots", "2", "--json"])
-    assert result.exit_code == 0, result.output
-    plan = json.loads(result.stdout)
-    assert {arm["startup_seconds"] for arm in plan["arms"]} == {60.0}
-    assert {arm["measured_runs"] for arm in plan["arms"]} == {2}
+    rows = CliRunner().invoke(app, [*shown, "--slots", "2"]).stdout.splitlines()
+    arms = [row.split() for row in rows if row.startswith(("off", "linear"))]
+    assert [(arm[4], arm[-2:]) for arm in arms] == [("60", ["2", "runs"])] * 2
 
 
 @pytest.mark.parametrize(
@@ -95,10 +88,6 @@ def test_what_is_missing_is_named(arguments: list[str], told: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (
-            ["plan", "M1", "--scale", "cpu", "--slots", "2", "--no-measured", "--resources", "x"],
-            "contradict one another",
-        ),
         (
             ["plan", "M1", "--scale", "cpu", "--slots", "2", "--gpus-per-run", "2"],
             "--gpus-per-run is given at scale cpu",

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from viewed_run import CONFIG, RESPONSES, response, write_run
 
 from refblend.cli.main import app
-from refblend.errors import ConfigError, DataError
+from refblend.errors import DataError
 from refblend.viewer.console import harmless, sparkline
 from refblend.viewer.run import Run, best_and_worst, outcome
 
@@ -61,15 +61,6 @@ def test_a_step_is_chosen_or_refused(tmp_path: Path) -> None:
     assert "answer 9" in show(path), "the last recorded step, by number"
     with pytest.raises(DataError, match="recorded steps: 1, 2, 10"):
         show(path, "--step", 3)
-
-
-def test_options_of_one_run_s_responses_go_with_nothing_else(run_dir: Path) -> None:
-    for other in (["--compare", run_dir], ["--html", run_dir / "page.html"]):
-        with pytest.raises(
-            ConfigError, match=f"--step, --best would have no effect with {other[0]}"
-        ):
-            show(run_dir, "--step", 1, "--best", 3, *other)
-    assert not (run_dir / "page.html").exists()
 
 
 def test_an_older_record_is_shown_as_far_as_it_goes(tmp_path: Path) -> None:

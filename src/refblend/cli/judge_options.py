@@ -1,6 +1,6 @@
 """Options that the judge commands share, and what they describe: a judge, a corpus."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,11 +63,10 @@ class JudgeSetup:
     batch_size: Annotated[int, typer.Option(min=1, help="Samples per call.")] = 256
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 2
 
-    def open(self, invalid_score: float | None = None, **scoring: Any) -> "Judge":
+    def open(self, score_mode: str | None = None) -> "Judge":
         """The judge, ready to score, as a context manager.
 
-        ``invalid_score`` and keys of ``algorithm.ref_quality_score.scoring`` that are None are as
-        in training.
+        Without ``score_mode`` it is asked as in training.
 
         Raises:
             ConfigError: options are missing or do not fit together.
@@ -76,12 +75,12 @@ class JudgeSetup:
         runtime.configure_process(self.threads)
         from refblend.scoring.judge import check_judge, start_judge
 
-        config = self.config(invalid_score, scoring)
+        config = self.config(score_mode)
         check_judge(config)
         return start_judge(config)
 
     @contextmanager
-    def open_generative(self, **scoring: Any) -> Iterator["GenerativeJudge"]:
+    def open_generative(self, score_mode: str | None = None) -> Iterator["GenerativeJudge"]:
         """As :meth:`open`, for what is measured on the tokens of a prompt.
 
         Raises:
@@ -96,13 +95,11 @@ class JudgeSetup:
                 "that we hold",
                 "Use --kind vllm or hf; `refblend score` takes every kind.",
             )
-        with self.open(**scoring) as judge:
+        with self.open(score_mode) as judge:
             assert isinstance(judge, GenerativeJudge), "by its class"
             yield judge
 
-    def config(
-        self, invalid_score: float | None, scoring: Mapping[str, Any]
-    ) -> "RefQualityScoreConfig":
+    def config(self, score_mode: str | None = None) -> "RefQualityScoreConfig":
         """The configuration section that these options spell."""
         from refblend.config.loading import merge, nest, parse_override
         from refblend.config.scoring import JUDGES
@@ -111,17 +108,6 @@ class JudgeSetup:
 
         endpoint = {"base_url": self.base_url, "model": self.model, "bearer_env": self.bearer_env}
         endpoint = {key: value for key, value in endpoint.items() if value is not None}
-        if self.kind != "http" and endpoint:
-            options = ", ".join(f"--{key.replace('_', '-')}" for key in endpoint)
-            raise ConfigError(
-                f"{options} would have no effect with --kind {self.kind}",
-                f"Leave out {options}, or use --kind http.",
-            )
-        if self.kind == "http" and (self.base_url is None or self.model is None):
-            raise ConfigError(
-                "--kind http needs --base-url and --model",
-                "Give e.g. --base-url http://localhost:8000/v1 --model NAME.",
-            )
         if self.judge is not None and self.kind != "http":
             check_model_dir(str(self.judge), "--judge")
         elif self.kind in JUDGES.keys() - {"http"}:
@@ -131,12 +117,12 @@ class JudgeSetup:
             "max_new_tokens": self.max_new_tokens,
             "gpu_memory_utilization": _GPU_SHARE,
             "http": endpoint,
-            **scoring,
+            "score_mode": score_mode,
         }
         tree: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
         for text in self.set_ or []:
             tree = merge(tree, nest(*parse_override(text)))
-        return judge_config(self.judge, self.kind, self.templates, invalid_score, tree)
+        return judge_config(self.judge, self.kind, self.templates, None, tree)
 
 
 _GPU_SHARE = 0.65

@@ -1,6 +1,5 @@
 """``refblend plan``: the cost of a study."""
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 
     from refblend.study.planning.costs import StudyPlan
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 UNITS = {
     "step_seconds": "s per step",
     "startup_seconds": "start-up s",
@@ -54,22 +52,13 @@ class Sources:
             "one counts. Default: all of results/<scale>, where the newest counts."
         ),
     ] = None
-    measured: Annotated[bool, typer.Option(help="Use the tables of finished runs.")] = True
     params: Annotated[Path, typer.Option(help="Root of the parameter files.")] = Path("params")
     steps: Annotated[
         int | None, typer.Option(min=1, help="Training steps instead of the configuration's.")
     ] = None
 
     def tables(self, scale: str) -> list[Path]:
-        """Tables of finished runs, the one that counts last.
-
-        Raises:
-            StudyError: tables are named and shall not be used.
-        """
-        if self.resources and not self.measured:
-            raise StudyError("--resources and --no-measured contradict one another", "Drop one.")
-        if not self.measured:
-            return []
+        """Tables of finished runs, the one that counts last."""
         found = Path("results").glob(f"{scale}/*/tables/resources.csv")
         return self.resources or sorted(found, key=lambda path: path.stat().st_mtime_ns)
 
@@ -84,7 +73,6 @@ def plan(
     gpus_per_run: Annotated[
         int | None, typer.Option(min=1, help="GPUs that a run needs; scales on GPUs only.")
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Estimate the cost of a study from measured costs."""
     from refblend.study.design.grid import build_grid
@@ -107,13 +95,7 @@ def plan(
         slots,
         gpus_per_run,
     )
-    read = [str(path) for path in tables]
-    if as_json:
-        arms = json.loads(planned.arms.reset_index().to_json(orient="records"))
-        document = {"scale": scale, "resources": read} | vars(planned) | {"arms": arms}
-        typer.echo(json.dumps(document, indent=2))
-    else:
-        _show(planned, read)
+    _show(planned, [str(path) for path in tables])
 
 
 def _show(planned: "StudyPlan", sources: list[str]) -> None:

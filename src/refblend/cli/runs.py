@@ -14,26 +14,17 @@ def show(
     step: Annotated[
         int | None, typer.Option(min=0, help="Step of the responses; default: the last recorded.")
     ] = None,
-    best: Annotated[
-        int | None, typer.Option(min=0, help="Responses shown at each end [3].")
-    ] = None,
+    best: Annotated[int, typer.Option(min=0, help="Responses shown at each end.")] = 3,
     compare: Annotated[
         Path | None, typer.Option(help="Another run: settings and metrics side by side.")
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write one page for a browser instead.")] = None,
 ) -> None:
     """Show a run: metrics as sparklines, its best and worst responses with their scores."""
-    from refblend.errors import ConfigError
     from refblend.viewer.console import show_comparison, show_run
     from refblend.viewer.page import write_page
     from refblend.viewer.run import Run
 
-    stray = ", ".join(
-        name for name, value in (("--step", step), ("--best", best)) if value is not None
-    )
-    if stray and (compare is not None or html is not None):
-        option = "--compare" if html is None else "--html"
-        raise ConfigError(f"{stray} would have no effect with {option}", f"Leave out {stray}.")
     shown = Run.open(run)
     other = None if compare is None else Run.open(compare)
     console = Console()
@@ -44,7 +35,7 @@ def show(
     elif other is not None:
         show_comparison(shown, other, console)
     else:
-        show_run(shown, console, step, 3 if best is None else best)
+        show_run(shown, console, step, best)
 
 
 def evaluate(

@@ -89,17 +89,7 @@ def score(
     setup: JudgeSetup,
     input_: Annotated[Path, typer.Option("--input", help="jsonl or parquet of responses.")],
     output: Annotated[Path, typer.Option(help="File to write: .parquet, .jsonl or .csv.")],
-    few_shot: Annotated[
-        bool | None, typer.Option("--few-shot/--no-few-shot", help="Examples, or compact form.")
-    ] = None,
-    hard_clip: Annotated[
-        bool | None,
-        typer.Option("--hard-clip/--no-hard-clip", help="Cut long prompts; off: count them."),
-    ] = None,
     score_mode: ScoreMode = None,
-    invalid_score: Annotated[
-        float | None, typer.Option(min=0.0, max=1.0, help="Score of what cannot be read.")
-    ] = None,
 ) -> None:
     """Score the responses of a file with a judge, on the path and with the defaults of training.
 
@@ -107,10 +97,7 @@ def score(
     """
     from refblend.interface import score_responses
 
-    options = {"few_shot": few_shot, "hard_clip": hard_clip, "score_mode": score_mode}
-    scored = score_responses(
-        input_, output, lambda: setup.open(invalid_score, **options), setup.batch_size
-    )
+    scored = score_responses(input_, output, lambda: setup.open(score_mode), setup.batch_size)
     _tell(output, scored)
 
 

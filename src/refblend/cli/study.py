@@ -1,15 +1,13 @@
 """``refblend study …``: the steps of the workflow, each usable by hand."""
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from refblend.cli.help import Panels, example
-from refblend.cli.options import Scale, with_options
-from refblend.errors import StudyError
+from refblend.cli.options import Scale
 from refblend.study.design import names
 
 if TYPE_CHECKING:
@@ -33,7 +31,7 @@ OutFolder = Annotated[Path | None, typer.Option(help="Folder to write; default: 
 Runs = Annotated[list[Path], typer.Argument()]
 Needed = Annotated[Path, typer.Option()]
 Given = Annotated[Path | None, typer.Option()]
-Tolerated = Annotated[list[str] | None, typer.Option(help="kind=number, e.g. oom=0.")]
+Tolerated = Annotated[int, typer.Option(min=0)]
 """Options of the hidden commands, which only the workflow calls."""
 
 
@@ -108,13 +106,19 @@ def collect(
 
 
 @app.command(hidden=True)
-def check(collected: Needed, out: Needed, tolerated: Tolerated = None) -> None:
+def check(
+    collected: Needed,
+    out: Needed,
+    nonfinite: Tolerated = 0,
+    oom: Tolerated = 0,
+    overlength: Tolerated = 0,
+) -> None:
     """Fail if a run did not finish or incidents exceed the tolerated number."""
     from refblend.files import write_json
-    from refblend.study.runs.checks import check_milestone, parse_limits
+    from refblend.study.runs.checks import check_milestone
     from refblend.study.runs.collect import read_collected
 
-    limits = parse_limits(tolerated or [])
+    limits = {"nonfinite": nonfinite, "oom": oom, "overlength": overlength}
     record = check_milestone(read_collected(collected), limits)
     write_json(out, record)
     typer.echo(f"all {record['runs']} runs finished; incidents {record['incidents']}")
@@ -195,94 +199,49 @@ def recommend(
         typer.echo(str(path))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Question:
-    """What is to be found, and how surely."""
-
+@app.command(epilog=_example("power results/cpu/m2/tables/per_seed.csv --effect 0.02"))
+def power(
+    runs: Annotated[Path, typer.Argument(help="Table of earlier runs, e.g. per_seed.csv.")],
     effect: Annotated[
-        float | None, typer.Option(min=0, max=1e6, help="Smallest difference of interest [0.03].")
-    ] = None
+        float, typer.Option(min=0, max=1e6, help="Smallest difference of interest.")
+    ] = 0.03,
     margin: Annotated[
-        float | None, typer.Option(min=0, max=1e6, help="Within ± this arms are equivalent [0.02].")
-    ] = None
-    target: Annotated[float, typer.Option(min=0.01, max=0.99, help="Power wanted.")] = 0.8
-    alpha: Annotated[
-        float | None, typer.Option(min=0.0001, max=0.5, help="Level of each test [0.05].")
-    ] = None
+        float, typer.Option(min=0, max=1e6, help="Within ± this arms are equivalent.")
+    ] = 0.02,
+    target: Annotated[float, typer.Option(min=0.01, max=0.99, help="Power wanted.")] = 0.8,
     test_problems: Annotated[
         list[int] | None,
         typer.Option(min=1, help="Size of the test set; repeat it to plan for others."),
-    ] = None
-    hours: Annotated[float | None, typer.Option(min=0, max=1e6, help="Hours per run.")] = None
+    ] = None,
     experiments: Annotated[
         list[str] | None,
         typer.Option(
             help="Plan the primary contrasts of these, with the effect, margin, α, endpoint and "
             "baseline that their files declare; may be repeated."
         ),
-    ] = None
+    ] = None,
     scale: Annotated[
-        names.Scale | None, typer.Option(help="Whose declared seeds are shown with these [cpu].")
-    ] = None
-    params: Annotated[
-        Path | None, typer.Option(help="Root of the parameter files with these [params].")
-    ] = None
-
-
-@app.command(epilog=_example("power results/cpu/m2/tables/per_seed.csv --effect 0.02"))
-@with_options
-def power(
-    runs: Annotated[Path, typer.Argument(help="Table of earlier runs, e.g. per_seed.csv.")],
-    question: Question,
-    measure: Annotated[
-        str | None, typer.Option(help="Column with an accuracy [test_greedy].")
-    ] = None,
-    baseline: Annotated[
-        str | None, typer.Option(help="Arm that the others are paired with [off].")
-    ] = None,
+        names.Scale, typer.Option(help="Whose declared seeds are shown with these.")
+    ] = "cpu",
 ) -> None:
     """Seeds per arm for a difference and for equivalence, from the variance of earlier runs.
 
-    least_detectable is none where the present seeds are too few for the exact test that decides a
-    verdict to reach α.
+    Without --experiments of greedy test accuracy, against arm off. least_detectable is none where
+    the present seeds are too few for the exact test that decides a verdict to reach α.
     """
     from refblend.study.planning import power as planning
     from refblend.study.report.study import read_experiments
 
-    asked = {"effect": question.effect, "margin": question.margin, "alpha": question.alpha}
-    levels = {name: value for name, value in asked.items() if value is not None}
-    _refuse_ignored(question, levels | {"measure": measure, "baseline": baseline})
-    wanted = planning.PowerQuestion(
-        power=question.target,
-        test_sizes=tuple(question.test_problems or ()),
-        hours_per_run=question.hours,
-        **levels,
-    )
+    sizes = tuple(test_problems or ())
+    wanted = planning.PowerQuestion(effect, margin, power=target, test_sizes=sizes)
     values = planning.read_runs(runs)
-    if question.experiments:
-        params = question.params or Path("params")
-        specs = read_experiments(tuple(question.experiments), params)
-        table = planning.design_table(values, specs, question.scale or "cpu", wanted, runs)
+    if experiments:
+        specs = read_experiments(experiments, Path("params"))
+        table = planning.design_table(values, specs, scale, wanted, runs)
     else:
-        measure = measure or "test_greedy"
-        spread = planning.read_spread(values, measure, baseline or "off", runs)
-        if question.test_problems:
-            planning.check_share(values[measure], runs)
-        table = planning.power_table(spread, wanted)
+        table = planning.power_table(planning.read_spread(values, source=runs), wanted)
     typer.echo(table.to_string(index=False, float_format=_number))
 
 
 def _number(value: float) -> str:
     return "none" if math.isinf(value) else f"{value:.4g}"
-
-
-def _refuse_ignored(question: Question, declared: dict[str, Any]) -> None:
-    """Refuse options that would have no effect; ``declared`` are those that experiments declare."""
-    of_experiments = {"scale": question.scale, "params": question.params}
-    options = declared if question.experiments else of_experiments
-    given = ", ".join(f"--{name}" for name, value in options.items() if value is not None)
-    if given:
-        why = "with --experiments, whose files declare it" if question.experiments else ""
-        raise StudyError(
-            f"{given} would have no effect {why or 'without --experiments'}", f"Leave out {given}."
-        )

@@ -34,7 +34,6 @@ class PowerQuestion:
     alpha: float = 0.05
     test_sizes: tuple[int, ...] = ()
     """Numbers of test problems to plan for; the first is that of the earlier runs."""
-    hours_per_run: float | None = None
 
 
 @dataclass(frozen=True)
@@ -64,15 +63,14 @@ def read_runs(path: Path) -> pd.DataFrame:
 
 def read_spread(
     values: pd.DataFrame,
-    measure: str,
-    baseline: str,
+    measure: str = "test_greedy",
+    baseline: str = "off",
     source: str | Path = "the table",
-    remedy: str | None = None,
 ) -> Spread:
     """Pool the variance of a measure over all arms that have two seeds or more.
 
     ``values`` are those of :func:`read_runs`, from the file ``source``; arms are paired with the
-    baseline. ``remedy`` is for a baseline without runs; by default, to name another.
+    baseline.
 
     Raises:
         StudyError: the measure is no column of numbers, or the baseline has no two seeds.
@@ -80,14 +78,14 @@ def read_spread(
     column = values.get(measure)
     if column is None or not is_numeric_dtype(column) or is_bool_dtype(column):
         raise StudyError(
-            f"{source} has no column {measure} of numbers", "Name a column of it with --measure."
+            f"{source} has no column {measure} of numbers", "Give a table such as per_seed.csv."
         )
     table = values.pivot(index="seed", columns="arm", values=measure)
     table = table.loc[:, table.count() >= 2]
     if baseline not in table.columns:
         raise StudyError(
             f"{source}: the baseline {baseline} has fewer than two seeds with {measure}",
-            remedy or f"Name one of {', '.join(table.columns) or 'none'} with --baseline.",
+            f"Give a table with runs of {baseline}.",
         )
     others = table.drop(columns=baseline)
     differences = others.sub(table[baseline], axis=0)
@@ -99,16 +97,6 @@ def read_spread(
         seeds=int(smaller.median()) if len(smaller) else int(table[baseline].count()),
         pairs=int(differences.count().median()) if len(differences.columns) else 0,
     )
-
-
-def check_share(values: pd.Series, source: str | Path) -> None:
-    """Refuse (StudyError) to plan sizes of the test set for a measure that is no share of it."""
-    if not values.dropna().between(0, 1).all():
-        raise StudyError(
-            f"{source}: {values.name} is no share of the test problems: its values reach from "
-            f"{values.min():.4g} to {values.max():.4g}",
-            "Leave out --test-problems, or name an accuracy with --measure.",
-        )
 
 
 def pooled_variance(table: pd.DataFrame) -> float:
@@ -126,8 +114,8 @@ def power_table(spread: Spread, question: PowerQuestion) -> pd.DataFrame:
 
     Returns:
         Columns design, test_problems, deviation, seeds_difference, seeds_equivalence, seeds (of the
-        earlier runs), least_detectable with these, and hours of both arms; ``<NA>``: no number is
-        enough, or nothing varies.
+        earlier runs) and least_detectable with these; ``<NA>``: no number is enough, or nothing
+        varies.
     """
     rows = []
     present = question.test_sizes[0] if question.test_sizes else None
@@ -145,7 +133,7 @@ def power_table(spread: Spread, question: PowerQuestion) -> pd.DataFrame:
 def _row(
     deviation: float, paired: bool, seeds: int, question: PowerQuestion, size: int | None
 ) -> dict[str, object]:
-    different = equal = both = least = None
+    different = equal = least = None
     if deviation > 0:
         design, power = Design(deviation, paired, question.alpha), question.power
         different = seeds_for(lambda n: power_of_difference(design, n, question.effect), power)
@@ -154,10 +142,8 @@ def _row(
         fewest = fewest_seeds(design.alpha, paired)
         different = _at_least(fewest, different)
         equal = _at_least(fewest_seeds(2 * design.alpha, paired), equal)
-        both = _at_least(different, equal)
         enough = fewest is not None and seeds >= fewest
         least = least_detectable(design, seeds, power) if enough else math.inf
-    hours = question.hours_per_run
     row: dict[str, object] = {
         "design": "paired" if paired else "independent",
         "test_problems": size,
@@ -166,7 +152,6 @@ def _row(
         "seeds_equivalence": equal,
         "seeds": seeds,
         "least_detectable": least,
-        "hours": None if both is None or hours is None else 2 * both * hours,
     }
     return {name: pd.NA if value is None else value for name, value in row.items()}
 
@@ -218,8 +203,7 @@ def design_table(
             asked = replace(
                 question, alpha=alpha, margin=margin, effect=spec.effect, test_sizes=sizes
             )
-            remedy = f"Give a table with runs of {spec.baseline}, the baseline of {name}."
-            spread = read_spread(own, endpoint, spec.baseline, source, remedy)
+            spread = read_spread(own, endpoint, spec.baseline, source)
             common = min(len(treated & reference) for treated, reference in seeds)
             found = power_table(replace(spread, seeds=fewest, pairs=common), asked)
             parts.append(pd.DataFrame([head]).merge(found, how="cross"))

@@ -12,9 +12,7 @@ from statistics import mode
 
 import pandas as pd
 
-from refblend.errors import StudyError
 from refblend.study.design.arms import SCORE, Arm, resolve_arms
-from refblend.study.design.measures import MEASURES
 from refblend.study.design.spec import ExperimentSpec, load_experiment
 from refblend.study.runs.collect import Collected
 from refblend.study.runs.curves import series, validation_frame
@@ -165,12 +163,6 @@ def make_study(
         StudyError: an experiment's facts do not fit the configuration or one another, or a contrast
             compares runs of different models.
     """
-    for name, spec in experiments.items():
-        if spec.endpoint not in MEASURES:
-            raise StudyError(
-                f"{params / 'study' / name}.yaml: endpoint: {spec.endpoint} is not a measure",
-                f"Choose one of {', '.join(MEASURES)}.",
-            )
     refuse_mixed_models(collected.runs, experiments, scale)
     resolved = resolve_arms(experiments, scale, params)
     if values is None:

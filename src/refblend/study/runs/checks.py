@@ -10,7 +10,7 @@ from refblend.files import read_object, write_json
 from refblend.identity import read_identity
 from refblend.lifecycle.status import FIXABLE
 from refblend.study.runs.collect import Collected
-from refblend.study.runs.incidents import INCIDENTS, incident_totals, unfinished
+from refblend.study.runs.incidents import incident_totals, unfinished
 from refblend.trainer.run_directory import UNCONFIRMED_NAME
 
 SIGNALLED = 128
@@ -37,32 +37,6 @@ def check_milestone(collected: Collected, tolerated: Mapping[str, int]) -> dict[
             "See the report and docs/how-to/stability.md; the next call tries failed runs again.",
         )
     return {"runs": len(collected.runs), "incidents": totals, "tolerated": dict(tolerated)}
-
-
-def parse_limits(texts: Sequence[str]) -> dict[str, int]:
-    """Tolerated numbers of incidents, given as ``--tolerated kind=number``.
-
-    >>> parse_limits(["oom=2"])
-    {'oom': 2}
-
-    Raises:
-        StudyError: an unknown kind, or no whole number of at least 0.
-    """
-    limits = {}
-    for text in texts:
-        kind, _, number = text.partition("=")
-        if kind not in INCIDENTS:
-            raise StudyError(
-                f"--tolerated {text}: unknown incident {kind!r}",
-                f"Use one of {', '.join(INCIDENTS)}, as in --tolerated oom=0.",
-            )
-        if not number.isdecimal():
-            raise StudyError(
-                f"--tolerated {text}: {number!r} is not acceptable",
-                "Give a whole number of at least 0.",
-            )
-        limits[kind] = int(number)
-    return limits
 
 
 def record_failure(runs: Sequence[Path], status: int, log: Path | None = None) -> list[Path]:

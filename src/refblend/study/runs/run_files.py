@@ -107,8 +107,6 @@ def _checked(record: dict[str, Any], key: str, kind: type, otherwise: str) -> An
 def _outcome(summary: dict[str, Any]) -> dict[str, Any]:
     """Status and reason from summary.json; without a status the run finished."""
     status = str(summary.get("status", "finished"))
-    if status in ("completed", "ok", "done"):
-        status = "finished"
     if status not in STATUSES:
         return {"status": "failed", "reason": f"unknown status {show(status)}"}
     return {"status": status, "reason": str(summary.get("reason") or "")}
