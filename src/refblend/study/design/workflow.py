@@ -104,7 +104,7 @@ def workflow_config(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def json_schemas() -> dict[str, dict[str, Any]]:
     """File name → JSON schema, as stored in ``workflow/schemas``."""
-    models = {"config": WorkflowConfig, "experiment": ExperimentSpec}
+    models: dict[str, type[Section]] = {"config": WorkflowConfig, "experiment": ExperimentSpec}
     return {
         f"{name}.schema.json": {"$schema": JSON_SCHEMA_DIALECT, **model.model_json_schema()}
         for name, model in models.items()
