@@ -77,7 +77,7 @@ def weights(path: Path) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in load_model(path).parameters()])
 
 
-def test_models_are_complete_and_leave_no_state(chain: Chain) -> None:
+def test_models_are_complete(chain: Chain) -> None:
     for name in ("actor_clean", "actor", "judge_weak", "judge_medium", "judge_strong"):
         assert (chain.root / name / "model.safetensors").is_file()
         tokenizer = load_tokenizer(chain.root / name)
