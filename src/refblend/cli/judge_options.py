@@ -108,6 +108,17 @@ class JudgeSetup:
 
         endpoint = {"base_url": self.base_url, "model": self.model, "bearer_env": self.bearer_env}
         endpoint = {key: value for key, value in endpoint.items() if value is not None}
+        if self.kind != "http" and endpoint:
+            options = ", ".join(f"--{key.replace('_', '-')}" for key in endpoint)
+            raise ConfigError(
+                f"{options} would have no effect with --kind {self.kind}",
+                f"Leave out {options}, or use --kind http.",
+            )
+        if self.kind == "http" and (self.base_url is None or self.model is None):
+            raise ConfigError(
+                "--kind http needs --base-url and --model",
+                "Give e.g. --base-url http://localhost:8000/v1 --model NAME.",
+            )
         if self.judge is not None and self.kind != "http":
             check_model_dir(str(self.judge), "--judge")
         elif self.kind in JUDGES.keys() - {"http"}:

@@ -1,13 +1,14 @@
 """``refblend study …``: the steps of the workflow, each usable by hand."""
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from refblend.cli.help import Panels, example
-from refblend.cli.options import Scale
+from refblend.cli.options import Scale, with_options
 from refblend.study.design import names
 
 if TYPE_CHECKING:
@@ -199,9 +200,26 @@ def recommend(
         typer.echo(str(path))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Earlier:
+    """What is read of earlier runs."""
+
+    scale: Annotated[
+        names.Scale, typer.Option(help="With --experiments: whose declared seeds are shown.")
+    ] = "cpu"
+    measure: Annotated[
+        str, typer.Option(help="Without --experiments: column with an accuracy.")
+    ] = "test_greedy"
+    baseline: Annotated[
+        str, typer.Option(help="Without --experiments: arm that the others are paired with.")
+    ] = "off"
+
+
 @app.command(epilog=_example("power results/cpu/m2/tables/per_seed.csv --effect 0.02"))
+@with_options
 def power(
     runs: Annotated[Path, typer.Argument(help="Table of earlier runs, e.g. per_seed.csv.")],
+    earlier: Earlier,
     effect: Annotated[
         float, typer.Option(min=0, max=1e6, help="Smallest difference of interest.")
     ] = 0.03,
@@ -220,14 +238,11 @@ def power(
             "baseline that their files declare; may be repeated."
         ),
     ] = None,
-    scale: Annotated[
-        names.Scale, typer.Option(help="Whose declared seeds are shown with these.")
-    ] = "cpu",
 ) -> None:
     """Seeds per arm for a difference and for equivalence, from the variance of earlier runs.
 
-    Without --experiments of greedy test accuracy, against arm off. least_detectable is none where
-    the present seeds are too few for the exact test that decides a verdict to reach α.
+    least_detectable is none where the present seeds are too few for the exact test that decides a
+    verdict to reach α.
     """
     from refblend.study.planning import power as planning
     from refblend.study.report.study import read_experiments
@@ -237,9 +252,10 @@ def power(
     values = planning.read_runs(runs)
     if experiments:
         specs = read_experiments(experiments, Path("params"))
-        table = planning.design_table(values, specs, scale, wanted, runs)
+        table = planning.design_table(values, specs, earlier.scale, wanted, runs)
     else:
-        table = planning.power_table(planning.read_spread(values, source=runs), wanted)
+        spread = planning.read_spread(values, earlier.measure, earlier.baseline, runs)
+        table = planning.power_table(spread, wanted)
     typer.echo(table.to_string(index=False, float_format=_number))
 
 
