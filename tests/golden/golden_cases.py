@@ -499,6 +499,14 @@ def gae_critic(inputs: Inputs) -> Values:
     return trained(tree, "critic")
 
 
+@case("train", "reward.gsm8k", engine=True)
+def lora(inputs: Inputs) -> Values:
+    """An adapter, whose base is the reference policy of the KL penalty."""
+    model = {"path": str(inputs.actor), "lora_rank": 4, "lora_alpha": 8}
+    kl = {"algorithm__use_kl_in_reward": True}
+    return trained(run_tree(inputs, "lora", actor_rollout_ref__model=model, **kl))
+
+
 @case("train", "reward.gsm8k", "reward.alignment", engine=True)
 def rloo_alignment(inputs: Inputs) -> Values:
     """RLOO without a judge, importance correction, and the alignment bonus."""
