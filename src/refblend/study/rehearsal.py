@@ -166,7 +166,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         snakemake(folder, options.scale, milestones, "--dry-run", "--quiet")
         return
     # E and F are targets of their own at scale gpu.
-    own = [] if options.short else [f"runs/gpu/_blocks/{name}/1.done" for name in "EF"]
+    apart = "EF" if options.scale == "gpu" and not options.short else ""
+    own = [f"runs/gpu/_blocks/{name}/1.done" for name in apart]
     snakemake(folder, options.scale, [*milestones, *own])
     if found := list(shortcomings(folder / "results" / options.scale, milestones)):
         raise StudyError("; ".join(found), "The scale would end like this, too: fix it first.")

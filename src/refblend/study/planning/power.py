@@ -78,14 +78,14 @@ def read_spread(
     column = values.get(measure)
     if column is None or not is_numeric_dtype(column) or is_bool_dtype(column):
         raise StudyError(
-            f"{source} has no column {measure} of numbers", "Give a table such as per_seed.csv."
+            f"{source} has no column {measure} of numbers", "Name a column of it with --measure."
         )
     table = values.pivot(index="seed", columns="arm", values=measure)
     table = table.loc[:, table.count() >= 2]
     if baseline not in table.columns:
         raise StudyError(
             f"{source}: the baseline {baseline} has fewer than two seeds with {measure}",
-            f"Give a table with runs of {baseline}.",
+            f"Give a table with runs of {baseline}, or name another arm with --baseline.",
         )
     others = table.drop(columns=baseline)
     differences = others.sub(table[baseline], axis=0)
