@@ -323,7 +323,7 @@ def test_score_command(endpoint: Endpoint, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, [*files, *served, *settings], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     assert pd.read_csv(tmp_path / "scores.csv")["score"].tolist() == [0.75]
-    with pytest.raises(ConfigError, match=r"http\.base_url is needed by kind=http"):
+    with pytest.raises(ConfigError, match="--base-url and --model"):
         CliRunner().invoke(app, [*files, *served[:2]], catch_exceptions=False)
     endpoint.models = 503, {"error": {"message": "starting"}}
     with pytest.raises(ScoringError, match="status 503"):
