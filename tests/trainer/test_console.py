@@ -26,26 +26,6 @@ METRICS = {
 }
 
 
-def test_plain_line_a_step() -> None:
-    clock, stream = Clock(), io.StringIO()
-    progress = TrainingProgress(10, "linear seed 1", stream=stream, clock=clock)
-    for step in (1, 2):
-        clock.now += 3
-        progress.log(step, METRICS)
-    progress.close()
-    assert stream.getvalue().splitlines() == [
-        "linear seed 1:  step  1/10  reward 0.457  w 0.120  entropy 0.600  tok/s 1234  ETA 0:00:27",
-        "linear seed 1:  step  2/10  reward 0.457  w 0.120  entropy 0.600  tok/s 1234  ETA 0:00:24",
-    ]
-
-
-def test_missing_and_null_metrics_are_left_out() -> None:
-    stream = io.StringIO()
-    progress = TrainingProgress(3, stream=stream)
-    progress.log(0, {"critic/score/mean": None, "actor/entropy": 0.5})
-    assert stream.getvalue() == "step 0/3  entropy 0.500\n"
-
-
 def test_last_validation_stays_and_sanity_is_not_it() -> None:
     progress = TrainingProgress(3, stream=io.StringIO())
     key = "val-core/refblend/{}/acc/mean@1"

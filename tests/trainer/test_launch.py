@@ -17,7 +17,7 @@ from refblend.config.trainer import RayConfig
 from refblend.errors import ResourceError, TrainingError, WorkerError
 from refblend.lifecycle import stopping
 from refblend.rollout.base import Generation
-from refblend.trainer import launch, preflight, recovery, summary
+from refblend.trainer import launch, recovery, summary
 from refblend.trainer.checkpoint import CheckpointRef
 from refblend.trainer.datasets import load_run_data
 from refblend.trainer.ray_trainer import RayPPOTrainer
@@ -25,17 +25,6 @@ from refblend.trainer.tracking import MetricsLog
 from refblend.workers import cluster, worker_set
 from refblend.workers.restarts import RestartBudget, WorkerDiedError
 from refblend.workers.roles import Role
-
-
-def test_preflight_reads_everything_that_training_needs(
-    tiny_config: Callable[..., RefblendConfig],
-) -> None:
-    data = preflight.preflight(tiny_config())
-    assert [len(s) for s in data.validation_sets] == [8, 8]
-    assert data.decode(data.encode("#### 7")) == "#### 7"
-    only = preflight.preflight(tiny_config("data.sanity_files=[]"))
-    assert [len(s) for s in only.validation_sets] == [8]
-
 
 # --- the summary -----------------------------------------------------------------------------
 
@@ -320,24 +309,6 @@ def test_sigterm_while_ray_starts_is_ours(
         assert signal.getsignal(signal.SIGTERM) == ours
     assert ended.value.code == 128 + signal.SIGTERM
     assert came
-
-
-def test_two_clusters_in_one_process_leave_nothing(tmp_path: Path) -> None:
-    code = (
-        "import json, os, ray\n"
-        "from refblend.config.trainer import RayConfig\n"
-        "from refblend.lifecycle.folders import folders_of\n"
-        "from refblend.workers.cluster import ray_cluster\n"
-        "seen = []\n"
-        "for _ in range(2):\n"
-        "    with ray_cluster(RayConfig(object_store_memory_mb=80), 2.5, 0):\n"
-        "        seen.append(ray.cluster_resources()['CPU'])\n"
-        "left = list(map(str, folders_of(f'{os.getpid()}-')))\n"
-        "print(json.dumps([seen, left, 'RAY_AUTH_TOKEN_PATH' in os.environ]))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert json.loads(done.stdout.splitlines()[-1]) == [[3.0, 3.0], [], False]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from refblend.trainer.batch import Advantages, Experience, Rollout
-from refblend.trainer.step_metrics import data_metrics, spread, timing_metrics
+from refblend.trainer.step_metrics import data_metrics, timing_metrics
 from refblend.workers.types import LogProbs, Sequences, response_mask
 
 MASK = response_mask([3, 1])
@@ -38,10 +38,6 @@ ADVANTAGES = Advantages(
     advantages=torch.tensor([[1.0, 2.0, 3.0], [-2.0, 0.0, 0.0]]) + JUNK,
     returns=torch.tensor([[4.0, 4.0, 4.0], [0.0, 0.0, 0.0]]) + JUNK,
 )
-
-
-def test_spread() -> None:
-    assert spread("x", torch.tensor([1, 2, 6])) == {"x/mean": 3.0, "x/max": 6.0, "x/min": 1.0}
 
 
 def test_a_batch_by_hand() -> None:

@@ -67,10 +67,15 @@ def test_the_mean_has_the_same_dose_in_every_step(replaying) -> None:
     assert mean == pytest.approx((0.25,) * 4)
 
 
-@pytest.mark.parametrize(("seed", "partner"), [(1, 2), (2, 1), (7, 8), (10, 9), (0, 0)])
-def test_a_run_may_replay_its_partner(replaying, tmp_path, seed: int, partner: int) -> None:
-    config = replay_of_seed(replaying(file=tmp_path / "seed_{partner_seed}.jsonl"), seed)
-    expected = str(tmp_path / f"seed_{partner}.jsonl")
+@pytest.mark.parametrize(
+    ("pattern", "seed", "named"),
+    [("{seed}", 7, 7), *(("{partner_seed}", *pair) for pair in [(1, 2), (2, 1), (7, 8), (0, 0)])],
+)
+def test_the_path_may_name_the_seed_or_its_partner(
+    replaying, tmp_path, pattern: str, seed: int, named: int
+) -> None:
+    config = replay_of_seed(replaying(file=tmp_path / f"seed_{pattern}.jsonl"), seed)
+    expected = str(tmp_path / f"seed_{named}.jsonl")
     assert config.algorithm.ref_quality_score.replay_file == expected
 
 
@@ -78,11 +83,6 @@ def test_other_strategies_replay_nothing(replaying) -> None:
     config = replaying("algorithm.ref_quality_score.strategy=linear")
     assert replayed_weights_of(config, 4) == ()
     assert with_replay(InputHashes({}, {}), config) == InputHashes({}, {})
-
-
-def test_the_seed_has_its_place_in_the_path(replaying, recorded, tmp_path) -> None:
-    config = replay_of_seed(replaying(file=tmp_path / "seed_{seed}.jsonl"), 7)
-    assert config.algorithm.ref_quality_score.replay_file == str(tmp_path / "seed_7.jsonl")
 
 
 def test_identity_follows_the_weights_and_not_the_timings(replaying, recorded) -> None:

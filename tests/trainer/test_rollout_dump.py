@@ -63,12 +63,6 @@ def test_a_response_with_all_its_scores(tmp_path: Path, placement: str, expected
     }
 
 
-def test_an_invalid_score_that_is_not_blended_has_no_weight(tmp_path: Path) -> None:
-    lines = dumped(tmp_path, scoring={"on_failure": "rule_reward"})
-    assert [line["weight"] for line in lines] == pytest.approx([0.3, 0.0])
-    assert lines[1]["blended"] == 0.0
-
-
 def test_a_control_records_what_was_blended_and_what_the_judge_said(tmp_path: Path) -> None:
     lines = dumped(tmp_path, scoring={"control": "random"}, placement="terminal")
     assert [line["judge_score"] for line in lines] == [0.5, 0.5]

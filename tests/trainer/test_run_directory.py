@@ -272,32 +272,6 @@ def test_an_earlier_checkpoint_keeps_what_came_after_it(run: Path) -> None:
     assert content(kept) == held, "nothing that is written on is shared"
 
 
-def test_a_kill_while_a_run_is_moved_aside_loses_nothing(
-    run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    held = train(run)
-    for moment in ("rename", "mkdir"):  # before the move, and right after it
-
-        def killed(*_: object, **__: object) -> None:
-            raise KeyboardInterrupt
-
-        with monkeypatch.context() as patch:
-            if moment == "rename":
-                patch.setattr(Path, "rename", killed)
-            else:
-                patch.setattr(run_directory, "_make_way", lambda path, _: move_and_die(path))
-            with pytest.raises(KeyboardInterrupt):
-                start(run, OTHER, OVERWRITE)
-        where = run if moment == "rename" else aside(run)[0]
-        assert content(where) == held
-    assert start(run, OTHER).start == "fresh"
-
-
-def move_and_die(path: Path) -> Prepared:
-    run_directory.move_aside(path)
-    raise KeyboardInterrupt
-
-
 def test_two_moves_in_one_second_do_not_meet(run: Path) -> None:
     train(run)
     for gamma in (0.9, 0.8, 0.7):
@@ -409,49 +383,6 @@ def test_check_refuses_a_directory_of_another_run(make_run: Callable[..., Any]) 
     refused = cli.invoke(app, [*arguments, "algorithm.gamma=0.9"])
     assert isinstance(refused.exception, CheckpointError)
     assert "algorithm.gamma: 1.0 → 0.9" in str(refused.exception)
-
-
-def test_a_function_of_the_users_own_is_part_of_the_run(
-    make_run: Callable[..., Any], tmp_path: Path
-) -> None:
-    from refblend.config import load_config
-    from refblend.trainer.preflight import inputs_of
-
-    made = make_run()
-    file = tmp_path / "rewards.py"
-    file.write_text("def compute_score(**_): return 1.0\n")
-    own = load_config([made.config_file], [f"reward.custom_reward_function={{path: {file}}}"])
-    assert file in inputs_of(own)[0]
-    named = load_config(
-        [made.config_file], ["reward.custom_reward_function=json.decoder:scanstring"]
-    )
-    assert any(path.name == "decoder.py" for path in inputs_of(named)[0])
-
-
-@pytest.mark.engine
-def test_an_extended_run_is_the_longer_run(make_run: Callable[..., Any], undisturbed: Any) -> None:
-    """Two steps and then two more give what four steps give; a changed key leaves all of it."""
-    run = make_run()
-    assert run.train("trainer.total_training_steps=2").status == 0
-    ended = run.train()
-    assert ended.status == 0, ended.output
-    # What the strategies `schedule` and `decay` would have weighed is logged beside the others, and
-    # follows the planned number of steps; nothing else may differ.
-    follow_total = {f"actor/ref_quality/counterfactual/{name}" for name in ("schedule", "decay")}
-    records, expected = (
-        [{key: record[key] for key in record.keys() - follow_total} for record in found]
-        for found in (run.metrics(), undisturbed.metrics())
-    )
-    assert records == expected
-    assert run.weights(4) == undisturbed.weights(4)
-    directory: Path = run.directory
-    held = content(directory)
-    sessions = json.loads(held["provenance.json"])["sessions"]
-    assert sessions[1]["changes"] == ["trainer.total_training_steps: 2 → 4"]
-    refused = run.train("algorithm.gamma=0.9")
-    assert refused.status == 2
-    assert "algorithm.gamma: 1.0 → 0.9" in refused.output
-    assert content(directory) == held
 
 
 def test_opening_a_finished_run_confirms_it(tmp_path: Path) -> None:

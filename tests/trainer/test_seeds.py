@@ -14,27 +14,46 @@ from refblend.trainer import launch, recovery
 
 
 @pytest.mark.engine
-def test_a_run_after_another_equals_a_run_alone(
+def test_a_run_after_another_and_extended_equals_a_run_alone(
     make_run: Callable[..., Any], undisturbed: Any
 ) -> None:
-    """Actor, critic-less GRPO, reference, judge and engine are all used a second time."""
-    base = make_run()
+    """Two steps and then two more, each after another seed's, give what four steps alone give.
+
+    Actor, critic-less GRPO, reference, judge and engine are all used a second time.
+    """
+    base = make_run("--seeds", "2,1")
     folder = base.directory.parent / f"{base.directory.name}_of_{{seed}}"
-    ended = base.train(f"trainer.default_local_dir={folder}", "--seeds", "2,1")
-    assert ended.status == 0, ended.output
+    where = f"trainer.default_local_dir={folder}"
     first, second = (
         type(base)(Path(str(folder).replace("{seed}", str(seed))), base.config_file)
         for seed in (2, 1)
     )
-    assert second.canonical_lines() == undisturbed.canonical_lines()
+    ended = base.train(where, "trainer.total_training_steps=2")
+    assert ended.status == 0, ended.output
+    assert second.weights(2) == undisturbed.weights(2)
+    ended = base.train(where)
+    assert ended.status == 0, ended.output
+    # What the strategies `schedule` and `decay` would have weighed is logged beside the others, and
+    # follows the planned number of steps; nothing else may differ.
+    follow_total = {f"actor/ref_quality/counterfactual/{name}" for name in ("schedule", "decay")}
+    records, expected = (
+        [{key: record[key] for key in record.keys() - follow_total} for record in found.metrics()]
+        for found in (second, undisturbed)
+    )
+    assert records == expected
     assert second.weights(4) == undisturbed.weights(4)
     assert first.canonical_lines() != second.canonical_lines()
     assert json.loads((second.directory / "config.json").read_text())["trainer"]["seed"] == 1
-    # Nothing is left to do: no cluster is started, and nothing is written.
-    before = (second.directory / "provenance.json").stat().st_mtime_ns
-    again = base.train(f"trainer.default_local_dir={folder}", "--seeds", "2,1")
-    assert again.status == 0, again.output
-    assert (second.directory / "provenance.json").stat().st_mtime_ns == before
+    provenance = second.directory / "provenance.json"
+    sessions = json.loads(provenance.read_text())["sessions"]
+    assert sessions[1]["changes"] == ["trainer.total_training_steps: 2 → 4"]
+    # Nothing is left to do: no cluster is started, and nothing is written. Another key is refused.
+    before = provenance.stat().st_mtime_ns
+    assert base.train(where).status == 0
+    refused = base.train(where, "algorithm.gamma=0.9")
+    assert refused.status == 2
+    assert "algorithm.gamma: 1.0 → 0.9" in refused.output
+    assert provenance.stat().st_mtime_ns == before
 
 
 def test_a_seed_that_fails_leaves_its_reason_and_the_next_one_runs(

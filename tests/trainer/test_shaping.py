@@ -89,35 +89,20 @@ def test_linear_blend_per_token_by_hand() -> None:
     )
 
 
-def test_placements_by_hand() -> None:
-    terminal, _ = run(config(placement="terminal"))
-    close(terminal, [[0, 0, 0.82 + 0.144], [0.09, 0, 0], [0, 0.82 + 0.036, 0]])
-    mean, _ = run(config(placement="per_token_mean"))
-    close(mean, [[0.048, 0.048, 0.82 + 0.048], [0.09, 0, 0], [0.018, 0.82 + 0.018, 0]])
-
-
 def test_off_is_the_rule_reward_and_still_logs_the_entropy() -> None:
     rewards, metrics = run(RefQualityScoreConfig(enable=False), quality=False)
     close(rewards, [[0.0, 0, 1], [0, 0, 0], [0, 1, 0]])
     assert list(metrics) == ["actor/ref_quality/avg_entropy"]
 
 
-def test_every_strategy_is_logged_beside_the_one_that_is_used() -> None:
+def test_the_weight_is_that_of_the_strategy_and_all_are_logged() -> None:
     _, metrics = run(config(strategy="cosine"), context=replace(FIRST, step=2))
+    assert metrics["actor/ref_quality/weight"] == pytest.approx(
+        0.15 * (1 + math.cos(0.4 * math.pi))
+    )
     ours = "actor/ref_quality/counterfactual"
-    wanted = {
-        "linear": 0.18,
-        "cosine": 0.15 * (1 + math.cos(0.4 * math.pi)),
-        "exp": 0.3 * math.exp(-1.2),
-        "piecewise": 0.3 * (1.0 - 0.4) / (1.0 - 0.3),
-        "constant": 0.3,
-        "inverse": 0.12,
-        "schedule": 0.3 * 2 / 5,  # linear ramp over half of the 10 steps
-        "decay": 0.3 * (1 - 1 / 5),
-    }
-    found = {k.rpartition("/")[2]: v for k, v in metrics.items() if k.startswith(ours)}
-    assert found == pytest.approx(wanted)
-    assert metrics["actor/ref_quality/weight"] == pytest.approx(wanted["cosine"])
+    assert metrics[f"{ours}/cosine"] == metrics["actor/ref_quality/weight"]
+    assert metrics[f"{ours}/schedule"] == pytest.approx(0.3 * 2 / 5)  # half of the 10 steps
 
 
 def test_an_invalid_score_is_blended_as_the_neutral_one_or_not_at_all() -> None:
@@ -174,15 +159,6 @@ def test_judge_figures_by_hand() -> None:
     assert metrics["actor/ref_quality/auc"] == pytest.approx(0.5)
 
 
-def test_a_batch_of_one_kind_has_no_auc() -> None:
-    results = [JudgeResult(0.9, True, "text"), JudgeResult(0.1, True, "text")]
-    metrics = judge_metrics(results, torch.ones(2))
-    assert "actor/ref_quality/auc" not in metrics
-    none = judge_metrics([JudgeResult(0.5, False, "default")] * 2, torch.ones(2))
-    assert "actor/ref_quality/auc" not in none
-    assert all(math.isfinite(v) for v in (metrics | none).values())
-
-
 def kl_config(**algorithm) -> RefblendConfig:
     return RefblendConfig.model_validate(
         {
@@ -222,16 +198,6 @@ def test_a_divergence_that_is_not_finite_stops_before_the_controller(bad: float)
     with pytest.raises(TrainingError, match="the KL penalty"):
         penalise_kl(kl_config(), torch.zeros(3, 3), rollout(), non_finite, controller)
     assert controller.value == 0.1
-
-
-def test_without_kl_in_the_reward_nothing_changes() -> None:
-    rewards = torch.ones(3, 3)
-    controller = make_kl_controller("fixed", 0.1, 0.1, 100)
-    same, metrics = penalise_kl(
-        kl_config(use_kl_in_reward=False), rewards, rollout(), experience(), controller
-    )
-    assert same is rewards
-    assert metrics == {}
 
 
 def test_reward_length_correlation() -> None:
@@ -323,19 +289,6 @@ def test_the_alignment_bonus_needs_a_similarity_and_enough_entropy() -> None:
     assert metrics["actor/repr_align/weight"] == pytest.approx(0.3)
     certain = replace(experience(entropy=0.2), alignment=torch.tensor([1.0, 0.5, -1.0]))
     close(add_alignment_bonus(settings, rewards, rollout(), certain, 1)[0], rewards.tolist())
-
-
-def test_recheck_blends_what_the_rule_rejects() -> None:
-    rewards, metrics = run(config(method="recheck", strategy="constant", placement="terminal"))
-    close(rewards, [[0, 0, 1], [0.3 * 0.5, 0, 0], [0, 1, 0]])
-    assert metrics["actor/ref_quality/weight"] == pytest.approx(0.3)
-
-
-def test_gdpo_normalises_within_the_groups_of_the_step() -> None:
-    rewards, _ = run(config(method="gdpo", strategy="constant", placement="terminal"))
-    # the first group has rules 1, 0 and scores 0.8, 0.5; the second has one response
-    unit = 0.5 / math.sqrt(0.5)
-    close(rewards.round(decimals=4), [[0, 0, round(unit, 4)], [-round(unit, 4), 0, 0], [0, 0, 0]])
 
 
 def test_hero_scales_advantages_and_not_rewards() -> None:

@@ -1,11 +1,8 @@
 """What a finished run says at its end."""
 
-import io
 from pathlib import Path
 
-from rich.console import Console
-
-from refblend.trainer.summary import metric_rows, show_end
+from refblend.trainer.summary import metric_rows
 from refblend.trainer.tracking import MetricsLog, read_metrics
 
 VALIDATION = "val-core/refblend/arithmetic/acc/mean@1"
@@ -26,16 +23,3 @@ def test_first_best_and_last(tmp_path: Path) -> None:
         ("training reward", 0.5, 0.75, 0.625),
         ("weight w", 0.1, None, 0.3),
     ]
-
-
-def test_it_says_where_everything_lies(tmp_path: Path) -> None:
-    write(tmp_path)
-    (tmp_path / "checkpoints" / "global_step_3").mkdir(parents=True)
-    stream = io.StringIO()
-    summary = {"steps": 3, "incidents": {"oom": 0, "judge_invalid": 7}}
-    show_end(tmp_path, summary, Console(file=stream, width=100))
-    text = stream.getvalue()
-    assert text.startswith(f"{tmp_path}: finished after 3 steps\n")
-    assert "incidents: judge_invalid 7\n" in text
-    assert f"model:     {tmp_path}/checkpoints/global_step_3/actor\n" in text
-    assert f"tensorboard --logdir {tmp_path}/tensorboard\n" in text

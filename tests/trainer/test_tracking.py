@@ -1,5 +1,4 @@
 import json
-import math
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,6 @@ from refblend.errors import DataError
 from refblend.trainer.tracking import (
     MetricsLog,
     encode_line,
-    nonfinite_keys,
     read_metrics,
     strip_timings,
 )
@@ -35,16 +33,6 @@ def test_step_is_reserved() -> None:
         encode_line(1, {"step": 2})
 
 
-def test_nonfinite_becomes_null_and_is_named(log: MetricsLog) -> None:
-    bad = {"y": math.nan, "x": -math.inf, "fine": 1.0}
-    assert nonfinite_keys(bad) == ["x", "y"]
-    assert log.append(9, bad) == ["x", "y"]
-    last = json.loads(log.path.read_text().splitlines()[-1])
-    assert last == {"step": 9, "fine": 1.0, "x": None, "y": None}
-    frame = read_metrics(log.path)
-    assert np.isnan(frame["x"].iloc[-1])
-
-
 def test_a_line_that_was_not_written_is_completed_from_the_checkpoint(log: MetricsLog) -> None:
     before = log.path.read_bytes()
     line = encode_line(4, {"a": 4})
@@ -68,19 +56,6 @@ def test_steps_must_increase(log: MetricsLog) -> None:
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read"):
         read_metrics(tmp_path / "metrics.jsonl")
-
-
-@pytest.mark.parametrize("cut", [1, 5, 20])
-def test_torn_last_line(log: MetricsLog, cut: int) -> None:
-    whole = log.path.read_bytes()
-    lines = whole.splitlines(keepends=True)
-    log.path.write_bytes(whole[:-cut])
-    assert read_metrics(log.path)["step"].tolist() == [0, 1, 2]
-    reopened = MetricsLog(log.path)
-    assert reopened.last_step == 2
-    assert log.path.read_bytes() == b"".join(lines[:3])
-    reopened.append(3, {"b": 3 / 3, "a": 3, "timing_s/step": 0.5})
-    assert log.path.read_bytes() == whole
 
 
 def test_truncate_after_keeps_bytes(log: MetricsLog) -> None:
