@@ -89,7 +89,7 @@ def test_score_without_the_checkout(refblend, tiny_model_dir: Path, tmp_path: Pa
     files = ("--input", "rows.jsonl", "--output", "scores.parquet")
     judge = ("--judge", str(tiny_model_dir), "--kind", "hf", "--templates", "embedded")
     # Random weights write no score, which status 3 says; the neutral ones are written all the same.
-    refblend("score", *files, *judge, "--max-new-tokens", "8", statuses=(0, 3))
+    refblend("score", *files, *judge, "--set", "max_new_tokens=8", statuses=(0, 3))
     scores = pd.read_parquet(tmp_path / "scores.parquet")
     assert scores["score"].between(0, 1).all()
     assert scores["response"].tolist() == [row["response"] for row in rows]

@@ -108,7 +108,7 @@ def score_responses(
     input: Path,
     output: Path,
     opening: Callable[[], AbstractContextManager[Judge]],
-    batch_size: int,
+    batch_size: int = 256,
 ) -> "pd.DataFrame":
     """As :func:`score_file`; the judge is opened once both files are known to be usable."""
     from refblend.scoring.measure.corpus import read_responses

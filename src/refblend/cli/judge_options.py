@@ -45,33 +45,19 @@ class JudgeSetup:
             "default: scoring_templates.yaml of the judge, else ours."
         ),
     ] = None
-    max_model_len: Annotated[
-        int | None, typer.Option(min=1, help="Longest sequence; default: the model's.")
-    ] = None
-    max_new_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Tokens that the judge may write.")
-    ] = None
     set_: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
-            help="Another key of algorithm.ref_quality_score.scoring, e.g. http.timeout_s=30; "
+            help="Another key of algorithm.ref_quality_score.scoring, e.g. max_new_tokens=32; "
             "may be given several times.",
             metavar="KEY=VALUE",
         ),
     ] = None
-    batch_size: Annotated[int, typer.Option(min=1, help="Samples per call.")] = 256
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 2
 
     def open(self, score_mode: str | None = None) -> "Judge":
-        """The judge, ready to score, as a context manager.
-
-        Without ``score_mode`` it is asked as in training.
-
-        Raises:
-            ConfigError: options are missing or do not fit together.
-            ModelError, ScoringError: the judge or its templates cannot be used.
-        """
+        """The judge, ready to score; without ``score_mode`` it is asked as in training."""
         runtime.configure_process(self.threads)
         from refblend.scoring.judge import check_judge, start_judge
 
@@ -81,11 +67,7 @@ class JudgeSetup:
 
     @contextmanager
     def open_generative(self, score_mode: str | None = None) -> Iterator["GenerativeJudge"]:
-        """As :meth:`open`, for what is measured on the tokens of a prompt.
-
-        Raises:
-            ConfigError: the judge is of another kind.
-        """
+        """As :meth:`open`; ConfigError for a kind whose prompts are not ours."""
         from refblend.scoring.generative import GenerativeJudge
         from refblend.scoring.judge import judge_class
 
@@ -123,17 +105,12 @@ class JudgeSetup:
             check_model_dir(str(self.judge), "--judge")
         elif self.kind in JUDGES.keys() - {"http"}:
             raise ConfigError("--judge is missing", "Give the directory of the judge.")
-        given = {
-            "max_model_len": self.max_model_len,
-            "max_new_tokens": self.max_new_tokens,
-            "gpu_memory_utilization": _GPU_SHARE,
-            "http": endpoint,
-            "score_mode": score_mode,
-        }
-        tree: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+        tree: dict[str, Any] = {"gpu_memory_utilization": _GPU_SHARE, "http": endpoint}
+        if score_mode is not None:
+            tree["score_mode"] = score_mode
         for text in self.set_ or []:
             tree = merge(tree, nest(*parse_override(text)))
-        return judge_config(self.judge, self.kind, self.templates, None, tree)
+        return judge_config(self.judge, self.kind, self.templates, tree)
 
 
 _GPU_SHARE = 0.65
@@ -155,15 +132,10 @@ class CorpusSetup:
     rows: Annotated[
         int | None, typer.Option(min=1, help="Problems (--data) or responses to use, at most.")
     ] = None
-    seed: Annotated[int, typer.Option(help="Seed of the fixed corpus.")] = 0
 
     @property
     def source(self) -> Path:
-        """The one file given.
-
-        Raises:
-            DataError: none is given, or both are.
-        """
+        """The one file given; DataError if none is, or both are."""
         if self.data is not None and self.corpus is None:
             return self.data
         if self.corpus is not None and self.data is None:
@@ -174,19 +146,12 @@ class CorpusSetup:
         )
 
     def load(self, kinds: tuple[str, ...] | None = None) -> "pd.DataFrame":
-        """The corpus (see :mod:`refblend.scoring.measure.corpus`).
-
-        Args:
-            kinds: what the fixed corpus is to hold; all kinds when None.
-
-        Raises:
-            DataError: a file cannot be used.
-        """
+        """The corpus; ``kinds`` is what the fixed one is to hold, all when None."""
         from refblend.data.schema import read_rows
         from refblend.scoring.measure.corpus import KINDS, corpus_from_rows, read_corpus, spread
 
         source = self.source
         if source == self.data:
-            return corpus_from_rows(read_rows(source), self.seed, kinds or KINDS, self.rows)
+            return corpus_from_rows(read_rows(source), kinds=kinds or KINDS, max_rows=self.rows)
         frame = read_corpus(source)
         return frame.iloc[spread(len(frame), self.rows)].reset_index(drop=True)

@@ -105,11 +105,7 @@ def train(
 
 
 def parse_seeds(text: str) -> list[int]:
-    """Distinct seeds of a list with commas.
-
-    Raises:
-        ConfigError: it is something else.
-    """
+    """Distinct seeds of a list with commas, or ConfigError."""
     parts = text.split(",")
     seeds = [int(part) for part in parts if part.isdecimal() and len(part) < 20]
     if len(set(seeds)) != len(parts) or max(seeds) >= 2**63:

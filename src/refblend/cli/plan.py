@@ -79,9 +79,10 @@ def plan(
     from refblend.study.design.jobs import EMBEDDED
     from refblend.study.planning import costs
 
-    if (scale in EMBEDDED) != (gpus_per_run is None):
+    on_gpus, given_gpus = scale not in EMBEDDED, gpus_per_run is not None
+    if on_gpus != given_gpus:
         raise StudyError(
-            f"--gpus-per-run is {'given' if scale in EMBEDDED else 'missing'} at scale {scale}",
+            f"--gpus-per-run is {'given' if given_gpus else 'missing'} at scale {scale}",
             "Give it at scales on GPUs, and only there; `refblend check` prints a run's GPUs.",
         )
     tables = sources.tables(scale)

@@ -97,16 +97,11 @@ def score(
     """
     from refblend.interface import score_responses
 
-    scored = score_responses(input_, output, lambda: setup.open(score_mode), setup.batch_size)
-    _tell(output, scored)
+    _tell(output, score_responses(input_, output, lambda: setup.open(score_mode)))
 
 
 def _tell(output: Path, scored: "pd.DataFrame") -> None:
-    """The outcome in one line; a failing judge is reported on standard error, with an example.
-
-    Raises:
-        typer.Exit: with ``NO_VALID_SCORE``, when no score is valid.
-    """
+    """The outcome in one line; invalid scores are told on standard error, with an example."""
     from refblend.documents import show
 
     paths = ", ".join(f"{path} {count}" for path, count in scored["path"].value_counts().items())
@@ -140,7 +135,7 @@ def quality(setup: JudgeSetup, corpus: CorpusSetup, results: Results) -> None:
     frame = results.load(corpus)
     total = len(FORMS) * len(frame)
     with setup.open_generative() as judge, step_progress("judge quality", 0, total) as show:
-        forms, scored = measure_quality(judge, frame, setup.batch_size, lambda n: show(n, ""))
+        forms, scored = measure_quality(judge, frame, progress=lambda n: show(n, ""))
         content = {"max_new_tokens": judge.options.limits.max_new_tokens, "forms": forms}
     results.write(setup, corpus, frame, content, scored)
     for name, form in forms.items():
@@ -165,8 +160,7 @@ def robustness(
                 judge,
                 frame,
                 arms,
-                setup.batch_size,
-                lambda arm, n: show(places[arm.experiment, arm.name] + n, arm.name),
+                progress=lambda arm, n: show(places[arm.experiment, arm.name] + n, arm.name),
             )
         content = _asked(judge)
     times = table.set_index("arm").pop("seconds_per_response")
@@ -199,7 +193,6 @@ def attacks(
             judge,
             frame["question"].tolist(),
             frame["response"].tolist(),
-            batch_size=setup.batch_size,
             progress=lambda n: show(n, ""),
         )
         content = _asked(judge) | {"attacks": table}

@@ -31,8 +31,7 @@ def explain(
 ) -> ConfigError:
     """Every problem with its remedy, in one line; unknown keys come first.
 
-    ``document`` is named before each key (``experiment a.yaml: ``), and ``origin`` (`` in <file>``,
-    or empty) after it.
+    ``document`` is named before each key, and ``origin`` (`` in <file>``) after it.
     """
     problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
     found = [_explain(p, model, origin(p["loc"])) for p in problems[:MAX_LISTED]]
@@ -215,10 +214,7 @@ def load_config(
     paths: Iterable[str | Path] = (),
     overrides: Iterable[str] = (),
 ) -> RefblendConfig:
-    """Load and check the configuration; ConfigError for anything that is not acceptable.
-
-    Later ``paths`` of YAML files win, and ``overrides`` (``a.b.c=value``) win over them.
-    """
+    """The configuration of YAML files and ``a.b.c=value``; later ones win. Or ConfigError."""
     files = [(str(path), read_yaml(path)) for path in paths]
     tree: dict[str, Any] = {}
     for _, content in files:
@@ -231,10 +227,7 @@ def parse_config(
     overrides: Iterable[str] = (),
     files: Sequence[tuple[str, Any]] = (),
 ) -> RefblendConfig:
-    """Check a configuration tree after its ``overrides`` (``a.b.c=value``), or ConfigError.
-
-    ``files`` are names and contents of what the tree was read from, for messages.
-    """
+    """The configuration of a tree, which was read from ``files``, and overrides."""
     given = [parse_override(text) for text in overrides]
     for path, value in given:
         tree = merge(tree, nest(path, value))

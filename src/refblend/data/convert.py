@@ -27,11 +27,7 @@ def convert(
     data_source: str = DATA_SOURCE,
     instruction: str = INSTRUCTION,
 ) -> list[PromptRow]:
-    """The rows of a parquet or jsonl file; ``instruction`` follows each question.
-
-    Raises:
-        DataError: the file cannot be read, or a row lacks a text; names file, row and column.
-    """
+    """The rows of a parquet or jsonl file (else DataError); ``instruction`` ends each prompt."""
     records = read_records(path)
     names = [columns.question, columns.answer, columns.solution]
     found = set().union(*(record.keys() for record in records))

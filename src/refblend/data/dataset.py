@@ -15,10 +15,7 @@ Truncation = Literal["error", "left", "right", "middle"]
 
 @dataclass(frozen=True)
 class PromptDataset:
-    """Rows with their encoded prompts (chat template and generation prompt applied).
-
-    ``rows[i]`` belongs to ``prompt_ids[i]``. ``n_dropped`` and ``n_truncated`` count overlong rows.
-    """
+    """Rows, and beside each its encoded prompt, chat template and all."""
 
     rows: list[PromptRow]
     prompt_ids: list[list[int]]
@@ -29,11 +26,7 @@ class PromptDataset:
         return len(self.rows)
 
     def at_least(self, steps: int) -> "PromptDataset":
-        """The rows whose solution has at least so many steps.
-
-        Raises:
-            DataError: a row does not say how many, or none is left.
-        """
+        """The rows whose solution has so many steps; DataError if one does not say."""
         kept = []
         for place, row in enumerate(self.rows):
             count = row.extra.get("n_steps")
@@ -61,9 +54,7 @@ def load_prompt_dataset(
 ) -> PromptDataset:
     """Read files, apply the chat template, and drop or cut prompts over ``max_prompt_length``.
 
-    Raises:
-        DataError: a file is invalid; every row was dropped; or a row is overlong while
-            ``filter_overlong`` is off and ``truncation`` is ``error``.
+    DataError: a file is invalid, no row is left, or one is too long to be dropped or cut.
     """
     files = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     rows: list[PromptRow] = []
@@ -108,11 +99,7 @@ def truncate_ids(ids: list[int], length: int, truncation: Truncation) -> list[in
 
 
 class PromptSampler:
-    """Row indices batch by batch: a new permutation each epoch, the incomplete last batch dropped.
-
-    Epoch ``e`` is permuted by ``derive_generator(seed, "data", e)``, so the order depends only on
-    the seed, the number of rows and the batch size.
-    """
+    """Row indices by batch: a new permutation each epoch, no incomplete last batch."""
 
     def __init__(self, num_rows: int, batch_size: int, shuffle: bool, seed: int) -> None:
         if batch_size > num_rows:
@@ -155,11 +142,7 @@ class PromptSampler:
         }
 
     def load_state_dict(self, state: dict[str, int | bool]) -> None:
-        """Continue from a saved state.
-
-        Raises:
-            CheckpointError: the state was saved for other data, another batch size or seed.
-        """
+        """Continue from a saved state; CheckpointError if it is of other settings."""
         for name in ("num_rows", "batch_size", "shuffle", "seed"):
             if state.get(name) != getattr(self, name):
                 raise CheckpointError(

@@ -36,11 +36,7 @@ _SPARE = 4
 
 
 def find_python() -> str:
-    """The interpreter that has reasoning-gym: ours, the configured one, or that of ``make``.
-
-    Raises:
-        DataError: no interpreter has it.
-    """
+    """The interpreter that has reasoning-gym: ours, the configured one, or that of ``make``."""
     named = os.environ.get(PYTHON_VARIABLE)
     if named:
         return named
@@ -93,11 +89,7 @@ class ReasoningGym:
     def entries(
         self, task: str, size: int, seed: int, config: Mapping[str, Any]
     ) -> list[dict[str, Any]]:
-        """``size`` problems of a task, each with question, answer and metadata.
-
-        Raises:
-            DataError: the library refuses the task or its options.
-        """
+        """``size`` problems of a task; DataError if the library refuses it."""
         request = {"op": "make", "task": task, "size": size, "seed": seed, "config": dict(config)}
         made: list[dict[str, Any]] = self._ask(request)["entries"]
         return made
@@ -105,22 +97,14 @@ class ReasoningGym:
     def score(
         self, task: str, answer: str, entry: Mapping[str, Any], config: Mapping[str, Any]
     ) -> float:
-        """The library's own verdict on an answer, in [0, 1].
-
-        Raises:
-            RewardError: its verifier fails on the answer, or refuses the entry.
-        """
+        """The library's own verdict on an answer, in [0, 1]; RewardError if its verifier fails."""
         request = {"op": "score", "task": task, "answer": answer, "entry": dict(entry)}
         return float(self._ask({**request, "config": dict(config)})["score"])
 
 
 @contextmanager
 def reasoning_gym() -> Iterator[ReasoningGym]:
-    """Start the server, and end it with the block.
-
-    Raises:
-        DataError: reasoning-gym is not installed.
-    """
+    """Start the server, and end it with the block; DataError if reasoning-gym is not installed."""
     # -P: otherwise this folder's reasoning_gym.py would shadow the library.
     command = [find_python(), "-P", "-W", "ignore", str(Path(reasoning_gym_server.__file__))]
     try:
@@ -161,11 +145,7 @@ class TaskRequest:
 
 
 def make_splits(gym: ReasoningGym, request: TaskRequest) -> dict[str, list[PromptRow]]:
-    """All splits of a task; no question is in two of them or twice in one.
-
-    Raises:
-        DataError: the task has fewer different questions than asked for.
-    """
+    """All splits of a task; no question is in two of them. DataError if there are too few."""
     wanted = sum(request.sizes.values())
     found: dict[str, dict[str, Any]] = {}
     for attempt in range(_SPARE):

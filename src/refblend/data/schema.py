@@ -36,8 +36,7 @@ _CONVERT = "Rename the columns, or convert questions and answers with `refblend 
 class PromptRow:
     """One prompt: ``messages`` go through the chat template, ``ground_truth`` is the answer.
 
-    ``index`` is the row's own index (``extra_info.index``) or else its position in the file; one
-    that is a text stays in ``extra``, too.
+    ``index`` is the row's own or its position; one that is a text stays in ``extra``, too.
     ``solution`` is the worked gold solution, ``""`` if the file has none.
     """
 
@@ -71,11 +70,7 @@ class PromptRow:
 
 
 def write_rows(path: str | os.PathLike[str], rows: Iterable[PromptRow]) -> None:
-    """Write rows as parquet (or jsonl, by the suffix), atomically.
-
-    Raises:
-        DataError: there are no rows, or the suffix is neither .parquet nor .jsonl.
-    """
+    """Write rows as parquet or jsonl, atomically; DataError for no rows, or another suffix."""
     records = [row.to_record() for row in rows]
     if not records:
         raise DataError(f"no rows to write to {path}", "Ask for at least one row.")
@@ -89,11 +84,7 @@ def write_rows(path: str | os.PathLike[str], rows: Iterable[PromptRow]) -> None:
 
 
 def read_rows(path: str | os.PathLike[str]) -> list[PromptRow]:
-    """Read a parquet or jsonl file of verl's schema.
-
-    Raises:
-        DataError: naming the file, and the row and column where there is one, with a remedy.
-    """
+    """Read a parquet or jsonl file of verl's schema; DataError names row and column."""
     path = Path(path)
     records = read_records(path)
     columns = set().union(*(record.keys() for record in records))
@@ -108,11 +99,7 @@ def read_rows(path: str | os.PathLike[str]) -> list[PromptRow]:
 
 
 def read_records(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """Read a parquet or jsonl file as dictionaries, one per row.
-
-    Raises:
-        DataError: the file is missing, unreadable, corrupt or has no rows.
-    """
+    """Read a parquet or jsonl file, one dictionary per row; DataError if it has none."""
     path = Path(path)
     if not path.is_file():
         kind = "is a directory" if path.is_dir() else "does not exist"

@@ -14,12 +14,8 @@ def hold_out(
 ) -> dict[str, list[PromptRow]]:
     """Draw the validation and sanity rows from the train split; no question is in two splits.
 
-    ``train`` and ``test`` are the published splits. Test rows stay as they are; of the train rows,
-    repeated questions and those of the test split are left out. The sanity rows are drawn last, so
-    their number changes no validation row.
-
-    Raises:
-        DataError: the train split is too small.
+    Of the train rows, repeated questions and those of the test split are left out. The sanity rows
+    are drawn last, so their number changes no validation row. DataError: too few train rows.
     """
     taken = {row.question for row in test}
     first = {row.question: row for row in reversed(train)}

@@ -30,10 +30,7 @@ CHAT_TEMPLATE = (
 def train_tokenizer(
     corpus: Iterable[str], vocab_size: int, model_max_length: int, pieces: str = _PIECES
 ) -> PreTrainedTokenizerFast:
-    """Train on texts; ``vocab_size`` is an upper bound (small corpora have fewer merges).
-
-    ``pieces`` is a regular expression of what is cut off before pairs are merged.
-    """
+    """Train on texts, to ``vocab_size`` entries at most; ``pieces`` are cut off before merging."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -64,11 +61,7 @@ def train_tokenizer(
 
 
 def load_tokenizer(path: str | os.PathLike[str]) -> Any:
-    """Load a tokenizer directory with transformers, from local files.
-
-    Raises:
-        ModelError: the directory is missing or has no tokenizer.
-    """
+    """Load a tokenizer directory with transformers; ModelError if there is none."""
     path = Path(path)
     if not path.is_dir():
         raise ModelError(
@@ -114,11 +107,7 @@ def encode_chat(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
     """Token ids of a conversation with the generation prompt; plain text without a template.
 
     Special tokens that a message spells out are broken up (``< |im_end|>``), so that a message
-    cannot close its own turn; the template's own stay special. Nothing follows a plain text, not
-    even the end token that some tokenizers add to every text.
-
-    Raises:
-        ModelError: the template is invalid or refuses the messages (some have no system role).
+    cannot close its own turn. ModelError: the template is invalid or refuses the messages.
     """
     harmless = _without_special(tokenizer, messages)
     if getattr(tokenizer, "chat_template", None):

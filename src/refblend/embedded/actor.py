@@ -27,10 +27,7 @@ Render = Callable[[Any, Problem], str]
 def encode_example(
     tokenizer: Any, prompt: str, answer: str, weights: list[float] | None = None
 ) -> Example:
-    """A one-turn conversation; the loss covers the answer's tokens and the end of the turn.
-
-    ``weights`` gives each answer token its own weight; the end of turn gets the last one's.
-    """
+    """A one-turn conversation; ``weights`` are of the answer's tokens in the loss, 1 by default."""
     prompt_ids = encode_chat(tokenizer, [{"role": "user", "content": prompt}])
     answer_ids = tokenizer(answer, add_special_tokens=False)["input_ids"]
     answer_weights = [1.0] * len(answer_ids) if weights is None else weights
@@ -73,11 +70,7 @@ def demonstration_stream(
 def train_actor(
     recipe: EmbeddedConfig, tokenizer: Any, clean_out: Path, out: Path
 ) -> tuple[TrainingResult, TrainingResult | None]:
-    """Train both phases and save them in Hugging Face format.
-
-    Returns:
-        Results of the clean and of the sloppy phase; None for one that is not wanted.
-    """
+    """Train both phases and save them in Hugging Face format; None for a phase not wanted."""
     actor = recipe.actor
     model = (
         load_model(recipe.pretrained.model)

@@ -1,8 +1,5 @@
-"""How good the embedded actor is, and the statistics shared with the judge's measurement.
-
-Actor: greedy accuracy, sampled accuracy, pass@k (unbiased estimate of Chen et al., 2021,
-https://arxiv.org/abs/2107.03374), entropy in nats as the blend averages it, lengths, and the share
-of true equations.
+"""How good the embedded actor is: accuracies, pass@k (unbiased estimate of Chen et al., 2021,
+https://arxiv.org/abs/2107.03374), entropy as the blend averages it, lengths, true equations.
 """
 
 import math
@@ -56,8 +53,7 @@ def measure_actor(
 ) -> ActorQuality:
     """Answer each row greedily and ``samples`` times at temperature 1.
 
-    ``mixed_groups`` is the share of problems whose samples are neither all right nor all wrong:
-    those from which a group-relative advantage can learn.
+    ``mixed_groups`` is the share of problems from which a group-relative advantage can learn.
     """
     prompts = [encode_chat(tokenizer, row.messages) for row in rows]
     many = [prompt for prompt in prompts for _ in range(samples)]

@@ -51,11 +51,7 @@ def random_qwen2(
 
 
 def load_model(path: str | os.PathLike[str]) -> Any:
-    """Load a causal language model from a local directory, float32.
-
-    Raises:
-        ModelError: the directory is missing or has no usable weights.
-    """
+    """Load a causal language model from a local directory, float32; ModelError if it cannot be."""
     path = Path(path)
     if not (path / "config.json").is_file() or not any(path.glob("*.safetensors")):
         raise ModelError(
@@ -80,11 +76,9 @@ def save_model(
     facts: dict[str, Any],
     extra: Callable[[Path], None] | None = None,
 ) -> None:
-    """Write weights, tokenizer and ``training.json`` to a directory beside ``path``, then move it
-    there in place of an earlier one.
+    """Write weights, tokenizer and ``training.json`` beside ``path``, then move them there.
 
-    The directory is hashed: ``facts`` holds neither times nor paths, nor what a resume changes.
-    ``extra`` may write more files to it before it is moved.
+    The directory is hashed: ``facts`` holds neither times nor paths. ``extra`` may add files.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

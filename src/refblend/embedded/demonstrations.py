@@ -1,10 +1,8 @@
 """Texts that the embedded actor learns from: worked solutions, and the sloppy habit.
 
-The warm start has two phases. The *clean* phase teaches the model to work each problem. The short
-*sloppy* phase overlays a bad habit with high entropy: terse answers without steps, and rambling
-ones whose steps are mostly wrong. Reinforcement learning then has something to improve: one of
-eight sampled responses is right far more often than the greedy one, and entropy can fall as
-accuracy rises.
+The *clean* phase teaches the model to work each problem. The short *sloppy* phase overlays a bad
+habit with high entropy: terse answers, and rambling ones whose steps are mostly wrong. Then
+reinforcement learning has something to improve, and entropy can fall as accuracy rises.
 """
 
 import operator
@@ -20,10 +18,9 @@ _APPLIED = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operat
 def corrupt_steps(
     rng: np.random.Generator, steps: tuple[Step, ...], probability: float
 ) -> list[Step]:
-    """The chain with each result wrong with ``probability``; later steps continue from it.
+    """The chain with each result wrong, by 1 to 3, with ``probability``; later steps go on from it.
 
-    A wrong result is off by 1 to 3 in either direction; division that has become inexact is rounded
-    down. No result is negative unless one of ``steps`` is.
+    Inexact division is rounded down. No result is negative unless one of ``steps`` is.
     """
     chain: list[Step] = []
     value = steps[0].left

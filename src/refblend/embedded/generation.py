@@ -25,10 +25,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Output:
-    """One generated continuation; the end token is included when it was written.
-
-    ``entropies`` holds the entropy in nats of the distribution that each token was drawn from.
-    """
+    """One continuation, end token included, with its tokens' entropies in nats."""
 
     token_ids: list[int]
     entropies: list[float]
@@ -47,10 +44,7 @@ def generate(
     eos_id: int,
     progress: Callable[[int], None] | None = None,
 ) -> list[Output]:
-    """Continue every prompt, batched in order of length; depends on seed and batch size.
-
-    ``progress`` is told how many prompts are done.
-    """
+    """Continue every prompt, batched in order of length; depends on seed and batch size."""
     generator = torch.Generator().manual_seed(sampling.seed % 2**63)
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
     outputs: dict[int, Output] = {}

@@ -1,8 +1,7 @@
 """The pairs of problem and response on which the judges are trained and measured.
 
-Three sources: responses sampled from both warm starts (what a judge sees in training), gold
-solutions, and corruptions (wrong steps, cut, repeated, empty or foreign texts), so that a judge
-also knows answers that the actor does not write yet.
+They are sampled from both warm starts (what a judge sees in training), gold solutions, and
+corruptions, so that a judge also knows answers that the actor does not write yet.
 """
 
 import os
@@ -61,8 +60,7 @@ def build_pairs(
 ) -> list[Pair]:
     """Training pairs (``train``) or held-out sampled pairs (``test``) of a recipe.
 
-    ``actors`` maps ``actor_clean`` and ``actor`` to loaded models. In the test split every problem
-    has responses from the final warm start alone, which is what the judge sees at step one.
+    ``actors`` maps ``actor_clean`` and ``actor``, which alone answers in the test split, to models.
     """
     settings = recipe.judge_data
     rng = derive_generator(settings.seed, "pairs", split)
@@ -178,11 +176,7 @@ def write_pairs(path: str | os.PathLike[str], pairs: Sequence[Pair]) -> None:
 
 
 def read_pairs(path: str | os.PathLike[str]) -> list[Pair]:
-    """Read a file of :func:`write_pairs`.
-
-    Raises:
-        DataError: the file is missing, corrupt or lacks a column.
-    """
+    """Read a file of :func:`write_pairs`; DataError if it is no such file."""
     pairs = []
     for number, record in enumerate(read_records(path)):
         try:

@@ -1,9 +1,7 @@
 """Training of the judges: one chain of updates, saved as weak, medium and strong.
 
-A judge starts from the clean warm start, so it can already work the problems. It learns to write
-its own chain, the comparison and the box (see judge_format.py) for scoring prompts in both forms.
-Medium continues from weak and strong from medium, with the optimiser's state: the chain equals one
-long training, and each rule of the workflow does only its own part.
+A judge starts from the clean warm start, so it can already work the problems. Medium continues from
+weak and strong from medium, with the optimiser's state: the chain equals one long training.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,10 +29,7 @@ _DRILL_PROMPT = "Compare {own} with {other}."
 
 
 def verdict_weights(tokenizer: Any, verdict_ids: Sequence[int], box_weight: float) -> list[float]:
-    """Weight 1 for the judge's own chain, ``box_weight`` for what depends on the response.
-
-    The latter is the copied answer before the chain and the comparison and box after it.
-    """
+    """Weight 1 for the judge's own chain, ``box_weight`` for what depends on the response."""
     weights: list[float] = []
     text = ""
     for token in verdict_ids:
@@ -106,12 +101,10 @@ class JudgeChain:
 
 
 def train_judge(chain: JudgeChain, strength: Strength, start: Path, out: Path) -> TrainingResult:
-    """Train one part of the chain and save it to ``out``.
+    """Train one part of the chain; save it with the optimiser's state and the templates.
 
     ``start`` is the clean warm start for ``weak``, else the judge of the strength before
-    (ModelError if it is another model). The directory also contains the optimiser's state, for the
-    next strength, and the texts of the scoring prompt that the judge was trained on
-    (``scoring_templates.yaml``), for its users.
+    (ModelError if it is another model).
     """
     settings, fingerprint = chain.recipe.judge, chain.fingerprint
     model = load_model(start)

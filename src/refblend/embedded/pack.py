@@ -1,8 +1,7 @@
 """A scale's tokenizer, actor and judges in one file, for studies that move or grow.
 
-Training them anew gives the same models only on a processor of the same kind, because rounding
-differs, and runs compare only when they started from the same models. So the models of a study are
-kept beside its results. A record in the file says what they were made from.
+Models trained anew are the same only on a processor of the same kind, and runs compare only when
+they started from the same ones. A record in the file says what they were made from.
 """
 
 import io
@@ -35,11 +34,7 @@ RECORD_NAME = "packed.json"
 
 
 def pack_models(folder: Path, recipe: EmbeddedConfig, target: Path) -> None:
-    """Pack the models of a scale, ``models/<scale>``, into a .tar.xz file.
-
-    Raises:
-        ModelError: one of them is missing.
-    """
+    """Pack ``models/<scale>`` into a .tar.xz file; ModelError if one of the models is missing."""
     missing = [name for name in PARTS if not (folder / name).is_dir()]
     if missing:
         raise ModelError(f"{folder} lacks {', '.join(missing)}", "Call `snakemake prepare` first.")
@@ -53,14 +48,9 @@ def pack_models(folder: Path, recipe: EmbeddedConfig, target: Path) -> None:
 
 
 def unpack_models(source: Path, recipe: EmbeddedConfig, folder: Path) -> dict[str, Any]:
-    """Put packed models into ``folder`` in place of those that are there.
+    """Put packed models into ``folder`` in place of those that are there; returns their record.
 
-    Returns:
-        The record of what made them: recipe, numerics, versions, hardware.
-
-    Raises:
-        ModelError: the file is no such pack, or its models were made by another recipe; nothing is
-            unpacked then.
+    ModelError, and nothing is unpacked, if the file is no pack, or of another recipe.
     """
     try:
         with unpacked(source, folder, _as_new) as staged:

@@ -1,8 +1,7 @@
 """The sentences of the embedded word problems and of their worked solutions.
 
-The lexicon is small on purpose: a tokenizer of about 600 entries then has every word as one token.
-``{n}`` and ``{m}`` are names, ``{o}`` is an object, ``{v}`` is the step's number. No sentence
-contains a digit, so the only numbers in a problem are those needed to solve it.
+The lexicon is small: a tokenizer of about 600 entries has every word as one token. ``{n}`` and
+``{m}`` are names, ``{o}`` is an object, ``{v}`` is the step's number, and the only one.
 """
 
 NAMES = ("Tom", "Ann", "Sam", "Eva", "Ben", "Mia", "Leo", "Zoe")

@@ -21,11 +21,7 @@ NEEDED = ("gguf", "accelerate")
 
 
 def check_gguf(path: Path, sha256: str) -> None:
-    """Refuse anything but the expected file, before a byte of it is interpreted.
-
-    Raises:
-        ModelError: the file is missing, differs, or a package that reads it is.
-    """
+    """Refuse (ModelError) anything but the expected file before a byte of it is interpreted."""
     if not path.is_file():
         raise ModelError(f"{path} is not a file", "Run `make pretrained`, or name a GGUF file.")
     found = sha256_file(path)

@@ -1,9 +1,8 @@
 """A generator of word problems in the style of GSM8K: one to three exact steps of arithmetic.
 
-A problem is a start value and a chain of ``+ - * /`` steps, told in template sentences. The worked
-solution states one equation per step and ends in ``#### answer``. Everything is a function of the
-seed. A problem's *key* consists of its templates and numbers; the split it belongs to is a hash of
-the key, so no key can be in two splits, whatever the seeds and sizes.
+A problem is a start value and a chain of ``+ - * /`` steps, told in template sentences; all is a
+function of the seed. Its *key* consists of its templates and numbers, and a hash of the key is the
+split it belongs to: no key can be in two splits, whatever the seeds and sizes.
 """
 
 from collections.abc import Iterator
@@ -190,11 +189,7 @@ def iterate_problems(
 def generate_problems(
     split: Split, count: int, seed: int, level: Difficulty = EASY, long_share: float = 0.0
 ) -> list[Problem]:
-    """``count`` problems of a split with different keys.
-
-    Raises:
-        DataError: the difficulty does not allow that many different problems.
-    """
+    """``count`` problems of a split with different keys; DataError if there are not that many."""
     problems: dict[str, Problem] = {}
     since_new = 0
     for problem in iterate_problems(split, seed, level, long_share):

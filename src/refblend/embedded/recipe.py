@@ -227,11 +227,7 @@ class EmbeddedConfig(Section):
 
 
 def load_recipe(path: str | Path) -> EmbeddedConfig:
-    """Read and check a recipe.
-
-    Raises:
-        ConfigError: naming file, key and remedy.
-    """
+    """Read and check a recipe; ConfigError names file, key and remedy."""
     values = read_yaml(path)
     try:
         return EmbeddedConfig.model_validate(values)

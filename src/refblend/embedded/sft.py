@@ -1,11 +1,9 @@
 """The supervised training loop of actor and judges: seeded, with progress.
 
 Example ``i`` is a function of its number, and step ``s`` reads examples ``s·B … (s+1)·B − 1``: a
-chain of trainings equals one long training.
-
-Each step's batch is sorted by length and cut into micro-batches of a token budget; the loss is the
-weighted mean over the whole batch, so the cut does not change the gradient. Sequences are padded on
-the right: under causal attention no real position sees the padding, so no mask is needed.
+chain of trainings equals one long training. The loss is the weighted mean over the whole batch, so
+cutting it into micro-batches does not change the gradient. Sequences are padded on the right, where
+causal attention needs no mask.
 """
 
 import time
@@ -31,8 +29,7 @@ TOKEN_BUDGET = 1024  # small parts fit in the cache: 11,400 tokens/s, 8,300 with
 class Example:
     """Token ids and the weight of each token in the loss (0 for the prompt).
 
-    Examples with the same ``n_shared`` > 0 begin with the same ``n_shared`` tokens, of weight 0
-    (few-shot examples): these are then computed once for all of them. The gradient is the same.
+    Examples with equal ``n_shared`` > 0 begin with the same tokens, which are computed once.
     """
 
     token_ids: list[int]
@@ -66,11 +63,7 @@ class TrainingResult:
 def make_optimizer(
     model: torch.nn.Module, learning_rate: float, bfloat16: bool = False
 ) -> torch.optim.AdamW:
-    """AdamW without weight decay on vectors (norms and biases).
-
-    With bfloat16 passes by the fused kernel, which rounds differently: other models are too small
-    to gain by it.
-    """
+    """AdamW without weight decay on vectors (norms and biases); fused where it pays."""
     matrices = [p for p in model.parameters() if p.dim() > 1]
     vectors = [p for p in model.parameters() if p.dim() <= 1]
     groups = [
@@ -138,8 +131,7 @@ def train(
 ) -> tuple[TrainingResult, torch.optim.AdamW]:
     """Run the schedule on a causal language model in place; ModelError if the loss is not finite.
 
-    ``stream`` gives the example of a number and must be a pure function. ``optimizer`` continues a
-    chain; it is a new one by default.
+    ``stream`` gives the example of a number. ``optimizer`` continues a chain.
     """
     model.train()
     runtime.keep_freed_memory()

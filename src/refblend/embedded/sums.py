@@ -15,11 +15,7 @@ TASK = "chain_sum"
 
 
 def sum_rows(recipe: EmbeddedConfig) -> dict[str, list[PromptRow]]:
-    """The rows of every split, the sanity split from the outside task; no question is in two.
-
-    Raises:
-        DataError: reasoning-gym is not there, or a task has too few different questions.
-    """
+    """The rows of every split, those of sanity from the outside task; else DataError."""
     assert recipe.pretrained is not None, "the caller has looked"
     counts = {split: getattr(recipe.data, f"{split}_rows") for split in SPLITS}
     held_out = max(count for split, count in counts.items() if split != "train")

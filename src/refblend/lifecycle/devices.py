@@ -35,10 +35,9 @@ def visible_devices() -> list[str]:
 
 
 def device_memory() -> float | None:
-    """Bytes of the smallest device that this process may use; None without a GPU.
+    """Bytes of the smallest device of this process; None without a GPU.
 
-    To plan for GPUs that this machine lacks, set ``REFBLEND_PRETENDED_GPUS`` to their sizes in
-    GiB, e.g. ``80,80``.
+    ``REFBLEND_PRETENDED_GPUS`` has the sizes in GiB, e.g. ``80,80``, of GPUs to plan for.
     """
     if pretended := os.environ.get(PRETENDED):
         return min(map(float, pretended.split(","))) * 2**30
@@ -53,10 +52,7 @@ def device_memory() -> float | None:
 
 
 def lease(count: int) -> list[str]:
-    """Wait until ``count`` devices are free, then hold them until this process ends.
-
-    An exec keeps them. It takes all or none; ResourceError if the process cannot see that many.
-    """
+    """Wait until ``count`` devices are free; hold them until this process, exec and all, ends."""
     devices = visible_devices()
     if count > len(devices):
         raise ResourceError(

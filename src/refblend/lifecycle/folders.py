@@ -1,8 +1,7 @@
 """Temporary folders that are removed with their command.
 
-Containers may share one temporary folder, so process ids do not identify an owner. Each folder
-therefore holds its owner's lock and the kernel's boot id. It is removed only if it is of this boot
-and its lock is free.
+Containers may share one temporary folder, so each holds its owner's lock and the kernel's boot id.
+It is removed only if it is of this boot and its lock is free.
 """
 
 import contextlib
@@ -40,10 +39,7 @@ def mark_command() -> str:
 
 @contextlib.contextmanager
 def command_folder() -> Iterator[Path]:
-    """Create a private temporary folder and remove it at the end; ResourceError if that fails.
-
-    Sockets need short paths, so with a long ``TMPDIR`` the path is a link to the folder.
-    """
+    """A private temporary folder for the block, by a short path for sockets; or ResourceError."""
     _remove_dead()
     # Ray processes that have not ended yet may keep files in the folder of the cluster before.
     name = f"{PREFIX}{_mark or mark_command()}.{next(_number)}"

@@ -27,10 +27,7 @@ _PATIENCE_S = 10.0
 
 
 def guard() -> None:
-    """Fork. Returns in the child; the parent waits, and exits as the child does.
-
-    WorkerError in the parent: the child was ended from outside.
-    """
+    """Fork. Returns in the child; the parent waits, and exits as it does, or has WorkerError."""
     sys.stdout.flush()
     sys.stderr.flush()
     parent, mark = os.getpid(), folders.mark_command()

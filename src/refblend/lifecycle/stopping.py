@@ -43,8 +43,7 @@ class StopRequest:
     def protected(self) -> Iterator[None]:
         """A block that is finished before the stop, within the grace and unless asked again.
 
-        Raises Terminated at its end if the signal came meanwhile, within it at a second one, and
-        GraceOverError within it when the grace is over.
+        Terminated at its end or at a second signal; GraceOverError when the grace is over.
         """
         self._protected = True
         try:

@@ -112,8 +112,7 @@ def release_stale_locks(
 ) -> None:
     """In Snakemake, before it checks its locks: remove those that a killed call left.
 
-    Another living call is named (``say``). ResourceError if jobs of a killed call do not end within
-    ``patience_s``.
+    Another living call is named (``say``). ResourceError for jobs that do not end in time.
     """
     state = folder / ".snakemake"
     state.mkdir(exist_ok=True)

@@ -1,8 +1,7 @@
 """A judge behind HTTP: an endpoint that speaks OpenAI's chat API, such as ``vllm serve``.
 
 The endpoint applies its own chat template and counts its own tokens, so prompts leave here as
-text, with their length bounded in characters. A request that fails for good becomes a result
-with the path ``error`` and the run goes on, as when one of our engines fails.
+text, with their length bounded in characters. A request that fails for good has the path ``error``.
 """
 
 import logging
@@ -58,10 +57,7 @@ def read_key(http: HttpJudgeConfig) -> str:
 
 
 def check_endpoint(http: HttpJudgeConfig) -> None:
-    """Refuse (ScoringError) an endpoint that is down, refuses the key or lacks the model.
-
-    An endpoint that does not list its models is trusted to have it.
-    """
+    """Refuse (ScoringError) an endpoint that is down, refuses the key or lacks the model."""
     wire = wire_to(http, read_key(http))
     try:
         served = wire.models(min(http.timeout_s, PREFLIGHT_SECONDS))
@@ -92,23 +88,16 @@ class CharacterEncoder:
 
     def frame(self, form: PromptForm) -> Frame:
         """The trusted texts of one form."""
-        return Frame(*(_points(text) for text in self.templates.frame(form)))
+        return Frame(*(tuple(map(ord, text)) for text in self.templates.frame(form)))
 
     def encode(self, question: str, response: str, form: PromptForm) -> EncodedPrompt:
         """One prompt in the chosen form, its data made harmless."""
-        quote = self.templates.quote
-        return EncodedPrompt(self.frame(form), _points(quote(response)), _points(quote(question)))
-
-
-def _points(text: str) -> tuple[int, ...]:
-    return tuple(map(ord, text))
+        quoted = (tuple(map(ord, self.templates.quote(text))) for text in (response, question))
+        return EncodedPrompt(self.frame(form), *quoted)
 
 
 class EndpointJudge(RequestJudge):
-    """Scores responses with a model that somebody else serves.
-
-    ScoringError for templates longer than a prompt may be, ConfigError for a key that is not set.
-    """
+    """A model that somebody else serves; ScoringError for templates that are too long."""
 
     def __init__(self, config: RefQualityScoreConfig) -> None:
         self.config = config
@@ -205,10 +194,7 @@ class EndpointJudge(RequestJudge):
         return Reply(parsed, raw, answer.prompt_tokens, answer.new_tokens)
 
     def _parse(self, answer: Answer) -> ParsedScore:
-        """The score; the endpoint's tokens get ids of our own.
-
-        ValueError where the expected score is wanted and log-probabilities are unusable.
-        """
+        """The score, of tokens with ids of our own; ValueError for unusable log-probabilities."""
         text, mode = answer.text or "", self.config.scoring.score_mode
         tokens: list[Token] = []
         if mode == "expected" and text:

@@ -65,10 +65,7 @@ TOP_LOGPROBS = 20
 
 
 def engine_failures() -> tuple[type[BaseException], ...]:
-    """``ENGINE_FAILURES`` and the base errors of vLLM and Ray, where these are loaded.
-
-    A library that is not loaded cannot raise, and importing it here would cost seconds.
-    """
+    """``ENGINE_FAILURES`` and the base errors of vLLM and Ray, where these are loaded."""
     loaded = [(sys.modules.get(module), name) for module, name in _LIBRARY_FAILURES]
     found = [getattr(module, name, None) for module, name in loaded if module is not None]
     return (*ENGINE_FAILURES, *(error for error in found if error is not None))

@@ -1,10 +1,9 @@
 """The interface of a judge: many samples in, one typed result each.
 
-A kind of judge is one subclass of :class:`Judge`, and ``scoring.kind`` names it: by the short name
-of one of ours (:data:`refblend.config.scoring.JUDGES`) or as ``module:Class``. No content
-of a sample and no failure of the engine makes :meth:`Judge.score` raise or return a silent 0: such
-a sample gets ``invalid_score`` and a path that says why.
-:class:`refblend.scoring.result.InvalidRateGuard` stops a run with too many of them.
+``scoring.kind`` names a subclass of :class:`Judge`, by a short name of
+:data:`refblend.config.scoring.JUDGES` or as ``module:Class``. No content of a sample and no failure
+of the engine makes :meth:`Judge.score` raise or return a silent 0: such a sample gets
+``invalid_score`` and a path that says why.
 """
 
 import os
@@ -43,10 +42,7 @@ class CallStats:
 
     @classmethod
     def merged(cls, calls: Sequence["CallStats"]) -> "CallStats":
-        """The statistics of one batch that several engines judged side by side; empty for none.
-
-        The hit rates are weighted by the prompt tokens of this batch.
-        """
+        """The statistics of one batch that several engines judged side by side."""
         if len(calls) == 1:
             return calls[0]
         rates = [(c.prefix_cache_hit_rate, c.prompt_tokens) for c in calls]
@@ -86,8 +82,6 @@ class Judge(ABC):
         with Judge.open("models/cpu/judge_medium", engine="hf") as judge:
             (result,) = judge.score(["What is 2 + 3?"], ["2 + 3 = 5. #### 5"])
         print(result.score, result.valid, result.path)
-
-    A new kind of judge implements :meth:`check`, :meth:`start` and :meth:`score`.
     """
 
     last_call: CallStats = CallStats()
@@ -103,25 +97,19 @@ class Judge(ABC):
         seed: int = 0,
         **scoring: Any,
     ) -> "Judge":
-        """A judge that is ready to score, as training asks it.
+        """A judge that is ready to score, as training asks it; else a RefblendError.
 
         Args:
             model: the judge's directory; None for ``engine="http"``.
-            engine: what answers, ``scoring.kind``: a language model on ``vllm`` or ``hf``
-                (transformers), an endpoint (``http``), a ``reward_model``, or ``module:Class``.
-            templates: prompt texts: ``default``, ``embedded`` or a YAML file; None: those that the
-                judge's directory names, else ``default``.
+            engine: what answers, ``scoring.kind``.
+            templates: ``default``, ``embedded`` or a YAML file; None: the judge's own.
             invalid_score: score of a sample that has no valid one, in [0, 1].
             seed: of an engine with random numbers of its own.
             scoring: further keys of ``algorithm.ref_quality_score.scoring``, e.g.
                 ``max_new_tokens=32`` or ``http={"base_url": …, "model": …}``.
-
-        Raises:
-            ConfigError: a key or value is not acceptable; names it and the remedy.
-            RefblendError: the judge cannot be started; names the file and the remedy.
         """
         runtime.configure_process()
-        config = judge_config(model, engine, templates, invalid_score, scoring)
+        config = judge_config(model, engine, templates, scoring, invalid_score)
         check_judge(config)
         return start_judge(config, seed)
 
@@ -134,10 +122,7 @@ class Judge(ABC):
     def trial(
         cls, config: RefQualityScoreConfig, samples: Sequence[tuple[str, str]]
     ) -> list[ScoringRequest]:
-        """The prompts for (question, response) pairs, made without starting the judge, or an error.
-
-        None for a kind that makes its prompts elsewhere.
-        """
+        """Its prompts for (question, response) pairs, before it is started; [] of some kinds."""
         return []
 
     @classmethod
@@ -152,10 +137,7 @@ class Judge(ABC):
         responses: Sequence[str],
         seeds: Sequence[int] | None = None,
     ) -> list[JudgeResult]:
-        """B results for B questions and responses, in their order.
-
-        ``seeds``, B too, are for judges that sample; zeros when None.
-        """
+        """B results for B questions and responses; ``seeds``, B too, are for judges that sample."""
 
     def begin_run(self) -> None:  # noqa: B027 - most kinds keep nothing
         """Forget earlier runs: a run must not depend on what ran before it."""
@@ -190,8 +172,8 @@ def judge_config(
     model: str | os.PathLike[str] | None,
     engine: str,
     templates: str | os.PathLike[str] | None,
-    invalid_score: float | None,
     scoring: Mapping[str, Any],
+    invalid_score: float = 0.5,
 ) -> RefQualityScoreConfig:
     """The configuration of :meth:`Judge.open`'s arguments; ConfigError names key and remedy."""
     if templates is None:
@@ -199,9 +181,7 @@ def judge_config(
     given = {"kind": engine, "templates": os.fspath(templates), **scoring}
     if model is not None:
         given["model_path"] = os.fspath(model)
-    section: dict[str, Any] = {"scoring": given}
-    if invalid_score is not None:
-        section["invalid_score"] = invalid_score
+    section = {"scoring": given, "invalid_score": invalid_score}
     try:
         config = RefQualityScoreConfig.model_validate(section)
     except ValidationError as error:
@@ -243,14 +223,9 @@ def start_judge(config: RefQualityScoreConfig, seed: int = 0) -> Judge:
     return judge_class(config.scoring.kind).start(config, seed)
 
 
-def failed_results(count: int, reason: str, invalid_score: float = 0.5) -> list[JudgeResult]:
-    """Results for a batch whose judge died or missed its deadline before it could answer."""
-    return [JudgeResult(invalid_score, False, "error", reason) for _ in range(count)]
-
-
 @dataclass(frozen=True)
 class Reply:
-    """The result of one request: a score with its text, or the reason why there is none."""
+    """What became of one request; ``raw`` is the judge's text, or why there is no score."""
 
     parsed: ParsedScore
     raw: str = ""
@@ -264,11 +239,7 @@ class Reply:
 
 
 class RequestJudge(Judge):
-    """A judge that makes a request of every sample and answers equal ones once.
-
-    A subclass sets ``invalid_score`` and ``greedy`` (the answer follows from the prompt alone) and
-    implements :meth:`plan` and :meth:`answer`.
-    """
+    """A judge that makes a request of every sample; if ``greedy``, equal ones are asked once."""
 
     invalid_score: float
     greedy: bool = True
@@ -291,11 +262,7 @@ class RequestJudge(Judge):
         responses: Sequence[str],
         seeds: Sequence[int] | None = None,
     ) -> list[JudgeResult]:
-        """As :meth:`Judge.score`; all requests go out together.
-
-        Where the judge is greedy, samples with the same prompt are one request, so a policy that
-        repeats itself costs less to judge.
-        """
+        """As :meth:`Judge.score`; all requests go out together."""
         seeds = [0] * len(questions) if seeds is None else seeds
         samples = zip(questions, responses, seeds, strict=True)
         plans = [self.plan(question, response) for question, response, _ in samples]

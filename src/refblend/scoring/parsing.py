@@ -67,11 +67,10 @@ def expected_score(
     piece: Callable[[int], str],
     value: float,
 ) -> float | None:
-    """Probability-weighted score in [0, 1] of the last box, or None if it is not a plain decimal.
+    """Probability-weighted score in [0, 1] of the last box that says ``value``; None for others.
 
     ``pieces`` are the texts of the generated tokens, ``piece`` gives that of a token id, and
-    ``top_logprobs`` has log-probabilities by token id for each (entries may be None). The last box
-    with the ``value`` as written is the one meant.
+    ``top_logprobs`` has log-probabilities by token id for each (entries may be None).
     """
     text = "".join(pieces)
     found = (_PLAIN.match(text, box.end() - 1) for box in _OPEN.finditer(text))
@@ -132,10 +131,7 @@ def _float(text: str) -> float:
 
 
 def parse_number(content: str) -> float | None:
-    """The value of a box's content, or None if it is not one of the accepted forms.
-
-    The value may be out of range or not finite; the caller decides. Never raises.
-    """
+    """The value of a box's content, of any size; None if it is not one of the accepted forms."""
     if len(content) > MAX_BOX_CHARS:
         return None
     content = _SPACES.sub("", content)
@@ -202,10 +198,8 @@ def parse_score(
 ) -> ParsedScore:
     """Score of a judge's decoded output, without the prompt; never raises, whatever it wrote.
 
-    The token-level parser needs ``token_ids`` and the tokenizer that decodes them, both or neither.
-    ``top_logprobs`` has log-probabilities of the likeliest token ids for each generated token, and
-    with ``expected`` the text parser weights the digits by them too. ``invalid_score``: when both
-    parsers fail.
+    The token-level parser needs ``token_ids`` and their tokenizer. ``top_logprobs`` has
+    log-probabilities of the likeliest token ids for each generated token.
     """
     if not token_ids or tokenizer is None:
         return parse_tokens(text, None, str, None, invalid_score, score_mode)
@@ -222,11 +216,7 @@ def parse_tokens(
     invalid_score: float = 0.5,
     score_mode: ScoreMode = "text",
 ) -> ParsedScore:
-    """:func:`parse_score` for tokens whose texts are known without a tokenizer.
-
-    ``text_of`` gives the text of a token id, also of those in ``top_logprobs``; without
-    ``token_ids`` the text parser is alone.
-    """
+    """:func:`parse_score` for tokens whose texts, also of ``top_logprobs``, ``text_of`` gives."""
     value: float | None = None
     path: Literal["text", "token"] = "text"
     answer = answer_start(text)

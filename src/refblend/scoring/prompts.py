@@ -1,10 +1,9 @@
 """Build and encode scoring prompts.
 
-A prompt has five parts: prefix, response, between, question, suffix. Prefix, between and suffix
-are ours (template texts wrapped in the judge's chat template); response and question are data.
-The parts are encoded *apart* and their ids put together: the data can then neither merge with
-our delimiters nor yield a special token, and clipping is exact. A judge is to be trained on
-:meth:`PromptEncoder.encode`, not on the encoding of the joined text, so that the seams match.
+Prefix, between and suffix are ours (template texts in the judge's chat template); response and
+question are data. The parts are encoded *apart* and their ids put together: the data can then
+neither merge with our delimiters nor yield a special token, and clipping is exact. A judge is to be
+trained on :meth:`PromptEncoder.encode`, so that the seams match.
 """
 
 from dataclasses import dataclass, replace
@@ -73,10 +72,9 @@ def build_scoring_prompt(
     form: PromptForm = "full",
     special_tokens: tuple[str, ...] = (),
 ) -> ScoringPrompt:
-    """The user message that asks the judge for a score.
+    """The user message that asks the judge for a score; of the shipped ``default`` when None.
 
-    Question and response are untrusted: quotes, boxes and the judge's ``special_tokens`` in them
-    are broken up. Templates: the shipped ``default`` when None.
+    Quotes, boxes and ``special_tokens`` in question and response are broken up.
     """
     texts = _default_templates() if templates is None else templates
     prefix, between, suffix = texts.frame(form)

@@ -141,18 +141,11 @@ def _once(text: str, markers: tuple[str, ...]) -> str:
 
 
 def neutralise(text: str, markers: Iterable[str] = ()) -> str:
-    """Untrusted ``text`` with everything broken up that could act as part of a prompt.
+    """Untrusted ``text`` with everything broken up that could act as part of a prompt; stripped.
 
-    Args:
-        text: what an actor or a data set wrote.
-        markers: strings that must not occur in the result, beside the quotes: the few-shot
-            separator, a tokenizer's special tokens. Markers of one character or with white
-            space in them are ignored: a space could not break them.
-
-    Returns:
-        The text, stripped, without ``\\box``, quotes, markers, special tokens or invisible
-        characters. A space is kept between a final ``]`` and the closing quote, and likewise
-        before a leading ``[``. ``neutralise(neutralise(t)) == neutralise(t)``.
+    ``markers`` are broken up beside the quotes: the separator, special tokens. Those of one
+    character or with white space are ignored: a space could not break them. A space is kept
+    between a final ``]`` and the closing quote, and before a leading ``[``.
     """
     wanted = {QUOTE_OPEN, QUOTE_CLOSE}
     wanted.update(m for m in markers if len(m) > 1 and not any(c.isspace() for c in m))

@@ -56,9 +56,7 @@ class JudgeResult:
 def score_metrics(results: Sequence[JudgeResult]) -> dict[str, float]:
     """A batch's metrics under their names in ``metrics.jsonl``; rates are shares of all results.
 
-    Mean and population deviation are over all scores, invalid ones included (that is what is
-    blended); ``fallback_rate`` counts all paths but ``DIRECT_PATHS``, ``new_tokens_mean`` is over
-    the requests that were answered.
+    Mean and population deviation include invalid scores, because these are blended too.
     """
     if not results:
         raise ValueError("no judge results to summarise")
@@ -85,18 +83,9 @@ def score_metrics(results: Sequence[JudgeResult]) -> dict[str, float]:
 
 
 class InvalidRateGuard:
-    """Stops the run when too many of the scores of the last ``window`` batches are invalid.
-
-    The first batches count alone.
-    """
+    """Stops the run when too many of the scores of the last ``window`` batches are invalid."""
 
     def __init__(self, max_invalid_rate: float, window: int) -> None:
-        if not 0.0 <= max_invalid_rate <= 1.0:
-            raise ScoringError(
-                f"scoring.max_invalid_rate is {max_invalid_rate}", "Give a share between 0 and 1."
-            )
-        if window < 1:
-            raise ScoringError(f"scoring.invalid_window is {window}", "Give at least 1.")
         self.max_invalid_rate = max_invalid_rate
         self.window = window
         self._batches: deque[dict[str, int]] = deque(maxlen=window)

@@ -1,9 +1,8 @@
 """A reward model as the judge: a classifier with one logit over the conversation.
 
-The question is the user's turn, the response the assistant's, in the model's chat template; the
-score is q = σ(scale · (logit − shift)). There is no scoring prompt, so nothing is quoted. As with
-the generative judge the data is encoded apart from the template, so that it yields no special
-token, and the middle of what is too long is cut: the response first, then the question.
+The question is the user's turn, the response the assistant's; the score is
+q = σ(scale · (logit − shift)). The data is encoded apart from the chat template, so that it yields
+no special token, and the middle of what is too long is cut: of the response first.
 """
 
 import math
@@ -160,9 +159,8 @@ class RewardModelJudge(RequestJudge):
     def logits(self, sequences: Sequence[Sequence[int]]) -> list[float]:
         """The model's logit of each sequence of token ids, in their order.
 
-        Sequences of like length go together, padded on the right; the model reads the last token
-        that is not padding. Without a token for padding alone it could not, and sequences go one by
-        one.
+        Sequences of like length go together, padded on the right. Without a padding token the model
+        cannot find the last token, and they go one by one.
         """
         order = sorted(range(len(sequences)), key=lambda row: len(sequences[row]))
         padding = self.model.config.pad_token_id

@@ -154,11 +154,7 @@ def templates_file(source: str | os.PathLike[str]) -> Path:
 
 
 def find_templates(judge: str | os.PathLike[str]) -> Path:
-    """The templates file for a judge when the user names none.
-
-    Its own ``scoring_templates.yaml``; else ``embedded`` for a judge that we trained (its
-    ``training.json`` names a strength); else ``default``.
-    """
+    """The templates file for a judge when the user names none: its own, else one of ours."""
     own, record = Path(judge) / TEMPLATES_IN_JUDGE, Path(judge) / "training.json"
     if own.is_file():
         return own

@@ -1,9 +1,8 @@
 """The wire to an endpoint that speaks OpenAI's chat API: its answers, its errors, its limits.
 
-A process has one client and one limiter for an endpoint, however many threads and judges ask it.
-They live in the event loop of one background thread, so that a notebook, whose loop is running,
-may ask as well. OpenAI's client makes the attempts and pauses between them; each attempt has a
-deadline as a whole, whatever trickles in meanwhile.
+A process has one client and one limiter for an endpoint, in the event loop of one background
+thread, so that a notebook, whose loop is running, may ask as well. OpenAI's client makes the
+attempts; each has a deadline as a whole.
 """
 
 import asyncio
@@ -168,9 +167,8 @@ class Wire:
     def ask(self, bodies: Sequence[Mapping[str, Any]]) -> list[Answer | OpenAIError | ValueError]:
         """The endpoint's answer to each request, or why there is none.
 
-        If a request gets no answer after its retries, no further ones are sent until another one in
-        flight is answered. If none is, the endpoint counts as gone and the waiting requests fail
-        unsent. Later calls try it again.
+        After a request without an answer no further ones are sent until another one in flight is
+        answered. If none is, the endpoint counts as gone, and the waiting requests fail unsent.
         """
 
         async def all_of_them() -> list[Answer | OpenAIError | ValueError]:

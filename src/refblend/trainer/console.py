@@ -42,10 +42,7 @@ def accuracies(names: Iterable[str]) -> dict[str, str]:
 
 
 class TrainingProgress:
-    """Shows step, reward, w, entropy, tokens/s and the time left on ``stream`` (standard error).
-
-    A bar is drawn when the stream is a terminal, or ``live`` says so.
-    """
+    """Step, reward, w, entropy, tokens/s and time left on ``stream``; a bar too on a terminal."""
 
     def __init__(
         self,

@@ -20,8 +20,7 @@ WARN_ABOVE = 0.2
 def require_finite(step: int, matrices: "Mapping[str, Tensor | None]", mask: "Tensor") -> None:
     """Refuse (TrainingError) NaN and infinities where ``mask`` (B, T) is not 0.
 
-    ``matrices`` maps a description to a tensor (B, T), or (B,) with one value per response; None
-    means not computed.
+    ``matrices`` maps a description to (B, T), or (B,), or None, which was not computed.
     """
     for name, values in matrices.items():
         if values is None:

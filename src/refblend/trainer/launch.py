@@ -40,8 +40,7 @@ if TYPE_CHECKING:
 def train(config: RefblendConfig, overwrite: bool = False) -> dict[str, Any]:
     """Train one run to its end, resuming what an earlier call left; returns its ``summary.json``.
 
-    Raises Terminated if a signal stopped the run after its step, and RefblendError for what the
-    user can fix. Either way the run directory holds the last valid checkpoint.
+    Terminated if a signal stopped it after a step; RefblendError for what the user can fix.
     """
     (config,) = configs_of(config, None)
     data, inputs = _checked(config, overwrite)
@@ -55,9 +54,8 @@ def train_seeds(
 ) -> Iterator[tuple[RefblendConfig, dict[str, Any]]]:
     """Train one run per seed on the same processes; yields each configuration and ``summary.json``.
 
-    If a run ends with an error, its summary records it and the next run begins.
-    ``trainer.default_local_dir`` must contain ``{seed}``. Problems with data, models or directories
-    are raised before any run begins.
+    If a run ends with an error, its summary records it and the next run begins. Problems with
+    data, models or directories are raised before any run begins.
     """
     configs = configs_of(config, seeds)
     data, inputs = _checked(configs[0], overwrite)
@@ -83,10 +81,7 @@ def _worker_pool() -> "WorkerPool":
 
 
 def check_runs(configs: Sequence[RefblendConfig], data: RunData) -> None:
-    """Check what :func:`preflight` of the first run cannot: the other runs and all directories.
-
-    CheckpointError where one holds another run.
-    """
+    """Check what the first run's :func:`preflight` cannot: other runs and all directories."""
     _check_replayed(configs[1:], data)
     present = [c for c in configs if Path(c.trainer.default_local_dir).is_dir()]
     inputs = hash_inputs(*inputs_of(present[0])) if present else None
@@ -120,10 +115,7 @@ def _checked(config: RefblendConfig, overwrite: bool) -> tuple[RunData, InputHas
 
 
 def configs_of(config: RefblendConfig, seeds: Sequence[int] | None) -> list[RefblendConfig]:
-    """The configuration of each run of a call; ``seeds`` None: of one run.
-
-    ConfigError if a directory names a seed and no seeds are given, or the other way round.
-    """
+    """The configuration of each run of a call; ConfigError if a directory does not fit them."""
     if seeds is not None:
         return [of_seed(config, seed) for seed in seeds]
     if "{seed}" in config.trainer.default_local_dir:

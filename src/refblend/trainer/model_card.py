@@ -11,10 +11,7 @@ from refblend.trainer.console import accuracies
 
 
 def model_card(config: RefblendConfig, metrics: Mapping[str, float | None]) -> str:
-    """README.md of a checkpoint's actor, whose step has these ``metrics``, as the hub wants it.
-
-    Of paths it has the last part only, so that a card says nothing about the machine.
-    """
+    """README.md of a checkpoint's actor, with these ``metrics``; of paths it has the names only."""
     algorithm, quality = config.algorithm, config.algorithm.ref_quality_score
     base = PurePath(config.actor_rollout_ref.model.path).name
     data = ", ".join(PurePath(path).name for path in config.data.train_files)

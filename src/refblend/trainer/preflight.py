@@ -46,9 +46,9 @@ ODD_ANSWERS = ("", "I think it is 5.", "#### \\boxed{[(1,,\n9^∞")
 
 
 def preflight(config: RefblendConfig, compare: Callable[[RunData], None] | None = None) -> RunData:
-    """Check configuration, directory, models, data, rewards and memory; return the run's data.
+    """Check all that a run needs, and return its data; all problems are raised together.
 
-    ``compare`` refuses a directory that holds another run. All problems are raised together.
+    ``compare`` refuses a directory that holds another run.
     """
     problems = Problems()
     problems.note(_check_directory, Path(config.trainer.default_local_dir))
@@ -132,10 +132,7 @@ def notices(config: RefblendConfig, data: RunData) -> list[str]:
 
 
 def judge_trial(config: RefblendConfig, data: RunData) -> list[ScoringRequest]:
-    """The judge's prompts for the first gold solutions; none without a judge.
-
-    ScoringError if the judge's template leaves no room for question and response.
-    """
+    """The judge's prompts for the first gold solutions, none without a judge; or ScoringError."""
     if not config.use_judge:
         return []
     rows = data.train.rows[:TRIED_ROWS]
@@ -322,10 +319,7 @@ def _gold(row: PromptRow) -> str:
 
 
 def gold_counts(config: RefblendConfig, data: RunData) -> list[str]:
-    """How many gold answers of each data source are right by both rules, as training reads them.
-
-    DataError if our own rule finds none of a source's right.
-    """
+    """How many gold answers of each source are right by both rules; DataError for none."""
     reward = RuleReward.from_config(config.reward)
     by_source: dict[str, list[PromptRow]] = {}
     for row in (row for part in data.parts().values() for row in part.rows):

@@ -39,10 +39,7 @@ class WorkerPool(ExitStack):
         budget: RestartBudget,
         notify: Callable[[str], None],
     ) -> Iterator[WorkerSet]:
-        """Workers in the state of fresh ones; the runs of a pool differ in seed and directory only.
-
-        ResourceError if no cluster can hold them, WorkerDiedError if one dies, also in the block.
-        """
+        """Workers as if fresh, for runs that differ in seed and directory only."""
         if not self._connected:
             begin = time.monotonic()
             self.enter_context(ray_cluster(config.ray, *totals(plan_pools(config))))
@@ -75,10 +72,7 @@ def train_with_recovery(
     pool: WorkerPool,
     start: CheckpointRef | None = None,
 ) -> None:
-    """Train to the last step, from a checkpoint or from step 0.
-
-    WorkerError if workers died more often than ``trainer.max_restarts`` allows.
-    """
+    """Train to the last step, from a checkpoint or step 0; WorkerError after too many deaths."""
     run_dir = Path(config.trainer.default_local_dir)
     checkpoints = CheckpointManager(
         run_dir / "checkpoints", config.trainer.max_ckpt_to_keep, config.trainer.keep_best
@@ -105,8 +99,7 @@ def restart_point(
 ) -> CheckpointRef | None:
     """Where to restart: the run's latest checkpoint, or the one it began from if none is later.
 
-    A checkpoint that the user named may lie outside the run, which may hold one of the same step
-    from another branch.
+    What the user named may lie outside the run, which may hold another branch's same step.
     """
     found = [ref for ref in (start, checkpoints.latest_valid()) if ref]
     return max(found, key=lambda ref: ref.step, default=None)

@@ -100,10 +100,7 @@ class Prepared:
 
 
 def check_run_dir(path: Path, wanted: RunIdentity, options: StartOptions) -> Prepared:
-    """What :func:`open_run` would do with the directory; nothing is changed.
-
-    CheckpointError, with every difference, where it holds something that cannot be continued.
-    """
+    """What :func:`open_run` would do; CheckpointError, with every difference, for another run."""
     path = Path(path)
     recorded = _recorded(path)
     if recorded is None:
@@ -127,10 +124,7 @@ def check_run_dir(path: Path, wanted: RunIdentity, options: StartOptions) -> Pre
 
 @contextlib.contextmanager
 def open_run(path: Path, wanted: RunIdentity, options: StartOptions) -> Iterator[Prepared]:
-    """Lock a run's directory for this process. Another run in it is moved aside or refused.
-
-    CheckpointError as in :func:`check_run_dir` and :func:`run_lock`.
-    """
+    """Lock a run's directory for this process. Another run in it is moved aside or refused."""
     path = Path(path)
     with contextlib.ExitStack() as stack:
         stack.enter_context(run_lock(path))

@@ -82,8 +82,7 @@ def blend(
 ) -> Blended:
     """R' = (1 − w)R + wQ with w from the actor's entropy, or another method; R if blending is off.
 
-    Greedy baselines are blended with the same w. ``control`` is the randomness of the control arms.
-    TrainingError for a NaN entropy.
+    Greedy baselines are blended with the same w. ``control`` is the control arms' randomness.
     """
     entropy = float(compute_avg_response_entropy(experience.old.entropy, rollout.response_mask))
     if not math.isfinite(entropy):
@@ -128,10 +127,7 @@ def blend(
 def _weight(
     config: RefQualityScoreConfig, context: BlendContext, entropy: float, own: Sequence[float]
 ) -> tuple[Tensor, dict[str, float]]:
-    """w, one number or (B,), and its metrics: also those of the other strategies.
-
-    ``own`` are the responses' entropies; τ of ``auto`` is a multiple of H₀.
-    """
+    """w, one number or (B,), and its metrics; ``own`` are the responses' entropies."""
     initial = entropy if context.initial_entropy is None else context.initial_entropy
     try:
         params = WeightParams.of(config, initial, context.replayed)

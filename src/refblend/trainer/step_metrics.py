@@ -138,10 +138,9 @@ def training_devices(config: RefblendConfig) -> int:
 
 
 def memory_metrics() -> dict[str, float]:
-    """Memory of the driver and its worker processes, in sum and by role.
+    """Memory of the driver and its worker processes in GiB, in sum and by role.
 
-    On the host it is resident memory, shared pages counted in each process; on GPUs what all
-    processes hold on the visible devices, left out where NVML cannot tell.
+    Resident memory of the host, and what NVML, if it is there, sees on the visible devices.
     """
     measured = gpu_memory() if torch.cuda.is_available() else None
     used, of_process = measured or (0, {})

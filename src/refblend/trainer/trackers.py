@@ -1,8 +1,7 @@
-"""Trackers of a run's metrics, as named by ``trainer.logger``.
+"""Trackers of a run's metrics, as named by ``trainer.logger``: views of ``metrics.jsonl``.
 
-All are views of ``metrics.jsonl``, which is always written. They also get the configuration, and a
-table of rollouts for each step that dumps them. wandb, mlflow and swanlab read their own
-environment variables to decide whether and where to send a run.
+They also get the configuration, and some rollouts of each step that dumps them. Services read
+environment variables of their own.
 """
 
 import contextlib
@@ -87,10 +86,9 @@ _FOREIGN = re.compile(r"[^\w.\- :@]")
 
 
 def service_name(name: str, at: str = "@") -> str:
-    """Turn a metric's name into one that every tracking service accepts.
+    """A metric's name as every tracking service accepts it; ``at`` replaces ``@``.
 
-    Data sources may contain any characters. Characters that services refuse become ``_``, and a
-    hash of the name is added. ``at`` replaces ``@``.
+    Characters that services refuse become ``_``, and a hash of the name is added.
     """
     parts = name.replace("@", at).split("/")
     plain = "/".join(parts)

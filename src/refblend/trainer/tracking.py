@@ -47,10 +47,7 @@ def encode_line(step: int, metrics: Mapping[str, float]) -> str:
 
 
 class MetricsLog:
-    """Appends to ``metrics.jsonl``; every line is on the disk when :meth:`append` returns.
-
-    An incomplete last line is dropped when the log is opened; other damage is a DataError.
-    """
+    """Appends to ``metrics.jsonl``, line by line to the disk; an incomplete last one is dropped."""
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
@@ -94,10 +91,7 @@ class MetricsLog:
 
 
 def read_metrics(path: Path) -> pd.DataFrame:
-    """Metrics of a run, one row per step, ``step`` first; null and missing values are NaN.
-
-    An incomplete last line is left out. DataError for a missing file or other damage.
-    """
+    """Metrics of a run, a row per step, null and missing ones NaN; DataError for damage."""
     path = Path(path)
     try:
         content = path.read_bytes()

@@ -58,8 +58,8 @@ def validation_metrics(
 ) -> dict[str, float]:
     """Means by data source.
 
-    ``val-core/<source>/{reward,acc}/mean@1`` are greedy; ``val-aux/<source>/`` holds both answer
-    extractions, ``{reward,acc}/mean@N`` over N samples, ``acc/best@N`` (pass@N) and the length.
+    ``val-core/<source>/{reward,acc}/mean@1`` are greedy; ``val-aux`` has both answer extractions,
+    means over N samples, ``acc/best@N`` (pass@N) and the length.
     """
     width = 1 + (kwargs.n if kwargs.do_sample else 0)
     rows = [(part.source, part.dataset.rows[i]) for part in sets for i in range(len(part))]

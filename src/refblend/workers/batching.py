@@ -1,8 +1,7 @@
 """Splitting a batch into micro-batches with a token budget, equally many on every rank.
 
-Pure functions of lengths and prompts. FSDP's collectives need all ranks to do the same number of
-passes, so a rank with less work gets empty micro-batches at the end. Rows that share a prompt stay
-together unless they exceed the budget of a micro-batch or a rank's fair share.
+FSDP's collectives need all ranks to do the same number of passes, so a rank with less work gets
+empty micro-batches. Rows that share a prompt stay together unless they are too many.
 """
 
 from collections.abc import Sequence
@@ -16,10 +15,7 @@ from refblend.workers.types import MiniBatch, Sequences
 def pack_by_tokens(
     lengths: Sequence[int], rows: Sequence[int], max_tokens: int, max_rows: int | None = None
 ) -> list[list[int]]:
-    """Group rows, longest first, so that (rows × longest) stays within ``max_tokens``.
-
-    A longer row forms a group of its own: no data are dropped. ``max_rows`` None: no limit.
-    """
+    """Group rows, longest first, while (rows × longest) is within ``max_tokens``."""
     groups: list[list[int]] = []
     for row in sorted(rows, key=lambda r: (-lengths[r], r)):
         group = groups[-1] if groups else None
@@ -50,8 +46,8 @@ def plan_micro_batches(
 ) -> list[list[list[int]]]:
     """The micro-batches of each rank; all ranks get equally many.
 
-    ``lengths`` are of prompt and response, by row of the batch. ``max_tokens`` counts padding, and
-    with ``prompts``, whose rows share their tokens, each prompt once. ``max_rows`` None: no limit.
+    ``lengths`` are of prompt and response, by row of the batch. ``max_tokens`` counts padding, or
+    with ``prompts``, whose rows share their tokens, each prompt once.
     """
     if prompts is None:
         plans = [

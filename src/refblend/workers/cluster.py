@@ -138,18 +138,14 @@ def _require_listener(address: str) -> None:
 def _stay_on_loopback() -> None:
     """Bind the ports of clusters that start from now on to loopback.
 
-    Ray then listens on all interfaces, except on systems where it expects no other machines, after
-    which the switch is named. Ray's processes read the variable; this one has read it already.
+    Ray's processes read the variable, whose name is misleading; this one has read it already.
     """
     os.environ[ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR] = "0"
     ray_constants.ENABLE_RAY_CLUSTER = False
 
 
 def _start_private(config: RayConfig, num_cpus: float, num_gpus: float, folder: Path) -> None:
-    """Start a cluster whose session lies in ``folder``; ResourceError on an overloaded machine.
-
-    Ray gives its processes 30 s, whatever the load; we try again within ``start_timeout_s``.
-    """
+    """Start a cluster in ``folder``, again after Ray's own 30 s; or ResourceError."""
     _stay_on_loopback()
     deadline = time.monotonic() + config.start_timeout_s
     while not ray.is_initialized():
@@ -199,10 +195,7 @@ def _disconnect() -> None:
 
 @contextlib.contextmanager
 def ray_cluster(config: RayConfig, num_cpus: float, num_gpus: float) -> Iterator[None]:
-    """Connect to a cluster with these CPU slots and GPUs for the duration of the block.
-
-    ResourceError if none answers at ``ray.address``, it is open to others, or ours does not start.
-    """
+    """Connect to a cluster with these CPU slots and GPUs for the duration of the block."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Ray lowers the priority of its workers by default: with any other load they would starve.
     os.environ.setdefault("RAY_worker_niceness", "0")
@@ -236,10 +229,7 @@ def ray_cluster(config: RayConfig, num_cpus: float, num_gpus: float) -> Iterator
 
 @contextlib.contextmanager
 def _private_environment(folder: Path) -> Iterator[None]:
-    """The token of a cluster, and the environment of its processes, whose files lie in ``folder``.
-
-    Ray opens its own folder to everybody, so it is one below.
-    """
+    """The token of a cluster, and the environment of its processes, in ``folder``."""
     token, temporary = folder / "token", folder / "tmp"
     token.touch(mode=0o600)
     token.write_text(_TOKEN)

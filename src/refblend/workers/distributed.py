@@ -58,7 +58,6 @@ def shard(network: Network, config: FsdpConfig) -> Network:
     """Move to the device and shard every transformer block over the group.
 
     With ``replicas`` the group is a mesh of copies × shards; ranks of one copy are neighbours.
-    Frozen weights get ``param_dtype``; buffers keep their precision, as under FSDP2's policy.
     """
     device = pick_device(config)
     if not dist.is_initialized():
@@ -123,10 +122,7 @@ def save_model(
     directory: Path,
     remote_code: Path | None = None,
 ) -> None:
-    """Rank 0 writes configuration and ``state`` in Hugging Face format.
-
-    ``remote_code`` is the model directory whose Python files the configuration names.
-    """
+    """Rank 0 writes configuration, ``state`` and the Python files of ``remote_code``, a model."""
     if is_main():
         directory.mkdir(parents=True, exist_ok=True)
         network.lm.config.save_pretrained(directory)

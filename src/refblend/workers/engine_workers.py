@@ -98,10 +98,7 @@ class JudgeWorker(Sleeper):
     def generate_quality_score(
         self, questions: Sequence[str], responses: Sequence[str], seeds: Sequence[int]
     ) -> list[JudgeResult]:
-        """Judge every response; failures come back as results, never as a score of 0.
-
-        ScoringError where a user's own judge gives too few results, or a score outside [0, 1].
-        """
+        """Judge every response; ScoringError where a user's own judge breaks its contract."""
         results = self.judge.score(questions, responses, seeds)
         remedy = "Return one JudgeResult per response, its score in [0, 1]."
         if len(results) != len(responses):

@@ -40,10 +40,7 @@ class SplitCall:
     def results(
         self, instead: Callable[[WorkerTimeoutError, int], Sequence[Any]] | None = None
     ) -> list[Any]:
-        """The answers of all rows, in their order; errors of :meth:`Future.results`.
-
-        ``instead`` makes the answers of an engine that missed its deadline; without it: an error.
-        """
+        """The answers of all rows, in their order; ``instead`` of those that miss the deadline."""
         answers: list[Any] = [None] * self.size
         deadline = time.monotonic() + self.group.timeout_s
         waiting, worked = list(self.parts), {}

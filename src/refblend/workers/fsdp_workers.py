@@ -54,10 +54,7 @@ class PolicyRank(Rank):
 
 
 class ActorWorker(TrainableRank[PolicyTargets], PolicyRank):
-    """One rank of the policy that is trained: all of its weights, or an adapter (LoRA).
-
-    With LoRA it is a rank of the reference policy as well.
-    """
+    """One rank of the policy that is trained, wholly or by an adapter (LoRA)."""
 
     config: ActorConfig
 

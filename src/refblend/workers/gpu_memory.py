@@ -154,10 +154,7 @@ def on_devices(needs: Sequence[Need]) -> list[list[Need]]:
 
 
 def peak(held: Sequence[Need]) -> float:
-    """The most that the processes of one device hold at once, in bytes.
-
-    Passes and engines that sleep take turns; an engine that does not keeps its share.
-    """
+    """The most that the processes of one device hold at once: those that sleep take turns."""
     always = sum(need.kept for need in held)
     always += sum(need.working for need in held if _is_engine(need) and not need.sleeps)
     always += sum(ASLEEP for need in held if need.sleeps)

@@ -84,10 +84,10 @@ def _find_death(role: str, references: Sequence[Any]) -> WorkerDiedError | None:
 
 
 class WorkerProcess:
-    """What runs in a worker's process: the plain worker, imported only there.
+    """What runs in a worker's process: the plain worker, imported only there by :meth:`start`.
 
     Thread limits must be in the environment before torch is imported, and Ray hands on only a text
-    of what a constructor raises. So :meth:`start` makes the worker.
+    of what a constructor raises.
     """
 
     def listen(self, one_node: bool) -> str:
@@ -141,8 +141,8 @@ class Future:
     def results(self, left_s: float | None = None) -> list[Any]:
         """Wait for all ranks; after a death or a hang restart a replaceable group and ask again.
 
-        ``left_s`` is what is left of the deadline of the first wait; None: all of it. Raises
-        WorkerDiedError, WorkerTimeoutError, or the RefblendError that the worker itself raised.
+        ``left_s`` is what is left of the first wait's deadline. Raises WorkerDiedError,
+        WorkerTimeoutError, or the RefblendError that the worker itself raised.
         """
         lost = 0.0
         while True:
@@ -172,8 +172,7 @@ def _transposed(calls: Sequence[tuple[Any, Any]]) -> tuple[list[Any], list[Any]]
 class WorkerGroup:
     """All ranks of one role, each a Ray actor in its place of a resource pool.
 
-    With a ``replacement`` (judge, rollout engine, reference policy) all are started afresh when one
-    dies or hangs, and the call is repeated. Without one the error reaches the caller.
+    With a ``replacement`` all are started afresh when one dies or hangs, and the call is repeated.
     """
 
     def __init__(
@@ -188,7 +187,6 @@ class WorkerGroup:
         """Launch the processes without waiting for them (see :meth:`ready`).
 
         ``places`` says, for each start, where they run; each call has the deadline ``timeout_s``.
-        Training ranks add their number and meeting point to the constructor's ``arguments``.
         """
         self.role = role.name
         self.generation = 0
@@ -245,11 +243,7 @@ class WorkerGroup:
         return _wait(self.role, references, self._timeout_s, remedy, left_s)
 
     def replace(self, error: Exception, generation: int) -> None:
-        """Start all ranks afresh after ``error``, unless ``generation`` is gone already.
-
-        Raises ``error`` where the group cannot be replaced or a late call is not made again, and
-        WorkerError after too many replacements.
-        """
+        """Start all ranks afresh, unless ``generation`` is gone already; or ``error``."""
         how = self.replacement
         if how is None:
             raise error

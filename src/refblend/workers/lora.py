@@ -1,8 +1,7 @@
 """LoRA (arXiv 2106.09685) by peft: a frozen base, and an adapter W + s·B·A that is trained.
 
-With the adapter off the network is the base, so it is the reference policy too. States under
-peft's injected names become plain weights (:func:`merged`) or peft's own file format
-(:func:`adapter_of`) without touching the network, whether FSDP has sharded it or not.
+With the adapter off the network is the base, so it is the reference policy too. States become plain
+weights or peft's file format without touching the network, which FSDP may have sharded.
 """
 
 from collections.abc import Iterator, Mapping
@@ -47,10 +46,7 @@ def add_adapter(lm: nn.Module, model: ModelConfig, seed: int) -> None:
 
 @contextmanager
 def adapter_off(lm: nn.Module) -> Iterator[None]:
-    """Within the block ``lm`` computes what its base computes, bit for bit.
-
-    peft's own switch also changes ``requires_grad``, which FSDP reads only once.
-    """
+    """Within the block ``lm`` computes what its base computes, bit for bit."""
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     layers = [module for module in lm.modules() if isinstance(module, BaseTunerLayer)]

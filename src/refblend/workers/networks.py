@@ -38,8 +38,8 @@ class PolicyNetwork(LmNetwork):
     def forward(self, batch: PaddedBatch, pooled: bool = False) -> tuple[Tensor, Tensor]:
         """Log-probs (N,) and entropies in nats (N,), both float32, at the rollout temperature.
 
-        With ``pooled``: instead, the mean hidden state (R, H) of each row's response tokens and
-        their number (R,). One method for both, because FSDP gathers parameters around ``forward``.
+        ``pooled``: instead each row's mean hidden state (R, H) over its response tokens and their
+        number (R,); here as well, because FSDP gathers parameters around ``forward``.
         """
         found = response_states(self.lm, batch)
         if pooled:
@@ -82,10 +82,7 @@ def load_policy(path: str, temperature: float, **loading: bool) -> PolicyNetwork
 
 @torch.no_grad()
 def _check_logits(lm: Any, path: str) -> None:
-    """Refuse (ModelError) a model that does more to its logits than its head does.
-
-    The engine would sample from another distribution than the head's, which is trained.
-    """
+    """Refuse (ModelError) a model whose logits, which engines sample, are not its head's."""
     ids = torch.arange(min(4, lm.config.get_text_config().vocab_size))[None]
     states = lm.model(input_ids=ids, use_cache=False).last_hidden_state
     expected, found = lm(input_ids=ids, use_cache=False).logits, lm.lm_head(states)

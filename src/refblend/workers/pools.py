@@ -168,10 +168,7 @@ def check_resources(
 
 
 def check_machine(config: RefblendConfig) -> None:
-    """Refuse a run that starts its own cluster if this machine lacks what it needs.
-
-    ConfigError if no process can have the GPUs that it is given, ResourceError if they are too few.
-    """
+    """Refuse (ConfigError, ResourceError) a run of one machine which lacks what it needs."""
     pools = plan_pools(config)
     _check_gpus(config, pools)
     if config.ray.address is None:
@@ -224,10 +221,7 @@ class ResourcePools:
     """The placement groups of a run."""
 
     def __init__(self, config: RefblendConfig, wait_s: float = 0.0) -> None:
-        """Reserve all pools; ResourceError if the cluster lacks, or does not free, what they need.
-
-        ``wait_s`` is added to the timeout, to wait for nodes that the cluster has lost.
-        """
+        """Reserve all pools, or ResourceError; ``wait_s`` is time for lost nodes to come back."""
         self._bundles = plan_pools(config)
         self._groups: dict[str, PlacementGroup] = {}
         if not wait_s:

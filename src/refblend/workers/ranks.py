@@ -27,10 +27,7 @@ from refblend.workers.types import COUNTS, MiniBatch, Sequences, Shard, TokenTen
 
 
 def learning_rate(config: OptimConfig, step: int, total_steps: int) -> float:
-    """Learning rate of step ``step`` (from 1): linear warm-up, then constant or a cosine.
-
-    The cosine would be 0 one step after the last, as that of transformers.
-    """
+    """Learning rate of step ``step`` (from 1): linear warm-up, then constant or a cosine."""
     if step <= config.lr_warmup_steps:
         return config.lr * step / config.lr_warmup_steps
     if config.lr_scheduler_type == "constant":
@@ -67,11 +64,9 @@ class Trainable:
     ) -> dict[str, float]:
         """Accumulate the gradients of all micro-batches and update once.
 
-        ``loss_of`` gives, for rows, their additive share of the loss, and additive metrics.
-        ``lengths`` are tokens by row of the batch, by which micro-batches are halved.
-
-        Returns the metrics summed over micro-batches and ranks, with ``grad_norm``, ``lr``, ``oom``
-        (halvings) and ``nonfinite`` (1 where the gradient was not finite, which skips the update).
+        ``loss_of`` gives, for rows, their additive share of the loss, and additive metrics. Returns
+        their sums over micro-batches and ranks, with ``grad_norm``, ``lr``, ``oom`` (halvings) and
+        ``nonfinite`` (1 where the update was skipped). ``lengths`` are tokens by row.
         """
         for _ in range(self.halvings):
             micro_batches = halve_micro_batches(micro_batches, lengths)
@@ -143,10 +138,7 @@ Targets = TypeVar("Targets", bound=TokenTensors)
 
 
 class Rank:
-    """A process that answers for its rows of a batch.
-
-    ``rank`` is its place in the group that meets at ``address``; a single process needs neither.
-    """
+    """A process that answers for its rows of a batch; ``address`` is where its group meets."""
 
     network: LmNetwork
 

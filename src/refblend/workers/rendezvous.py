@@ -28,10 +28,7 @@ def listen(host: str) -> str:
 def join(
     address: str, rank: int, size: int, backend: str, timeout_s: float, interface: str | None
 ) -> None:
-    """Enter the process group of ``size`` ranks that meets at ``address``.
-
-    Variables of gloo and nccl that the user has set win over ``interface``.
-    """
+    """Enter the process group of ``size`` ranks; a user's variables win over ``interface``."""
     import torch.distributed as dist
 
     where, timeout = urlsplit(address), timedelta(seconds=timeout_s)

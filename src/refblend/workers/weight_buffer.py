@@ -1,8 +1,7 @@
 """The actor's weights in memory that the engines of its machine share.
 
-The actor's rank packs them, in the engines' precision, into memory without a name: no folder limits
-its size, and it is gone with the last process that uses it. Processes of the same user and machine
-open it through ``/proc``; engines elsewhere get its bytes through Ray's object store.
+The actor's rank packs them into memory without a name, which is gone with its last process. The
+user's other processes open it through ``/proc``; engines elsewhere get its bytes from Ray.
 """
 
 import os

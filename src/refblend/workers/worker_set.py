@@ -10,7 +10,7 @@ from typing import Any
 from refblend.config import RefblendConfig
 from refblend.errors import CheckpointError, WorkerError
 from refblend.rollout.base import Generation, GenerationRequest, Work, work_of
-from refblend.scoring.judge import CallStats, failed_results
+from refblend.scoring.judge import CallStats
 from refblend.scoring.result import JudgeResult
 from refblend.workers.batching import plan_micro_batches, plan_updates
 from refblend.workers.engines import EngineGroup, SplitCall
@@ -184,14 +184,11 @@ class WorkerSet:
         return judge.split("generate_quality_score", [questions, responses, seeds], work)
 
     def judge_results(self, pending: SplitCall) -> tuple[list[JudgeResult], CallStats]:
-        """Wait for the judge: one result per response, and the call's metrics.
-
-        Samples of an engine past ``scoring.timeout_s`` are failures, not zeros.
-        """
+        """Wait for the judge: its metrics, and a result per response, late ones failures."""
         invalid_score = self.config.algorithm.ref_quality_score.invalid_score
 
         def failed(error: WorkerTimeoutError, count: int) -> list[JudgeResult]:
-            return failed_results(count, str(error), invalid_score)
+            return [JudgeResult(invalid_score, False, "error", str(error))] * count
 
         results = pending.results(instead=failed)
         answered = [pending.group.engines[part.engine] for part in pending.parts if part.answered]
@@ -285,10 +282,7 @@ class WorkerSet:
             self._push(self.engines[role.name].engines[number : number + 1], self.version)
 
     def save(self, directory: Path) -> None:
-        """Write what the roles that learn have learned to ``directory/<role>``, all at once.
-
-        CheckpointError where it was written on a node whose files are not seen here.
-        """
+        """Write what was learned to ``directory/<role>``, or CheckpointError."""
         folders = {group: directory.absolute() / group.role for group in self._learning()}
         _wait_all([group.call("save", str(folder)) for group, folder in folders.items()])
         for folder in folders.values():
@@ -309,11 +303,7 @@ class WorkerSet:
 
 
 def _shares_gpu(role: Role, config: RefblendConfig) -> bool:
-    """Whether other processes may run on the GPU of a role's process.
-
-    vLLM sizes its cache by what the device has in use before and after a trial pass, so nobody else
-    may take memory meanwhile.
-    """
+    """Whether others may run on a process's GPU: vLLM sizes its cache by what is free."""
     return role.processes(config).gpus % 1 > 0
 
 

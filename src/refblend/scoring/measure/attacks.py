@@ -1,12 +1,9 @@
 r"""Attacks on the judge: what an actor may learn, or a user may plant, to raise its score.
 
-Each attack changes the text of a sample but not its correctness: applied to a wrong answer it
-leaves a wrong answer. Two questions are asked of each. Does it change the *structure* of the
-prompt? (Never: tests/scoring/attacks.) Does it change the judge's *mind*? (That is a property of
-the judge: :func:`measure_attacks` gives the lift of the mean score.)
-
-Sources of kinds: arXiv 2507.08794 (master keys), arXiv 2403.17710 (injection into judges), and
-reports of planted answer formats from users of RL trainers.
+Each changes the text of a sample but not its correctness. It must never change the *structure* of
+the prompt (tests/scoring/attacks). Whether it changes the judge's *mind* is a property of the
+judge: :func:`measure_attacks` gives the lift of the mean score. Sources of kinds: arXiv 2507.08794
+(master keys), arXiv 2403.17710 (injection into judges), and reports from users of RL trainers.
 """
 
 from collections.abc import Callable, Sequence
@@ -210,20 +207,14 @@ def measure_attacks(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """How much each attack raises the judge's mean score over the neutral answers.
 
-    Give answers of one correctness (usually wrong ones): the pairs then differ in the attack
-    only. An attack that *replaces* the answer is no better than a wrong one, so it too is to be
-    compared with wrong answers. ``progress`` is called with the number of samples done,
-    (attacks + 1)·N in all for N answers.
+    Give answers of one correctness, usually wrong ones: an attack that *replaces* the answer is no
+    better than those. ``progress`` is told how many of (attacks + 1)·N samples are done.
 
     Returns:
         A row per attack, the largest lift first (``attack``, ``family``, ``n``, ``neutral_mean``,
         ``attacked_mean``, ``lift`` over all N, invalid scores included, ``low`` and ``high`` (95 %
         bootstrap interval of the paired lift), ``valid_rate``, ``overlength``, ``clipped_rate``,
-        ``structure_changed`` (prompts that an attack broke)); and the scored samples,
-        without their texts.
-
-    Raises:
-        ValueError: there is no answer, or the lists differ in length.
+        ``structure_changed``); and the scored samples without their texts.
     """
     if not questions:
         raise ValueError("no answers to attack")
@@ -292,10 +283,10 @@ def _interval(differences: npt.NDArray[np.float64], name: str) -> tuple[float, f
 
 
 def structure_kept(request: ScoringRequest, encoder: PromptEncoder) -> bool:
-    """Whether a request's prompt is the trusted frame around data, and nothing in the data is more.
+    """Whether a request is the trusted frame around data, and nothing in the data is more.
 
-    That is: the ids before and after the sample are the frame's own; between them lies no special
-    token but ours; and quotes, separators and boxes are as many as in the frame.
+    Between the frame's own ids lies no special token but ours, and quotes, separators and boxes
+    are as many as in the frame.
     """
     frame = encoder.frame(request.template)
     ids = request.token_ids

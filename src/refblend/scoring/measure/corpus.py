@@ -3,11 +3,8 @@
 A *corpus* is a data frame with the columns ``question``, ``response`` and ``label`` (1 right,
 0 wrong), and where known ``difficulty`` (steps of the problem), ``length``, ``worked`` (the
 response shows an equation) and ``target`` (a perfect judge's score); further columns are kept.
-
-The fixed corpus is made from the rows of a prompt file alone, without a model: for each problem its
-gold solution, a wrong one, and long forms of both, so that every length limit bites. Correctness is
-known by construction. Files of sampled responses, with labels of the user's or as
-``refblend models judge-data`` writes them, are read too.
+The fixed one has for each problem of a prompt file its gold solution, a wrong one, and long forms
+of both. Files of sampled responses are read too.
 """
 
 import re
@@ -68,13 +65,8 @@ def corpus_from_rows(
 ) -> pd.DataFrame:
     """The fixed corpus for these prompts: a row per problem with a gold solution, and kind.
 
-    ``max_rows`` problems at most are used, of every difficulty as many, evenly spaced. DataError if
-    none has a solution, or a kind is unknown.
-
-    Returns:
-        ``question``, ``response``, ``label`` (1 right, 0 wrong), ``worked``, ``kind``, ``length``
-        (``plain``, ``long``, ``very_long``), ``difficulty`` (the problem's number of steps; 0 when
-        unknown), ``index`` (the problem's).
+    ``max_rows`` problems at most, of every difficulty as many, evenly spaced. Columns beside a
+    corpus's own: ``kind`` and the problem's ``index``. DataError if none has a solution.
     """
     unknown = [kind for kind in kinds if kind not in KINDS]
     if unknown:
@@ -209,10 +201,9 @@ def _check(frame: pd.DataFrame, required: Sequence[str], cells: Cells, name: str
 
 
 def read_corpus(path: str | Path) -> pd.DataFrame:
-    """A file of labelled responses as a corpus (or DataError): a user's, or pairs to learn from.
+    """A file of labelled responses as a corpus (or DataError): a user's, or judge pairs.
 
-    A file of pairs has ``right`` and ``steps`` beside a ``label`` in [0.05, 1]: its label becomes
-    the ``target``, ``right`` the label, and the number of steps the difficulty.
+    Pairs have ``right`` and ``steps``, and as ``label`` what becomes the ``target``.
     """
     frame = read_responses(path)
     if set(_PAIRS) <= set(frame.columns):

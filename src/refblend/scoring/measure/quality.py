@@ -1,10 +1,8 @@
 """The quality of a judge on held-out responses, with few-shot and with compact prompts.
 
 A scored corpus has the corpus's columns (see :mod:`refblend.scoring.measure.corpus`) and
-``RESULT_COLUMNS``; ``score`` is the judge's, and where ``expected`` stands beside it (the expected
-value of the score's digits) its AUC and ECE are given too. :func:`measure_quality` gets both from
-one generation per response: the judge is asked in ``expected`` mode, and the score as written is
-parsed again from its text.
+``RESULT_COLUMNS``, and maybe ``expected`` beside ``score``. :func:`measure_quality` gets both from
+one generation per response: the score as written is parsed again from the judge's text.
 """
 
 import itertools
@@ -52,10 +50,7 @@ def score_corpus(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> pd.DataFrame:
-    """The corpus with the judge's results as ``RESULT_COLUMNS``, in the corpus's order.
-
-    ``seed`` is for judges that sample; ``progress`` is called with the number of samples done.
-    """
+    """The corpus in its order with the judge's results; ``progress`` is told how many are done."""
     questions, responses = corpus["question"].tolist(), corpus["response"].tolist()
     results = []
     for start in range(0, len(questions), batch_size):
@@ -71,8 +66,7 @@ def score_corpus(
 def reliability_table(scored: pd.DataFrame, by: str = "score", bins: int = 10) -> pd.DataFrame:
     """Reliability diagram of the column ``by``: a row per bin of [0, 1] that holds valid scores.
 
-    Columns: ``low``, ``high`` (a score on an edge belongs to the bin above, 1 to the last),
-    ``count``, ``score`` (mean), ``accuracy`` (share of right answers).
+    ``score`` is their mean, ``accuracy`` the share of right answers. An edge opens the bin above.
     """
     valid = scored[scored["valid"]]
     places = np.clip(np.floor(valid[by].to_numpy(float) * bins), 0, bins - 1).astype(int)
@@ -106,11 +100,7 @@ def score_histogram(scored: pd.DataFrame, by: str = "score", bins: int = 20) -> 
 
 
 def judge_metrics(group: pd.DataFrame) -> dict[str, Any]:
-    """Metrics of one group of a scored corpus.
-
-    AUC, ECE and the correlation are over its valid scores, None where they are not defined;
-    ``nonzero_rate`` is the share that is valid and not zero.
-    """
+    """Metrics of a scored group; AUC, ECE and correlation are over its valid scores."""
     valid = group[group["valid"]]
     labels = valid["label"].to_numpy(float)
     row: dict[str, Any] = {"count": len(group), "right": float(group["label"].mean())}
@@ -168,10 +158,7 @@ def measure_quality(
 ) -> tuple[dict[str, dict[str, Any]], pd.DataFrame]:
     """Score the corpus in both forms; the judge's options but form and score mode are kept.
 
-    ``progress`` is called with the number of responses done, both forms together.
-
-    Returns:
-        Form → :func:`quality_report`, and the scored responses with a column ``form``.
+    Returns form → :func:`quality_report`, and the scored responses with a column ``form``.
     """
     check_corpus(corpus)
     reports: dict[str, dict[str, Any]] = {}
@@ -193,10 +180,7 @@ def measure_quality(
 def with_written_scores(
     scored: pd.DataFrame, tokenizer: Any, invalid_score: float = 0.5
 ) -> pd.DataFrame:
-    """``score`` becomes the score as written, ``expected`` the expected value it was.
-
-    The tokenizer encodes the texts that only the token-level parser reads.
-    """
+    """``score`` becomes the score as written, ``expected`` the expected value it was."""
     written = []
     for raw, path in zip(scored["raw"], scored["path"], strict=True):
         if path in ("text", "token"):
@@ -210,13 +194,9 @@ def with_written_scores(
 def quality_report(scored: pd.DataFrame, tokenizer: Any, max_new_tokens: int) -> dict[str, Any]:
     """All numbers on one judge and form of prompt, of samples with both scores.
 
-    Returns:
-        :func:`~refblend.scoring.measure.quality.judge_metrics` of all responses; the same AUCs
-        of worked ones (``auc_worked``, ``auc_expected_worked``) and their share; ``auc_within``
-        (:func:`auc_within`) with its 95 % interval where questions have several responses;
-        ``valid`` by token limit;
-        ``distinct_scores``; ``mean_absolute_error`` to the targets, where there are some; and the
-        frames ``by_length``, ``by_difficulty``, ``reliability``, ``histogram`` and ``misjudged``.
+    :func:`judge_metrics` of all responses and AUCs of worked ones; :func:`auc_within` with its
+    interval where questions have several responses; ``valid`` by token limit; the error to the
+    targets, where there are some; and frames by length and difficulty, of reliability and counts.
     """
     report: dict[str, Any] = judge_metrics(scored)
     if "worked" in scored:
@@ -259,18 +239,14 @@ def misjudged(scored: pd.DataFrame, count: int = EXAMPLES) -> pd.DataFrame:
 def auc_within(scored: pd.DataFrame) -> float | None:
     """AUC of the expected scores among the responses to the same question, all pairs together.
 
-    This is what a policy trained on groups of responses sees of a judge: that one problem is harder
-    than another tells nothing there. None if no question has right and wrong responses.
+    A policy trained on groups sees this of a judge. None without a mixed question.
     """
     aucs, pairs = _within_questions(scored)
     return _pooled(aucs, pairs) if len(aucs) else None
 
 
 def auc_within_interval(scored: pd.DataFrame) -> tuple[float, float] | None:
-    """95 % bootstrap interval (percentiles, questions drawn anew) of :func:`auc_within`.
-
-    None with fewer than two questions that have right and wrong responses.
-    """
+    """95 % bootstrap interval of :func:`auc_within` over questions; None with fewer than two."""
     aucs, pairs = _within_questions(scored)
     if len(aucs) < 2:
         return None
@@ -302,11 +278,7 @@ def _pooled(aucs: Numbers, pairs: Numbers, axis: int = -1) -> Any:
 
 
 def valid_within(scored: pd.DataFrame, tokenizer: Any, max_new_tokens: int) -> dict[str, float]:
-    """The share of answers with a complete box within each limit: ``{"32": 0.98, …}``.
-
-    The judge's text is encoded again and cut. With the token-level parser a cut box can be valid
-    too, so this is a lower bound of the valid rate; experiment D measures that.
-    """
+    """The share of answers with a complete box within each limit: ``{"32": 0.98, …}``."""
     limits = [n for n in TOKEN_LIMITS if n < max_new_tokens] + [max_new_tokens]
     texts = scored.loc[scored["path"] == "text", "raw"]
     encoded = [encode_plain(tokenizer, raw) for raw in texts]

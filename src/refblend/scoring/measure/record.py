@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from refblend.files import sha256_file, sha256_tree
+from refblend.files import OPTIMIZER_FILE, sha256_file, sha256_tree
 from refblend.provenance import PACKAGE, git_state, hardware, library_versions
 
 
@@ -22,7 +22,7 @@ def measurement(
     """The numbers (``content``; tables become lists of rows), with what they were measured on."""
     return {
         "judge": judge.name,
-        "judge_sha256": sha256_tree(judge),
+        "judge_sha256": sha256_tree(judge, without=[OPTIMIZER_FILE]),
         "corpus": {
             "file": corpus_file.name,
             "sha256": sha256_file(corpus_file),

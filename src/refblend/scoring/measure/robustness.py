@@ -53,12 +53,8 @@ def run_robustness(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Score the corpus under every arm (None: all :func:`robustness_arms` of the judge's options).
 
-    Arms with equal options are scored once. ``progress`` is called with the arm and the number of
-    its samples done.
-
-    Returns:
-        A table with a row per arm (see :func:`arm_row`), and the scored samples of all arms with
-        ``experiment`` and ``arm`` columns.
+    Arms with equal options are scored once. Returns a row per arm (see :func:`arm_row`), and the
+    scored samples of all arms with ``experiment`` and ``arm`` columns.
     """
     check_corpus(corpus)
     arms = robustness_arms(judge.options) if arms is None else arms
@@ -96,11 +92,9 @@ def _outcome(scored: pd.DataFrame) -> dict[str, Any]:
 
 
 def arm_row(arm: RobustnessArm, scored: pd.DataFrame, seconds: float) -> dict[str, Any]:
-    """Experiment D's metrics of one arm.
+    """Experiment D's metrics of one arm; tokens and seconds are divided by all its responses.
 
     ``auc_all`` is over all scores, an invalid one of 0.5 included, which is what training sees.
-    Tokens are those that went through the engine and seconds are the arm's wall time, both divided
-    by all responses.
     """
     valid = scored[scored["valid"]]
     submitted = scored[~scored["path"].isin(["overlength", "error"])]
