@@ -1,11 +1,10 @@
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from refblend.workers.batching import (
     deal_parts,
     group_rows,
     halve_micro_batches,
-    pack_by_tokens,
     plan_micro_batches,
     split_mini_batches,
     split_over_ranks,
@@ -20,17 +19,6 @@ def batches(draw) -> tuple[list[int], list[int]]:
     lengths = draw(LENGTHS)
     rows = draw(st.permutations(range(len(lengths))))
     return lengths, rows[: draw(st.integers(1, len(rows)))]
-
-
-@given(batches(), st.integers(1, 200), st.none() | st.integers(1, 7))
-def test_packing_keeps_every_row_once_within_the_budget(batch, budget, max_rows) -> None:
-    lengths, rows = batch
-    groups = pack_by_tokens(lengths, rows, budget, max_rows)
-    assert sorted(r for group in groups for r in group) == sorted(rows)
-    for group in groups:
-        padded = len(group) * max(lengths[r] for r in group)
-        assert padded <= budget or len(group) == 1
-        assert max_rows is None or len(group) <= max_rows
 
 
 def test_halving_counts_tokens_and_not_rows() -> None:
@@ -65,27 +53,6 @@ def test_ranks_share_rows_and_tokens_evenly(batch, ranks) -> None:
     assert max(tokens) - min(tokens) <= max(lengths[r] for r in rows)
 
 
-@given(batches(), st.integers(1, 6), st.integers(1, 200))
-def test_plan_gives_every_rank_equally_many_micro_batches(batch, ranks, budget) -> None:
-    lengths, rows = batch
-    plans = plan_micro_batches(lengths, rows, ranks, budget)
-    assert len(plans) == ranks
-    assert len({len(plan) for plan in plans}) == 1
-    assert sorted(r for plan in plans for group in plan for r in group) == sorted(rows)
-    for plan in plans:  # empty ones stand at the end
-        filled = [bool(group) for group in plan]
-        assert filled == sorted(filled, reverse=True)
-    assert any(plan[-1] for plan in plans)
-
-
-@given(batches(), st.integers(1, 6), st.integers(1, 200))
-@settings(max_examples=30)
-def test_plan_does_not_depend_on_the_order_of_rows(batch, ranks, budget) -> None:
-    lengths, rows = batch
-    expected = plan_micro_batches(lengths, sorted(rows), ranks, budget)
-    assert plan_micro_batches(lengths, rows, ranks, budget) == expected
-
-
 @given(st.integers(1, 60), st.none() | st.integers(1, 70))
 def test_mini_batches_are_consecutive(rows, size) -> None:
     minis = split_mini_batches(rows, size)
@@ -115,23 +82,31 @@ def layout_tokens(prompts, lengths, rows) -> int:
     return len(seen)
 
 
-@given(shared_batches(), st.integers(1, 4), st.integers(1, 200), st.none() | st.integers(1, 7))
-def test_shared_plans_keep_every_row_once_within_the_budget(batch, ranks, budget, max_rows) -> None:
+@given(
+    shared_batches(),
+    st.booleans(),
+    st.integers(1, 6),
+    st.integers(1, 200),
+    st.none() | st.integers(1, 7),
+)
+def test_plans_keep_every_row_once_within_the_budget(batch, shared, ranks, budget, max_rows):
+    """Whether or not rows share the tokens of their prompt, and whatever their order."""
     prompts, lengths, rows = batch
-    plans = plan_micro_batches(lengths, rows, ranks, budget, max_rows, prompts)
+    more = ranks, budget, max_rows, prompts if shared else None
+    plans = plan_micro_batches(lengths, rows, *more)
     assert sorted(r for plan in plans for group in plan for r in group) == sorted(rows)
+    assert len(plans) == ranks
     assert len({len(plan) for plan in plans}) == 1
-    for group in (g for plan in plans for g in plan):
-        assert layout_tokens(prompts, lengths, group) <= budget or len(group) == 1
-        assert max_rows is None or len(group) <= max_rows
-
-
-@given(shared_batches(), st.integers(1, 4), st.integers(1, 200))
-@settings(max_examples=30)
-def test_shared_plans_do_not_depend_on_the_order_of_rows(batch, ranks, budget) -> None:
-    prompts, lengths, rows = batch
-    expected = plan_micro_batches(lengths, sorted(rows), ranks, budget, prompts=prompts)
-    assert plan_micro_batches(lengths, rows, ranks, budget, prompts=prompts) == expected
+    assert any(plan[-1] for plan in plans)
+    for plan in plans:
+        filled = [bool(group) for group in plan]
+        assert filled == sorted(filled, reverse=True), "empty ones stand at the end"
+        for group in filter(None, plan):
+            padded = len(group) * max(lengths[r] for r in group)
+            tokens = layout_tokens(prompts, lengths, group) if shared else padded
+            assert tokens <= budget or len(group) == 1
+            assert max_rows is None or len(group) <= max_rows
+    assert plan_micro_batches(lengths, sorted(rows), *more) == plans
 
 
 @given(shared_batches(), st.integers(1, 4))

@@ -79,13 +79,6 @@ def test_the_whole_of_7b_fits_on_no_single_card(tmp_path: Path) -> None:
         check_gpu_memory(config, 80 * GIB)
 
 
-@pytest.mark.parametrize(("device", "fits"), [(24, False), (40, True), (80, True)])
-def test_an_actor_of_1_5b(tmp_path: Path, device: int, fits: bool) -> None:
-    config = scale_gpu(tmp_path, "1.5B")
-    held = on_devices(gpu_needs(config, device * GIB))[0]
-    assert (peak(held) <= device * GIB or bool(nearest(config, device * GIB))) == fits
-
-
 def test_engines_that_sleep_take_turns_and_others_add_up(tmp_path: Path) -> None:
     sleeping = gpu_needs(scale_gpu(tmp_path), 80 * GIB)
     key = "actor_rollout_ref.rollout.sleep=false"

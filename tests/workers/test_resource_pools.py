@@ -27,46 +27,33 @@ from refblend.workers.roles import ENGINE_BASE, GLOBAL_POOL, TRAINER_BASE
 ROOT = Path(__file__).parents[2]
 FSDP = "actor_rollout_ref.actor.fsdp_config"
 JUDGE = "algorithm.ref_quality_score.scoring"
-
-
-def roles(pool) -> list[str]:
-    return [bundle.role for bundle in pool]
-
-
-def test_a_plain_run_has_actor_rollout_and_judge(tiny_config) -> None:
-    pools = plan_pools(tiny_config())
-    assert list(pools) == [GLOBAL_POOL]
-    assert roles(pools[GLOBAL_POOL]) == ["actor", "rollout", "judge"]
-    assert totals(pools) == (3.0, 0.0)
-
-
-def test_every_optional_role(tiny_config) -> None:
-    pools = plan_pools(
-        tiny_config(
-            "algorithm.adv_estimator=gae",
-            "algorithm.use_kl_in_reward=true",
-            f"{FSDP}.world_size=2",
-            "ray.cpus_per_worker=0.5",
-        )
-    )
-    expected = ["actor", "actor", "rollout", "critic", "ref", "judge"]
-    assert roles(pools[GLOBAL_POOL]) == expected
-    assert totals(pools) == (3.0, 0.0)
-
-
-def test_the_judge_can_have_a_pool_of_its_own(tiny_config) -> None:
-    pools = plan_pools(tiny_config(f"{JUDGE}.resource_pool=judge_pool"))
-    assert roles(pools[GLOBAL_POOL]) == ["actor", "rollout"]
-    assert roles(pools["judge_pool"]) == ["judge"]
+OWN_POOL = f"{JUDGE}.resource_pool=judge_pool"
 
 
 @pytest.mark.parametrize(
-    "override", ["algorithm.ref_quality_score.enable=false", f"{JUDGE}.control=random"]
+    ("settings", "planned"),
+    [
+        ([], {GLOBAL_POOL: "actor rollout judge"}),
+        (
+            [
+                "algorithm.adv_estimator=gae",
+                "algorithm.use_kl_in_reward=true",
+                f"{FSDP}.world_size=2",
+            ],
+            {GLOBAL_POOL: "actor actor rollout critic ref judge"},
+        ),
+        ([OWN_POOL], {GLOBAL_POOL: "actor rollout", "judge_pool": "judge"}),
+        ([OWN_POOL, f"{JUDGE}.control=random"], {GLOBAL_POOL: "actor rollout"}),
+        (
+            [OWN_POOL, "algorithm.ref_quality_score.enable=false"],
+            {GLOBAL_POOL: "actor rollout"},
+        ),
+    ],
 )
-def test_without_a_judge_there_is_no_process_for_it(tiny_config, override) -> None:
-    pools = plan_pools(tiny_config(f"{JUDGE}.resource_pool=judge_pool", override))
-    assert list(pools) == [GLOBAL_POOL]
-    assert "judge" not in roles(pools[GLOBAL_POOL])
+def test_every_role_has_its_processes(tiny_config, settings, planned) -> None:
+    pools = plan_pools(tiny_config(*settings, "ray.cpus_per_worker=0.5"))
+    assert {name: " ".join(b.role for b in pool) for name, pool in pools.items()} == planned
+    assert totals(pools) == (0.5 * sum(map(len, pools.values())), 0.0)
 
 
 def test_gpus_are_counted_a_worker_and_a_tensor_parallel_rank(tiny_config) -> None:

@@ -26,10 +26,6 @@ def test_the_worker_and_the_keys_of_a_role_exist(role: Role, tiny_config) -> Non
         assert hasattr(worker, "begin_run")
 
 
-def test_only_what_learns_is_saved_and_cannot_be_replaced() -> None:
-    assert {name for name, role in ROLES.items() if role.learns} == {"actor", "critic"}
-
-
 def test_the_judge_alone_can_have_a_deadline_of_its_own(tiny_config) -> None:
     config = tiny_config(f"{SCORING}.timeout_s=7")
     assert {name: role.deadline(config) for name, role in ROLES.items()} == {
@@ -40,18 +36,6 @@ def test_the_judge_alone_can_have_a_deadline_of_its_own(tiny_config) -> None:
         "judge": 7,
     }
     assert JUDGE.deadline(tiny_config()) is None
-
-
-def test_there_are_as_many_ranks_and_engines_as_asked_for(tiny_config) -> None:
-    config = tiny_config(
-        "actor_rollout_ref.actor.fsdp_config.world_size=3",
-        "actor_rollout_ref.ref.fsdp_config.world_size=2",
-        "actor_rollout_ref.rollout.num_engines=4",
-    )
-    sizes = {name: role.processes(config).count for name, role in ROLES.items()}
-    assert sizes == {"actor": 3, "rollout": 4, "critic": 1, "ref": 2, "judge": 1}
-    engines = [name for name, role in ROLES.items() if role.engine_model is not None]
-    assert engines == ["rollout", "judge"]
 
 
 def test_on_an_existing_cluster_relative_paths_are_the_driver_s(

@@ -9,6 +9,7 @@ import pytest
 from refblend.config import RefblendConfig
 from refblend.errors import ConfigError
 from refblend.rollout.vllm_engine import VllmEngine
+from refblend.workers import groups
 from refblend.workers.engine_workers import JudgeWorker, RolloutWorker
 from refblend.workers.restarts import RestartBudget
 from refblend.workers.types import Sequences
@@ -70,6 +71,12 @@ def one_step(workers: WorkerSet, version: int) -> None:
     actor = SimpleNamespace(name="actor", budget="b", settings=lambda c: SimpleNamespace(b=64))
     workers.forward(cast("Any", actor), "compute_log_prob", sequences)
     workers.push_weights(version + 1)
+
+
+@pytest.fixture(autouse=True)
+def no_ray(monkeypatch):
+    """``ray.put`` would start a cluster."""
+    monkeypatch.setattr(groups.ray, "put", lambda value: value)
 
 
 def test_one_works_at_a_time_and_weights_wake_before_the_cache(tiny_config) -> None:
