@@ -17,6 +17,7 @@ from refblend.workers.gpu_memory import (
     peak,
 )
 from refblend.workers.pools import check_machine
+from refblend.workers.roles import ACTOR, JUDGE
 
 PARAMS = Path(__file__).resolve().parents[2] / "params"
 QWEN = {  # parameters, hidden, MLP, layers: their config.json
@@ -128,3 +129,14 @@ def test_gpu7b_trains_an_adapter_on_one_large_card(tmp_path: Path, device: int, 
         return
     with pytest.raises(ResourceError, match=told):
         check_gpu_memory(config, device * GIB)
+
+
+def test_host_memory_has_a_model_once_and_that_of_a_judge_while_it_sleeps(tmp_path: Path) -> None:
+    """Rank 0 reads the actor in float32; an engine that stays awake keeps no weights there."""
+    ranks = "actor_rollout_ref.actor.fsdp_config"
+    config = scale_gpu(tmp_path, "1.5B", f"{ranks}.world_size=4", f"{ranks}.num_gpus_per_worker=1")
+    parameters = QWEN["1.5B"][0]
+    assert ACTOR.memory(config) == pytest.approx(4 * parameters + 4 * GIB / 2)
+    assert JUDGE.memory(config) == pytest.approx(2 * parameters + GIB)
+    awake = scale_gpu(tmp_path / "awake", "1.5B", "algorithm.ref_quality_score.scoring.sleep=false")
+    assert JUDGE.memory(awake) == pytest.approx(GIB)

@@ -194,3 +194,18 @@ def test_loading_refuses_what_is_no_model(tmp_path) -> None:
         load_policy(str(tmp_path / "nowhere"), 1.0)
     with pytest.raises(ModelError, match="critic model path"):
         load_value(str(tmp_path))
+
+
+@pytest.mark.parametrize("load", [lambda path, **o: load_policy(path, 1.0, **o), load_value])
+def test_an_empty_network_has_the_shapes_and_reads_no_weights(
+    load, tiny_model_dir, tmp_path
+) -> None:
+    """What ranks other than 0 build, before rank 0 sends them its weights."""
+    whole = load(str(tiny_model_dir))
+    source = tmp_path / "model"
+    shutil.copytree(tiny_model_dir, source)
+    (source / "model.safetensors").write_bytes(b"")
+    empty = load(str(source), empty=True)
+    assert all(p.is_meta for p in empty.parameters())
+    shapes = {name: p.shape for name, p in whole.named_parameters()}
+    assert {name: p.shape for name, p in empty.named_parameters()} == shapes

@@ -6,9 +6,9 @@ single process has no group and no shards.
 """
 
 import contextlib
+import itertools
 import shutil
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,10 +19,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
-    get_model_state_dict,
     get_optimizer_state_dict,
     set_optimizer_state_dict,
 )
+from torch.distributed.tensor import DTensor
 
 from refblend.config import RefblendConfig
 from refblend.config.actor_rollout_ref import FsdpConfig
@@ -65,7 +65,7 @@ def shard(network: Network, config: FsdpConfig) -> Network:
     for parameter in network.parameters():
         if not parameter.requires_grad:
             parameter.data = parameter.data.to(getattr(torch, config.param_dtype))
-    network.to(device)
+    _place(network, device)
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
@@ -83,6 +83,18 @@ def shard(network: Network, config: FsdpConfig) -> Network:
     return network
 
 
+def _place(network: LmNetwork, device: torch.device) -> None:
+    """Move to the device what was loaded; empty ranks receive it from rank 0."""
+    if not any(p.is_meta for p in network.parameters()):
+        network.to(device)
+    else:
+        network.to_empty(device=device)
+        network.lm.tie_weights()  # undone by to_empty
+    if dist.get_world_size() > 1:
+        for tensor in itertools.chain(network.parameters(), network.buffers()):
+            dist.broadcast(tensor.detach(), 0)
+
+
 def freeze(network: Network, config: FsdpConfig) -> Network:
     """The network without gradients, moved and sharded."""
     return shard(network.requires_grad_(False), config)
@@ -95,25 +107,26 @@ def precision(config: FsdpConfig) -> contextlib.AbstractContextManager[Any]:
     return torch.autocast(pick_device(config).type, torch.bfloat16)
 
 
-def full_state(network: LmNetwork, trained_only: bool = False) -> dict[str, Tensor]:
+def full_state(
+    network: LmNetwork, trained_only: bool = False, dtype: torch.dtype | None = None
+) -> dict[str, Tensor]:
     """All weights on the CPU under Hugging Face names, without tied duplicates and, if
     ``trained_only``, without what is frozen. Every rank must call this; rank 0 alone gets them.
+
+    Shards are rounded to ``dtype`` where they lie, so that less travels.
     """
-    lm = network.lm
-    if not dist.is_initialized():
-        trained = {name for name, p in lm.named_parameters() if p.requires_grad}
-        state = {
-            name: tensor.detach().cpu()
-            for name, tensor in lm.state_dict().items()
-            if name in trained or not trained_only
-        }
-    else:
-        options = replace(WHOLE, ignore_frozen_params=trained_only)
-        state = get_model_state_dict(network, options=options)
-        state = {name.removeprefix("lm."): tensor for name, tensor in state.items()}
-    if getattr(lm.config, "tie_word_embeddings", False):
-        state.pop("lm_head.weight", None)
-    return state
+    lm, found = network.lm, {}
+    frozen = {name for name, p in lm.named_parameters() if not p.requires_grad}
+    tied = {"lm_head.weight"} if getattr(lm.config, "tie_word_embeddings", False) else set()
+    for name, tensor in lm.state_dict().items():
+        if name in tied or (trained_only and name in frozen):
+            continue
+        tensor = tensor.detach()
+        if isinstance(tensor, DTensor):
+            tensor = DTensor.full_tensor(tensor.to(dtype or tensor.dtype))  # type: ignore[arg-type]
+        if is_main():
+            found[name] = tensor.cpu()
+    return found
 
 
 def save_model(

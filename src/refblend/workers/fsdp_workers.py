@@ -131,10 +131,11 @@ class ActorWorker(TrainableRank[PolicyTargets], PolicyRank):
             metrics["kl_loss"] = kl_loss.item()
         return loss, metrics
 
-    def full_weights(self) -> dict[str, Tensor]:
-        """All weights under Hugging Face names, an adapter merged into them."""
-        state = super().full_weights()
-        return lora.merged(state, self._model) if self._model.lora_rank else state
+    def full_weights(self, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
+        """All weights under Hugging Face names, an adapter merged into them in float32."""
+        if self._model.lora_rank:
+            return lora.merged(super().full_weights(), self._model)
+        return super().full_weights(dtype)
 
     def save(self, directory: str) -> None:
         """Write model and optimiser, and the adapter by itself: only this is exact."""
@@ -159,9 +160,11 @@ class ActorWorker(TrainableRank[PolicyTargets], PolicyRank):
     def pack_weights(self) -> PackedWeights | None:
         """Put the weights where the rollout engines read them (None on ranks other than 0)."""
         if self._pushes_adapter:
-            weights = lora.adapter_of(distributed.full_state(self.network, trained_only=True))
+            weights = lora.adapter_of(
+                distributed.full_state(self.network, True, self._pushed_dtype)
+            )
         else:
-            weights = self.full_weights()
+            weights = self.full_weights(self._pushed_dtype)
         return self._pushed.pack(weights, self._pushed_dtype) if distributed.is_main() else None
 
     def packed_bytes(self) -> NDArray[np.uint8] | None:

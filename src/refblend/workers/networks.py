@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, AutoModelForTokenClassification
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForTokenClassification
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from refblend.errors import ModelError
@@ -76,7 +76,8 @@ def load_policy(path: str, temperature: float, **loading: bool) -> PolicyNetwork
     """The causal model of a directory, with the options of :func:`_load`, or ModelError."""
     check_model_dir(path, "model path")
     lm = _load(AutoModelForCausalLM, path, **loading)[0]
-    _check_logits(lm, path)
+    if not loading.get("empty"):
+        _check_logits(lm, path)
     return PolicyNetwork(lm, temperature)
 
 
@@ -112,22 +113,30 @@ def _load(
     checkpointing: bool = False,
     trust_remote_code: bool = False,
     shared_prefix: bool = True,
-    **more: Any,
+    empty: bool = False,
+    **config: Any,
 ) -> tuple[Any, set[str]]:
     """A model in float32 and eval mode (no dropout), and the names of weights that its files lack.
 
+    With ``empty`` it has shapes alone, on torch's meta device, and lacks none.
     transformers recomputes activations only for layers in training mode, so ``checkpointing`` sets
     the layers, but not the dropout modules inside them, back to it.
     """
-    lm, info = kind.from_pretrained(
-        path,
-        dtype=torch.float32,
-        attn_implementation=SHARED_ATTENTION if shared_prefix else "sdpa",
-        trust_remote_code=trust_remote_code,
-        use_safetensors=True,
-        output_loading_info=True,
-        **more,
-    )
+    attention = SHARED_ATTENTION if shared_prefix else "sdpa"
+    made = {"dtype": torch.float32, "attn_implementation": attention}
+    info: dict[str, Any] = {"missing_keys": []}
+    if empty:
+        with torch.device("meta"):
+            lm = kind.from_config(AutoConfig.from_pretrained(path, **config), **made)
+    else:
+        lm, info = kind.from_pretrained(
+            path,
+            trust_remote_code=trust_remote_code,
+            use_safetensors=True,
+            output_loading_info=True,
+            **made,
+            **config,
+        )
     lm.eval()
     # Padding is masked. A padding index would drop the gradient of that token wherever it is input,
     # which is wrong if it is the end token, too, or a word.

@@ -154,6 +154,9 @@ class Rank:
         self.loading = {
             "trust_remote_code": model.trust_remote_code,
             "shared_prefix": model.use_shared_prefix,
+            # Rank 0 reads the model, and the others receive it. Code of a model's own may need
+            # real tensors, so that every rank reads it.
+            "empty": not (distributed.is_main() or model.trust_remote_code),
         }
         self.device = distributed.pick_device(fsdp)
         scoring = run.algorithm.ref_quality_score.scoring
@@ -277,9 +280,10 @@ class TrainableRank(Rank, ABC, Generic[Targets]):
         distributed.save_model(self.network, self.full_weights(), target, remote)
         self.trainable.save_optimizer(target, self._sharded)
 
-    def full_weights(self) -> dict[str, Tensor]:
-        """All weights under Hugging Face names (empty on ranks other than 0)."""
-        return distributed.full_state(self.network)
+    def full_weights(self, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
+        """All weights under Hugging Face names (empty on ranks other than 0); shards are rounded
+        to ``dtype`` before they travel."""
+        return distributed.full_state(self.network, dtype=dtype)
 
     def load(self, directory: str) -> None:
         """Continue from what :meth:`save` wrote."""

@@ -96,10 +96,14 @@ class Role:
         engine, key = self.engine_model is not None, self.engine_model or MODEL
         if engine and getattr(settings, "kind", None) == "http":
             return asked.count * TRAINER_BASE  # processes that ask, without a model
-        weights = 0 if engine and asked.gpus else count_parameters(Path(value_of(config, key)), key)
+        # An engine on GPUs keeps none in host memory, but for a judge's while it sleeps.
+        absent = engine and asked.gpus and not (self.name == "judge" and settings.sleep)
+        weights = 0 if absent else count_parameters(Path(value_of(config, key)), key)
         if not engine:
-            # Before a GPU has its shard, its rank reads the whole model.
-            copies = asked.count if asked.gpus else self.copies(config)
+            # Before GPUs have their shards, rank 0 reads the whole model.
+            remote = config.actor_rollout_ref.model.trust_remote_code
+            on_gpus = asked.count if remote else 1
+            copies = on_gpus if asked.gpus else self.copies(config)
             return asked.count * TRAINER_BASE + copies * weights * BYTES["float32"]
         cache = 0 if asked.gpus else settings.kv_cache_memory_mb * MIB
         return asked.count * (ENGINE_BASE + weights * BYTES[settings.dtype] + cache)
