@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from refblend.config.loading import load_config
+from refblend.gpu_check import stages
 from refblend.gpu_check.measuring import Report, largest_fitting
 
 ROOT = Path(__file__).parents[1]
@@ -89,6 +91,29 @@ def test_a_failed_stage_is_named_and_the_next_one_runs() -> None:
     assert report.failures == ["first: ValueError: broken"]
     assert "| second | passed" in report.text()
     assert "**Failed:** first: ValueError: broken" in report.text()
+
+
+def test_a_goal_is_met_by_the_worst_share() -> None:
+    report = Report("GPU")
+    assert "weight push at 2% of a step, or less: not measured" in report.text()
+    report.reached("weight push", 0.01)
+    report.reached("update", 0.4)
+    assert "weight push at 2% of a step, or less: met" in report.text()
+    report.reached("weight push", 0.03)
+    report.reached("update", 0.3)
+    assert "weight push at 2% of a step, or less: missed" in report.text()
+    assert "update at 35% of the peak, or more: missed" in report.text()
+
+
+def test_every_training_of_the_check_is_a_valid_configuration(monkeypatch, tiny_model_dir) -> None:
+    monkeypatch.setattr(stages, "SMOLLM", tiny_model_dir)
+    trainings = stages.trainings(devices=3)
+    assert {name.rpartition(", ")[2] for name in trainings} >= {"two ranks", "SmolLM2-135M"}
+    files = ["data.train_files=[a.jsonl]", "data.val_files=[b.jsonl]"]
+    judge = "algorithm.ref_quality_score.scoring.model_path=model"
+    files += ["actor_rollout_ref.model.path=model", judge]
+    for settings in trainings.values():
+        load_config([], [*files, *settings])
 
 
 def test_what_the_check_imports_is_there_on_a_bare_machine(tmp_path: Path) -> None:

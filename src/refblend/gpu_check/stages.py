@@ -12,6 +12,8 @@ from refblend.gpu_check.chain import Chain
 from refblend.gpu_check.measuring import Report, largest_fitting, matmul_peak, seconds
 
 ROOT = Path(__file__).resolve().parents[3]
+SMOLLM = ROOT / "models" / "smollm" / "base"
+"""Made by ``make pretrained``."""
 
 
 def check_scoring(chain: Chain, report: Report, peak: float) -> None:
@@ -42,7 +44,7 @@ def check_speed(chain: Chain, report: Report, peak: float, tiny: bool) -> None:
         share = operations * chain.parameters * count / taken / peak
         report.add(name, f"{count / taken:,.0f} tokens/s, {share:.1%} of the peak")
         if chain.device == "cuda":  # the goals are a GPU's
-            report.shares[name] = share
+            report.reached(name, share)
     if chain.device != "cuda":
         report.left_out.append("memory and the largest micro-batch (no GPU)")
         return
@@ -59,7 +61,10 @@ def check_speed(chain: Chain, report: Report, peak: float, tiny: bool) -> None:
 
 
 def report_training(run: Path, report: Report) -> None:
-    """How the last step of a run went: its times, and how far vLLM is from the trainer."""
+    """How the last step of a run went: its times, and how far vLLM is from the trainer.
+
+    The latter says something of a peaked distribution only, such as SmolLM2's.
+    """
     *_, line = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     step = json.loads(line)
     gap = step["training/rollout_probs_diff_mean"]
@@ -68,23 +73,24 @@ def report_training(run: Path, report: Report) -> None:
     parts |= {"actor update": "update_actor", "weight push": "update_weights"}
     times = ", ".join(f"{name} {step[f'timing_s/{key}']:.2f}" for name, key in parts.items())
     report.add("seconds of step 2", f"{step['timing_s/step']:.2f}: {times}")
+    report.reached("weight push", step["timing_s/update_weights"] / step["timing_s/step"])
     if (used := step.get("perf/gpu_memory_used_gb")) is not None:
         report.add("GPU memory of all processes", f"{used:.1f} GB")
 
 
-def trainings() -> dict[str, tuple[str, ...]]:
+def trainings(devices: int) -> dict[str, tuple[str, ...]]:
     """Two steps through Ray with vLLM as rollout and judge: name → settings."""
     actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
     judge, name = "algorithm.ref_quality_score.scoring", "training through Ray, rollouts by vLLM"
-    common = (
+    alone = (
         *(f"{rollout}.name=vllm", f"{rollout}.num_gpus=0.3"),
         f"{rollout}.gpu_memory_utilization=0.3",
         f"{actor}.fsdp_config.num_gpus_per_worker=0.4",
-        *(f"{judge}.num_gpus=0.2", f"{judge}.gpu_memory_utilization=0.2"),
         *("trainer.total_training_steps=2", "trainer.energy=false"),
     )
-    ref = "actor_rollout_ref.ref.fsdp_config"
-    return {
+    common = (*alone, f"{judge}.num_gpus=0.2", f"{judge}.gpu_memory_utilization=0.2")
+    ref, model = "actor_rollout_ref.ref.fsdp_config", "actor_rollout_ref.model"
+    found = {
         name: common,
         f"{name}, CUDA graphs": (
             *common,
@@ -99,9 +105,27 @@ def trainings() -> dict[str, tuple[str, ...]]:
             *common,
             *("algorithm.use_kl_in_reward=true", f"{ref}.num_gpus_per_worker=0.05"),
             f"{ref}.param_dtype=bfloat16",
-            "actor_rollout_ref.model.enable_gradient_checkpointing=true",
+            f"{model}.enable_gradient_checkpointing=true",
+        ),
+        f"{name}, LoRA and KL, one engine for actor and judge": (
+            *alone,
+            *(f"{model}.lora_rank=16", f"{rollout}.lora=adapter", f"{judge}.kind=reference"),
+            *(f"{judge}.model_path=null", f"{judge}.overlap=false"),
+            "algorithm.use_kl_in_reward=true",
         ),
     }
+    if SMOLLM.is_dir():
+        found[f"{name}, SmolLM2-135M"] = (
+            *common,
+            *(f"{model}.path={SMOLLM}", f"{judge}.model_path={SMOLLM}"),
+        )
+    if devices > 2:
+        ranks = f"{actor}.fsdp_config"
+        found[f"{name}, two ranks"] = (
+            *common,
+            *(f"{ranks}.world_size=2", f"{ranks}.num_gpus_per_worker=1"),
+        )
+    return found
 
 
 def check_rest(chain: Chain, report: Report) -> None:
@@ -112,7 +136,15 @@ def check_rest(chain: Chain, report: Report) -> None:
     elif chain.device == "cpu":
         report.left_out.append("training through Ray with vLLM (make smoke does it on a CPU)")
     else:
-        for number, (name, more) in enumerate(trainings().items()):
+        import torch
+
+        devices = torch.cuda.device_count()
+        absent = {
+            "SmolLM2-135M (make pretrained)": SMOLLM.is_dir(),
+            "two ranks (three GPUs)": devices > 2,
+        }
+        report.left_out += [name for name, present in absent.items() if not present]
+        for number, (name, more) in enumerate(trainings(devices).items()):
             with report.stage(name):
                 from refblend.trainer.launch import train
 
