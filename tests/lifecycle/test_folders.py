@@ -47,6 +47,14 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def long_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    place = tmp_path / ("long" * 20)
+    place.mkdir()
+    monkeypatch.setattr(folders.tempfile, "tempdir", str(place))
+    return place
+
+
 def own(place: Path) -> list[Path]:
     return sorted(place.glob(f"{folders.PREFIX}*"))
 
@@ -92,32 +100,24 @@ def test_what_cannot_be_proved_dead_stays(place: Path, record: str | None) -> No
     assert own(place) == [folder]
 
 
-def test_a_long_path_is_led_to_by_a_short_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = tmp_path / ("long" * 20)
-    place.mkdir()
-    monkeypatch.setattr(folders.tempfile, "tempdir", str(place))
+def test_a_long_path_is_led_to_by_a_short_one(long_place: Path) -> None:
     with folders.command_folder() as folder:
         assert len(str(folder)) <= folders.LONGEST
         (folder / "file").write_text("here")
-        (real,) = own(place)
+        (real,) = own(long_place)
         assert (real / "file").read_text() == "here"
-    assert own(place) == []
+    assert own(long_place) == []
     assert not folder.parent.exists()
 
 
 def test_without_a_short_place_the_cause_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    long_place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = tmp_path / ("long" * 20)
-    place.mkdir()
-    monkeypatch.setattr(folders.tempfile, "tempdir", str(place))
     monkeypatch.setattr(folders, "_SHORT", (str(tmp_path / "absent"),))
     for ask in (folders.check_temporary, folders.command_folder().__enter__):
-        with pytest.raises(ResourceError, match=f"TMPDIR={place} is too long"):
+        with pytest.raises(ResourceError, match=f"TMPDIR={long_place} is too long"):
             ask()
-    assert own(place) == []
+    assert own(long_place) == []
 
 
 def test_a_home_that_cannot_be_written_gives_way(

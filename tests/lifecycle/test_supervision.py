@@ -72,15 +72,6 @@ def test_a_job_whose_supervisor_is_gone_already_ends() -> None:
     assert job.wait(20) == -signal.SIGTERM
 
 
-def test_without_a_supervisor_nothing_is_followed() -> None:
-    job = python(FOLLOWER)
-    assert job.stdout.readline() == "up\n"
-    time.sleep(0.5)
-    assert job.poll() is None
-    job.kill()
-    job.wait()
-
-
 def test_locks_of_a_killed_call_are_removed(tmp_path: Path) -> None:
     lock, said = lock_of(tmp_path), []
     supervision.release_stale_locks(tmp_path, said.append)

@@ -34,16 +34,6 @@ def test_weights(case, threshold):
         assert kept[place].item() == pytest.approx(second, rel=1e-9)
 
 
-def test_equal_log_probs_change_nothing():
-    x, mask = torch.randn(2, 3), torch.tensor([[1, 1, 0], [1, 0, 0]])
-    for mode in ("truncate", "mask"):
-        assert torch.equal(importance_weights(x, x, mask, mode), mask.float())
-    figures = mismatch_metrics(x, x, mask)
-    assert figures.pop("training/rollout_is_weight_mean") == 1.0
-    assert figures.pop("training/rollout_is_weight_max") == 1.0
-    assert set(figures.values()) == {0.0}
-
-
 def test_mismatch_by_hand():
     rollout = torch.tensor([[math.log(0.5), math.log(0.1), math.nan]], dtype=torch.float64)
     trainer = torch.tensor([[math.log(0.25), math.log(0.4), math.inf]], dtype=torch.float64)

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +16,7 @@ from refblend.files import read_object, write_json
 from refblend.identity import IDENTITY_NAME, RunIdentity, read_identity
 from refblend.provenance import Source
 from refblend.study.runs.checks import record_failure
-from refblend.trainer import run_directory
+from refblend.trainer import launch, run_directory
 from refblend.trainer.checkpoint import CheckpointManager, write_state
 from refblend.trainer.run_directory import (
     UNCONFIRMED_NAME,
@@ -305,18 +303,6 @@ def test_run_dir_in_place_of_a_file(tmp_path: Path, place: str) -> None:
         start(tmp_path / place, BASE)
 
 
-def test_run_lock(tmp_path: Path) -> None:
-    code = (
-        "import sys; from pathlib import Path\n"
-        "from refblend.trainer.run_directory import run_lock\n"
-        f"with run_lock(Path({str(tmp_path)!r})): pass"
-    )
-    with run_lock(tmp_path):
-        other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "another process is training" in other.stderr
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
-
-
 def test_the_lock_holds_the_new_directory_after_a_move(run: Path) -> None:
     train(run)
     with (
@@ -362,23 +348,16 @@ def test_check_run_dir_changes_nothing(run: Path) -> None:
     assert not run.exists()
 
 
-def test_check_refuses_a_directory_of_another_run(make_run: Callable[..., Any]) -> None:
-    made = make_run()
-    directory = f"trainer.default_local_dir={made.directory}"
-    given = [directory, "reward.custom_reward_function=null"]
-    arguments = ["check", "--config", str(made.config_file), *given]
-    from refblend.config import load_config
-    from refblend.numerics import versions
-    from refblend.provenance import hash_inputs
-    from refblend.trainer.datasets import load_run_data
-    from refblend.trainer.preflight import inputs_of
+def test_check_refuses_a_directory_of_another_run(
+    tiny_config: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nothing(*_: object) -> dict[str, Any]:
+        return {}
 
-    config = load_config([made.config_file], given)
-    inputs, data = hash_inputs(*inputs_of(config)), load_run_data(config)
-    numerics = versions("judge.parse", "judge.prompt", "reward.gsm8k", "train")
-    identity = RunIdentity.of(config, inputs, 4, data.prompts_hash, numerics)
-    start(Path(config.trainer.default_local_dir), identity)
+    monkeypatch.setattr(launch._Run, "_train", nothing)
+    launch.train(tiny_config())
     cli = CliRunner()
+    arguments = ["check", "--config", str(tmp_path / "config.yaml")]
     assert cli.invoke(app, arguments).exit_code == 0
     refused = cli.invoke(app, [*arguments, "algorithm.gamma=0.9"])
     assert isinstance(refused.exception, CheckpointError)

@@ -46,7 +46,7 @@ def test_a_run_after_another_and_extended_equals_a_run_alone(
     assert json.loads((second.directory / "config.json").read_text())["trainer"]["seed"] == 1
     provenance = second.directory / "provenance.json"
     sessions = json.loads(provenance.read_text())["sessions"]
-    assert sessions[1]["changes"] == ["trainer.total_training_steps: 2 → 4"]
+    assert "trainer.total_training_steps: 2 → 4" in sessions[1]["changes"]
     # Nothing is left to do: no cluster is started, and nothing is written. Another key is refused.
     before = provenance.stat().st_mtime_ns
     assert base.train(where).status == 0
