@@ -20,7 +20,7 @@ import pandas as pd
 from scipy import stats
 
 VALIDATION = re.compile(r"val-core/(?!refblend/sanity/).+/acc/mean@1")
-LOWER_IS_BETTER = ("steps_to_", "val_drawdown", "loss_spikes", "grad_spikes", "step_seconds")
+LOWER_IS_BETTER = ("val_drawdown", "loss_spikes", "grad_spikes", "step_seconds")
 TOLERANCE = 2e-5
 MOST = 100_000
 """Rearrangements beyond which as many are drawn, here and by the package."""
@@ -52,19 +52,7 @@ def curve_endpoints(steps: np.ndarray, values: np.ndarray) -> dict[str, float]:
     fine = np.linspace(steps[0], max(steps[0], steps[-1] / 3), 30_001)
     heights = np.interp(fine, steps, values)
     found["val_auc_third"] = (heights.sum() - (heights[0] + heights[-1]) / 2) / 30_000
-    for percent in range(10, 90, 10):
-        found[f"steps_to_{percent}"] = first_step(steps, values, percent / 100)
     return found
-
-
-def first_step(steps: np.ndarray, values: np.ndarray, level: float) -> float:
-    """The first step at which straight lines between the points reach a level, or the last."""
-    if values[0] >= level:
-        return steps[0]
-    for i in range(1, len(steps)):
-        if values[i] >= level:
-            return np.interp(level, values[i - 1 : i + 1], steps[i - 1 : i + 1])
-    return steps[-1]
 
 
 def p_above(x: np.ndarray, y: np.ndarray, paired: bool) -> float:

@@ -54,9 +54,9 @@ def test_more_must_be_better_by_an_experiment_s_own_endpoint(params: Path, exper
 
 def test_a_contrast_in_other_units_needs_its_own_margin(params: Path) -> None:
     """±0.02 steps would be a share of one step."""
-    contrast = {"name": "speed", "endpoint": "steps_to_70", "pairs": {"linear_terminal": "off"}}
+    contrast = {"name": "speed", "endpoint": "loss_spikes", "pairs": {"linear_terminal": "off"}}
     change(params, "B", contrasts=[contrast])
-    with pytest.raises(StudyError, match="by steps_to_70 have no margin of their own"):
+    with pytest.raises(StudyError, match="by loss_spikes have no margin of their own"):
         build_grid(["B"], "gpu", params)
     change(params, "B", contrasts=[contrast | {"margin": 1.0}])
     assert len(build_grid(["B"], "gpu", params))

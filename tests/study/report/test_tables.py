@@ -26,6 +26,7 @@ from refblend.study.report.tables import (
     stability_by_arm,
     tables_of,
 )
+from refblend.study.runs.measures import run_measures
 from refblend.study.stats.statistics import Interval
 
 WEIGHT = "actor/ref_quality/weight"
@@ -38,7 +39,8 @@ def part_of(names: str, scale: str = "cpu", **options: object) -> Study:
 
 
 def with_metrics(study: Study, metrics: pd.DataFrame) -> Study:
-    return replace(study, collected=replace(study.collected, metrics=metrics))
+    collected = replace(study.collected, metrics=metrics)
+    return replace(study, collected=collected, values=run_measures(collected))
 
 
 def greedy(study: Study, arm: str) -> pd.Series:
@@ -74,7 +76,6 @@ def test_summary_against_scipy() -> None:
     own, base = greedy(study, "linear"), greedy(study, "off")
     mean = stats.ttest_1samp(own, 0).confidence_interval()
     assert (row["mean"], row.low, row.high) == pytest.approx((own.mean(), mean.low, mean.high))
-    assert row.iqm == pytest.approx(stats.trim_mean(own, 0.25))
     paired = stats.ttest_rel(own, base)
     change = paired.confidence_interval()
     assert (row["diff"], row.diff_low, row.diff_high) == pytest.approx(
@@ -83,8 +84,6 @@ def test_summary_against_scipy() -> None:
     family = sum(arm != "off" for arm in study.arms("A"))
     wide = paired.confidence_interval(1 - 0.05 / family)
     assert (row.diff_family_low, row.diff_family_high) == pytest.approx((wide.low, wide.high))
-    wins = stats.mannwhitneyu(own, base).statistic / (len(own) * len(base))
-    assert row.prob_improvement == pytest.approx(wins)
     assert pd.isna(table.loc[("judge_auc", "linear"), "diff"])  # the baseline has no judge
 
 

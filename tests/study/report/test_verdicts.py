@@ -27,7 +27,7 @@ def spec() -> ExperimentSpec:
     contrasts = [
         ContrastSpec(name="gains", pairs={"linear": "off"}, primary=True),
         ContrastSpec(name="same", pairs={"cosine": "off"}, primary=True),
-        ContrastSpec(name="slower", pairs={"exp": "off"}, endpoint="steps_to_30", margin=1.0),
+        ContrastSpec(name="slower", pairs={"exp": "off"}, endpoint="step_seconds", margin=1.0),
     ]
     return declared.model_copy(update={"contrasts": contrasts, "seeds": {"cpu": SEEDS}})
 
@@ -44,8 +44,8 @@ def test_each_contrast_gets_its_verdict(study, spec) -> None:
     assert dict(table.verdict) == {"gains": "better", "same": "equivalent", "slower": "worse"}
     assert dict(table.n) == {"gains": 10, "same": 10, "slower": 10}
     assert dict(table.primary) == {"gains": True, "same": True, "slower": False}
-    assert table.loc["slower", "estimate"] > 1  # more steps are worse
-    assert table.loc["slower", ["endpoint", "margin"]].tolist() == ["steps_to_30", 1.0]
+    assert table.loc["slower", "estimate"] > 1  # more time is worse
+    assert table.loc["slower", ["endpoint", "margin"]].tolist() == ["step_seconds", 1.0]
 
 
 def test_what_is_added_later_moves_no_earlier_verdict(study, spec) -> None:

@@ -11,7 +11,7 @@ from refblend.errors import StudyError
 from refblend.provenance import hash_inputs
 from refblend.study.runs.checks import record_failure
 from refblend.study.runs.collect import collect, read_collected, used_models, write_collected
-from refblend.study.runs.curves import series, start_and_end
+from refblend.study.runs.curves import accuracy_by_step, series
 
 MakeRun = Callable[..., Path]
 
@@ -52,12 +52,8 @@ def test_numbers_come_through_unchanged(tmp_path: Path, make_run: MakeRun) -> No
         "0123456789abcdef",
     )
     assert run.hardware == "Test CPU, 2 cores"
-    ends = start_and_end(collected.metrics).set_index("measure")
-    assert ends.loc["acc", "start"] == pytest.approx(0.25)
-    assert ends.loc["acc", "final"] == pytest.approx(0.55)
-    assert ends.loc["acc", "auc"] == pytest.approx(0.40)
-    assert ends.loc["sanity", "final"] == pytest.approx(0.60)
-    assert ends.loc["sampled", "final"] == pytest.approx(0.45)
+    accuracy = accuracy_by_step(collected.metrics)["value"]
+    assert (accuracy.iloc[0], accuracy.iloc[-1]) == (pytest.approx(0.25), pytest.approx(0.55))
     test = series(collected.metrics, "test/greedy")
     assert (test.step.item(), test.value.item()) == (20, pytest.approx(0.57))
     assert len(collected.responses) == 128

@@ -7,7 +7,7 @@ import pytest
 from made_runs import grid_of
 
 from refblend.study.runs.collect import collect
-from refblend.study.runs.curves import course, series, stability, validation_frame
+from refblend.study.runs.curves import accuracy_by_step, series, stability
 
 MakeRun = Callable[..., Path]
 
@@ -21,7 +21,7 @@ def test_a_series_is_one_metric_for_all_runs(tmp_path: Path, make_run: MakeRun) 
     assert series(metrics, "absent").empty
 
 
-def test_validation_sources_are_averaged_and_the_sanity_set_is_known_by_its_name() -> None:
+def test_validation_sources_are_averaged_without_the_sanity_set() -> None:
     names = {
         "val-core/openai/gsm8k/acc/mean@1": 0.2,
         "val-core/my/sanity_checks/acc/mean@1": 0.6,
@@ -31,8 +31,7 @@ def test_validation_sources_are_averaged_and_the_sanity_set_is_known_by_its_name
         {"arm": "off", "seed": 1, "step": 0, "metric": name, "value": value}
         for name, value in names.items()
     ]
-    frame = validation_frame(pd.DataFrame(rows)).set_index("measure")["value"]
-    assert frame.to_dict() == {"acc": pytest.approx(0.4), "sanity": 0.9}
+    assert accuracy_by_step(pd.DataFrame(rows)).value.tolist() == [pytest.approx(0.4)]
 
 
 def test_stability_reads_start_and_end(tmp_path: Path, make_run: MakeRun) -> None:
@@ -40,7 +39,6 @@ def test_stability_reads_start_and_end(tmp_path: Path, make_run: MakeRun) -> Non
     row = stability(collect(grid_of(("linear", 1)), "cpu", tmp_path).metrics).iloc[0]
     assert (row.entropy_start, row.entropy_end) == (pytest.approx(0.875), pytest.approx(0.4))
     assert row.length_end == 24
-    assert row.val_drawdown == 0
 
 
 def edited(run: Path, changes: dict[int, dict[str, float | None]]) -> None:
@@ -55,26 +53,21 @@ def test_a_step_without_a_finite_value_is_a_spike(tmp_path: Path, make_run: Make
     run = make_run(tmp_path / "cpu" / "linear" / "seed_1", 1, steps=20)
     before = stability(collect(grid_of(("linear", 1)), "cpu", tmp_path).metrics).iloc[0]
     edited(run, {7: {"actor/pg_loss": None}, 20: {"actor/pg_loss": None, "actor/grad_norm": None}})
-    metrics = collect(grid_of(("linear", 1)), "cpu", tmp_path).metrics
-    after = stability(metrics).iloc[0]
+    after = stability(collect(grid_of(("linear", 1)), "cpu", tmp_path).metrics).iloc[0]
     assert after.loss_spikes == before.loss_spikes + 2
     assert after.grad_spikes == before.grad_spikes + 1
-    assert after.grad_norm_max > 0
-    assert course(metrics, ["actor/pg_loss"]).index.tolist() == list(range(1, 21))
 
 
-@pytest.mark.parametrize(
-    ("gap", "collapse"), [({}, 12), ({14: None}, 15), ({14: None, 18: None}, None)]
-)
+@pytest.mark.parametrize(("gap", "collapse"), [({}, 1), ({14: None}, 1), ({14: None, 18: None}, 0)])
 def test_a_step_without_an_entropy_breaks_the_collapse(
-    tmp_path: Path, make_run: MakeRun, gap: dict[int, None], collapse: int | None
+    tmp_path: Path, make_run: MakeRun, gap: dict[int, None], collapse: int
 ) -> None:
     run = make_run(tmp_path / "cpu" / "linear" / "seed_1", 1, steps=20)
     entropies = dict.fromkeys(range(12, 21), 0.01) | gap
     name = "actor/ref_quality/avg_entropy"
     edited(run, {step: {name: value} for step, value in entropies.items()})
     row = stability(collect(grid_of(("linear", 1)), "cpu", tmp_path).metrics).iloc[0]
-    assert row.entropy_collapse is pd.NA if collapse is None else row.entropy_collapse == collapse
+    assert row.entropy_collapse == collapse
     assert row.entropy_end == 0.01
 
 
@@ -88,9 +81,5 @@ def test_a_metric_that_begins_late_or_never_is_not_missing(
         if line["step"] < 6:  # the critic alone is trained at first
             line.pop("actor/pg_loss", None)
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    metrics = collect(grid_of(("linear", 1)), "cpu", tmp_path).metrics
-    row = stability(metrics).iloc[0]
-    assert course(metrics, ["actor/pg_loss"]).index.tolist() == list(range(6, 21))
-    assert course(metrics, ["actor/grad_norm"]).empty
+    row = stability(collect(grid_of(("linear", 1)), "cpu", tmp_path).metrics).iloc[0]
     assert (row.loss_spikes, row.grad_spikes) == (0, 0)
-    assert pd.isna(row.grad_norm_max)

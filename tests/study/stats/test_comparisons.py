@@ -1,20 +1,12 @@
 import itertools
 import math
-from fractions import Fraction
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import stats
 
-from refblend.study.stats.comparisons import (
-    best_configuration,
-    probability_of_improvement,
-)
-
-QUARTERS = st.lists(st.integers(0, 4).map(lambda i: i / 4), min_size=1, max_size=8)
+from refblend.study.stats.comparisons import best_configuration
 
 
 def rng() -> np.random.Generator:
@@ -23,43 +15,6 @@ def rng() -> np.random.Generator:
 
 def frame(**arms: list[float]) -> pd.DataFrame:
     return pd.DataFrame(arms, index=pd.RangeIndex(1, 1 + len(next(iter(arms.values())))))
-
-
-@settings(deadline=None)
-@given(QUARTERS, QUARTERS)
-def test_probability_of_improvement_counts_pairs(x: list[float], y: list[float]) -> None:
-    wins = [Fraction(1) if a > b else Fraction(1, 2) if a == b else Fraction(0)
-            for a in x for b in y]  # fmt: skip
-    result = probability_of_improvement(x, y, rng(), resamples=50)
-    assert result.estimate == pytest.approx(float(sum(wins) / len(wins)), abs=1e-12)
-    assert result.n == min(len(x), len(y))
-    if result.n < 2:
-        assert math.isnan(result.low)
-        assert math.isnan(result.high)
-    else:
-        assert 0 <= result.low <= result.high <= 1
-    other = probability_of_improvement(y, x, rng(), resamples=50)
-    assert result.estimate + other.estimate == pytest.approx(1)
-
-
-def test_probability_of_improvement_resamples_like_a_slow_loop() -> None:
-    data = np.random.default_rng(3)
-    x, y = data.normal(0.3, 1, 9), data.normal(0, 1, 7)
-    means = []
-    for _ in range(4000):
-        a, b = data.choice(x, x.size), data.choice(y, y.size)
-        means.append(np.mean([np.mean(value > b) for value in a]))
-    result = probability_of_improvement(x, y, rng())
-    assert [result.low, result.high] == pytest.approx(np.quantile(means, [0.025, 0.975]), abs=0.03)
-
-
-def test_probability_of_improvement_says_when_it_cannot_say_more() -> None:
-    assert probability_of_improvement([], [1.0], rng()).n == 0
-    lone = probability_of_improvement([9], [0, 9], rng())
-    assert lone.estimate == 1.5 / 2
-    assert math.isnan(lone.low)
-    with pytest.raises(ValueError, match="NaN"):
-        probability_of_improvement([1.0, math.nan], [1.0], rng())
 
 
 def ten_seeds() -> pd.DataFrame:

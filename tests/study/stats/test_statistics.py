@@ -11,46 +11,13 @@ from refblend.study.stats.statistics import (
     area_under_curve,
     complete_seeds,
     count_spikes,
-    entropy_collapse,
-    iqm,
+    has_collapsed,
     largest_drawdown,
-    paired_values,
+    rank_correlation,
     student_interval,
 )
 
 NUMBERS = st.lists(st.floats(-100, 100), min_size=1, max_size=40)
-
-
-@settings(deadline=None)
-@given(NUMBERS)
-def test_iqm_is_the_mean_of_the_middle_half(values: list[float]) -> None:
-    cut = len(values) // 4
-    middle = sorted(values)[cut : len(values) - cut]
-    assert iqm(np.array(values)) == pytest.approx(sum(middle) / len(middle), abs=1e-9)
-
-
-def test_iqm_reduces_the_last_axis() -> None:
-    rows = np.array([[0.0, 1.0, 2.0, 100.0], [1.0, 1.0, 1.0, 1.0]])
-    assert iqm(rows).tolist() == [1.5, 1.0]
-
-
-def test_one_value_has_no_interval() -> None:
-    interval = student_interval([0.5])
-    assert (interval.estimate, interval.n) == (0.5, 1)
-    assert math.isnan(interval.low)
-    assert str(interval) == "0.500 (n = 1)"
-    assert str(student_interval([])) == "no data"
-
-
-def test_bad_input_is_refused() -> None:
-    with pytest.raises(ValueError, match="NaN"):
-        student_interval([0.5, math.nan])
-
-
-def test_paired_difference_uses_common_seeds_only() -> None:
-    treated = pd.Series([0.6, 0.7, 0.9], index=[1, 2, 3])
-    baseline = pd.Series([0.5, 0.4, 0.1], index=[1, 2, 4])
-    assert paired_values(treated, baseline) == pytest.approx([0.1, 0.3])
 
 
 def test_spikes_are_the_planted_ones() -> None:
@@ -96,16 +63,16 @@ def test_complete_seeds_names_what_it_leaves_out() -> None:
     assert (data.index.tolist(), list(data.columns), without) == ([1], ["a", "c"], ("b",))
 
 
-def slow_collapse(entropy: list[float], share: float, patience: int) -> int | None:
+def slow_collapse(entropy: list[float], share: float, patience: int) -> bool:
     start = next((value for value in entropy if not math.isnan(value)), None)
     if start is None:
-        return None
+        return False
     streak = 0
-    for step, value in enumerate(entropy):
+    for value in entropy:
         streak = streak + 1 if value <= share * start else 0
         if streak == patience:
-            return step - patience + 1
-    return None
+            return True
+    return False
 
 
 @settings(deadline=None)
@@ -115,14 +82,17 @@ def slow_collapse(entropy: list[float], share: float, patience: int) -> int | No
     st.integers(1, 4),
 )
 def test_collapse_against_a_slow_loop(values: list[float], share: float, patience: int) -> None:
-    assert entropy_collapse(values, share, patience) == slow_collapse(values, share, patience)
+    assert has_collapsed(values, share, patience) == slow_collapse(values, share, patience)
 
 
 def test_collapse_is_lasting_and_not_a_dip() -> None:
     curve = [1.0, 0.05, 0.05, 0.5, 0.09, 0.08, 0.05, 0.6]
-    assert entropy_collapse(curve, share=0.1, patience=3) == 4
-    assert entropy_collapse(curve, share=0.1, patience=4) is None
-    assert entropy_collapse([0.0, 0.0], patience=2) == 0
-    for share, patience in ((0.0, 1), (1.0, 1), (0.5, 0)):
-        with pytest.raises(ValueError, match="share"):
-            entropy_collapse(curve, share, patience)
+    assert has_collapsed(curve, patience=3)
+    assert not has_collapsed(curve, patience=4)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_rank_correlation_is_scipys(ties: bool) -> None:
+    x, y = np.random.default_rng(2).normal(size=(2, 12)).round(0 if ties else 9)
+    assert rank_correlation(x, y) == pytest.approx(stats.spearmanr(x, y).statistic)
+    assert math.isnan(rank_correlation(x, np.ones(12)))

@@ -16,9 +16,6 @@ class Measure:
     """Null: neither direction is better in itself."""
 
 
-ACCURACIES = (10, 20, 30, 40, 50, 60, 70, 80)
-"""Validation accuracies, in per cent, to which the steps are counted."""
-
 MEASURES: dict[str, Measure] = {
     measure.name: measure
     for measure in (
@@ -29,12 +26,6 @@ MEASURES: dict[str, Measure] = {
         Measure("val_gain", "validation accuracy, final − start", "share", True),
         Measure("val_auc", "validation accuracy, mean height of the curve", "share", True),
         Measure("val_auc_third", "validation accuracy, mean height, first third", "share", True),
-        *(
-            Measure(
-                f"steps_to_{percent}", f"steps to {percent} % validation accuracy", "steps", False
-            )
-            for percent in ACCURACIES
-        ),
         Measure("val_drawdown", "validation accuracy, largest fall", "share", False),
         Measure("train_acc", "training accuracy (sampled), mean", "share", True),
         Measure("train_acc_third", "training accuracy (sampled), mean, first third", "share", True),

@@ -3,13 +3,12 @@
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
 
 from refblend.seeding import derive_generator
 from refblend.study.design.arms import Arm
 from refblend.study.report import style as plot
 from refblend.study.report.study import Study
-from refblend.study.stats.statistics import percentile_interval
+from refblend.study.stats.statistics import percentile_interval, rank_correlation
 
 OUTCOME = "test_sampled"
 LEAST_ARMS = 5
@@ -53,12 +52,13 @@ def rank_correlations(study: Study) -> pd.DataFrame:
         if part.arm.nunique() < LEAST_ARMS:
             continue
         wide = part.pivot(index="seed", columns="arm")
+        both = np.array([wide["alignment"], wide[OUTCOME]])
         drawn = derive_generator("alignment", name).multinomial(
             len(wide), np.full(len(wide), 1 / len(wide)), size=RESAMPLES
         )
-        resampled = np.array([_rho(wide, counts) for counts in drawn])
+        resampled = np.array([_rho(both, counts) for counts in drawn])
         resampled = resampled[np.isfinite(resampled)]
-        rho = _rho(wide, np.ones(len(wide), dtype=int))
+        rho = _rho(both, np.ones(len(wide), dtype=int))
         if not np.isfinite(rho) or not len(resampled):  # all arms are equal
             continue
         found = percentile_interval(rho, resampled, len(wide))
@@ -76,21 +76,15 @@ def _pairs(study: Study) -> pd.DataFrame:
     return wide[counts == counts.mode().iloc[0]] if len(wide) else wide
 
 
-def _rho(wide: pd.DataFrame, counts: NDArray[np.int64]) -> float:
-    """Spearman's correlation of the arms' means, seeds weighted by how often they were drawn.
+def _rho(values: NDArray[np.float64], counts: NDArray[np.int64]) -> float:
+    """Spearman's correlation of the arms' means of two measures, (2, seeds, arms).
 
-    NaN where there is no order.
+    Seeds are weighted by how often they were drawn. NaN where there is no order.
     """
-    means = []
-    for measure in ("alignment", OUTCOME):
-        values = wide[measure].to_numpy()
-        known = np.isfinite(values) * counts[:, None]
-        with np.errstate(invalid="ignore"):
-            means.append((np.nan_to_num(values) * known).sum(axis=0) / known.sum(axis=0))
-    first, second = np.array(means)[:, np.isfinite(means).all(axis=0)]
-    if len(first) < 2 or not np.ptp(first) or not np.ptp(second):
-        return float("nan")
-    return float(stats.spearmanr(first, second).statistic)
+    known = np.isfinite(values) * counts[:, None]
+    with np.errstate(invalid="ignore"):
+        means = (np.nan_to_num(values) * known).sum(axis=1) / known.sum(axis=1)
+    return rank_correlation(*means[:, np.isfinite(means).all(axis=0)])
 
 
 def alignment(study: Study, tables: dict[str, pd.DataFrame]) -> plot.Drawn:

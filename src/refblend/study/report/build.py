@@ -26,12 +26,12 @@ from refblend.study.report import scoring, style
 from refblend.study.report.choice import Draw, figures_of
 from refblend.study.report.figures import Tables
 from refblend.study.report.readable import to_markdown, write_csv
-from refblend.study.report.study import RUN, Study, make_study, read_experiments, stable
+from refblend.study.report.study import Study, make_study, read_experiments, stable
 from refblend.study.report.summary import main_table
 from refblend.study.report.tables import tables_of
 from refblend.study.report.verdicts import headline, verdict_lines, verdicts
 from refblend.study.runs.archive import of_grid, read_archive
-from refblend.study.runs.collect import Collected
+from refblend.study.runs.collect import RUN, Collected
 from refblend.study.runs.incidents import incident_totals
 from refblend.study.runs.measures import run_measures
 from refblend.study.runs.models import refuse_mixed_models
@@ -40,11 +40,6 @@ SCORING = "scoring"
 REPORTS = (SCORING, *MILESTONES)
 """The reports of a whole scale."""
 TITLES = {"m1": "Stability", "m2": "Ablations", "m3": "Recommendation", "r": "A real model"}
-STABILITY = (
-    "arm", "runs", "finished", "overlength", "oom", "nonfinite", "judge_invalid", "judge_error",
-    "reward_error", "drift", "collapsed_runs", "loss_spikes", "grad_spikes", "val_drawdown_max",
-)  # fmt: skip
-"""Columns of the table of stability that the page shows."""
 
 
 @dataclass(frozen=True)
@@ -93,9 +88,7 @@ def write_report(
         "runs": len(runs),
         "absent": runs[runs.status != "finished"].to_dict("records"),
         "incidents": counts,
-        "stability": to_markdown(tables["stability"].reindex(columns=list(STABILITY)))
-        if any(map(stable, specs.values()))
-        else "",
+        "stability": to_markdown(tables["stability"]) if any(map(stable, specs.values())) else "",
         "headline": to_markdown(headline(study, tables["verdicts"]))
         if tables["verdicts"].primary.any()
         else "",

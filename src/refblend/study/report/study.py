@@ -14,12 +14,11 @@ import pandas as pd
 
 from refblend.study.design.arms import SCORE, Arm, resolve_arms
 from refblend.study.design.spec import ExperimentSpec, load_experiment
-from refblend.study.runs.collect import Collected
-from refblend.study.runs.curves import series, validation_frame
+from refblend.study.runs.collect import RUN, Collected
+from refblend.study.runs.curves import accuracy_by_step, series
 from refblend.study.runs.measures import run_measures, wide_of
 from refblend.study.runs.models import refuse_mixed_models
 
-RUN = ["arm", "seed"]
 SCORING = f"{SCORE}.scoring"
 
 
@@ -49,8 +48,7 @@ class Study:
     @cached_property
     def accuracy(self) -> pd.DataFrame:
         """Greedy validation accuracy: arm, seed, step, value."""
-        frame = validation_frame(self.metrics)
-        return frame[frame.measure == "acc"]
+        return accuracy_by_step(self.metrics)
 
     @property
     def learning(self) -> list[str]:

@@ -77,8 +77,9 @@ def strategy_colours() -> dict[str, str]:
 
 def write_figure(figure: Figure, path: Path) -> None:
     """Write SVG or PNG by the path's suffix, then close the figure; no byte depends on the time."""
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
+    if (engine := figure.get_layout_engine()) is not None:
+        engine.execute(figure)
+        figure.set_layout_engine("none")
     for axis in figure.axes:  # the layout's last digits differ from run to run, and so would ids
         axis.set_position(tuple(round(edge, 6) for edge in axis.get_position().bounds))
     suffix = path.suffix.removeprefix(".")

@@ -11,12 +11,10 @@ from refblend.study.design.measures import MEASURES, label, with_endpoint
 from refblend.study.report.readable import number, plus_minus
 from refblend.study.report.study import SCORING, Study
 from refblend.study.runs.measures import wide
-from refblend.study.stats.comparisons import best_configuration, probability_of_improvement
+from refblend.study.stats.comparisons import best_configuration
 from refblend.study.stats.statistics import (
     Interval,
     complete_seeds,
-    iqm,
-    paired_values,
     student_interval,
 )
 from refblend.study.stats.thresholds import find_knee, find_pivot, not_identifiable
@@ -41,9 +39,8 @@ SHOWN = {"test_greedy": "greedy test acc.", "test_sampled": "sampled test acc."}
 _TYPES = dict.fromkeys(("arm", "measure", "baseline"), "str")
 _TYPES |= {"runs": "int64", "n": "int64", "pairs": "Int64"}
 _NAMES = (
-    "arm", "measure", "baseline", "runs", "n", "mean", "iqm", "low", "high", "pairs", "diff",
-    "diff_low", "diff_high", "diff_family_low", "diff_family_high", "prob_improvement", "prob_low",
-    "prob_high",
+    "arm", "measure", "baseline", "runs", "n", "mean", "low", "high", "pairs", "diff",
+    "diff_low", "diff_high", "diff_family_low", "diff_family_high",
 )  # fmt: skip
 SUMMARY_COLUMNS = {name: _TYPES.get(name, "float64") for name in _NAMES}
 """Columns of a summary. ``low, high`` is Student's 95 % interval, ``diff_low, diff_high`` Student's
@@ -55,7 +52,7 @@ of both arms."""
 def summarise(study: Study, experiment: str, measures: Sequence[str]) -> pd.DataFrame:
     """One row per measure and arm: :data:`SUMMARY_COLUMNS`; without measures that no arm has."""
     rows: list[dict[str, Any]] = []
-    seeds = study.seeds(experiment)
+    seeds, alpha = study.seeds(experiment), study.experiments[experiment].alpha
     bases = {arm: study.baseline(experiment, arm) for arm in seeds}
     for measure in measures:
         values = study.wide(experiment, measure)
@@ -69,32 +66,15 @@ def summarise(study: Study, experiment: str, measures: Sequence[str]) -> pd.Data
             own = values[arm].dropna()
             student = student_interval(own)
             row: dict[str, Any] = {"arm": arm, "measure": measure, "runs": len(seeds[arm])}
-            row |= {"n": student.n, "iqm": float(iqm(own.to_numpy())) if len(own) else np.nan}
-            row |= bounds(student, name="mean")
+            row |= {"n": student.n} | bounds(student, name="mean")
             if arm in family:
-                row |= _compared(study, experiment, measure, values[[arm, bases[arm]]], len(family))
+                pairs = (own - values[bases[arm]]).dropna()
+                student = student_interval(pairs, 1 - alpha)
+                row |= {"baseline": bases[arm], "pairs": student.n}
+                row |= bounds(student, "diff_", "diff")
+                row |= bounds(student_interval(pairs, 1 - alpha / len(family)), "diff_family_")
             rows.append(row)
     return pd.DataFrame(rows, columns=list(SUMMARY_COLUMNS)).astype(SUMMARY_COLUMNS)
-
-
-def _compared(
-    study: Study, experiment: str, measure: str, values: pd.DataFrame, family: int
-) -> dict[str, Any]:
-    """The columns of a comparison; ``values`` are those of the arm and of its baseline."""
-    (arm, base), alpha = values.columns, study.experiments[experiment].alpha
-    pairs = paired_values(values[arm], values[base])
-    student = student_interval(pairs, 1 - alpha)
-    row: dict[str, Any] = {"baseline": base, "pairs": student.n}
-    row |= bounds(student, "diff_", "diff")
-    row |= bounds(student_interval(pairs, 1 - alpha / family), "diff_family_")
-    better = MEASURES[measure].higher_is_better
-    if better is not None:
-        sign = 1.0 if better else -1.0
-        rng = derive_generator("m2", experiment, measure, arm, "improvement")
-        treated, other = (sign * values[name].dropna() for name in (arm, base))
-        found = probability_of_improvement(treated, other, rng)
-        row |= bounds(found, "prob_", "prob_improvement")
-    return row
 
 
 def bounds(found: Interval, prefix: str = "", name: str = "") -> dict[str, float]:

@@ -1,17 +1,13 @@
 """Tables of runs and arms, and the list of all tables of a report."""
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
-from scipy import stats
 
 from refblend.ppo.metrics import roc_auc
 from refblend.study.design.measures import MEASURES
 from refblend.study.recommend import recommendations, table
 from refblend.study.report.alignment import alignment_by_arm, rank_correlations
-from refblend.study.report.study import RUN, Study, judged
+from refblend.study.report.study import Study, judged
 from refblend.study.report.summary import (
     best_per_metric,
     chosen_levels,
@@ -19,8 +15,10 @@ from refblend.study.report.summary import (
     experiment_summary,
 )
 from refblend.study.report.verdicts import verdicts
-from refblend.study.runs.curves import stability, validation_frame
+from refblend.study.runs.collect import RUN
+from refblend.study.runs.curves import accuracy_by_step
 from refblend.study.runs.incidents import INCIDENTS, incident_counts, incidents_table, resources
+from refblend.study.stats.statistics import rank_correlation
 
 WEIGHT = "actor/ref_quality/weight"
 ENTROPY = "actor/ref_quality/avg_entropy"
@@ -72,32 +70,24 @@ def per_seed(study: Study) -> pd.DataFrame:
 
 
 def stability_by_arm(study: Study) -> pd.DataFrame:
-    """Every arm that learns: spikes, collapse, drawdown, incidents.
+    """Every arm that learns: incidents of all its runs, then what its finished runs were like.
 
-    ``loss_spikes`` and ``grad_spikes`` are means over finished runs, ``*_runs`` counts of runs
-    with any; ``val_drawdown_max`` and ``grad_norm_max`` are the worst run's. Incidents are sums
-    over all runs, failed ones included.
+    Spikes are means over the runs; the fall of the validation accuracy is the worst run's.
     """
-    collected = study.collected
-    frame = stability(collected.counted_metrics)
-    counted = incident_counts(collected.metrics, collected.runs)
-    rows = []
-    for arm in study.all_arms():
-        runs, part, counts = (each[each.arm == arm] for each in (collected.runs, frame, counted))
-        row: dict[str, Any] = {"arm": arm, "runs": len(runs), "finished": len(part)}
-        for kind in ("loss", "grad"):
-            row[f"{kind}_spikes"] = part[f"{kind}_spikes"].mean()
-            row[f"{kind}_spike_runs"] = int((part[f"{kind}_spikes"] > 0).sum())
-        row |= {
-            "grad_norm_max": part["grad_norm_max"].max(),
-            "collapsed_runs": int(part["entropy_collapse"].notna().sum()),
-            "entropy_end": part["entropy_end"].mean(),
-            "length_end": part["length_end"].mean(),
-            "val_drawdown_max": part["val_drawdown"].max(),
-        }
-        rows.append(row | counts[list(INCIDENTS)].sum(min_count=1).to_dict())
-    table = pd.DataFrame(rows, columns=None if rows else ["arm", *INCIDENTS])
-    return table.astype(dict.fromkeys(INCIDENTS, "Int64"))
+    runs, incidents = study.collected.runs, incident_counts(study.collected)
+    names = ["entropy_collapse", "loss_spikes", "grad_spikes", "val_drawdown"]
+    values = study.values.pivot(index=RUN, columns="measure", values="value")
+    measured = values.reindex(columns=names).groupby("arm")
+    finished = study.collected.finished.arm.value_counts()
+    table = pd.DataFrame({"runs": runs.groupby("arm").size(), "finished": finished})
+    table = table.join(incidents.groupby("arm")[list(INCIDENTS)].sum(min_count=1))
+    table["collapsed_runs"] = measured.entropy_collapse.sum()
+    table["loss_spikes"] = measured.loss_spikes.mean()
+    table["grad_spikes"] = measured.grad_spikes.mean()
+    table["val_drawdown_max"] = measured.val_drawdown.max()
+    table = table.reindex(study.all_arms()).fillna({"finished": 0, "collapsed_runs": 0})
+    counts = dict.fromkeys(("runs", "finished", *INCIDENTS, "collapsed_runs"), "Int64")
+    return table.astype(counts).rename_axis("arm").reset_index()
 
 
 def run_correlations(study: Study) -> pd.DataFrame:
@@ -108,8 +98,7 @@ def run_correlations(study: Study) -> pd.DataFrame:
     have a trend, so ``rho_of_changes`` correlates the changes from step to step.
     """
     metrics = study.metrics[study.metrics.arm.isin(study.all_arms())]
-    accuracy = validation_frame(metrics)
-    accuracy = accuracy[accuracy.measure == "acc"].assign(metric=ACCURACY)
+    accuracy = accuracy_by_step(metrics).assign(metric=ACCURACY)
     names = [*RUN, "step", "metric", "value"]
     rows_of = metrics[metrics.metric.isin([WEIGHT, ENTROPY])]
     table = pd.concat([rows_of[names], accuracy[names]]).pivot_table(
@@ -122,21 +111,16 @@ def run_correlations(study: Study) -> pd.DataFrame:
             if part[x].notna().any():
                 short = [name.rpartition("/")[2] for name in (x, y)]
                 pairs = part[[x, y]].dropna().to_numpy().T
-                rho, reason = _spearman(pairs, short)
-                changes, _ = _spearman(np.diff(pairs), short)
+                flat = [name for name, own in zip(short, pairs, strict=True) if len({*own}) == 1]
+                reason = f"{flat[0]} is constant" if flat else ""
+                if pairs.shape[1] < LEAST_POINTS:
+                    reason = f"fewer than {LEAST_POINTS} steps"
+                rho = np.nan if reason else rank_correlation(*pairs)
+                few = reason or pairs.shape[1] == LEAST_POINTS
+                changes = np.nan if few else rank_correlation(*np.diff(pairs))
                 rows.append((arm, seed, *short, pairs.shape[1], rho, reason, changes))
     columns = [*RUN, "x", "y", "points", "rho", "reason", "rho_of_changes"]
     return pd.DataFrame(rows, columns=columns)
-
-
-def _spearman(pairs: NDArray[np.float64], names: list[str]) -> tuple[float, str]:
-    """The correlation of two rows, or why there is none."""
-    if pairs.shape[1] < LEAST_POINTS:
-        return np.nan, f"fewer than {LEAST_POINTS} steps"
-    for each, name in zip(pairs, names, strict=True):
-        if np.ptp(each) == 0:
-            return np.nan, f"{name} is constant"
-    return float(stats.spearmanr(*pairs).statistic), ""
 
 
 def costs_by_arm(study: Study) -> pd.DataFrame:

@@ -24,6 +24,7 @@ from refblend.study.layout import COLLECTED, run_dir
 from refblend.study.runs.run_files import DIGITS, read_run
 from refblend.trainer.tracking import TIMING_PREFIXES
 
+RUN = ["arm", "seed"]
 RUN_COLUMNS = {
     "arm": "str",
     "seed": "int64",
@@ -79,7 +80,7 @@ class Collected:
     @property
     def counted_metrics(self) -> pd.DataFrame:
         """Metrics of finished runs only."""
-        return self.metrics.merge(self.finished[["arm", "seed"]], on=["arm", "seed"])
+        return self.metrics.merge(self.finished[RUN], on=RUN)
 
 
 def collect(grid: pd.DataFrame, scale: str, root: str | Path = "runs") -> Collected:
@@ -106,7 +107,7 @@ def used_models(runs: pd.DataFrame) -> pd.DataFrame:
     known = runs[runs.models.fillna("") != ""]
     models = known.assign(model=known.models.str.split("; ")).explode("model", ignore_index=True)
     parts = models.model.str.rsplit(" ", n=1, expand=True).reindex(columns=[0, 1])
-    return models[["arm", "seed"]].assign(role=parts[0], digest=parts[1].replace(earlier))
+    return models[RUN].assign(role=parts[0], digest=parts[1].replace(earlier))
 
 
 def write_collected(collected: Collected, out: str | Path) -> None:

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from refblend.study.runs.collect import Collected
+from refblend.study.runs.collect import RUN, Collected
 from refblend.study.runs.curves import series
 
 INCIDENTS = (
@@ -10,7 +10,12 @@ INCIDENTS = (
 )  # fmt: skip
 """Counters ``incidents/<name>``: events of each step."""
 
-RESOURCE_MEASURES = {"perf/time_per_step": "seconds_a_step", "perf/throughput": "tokens_a_second"}
+RESOURCES = {
+    "seconds_a_step": ("perf/time_per_step", "median"),
+    "tokens_a_second": ("perf/throughput", "median"),
+    "peak_memory_gb": ("perf/cpu_memory_used_gb", "max"),
+}
+"""Metric of each number, and how it is reduced over the steps of a run."""
 
 
 def unfinished(collected: Collected) -> list[str]:
@@ -24,34 +29,27 @@ def unfinished(collected: Collected) -> list[str]:
 
 def incident_totals(collected: Collected) -> dict[str, int]:
     """Incidents of each kind over all runs, failed ones included."""
-    metrics = collected.metrics
-    return {
-        name: int(metrics[metrics.metric == f"incidents/{name}"]["value"].sum())
-        for name in INCIDENTS
-    }
+    counts = incident_counts(collected)
+    return {kind: int(counts[kind].sum()) for kind in INCIDENTS}
 
 
-def incident_counts(metrics: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Incidents of every run that has metrics, summed over its steps; also of failed runs.
-
-    Returns:
-        Columns arm, seed, status, then one per kind of incident.
-    """
-    part = metrics[metrics.metric.isin([f"incidents/{kind}" for kind in INCIDENTS])]
-    counts = part.groupby(["arm", "seed", "metric"])["value"].sum().unstack("metric")
-    counts = counts.reindex(columns=[f"incidents/{kind}" for kind in INCIDENTS])
-    counts.columns = pd.Index(INCIDENTS)
-    merged = runs[["arm", "seed", "status"]].merge(
-        counts.reset_index(), on=["arm", "seed"], how="left"
+def incident_counts(collected: Collected) -> pd.DataFrame:
+    """Arm, seed and status of every run, and its incidents of each kind; NA where it is missing."""
+    metrics, runs = collected.metrics, collected.runs
+    names = {f"incidents/{kind}": kind for kind in INCIDENTS}
+    counts = metrics[metrics.metric.isin(list(names))].pivot_table(
+        index=RUN, columns="metric", values="value", aggfunc="sum"
     )
-    ran = ~merged.status.eq("missing")
-    merged.loc[ran, list(INCIDENTS)] = merged.loc[ran, list(INCIDENTS)].fillna(0)
-    return merged.astype(dict.fromkeys(INCIDENTS, "Int64"))
+    counts = counts.rename(columns=names).reindex(columns=list(INCIDENTS), fill_value=0)
+    table = runs[[*RUN, "status"]].merge(counts.reset_index(), on=RUN, how="left")
+    ran = table.status != "missing"
+    table.loc[ran, list(INCIDENTS)] = table.loc[ran, list(INCIDENTS)].fillna(0)
+    return table.astype(dict.fromkeys(INCIDENTS, "Int64"))
 
 
 def incidents_table(collected: Collected) -> pd.DataFrame:
     """Incidents of every run and their sum, with the reason of runs that did not finish."""
-    counts = incident_counts(collected.metrics, collected.runs)
+    counts = incident_counts(collected)
     counts["reason"] = collected.runs["reason"].to_numpy()
     total = counts[list(INCIDENTS)].sum(min_count=1)
     last = {"arm": "all", "status": f"{(counts.status == 'finished').sum()} of {len(counts)}"}
@@ -65,10 +63,7 @@ def resources(collected: Collected) -> pd.DataFrame:
     """Every run: steps, wall time, pace, energy (an estimate), and how often it was resumed."""
     kept = ["arm", "seed", "status", "steps", "wall_time_s", "energy_kwh", "kg_co2e", "resumed"]
     table = collected.runs[kept].copy()
-    for metric, name in RESOURCE_MEASURES.items():
-        part = series(collected.metrics, metric)
-        medians = part.groupby(["arm", "seed"])["value"].median().rename(name)
-        table = table.merge(medians, left_on=["arm", "seed"], right_index=True, how="left")
-    memory = series(collected.metrics, "perf/cpu_memory_used_gb")
-    peak = memory.groupby(["arm", "seed"])["value"].max().rename("peak_memory_gb")
-    return table.merge(peak, left_on=["arm", "seed"], right_index=True, how="left")
+    for name, (metric, how) in RESOURCES.items():
+        part = series(collected.metrics, metric).groupby(RUN)["value"].agg(how)
+        table = table.join(part.rename(name), on=RUN)
+    return table

@@ -5,30 +5,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from refblend.study.design.measures import ACCURACIES, MEASURES
+from refblend.study.design.measures import MEASURES
 from refblend.study.runs.alignment import METRIC as ALIGNMENT
-from refblend.study.runs.collect import Collected
-from refblend.study.runs.curves import (
-    results_on_test,
-    series,
-    stability,
-    start_and_end,
-    validation_frame,
-)
-from refblend.study.stats.statistics import area_under_curve, first_reached
+from refblend.study.runs.collect import RUN, Collected
+from refblend.study.runs.curves import accuracy_by_step, series, stability
+from refblend.study.stats.statistics import area_under_curve, largest_drawdown
 
 RETURN_STEPS = 5
 """Steps at the end of a run over which its final return is averaged."""
-
-
-FROM_STABILITY = (
-    "loss_spikes",
-    "grad_spikes",
-    "entropy_start",
-    "entropy_end",
-    "length_end",
-    "val_drawdown",
-)
 REDUCED = {
     "alignment": (ALIGNMENT, "first"),
     "weight_mean": ("actor/ref_quality/weight", "mean"),
@@ -40,13 +24,12 @@ REDUCED = {
     "judge_seconds": ("timing_s/ref_quality_score", "median"),
     "memory_gb": ("perf/cpu_memory_used_gb", "max"),
     "gpu_memory_gb": ("perf/gpu_memory_used_gb", "max"),
+    "test_greedy": ("test/greedy", "last"),
+    "test_sampled": ("test/sampled", "last"),
 }
 """Metric of each measure, and how it is reduced over the steps of a run. Medians are of times: they
 leave out a run's first step, which pays for what is set up once. Memory is that of all processes of
 a run together."""
-
-COLUMNS = ["arm", "seed", "measure", "value"]
-RUN = ["arm", "seed"]
 
 
 def run_measures(collected: Collected) -> pd.DataFrame:
@@ -57,26 +40,48 @@ def run_measures(collected: Collected) -> pd.DataFrame:
         no judge) has no row.
     """
     metrics = collected.counted_metrics
-    ends = start_and_end(metrics)
-    ends = ends[ends.measure == "acc"]
-    parts = [_named(ends, name, f"val_{name}") for name in ("final", "best", "gain", "auc")]
-    parts += [_speed(metrics), *_stability(metrics)]
-    for name in ("greedy", "sampled"):
-        parts.append(_named(results_on_test(metrics, name), "value", f"test_{name}"))
-    right = series(metrics, "critic/acc/mean")
+    right, score = series(metrics, "critic/acc/mean"), series(metrics, "critic/score/mean")
     early = right[right.step <= right.groupby(RUN).step.transform("max") / 3]
-    parts += [_reduced(right, "train_acc", "mean"), _reduced(early, "train_acc_third", "mean")]
-    score = series(metrics, "critic/score/mean")
-    parts.append(_reduced(score.groupby(RUN).tail(RETURN_STEPS), "final_return", "mean"))
+    found = {
+        "train_acc": right.groupby(RUN)["value"].mean(),
+        "train_acc_third": early.groupby(RUN)["value"].mean(),
+        "final_return": score.groupby(RUN).tail(RETURN_STEPS).groupby(RUN)["value"].mean(),
+    }
     steps = metrics[metrics.step > 0]
     later = steps[steps.step > steps.groupby(RUN).step.transform("min")]
-    for to, (name, how) in REDUCED.items():
-        parts.append(_reduced(series(later if how == "median" else metrics, name), to, how))
-    values = pd.concat([part for part in parts if len(part)] or [pd.DataFrame(columns=COLUMNS)])
-    values = values.dropna(subset="value")[COLUMNS].astype({"value": "float64", "seed": "int64"})
-    order = {name: place for place, name in enumerate(MEASURES)}
-    places = values["measure"].map(order)
-    return values.assign(place=places).sort_values(["place", *RUN], ignore_index=True)[COLUMNS]
+    for name, (metric, how) in REDUCED.items():
+        part = series(later if how == "median" else metrics, metric)
+        found[name] = part.groupby(RUN)["value"].agg(how)
+    parts = [pd.DataFrame(found), validation(accuracy_by_step(metrics)), stability(metrics)]
+    table = pd.concat(parts, axis=1).sort_index().replace([np.inf, -np.inf], np.nan)
+    table = table[[name for name in MEASURES if name in table]]
+    long = table.melt(var_name="measure", ignore_index=False).dropna(subset="value").reset_index()
+    return long.astype({"measure": "str", "value": "float64", "seed": "int64"})
+
+
+def validation(accuracy: pd.DataFrame) -> pd.DataFrame:
+    """Measures of the greedy validation accuracy, as columns; the index is (arm, seed).
+
+    Without a validation before training there is no gain.
+    """
+    rows = []
+    for (arm, seed), part in accuracy.groupby(RUN):
+        steps, values = (part.sort_values("step")[name].to_numpy() for name in ("step", "value"))
+        third = np.append(steps[steps < steps[-1] / 3], steps[-1] / 3)
+        rows.append(
+            {
+                "arm": arm,
+                "seed": seed,
+                "val_final": values[-1],
+                "val_best": values.max(),
+                "val_gain": values[-1] - values[0] if steps[0] == 0 else np.nan,
+                "val_auc": area_under_curve(steps, values),
+                "val_auc_third": area_under_curve(third, np.interp(third, steps, values)),
+                "val_drawdown": largest_drawdown(values),
+            }
+        )
+    names = [name for name in MEASURES if name.startswith("val_")]
+    return pd.DataFrame(rows, columns=[*RUN, *names]).set_index(RUN)
 
 
 def wide_of(values: pd.DataFrame, measure: str, seeds: Mapping[str, Sequence[int]]) -> pd.DataFrame:
@@ -96,40 +101,3 @@ def wide(values: pd.DataFrame, measure: str, arms: Sequence[str]) -> pd.DataFram
     table = table.reindex(columns=list(arms)).astype("float64")
     table.columns.name = None
     return table.sort_index()
-
-
-def _speed(metrics: pd.DataFrame) -> pd.DataFrame:
-    """How fast the greedy validation accuracy rises: area of the first third, steps to a level."""
-    frame = validation_frame(metrics)
-    rows = []
-    for (arm, seed), part in frame[frame.measure == "acc"].groupby(RUN):
-        steps, values = (part.sort_values("step")[name].to_numpy() for name in ("step", "value"))
-        third = np.append(steps[steps < steps[-1] / 3], steps[-1] / 3)
-        area = area_under_curve(third, np.interp(third, steps, values))
-        rows.append((arm, seed, "val_auc_third", area))
-        rows += [
-            (arm, seed, f"steps_to_{percent}", first_reached(steps, values, percent / 100))
-            for percent in ACCURACIES
-        ]
-    return pd.DataFrame(rows, columns=COLUMNS)
-
-
-def _stability(metrics: pd.DataFrame) -> list[pd.DataFrame]:
-    frame = stability(metrics)
-    if frame.empty:
-        return []
-    collapsed = frame["entropy_collapse"].notna().where(frame["entropy_start"].notna())
-    frame = frame.assign(entropy_collapse=collapsed.astype("float64"))
-    return [_named(frame, name, name) for name in (*FROM_STABILITY, "entropy_collapse")]
-
-
-def _reduced(rows: pd.DataFrame, name: str, how: str) -> pd.DataFrame:
-    if rows.empty:
-        return pd.DataFrame(columns=COLUMNS)
-    values = rows.groupby(RUN)["value"].agg(how).replace([np.inf, -np.inf], np.nan)
-    return values.reset_index().assign(measure=name)
-
-
-def _named(frame: pd.DataFrame, column: str, name: str) -> pd.DataFrame:
-    part = frame[[*RUN, column]].rename(columns={column: "value"})
-    return part.assign(measure=name)

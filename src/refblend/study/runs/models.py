@@ -6,9 +6,7 @@ import pandas as pd
 
 from refblend.errors import StudyError
 from refblend.study.design.spec import ExperimentSpec
-from refblend.study.runs.collect import used_models
-
-RUN = ["arm", "seed"]
+from refblend.study.runs.collect import RUN, used_models
 
 
 def refuse_mixed_models(

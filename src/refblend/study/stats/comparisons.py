@@ -1,4 +1,4 @@
-"""Comparison of arms: probability of improvement, and the best arm.
+"""The best arm on a metric, and what is known against the others.
 
 Runs come as a frame with one row per seed and one column per arm (NaN: the run is missing), because
 arms share seeds, data order and initial weights and are compared seed by seed.
@@ -10,12 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
 
 from refblend.study.stats.statistics import (
     Interval,
     complete_seeds,
-    numbers,
     percentile_interval,
     resample_rows,
     student_interval,
@@ -24,34 +22,6 @@ from refblend.study.stats.statistics import (
 ROUNDING = 1e-9
 """Interval widths up to this are rounding of equal differences."""
 CONFIDENCE = 0.95
-
-
-def probability_of_improvement(
-    treated: ArrayLike, baseline: ArrayLike, rng: np.random.Generator, resamples: int = 5000
-) -> Interval:
-    """P(treated > baseline) + ½ P(equal) over all pairs of runs, with its 95 % interval.
-
-    Agarwal et al. 2021, arXiv 2108.13264, section 4.3. The two sides, (n,) and (m,), are resampled
-    independently, as in their library: pairing by seed is not used. Its n is the smaller side's;
-    bounds are NaN where a side has fewer than two runs.
-
-    Raises:
-        ValueError: a value is NaN.
-    """
-    x, y = numbers(treated), numbers(baseline)
-    n = min(x.size, y.size)
-    if n == 0:
-        return Interval(np.nan, np.nan, np.nan, 0)
-    wins = (x[:, None] > y) + 0.5 * (x[:, None] == y)
-    drawn_x, drawn_y = (
-        rng.multinomial(side.size, np.full(side.size, 1 / side.size), size=resamples)
-        for side in (x, y)
-    )
-    estimate = float(wins.mean())
-    if n < 2:
-        return Interval(estimate, np.nan, np.nan, n)
-    replicates = ((drawn_x @ wins) * drawn_y).sum(axis=-1) / wins.size
-    return percentile_interval(estimate, replicates, n)
 
 
 @dataclass(frozen=True)

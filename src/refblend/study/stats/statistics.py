@@ -1,8 +1,7 @@
 """Statistics over seeds: pure functions of numbers, all randomness from a given Generator.
 
 With few seeds an interval says little; every result carries its n, and one seed gives no interval
-instead of a narrow one. IQM and stratified bootstrap follow Agarwal et al., arXiv
-2108.13264. Formulas and rules in words: docs/explanation/statistics.md.
+instead of a narrow one. Formulas and rules in words: docs/explanation/statistics.md.
 """
 
 from dataclasses import dataclass
@@ -29,18 +28,6 @@ class Interval:
     def excludes_zero(self) -> bool:
         """Whether 0 lies outside; an interval without bounds excludes nothing."""
         return self.low > 0 or self.high < 0
-
-    def __str__(self) -> str:
-        if self.n == 0:
-            return "no data"
-        if np.isnan(self.low):
-            return f"{self.estimate:.3f} (n = {self.n})"
-        return f"{self.estimate:.3f} [{self.low:.3f}, {self.high:.3f}] (n = {self.n})"
-
-
-def iqm(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Interquartile mean over the last axis: ⌊n/4⌋ values are cut at each end."""
-    return np.asarray(stats.trim_mean(values, 0.25, axis=-1))
 
 
 def percentile_interval(
@@ -100,10 +87,11 @@ def student_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
     return Interval(estimate, estimate - half, estimate + half, data.size)
 
 
-def paired_values(treated: pd.Series, baseline: pd.Series) -> NDArray[np.float64]:
-    """Treated − baseline, one number for each seed (the index) that both have."""
-    both = pd.concat([treated, baseline], axis=1, join="inner").dropna()
-    return (both.iloc[:, 0] - both.iloc[:, 1]).to_numpy(dtype=np.float64)
+def rank_correlation(x: ArrayLike, y: ArrayLike) -> float:
+    """Spearman's; NaN where one of the two is constant or has a single value."""
+    if np.size(x) < 2 or not np.ptp(x) or not np.ptp(y):
+        return float("nan")
+    return float(np.corrcoef(stats.rankdata(x), stats.rankdata(y))[0, 1])
 
 
 def count_spikes(series: ArrayLike, k: float = 5.0) -> int:
@@ -117,24 +105,17 @@ def count_spikes(series: ArrayLike, k: float = 5.0) -> int:
     return int((np.abs(finite - centre) > k * spread).sum() + (data.size - finite.size))
 
 
-def entropy_collapse(entropy: ArrayLike, share: float = 0.1, patience: int = 5) -> int | None:
-    """Index of the step at which the entropy has collapsed; null if it never does.
+def has_collapsed(entropy: ArrayLike, share: float = 0.1, patience: int = 5) -> bool:
+    """Whether ``patience`` consecutive steps have at most ``share`` of the first finite entropy.
 
-    Rule: the first of ``patience`` consecutive steps whose entropy is at most ``share`` of the
-    first finite one. A NaN step breaks the sequence: it is counted as a spike, not here.
-
-    Raises:
-        ValueError: ``share`` is not in (0, 1), or ``patience`` is below 1.
+    A NaN step breaks the sequence: it is counted as a spike, not here.
     """
-    if not 0 < share < 1 or patience < 1:
-        raise ValueError("share must lie between 0 and 1, patience must be at least 1")
     data = np.asarray(entropy, dtype=np.float64)
     finite = data[np.isfinite(data)]
     if finite.size == 0 or data.size < patience:
-        return None
+        return False
     low = data <= share * finite[0]
-    whole = np.flatnonzero(np.lib.stride_tricks.sliding_window_view(low, patience).all(axis=-1))
-    return int(whole[0]) if whole.size else None
+    return bool(np.lib.stride_tricks.sliding_window_view(low, patience).all(axis=-1).any())
 
 
 def largest_drawdown(series: ArrayLike) -> float:
@@ -151,19 +132,3 @@ def area_under_curve(steps: ArrayLike, values: ArrayLike) -> float:
     if x.size < 2:
         return float(y[0]) if y.size else float("nan")
     return float(np.trapezoid(y, x) / (x[-1] - x[0]))
-
-
-def first_reached(steps: ArrayLike, values: ArrayLike, level: float) -> float:
-    """The step at which a curve first reaches a level, interpolated between its points.
-
-    A curve that never does counts as its last step: the mean over runs is a restricted mean, which
-    is too small for arms of which some never get there.
-    """
-    x, y = np.asarray(steps, dtype=np.float64), np.asarray(values, dtype=np.float64)
-    above = np.flatnonzero(y >= level)
-    if above.size == 0:
-        return float(x[-1])
-    i = int(above[0])
-    if i == 0:
-        return float(x[0])
-    return float(x[i - 1] + (level - y[i - 1]) / (y[i] - y[i - 1]) * (x[i] - x[i - 1]))
