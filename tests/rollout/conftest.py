@@ -10,21 +10,17 @@ from transformers import AutoModelForCausalLM
 from refblend.rollout.base import EngineOptions, Generation, GenerationRequest, RolloutEngine
 from refblend.rollout.factory import start_engine
 
-LIMIT = 384
-
 
 @pytest.fixture(scope="module")
 def vllm_engine(tiny_model_dir: Path) -> Iterator[RolloutEngine]:
-    engine = start_engine(
-        "vllm", EngineOptions(str(tiny_model_dir), max_model_len=LIMIT, kv_cache_memory_mb=64)
-    )
+    engine = start_engine("vllm", EngineOptions(str(tiny_model_dir), kv_cache_memory_mb=64))
     yield engine
     engine.shutdown()
 
 
 @pytest.fixture(scope="module")
 def hf_engine(tiny_model_dir: Path) -> RolloutEngine:
-    return start_engine("hf", EngineOptions(str(tiny_model_dir), max_model_len=LIMIT))
+    return start_engine("hf", EngineOptions(str(tiny_model_dir)))
 
 
 @pytest.fixture

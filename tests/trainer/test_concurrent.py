@@ -1,9 +1,14 @@
-"""Runs at the same time on one machine, and two calls on one run directory."""
+"""Runs at the same time on one machine, two calls on one run directory, and what others may see."""
 
 import contextlib
+import os
 import re
+import shutil
+import stat
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -85,13 +90,47 @@ def test_a_second_call_on_a_run_directory_is_refused(undisturbed, make_run: Call
 SECRETS = ("WANDB_API_KEY", "HF_TOKEN", "MLFLOW_TRACKING_TOKEN", "AWS_SECRET_ACCESS_KEY")
 
 
-def test_secrets_of_the_environment_are_written_nowhere(make_run: Callable) -> None:
+@pytest.fixture
+def shared_folder() -> Iterator[Path]:
+    """A folder for temporary files like /tmp: open to all. Its name is short, as sockets need."""
+    folder = Path(f"/tmp/d{os.getpid() % 1000}")
+    folder.mkdir()
+    folder.chmod(0o1777)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_a_neighbour_on_the_machine_can_neither_read_nor_replace_anything(
+    make_run: Callable, shared_folder: Path
+) -> None:
+    """All that a run makes elsewhere lies in one folder of mode 0700; secrets lie nowhere."""
     run = make_run("trainer.energy=true")
-    values = {name: f"secret-{number}-0f3b9c" for number, name in enumerate(SECRETS)}
-    ended = run.train(**values)
+    secrets = {name: f"secret-{number}-0f3b9c" for number, name in enumerate(SECRETS)}
+    process = run.start(TMPDIR=str(shared_folder), **secrets)
+    try:
+        while not (run.directory / "metrics.jsonl").exists():
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.5)
+        (folder,) = shared_folder.iterdir()
+        assert folder.name.startswith(f"refblend-ray-{process.pid}-")
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert stat.S_IMODE((folder / "token").stat().st_mode) == 0o600
+        family = psutil.Process(process.pid).children(recursive=True)
+        sockets = {c.laddr for p in family for c in p.net_connections("unix") if c.laddr}
+        named = [s for s in sockets if s.startswith("/")]
+        assert named
+        assert all(s.startswith(f"{folder}/") for s in named)
+        if os.getuid() == 0:
+            for command in (["ls", folder], ["cat", folder / "token"], ["rmdir", folder / "tmp"]):
+                done = subprocess.run(command, user="nobody", capture_output=True, text=True)
+                assert done.returncode != 0
+                assert "Permission denied" in done.stderr
+    finally:
+        ended = run.finish(process)
     assert ended.status == 0, ended.output
+    assert list(shared_folder.iterdir()) == []
     files = [path for path in run.directory.parent.rglob("*") if path.is_file()]
     assert len(files) > 20
-    for value in values.values():
+    for value in secrets.values():
         assert value not in ended.output
         assert [path for path in files if value.encode() in path.read_bytes()] == []

@@ -55,18 +55,6 @@ def test_a_driver_that_is_killed_and_stopped_resumes(make_run, undisturbed) -> N
     assert [s["end"] is None for s in sessions] == [True, True, False]
 
 
-@pytest.mark.slow
-def test_two_engines_give_the_numbers_of_one_even_if_one_dies(make_run, undisturbed) -> None:
-    """One of the two judges dies while both work: it alone is replaced and asked again."""
-    run = make_run(*TWO_ENGINES)
-    ended = run.train(SABOTEUR_TARGET="JudgeWorker", SABOTEUR_AFTER="2", SABOTEUR_RANKS="1")
-    assert ended.status == 0, ended.output
-    assert "judge engine" in ended.output
-    assert "it is replaced (1)" in ended.output
-    assert "resumed" not in ended.output
-    assert_same(run, undisturbed)
-
-
 WORKERS = ["RolloutWorker", "JudgeWorker", "ReferenceWorker", "ActorWorker", "driver"]
 
 

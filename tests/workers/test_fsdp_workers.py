@@ -156,17 +156,6 @@ def test_a_rank_without_rows_answers_with_none(training_config, sequences) -> No
     assert torch.equal(merged, full[1][0])
 
 
-def test_values_come_back_in_the_order_of_the_batch(training_config, sequences) -> None:
-    worker = CriticWorker(training_config(), 1)
-    with torch.no_grad():
-        torch.manual_seed(0)
-        worker.network.lm.score.weight.normal_()
-    parts = worker.compute_values(sequences, [[3, 0], [5, 4, 1], [6, 2]])
-    assert parts[0] == [3, 0, 5, 4, 1, 6, 2]
-    whole = worker.compute_values(sequences, [list(range(7))])
-    torch.testing.assert_close(merge_shards([parts], 7)[0], whole[1][0], atol=1e-5, rtol=0)
-
-
 def test_pooled_states_are_means_over_the_response(training_config, sequences) -> None:
     worker = ReferenceWorker(training_config(), 1)
     shard = worker.compute_pooled_states(sequences, [[2, 1], [0, 3, 4, 5, 6]])

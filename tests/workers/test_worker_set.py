@@ -1,0 +1,247 @@
+"""Calls of the controller: late judges, pushes of weights, engines that sleep."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import call, create_autospec
+
+import pytest
+
+from refblend.config import RefblendConfig
+from refblend.errors import ConfigError
+from refblend.rollout.vllm_engine import VllmEngine
+from refblend.scoring.judge import CallStats
+from refblend.scoring.result import JudgeResult
+from refblend.workers import engines, groups
+from refblend.workers.engine_workers import JudgeWorker, RolloutWorker
+from refblend.workers.engines import EngineGroup, Part, SplitCall
+from refblend.workers.restarts import RestartBudget, WorkerDiedError, WorkerTimeoutError
+from refblend.workers.types import Sequences
+from refblend.workers.worker_set import WorkerSet
+
+
+class Late:
+    """One of two judges, whose call ended at the deadline; it was replaced meanwhile."""
+
+    references = ("late",)
+
+    def results(self, left_s: float | None) -> Any:
+        raise WorkerTimeoutError("the judge worker did not answer within 1 s", "Raise it.")
+
+
+class Answer:
+    """A call that is answered at once."""
+
+    references = ("answered",)
+    seconds = 1.0
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def results(self, left_s: float | None) -> Any:
+        return [self.value]
+
+    def result(self) -> Any:
+        return self.value
+
+
+class Judge:
+    """An engine; ``last_call`` of one that was late would be of an earlier batch."""
+
+    role = "judge"
+
+    def call(self, method: str) -> Answer:
+        assert method == "last_call"
+        return Answer(CallStats(samples=1, requests=1, seconds=2.0, prompt_tokens=10))
+
+
+def test_past_a_deadline_of_its_own_the_samples_have_no_score(tiny_config, monkeypatch) -> None:
+    """Of the engine that was late; the other's samples keep theirs."""
+    key = "algorithm.ref_quality_score"
+    config = tiny_config(f"{key}.scoring.timeout_s=1", f"{key}.invalid_score=0.25")
+    monkeypatch.setattr(engines.ray, "wait", lambda waiting, **_: (["answered"], ["late"]))
+    group = EngineGroup(cast("Any", [Judge(), Judge()]), timeout_s=1)
+    workers = no_workers(config)
+    good = JudgeResult(0.75, True, "text")
+    parts = [Part(0, [0, 2], cast("Any", Late())), Part(1, [1], cast("Any", Answer([good])))]
+    results, call = workers.judge_results(SplitCall(group, parts, 3))
+    assert results[1] == good
+    late = [results[0], results[2]]
+    assert [(v.score, v.valid, v.path) for v in late] == [(0.25, False, "error")] * 2
+    assert "did not answer within 1 s" in late[0].raw
+    assert call == CallStats(samples=1, requests=1, seconds=2.0, prompt_tokens=10)
+
+
+class Recorder:
+    """Ranks or engines of a role, which only write down what they are asked."""
+
+    size = 1
+
+    def __init__(self, role: str, *machines: str, record: list[str] | None = None) -> None:
+        self.role = role
+        self.machines = machines or ("here",)
+        self.record = [] if record is None else record
+        self.asked: list[Any] = []
+        self.engines = [self]
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        self.asked.append((method, *arguments))
+        what = f" {arguments[0]}" if method == "wake_up" else ""
+        self.record.append(f"{self.role} {method}{what}")
+        references = [f"{method} of rank {i}" for i in range(2)]
+        return SimpleNamespace(references=references, results=list, result=dict)
+
+    def call_each(self, method: str, arguments: Any) -> Any:
+        return self.call(method)
+
+
+def no_workers(config: RefblendConfig) -> WorkerSet:
+    return WorkerSet(config, cast("Any", None), RestartBudget(1), print)
+
+
+@pytest.mark.parametrize(
+    ("machines", "asked", "received"),
+    [
+        (["here"], ["pack_weights"], [None]),
+        (["here", "here"], ["pack_weights"], [None, None]),
+        (
+            ["here", "there", "there"],
+            ["pack_weights", "packed_bytes"],
+            [None, "packed_bytes of rank 0", "packed_bytes of rank 0"],
+        ),
+    ],
+)
+def test_engines_elsewhere_get_the_bytes_and_others_the_memory(
+    tiny_config, machines, asked, received
+) -> None:
+    actor = Recorder("actor", "here", "elsewhere")
+    rollout = [Recorder("rollout", machine) for machine in machines]
+    workers = no_workers(tiny_config())
+    workers.groups["actor"] = cast("Any", actor)
+    workers.engines["rollout"] = cast("Any", SimpleNamespace(engines=rollout))
+    workers.push_weights(version=4)
+    assert workers.version == 4
+    assert actor.asked == [(method,) for method in asked]
+    for engine, expected in zip(rollout, received, strict=True):
+        assert engine.asked == [("load_weights", "pack_weights of rank 0", 4, expected)]
+
+
+def test_the_death_of_the_actor_in_a_push_is_not_the_engine_s(tiny_config) -> None:
+    """Ray raises it in the engine's call as well, which waits for what the actor packs."""
+
+    class Lost(Recorder):
+        def call(self, *asked: Any) -> Any:
+            def die() -> None:
+                raise WorkerDiedError(self.role, "gone")
+
+            return SimpleNamespace(references=["packed"], results=die)
+
+    workers = no_workers(tiny_config())
+    workers.groups["actor"] = cast("Any", Lost("actor"))
+    workers.engines["rollout"] = cast("Any", SimpleNamespace(engines=[Lost("rollout")]))
+    with pytest.raises(WorkerDiedError, match="actor"):
+        workers.push_weights(version=1)
+
+
+SCORING = "algorithm.ref_quality_score.scoring"
+SHARED = (
+    "actor_rollout_ref.actor.fsdp_config.num_gpus_per_worker=0.4",
+    *("actor_rollout_ref.rollout.sleep=true", "actor_rollout_ref.rollout.num_gpus=0.3"),
+    *(f"{SCORING}.sleep=true", f"{SCORING}.num_gpus=0.3", f"{SCORING}.overlap=false"),
+)
+
+
+class Engines(Recorder):
+    def call(self, method: str, *arguments: Any) -> Any:
+        found = super().call(method, *arguments)
+        return [found] if method in ("sleep", "wake_up") else found
+
+    def split(self, method: str, columns: Any, work: Any) -> Any:
+        self.record.append(f"{self.role} {method}")
+        return SimpleNamespace(group=self, parts=[], results=lambda instead=None: [])
+
+
+def workers_of(config: RefblendConfig) -> tuple[WorkerSet, list[str]]:
+    record: list[str] = []
+    workers = no_workers(config)
+    workers.groups["actor"] = cast("Any", Recorder("actor", record=record))
+    for role in ("rollout", "judge"):
+        workers.engines[role] = cast("Any", Engines(role, record=record))
+    return workers, record
+
+
+def one_step(workers: WorkerSet, version: int) -> None:
+    """The calls of a training step, as the trainer makes them."""
+    sequences = Sequences([[1, 2]] * 2, [[3], [4]])
+    workers.generate([], version)
+    pending = workers.judge_responses(["q"], ["r"], [1])
+    assert pending is not None
+    workers.judge_results(pending)
+    actor = SimpleNamespace(name="actor", budget="b", settings=lambda c: SimpleNamespace(b=64))
+    workers.forward(cast("Any", actor), "compute_log_prob", sequences)
+    workers.push_weights(version + 1)
+
+
+@pytest.fixture
+def no_ray(monkeypatch):
+    """``ray.put`` would start a cluster."""
+    monkeypatch.setattr(groups.ray, "put", lambda value: value)
+
+
+def test_one_works_at_a_time_and_weights_wake_before_the_cache(tiny_config, no_ray) -> None:
+    workers, record = workers_of(tiny_config(*SHARED))
+    workers.asleep |= {"rollout", "judge"}  # as each engine is left by its start
+    one_step(workers, 0)
+    push = ["actor pack_weights", "rollout load_weights"]
+    waking = ["rollout wake_up ['weights']", *push, "rollout wake_up ['kv_cache']"]
+    assert record == [
+        *waking,
+        "rollout generate",
+        "rollout sleep",
+        "judge wake_up None",
+        "judge generate_quality_score",
+        "judge sleep",
+        "actor compute_log_prob",
+        *waking,
+    ]
+    assert workers.asleep == {"judge"}
+
+
+def test_nobody_sleeps_on_the_cpu_or_on_a_device_of_its_own(tiny_config, no_ray) -> None:
+    for gpus in (0, 1):
+        own = (f"actor_rollout_ref.rollout.num_gpus={gpus}", f"{SCORING}.num_gpus={gpus}")
+        workers, record = workers_of(tiny_config(*SHARED, *own))
+        one_step(workers, 0)
+        assert not [line for line in record if "sleep" in line or "wake" in line]
+
+
+def test_vllm_s_own_interface_is_called() -> None:
+    """By the signatures of the installed vLLM; level 2 drops the weights, which are pushed."""
+    from vllm import LLM
+
+    llm = create_autospec(LLM, instance=True)
+    engine = VllmEngine.__new__(VllmEngine)
+    engine._llm = llm
+    for worker, level in ((RolloutWorker, 2), (JudgeWorker, 1)):
+        llm.reset_mock()
+        sleeper = worker.__new__(worker)
+        sleeper.engine = engine
+        sleeper.wake_up(["weights"])  # a fresh engine is awake
+        sleeper.sleep()
+        sleeper.sleep()
+        sleeper.wake_up(["weights"])
+        sleeper.wake_up(["kv_cache"])
+        sleeper.wake_up(["kv_cache"])
+        sleeper.sleep()
+        sleeper.wake_up(None)
+        assert llm.mock_calls == [
+            call.sleep(level=level),
+            call.wake_up(tags=["weights"]),
+            call.wake_up(tags=["kv_cache"]),
+            call.sleep(level=level),
+            call.wake_up(tags=None),
+        ]
+
+
+def test_overlap_is_refused_beside_sleep(tiny_config) -> None:
+    with pytest.raises(ConfigError, match=r"scoring\.overlap=true .* sleep take turns"):
+        tiny_config(*SHARED, f"{SCORING}.overlap=true")
