@@ -33,11 +33,11 @@ def os_error(number: int, path: str | None = None) -> OSError:
         (SystemExit("no space left on device"), None),
     ],
 )
-def test_disk(error: BaseException, fault: str | None) -> None:
+def test_disk(error, fault):
     assert disk_fault(error) == fault
 
 
-def test_memory() -> None:
+def test_memory():
     with pytest.raises(RuntimeError) as caught:
         torch.empty(2**55)
     assert is_out_of_memory(caught.value)
@@ -50,7 +50,7 @@ def test_memory() -> None:
     assert not is_out_of_memory(None)
 
 
-def test_errors_name_the_path_and_the_remedy(tmp_path: Path) -> None:
+def test_errors_name_the_path_and_the_remedy(tmp_path):
     with (
         pytest.raises(DiskError, match=f"{tmp_path} cannot be written: the disk is full") as caught,
         explained(tmp_path),  # a stream's error does not know its file
@@ -78,7 +78,7 @@ def test_errors_name_the_path_and_the_remedy(tmp_path: Path) -> None:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory\nof no use")
 
 
-def test_other_errors_pass(tmp_path: Path) -> None:
+def test_other_errors_pass(tmp_path):
     ours = DataError("the disk: no space left on device", "Mend it.")
     with pytest.raises(DataError) as caught, explained(tmp_path):
         raise ours
@@ -87,7 +87,7 @@ def test_other_errors_pass(tmp_path: Path) -> None:
         raise os_error(errno.ENOENT)
 
 
-def test_an_extra_that_is_not_installed_is_named() -> None:
+def test_an_extra_that_is_not_installed_is_named():
     found = explain(ModuleNotFoundError("No module named 'ray.util'", name="ray.util"))
     assert isinstance(found, ConfigError)
     assert "[train]" in found.remedy

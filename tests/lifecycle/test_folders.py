@@ -32,7 +32,6 @@ def holder(place: Path, *before: str) -> Iterator[tuple["subprocess.Popen[str]",
         text=True,
         env=os.environ | {"TMPDIR": str(place)},
     )
-    assert process.stdout is not None
     try:
         yield process, Path(process.stdout.readline().strip())
     finally:
@@ -59,7 +58,7 @@ def own(place: Path) -> list[Path]:
     return sorted(place.glob(f"{folders.PREFIX}*"))
 
 
-def test_the_folder_of_a_living_command_stays_and_that_of_a_killed_one_goes(place: Path) -> None:
+def test_the_folder_of_a_living_command_stays_and_that_of_a_killed_one_goes(place):
     with holder(place) as (process, path):
         (held,) = own(place)
         with folders.command_folder():
@@ -74,7 +73,7 @@ def test_the_folder_of_a_living_command_stays_and_that_of_a_killed_one_goes(plac
     assert not path.parent.exists() or path.parent == place, "the link's own folder is gone, too"
 
 
-def test_the_folder_of_another_pid_namespace_stays(place: Path) -> None:
+def test_the_folder_of_another_pid_namespace_stays(place):
     """As of two containers that share a TMPDIR: there our process numbers mean nothing."""
     unshare = shutil.which("unshare")
     inside = (unshare, "--pid", "--fork", "--mount-proc") if unshare else ()
@@ -89,7 +88,7 @@ def test_the_folder_of_another_pid_namespace_stays(place: Path) -> None:
 
 
 @pytest.mark.parametrize("record", [None, "", "another boot"])
-def test_what_cannot_be_proved_dead_stays(place: Path, record: str | None) -> None:
+def test_what_cannot_be_proved_dead_stays(place, record):
     """A folder of an earlier version, one that is being made, and one of another machine."""
     folder = place / f"{folders.PREFIX}999999-abcdef"
     folder.mkdir()
@@ -100,7 +99,7 @@ def test_what_cannot_be_proved_dead_stays(place: Path, record: str | None) -> No
     assert own(place) == [folder]
 
 
-def test_a_long_path_is_led_to_by_a_short_one(long_place: Path) -> None:
+def test_a_long_path_is_led_to_by_a_short_one(long_place):
     with folders.command_folder() as folder:
         assert len(str(folder)) <= folders.LONGEST
         (folder / "file").write_text("here")
@@ -110,9 +109,7 @@ def test_a_long_path_is_led_to_by_a_short_one(long_place: Path) -> None:
     assert not folder.parent.exists()
 
 
-def test_without_a_short_place_the_cause_is_named(
-    long_place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_short_place_the_cause_is_named(long_place, tmp_path, monkeypatch):
     monkeypatch.setattr(folders, "_SHORT", (str(tmp_path / "absent"),))
     for ask in (folders.check_temporary, folders.command_folder().__enter__):
         with pytest.raises(ResourceError, match=f"TMPDIR={long_place} is too long"):
@@ -120,9 +117,7 @@ def test_without_a_short_place_the_cause_is_named(
     assert own(long_place) == []
 
 
-def test_a_home_that_cannot_be_written_gives_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_home_that_cannot_be_written_gives_way(tmp_path, monkeypatch, caplog):
     (tmp_path / "file").touch()
     monkeypatch.setenv("HOME", str(tmp_path / "file" / "home"))
     with folders.writable_home():
@@ -135,9 +130,7 @@ def test_a_home_that_cannot_be_written_gives_way(
         assert Path.home() == tmp_path
 
 
-def test_a_machine_without_shared_memory_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_machine_without_shared_memory_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(folders, "_SHARED_MEMORY", str(tmp_path / "absent"))
     with pytest.raises(ResourceError, match="absent is not there"):
         folders.check_temporary()

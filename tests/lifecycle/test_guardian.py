@@ -48,7 +48,7 @@ def end(process: "subprocess.Popen[str]") -> tuple[int, str]:
         ("print('told', flush=True); os._exit(2)", 2, "told\n"),
     ],
 )
-def test_the_child_s_own_end_is_the_parent_s(tmp_path, body, status, output) -> None:
+def test_the_child_s_own_end_is_the_parent_s(tmp_path, body, status, output):
     found, told = end(start(body, tmp_path))
     assert found == status
     assert told.count(output) == 1 if "defect" in output else told == output
@@ -61,7 +61,7 @@ def test_the_child_s_own_end_is_the_parent_s(tmp_path, body, status, output) -> 
         ("os.kill(os.getpid(), signal.SIGKILL)", "signal SIGKILL ended"),
     ],
 )
-def test_an_end_from_outside_is_told_and_cleaned_up(tmp_path: Path, last: str, cause: str) -> None:
+def test_an_end_from_outside_is_told_and_cleaned_up(tmp_path, last, cause):
     body = f"""
 folder = pathlib.Path(os.environ["TMPDIR"], f"refblend-ray-{{guardian.folders._mark}}")
 folder.mkdir()
@@ -98,26 +98,23 @@ while True:
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
-def test_signals_are_passed_on(tmp_path: Path, name: str) -> None:
+def test_signals_are_passed_on(tmp_path, name):
     process = start(WAIT, tmp_path)
-    assert process.stdout is not None
     process.stdout.readline()
     number = getattr(signal, name)
     process.send_signal(number)
     assert end(process) == (128 + number, f"got {name}\n")
 
 
-def test_a_signal_before_the_child_is_ready_keeps_its_meaning(tmp_path: Path) -> None:
+def test_a_signal_before_the_child_is_ready_keeps_its_meaning(tmp_path):
     process = start("print(flush=True); time.sleep(600)", tmp_path)
-    assert process.stdout is not None
     process.stdout.readline()
     process.send_signal(signal.SIGTERM)
     assert end(process) == (128 + signal.SIGTERM, "")
 
 
-def test_the_child_does_not_outlive_its_parent(tmp_path: Path) -> None:
+def test_the_child_does_not_outlive_its_parent(tmp_path):
     process = start(WAIT, tmp_path)
-    assert process.stdout is not None
     child = psutil.Process(int(process.stdout.readline()))
     process.kill()
     process.wait(10)

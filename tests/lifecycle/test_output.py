@@ -20,13 +20,12 @@ open("MARK", "w").write("done")
 """
 
 
-def test_a_process_outlives_the_reader_of_its_output(tmp_path) -> None:
+def test_a_process_outlives_the_reader_of_its_output(tmp_path):
     mark = tmp_path / "done"
     body = BODY.replace("MARK", str(mark))
     process = subprocess.Popen(
         [sys.executable, "-c", body], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
-    assert process.stdout is not None
     assert process.stdout.readline().startswith(b"line 0")
     process.stdout.close()
     assert process.wait(60) == 0

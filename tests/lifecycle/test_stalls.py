@@ -4,7 +4,6 @@ import contextlib
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import psutil
 import pytest
@@ -23,7 +22,7 @@ with stalls.removed_on_stall(folder), stalls.stall_limit("waiting for the judge"
 """
 
 
-def test_a_stuck_call_ends_the_process_and_its_children(tmp_path: Path) -> None:
+def test_a_stuck_call_ends_the_process_and_its_children(tmp_path):
     folder = tmp_path / "session"
     folder.mkdir()
     command = [sys.executable, "-c", STUCK, str(folder)]
@@ -35,7 +34,7 @@ def test_a_stuck_call_ends_the_process_and_its_children(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
-def test_a_call_that_returns_leaves_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_returns_leaves_no_timer(monkeypatch):
     monkeypatch.setattr(stalls, "_abandon", lambda *_: pytest.fail("abandoned"))
     before = threading.active_count()
     with pytest.raises(KeyError), stalls.stall_limit("a call that fails"):

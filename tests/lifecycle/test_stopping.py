@@ -8,7 +8,7 @@ import pytest
 from refblend.lifecycle import stopping
 
 
-def test_sigterm_becomes_the_shell_s_status_and_unwinds() -> None:
+def test_sigterm_becomes_the_shell_s_status_and_unwinds():
     before = signal.getsignal(signal.SIGTERM)
     unwound = []
 
@@ -32,14 +32,7 @@ def test_sigterm_becomes_the_shell_s_status_and_unwinds() -> None:
     [(1, 1.0, 30.0, 1), (2, 60.0, 30.0, 1), (2, 0.0, 30.0, 0), (1, 1.0, 0.05, 0)],
 )
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_a_protected_step_ends_before_the_stop(
-    monkeypatch: pytest.MonkeyPatch,
-    signum: signal.Signals,
-    signals: int,
-    echo: float,
-    grace: float,
-    finished: int,
-) -> None:
+def test_a_protected_step_ends_before_the_stop(monkeypatch, signum, signals, echo, grace, finished):
     """Unless a second signal comes that is not an echo of the first, or the grace is over."""
     monkeypatch.setitem(stopping.ECHO_S, signum, echo)
     done: list[bool] = []

@@ -47,7 +47,7 @@ def lock_of(project: Path) -> Path:
     return lock
 
 
-def test_a_job_ends_when_its_supervisor_is_killed(tmp_path: Path) -> None:
+def test_a_job_ends_when_its_supervisor_is_killed(tmp_path):
     code = f"""
     import os, subprocess, sys, time
     variable = {{"REFBLEND_SUPERVISOR": f"{{os.getpid()}}:/somewhere"}}
@@ -67,19 +67,19 @@ def test_a_job_ends_when_its_supervisor_is_killed(tmp_path: Path) -> None:
     supervisor.wait()
 
 
-def test_a_job_whose_supervisor_is_gone_already_ends() -> None:
+def test_a_job_whose_supervisor_is_gone_already_ends():
     job = python(FOLLOWER, **{supervision.SUPERVISOR: "999999999:/somewhere"})
     assert job.wait(20) == -signal.SIGTERM
 
 
-def test_locks_of_a_killed_call_are_removed(tmp_path: Path) -> None:
+def test_locks_of_a_killed_call_are_removed(tmp_path):
     lock, said = lock_of(tmp_path), []
     supervision.release_stale_locks(tmp_path, said.append)
     assert not lock.exists()
     assert len(said) == 1
 
 
-def test_locks_of_a_living_call_stay_and_it_is_named(tmp_path: Path) -> None:
+def test_locks_of_a_living_call_stay_and_it_is_named(tmp_path):
     other = python(USER, str(tmp_path))
     assert other.stdout.readline() == "up\n"
     lock, said = lock_of(tmp_path), []
@@ -91,7 +91,7 @@ def test_locks_of_a_living_call_stay_and_it_is_named(tmp_path: Path) -> None:
     other.wait()
 
 
-def test_orphans_are_waited_for_and_named_when_they_stay(tmp_path: Path) -> None:
+def test_orphans_are_waited_for_and_named_when_they_stay(tmp_path):
     lock, said = lock_of(tmp_path), []
     variable = {supervision.SUPERVISOR: f"999999999:{tmp_path}"}
     orphan = python("import time; time.sleep(60)", **variable)
@@ -103,7 +103,7 @@ def test_orphans_are_waited_for_and_named_when_they_stay(tmp_path: Path) -> None
     orphan.wait()
 
 
-def test_a_job_that_ends_while_it_is_listed_hides_no_other() -> None:
+def test_a_job_that_ends_while_it_is_listed_hides_no_other():
     class Ended:
         def name(self) -> str:
             raise psutil.NoSuchProcess(1)
@@ -120,7 +120,7 @@ def test_a_job_that_ends_while_it_is_listed_hides_no_other() -> None:
     assert [type(process) for process in found] == [Program]
 
 
-def test_only_the_programs_of_the_shells_are_told() -> None:
+def test_only_the_programs_of_the_shells_are_told():
     command = "(sleep 30 | tee /dev/null); true"
     shell = subprocess.Popen(["bash", "-c", command], stdout=subprocess.DEVNULL)
     try:

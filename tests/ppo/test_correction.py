@@ -24,8 +24,6 @@ def test_weights(case, threshold):
     truncated = importance_weights(*inputs, mode="truncate", threshold=threshold)
     kept = importance_weights(*inputs, mode="mask", threshold=threshold)
     assert importance_weights(*inputs, mode="off") is None
-    assert truncated is not None
-    assert kept is not None
     for place in np.ndindex(mask.shape):
         ratio = math.exp(min(max(trainer[place] - rollout[place], -20), 20))
         first = min(ratio, threshold) if mask[place] else 0.0

@@ -44,7 +44,6 @@ def test_forbidden_tokens_and_extreme_logits():
     assert log_probs.tolist() == pytest.approx([-math.log(2), 0.0], abs=1e-6)
     assert entropy.tolist() == pytest.approx([math.log(2), 0.0], abs=1e-6)
     (log_probs.sum() + entropy.sum()).backward()
-    assert logits.grad is not None
     assert logits.grad.isfinite().all()
 
 

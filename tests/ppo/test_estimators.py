@@ -20,28 +20,16 @@ INDEX = ["p", "p", "q", "q"]
 INPUTS = AdvantageInputs(
     REWARDS, MASK, INDEX, VALUES, torch.ones(4), gamma=0.9, lam=0.8, norm_adv_by_std_in_grpo=False
 )
+BY_GROUP = {"index": INDEX}
 DIRECT = {
-    "gae": lambda: advantages.compute_gae_advantage_return(
-        token_level_rewards=REWARDS, values=VALUES, response_mask=MASK, gamma=0.9, lam=0.8
-    ),
-    "grpo": lambda: advantages.compute_grpo_outcome_advantage(
-        token_level_rewards=REWARDS, response_mask=MASK, index=INDEX, norm_adv_by_std_in_grpo=False
-    ),
-    "rloo": lambda: advantages.compute_rloo_outcome_advantage(
-        token_level_rewards=REWARDS, response_mask=MASK, index=INDEX
-    ),
-    "reinforce_plus_plus": lambda: advantages.compute_reinforce_plus_plus_outcome_advantage(
-        token_level_rewards=REWARDS, response_mask=MASK, gamma=0.9
-    ),
-    "reinforce_plus_plus_baseline": lambda: (
-        advantages.compute_reinforce_plus_plus_baseline_outcome_advantage(
-            token_level_rewards=REWARDS, response_mask=MASK, index=INDEX
-        )
-    ),
-    "remax": lambda: advantages.compute_remax_outcome_advantage(
-        token_level_rewards=REWARDS, reward_baselines=torch.ones(4), response_mask=MASK
-    ),
+    "gae": {"values": VALUES, "gamma": 0.9, "lam": 0.8},
+    "grpo": BY_GROUP | {"norm_adv_by_std_in_grpo": False},
+    "rloo": BY_GROUP,
+    "reinforce_plus_plus": {"gamma": 0.9},
+    "reinforce_plus_plus_baseline": BY_GROUP,
+    "remax": {"reward_baselines": torch.ones(4)},
 }
+"""What each function is given beside rewards and mask."""
 
 
 @pytest.fixture
@@ -55,7 +43,10 @@ def module(monkeypatch):
 
 @pytest.mark.parametrize("name", DIRECT)
 def test_the_registry_calls_the_function_of_that_name(name):
-    for got, want in zip(get_advantage(name)(INPUTS), DIRECT[name](), strict=True):
+    kind = "advantage_return" if name == "gae" else "outcome_advantage"
+    function = getattr(advantages, f"compute_{name}_{kind}")
+    wanted = function(token_level_rewards=REWARDS, response_mask=MASK, **DIRECT[name])
+    for got, want in zip(get_advantage(name)(INPUTS), wanted, strict=True):
         assert torch.equal(got, want)
 
 

@@ -76,7 +76,6 @@ def test_masked_garbage_is_harmless_forward_and_backward(garbage):
     values = torch.tensor([[1.0, garbage], [3.0, garbage]], requires_grad=True)
     mask = torch.tensor([[1, 0], [1, 0]])
     masked_mean(values, mask).backward()
-    assert values.grad is not None
     assert values.grad.tolist() == [[0.5, 0.0], [0.5, 0.0]]
     assert masked_whiten(values.detach(), mask).isfinite().all()
 

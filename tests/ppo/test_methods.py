@@ -70,7 +70,7 @@ def mixed(method, rule, quality, groups, weight):
 
 @pytest.mark.parametrize("method", METHODS)
 @given(batch=batches())
-def test_every_method_is_its_formula(method, batch) -> None:
+def test_every_method_is_its_formula(method, batch):
     rewards, ready = mixed(method, *batch)
     expected, factors = slow(method, *batch)
     torch.testing.assert_close(rewards, torch.tensor(expected), rtol=1e-4, atol=1e-5)
@@ -82,6 +82,6 @@ def test_every_method_is_its_formula(method, batch) -> None:
         assert ready.advantage_factors is None
 
 
-def test_an_unknown_method_is_refused() -> None:
+def test_an_unknown_method_is_refused():
     with pytest.raises(ValueError, match="method='best' is unknown"):
         prepare("best", torch.zeros(1), torch.zeros(1), torch.zeros(1), [0])

@@ -23,7 +23,7 @@ from refblend.scoring import generative
 from refblend.seeding import derive_seed
 
 
-def test_model_dir_errors_name_the_key_and_what_is_missing(tmp_path) -> None:
+def test_model_dir_errors_name_the_key_and_what_is_missing(tmp_path):
     key = "actor_rollout_ref.model.path"
     with pytest.raises(ModelError, match=f"{key}: .*nowhere is not a directory"):
         check_model_dir(str(tmp_path / "nowhere"), key)
@@ -38,24 +38,24 @@ def test_model_dir_errors_name_the_key_and_what_is_missing(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("name", ["hf", "vllm"])
-def test_engines_refuse_a_missing_model(name, tmp_path) -> None:
+def test_engines_refuse_a_missing_model(name, tmp_path):
     with pytest.raises(ModelError, match="is not a directory"):
         start_engine(name, EngineOptions(str(tmp_path / "nowhere")))
 
 
 @pytest.mark.parametrize("name", ["hf", "vllm"])
-def test_engines_refuse_more_positions_than_the_model_has(name, tiny_model_dir) -> None:
+def test_engines_refuse_more_positions_than_the_model_has(name, tiny_model_dir):
     with pytest.raises(ModelError, match=r"max_model_len=4096 .* 1024 positions"):
         start_engine(name, EngineOptions(str(tiny_model_dir), max_model_len=4096))
 
 
-def test_unknown_engine() -> None:
+def test_unknown_engine():
     with pytest.raises(ConfigError, match="unknown rollout engine 'sglang'"):
         start_engine("sglang", EngineOptions("x"))
 
 
 @pytest.mark.parametrize("seed", [0, 7, None])
-def test_an_engine_s_seed_is_the_one_given_or_derived(tiny_config, monkeypatch, seed) -> None:
+def test_an_engine_s_seed_is_the_one_given_or_derived(tiny_config, monkeypatch, seed):
     monkeypatch.setattr(factory, "start_engine", lambda name, options: options.seed)
     given = "null" if seed is None else seed
     config = tiny_config(f"actor_rollout_ref.rollout.seed={given}", "trainer.seed=3")
@@ -63,7 +63,7 @@ def test_an_engine_s_seed_is_the_one_given_or_derived(tiny_config, monkeypatch, 
     assert factory.start_rollout(config, "x") == expected
 
 
-def test_lengths_are_counted_before_work_starts() -> None:
+def test_lengths_are_counted_before_work_starts():
     def request(prompt: int, new: int) -> GenerationRequest:
         return GenerationRequest([1] * prompt, new)
 
@@ -73,13 +73,13 @@ def test_lengths_are_counted_before_work_starts() -> None:
     assert caught.value.indices == [0, 2]
 
 
-def test_overlength_error_survives_ray() -> None:
+def test_overlength_error_survives_ray():
     error = pickle.loads(pickle.dumps(OverlengthError([3, 5], 100)))
     assert (error.indices, error.limit) == ([3, 5], 100)
     assert "2 prompts" in str(error)
 
 
-def test_model_length(tmp_path) -> None:
+def test_model_length(tmp_path):
     def write(**values) -> None:
         (tmp_path / "config.json").write_text(json.dumps(values))
 
@@ -99,7 +99,7 @@ def test_model_length(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("scaling", [None, {"type": "yarn", "factor": 4.0}])
-def test_the_preflight_allows_what_the_engine_does(scaling, tmp_path) -> None:
+def test_the_preflight_allows_what_the_engine_does(scaling, tmp_path):
     save_file({"w": np.zeros(3, np.float32)}, tmp_path / "model.safetensors")
     (tmp_path / "tokenizer.json").write_text("{}")
     record = {"max_position_embeddings": 64, "rope_scaling": scaling}
@@ -110,7 +110,7 @@ def test_the_preflight_allows_what_the_engine_does(scaling, tmp_path) -> None:
         check_model(("model.path", str(tmp_path)), ("data.max_response_length", 256))
 
 
-def test_stop_tokens_of_all_files(tmp_path) -> None:
+def test_stop_tokens_of_all_files(tmp_path):
     assert stop_token_ids(tmp_path) == frozenset()
     (tmp_path / "config.json").write_text('{"eos_token_id": 4}')
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": [7, 9]}')
@@ -119,7 +119,7 @@ def test_stop_tokens_of_all_files(tmp_path) -> None:
     assert stop_token_ids(tmp_path) == {7, 9}
 
 
-def test_hf_batches_stay_within_the_cache(tiny_model_dir, requests_of) -> None:
+def test_hf_batches_stay_within_the_cache(tiny_model_dir, requests_of):
     engine = start_engine("hf", EngineOptions(str(tiny_model_dir), max_num_seqs=5))
     requests = requests_of(23)
     whole = engine.generate(requests)
@@ -156,7 +156,7 @@ def test_a_hub_id_gets_the_command_that_downloads_it(path, hinted, tmp_path, mon
     assert (command in str(caught.value)) == hinted
 
 
-def test_engine_arguments_are_those_of_vllm_and_not_ours() -> None:
+def test_engine_arguments_are_those_of_vllm_and_not_ours():
     """By vLLM's own ``EngineArgs``: what we set ourselves, and what a user may add."""
     key = "actor_rollout_ref.rollout.engine_kwargs"
     check_engine_kwargs(key, {"max_num_batched_tokens": 4096, "quantization": "fp8"})
@@ -170,7 +170,7 @@ def test_engine_arguments_are_those_of_vllm_and_not_ours() -> None:
                 check_engine_kwargs(key, {name: 1})
 
 
-def test_rollout_and_judge_pass_their_options_on(tiny_config, monkeypatch) -> None:
+def test_rollout_and_judge_pass_their_options_on(tiny_config, monkeypatch):
     given: dict[str, EngineOptions] = {}
     monkeypatch.setattr(factory, "start_engine", lambda name, o: given.setdefault("rollout", o))
 

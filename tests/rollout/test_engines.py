@@ -17,7 +17,7 @@ def tokens_of(generations) -> list[list[int]]:
 
 
 @BOTH
-def test_same_seed_gives_the_same_sample_in_any_order_and_batch_size(engine, requests_of) -> None:
+def test_same_seed_gives_the_same_sample_in_any_order_and_batch_size(engine, requests_of):
     requests = requests_of(48)
     first = tokens_of(engine.generate(requests))
     assert tokens_of(engine.generate(requests)) == first
@@ -33,7 +33,7 @@ def test_same_seed_gives_the_same_sample_in_any_order_and_batch_size(engine, req
 
 
 @BOTH
-def test_one_prompt_many_seeds_follow_the_distribution(engine, model, requests_of) -> None:
+def test_one_prompt_many_seeds_follow_the_distribution(engine, model, requests_of):
     """4000 first tokens against their probabilities: chi-square over the likely tokens."""
     request = requests_of(1, new=1)[0]
     many = [dataclasses.replace(request, seed=s) for s in range(4000)]
@@ -53,7 +53,7 @@ def test_one_prompt_many_seeds_follow_the_distribution(engine, model, requests_o
 
 @BOTH
 @pytest.mark.parametrize("temperature", [1.0, 0.7, 0.0])
-def test_log_probs_are_those_of_transformers(engine, model, requests_of, gap, temperature) -> None:
+def test_log_probs_are_those_of_transformers(engine, model, requests_of, gap, temperature):
     requests = requests_of(24, temperature)
     generations = engine.generate(requests)
     assert gap(model, requests, generations) < 1e-4
@@ -61,7 +61,7 @@ def test_log_probs_are_those_of_transformers(engine, model, requests_of, gap, te
 
 
 @BOTH
-def test_greedy_takes_the_most_probable_token(engine, model, requests_of) -> None:
+def test_greedy_takes_the_most_probable_token(engine, model, requests_of):
     requests = requests_of(8, 0.0)
     for request, generation in zip(requests, engine.generate(requests), strict=True):
         ids = list(request.prompt_ids)
@@ -73,7 +73,7 @@ def test_greedy_takes_the_most_probable_token(engine, model, requests_of) -> Non
 
 
 @BOTH
-def test_mixed_temperatures_and_lengths_in_one_call(engine, model, requests_of, gap) -> None:
+def test_mixed_temperatures_and_lengths_in_one_call(engine, model, requests_of, gap):
     requests = [
         dataclasses.replace(r, temperature=(0.0, 0.7, 1.0)[i % 3], max_new_tokens=1 + i % 5)
         for i, r in enumerate(requests_of(18))
@@ -86,15 +86,12 @@ def test_mixed_temperatures_and_lengths_in_one_call(engine, model, requests_of, 
 
 
 @BOTH
-def test_top_log_probs_hold_the_sampled_token_and_the_most_probable(
-    engine, model, requests_of
-) -> None:
+def test_top_log_probs_hold_the_sampled_token_and_the_most_probable(engine, model, requests_of):
     requests = requests_of(6, top_logprobs=5)
     for request, generation in zip(requests, engine.generate(requests), strict=True):
         with torch.no_grad():
             ids = torch.tensor([[*request.prompt_ids, *generation.token_ids]])
             log_p = model(ids).logits[0].log_softmax(-1)
-        assert generation.top_logprobs is not None
         assert len(generation.top_logprobs) == len(generation.token_ids)
         for t, (token, found) in enumerate(
             zip(generation.token_ids, generation.top_logprobs, strict=True)
@@ -110,7 +107,7 @@ def test_top_log_probs_hold_the_sampled_token_and_the_most_probable(
 
 @BOTH
 @pytest.mark.parametrize("temperature", [1.0, 0.0])
-def test_log_probs_that_nobody_asks_for_change_no_sample(engine, requests_of, temperature) -> None:
+def test_log_probs_that_nobody_asks_for_change_no_sample(engine, requests_of, temperature):
     requests = requests_of(12, temperature)
     without = engine.generate([dataclasses.replace(r, log_probs=False) for r in requests])
     assert tokens_of(without) == tokens_of(engine.generate(requests))
@@ -122,7 +119,7 @@ def test_log_probs_that_nobody_asks_for_change_no_sample(engine, requests_of, te
 
 
 @BOTH
-def test_overlength_prompts_are_named_and_the_engine_survives(engine, requests_of) -> None:
+def test_overlength_prompts_are_named_and_the_engine_survives(engine, requests_of):
     requests = requests_of(4)
     limit = engine.max_model_len
     long = [5] * limit
@@ -141,7 +138,7 @@ def test_overlength_prompts_are_named_and_the_engine_survives(engine, requests_o
 
 
 @BOTH
-def test_answers_are_shortened_to_the_room_that_is_left(engine, requests_of) -> None:
+def test_answers_are_shortened_to_the_room_that_is_left(engine, requests_of):
     limit = engine.max_model_len
     request = dataclasses.replace(requests_of(1)[0], prompt_ids=[5] * (limit - 3))
     last = dataclasses.replace(request, prompt_ids=[5] * (limit - 1))
@@ -152,12 +149,12 @@ def test_answers_are_shortened_to_the_room_that_is_left(engine, requests_of) -> 
 
 
 @BOTH
-def test_no_requests_no_answers(engine) -> None:
+def test_no_requests_no_answers(engine):
     assert engine.generate([]) == []
 
 
 @pytest.mark.engine
-def test_both_engines_give_the_same_greedy_answers(vllm_engine, hf_engine, requests_of) -> None:
+def test_both_engines_give_the_same_greedy_answers(vllm_engine, hf_engine, requests_of):
     requests = requests_of(24, 0.0)
     same = sum(
         a == b
@@ -171,7 +168,7 @@ def test_both_engines_give_the_same_greedy_answers(vllm_engine, hf_engine, reque
 
 
 @BOTH
-def test_an_answer_may_be_forced_to_its_full_length(engine, model, requests_of) -> None:
+def test_an_answer_may_be_forced_to_its_full_length(engine, model, requests_of):
     wanted = requests_of(64, new=60)
     assert any(a.finish_reason == "stop" for a in engine.generate(wanted))
     forced = [dataclasses.replace(r, ignore_eos=True) for r in wanted]

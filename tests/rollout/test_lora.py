@@ -22,7 +22,7 @@ from refblend.workers.lora import adapter_of
 QUESTIONS = ["Eva finds 12 pens. Then 5 get lost. How many are left?", "What is 3 + 4?"]
 
 
-def test_room_for_every_rank() -> None:
+def test_room_for_every_rank():
     assert [room_for(rank) for rank in (0, 1, 8, 9, 64, 512)] == [8, 8, 8, 16, 64, 512]
     from vllm.config.lora import MaxLoRARanks
 
@@ -52,7 +52,7 @@ def adapted(directory, seed: int):
 @pytest.mark.engine
 def test_adapter_and_base_on_one_engine(
     engine, vllm_engine, tiny_model_dir, model, requests_of, gap
-) -> None:
+):
     """Log-probs are the trainer's, and the base stays the base after two adapters."""
     requests = requests_of(12)
     alone = vllm_engine.generate(requests)
@@ -72,7 +72,7 @@ def test_adapter_and_base_on_one_engine(
 @pytest.mark.engine
 def test_a_batch_of_both_kinds_would_give_the_base_the_adapter(
     engine, tiny_model_dir, model, requests_of, gap, monkeypatch
-) -> None:
+):
     """Why ``generate`` never mixes them. Should this fail, vLLM's CPU build has mended it."""
     trained, tensors = adapted(tiny_model_dir, 4)
     engine.load_weights(tensors, 4)
@@ -90,9 +90,7 @@ def test_a_batch_of_both_kinds_would_give_the_base_the_adapter(
 
 
 @pytest.mark.engine
-def test_scores_equal_those_of_an_engine_of_the_judges_own(
-    engine, vllm_engine, tiny_model_dir
-) -> None:
+def test_scores_equal_those_of_an_engine_of_the_judges_own(engine, vllm_engine, tiny_model_dir):
     engine.load_weights(adapted(tiny_model_dir, 3)[1], 3)
     config = RefQualityScoreConfig.model_validate(
         {
@@ -111,7 +109,7 @@ def test_scores_equal_those_of_an_engine_of_the_judges_own(
 
 
 @pytest.mark.engine
-def test_garbage_of_a_random_judge_gives_typed_results(vllm_engine, tiny_model_dir) -> None:
+def test_garbage_of_a_random_judge_gives_typed_results(vllm_engine, tiny_model_dir):
     """Typed results, and the shared prefix is cached."""
     judge = GenerativeJudge(
         vllm_engine,

@@ -34,12 +34,12 @@ def weights_of(model) -> dict[str, torch.Tensor]:
 
 
 @BOTH
-def test_length_of_the_model_is_the_default(engine, model) -> None:
+def test_length_of_the_model_is_the_default(engine, model):
     assert engine.max_model_len == model.config.max_position_embeddings
 
 
 @BOTH
-def test_every_stop_token_ends_an_answer(engine, requests_of, monkeypatch) -> None:
+def test_every_stop_token_ends_an_answer(engine, requests_of, monkeypatch):
     monkeypatch.setattr(engine, "_stop_ids", STOP)
     generations = engine.generate(requests_of(64))
     stopped = [g for g in generations if g.finish_reason == "stop"]
@@ -53,9 +53,7 @@ def test_every_stop_token_ends_an_answer(engine, requests_of, monkeypatch) -> No
 
 
 @BOTH
-def test_log_probs_are_those_of_the_pushed_weights(
-    engine, model, new_model, requests_of, gap
-) -> None:
+def test_log_probs_are_those_of_the_pushed_weights(engine, model, new_model, requests_of, gap):
     requests = requests_of(24)
     engine.load_weights(weights_of(new_model), 5)
     pushed = engine.generate(requests)
@@ -69,9 +67,7 @@ def test_log_probs_are_those_of_the_pushed_weights(
 
 
 @BOTH
-def test_a_cached_prompt_is_answered_by_the_new_weights(
-    engine, model, new_model, requests_of
-) -> None:
+def test_a_cached_prompt_is_answered_by_the_new_weights(engine, model, new_model, requests_of):
     """Greedy answers before and after a push, to a prompt that spans several cache blocks."""
     long = [dataclasses.replace(r, prompt_ids=list(r.prompt_ids) * 16) for r in requests_of(6, 0.0)]
 
@@ -95,7 +91,7 @@ def test_a_cached_prompt_is_answered_by_the_new_weights(
 
 
 @pytest.mark.engine
-def test_the_prefix_cache_is_used_between_pushes(vllm_engine, requests_of) -> None:
+def test_the_prefix_cache_is_used_between_pushes(vllm_engine, requests_of):
     """Without hits the test above would prove nothing."""
     long = [dataclasses.replace(r, prompt_ids=list(r.prompt_ids) * 16) for r in requests_of(6, 0.0)]
     vllm_engine.generate(long)
@@ -104,7 +100,7 @@ def test_the_prefix_cache_is_used_between_pushes(vllm_engine, requests_of) -> No
     assert vllm_engine.prefix_cache_hit_rate() > before
 
 
-def test_foreign_weights_are_refused(hf_engine, model) -> None:
+def test_foreign_weights_are_refused(hf_engine, model):
     with pytest.raises(ModelError, match="same model directory"):
         hf_engine.load_weights({"model.nothing": torch.zeros(1)}, 9)
     weights = weights_of(model)
@@ -113,7 +109,7 @@ def test_foreign_weights_are_refused(hf_engine, model) -> None:
         hf_engine.load_weights(weights, 9)
 
 
-def test_untied_head_must_be_pushed_too(make_tiny_model, requests_of, gap) -> None:
+def test_untied_head_must_be_pushed_too(make_tiny_model, requests_of, gap):
     path = make_tiny_model(2, tie_word_embeddings=False)
     other = load(make_tiny_model(3, tie_word_embeddings=False))
     engine = start_engine("hf", EngineOptions(str(path)))
@@ -142,7 +138,7 @@ def computed_with(model) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_weights_in_place_are_those_of_vllms_reload_to_the_bit(
     dtype, vllm_engine, tiny_model_dir, model, new_model, monkeypatch
-) -> None:
+):
     engine = vllm_engine
     if dtype != "float32":
         options = EngineOptions(str(tiny_model_dir), 128, dtype=dtype, kv_cache_memory_mb=16)

@@ -35,7 +35,7 @@ def manager(tmp_path: Path) -> CheckpointManager:
     return CheckpointManager(tmp_path / "checkpoints", keep_last=2, keep_best=True)
 
 
-def test_layout_and_manifest(manager: CheckpointManager) -> None:
+def test_layout_and_manifest(manager):
     path = save(manager, 5, metric=0.5)
     assert path.name == "global_step_5"
     assert (manager.root / "latest_checkpointed_iteration.txt").read_text().strip() == "5"
@@ -49,16 +49,14 @@ def test_layout_and_manifest(manager: CheckpointManager) -> None:
     assert [p.name for p in manager.root.iterdir() if p.name.startswith(".")] == []
 
 
-def test_keep_last_and_best(manager: CheckpointManager) -> None:
+def test_keep_last_and_best(manager):
     for step, metric in ((1, 0.2), (2, 0.9), (3, 0.9), (4, 0.1), (5, None)):
         save(manager, step, metric)
     assert manager.steps() == [2, 4, 5]  # of equal ones the earliest is the best
     assert step_of(manager.best()) == 2
 
 
-def test_a_damaged_best_is_skipped_and_a_good_one_stays(
-    manager: CheckpointManager, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_best_is_skipped_and_a_good_one_stays(manager, caplog):
     for step, metric in ((1, 0.8), (2, 0.9)):
         save(manager, step, metric)
     flip_byte(manager.path(2) / "actor" / "model.safetensors")
@@ -69,7 +67,7 @@ def test_a_damaged_best_is_skipped_and_a_good_one_stays(
     assert "global_step_2 cannot be the best: the checksum" in caplog.text
 
 
-def test_when_a_validation_is_the_best_so_far(manager: CheckpointManager) -> None:
+def test_when_a_validation_is_the_best_so_far(manager):
     assert manager.lacks_best(0.0)
     assert not manager.lacks_best(None), "the step was not validated"
     save(manager, 1, 0.5)
@@ -85,9 +83,7 @@ def flip_byte(path: Path) -> None:
     path.write_bytes(content)
 
 
-def test_every_file_cut_at_every_tenth_is_noticed(
-    manager: CheckpointManager, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_every_file_cut_at_every_tenth_is_noticed(manager, caplog):
     """See test_fuzz_checkpoints.py for the other ways in which each file can be damaged."""
     save(manager, 1)
     newest = save(manager, 2)
@@ -104,13 +100,13 @@ def test_every_file_cut_at_every_tenth_is_noticed(
     assert "global_step_2" in caplog.text
 
 
-def test_none_or_all_damaged_gives_none(manager: CheckpointManager) -> None:
+def test_none_or_all_damaged_gives_none(manager):
     assert (manager.latest_valid(), manager.best()) == (None, None)
     flip_byte(save(manager, 1) / "actor" / "model.safetensors")
     assert manager.latest_valid() is None
 
 
-def test_failed_save_leaves_no_trace(manager: CheckpointManager) -> None:
+def test_failed_save_leaves_no_trace(manager):
     save(manager, 1)
     with pytest.raises(KeyError), manager.staging(2) as directory:  # noqa: PT012
         (directory / "half").write_text("x")
@@ -121,13 +117,13 @@ def test_failed_save_leaves_no_trace(manager: CheckpointManager) -> None:
     ]
 
 
-def test_state_is_required(manager: CheckpointManager) -> None:
+def test_state_is_required(manager):
     with pytest.raises(ValueError, match="write_state"), manager.staging(1):
         pass
     assert manager.steps() == []
 
 
-def test_stray_temporaries_are_cleaned(manager: CheckpointManager) -> None:
+def test_stray_temporaries_are_cleaned(manager):
     save(manager, 1)
     stray = manager.root / ".global_step_2.abc.tmp"
     (stray / "actor").mkdir(parents=True)
@@ -136,24 +132,23 @@ def test_stray_temporaries_are_cleaned(manager: CheckpointManager) -> None:
     assert not any(p.name.startswith(".") for p in manager.root.iterdir())
 
 
-def test_kill_between_rename_and_latest_file(manager: CheckpointManager) -> None:
+def test_kill_between_rename_and_latest_file(manager):
     save(manager, 1)
     save(manager, 2)
     (manager.root / "latest_checkpointed_iteration.txt").write_text("1\n")
     assert step_of(manager.latest_valid()) == 2
 
 
-def test_same_step_again_replaces(manager: CheckpointManager) -> None:
+def test_same_step_again_replaces(manager):
     save(manager, 3)
     with manager.staging(3) as directory:
         write_state(directory, {"second": True})
     ref = manager.latest_valid()
-    assert ref is not None
     assert manager.load_state(ref) == {"second": True}
     assert not (ref.path / "actor").exists()
 
 
-def test_later_steps_of_an_abandoned_course_are_removed(manager: CheckpointManager) -> None:
+def test_later_steps_of_an_abandoned_course_are_removed(manager):
     save(manager, 10, metric=0.1)
     flip_byte(save(manager, 20, metric=0.99) / "actor" / "model.safetensors")
     assert step_of(manager.latest_valid()) == 10
@@ -161,7 +156,7 @@ def test_later_steps_of_an_abandoned_course_are_removed(manager: CheckpointManag
     assert manager.steps() == [10, 15]
 
 
-def test_a_checkpoint_that_the_user_names(manager: CheckpointManager) -> None:
+def test_a_checkpoint_that_the_user_names(manager):
     save(manager, 1)
     save(manager, 2)
     assert named_checkpoint(manager.path(1)) == CheckpointRef(1, manager.path(1))
@@ -173,7 +168,7 @@ def test_a_checkpoint_that_the_user_names(manager: CheckpointManager) -> None:
         named_checkpoint(manager.path(1))
 
 
-def test_full_disk_is_a_user_error(manager: CheckpointManager) -> None:
+def test_full_disk_is_a_user_error(manager):
     save(manager, 1)
     # /dev/full answers every write with ENOSPC, as a full disk does.
     with pytest.raises(DiskError, match="full") as caught, manager.staging(2) as directory:  # noqa: PT012
@@ -184,9 +179,7 @@ def test_full_disk_is_a_user_error(manager: CheckpointManager) -> None:
     assert manager.steps() == [1]
 
 
-def test_too_little_space_is_refused_before_writing(
-    manager: CheckpointManager, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_little_space_is_refused_before_writing(manager, monkeypatch):
     save(manager, 1)
     usage = shutil.disk_usage(manager.root)._replace(free=10)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
@@ -214,19 +207,17 @@ while True:
 """
 
 
-def test_kill_at_any_moment_leaves_whole_checkpoints(tmp_path: Path) -> None:
+def test_kill_at_any_moment_leaves_whole_checkpoints(tmp_path):
     for saves in (1, 2, 4):
         process = subprocess.Popen(
             [sys.executable, "-c", SAVER, str(tmp_path)], stdout=subprocess.PIPE, text=True
         )
-        assert process.stdout is not None
         reported = [int(process.stdout.readline()) for _ in range(saves)]
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         process.stdout.close()
         manager = CheckpointManager(tmp_path)
         ref = manager.latest_valid()
-        assert ref is not None
         assert ref.step >= reported[-1]  # what was reported as saved is there
         assert not any(find_damage(manager.path(step)) for step in manager.steps())
         assert manager.load_state(ref) == {"step": ref.step}

@@ -7,7 +7,7 @@ import shutil
 import stat
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -35,9 +35,7 @@ def cluster(pid: int) -> tuple[set[str], set[tuple[str, int]]]:
     return folders, addresses
 
 
-def test_four_runs_at_once_share_nothing_and_give_what_they_give_alone(
-    undisturbed, make_run: Callable
-) -> None:
+def test_four_runs_at_once_share_nothing_and_give_what_they_give_alone(undisturbed, make_run):
     seeds = (1, 1, 2, 3)
     assert len(seeds) == AT_ONCE
     runs = [make_run(f"trainer.seed={seed}", *MORE_TIME) for seed in seeds]
@@ -71,7 +69,7 @@ def test_four_runs_at_once_share_nothing_and_give_what_they_give_alone(
         assert alone.canonical_lines() != expected
 
 
-def test_a_second_call_on_a_run_directory_is_refused(undisturbed, make_run: Callable) -> None:
+def test_a_second_call_on_a_run_directory_is_refused(undisturbed, make_run):
     run = make_run()
     first = run.start()
     while not (run.directory / "metrics.jsonl").exists():
@@ -100,9 +98,7 @@ def shared_folder() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_a_neighbour_on_the_machine_can_neither_read_nor_replace_anything(
-    make_run: Callable, shared_folder: Path
-) -> None:
+def test_a_neighbour_on_the_machine_can_neither_read_nor_replace_anything(make_run, shared_folder):
     """All that a run makes elsewhere lies in one folder of mode 0700; secrets lie nowhere."""
     run = make_run("trainer.energy=true")
     secrets = {name: f"secret-{number}-0f3b9c" for number, name in enumerate(SECRETS)}

@@ -26,7 +26,7 @@ METRICS = {
 }
 
 
-def test_last_validation_stays_and_sanity_is_not_it() -> None:
+def test_last_validation_stays_and_sanity_is_not_it():
     progress = TrainingProgress(3, stream=io.StringIO())
     key = "val-core/refblend/{}/acc/mean@1"
     first = progress.line(0, {key.format("sums_sanity"): 0.25, key.format("sanity"): 1.0})
@@ -34,7 +34,7 @@ def test_last_validation_stays_and_sanity_is_not_it() -> None:
     assert "val 0.250" in progress.line(1, {})
 
 
-def test_the_headline_is_the_mean_over_the_sources() -> None:
+def test_the_headline_is_the_mean_over_the_sources():
     metrics = {
         "val-core/b/acc/mean@1": 0.5,
         "val-core/a/acc/mean@1": 0.2,
@@ -44,7 +44,7 @@ def test_the_headline_is_the_mean_over_the_sources() -> None:
     assert validation_accuracy({SANITY_KEY: 1.0}) is None
 
 
-def test_eta_after_resume_and_after_a_slow_start() -> None:
+def test_eta_after_resume_and_after_a_slow_start():
     clock = Clock()
     progress = TrainingProgress(100, start_step=40, stream=io.StringIO(), clock=clock)
     assert progress.seconds_left(40) is None
@@ -56,7 +56,7 @@ def test_eta_after_resume_and_after_a_slow_start() -> None:
     assert progress.seconds_left(51) == pytest.approx(98)
 
 
-def test_a_terminal_keeps_every_line_above_the_bar() -> None:
+def test_a_terminal_keeps_every_line_above_the_bar():
     stream = io.StringIO()
     progress = TrainingProgress(3, "run", stream=stream, live=True)
     progress.log(1, METRICS)

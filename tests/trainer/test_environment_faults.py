@@ -150,8 +150,8 @@ STOPS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("what", STOPS)
 def test_a_run_that_a_fault_stops_is_finished_by_the_same_command(
-    make_run, on_small_disk, what: str, request: pytest.FixtureRequest
-) -> None:
+    make_run, on_small_disk, what, request
+):
     target, call, fault, told = STOPS[what]
     judged = target == JUDGEMENT
     run = make_run(*(() if judged else LIGHT))
@@ -174,14 +174,14 @@ def test_a_run_that_a_fault_stops_is_finished_by_the_same_command(
     assert_same(run, request.getfixturevalue("undisturbed" if judged else "light"))
 
 
-def test_a_read_only_directory_before_the_start(make_light, on_small_disk) -> None:
+def test_a_read_only_directory_before_the_start(make_light, on_small_disk):
     run = make_light()
     on_small_disk(run.directory)
     subprocess.run(["mount", "-o", "remount,ro", str(run.directory)], check=True)
     assert_stopped(run, run.train(), f"{run.directory}.*read-only.*Make it writable")
 
 
-def test_a_reward_that_is_not_finite(make_light) -> None:
+def test_a_reward_that_is_not_finite(make_light):
     """Already in the validation before training: nothing is recorded, nothing is left."""
     run = make_light()
     # The preflight tries one row of each of the three files first.
@@ -203,7 +203,7 @@ HOPELESS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", HOPELESS)
-def test_a_fault_that_stays_stops_the_run(make_run, what: str) -> None:
+def test_a_fault_that_stays_stops_the_run(make_run, what):
     target, calls, fault, told, restarts = HOPELESS[what]
     run = make_run(f"trainer.max_restarts={restarts}", "trainer.save_freq=1")
     ended = run.train("trainer.total_training_steps=6", **sabotage(run, target, fault, calls))
@@ -216,7 +216,7 @@ def test_a_fault_that_stays_stops_the_run(make_run, what: str) -> None:
 
 
 @pytest.mark.slow
-def test_an_engine_whose_cache_holds_no_request(make_run, make_tiny_model) -> None:
+def test_an_engine_whose_cache_holds_no_request(make_run, make_tiny_model):
     """vLLM's own refusal."""
     model = make_tiny_model(0, num_hidden_layers=8, num_key_value_heads=2)
     models = "actor_rollout_ref"
@@ -230,7 +230,7 @@ def test_an_engine_whose_cache_holds_no_request(make_run, make_tiny_model) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [DAY, -DAY, 1e6 - time.time()])
-def test_a_clock_that_jumps(make_run, undisturbed, seconds: float) -> None:
+def test_a_clock_that_jumps(make_run, undisturbed, seconds):
     run = make_run("trainer.energy=true")
     after = str(run.directory / "rollouts" / "1.jsonl")
     clock = {"SABOTAGE_CLOCK": str(seconds), "SABOTAGE_CLOCK_AFTER": after}
@@ -254,7 +254,7 @@ ONCE = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ONCE)
-def test_memory_that_runs_out_once(make_run, undisturbed, what: str) -> None:
+def test_memory_that_runs_out_once(make_run, undisturbed, what):
     run = make_run()
     target, told = ONCE[what]
     ended = run.train(**sabotage(run, target, "out_of_memory", "3"))
@@ -266,7 +266,7 @@ def test_memory_that_runs_out_once(make_run, undisturbed, what: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["out_of_memory", "host_out_of_memory"])
-def test_an_update_that_runs_out_of_memory(make_light, light, fault: str) -> None:
+def test_an_update_that_runs_out_of_memory(make_light, light, fault):
     """Half the micro-batch gives the same sums but for rounding."""
     run = make_light()
     ended = run.train(**sabotage(run, LOSS, fault, "1"))
@@ -281,9 +281,7 @@ def test_an_update_that_runs_out_of_memory(make_light, light, fault: str) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("fault", "target"), [("nan_loss", LOSS), ("nan_gradient", GRADIENTS)])
-def test_a_gradient_that_is_not_finite_is_skipped(
-    make_light, light, fault: str, target: str
-) -> None:
+def test_a_gradient_that_is_not_finite_is_skipped(make_light, light, fault, target):
     run = make_light()
     ended = run.train(**sabotage(run, target, fault, "1"))
     assert ended.status == 0, ended.output
@@ -299,7 +297,7 @@ TARGETS = {row[0] for table in (STOPS, HOPELESS, ONCE) for row in table.values()
 
 
 @pytest.mark.parametrize("target", sorted(TARGETS))
-def test_the_function_to_sabotage_exists(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_function_to_sabotage_exists(target, monkeypatch):
     """Most tests that need it are slow: a name that has changed is found here."""
     monkeypatch.syspath_prepend(SABOTAGE.parent)
     assert callable(pkgutil.resolve_name(target))

@@ -2,13 +2,10 @@
 
 import json
 import math
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
 
-from refblend.config import RefblendConfig
 from refblend.config.trainer import DriftGuardConfig
 from refblend.errors import DriftError, ScoringError, TrainingError
 from refblend.scoring.result import InvalidRateGuard, JudgeResult
@@ -28,18 +25,17 @@ def at(accuracy: float) -> dict[str, float]:
     return {SANITY_KEY: accuracy, "val-core/other/acc/mean@1": 0.0}
 
 
-def test_warns_when_it_falls_by_more_than_the_margin() -> None:
+def test_warns_when_it_falls_by_more_than_the_margin():
     guard = DriftGuard(DriftGuardConfig(max_drop=0.25))
     assert guard.check(at(0.5)) is None
     assert guard.check(at(0.25)) is None, "the margin itself is allowed"
     assert guard.check(at(0.9)) is None
     warning = guard.check(at(0.125))
-    assert warning is not None
     assert "0.500" in warning
     assert "0.125" in warning
 
 
-def test_an_actor_that_learned_is_compared_with_its_best() -> None:
+def test_an_actor_that_learned_is_compared_with_its_best():
     """From 0.25 up to 0.9 and down to 0.5: never below the start, and lost 0.4 all the same."""
     course = (0.25, 0.9, 0.85, 0.5)
     for reference, warned in (("start", False), ("best", True)):
@@ -51,14 +47,14 @@ def test_an_actor_that_learned_is_compared_with_its_best() -> None:
         assert (resumed.check(at(course[3])) is not None) == warned
 
 
-def test_no_sanity_set_no_guard() -> None:
+def test_no_sanity_set_no_guard():
     guard = DriftGuard(DriftGuardConfig())
     assert guard.check({"val-core/refblend/arithmetic/acc/mean@1": 1.0}) is None
     assert guard.check({}) is None
     assert guard.state_dict() == {"start": None}
 
 
-def test_stops_when_told_to() -> None:
+def test_stops_when_told_to():
     guard = DriftGuard(DriftGuardConfig(max_drop=0.1, stop=True))
     guard.check(at(0.5))
     with pytest.raises(DriftError, match=r"0\.500 to 0\.300") as caught:
@@ -66,9 +62,7 @@ def test_stops_when_told_to() -> None:
     assert caught.value.remedy
 
 
-def test_any_rows_may_be_the_sanity_set(
-    tiny_config: Callable[..., RefblendConfig], tiny_data_dir: Path
-) -> None:
+def test_any_rows_may_be_the_sanity_set(tiny_config, tiny_data_dir):
     """It is named by its purpose; see test_validation.py for the metrics."""
     data = load_run_data(tiny_config(f"data.sanity_files=[{tiny_data_dir / 'train.parquet'}]"))
     assert [part.source for part in data.validation_sets] == [None, SANITY_SOURCE]
@@ -78,7 +72,7 @@ MASK = torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_the_first_matrix_with_an_odd_number_is_named(bad: float) -> None:
+def test_the_first_matrix_with_an_odd_number_is_named(bad):
     fine = torch.zeros(2, 3)
     non_finite = fine.clone()
     non_finite[0, 1] = bad
@@ -91,13 +85,13 @@ def test_the_first_matrix_with_an_odd_number_is_named(bad: float) -> None:
         require_finite(1, {"the scores": scores}, MASK)
 
 
-def test_padding_is_not_looked_at() -> None:
+def test_padding_is_not_looked_at():
     non_finite = torch.zeros(2, 3)
     non_finite[1, 1] = math.nan
     require_finite(1, {"values": non_finite, "empty": torch.zeros(0)}, MASK)
 
 
-def test_updates_lost_in_a_row_stop_the_run() -> None:
+def test_updates_lost_in_a_row_stop_the_run():
     lost = LostUpdates()
     for _ in range(MAX_LOST_UPDATES - 1):
         lost.update("actor", True)
@@ -121,7 +115,7 @@ def watch(limit: float) -> tuple[JudgeWatch, list[str]]:
     return JudgeWatch(InvalidRateGuard(limit, 5), told.append), told
 
 
-def test_more_than_a_fifth_is_told_with_an_example_once_a_series() -> None:
+def test_more_than_a_fifth_is_told_with_an_example_once_a_series():
     judge, told = watch(1.0)
     judge.update(1, [GOOD] * 4 + [BABBLE])
     assert told == []
@@ -135,7 +129,7 @@ def test_more_than_a_fifth_is_told_with_an_example_once_a_series() -> None:
     assert told[1:] == ["step 5: 5 of 5 scores of the judge are invalid (error); it wrote nothing"]
 
 
-def test_the_first_step_can_stop_the_run_after_its_warning() -> None:
+def test_the_first_step_can_stop_the_run_after_its_warning():
     judge, told = watch(0.9)
     with pytest.raises(ScoringError, match=r"100\.0% of the judge scores of the last 1 steps"):
         judge.update(1, [BABBLE] * 4)

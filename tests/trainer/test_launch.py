@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from refblend.config import RefblendConfig
 from refblend.config.trainer import RayConfig
 from refblend.errors import ResourceError, TrainingError, WorkerError
 from refblend.lifecycle import stopping
@@ -35,7 +34,7 @@ def write_log(run_dir: Path, records: list[dict[str, float]]) -> None:
         log.append(step, record)
 
 
-def test_summary_by_hand(tmp_path: Path) -> None:
+def test_summary_by_hand(tmp_path):
     acc = "val-core/refblend/arithmetic/acc/mean@1"
     write_log(
         tmp_path,
@@ -56,16 +55,14 @@ def test_summary_by_hand(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("records", [[], [{}, {"a": 1.0}]])
-def test_an_unfinished_run_has_no_summary(tmp_path: Path, records: list[dict]) -> None:
+def test_an_unfinished_run_has_no_summary(tmp_path, records):
     write_log(tmp_path, records)
     (tmp_path / "metrics.jsonl").touch()
     with pytest.raises(ResourceError, match="does not reach step 3"):
         summary.summarise_run(tmp_path, 3)
 
 
-def test_an_extension_that_is_stopped_is_not_called_finished(
-    tiny_config: Callable[..., RefblendConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_extension_that_is_stopped_is_not_called_finished(tiny_config, tmp_path, monkeypatch):
     config = tiny_config(f"trainer.default_local_dir={tmp_path / 'run'}")
     path = tmp_path / "run" / "summary.json"
 
@@ -83,7 +80,6 @@ def test_an_extension_that_is_stopped_is_not_called_finished(
     launch.train(config)
     assert path.exists(), "it is finished and left as it is"
     steps = config.trainer.total_training_steps
-    assert steps is not None
     longer = tiny_config(
         f"trainer.default_local_dir={tmp_path / 'run'}", f"trainer.total_training_steps={steps + 2}"
     )
@@ -96,7 +92,7 @@ def test_an_extension_that_is_stopped_is_not_called_finished(
 
 
 @pytest.mark.parametrize("own", [None, 5, 10, 15])
-def test_where_a_run_with_a_named_checkpoint_starts_again(own: int | None) -> None:
+def test_where_a_run_with_a_named_checkpoint_starts_again(own):
     """Its own later checkpoints count, but not one of the same step from an earlier branch."""
 
     class Own:
@@ -105,7 +101,6 @@ def test_where_a_run_with_a_named_checkpoint_starts_again(own: int | None) -> No
 
     named = CheckpointRef(10, Path("named"))
     found = recovery.restart_point(Own(), named)  # type: ignore[arg-type]
-    assert found is not None
     assert found.path == Path("own" if own == 15 else "named")
 
 
@@ -145,7 +140,7 @@ def deaths(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
-def test_dead_workers_are_replaced(deaths, tiny_config, tmp_path: Path, count: int) -> None:
+def test_dead_workers_are_replaced(deaths, tiny_config, tmp_path, count):
     deaths(count)
     log = MetricsLog(tmp_path / "metrics.jsonl")
     with recovery.WorkerPool() as workers:
@@ -153,7 +148,7 @@ def test_dead_workers_are_replaced(deaths, tiny_config, tmp_path: Path, count: i
     assert FakeWorkers.started == FakeWorkers.stopped == count + 1
 
 
-def test_too_many_deaths_name_the_key(deaths, tiny_config, tmp_path: Path) -> None:
+def test_too_many_deaths_name_the_key(deaths, tiny_config, tmp_path):
     deaths(99)
     log = MetricsLog(tmp_path / "metrics.jsonl")
     config = tiny_config("trainer.logger=[]")
@@ -216,8 +211,8 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> Processes:
     ids=["with the others", "alone"],
 )
 def test_a_worker_that_dies_while_starting_gives_its_resources_back(
-    tiny_config, processes: Processes, share: str, ended: list[str]
-) -> None:
+    tiny_config, processes, share, ended
+):
     processes.dies = "judge"
     config = tiny_config(f"algorithm.ref_quality_score.scoring.num_gpus={share}")
     with pytest.raises(WorkerDiedError, match="no memory"):
@@ -235,9 +230,7 @@ def test_a_worker_that_dies_while_starting_gives_its_resources_back(
         (0.25, 0.5, "+rollout rollout +judge judge +actor rollout judge actor"),
     ],
 )
-def test_an_engine_that_shares_a_gpu_starts_alone(
-    judge: float, rollout: float, expected: str, tiny_config, processes: Processes
-) -> None:
+def test_an_engine_that_shares_a_gpu_starts_alone(judge, rollout, expected, tiny_config, processes):
     """vLLM measures the whole device meanwhile."""
     config = tiny_config(
         f"algorithm.ref_quality_score.scoring.num_gpus={judge}",
@@ -250,7 +243,7 @@ def test_an_engine_that_shares_a_gpu_starts_alone(
 # --- the cluster's folder and the signals ----------------------------------------------------
 
 
-def test_no_cluster_at_the_address() -> None:
+def test_no_cluster_at_the_address():
     config = RayConfig(address="127.0.0.1:1")
     with (
         pytest.raises(ResourceError, match=r"ray\.address=127\.0\.0\.1:1: no cluster") as caught,
@@ -260,9 +253,7 @@ def test_no_cluster_at_the_address() -> None:
     assert "ray.address=null" in caught.value.remedy
 
 
-def test_a_cluster_that_does_not_start_is_told_and_leaves_no_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cluster_that_does_not_start_is_told_and_leaves_no_folder(tmp_path, monkeypatch):
     children = []
 
     def init(**_: object) -> None:
@@ -286,9 +277,7 @@ def test_a_cluster_that_does_not_start_is_told_and_leaves_no_folder(
 
 @pytest.mark.engine
 @pytest.mark.parametrize("address", [None, "127.0.0.1:1"])
-def test_sigterm_while_ray_starts_is_ours(
-    monkeypatch: pytest.MonkeyPatch, address: str | None
-) -> None:
+def test_sigterm_while_ray_starts_is_ours(monkeypatch, address):
     """Ray puts a handler of its own in place, which exits with status 15."""
     came = []
 
@@ -316,9 +305,7 @@ def test_sigterm_while_ray_starts_is_ours(
     [([], "stop"), ([], "length"), ([2], "stop")],
     ids=["nothing", "cut to nothing", "end token"],
 )
-def test_a_batch_of_empty_responses_ends_the_run_with_a_remedy(
-    tiny_config, tmp_path: Path, ids: list[int], reason: str
-) -> None:
+def test_a_batch_of_empty_responses_ends_the_run_with_a_remedy(tiny_config, tmp_path, ids, reason):
     class Workers:
         notify = staticmethod(print)
 

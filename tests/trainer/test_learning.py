@@ -80,7 +80,7 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
     ids=["gae", "grpo", "rloo"],
 )
-def test_accuracy_rises(bed: Path, tmp_path: Path, overrides: list[str]) -> None:
+def test_accuracy_rises(bed, tmp_path, overrides):
     refblend(
         *("train", "--config", ROOT / "params/ppo.yaml"),
         *("--config", ROOT / "params/scale/smoke.yaml"),

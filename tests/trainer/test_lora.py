@@ -18,7 +18,7 @@ LORA = [
 ]
 
 
-def test_one_engine_and_several_say_the_same(make_run, tiny_model_dir) -> None:
+def test_one_engine_and_several_say_the_same(make_run, tiny_model_dir):
     runs = {}
     for lora in ("merged", "adapter"):
         run = runs[lora] = make_run(*LORA, f"actor_rollout_ref.rollout.lora={lora}")

@@ -7,7 +7,7 @@ from refblend.trainer.model_card import model_card
 METRICS = {"step": 4, "val-core/arith/acc/mean@1": 0.25, "val-core/sanity/acc/mean@1": None}
 
 
-def test_a_card_says_what_trained_the_model_on_what_with_which_scores(tiny_config) -> None:
+def test_a_card_says_what_trained_the_model_on_what_with_which_scores(tiny_config):
     config = tiny_config()
     card = ModelCard(model_card(config, METRICS))
     assert card.data.library_name == "transformers"
@@ -18,7 +18,7 @@ def test_a_card_says_what_trained_the_model_on_what_with_which_scores(tiny_confi
     assert str(config.trainer.default_local_dir) not in card.content
 
 
-def test_a_card_names_the_judge_only_where_it_is_blended(tiny_config) -> None:
+def test_a_card_names_the_judge_only_where_it_is_blended(tiny_config):
     config = tiny_config(algorithm={"ref_quality_score": {"enable": False}})
     without = model_card(config, METRICS)
     assert "judge" not in without

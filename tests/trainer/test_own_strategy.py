@@ -36,7 +36,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def test_a_function_gives_the_weight(module: Path) -> None:
+def test_a_function_gives_the_weight(module):
     strategy = get_strategy("own_strategies:square")
     params = WeightParams(max_weight=0.4, entropy_high_threshold=1.0)
     assert weight_for(strategy, 0.5, 1, 10, params) == pytest.approx(0.1)
@@ -55,15 +55,13 @@ def test_a_function_gives_the_weight(module: Path) -> None:
         ("no_such_module:square", "No module named"),
     ],
 )
-def test_check_refuses_what_cannot_be_imported_or_called(
-    tiny_config: Make, module: Path, name: str, said: str
-) -> None:
+def test_check_refuses_what_cannot_be_imported_or_called(tiny_config, module, name, said):
     with pytest.raises(ConfigError, match=said) as caught:
         preflight(tiny_config(f"{KEY}={name}"))
     assert KEY in str(caught.value)
 
 
-def test_its_source_belongs_to_the_runs_that_use_it(tiny_config: Make, module: Path) -> None:
+def test_its_source_belongs_to_the_runs_that_use_it(tiny_config, module):
     own = tiny_config(f"{KEY}=own_strategies:square")
     preflight(own)
     assert module in inputs_of(own)[0]
@@ -73,7 +71,7 @@ def test_its_source_belongs_to_the_runs_that_use_it(tiny_config: Make, module: P
     assert module not in inputs_of(tiny_config())[0]
 
 
-def test_a_reward_function_of_the_users_own_is_an_input_and_ours_is_none(tmp_path: Path) -> None:
+def test_a_reward_function_of_the_users_own_is_an_input_and_ours_is_none(tmp_path):
     files = [ROOT / "params" / "ppo.yaml", ROOT / "params" / "scale" / "cpu.yaml"]
     mine = tmp_path / "rewards.py"
     mine.write_text("def compute_score(**_): return 1.0\n")
@@ -88,7 +86,7 @@ def test_a_reward_function_of_the_users_own_is_an_input_and_ours_is_none(tmp_pat
     assert ours == [], "it has a version instead"
 
 
-def test_another_chat_template_gives_other_prompts(tiny_config: Make, tmp_path: Path) -> None:
+def test_another_chat_template_gives_other_prompts(tiny_config, tmp_path):
     """As a template with a date does from one day to the next."""
     config = tiny_config()
     model = shutil.copytree(config.actor_rollout_ref.model.path, tmp_path / "dated")

@@ -35,7 +35,7 @@ def refusal(config: RefblendConfig) -> RefblendError:
 
 
 @pytest.mark.parametrize("where", ["/proc/refblend", "file", "file/below"])
-def test_a_directory_that_cannot_be_written(tiny_config: Make, tmp_path: Path, where: str) -> None:
+def test_a_directory_that_cannot_be_written(tiny_config, tmp_path, where):
     (tmp_path / "file").touch()
     error = refusal(tiny_config(f"trainer.default_local_dir={tmp_path / where}"))
     assert isinstance(error, CheckpointError)
@@ -43,7 +43,7 @@ def test_a_directory_that_cannot_be_written(tiny_config: Make, tmp_path: Path, w
     assert "cannot be written" in str(error)
 
 
-def test_the_directory_is_not_made(tiny_config: Make, tmp_path: Path) -> None:
+def test_the_directory_is_not_made(tiny_config, tmp_path):
     preflight(tiny_config(f"trainer.default_local_dir={tmp_path / 'runs' / 'new'}"))
     assert not (tmp_path / "runs").exists()
     assert not list(tmp_path.glob(".refblend-*"))
@@ -51,9 +51,7 @@ def test_the_directory_is_not_made(tiny_config: Make, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["actor_rollout_ref.model.path", f"{JUDGE}.model_path"])
 @pytest.mark.parametrize("kept", [0, 4, 0.5, 0.999])
-def test_truncated_weights(
-    tiny_config: Make, tiny_model_dir: Path, tmp_path: Path, key: str, kept: float
-) -> None:
+def test_truncated_weights(tiny_config, tiny_model_dir, tmp_path, key, kept):
     """Whether the header or only the data is cut; the data is not read for it."""
     model = tmp_path / "model"
     shutil.copytree(tiny_model_dir, model)
@@ -90,17 +88,13 @@ def reward_file(tmp_path: Path) -> Path:
         ("splits", "IndexError: list index out of range (the response was '')"),
     ],
 )
-def test_a_reward_that_cannot_be_called(
-    tiny_config: Make, reward_file: Path, name: str, message: str
-) -> None:
+def test_a_reward_that_cannot_be_called(tiny_config, reward_file, name, message):
     function = f"reward.custom_reward_function={{path: {reward_file}, name: {name}}}"
     assert message in str(refusal(tiny_config(function)))
 
 
 @pytest.mark.parametrize("key", ["train_files", "val_files", "sanity_files"])
-def test_a_data_source_without_a_rule(
-    tiny_config: Make, tiny_data_dir: Path, tmp_path: Path, key: str
-) -> None:
+def test_a_data_source_without_a_rule(tiny_config, tiny_data_dir, tmp_path, key):
     """Even where only the last row is of it."""
     frame = pd.read_parquet(tiny_data_dir / "train.parquet")
     frame.loc[len(frame) - 1, "data_source"] = "mine/riddles"
@@ -111,7 +105,7 @@ def test_a_data_source_without_a_rule(
     assert "there is no rule reward for data_source 'mine/riddles'" in str(error)
 
 
-def test_all_problems_are_told_at_once(tiny_config: Make, reward_file: Path) -> None:
+def test_all_problems_are_told_at_once(tiny_config, reward_file):
     error = refusal(
         tiny_config(
             "trainer.default_local_dir=/proc/refblend",
@@ -126,7 +120,7 @@ def test_all_problems_are_told_at_once(tiny_config: Make, reward_file: Path) -> 
         assert part in str(error)
 
 
-def test_another_run_in_the_directory_is_told_with_the_other_problems(tiny_config: Make) -> None:
+def test_another_run_in_the_directory_is_told_with_the_other_problems(tiny_config):
     def compare(data: object) -> None:
         raise CheckpointError("the directory holds another run", "Take another.")
 
@@ -153,7 +147,7 @@ def numbered_rows(path: Path, answers: list[str]) -> Path:
     return path
 
 
-def test_every_gold_answer_is_tried(tiny_config: Make, tmp_path: Path) -> None:
+def test_every_gold_answer_is_tried(tiny_config, tmp_path):
     """A run could not go on from a row that must be corrected first."""
     path = numbered_rows(tmp_path / "rows.jsonl", ["5"] * 6 + ["1/2", "5"])
     error = refusal(tiny_config(f"data.train_files=[{path}]"))
@@ -163,9 +157,7 @@ def test_every_gold_answer_is_tried(tiny_config: Make, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("filtered", [True, False])
-def test_overlong_prompts_are_told_of_every_part(
-    tiny_config: Make, tmp_path: Path, filtered: bool
-) -> None:
+def test_overlong_prompts_are_told_of_every_part(tiny_config, tmp_path, filtered):
     path = numbered_rows(tmp_path / "rows.jsonl", ["5"] * 20)
     lengths = [
         len(ids)
@@ -192,8 +184,8 @@ def test_overlong_prompts_are_told_of_every_part(
 
 @pytest.mark.parametrize("setting", [f"{JUDGE}.control=oracle", "algorithm.repr_align.enable=true"])
 def test_what_needs_gold_solutions_is_refused_without(
-    tiny_config: Make, tiny_data_dir: Path, tmp_path: Path, setting: str
-) -> None:
+    tiny_config, tiny_data_dir, tmp_path, setting
+):
     frame = pd.read_parquet(tiny_data_dir / "train.parquet")
     last = frame.extra_info.iloc[-1]
     frame.at[len(frame) - 1, "extra_info"] = {**last, "answer": ""}
@@ -205,9 +197,7 @@ def test_what_needs_gold_solutions_is_refused_without(
         preflight(tiny_config(setting, f"data.train_files=[{path}]"))
 
 
-def test_an_estimator_that_needs_values_needs_a_critic(
-    tiny_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_estimator_that_needs_values_needs_a_critic(tiny_config, tmp_path, monkeypatch):
     """The decorator alone starts no critic."""
     (tmp_path / "valued.py").write_text(
         "from refblend.ppo.estimators import register_advantage\n"
@@ -222,9 +212,7 @@ def test_an_estimator_that_needs_values_needs_a_critic(
     preflight(tiny_config(mine, "critic.enable=true"))
 
 
-def test_gold_answers_are_counted_by_both_rules_and_source(
-    tiny_config: Make, tmp_path: Path
-) -> None:
+def test_gold_answers_are_counted_by_both_rules_and_source(tiny_config, tmp_path):
     path = numbered_rows(tmp_path / "rows.jsonl", ["5", "6", "7", "8"])
     records = [json.loads(line) for line in path.read_text().splitlines()]
     records[1]["extra_info"] = {"answer": "so #### 7"}
@@ -247,8 +235,8 @@ def test_gold_answers_are_counted_by_both_rules_and_source(
 
 
 def test_special_tokens_in_gold_answers_are_told_unless_rewards_see_them(
-    tiny_config: Make, tiny_model_dir: Path, tmp_path: Path
-) -> None:
+    tiny_config, tiny_model_dir, tmp_path
+):
     from refblend.data.tokenizer import load_tokenizer
 
     model = tmp_path / "model"
@@ -289,12 +277,10 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("settings", "told"), REFUSED)
-def test_settings_that_could_not_work_are_refused(
-    tiny_config: Make, settings: str, told: str
-) -> None:
+def test_settings_that_could_not_work_are_refused(tiny_config, settings, told):
     assert re.search(told, str(refusal(tiny_config(*settings.split()))))
 
 
 @pytest.mark.parametrize("row", [0, 2])
-def test_a_cluster_elsewhere_may_have_more_than_this_machine(tiny_config: Make, row: int) -> None:
+def test_a_cluster_elsewhere_may_have_more_than_this_machine(tiny_config, row):
     preflight(tiny_config(REFUSED[row][0], "ray.address=1.2.3.4:5"))

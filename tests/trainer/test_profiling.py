@@ -4,7 +4,7 @@ from refblend.trainer.step_metrics import Span
 SPANS = [Span("gen", 100.0, 2.0), Span("adv", 102.5, 0.5), Span("step", 100.0, 4.0)]
 
 
-def test_stages_become_a_chrome_trace() -> None:
+def test_stages_become_a_chrome_trace():
     events = chrome_trace(SPANS)["traceEvents"]
     assert isinstance(events, list)
     assert [(e["name"], e["ts"], e["dur"]) for e in events] == [

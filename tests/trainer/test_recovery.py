@@ -32,7 +32,7 @@ def assert_same(run, undisturbed) -> None:
 
 
 @pytest.mark.slow  # `make chaos-short` kills and stops a driver in the same continuous integration
-def test_a_driver_that_is_killed_and_stopped_resumes(make_run, undisturbed) -> None:
+def test_a_driver_that_is_killed_and_stopped_resumes(make_run, undisturbed):
     """Between the two with another number of engines."""
     run = make_run("trainer.max_ckpt_to_keep=3")
     # SIGKILL in the middle of step 3: Ray's processes go with the driver, and the command tells.
@@ -61,9 +61,7 @@ WORKERS = ["RolloutWorker", "JudgeWorker", "ReferenceWorker", "ActorWorker", "dr
 @pytest.mark.slow
 @pytest.mark.parametrize("worker", WORKERS)
 @pytest.mark.parametrize(("after", "delay"), [(0, 0), (2, 0), (0, 0.1), (0, 0.4), (0, 0.8)])
-def test_a_death_in_any_stage_loses_nothing(
-    make_run, undisturbed, worker: str, after: int, delay: float
-) -> None:
+def test_a_death_in_any_stage_loses_nothing(make_run, undisturbed, worker, after, delay):
     """Where a late strike falls depends on the machine; that nothing is lost must not."""
     run = make_run()
     when = {"SABOTEUR_AFTER": str(after), "SABOTEUR_DELAY": str(delay)}
@@ -83,7 +81,7 @@ def test_a_death_in_any_stage_loses_nothing(
 
 
 @pytest.mark.slow
-def test_the_death_of_one_of_two_training_ranks(make_run) -> None:
+def test_the_death_of_one_of_two_training_ranks(make_run):
     """The other rank waits in a collective; it must not hang the run."""
     two = "actor_rollout_ref.actor.fsdp_config.world_size=2"
     undisturbed, run = make_run(two), make_run(two)
@@ -95,7 +93,7 @@ def test_the_death_of_one_of_two_training_ranks(make_run) -> None:
 
 
 @pytest.mark.slow
-def test_a_judge_that_misses_its_deadline_is_replaced_and_counted(make_run) -> None:
+def test_a_judge_that_misses_its_deadline_is_replaced_and_counted(make_run):
     run = make_run(
         "algorithm.ref_quality_score.scoring.timeout_s=0.001", "trainer.total_training_steps=1"
     )
@@ -109,7 +107,7 @@ def test_a_judge_that_misses_its_deadline_is_replaced_and_counted(make_run) -> N
 
 
 @pytest.mark.slow
-def test_an_existing_cluster_is_used_and_left_running(make_run, undisturbed) -> None:
+def test_an_existing_cluster_is_used_and_left_running(make_run, undisturbed):
     """The cluster's owner is a process of its own; the run brings only its token."""
     code = (
         "import os, sys, ray\n"
@@ -125,8 +123,6 @@ def test_an_existing_cluster_is_used_and_left_running(make_run, undisturbed) -> 
     owner = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    assert owner.stdin is not None
-    assert owner.stdout is not None
     try:
         address, token = owner.stdout.readline().split()
         run = make_run(f"ray.address={address}")
@@ -153,7 +149,7 @@ STOPS = {
 
 @pytest.mark.slow  # `make chaos-short` presses Ctrl-C and sends SIGTERM
 @pytest.mark.parametrize("how", STOPS)
-def test_ctrl_c_says_how_to_go_on_and_loses_nothing(make_run, undisturbed, how: str) -> None:
+def test_ctrl_c_says_how_to_go_on_and_loses_nothing(make_run, undisturbed, how):
     strike, settings, step = STOPS[how]
     run = make_run(*settings)
     strike = {"TARGET": "driver-int", "AFTER": "0"} | strike
@@ -171,11 +167,10 @@ def test_ctrl_c_says_how_to_go_on_and_loses_nothing(make_run, undisturbed, how: 
 
 
 @pytest.mark.slow
-def test_a_closed_pipe_neither_ends_nor_fails_a_run(make_run, undisturbed) -> None:
+def test_a_closed_pipe_neither_ends_nor_fails_a_run(make_run, undisturbed):
     """`train | head`, then Ctrl-C, which ends `tee` first: the run stops as without a pipe."""
     run = make_run("trainer.save_freq=-1")
     process = run.start(SABOTEUR_TARGET="driver-int", SABOTEUR_AFTER="0", SABOTEUR_DELAY="0.1")
-    assert process.stdout is not None
     process.stdout.readline()
     process.stdout.close()
     assert process.wait(300) == 128 + signal.SIGINT

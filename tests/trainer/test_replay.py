@@ -51,7 +51,7 @@ def replaying(tiny_config, recorded):
     return make
 
 
-def test_as_recorded_or_in_an_order_that_the_seed_draws(replaying) -> None:
+def test_as_recorded_or_in_an_order_that_the_seed_draws(replaying):
     assert replayed_weights_of(replaying(), 4) == (0.1, 0.2, 0.3, 0.4)
     shuffled = "algorithm.ref_quality_score.replay_order=shuffled"
     first, other = (
@@ -62,7 +62,7 @@ def test_as_recorded_or_in_an_order_that_the_seed_draws(replaying) -> None:
     assert first == replayed_weights_of(replaying(shuffled, "trainer.seed=1"), 5)
 
 
-def test_the_mean_has_the_same_dose_in_every_step(replaying) -> None:
+def test_the_mean_has_the_same_dose_in_every_step(replaying):
     mean = replayed_weights_of(replaying("algorithm.ref_quality_score.replay_order=mean"), 4)
     assert mean == pytest.approx((0.25,) * 4)
 
@@ -71,21 +71,19 @@ def test_the_mean_has_the_same_dose_in_every_step(replaying) -> None:
     ("pattern", "seed", "named"),
     [("{seed}", 7, 7), *(("{partner_seed}", *pair) for pair in [(1, 2), (2, 1), (7, 8), (0, 0)])],
 )
-def test_the_path_may_name_the_seed_or_its_partner(
-    replaying, tmp_path, pattern: str, seed: int, named: int
-) -> None:
+def test_the_path_may_name_the_seed_or_its_partner(replaying, tmp_path, pattern, seed, named):
     config = replay_of_seed(replaying(file=tmp_path / f"seed_{pattern}.jsonl"), seed)
     expected = str(tmp_path / f"seed_{named}.jsonl")
     assert config.algorithm.ref_quality_score.replay_file == expected
 
 
-def test_other_strategies_replay_nothing(replaying) -> None:
+def test_other_strategies_replay_nothing(replaying):
     config = replaying("algorithm.ref_quality_score.strategy=linear")
     assert replayed_weights_of(config, 4) == ()
     assert with_replay(InputHashes({}, {}), config) == InputHashes({}, {})
 
 
-def test_identity_follows_the_weights_and_not_the_timings(replaying, recorded) -> None:
+def test_identity_follows_the_weights_and_not_the_timings(replaying, recorded):
     before = with_replay(InputHashes({"a": "b"}, {}), replaying())
     assert set(before.data) == {"a", str(recorded)}
     write(recorded, [0.1, 0.2, 0.3, 0.4, 0.5], seconds=9.0)
@@ -104,27 +102,27 @@ def test_identity_follows_the_weights_and_not_the_timings(replaying, recorded) -
         (json.dumps({"step": 2, WEIGHT: 0.5}), "step 1 has the weight nan"),
     ],
 )
-def test_a_file_that_cannot_be_replayed(recorded, text, says) -> None:
+def test_a_file_that_cannot_be_replayed(recorded, text, says):
     recorded.write_text(text + "\n")
     with pytest.raises(DataError, match=says):
         read_weights(recorded)
 
 
-def test_check_refuses_a_missing_file_and_a_short_run(replaying, tmp_path) -> None:
+def test_check_refuses_a_missing_file_and_a_short_run(replaying, tmp_path):
     with pytest.raises(DataError, match="No such file"):
         replayed_weights_of(replaying(file=tmp_path / "none.jsonl"), 0)
     with pytest.raises(DataError, match="5 steps, this run has 6"):
         replayed_weights_of(replaying(), 6)
 
 
-def test_the_steps_of_epochs_count_before_anything_starts(replaying) -> None:
+def test_the_steps_of_epochs_count_before_anything_starts(replaying):
     long = ("trainer.total_training_steps=null", "trainer.total_epochs=99")
     with pytest.raises(DataError, match=r"5 steps, this run has \d+"):
         preflight(replaying(*long))
     preflight(replaying())
 
 
-def test_every_seed_s_file_is_checked_before_the_first_run(replaying, tmp_path: Path) -> None:
+def test_every_seed_s_file_is_checked_before_the_first_run(replaying, tmp_path):
     for seed, steps in ((1, 5), (2, 3)):
         (tmp_path / f"{seed}").mkdir()
         write(tmp_path / f"{seed}" / "metrics.jsonl", [0.1] * steps)

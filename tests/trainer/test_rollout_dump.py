@@ -39,7 +39,7 @@ def dumped(tmp_path: Path, judged: bool = True, **settings) -> list[dict]:
 
 
 @pytest.mark.parametrize(("placement", "expected"), [("per_token", 1.3), ("terminal", 0.85)])
-def test_a_response_with_all_its_scores(tmp_path: Path, placement: str, expected: float) -> None:
+def test_a_response_with_all_its_scores(tmp_path, placement, expected):
     first = dumped(tmp_path, placement=placement)[0]
     assert first.pop("weight") == pytest.approx(0.3)
     # 0.7 · 1 on the last token, and 0.3 · 0.5 on four tokens or on one
@@ -63,7 +63,7 @@ def test_a_response_with_all_its_scores(tmp_path: Path, placement: str, expected
     }
 
 
-def test_a_control_records_what_was_blended_and_what_the_judge_said(tmp_path: Path) -> None:
+def test_a_control_records_what_was_blended_and_what_the_judge_said(tmp_path):
     lines = dumped(tmp_path, scoring={"control": "random"}, placement="terminal")
     assert [line["judge_score"] for line in lines] == [0.5, 0.5]
     for line, rule in zip(lines, RULE, strict=True):
@@ -71,13 +71,13 @@ def test_a_control_records_what_was_blended_and_what_the_judge_said(tmp_path: Pa
     assert lines[0]["quality"] != lines[1]["quality"]
 
 
-def test_without_a_blend_there_is_no_weight(tmp_path: Path) -> None:
+def test_without_a_blend_there_is_no_weight(tmp_path):
     lines = dumped(tmp_path, judged=False, enable=False)
     assert [line["blended"] for line in lines] == [1.0, 0.0]
     assert {line[key] for line in lines for key in ("weight", "quality", "judge_raw")} == {None}
 
 
-def test_no_secret_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_is_recorded(tmp_path, monkeypatch):
     """Whoever wrote it into a text; trackers read the same file, and have the configuration."""
     key = "sk-01/\"it's\\+Zz9="
     monkeypatch.setenv("JUDGE_KEY", f"{key}\r\n")

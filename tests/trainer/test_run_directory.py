@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -88,7 +87,7 @@ def run(tmp_path: Path) -> Path:
     return tmp_path / "runs" / "linear" / "seed_1"
 
 
-def test_a_changed_key_does_not_delete_the_run(run: Path) -> None:
+def test_a_changed_key_does_not_delete_the_run(run):
     held = train(run)
     with pytest.raises(
         CheckpointError, match=r"another run \(algorithm\.gamma: 1\.0 → 0\.9\)"
@@ -100,7 +99,7 @@ def test_a_changed_key_does_not_delete_the_run(run: Path) -> None:
     assert aside(run) == []
 
 
-def test_overwrite_moves_the_run_aside_whole(run: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_overwrite_moves_the_run_aside_whole(run, caplog):
     held = train(run)
     assert start(run, OTHER, OVERWRITE).start == "fresh"
     (kept,) = aside(run)
@@ -111,7 +110,7 @@ def test_overwrite_moves_the_run_aside_whole(run: Path, caplog: pytest.LogCaptur
     assert aside(run) == [kept]
 
 
-def test_more_steps_resume_the_run(run: Path) -> None:
+def test_more_steps_resume_the_run(run):
     held = train(run)
     prepared = start(run, LONGER)
     assert prepared.start == "resume"
@@ -126,7 +125,7 @@ def segments(path: Path) -> list[str]:
     return [each["commit"][:10] for each in read_object(path / IDENTITY_NAME)["segments"]]
 
 
-def test_another_commit_of_equal_numbers_is_a_segment_of_the_run(run: Path) -> None:
+def test_another_commit_of_equal_numbers_is_a_segment_of_the_run(run):
     train(run)
     digest = read_identity(run)
     assert start(run, OTHER_SOURCE).start == "resume"
@@ -135,7 +134,7 @@ def test_another_commit_of_equal_numbers_is_a_segment_of_the_run(run: Path) -> N
     assert read_identity(run) == digest, "the run is the same"
 
 
-def test_strict_code_refuses_another_source_tree(run: Path) -> None:
+def test_strict_code_refuses_another_source_tree(run):
     held = train(run)
     strict = StartOptions(strict_code=True)
     told = r"source: commit 0123456789 → commit fedcba9876"
@@ -146,7 +145,7 @@ def test_strict_code_refuses_another_source_tree(run: Path) -> None:
     assert start(run, same_tree, strict).start == "resume"
 
 
-def test_other_numbers_and_libraries_are_refused_with_the_ways_out(run: Path) -> None:
+def test_other_numbers_and_libraries_are_refused_with_the_ways_out(run):
     held = train(run)
     told = r"numerics train: 1 → 2; torch: 2\.13\.0 → 2\.14\.0"
     with pytest.raises(CheckpointError, match=told) as e:
@@ -172,7 +171,7 @@ def as_earlier_versions_recorded(path: Path, **versions: str) -> None:
         write_json(path / "provenance.json", {"versions": versions})
 
 
-def test_a_run_of_the_former_format_goes_on_with_the_first_numbers(run: Path) -> None:
+def test_a_run_of_the_former_format_goes_on_with_the_first_numbers(run):
     train(run)
     as_earlier_versions_recorded(run, torch="2.13.0")
     with pytest.raises(CheckpointError, match="numerics train: 1 → 2; torch"):
@@ -182,20 +181,20 @@ def test_a_run_of_the_former_format_goes_on_with_the_first_numbers(run: Path) ->
     assert segments(run) == ["abcdefghij", "0123456789"]
 
 
-def test_libraries_that_nobody_recorded_refuse_nothing(run: Path) -> None:
+def test_libraries_that_nobody_recorded_refuse_nothing(run):
     train(run)
     as_earlier_versions_recorded(run)
     assert start(run, replace(BASE, libraries={"torch": "9.9"})).start == "resume"
 
 
-def test_a_run_is_not_cut_short(run: Path) -> None:
+def test_a_run_is_not_cut_short(run):
     held = train(run)
     with pytest.raises(CheckpointError, match="3 steps of this run already"):
         start(run, replace(BASE, total_steps=2))
     assert content(run) == held
 
 
-def test_a_finished_run_without_a_checkpoint_is_not_extended(run: Path) -> None:
+def test_a_finished_run_without_a_checkpoint_is_not_extended(run):
     train(run)
     (run / "checkpoints" / "global_step_3" / "actor" / "model.safetensors").write_bytes(b"cut")
     with pytest.raises(CheckpointError, match="without a whole checkpoint"):
@@ -203,16 +202,14 @@ def test_a_finished_run_without_a_checkpoint_is_not_extended(run: Path) -> None:
     assert (run / "metrics.jsonl").exists()
 
 
-def test_resume_mode_disable_moves_the_run_aside(run: Path) -> None:
+def test_resume_mode_disable_moves_the_run_aside(run):
     held = train(run)
     assert start(run, BASE, StartOptions(resume_mode="disable")).start == "fresh"
     assert [content(path) for path in aside(run)] == [held]
 
 
 @pytest.mark.parametrize("lost", ["weights", "optimizer", "folder", "all"])
-def test_a_run_without_a_whole_checkpoint_is_moved_aside_and_told(
-    run: Path, caplog: pytest.LogCaptureFixture, lost: str
-) -> None:
+def test_a_run_without_a_whole_checkpoint_is_moved_aside_and_told(run, caplog, lost):
     train(run)
     (run / "summary.json").unlink()  # killed, not finished
     saved = run / "checkpoints" / "global_step_3"
@@ -237,7 +234,7 @@ def test_a_run_without_a_whole_checkpoint_is_moved_aside_and_told(
     assert "starts again from step 0" in caplog.text
 
 
-def test_an_earlier_whole_checkpoint_is_enough(run: Path) -> None:
+def test_an_earlier_whole_checkpoint_is_enough(run):
     train(run, 2)
     (run / "summary.json").unlink()
     checkpoints = CheckpointManager(run / "checkpoints")
@@ -245,12 +242,11 @@ def test_an_earlier_whole_checkpoint_is_enough(run: Path) -> None:
         write_state(staged, {"step": 3})
     (checkpoints.path(3) / "trainer_state.json").unlink()
     prepared = start(run, BASE)
-    assert prepared.checkpoint is not None
     assert prepared.checkpoint.step == 2
     assert aside(run) == []
 
 
-def test_a_finished_run_needs_no_checkpoint(run: Path) -> None:
+def test_a_finished_run_needs_no_checkpoint(run):
     held = train(run)
     (run / "checkpoints" / "global_step_3" / "trainer_state.json").unlink()
     del held["checkpoints/global_step_3/trainer_state.json"]
@@ -258,7 +254,7 @@ def test_a_finished_run_needs_no_checkpoint(run: Path) -> None:
     assert content(run) == held
 
 
-def test_an_earlier_checkpoint_keeps_what_came_after_it(run: Path) -> None:
+def test_an_earlier_checkpoint_keeps_what_came_after_it(run):
     held = train(run)
     earlier = run / "checkpoints" / "global_step_1"
     earlier.mkdir()
@@ -270,7 +266,7 @@ def test_an_earlier_checkpoint_keeps_what_came_after_it(run: Path) -> None:
     assert content(kept) == held, "nothing that is written on is shared"
 
 
-def test_two_moves_in_one_second_do_not_meet(run: Path) -> None:
+def test_two_moves_in_one_second_do_not_meet(run):
     train(run)
     for gamma in (0.9, 0.8, 0.7):
         other = replace(BASE, config={"algorithm": {"gamma": gamma}})
@@ -278,7 +274,7 @@ def test_two_moves_in_one_second_do_not_meet(run: Path) -> None:
     assert len(aside(run)) == 3
 
 
-def test_unmarked_directory_is_not_touched(tmp_path: Path) -> None:
+def test_unmarked_directory_is_not_touched(tmp_path):
     (tmp_path / "config.json").write_text("a model's")
     for options in (StartOptions(), OVERWRITE):
         with pytest.raises(CheckpointError, match="not marked"):
@@ -287,7 +283,7 @@ def test_unmarked_directory_is_not_touched(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ['{"identity": "abc"}', "{", ""])
-def test_a_damaged_record_is_refused_or_moved_aside(run: Path, text: str) -> None:
+def test_a_damaged_record_is_refused_or_moved_aside(run, text):
     train(run)
     (run / IDENTITY_NAME).write_text(text)
     with pytest.raises(CheckpointError, match="damaged or of another version"):
@@ -297,13 +293,13 @@ def test_a_damaged_record_is_refused_or_moved_aside(run: Path, text: str) -> Non
 
 
 @pytest.mark.parametrize("place", ["run", "run/below"])
-def test_run_dir_in_place_of_a_file(tmp_path: Path, place: str) -> None:
+def test_run_dir_in_place_of_a_file(tmp_path, place):
     (tmp_path / "run").write_text("")
     with pytest.raises(CheckpointError, match="cannot be prepared"):
         start(tmp_path / place, BASE)
 
 
-def test_the_lock_holds_the_new_directory_after_a_move(run: Path) -> None:
+def test_the_lock_holds_the_new_directory_after_a_move(run):
     train(run)
     with (
         open_run(run, OTHER, OVERWRITE),
@@ -313,7 +309,7 @@ def test_the_lock_holds_the_new_directory_after_a_move(run: Path) -> None:
         pass
 
 
-def test_runs_are_listed_and_only_those_aside_are_pruned(run: Path) -> None:
+def test_runs_are_listed_and_only_those_aside_are_pruned(run):
     train(run)
     start(run, OTHER, OVERWRITE)
     root = run.parents[1]
@@ -333,7 +329,7 @@ def test_runs_are_listed_and_only_those_aside_are_pruned(run: Path) -> None:
     assert run.is_dir()
 
 
-def test_what_an_interrupted_pruning_left_is_pruned(run: Path) -> None:
+def test_what_an_interrupted_pruning_left_is_pruned(run):
     train(run)
     kept = run_directory.move_aside(run)
     kept.rename(kept.with_name(f".{kept.name}.tmp"))
@@ -343,14 +339,12 @@ def test_what_an_interrupted_pruning_left_is_pruned(run: Path) -> None:
     assert list(find_runs(run.parents[1])) == []
 
 
-def test_check_run_dir_changes_nothing(run: Path) -> None:
+def test_check_run_dir_changes_nothing(run):
     assert check_run_dir(run, BASE, StartOptions()).start == "fresh"
     assert not run.exists()
 
 
-def test_check_refuses_a_directory_of_another_run(
-    tiny_config: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_check_refuses_a_directory_of_another_run(tiny_config, tmp_path, monkeypatch):
     def nothing(*_: object) -> dict[str, Any]:
         return {}
 
@@ -364,7 +358,7 @@ def test_check_refuses_a_directory_of_another_run(
     assert "algorithm.gamma: 1.0 → 0.9" in str(refused.exception)
 
 
-def test_opening_a_finished_run_confirms_it(tmp_path: Path) -> None:
+def test_opening_a_finished_run_confirms_it(tmp_path):
     """(test_checks.py: what a refused job leaves does not count before)"""
     assert start(tmp_path / "run", BASE).start == "fresh"
     write_json(tmp_path / "run" / "summary.json", {"status": "finished"})
@@ -374,7 +368,7 @@ def test_opening_a_finished_run_confirms_it(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / UNCONFIRMED_NAME).exists()
 
 
-def test_a_job_that_failed_before_it_began_can_begin(tmp_path: Path) -> None:
+def test_a_job_that_failed_before_it_began_can_begin(tmp_path):
     """The workflow recorded a refusal; the next call, with the cause removed, is not refused."""
     record_failure([tmp_path / "run"], 2)
     failures = (tmp_path / "run" / "failures.jsonl").read_text()

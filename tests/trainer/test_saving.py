@@ -1,7 +1,6 @@
 """What a step leaves to the next one survives a checkpoint, whatever happens after it."""
 
 import json
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -26,7 +25,7 @@ def advance(state: RunState) -> list[int]:
     return prompts
 
 
-def test_a_snapshot_is_not_changed_by_later_steps_and_restores_the_state(tiny_config) -> None:
+def test_a_snapshot_is_not_changed_by_later_steps_and_restores_the_state(tiny_config):
     config = tiny_config(*SETTINGS)
     state = RunState.initial(config, 64)
     advance(state)
@@ -43,9 +42,7 @@ def test_a_snapshot_is_not_changed_by_later_steps_and_restores_the_state(tiny_co
 
 
 @pytest.mark.parametrize("back_to", [2, None])
-def test_going_back_forgets_the_responses_of_later_steps(
-    tiny_config, tmp_path: Path, back_to: int | None
-) -> None:
+def test_going_back_forgets_the_responses_of_later_steps(tiny_config, tmp_path, back_to):
     """The other branch may dump at other steps, or end earlier."""
     state = RunState.initial(tiny_config(), 64)
     manager = CheckpointManager(tmp_path / "checkpoints", 3)

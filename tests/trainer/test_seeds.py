@@ -1,9 +1,7 @@
 """Several seeds on the same workers: each run is what it would be alone."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,9 +12,7 @@ from refblend.trainer import launch, recovery
 
 
 @pytest.mark.engine
-def test_a_run_after_another_and_extended_equals_a_run_alone(
-    make_run: Callable[..., Any], undisturbed: Any
-) -> None:
+def test_a_run_after_another_and_extended_equals_a_run_alone(make_run, undisturbed):
     """Two steps and then two more, each after another seed's, give what four steps alone give.
 
     Actor, critic-less GRPO, reference, judge and engine are all used a second time.
@@ -57,8 +53,8 @@ def test_a_run_after_another_and_extended_equals_a_run_alone(
 
 
 def test_a_seed_that_fails_leaves_its_reason_and_the_next_one_runs(
-    tiny_config: Callable[..., RefblendConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tiny_config, tmp_path, monkeypatch
+):
     def train(config: RefblendConfig, *_: object) -> None:
         if config.trainer.seed == 2:
             raise TrainingError("step 3 went astray", "Lower the learning rate.")
@@ -75,7 +71,7 @@ def test_a_seed_that_fails_leaves_its_reason_and_the_next_one_runs(
     assert summary["reason"] == "step 3 went astray. Lower the learning rate."
 
 
-def test_seeds_need_directories_of_their_own(tiny_config: Callable[..., RefblendConfig]) -> None:
+def test_seeds_need_directories_of_their_own(tiny_config):
     with pytest.raises(ConfigError, match="is the same for every seed") as caught:
         list(launch.train_seeds(tiny_config(), [1, 2]))
     assert "{seed}" in caught.value.remedy
@@ -84,11 +80,11 @@ def test_seeds_need_directories_of_their_own(tiny_config: Callable[..., Refblend
 @pytest.mark.parametrize(
     "text", ["", "1,", "a", "1;2", "-1", "1,1", "1,01", str(2**63), "1" * 5000]
 )
-def test_a_bad_list_of_seeds_is_refused(text: str) -> None:
+def test_a_bad_list_of_seeds_is_refused(text):
     with pytest.raises(ConfigError, match="--seeds"):
         parse_seeds(text)
 
 
-def test_a_list_of_seeds() -> None:
+def test_a_list_of_seeds():
     assert parse_seeds("7") == [7]
     assert parse_seeds("1,2,30") == [1, 2, 30]

@@ -74,7 +74,7 @@ def close(a, b) -> None:
     torch.testing.assert_close(a, torch.tensor(b))
 
 
-def test_linear_blend_per_token_by_hand() -> None:
+def test_linear_blend_per_token_by_hand():
     rewards, metrics = run()
     # ê = 0.4/1.0, w = 0.3·(1 − 0.4) = 0.18
     assert metrics["actor/ref_quality/avg_entropy"] == pytest.approx(0.4)
@@ -89,13 +89,13 @@ def test_linear_blend_per_token_by_hand() -> None:
     )
 
 
-def test_off_is_the_rule_reward_and_still_logs_the_entropy() -> None:
+def test_off_is_the_rule_reward_and_still_logs_the_entropy():
     rewards, metrics = run(RefQualityScoreConfig(enable=False), quality=False)
     close(rewards, [[0.0, 0, 1], [0, 0, 0], [0, 1, 0]])
     assert list(metrics) == ["actor/ref_quality/avg_entropy"]
 
 
-def test_the_weight_is_that_of_the_strategy_and_all_are_logged() -> None:
+def test_the_weight_is_that_of_the_strategy_and_all_are_logged():
     _, metrics = run(config(strategy="cosine"), context=replace(FIRST, step=2))
     assert metrics["actor/ref_quality/weight"] == pytest.approx(
         0.15 * (1 + math.cos(0.4 * math.pi))
@@ -105,7 +105,7 @@ def test_the_weight_is_that_of_the_strategy_and_all_are_logged() -> None:
     assert metrics[f"{ours}/schedule"] == pytest.approx(0.3 * 2 / 5)  # half of the 10 steps
 
 
-def test_an_invalid_score_is_blended_as_the_neutral_one_or_not_at_all() -> None:
+def test_an_invalid_score_is_blended_as_the_neutral_one_or_not_at_all():
     valid = (True, False, False)
     neutral, metrics = run(valid=valid)
     close(neutral[1], [0.09, 0.0, 0.0])  # 0.18 · 0.5, as the result carries it
@@ -116,7 +116,7 @@ def test_an_invalid_score_is_blended_as_the_neutral_one_or_not_at_all() -> None:
     close(pure[0], neutral[0].tolist())
 
 
-def test_shuffled_scores_are_a_permutation_that_the_seed_decides() -> None:
+def test_shuffled_scores_are_a_permutation_that_the_seed_decides():
     settings = config(scoring={"control": "shuffled"})
     first = [run(settings, seed=s)[0] for s in range(8)]
     again = [run(settings, seed=s)[0] for s in range(8)]
@@ -130,19 +130,7 @@ def test_shuffled_scores_are_a_permutation_that_the_seed_decides() -> None:
     assert len({tuple(a.flatten().tolist()) for a in first}) > 1
 
 
-def test_random_scores_need_no_judge_and_follow_the_seed() -> None:
-    settings = config(scoring={"control": "random", "model_path": None})
-    a, metrics = run(settings, seed=1, quality=False)
-    b, _ = run(settings, seed=1, quality=False)
-    c, _ = run(settings, seed=2, quality=False)
-    torch.testing.assert_close(a, b, rtol=0, atol=0)
-    assert not torch.equal(a, c)
-    first = a[:, 0] / 0.18
-    assert bool(((first[:2] >= 0) & (first[:2] <= 1)).all())
-    assert "actor/ref_quality/score_mean" not in metrics
-
-
-def test_judge_figures_by_hand() -> None:
+def test_judge_figures_by_hand():
     results = [
         JudgeResult(0.9, True, "text"),
         JudgeResult(0.4, True, "token"),
@@ -169,7 +157,7 @@ def kl_config(**algorithm) -> RefblendConfig:
     )
 
 
-def test_kl_is_taken_off_after_the_blend_by_hand() -> None:
+def test_kl_is_taken_off_after_the_blend_by_hand():
     blended, _ = run()
     controller = make_kl_controller("fixed", 0.1, 0.1, 100)
     rewards, metrics = penalise_kl(kl_config(), blended, rollout(), experience(), controller)
@@ -182,7 +170,7 @@ def test_kl_is_taken_off_after_the_blend_by_hand() -> None:
     assert controller.value == 0.1
 
 
-def test_the_adaptive_coefficient_is_logged_before_it_moves() -> None:
+def test_the_adaptive_coefficient_is_logged_before_it_moves():
     controller = make_kl_controller("adaptive", 0.1, 0.1, 30)
     far = replace(experience(), reference=torch.full((3, 3), -3.0))
     _, metrics = penalise_kl(kl_config(), torch.zeros(3, 3), rollout(), far, controller)
@@ -192,7 +180,7 @@ def test_the_adaptive_coefficient_is_logged_before_it_moves() -> None:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_a_divergence_that_is_not_finite_stops_before_the_controller(bad: float) -> None:
+def test_a_divergence_that_is_not_finite_stops_before_the_controller(bad):
     controller = make_kl_controller("adaptive", 0.1, 0.1, 30)
     non_finite = replace(experience(), reference=torch.full((3, 3), bad))
     with pytest.raises(TrainingError, match="the KL penalty"):
@@ -200,7 +188,7 @@ def test_a_divergence_that_is_not_finite_stops_before_the_controller(bad: float)
     assert controller.value == 0.1
 
 
-def test_reward_length_correlation() -> None:
+def test_reward_length_correlation():
     key = "actor/ref_quality/reward_length_corr"
     # a score that does not depend on length, put on every token, pays for length
     paid = reward_length_correlation(MASK * 0.5, MASK)
@@ -214,7 +202,7 @@ def test_reward_length_correlation() -> None:
     assert reward_length_correlation(MASK[:, :1], torch.ones(3, 1)) == {}
 
 
-def test_greedy_baselines_are_blended_like_the_samples() -> None:
+def test_greedy_baselines_are_blended_like_the_samples():
     """By hand: w = 0.18; Σ_t R' of a response of 2 tokens and of an empty one, by placement."""
     greedy = GreedyResponses(["a", ""], [2, 0])
     judged = replace(
@@ -226,7 +214,6 @@ def test_greedy_baselines_are_blended_like_the_samples() -> None:
     def baselines(settings: RefQualityScoreConfig) -> torch.Tensor:
         both = replace(rollout(), greedy=greedy)
         found = blend(settings, both, judged, FIRST, np.random.default_rng(0))
-        assert found.baselines is not None
         return found.baselines
 
     for placement, total in (("per_token", 1.0), ("terminal", 0.5), ("per_token_mean", 0.5)):
@@ -234,7 +221,7 @@ def test_greedy_baselines_are_blended_like_the_samples() -> None:
     close(baselines(config(enable=False)), [1.0, 0.0])
 
 
-def test_auto_sets_tau_from_the_first_batch_and_keeps_it() -> None:
+def test_auto_sets_tau_from_the_first_batch_and_keeps_it():
     """H₀ = 0.4, τ = 1.5·0.4 = 0.6: w = 0.3·(1 − 0.4/0.6) = 0.1 first, 0.3·(1 − 0.3/0.6) later."""
     auto = config(entropy_high_threshold="auto", entropy_high_threshold_factor=1.5)
     _, first = run(auto)
@@ -248,7 +235,7 @@ def test_auto_sets_tau_from_the_first_batch_and_keeps_it() -> None:
         run(auto, entropy=0.0)
 
 
-def test_mixed_groups_alone_are_blended() -> None:
+def test_mixed_groups_alone_are_blended():
     """Rows 0 and 1 (R = 1, 0) are one group; row 2 is alone, so it keeps its rule reward."""
     mixed, _ = run(config(groups="mixed"))
     everywhere, _ = run(config())
@@ -256,14 +243,14 @@ def test_mixed_groups_alone_are_blended() -> None:
     close(mixed[2], [0.0, 1.0, 0.0])
 
 
-def test_a_weight_per_length_is_divided_by_the_tokens() -> None:
+def test_a_weight_per_length_is_divided_by_the_tokens():
     """w = 0.18; row 0 has 3 tokens: w/3 = 0.06 a token, q = 0.8, R on the last."""
     rewards, _ = run(config(weight_per_length=True))
     close(rewards[0], [0.06 * 0.8, 0.06 * 0.8, 0.94 + 0.06 * 0.8])
     assert rewards[1, 0] == pytest.approx(0.18 * 0.5)
 
 
-def test_replayed_weights_come_from_the_context() -> None:
+def test_replayed_weights_come_from_the_context():
     replayed = config(strategy="replay", replay_file="other/metrics.jsonl")
     context = replace(FIRST, step=2, replayed=(0.1, 0.2))
     assert run(replayed, context=context)[1]["actor/ref_quality/weight"] == 0.2
@@ -271,13 +258,13 @@ def test_replayed_weights_come_from_the_context() -> None:
 
 @pytest.mark.parametrize("entropy", [math.nan, math.inf])
 @pytest.mark.parametrize("enable", [True, False])
-def test_an_entropy_that_is_not_finite_stops_with_a_remedy(entropy: float, enable: bool) -> None:
+def test_an_entropy_that_is_not_finite_stops_with_a_remedy(entropy, enable):
     with pytest.raises(TrainingError, match="step 1: the actor's average entropy") as caught:
         run(config(enable=enable), entropy=entropy)
     assert "learning rate" in caught.value.remedy
 
 
-def test_the_alignment_bonus_needs_a_similarity_and_enough_entropy() -> None:
+def test_the_alignment_bonus_needs_a_similarity_and_enough_entropy():
     settings = ReprAlignConfig(enable=True, weight=0.3, entropy_high_threshold=0.4)
     rewards = torch.ones(3, 3) * MASK
     unchanged, metrics = add_alignment_bonus(settings, rewards, rollout(), experience(), 1)
@@ -291,7 +278,7 @@ def test_the_alignment_bonus_needs_a_similarity_and_enough_entropy() -> None:
     close(add_alignment_bonus(settings, rewards, rollout(), certain, 1)[0], rewards.tolist())
 
 
-def test_hero_scales_advantages_and_not_rewards() -> None:
+def test_hero_scales_advantages_and_not_rewards():
     settings = config(method="hero", strategy="constant", placement="terminal", max_weight=0.1)
     blended = blend(settings, rollout(), experience(), FIRST, np.random.default_rng(0))
     close(blended.rewards, [[0, 0, 0.9], [-0.1, 0, 0], [0, 0.9, 0]])
@@ -301,7 +288,7 @@ def test_hero_scales_advantages_and_not_rewards() -> None:
     close(blended.advantage_factors, [factors[0], factors[0], factors[1]])
 
 
-def test_weights_of_the_responses_own_entropies() -> None:
+def test_weights_of_the_responses_own_entropies():
     settings = config(entropy_level="response", placement="terminal")
     blended = blend(settings, rollout(), experience(), FIRST, np.random.default_rng(0))
     close(blended.weights, [0.3 * 0.8, 0.3 * 0.6, 0.3 * 0.4])  # entropies 0.2, 0.4, 0.6

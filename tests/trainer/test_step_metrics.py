@@ -52,7 +52,7 @@ ADVANTAGES = Advantages(
 )
 
 
-def test_a_batch_by_hand() -> None:
+def test_a_batch_by_hand():
     metrics = data_metrics(rollout(), experience(), ADVANTAGES)
     wanted = {
         "critic/score": (0.5, 1, 0),
@@ -71,7 +71,7 @@ def test_a_batch_by_hand() -> None:
     assert metrics == pytest.approx(flat)
 
 
-def test_a_critic_adds_its_values() -> None:
+def test_a_critic_adds_its_values():
     values = torch.tensor([[3.0, 4.0, 5.0], [0.0, 0.0, 0.0]]) + JUNK
     metrics = data_metrics(rollout(), experience(values), ADVANTAGES)
     assert metrics["critic/values/mean"] == pytest.approx(3.0)
@@ -79,7 +79,7 @@ def test_a_critic_adds_its_values() -> None:
     assert metrics["critic/vf_explained_var"] == pytest.approx(1 - 2 / 12, rel=1e-3)
 
 
-def test_timings() -> None:
+def test_timings():
     metrics = timing_metrics({"step": 2.0, "gen": 0.5}, rollout(), num_devices=5)
     assert metrics == {
         "timing_s/step": 2.0,
@@ -91,7 +91,7 @@ def test_timings() -> None:
     assert all(math.isfinite(v) for v in metrics.values())
 
 
-def test_updates_enter_under_their_role_and_incidents_add_up() -> None:
+def test_updates_enter_under_their_role_and_incidents_add_up():
     record = StepRecord()
     assert record.metrics == {
         f"incidents/{k}": 0.0 for k in ("oom", "nonfinite", "overlength", "drift", "reward_error")
@@ -111,7 +111,7 @@ def test_updates_enter_under_their_role_and_incidents_add_up() -> None:
     }
 
 
-def test_a_stage_that_fails_has_no_time() -> None:
+def test_a_stage_that_fails_has_no_time():
     record = StepRecord()
     with record.timed("gen"):
         pass
@@ -121,7 +121,7 @@ def test_a_stage_that_fails_has_no_time() -> None:
     assert record.seconds["gen"] >= 0
 
 
-def test_the_user_is_told_of_what_went_wrong_in_an_update() -> None:
+def test_the_user_is_told_of_what_went_wrong_in_an_update():
     assert update_notices("actor", {"oom": 0.0, "grad_norm": 1.0, "nonfinite": 0.0}) == []
     lost = {"oom": 2.0, "grad_norm": math.inf, "nonfinite": 1.0}
     halved, skipped = update_notices("critic", lost)
@@ -135,13 +135,12 @@ def test_the_user_is_told_of_what_went_wrong_in_an_update() -> None:
 SLEEP = "import time; x = bytearray({} * 2**20); print('up', flush=True); time.sleep(60)"
 
 
-def test_every_process_counts_for_its_role(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_process_counts_for_its_role(monkeypatch):
     child = f"import subprocess; subprocess.run([{sys.executable!r}, '-c', {SLEEP.format(120)!r}])"
     worker = subprocess.Popen(
         ["ray::RolloutWorker.call", "-c", child], executable=sys.executable, stdout=subprocess.PIPE
     )
     try:
-        assert worker.stdout is not None
         assert worker.stdout.readline() == b"up\n"
         below = psutil.Process(worker.pid).children()[0].pid
         held = {below: 5 * 2**30, os.getpid(): 2**30, 1: 2**30}
@@ -160,9 +159,7 @@ def test_every_process_counts_for_its_role(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("fails_in", ["nvmlInit", "nvmlDeviceGetHandleByUUID"])
-def test_a_driver_that_tells_nothing_costs_only_its_numbers(
-    fails_in: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_that_tells_nothing_costs_only_its_numbers(fails_in, monkeypatch):
     import pynvml
 
     def fail(*_: object) -> None:

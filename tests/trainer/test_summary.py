@@ -16,7 +16,7 @@ def write(run_dir: Path) -> None:
     log.append(3, {"critic/score/mean": 0.625, VALIDATION: 0.375, "actor/ref_quality/weight": 0.3})
 
 
-def test_first_best_and_last(tmp_path: Path) -> None:
+def test_first_best_and_last(tmp_path):
     write(tmp_path)
     assert metric_rows(read_metrics(tmp_path / "metrics.jsonl")) == [
         ("refblend/arithmetic", 0.25, 0.5, 0.375),

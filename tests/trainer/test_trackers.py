@@ -6,7 +6,6 @@ import math
 import posixpath
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +23,7 @@ from refblend.trainer.trackers import (
 )
 
 
-def test_every_tracker_is_closed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_every_tracker_is_closed(monkeypatch, tmp_path):
     """After one that cannot be closed, and when a later one cannot even be made."""
     closed = []
 
@@ -54,9 +53,7 @@ def test_every_tracker_is_closed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert closed == [False, False, True, True, True]
 
 
-def test_an_outage_of_a_service_names_the_tracker(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_outage_of_a_service_names_the_tracker(monkeypatch, tmp_path):
     """Clients raise errors of their own; a full disk is told as one, whoever met it."""
 
     class Away(Tracker):
@@ -74,12 +71,12 @@ def test_an_outage_of_a_service_names_the_tracker(
             trackers.log(2, {})
 
 
-def test_unknown_tracker(tmp_path: Path) -> None:
+def test_unknown_tracker(tmp_path):
     with pytest.raises(ConfigError, match="'wandbb'"):
         Trackers(["console", "wandbb"], TrackerContext(tmp_path, 3))
 
 
-def test_console_tracker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_console_tracker(tmp_path, capsys):
     with Trackers(["console"], TrackerContext(tmp_path, 3, label="linear")) as trackers:
         trackers.log(1, {"critic/score/mean": 0.25})
         trackers.message("resumed from step 0")
@@ -88,7 +85,7 @@ def test_console_tracker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert lines[1] == "linear: resumed from step 0"
 
 
-def test_own_tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_tracker(tmp_path, monkeypatch):
     seen = []
 
     class Mine(Tracker):
@@ -123,9 +120,7 @@ def test_own_tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", PACKAGES)
-def test_a_missing_package_is_refused_before_the_run(
-    name: str, tiny_config: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_package_is_refused_before_the_run(name, tiny_config, monkeypatch):
     """By ``refblend check`` already, with the command that helps."""
     from refblend.trainer.preflight import preflight
 
@@ -137,7 +132,7 @@ def test_a_missing_package_is_refused_before_the_run(
         preflight(tiny_config(f"trainer.logger=[console, {name}]"))
 
 
-def test_a_resumed_run_keeps_its_identity(tmp_path: Path) -> None:
+def test_a_resumed_run_keeps_its_identity(tmp_path):
     context = TrackerContext(tmp_path, 3)
     first = context.identity("wandb")
     assert context.identity("mlflow", lambda: "mine") == "mine"
@@ -145,7 +140,7 @@ def test_a_resumed_run_keeps_its_identity(tmp_path: Path) -> None:
     assert context.identity("mlflow") == "mine"
 
 
-def test_names_of_a_run(tmp_path: Path, tiny_config: Any) -> None:
+def test_names_of_a_run(tmp_path, tiny_config):
     def names(*overrides: str) -> tuple[str, str]:
         settings = tiny_config(*overrides).resolved()
         context = TrackerContext(tmp_path, 3, label="linear/seed_1", settings=settings)
@@ -156,7 +151,7 @@ def test_names_of_a_run(tmp_path: Path, tiny_config: Any) -> None:
     assert names(*given) == ("mine", "first")
 
 
-def test_tensorboard_tracker(tmp_path: Path) -> None:
+def test_tensorboard_tracker(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     def run(start: int, steps: range, value: float) -> None:
@@ -173,7 +168,7 @@ def test_tensorboard_tracker(tmp_path: Path) -> None:
     assert scalars == [(1, 1.0), (2, 2.0), (3, 2.0), (4, 2.0), (5, 2.0)]
 
 
-def test_tensorboard_has_configuration_and_rollouts(tmp_path: Path) -> None:
+def test_tensorboard_has_configuration_and_rollouts(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     (tmp_path / "rollouts").mkdir()
@@ -200,7 +195,7 @@ SOURCES = [*ODD.split("|"), "x" * 250, "x" * 250 + "y", "x" * 260, "(" * 250]
 
 
 @pytest.mark.parametrize("at", ["@", "_at_"])
-def test_names_that_services_refuse_are_mapped_without_collisions(at: str) -> None:
+def test_names_that_services_refuse_are_mapped_without_collisions(at):
     """MLflow's rule, which is the strictest, in its own words; ``@`` only where it allows it."""
     names = [f"val-core/{source}/acc/mean@1" for source in SOURCES]
     names += [f"val-core/{source}/acc/mean_at_1" for source in SOURCES]
@@ -220,7 +215,7 @@ def test_names_that_services_refuse_are_mapped_without_collisions(at: str) -> No
     assert service_name("actor/ref_quality/weight", at) == "actor/ref_quality/weight"
 
 
-def test_tensorboard_takes_any_name(tmp_path: Path) -> None:
+def test_tensorboard_takes_any_name(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     names = {f"val-core/{source}/acc/mean@1" for source in SOURCES}

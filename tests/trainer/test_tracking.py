@@ -21,19 +21,19 @@ def log(tmp_path: Path) -> MetricsLog:
     return log
 
 
-def test_line_form() -> None:
+def test_line_form():
     line = encode_line(3, {"z": 0.1, "a": np.float32(0.5), "n": np.int64(7), "ok": True})
     assert line == '{"step": 3, "a": 0.5, "n": 7, "ok": 1, "z": 0.1}'
     value = 0.1 + 0.2
     assert json.loads(encode_line(0, {"x": value}))["x"] == value
 
 
-def test_step_is_reserved() -> None:
+def test_step_is_reserved():
     with pytest.raises(ValueError, match="reserved"):
         encode_line(1, {"step": 2})
 
 
-def test_a_line_that_was_not_written_is_completed_from_the_checkpoint(log: MetricsLog) -> None:
+def test_a_line_that_was_not_written_is_completed_from_the_checkpoint(log):
     before = log.path.read_bytes()
     line = encode_line(4, {"a": 4})
     log.complete(3, encode_line(3, {"a": 99}))  # it is there
@@ -47,18 +47,18 @@ def test_a_line_that_was_not_written_is_completed_from_the_checkpoint(log: Metri
     assert fresh.last_step == 1
 
 
-def test_steps_must_increase(log: MetricsLog) -> None:
+def test_steps_must_increase(log):
     with pytest.raises(ValueError, match="step 3 after step 3"):
         log.append(3, {})
     assert MetricsLog(log.path).last_step == 3
 
 
-def test_missing_file(tmp_path: Path) -> None:
+def test_missing_file(tmp_path):
     with pytest.raises(DataError, match="cannot be read"):
         read_metrics(tmp_path / "metrics.jsonl")
 
 
-def test_truncate_after_keeps_bytes(log: MetricsLog) -> None:
+def test_truncate_after_keeps_bytes(log):
     lines = log.path.read_bytes().splitlines(keepends=True)
     assert log.truncate_after(1) == 1
     assert log.path.read_bytes() == b"".join(lines[:2])
@@ -69,10 +69,10 @@ def test_truncate_after_keeps_bytes(log: MetricsLog) -> None:
     log.append(0, {})
 
 
-def test_truncate_without_a_file(tmp_path: Path) -> None:
+def test_truncate_without_a_file(tmp_path):
     assert MetricsLog(tmp_path / "metrics.jsonl").truncate_after(3) is None
 
 
-def test_strip_timings() -> None:
+def test_strip_timings():
     metrics = {"step": 1, "timing_s/gen": 2.0, "perf/throughput": 9.0, "energy/kwh": 1, "a": 0.5}
     assert strip_timings(metrics) == {"step": 1, "a": 0.5}

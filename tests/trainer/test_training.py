@@ -2,7 +2,6 @@
 
 import itertools
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -55,7 +54,7 @@ def steps(undisturbed) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-def test_the_run_directory_is_complete(undisturbed) -> None:
+def test_the_run_directory_is_complete(undisturbed):
     run = undisturbed.directory
     assert load_config([run / "config.json"]).trainer.default_local_dir == str(run)
     assert [m["step"] for m in undisturbed.metrics()] == [0, 1, 2, 3, 4]
@@ -73,7 +72,7 @@ def test_the_run_directory_is_complete(undisturbed) -> None:
 
 
 @pytest.mark.slow
-def test_the_best_is_kept_where_validations_and_checkpoints_do_not_meet(make_run) -> None:
+def test_the_best_is_kept_where_validations_and_checkpoints_do_not_meet(make_run):
     """Validated at steps 3 and 4, saved at 2 and 4: step 3 is the best so far when it is seen."""
     run = make_run("trainer.keep_best=true", "trainer.save_freq=2", "trainer.test_freq=3")
     ended = run.train()
@@ -82,7 +81,7 @@ def test_the_best_is_kept_where_validations_and_checkpoints_do_not_meet(make_run
     assert found == {"global_step_3", "global_step_4"}
 
 
-def test_checkpoints_have_verl_s_layout_and_load_in_transformers(undisturbed) -> None:
+def test_checkpoints_have_verl_s_layout_and_load_in_transformers(undisturbed):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     root = undisturbed.directory / "checkpoints"
@@ -105,7 +104,7 @@ SOMETIMES = {f"{OURS}/auc", f"{OURS}/ece", f"{OURS}/reward_length_corr"}
 """Not defined where all answers are right, or all wrong, or of one length."""
 
 
-def test_every_promised_metric_is_there_and_finite(steps) -> None:
+def test_every_promised_metric_is_there_and_finite(steps):
     for record in steps[1:]:
         assert REQUIRED - set(record) - SOMETIMES == set(), record["step"]
         assert [k for k, v in record.items() if v is None] == []
@@ -115,7 +114,7 @@ def test_every_promised_metric_is_there_and_finite(steps) -> None:
     assert all(record["actor/grad_norm"] > 0 for record in steps[1:])
 
 
-def test_the_weight_follows_the_entropy(steps) -> None:
+def test_the_weight_follows_the_entropy(steps):
     for record in steps[1:]:
         share = min(1.0, record[f"{OURS}/avg_entropy"] / 8.0)
         assert record[f"{OURS}/weight"] == pytest.approx(0.3 * (1 - share))
@@ -123,7 +122,7 @@ def test_the_weight_follows_the_entropy(steps) -> None:
         assert 0 < record[f"{OURS}/weight"] < 0.3
 
 
-def test_the_records_of_the_responses_agree_with_the_metrics(undisturbed, steps) -> None:
+def test_the_records_of_the_responses_agree_with_the_metrics(undisturbed, steps):
     for record in steps[1:]:
         rows = undisturbed.rollouts(record["step"])
         assert len(rows) == 16
@@ -142,7 +141,7 @@ def test_the_records_of_the_responses_agree_with_the_metrics(undisturbed, steps)
     assert len({row["judge_score"] for row in everything}) > 2
 
 
-def test_the_reward_of_the_first_step_by_hand(undisturbed, steps) -> None:
+def test_the_reward_of_the_first_step_by_hand(undisturbed, steps):
     """Σ_t R' = (1 − w)R + w·q·L, and the KL is 0: actor and reference are the same still."""
     record = steps[1]
     assert record["actor/reward_kl_penalty"] == pytest.approx(0.0, abs=1e-6)
@@ -156,7 +155,7 @@ def test_the_reward_of_the_first_step_by_hand(undisturbed, steps) -> None:
     assert record["critic/rewards/min"] == pytest.approx(min(wanted), rel=1e-4)
 
 
-def test_the_kl_coefficient_adapts_and_the_actor_leaves_the_reference(steps) -> None:
+def test_the_kl_coefficient_adapts_and_the_actor_leaves_the_reference(steps):
     assert steps[1]["actor/reward_kl_penalty_coeff"] == 0.01
     assert steps[4]["actor/reward_kl_penalty"] != 0.0
     for before, after in itertools.pairwise(steps[1:]):
@@ -165,13 +164,13 @@ def test_the_kl_coefficient_adapts_and_the_actor_leaves_the_reference(steps) -> 
         assert after["actor/reward_kl_penalty_coeff"] == pytest.approx(wanted)
 
 
-def test_the_engine_samples_from_the_trainer_s_weights(steps) -> None:
+def test_the_engine_samples_from_the_trainer_s_weights(steps):
     """A stale or mispacked weight would show here from the second step on."""
     for record in steps[1:]:
         assert record["training/rollout_probs_diff_max"] < 1e-4
 
 
-def test_the_samples_of_the_first_step_are_the_starting_model_s(undisturbed) -> None:
+def test_the_samples_of_the_first_step_are_the_starting_model_s(undisturbed):
     """The oracle is an engine on the untouched model, with no trainer around it."""
     config = load_config([undisturbed.directory / "config.json"])
     data = load_run_data(config)
@@ -200,7 +199,7 @@ def finite(record: dict[str, Any]) -> bool:
     return all(value is not None for value in record.values())
 
 
-def test_gae_with_a_critic_that_warms_up(make_run: Callable) -> None:
+def test_gae_with_a_critic_that_warms_up(make_run):
     run = make_run(
         "actor_rollout_ref.rollout.name=hf",
         "algorithm.ref_quality_score.enable=false",
@@ -247,7 +246,7 @@ ESTIMATORS = ("rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "re
     ],
     ids=[*ESTIMATORS, "judge_pool", "random", "off", "everything"],
 )
-def test_other_configurations_run(make_run: Callable, overrides: list[str]) -> None:
+def test_other_configurations_run(make_run, overrides):
     run = make_run("trainer.total_training_steps=2", *overrides)
     ended = run.train()
     assert ended.status == 0, ended.output

@@ -133,16 +133,14 @@ def assert_same(run, other) -> None:
     assert run.weights(4) == other.weights(4)
 
 
-def test_the_judge_on_the_other_node_changes_no_number(nodes, make_run, undisturbed) -> None:
+def test_the_judge_on_the_other_node_changes_no_number(nodes, make_run, undisturbed):
     run = make_run(*TWO_NODES)
     ended = nodes.train(run)
     assert ended.status == 0, ended.output
     assert_same(run, undisturbed)
 
 
-def test_ranks_and_engines_on_both_nodes_give_the_numbers_of_one_node(
-    nodes, make_run, undisturbed
-) -> None:
+def test_ranks_and_engines_on_both_nodes_give_the_numbers_of_one_node(nodes, make_run, undisturbed):
     """Bit for bit where the batch is cut the same; with one rank sums are rounded differently."""
     cut = (f"{FSDP}.world_size=2",)
     alone = make_run(*cut)
@@ -174,7 +172,7 @@ def test_ranks_and_engines_on_both_nodes_give_the_numbers_of_one_node(
     assert_same(run, alone)
 
 
-def test_a_node_that_is_killed_and_returns_changes_no_number(nodes, make_run, undisturbed) -> None:
+def test_a_node_that_is_killed_and_returns_changes_no_number(nodes, make_run, undisturbed):
     """With the rollout engine and the judge, which start again once it is back."""
     run = make_run(*TWO_NODES, "actor_rollout_ref.rollout.node=10.77.0.2")
     process = nodes.start(run)

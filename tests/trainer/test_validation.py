@@ -32,12 +32,12 @@ def decode(ids: list[int]) -> str:
     return "".join(map(chr, ids))
 
 
-def test_sizes() -> None:
+def test_sizes():
     assert [len(s) for s in SETS] == [2, 1]
     assert len(ValidationSet(dataset(MAIN, ["1"]), limit=9)) == 1
 
 
-def test_greedy_first_then_the_samples_of_each_prompt() -> None:
+def test_greedy_first_then_the_samples_of_each_prompt():
     requests = validation_requests(SETS, ValKwargs(n=2, temperature=0.7), 60, seed=3)
     assert [list(r.prompt_ids) for r in requests] == [[7, 0]] * 3 + [[7, 1]] * 3 + [[7, 0]] * 3
     assert [r.temperature for r in requests] == [0.0, 0.7, 0.7] * 3
@@ -50,12 +50,12 @@ def test_greedy_first_then_the_samples_of_each_prompt() -> None:
 
 
 @pytest.mark.parametrize("kwargs", [ValKwargs(n=0), ValKwargs(n=5, do_sample=False)])
-def test_greedy_only(kwargs: ValKwargs) -> None:
+def test_greedy_only(kwargs):
     requests = validation_requests(SETS, kwargs, 60, seed=3)
     assert [r.temperature for r in requests] == [0.0] * 3
 
 
-def test_metrics_by_hand() -> None:
+def test_metrics_by_hand():
     # greedy, sample, sample; the first prompt's truth is 1, the second's 2, the sanity item's 4
     texts = ["#### 1", "#### 1", "no", "it is 2", "#### 3", "so 2", "#### 4", "#### 5", "4 or 6"]
     answers = [answer(t) for t in texts]
@@ -83,7 +83,7 @@ def test_metrics_by_hand() -> None:
     assert list(metrics) == sorted(metrics)
 
 
-def test_strict_accuracy_is_the_headline_of_a_strict_run() -> None:
+def test_strict_accuracy_is_the_headline_of_a_strict_run():
     answers = [answer(t) for t in ("it is 1", "#### 2", "#### 4")]
     metrics = validation_metrics(SETS, ValKwargs(n=0), answers, decode, RuleReward("strict"))
     assert metrics[f"val-core/{MAIN}/acc/mean@1"] == 0.5

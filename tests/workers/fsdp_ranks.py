@@ -6,6 +6,7 @@ state in shards. Every rank writes all it saw.
 """
 
 import argparse
+import os
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,7 @@ def main() -> None:
     plan = plan_updates(sequences, config.actor_rollout_ref.actor, ranks)[rank][0].micro_batches
     found["reference_forward"] = gather(reference.compute_log_prob(sequences, plan))
     found["pooled"] = gather(reference.compute_pooled_states(sequences, plan))
+    found["interface"] = os.environ.get("GLOO_SOCKET_IFNAME")
     torch.save(found, folder / f"found_{ranks}_{rank}.pt")
     if dist.is_initialized():
         dist.barrier()

@@ -21,7 +21,7 @@ def batches(draw) -> tuple[list[int], list[int]]:
     return lengths, rows[: draw(st.integers(1, len(rows)))]
 
 
-def test_halving_counts_tokens_and_not_rows() -> None:
+def test_halving_counts_tokens_and_not_rows():
     lengths = [9, 1, 1, 1, 5, 5]
     assert halve_micro_batches([[0, 1, 2, 3], [4], [], [4, 5]], lengths) == [
         [0],
@@ -33,7 +33,7 @@ def test_halving_counts_tokens_and_not_rows() -> None:
 
 
 @given(batches())
-def test_halving_keeps_order_and_leaves_half_a_row_over_at_most(batch) -> None:
+def test_halving_keeps_order_and_leaves_half_a_row_over_at_most(batch):
     lengths, rows = batch
     halves = halve_micro_batches([rows], lengths)
     assert [row for half in halves for row in half] == rows
@@ -43,7 +43,7 @@ def test_halving_keeps_order_and_leaves_half_a_row_over_at_most(batch) -> None:
 
 
 @given(batches(), st.integers(1, 6))
-def test_ranks_share_rows_and_tokens_evenly(batch, ranks) -> None:
+def test_ranks_share_rows_and_tokens_evenly(batch, ranks):
     lengths, rows = batch
     shares = split_over_ranks(lengths, rows, ranks)
     assert sorted(r for share in shares for r in share) == sorted(rows)
@@ -54,7 +54,7 @@ def test_ranks_share_rows_and_tokens_evenly(batch, ranks) -> None:
 
 
 @given(st.integers(1, 60), st.none() | st.integers(1, 70))
-def test_mini_batches_are_consecutive(rows, size) -> None:
+def test_mini_batches_are_consecutive(rows, size):
     minis = split_mini_batches(rows, size)
     assert [r for mini in minis for r in mini] == list(range(rows))
     assert all(len(mini) == (size or rows) for mini in minis[:-1])
@@ -110,7 +110,7 @@ def test_plans_keep_every_row_once_within_the_budget(batch, shared, ranks, budge
 
 
 @given(shared_batches(), st.integers(1, 4))
-def test_parts_are_dealt_evenly(batch, ranks) -> None:
+def test_parts_are_dealt_evenly(batch, ranks):
     prompts, lengths, rows = batch
     shares = deal_parts(group_rows(lengths, rows, prompts, 50), ranks)
     tokens = [sum(part.tokens for part in share) for share in shares]
@@ -118,7 +118,7 @@ def test_parts_are_dealt_evenly(batch, ranks) -> None:
     assert max(tokens) - min(tokens) <= largest
 
 
-def test_groups_stay_whole_where_the_budget_allows() -> None:
+def test_groups_stay_whole_where_the_budget_allows():
     prompts = [[1] * 40] * 8 + [[2] * 40] * 8
     lengths = [40 + 10] * 16
     assert plan_micro_batches(lengths, range(16), 1, 120, prompts=prompts) == [
@@ -128,13 +128,13 @@ def test_groups_stay_whole_where_the_budget_allows() -> None:
     assert two == [[list(range(8))], [list(range(8, 16))]]
 
 
-def test_one_prompt_is_cut_so_that_every_rank_has_work() -> None:
+def test_one_prompt_is_cut_so_that_every_rank_has_work():
     prompts = [[1] * 10] * 8
     plans = plan_micro_batches([30] * 8, range(8), 2, 1000, prompts=prompts)
     assert plans == [[[0, 1, 2, 3]], [[4, 5, 6, 7]]]
 
 
-def test_a_group_beyond_the_budget_is_cut() -> None:
+def test_a_group_beyond_the_budget_is_cut():
     prompts = [[1] * 10] * 4
     plans = plan_micro_batches([30, 20, 30, 20], range(4), 1, 50, prompts=prompts)
     assert plans == [[[0, 2], [1, 3]]]

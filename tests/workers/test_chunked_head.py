@@ -32,7 +32,7 @@ def whole(head, hidden, labels, temperature):
 @pytest.mark.parametrize("cached", [2, 100])
 def test_values_and_gradients_are_those_of_all_logits_at_once(
     bias, wanted, size, cached, monkeypatch
-) -> None:
+):
     monkeypatch.setattr(chunked_head, "CACHED_LOGITS", cached * VOCABULARY)
     head, hidden, labels, weights = inputs(bias)
     found = []
@@ -52,7 +52,7 @@ def test_values_and_gradients_are_those_of_all_logits_at_once(
         torch.testing.assert_close(ours, found[0], atol=1e-12, rtol=1e-10)
 
 
-def test_autocast_computes_the_products_in_bfloat16_and_the_rest_in_float32() -> None:
+def test_autocast_computes_the_products_in_bfloat16_and_the_rest_in_float32():
     head, hidden, labels, weights = inputs(False, torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
         log_probs, entropy = chunked_log_probs(head, hidden, labels, 1.0, 4)
@@ -71,7 +71,7 @@ def test_autocast_computes_the_products_in_bfloat16_and_the_rest_in_float32() ->
     torch.testing.assert_close(hidden.grad, expected_hidden.grad, atol=0.15, rtol=0.05)
 
 
-def test_a_forbidden_token_gives_no_nan() -> None:
+def test_a_forbidden_token_gives_no_nan():
     head, hidden, labels, weights = inputs(True)
     with torch.no_grad():
         head.bias[3] = -torch.inf

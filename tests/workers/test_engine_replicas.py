@@ -140,7 +140,6 @@ def step(workers: WorkerSet, version: int) -> tuple[list[Any], list[float]]:
     questions = [f"What is {row // 3} + 2?" for row in range(15)]
     answers = [" ".join(map(str, g.token_ids)) for g in generations]
     judging = workers.judge_responses(questions, answers, list(range(15)))
-    assert judging is not None
     results, call = workers.judge_results(judging)
     assert call.samples == 15
     texts = [(g.token_ids, r.valid, r.raw) for g, r in zip(generations, results, strict=True)]
@@ -152,7 +151,7 @@ def assert_same(found: tuple[list[Any], list[float]], expected: tuple[Any, Any])
     assert found[1] == pytest.approx(expected[1], abs=1e-5)
 
 
-def test_the_numbers_are_those_of_one_engine_before_and_after_a_push(start) -> None:
+def test_the_numbers_are_those_of_one_engine_before_and_after_a_push(start):
     found = []
     for count in (1, 2, 3):
         workers, _ = start(count)
@@ -168,7 +167,7 @@ def test_the_numbers_are_those_of_one_engine_before_and_after_a_push(start) -> N
 
 
 @pytest.mark.parametrize("kind", ["RolloutWorker", "JudgeWorker"])
-def test_an_engine_that_dies_is_replaced_alone(start, kind: str) -> None:
+def test_an_engine_that_dies_is_replaced_alone(start, kind):
     workers, told = start(2)
     workers.push_weights(1)
     expected = step(workers, 1)

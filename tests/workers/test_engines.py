@@ -49,7 +49,7 @@ def last_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("last_first")
-def test_answers_come_back_in_the_order_of_the_batch() -> None:
+def test_answers_come_back_in_the_order_of_the_batch():
     members = [FakeEngine(seconds=seconds) for seconds in (1.0, 2.0, 4.0)]
     group = EngineGroup(cast("Any", members), timeout_s=5)
     numbers = list(range(10))
@@ -63,7 +63,7 @@ def test_answers_come_back_in_the_order_of_the_batch() -> None:
 
 
 @pytest.mark.usefixtures("last_first")
-def test_an_engine_that_is_late_fails_the_call_or_its_own_share() -> None:
+def test_an_engine_that_is_late_fails_the_call_or_its_own_share():
     late = WorkerTimeoutError("the judge worker did not answer within 5 s", "Raise it.")
     group = EngineGroup(cast("Any", [FakeEngine(), FakeEngine(late)]), timeout_s=5)
     work = Work("aabb", [1] * 4, [1] * 4)
@@ -74,13 +74,13 @@ def test_an_engine_that_is_late_fails_the_call_or_its_own_share() -> None:
     assert [part.answered for part in call.parts] == [True, False]
 
 
-def test_one_engine_has_no_idle_share() -> None:
+def test_one_engine_has_no_idle_share():
     group = EngineGroup(cast("Any", [FakeEngine()]), timeout_s=5)
     assert group.split("double", [[3]], Work("a", [1], [1])).results() == [6]
     assert group.idle_metrics() == {}
 
 
-def test_statistics_of_engines_side_by_side() -> None:
+def test_statistics_of_engines_side_by_side():
     one = CallStats(4, 3, 2.0, 30, 12, 0.5)
     assert CallStats.merged([one]) is one
     assert CallStats.merged([]) == CallStats()
@@ -88,7 +88,7 @@ def test_statistics_of_engines_side_by_side() -> None:
     assert both == CallStats(7, 5, 5.0, 40, 18, pytest.approx(0.6))
 
 
-def test_engines_are_bundles_of_their_own(tiny_config) -> None:
+def test_engines_are_bundles_of_their_own(tiny_config):
     config = tiny_config(
         f"{ROLLOUT}.num_engines=3", f"{ROLLOUT}.num_gpus=0.5", f"{JUDGE}.num_engines=2"
     )
@@ -97,7 +97,7 @@ def test_engines_are_bundles_of_their_own(tiny_config) -> None:
     assert totals(plan_pools(config)) == (6.0, 1.5)
 
 
-def test_an_endpoint_has_no_engines_of_ours(tiny_config) -> None:
+def test_an_endpoint_has_no_engines_of_ours(tiny_config):
     http = (f"{JUDGE}.kind=http", f"{JUDGE}.http.base_url=http://h:1/v1", f"{JUDGE}.http.model=m")
     with pytest.raises(ConfigError, match="num_engines=2, but with kind=http"):
         tiny_config(*http, f"{JUDGE}.num_engines=2")

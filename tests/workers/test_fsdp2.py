@@ -82,8 +82,9 @@ def largest_difference(a: dict, b: dict) -> float:
 ROLES = pytest.mark.parametrize("role", ["actor", "critic"])
 
 
-def test_the_case_is_uneven(groups) -> None:
+def test_ranks_talk_over_loopback_and_the_case_is_uneven(groups):
     two, _ = groups
+    assert [rank["interface"] for rank in two] == ["lo", "lo"]
     assert sum(rank["actor"]["empty"] for rank in two) > 0
     assert two[0]["actor"]["micro_batches"] == two[1]["actor"]["micro_batches"]
 
@@ -95,14 +96,14 @@ def assert_forward_passes_agree(ours: dict, theirs: dict, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["reference_forward", "pooled"])
-def test_forward_passes(groups, name) -> None:
+def test_forward_passes(groups, name):
     two, one = groups
     assert_forward_passes_agree(two[0], one, name)
 
 
 @pytest.mark.parametrize("kind", ["two", pytest.param("hybrid", marks=pytest.mark.slow)])
 @ROLES
-def test_they_train_as_one_process(groups, kind, role, request) -> None:
+def test_they_train_as_one_process(groups, kind, role, request):
     ranks, one = groups
     if kind == "hybrid":
         ranks = request.getfixturevalue("hybrid")
@@ -122,7 +123,7 @@ def test_they_train_as_one_process(groups, kind, role, request) -> None:
 
 
 @ROLES
-def test_a_save_of_two_ranks_continues_on_one_and_on_two(groups, role) -> None:
+def test_a_save_of_two_ranks_continues_on_one_and_on_two(groups, role):
     two, one = groups
     assert largest_difference(one[role]["restored"], two[0][role]["parameters"]) == 0
     assert one[role]["fourth"] == pytest.approx(two[0][role]["fourth"], rel=1e-5, abs=1e-5)
@@ -132,7 +133,7 @@ def test_a_save_of_two_ranks_continues_on_one_and_on_two(groups, role) -> None:
 
 
 @ROLES
-def test_a_save_in_shards_continues_as_a_whole_one(groups, role) -> None:
+def test_a_save_in_shards_continues_as_a_whole_one(groups, role):
     """On two ranks, each of which wrote a shard, and on one."""
     two, one = groups
     for rank in (*two, one):

@@ -53,9 +53,7 @@ def gradients(worker, mini, sequences, targets) -> dict[str, torch.Tensor]:
 
 @WORKERS
 @pytest.mark.parametrize("mode", MODES)
-def test_micro_batches_equal_the_whole_batch(
-    kind, mode, training_config, sequences, targets, plan
-) -> None:
+def test_micro_batches_equal_the_whole_batch(kind, mode, training_config, sequences, targets, plan):
     prefix = "actor_rollout_ref.actor" if kind is ActorWorker else "critic"
     config = training_config(f"{prefix}.loss_agg_mode={mode}")
     parts, whole = kind(config, 3), kind(config, 3)
@@ -81,7 +79,7 @@ def test_micro_batches_equal_the_whole_batch(
 @pytest.mark.parametrize("steps", [2, 0])
 def test_continuing_from_a_save_equals_never_stopping(
     kind, steps, training_config, sequences, targets, plan, tmp_path
-) -> None:
+):
     """Model and optimiser return bit by bit, so the next updates are identical.
 
     An actor may never have stepped: it waits while the critic warms up.
@@ -105,7 +103,7 @@ def test_continuing_from_a_save_equals_never_stopping(
     assert largest_difference(state_of(resumed), state_of(worker)) == 0
 
 
-def test_a_saved_actor_is_a_model_directory(training_config, sequences, tmp_path) -> None:
+def test_a_saved_actor_is_a_model_directory(training_config, sequences, tmp_path):
     """Transformers loads it, with the tied head."""
     from transformers import AutoModelForCausalLM
 
@@ -125,7 +123,7 @@ def test_a_saved_actor_is_a_model_directory(training_config, sequences, tmp_path
 
 def test_log_probs_come_back_in_the_order_of_the_batch(
     training_config, tiny_model_dir, sequences, plan
-) -> None:
+):
     config = training_config("actor_rollout_ref.rollout.temperature=0.7")
     worker = ActorWorker(config, 1)
     ranks = [p[0].micro_batches for p in plan(sequences, config.actor_rollout_ref.actor, ranks=4)]
@@ -146,7 +144,7 @@ def test_log_probs_come_back_in_the_order_of_the_batch(
     torch.testing.assert_close(merged.log_probs[1], expected, atol=2e-5, rtol=0)
 
 
-def test_a_rank_without_rows_answers_with_none(training_config, sequences) -> None:
+def test_a_rank_without_rows_answers_with_none(training_config, sequences):
     worker = ActorWorker(training_config(), 1)
     rows, (log_probs, entropy) = worker.compute_log_prob(sequences, [[], []])
     assert rows == []
@@ -156,7 +154,7 @@ def test_a_rank_without_rows_answers_with_none(training_config, sequences) -> No
     assert torch.equal(merged, full[1][0])
 
 
-def test_pooled_states_are_means_over_the_response(training_config, sequences) -> None:
+def test_pooled_states_are_means_over_the_response(training_config, sequences):
     worker = ReferenceWorker(training_config(), 1)
     shard = worker.compute_pooled_states(sequences, [[2, 1], [0, 3, 4, 5, 6]])
     (states,) = merge_shards([shard], 7)
@@ -168,7 +166,7 @@ def test_pooled_states_are_means_over_the_response(training_config, sequences) -
         torch.testing.assert_close(states[row], expected, atol=2e-5, rtol=1e-5)
 
 
-def test_a_batch_of_empty_responses_is_no_update(training_config) -> None:
+def test_a_batch_of_empty_responses_is_no_update(training_config):
     worker = ActorWorker(training_config(), 3)
     start = state_of(worker)
     sequences = Sequences([[5, 6], [7]], [[], []])
@@ -179,7 +177,7 @@ def test_a_batch_of_empty_responses_is_no_update(training_config) -> None:
     assert largest_difference(state_of(worker), start) == 0
 
 
-def test_update_uses_every_mini_batch(training_config, sequences, targets, plan) -> None:
+def test_update_uses_every_mini_batch(training_config, sequences, targets, plan):
     config = training_config()
     worker = ActorWorker(config, 3)
     minis = plan(sequences, config.actor_rollout_ref.actor, mini_rows=3)[0]
@@ -192,7 +190,7 @@ def test_update_uses_every_mini_batch(training_config, sequences, targets, plan)
 @WORKERS
 def test_another_run_is_loaded_when_the_last_one_has_been_freed(
     kind, training_config, sequences, targets, plan, monkeypatch
-) -> None:
+):
     config = training_config()
     worker = kind(config, 3)
     start = state_of(worker)
@@ -214,7 +212,7 @@ def test_another_run_is_loaded_when_the_last_one_has_been_freed(
 
 def test_a_run_whose_model_is_missing_does_not_keep_the_next_from_starting(
     training_config, tmp_path, monkeypatch
-) -> None:
+):
     worker = ActorWorker(training_config(), 3)
     start = state_of(worker)
     with monkeypatch.context() as patch:

@@ -50,7 +50,7 @@ def scale_gpu(tmp_path: Path, size: str = "0.5B", *overrides: str) -> RefblendCo
     return load_config(files, [*models, *overrides])
 
 
-def test_the_formula_gives_the_measured_update(tmp_path: Path) -> None:
+def test_the_formula_gives_the_measured_update(tmp_path):
     """Row `memory` of results/gpu/check.md, 16,384 tokens; its head held 2²⁶ logits."""
     model = Model.of(str(write_model(tmp_path / "actor", "0.5B")), "key")
     found = 16 * model.parameters + model.activations(16384, "bfloat16", model.layers)
@@ -61,7 +61,7 @@ def test_the_formula_gives_the_measured_update(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("device", "fits"), [(16, False), (24, True), (40, True), (80, True)])
-def test_scale_gpu_on_cards_of_four_sizes(tmp_path: Path, device: int, fits: bool) -> None:
+def test_scale_gpu_on_cards_of_four_sizes(tmp_path, device, fits):
     config = scale_gpu(tmp_path)
     assert len(on_devices(gpu_needs(config, device * GIB))) == 1
     if fits:
@@ -73,29 +73,27 @@ def test_scale_gpu_on_cards_of_four_sizes(tmp_path: Path, device: int, fits: boo
     check_gpu_memory(scale_gpu(tmp_path / "again", "0.5B", *changes), device * GIB)
 
 
-def test_the_whole_of_7b_fits_on_no_single_card(tmp_path: Path) -> None:
+def test_the_whole_of_7b_fits_on_no_single_card(tmp_path):
     config = scale_gpu(tmp_path, "7B")
     assert nearest(config, 80 * GIB) == []
     with pytest.raises(ResourceError, match="LoRA"):
         check_gpu_memory(config, 80 * GIB)
 
 
-def test_engines_that_sleep_take_turns_and_others_add_up(tmp_path: Path) -> None:
+def test_engines_that_sleep_take_turns_and_others_add_up(tmp_path):
     sleeping = gpu_needs(scale_gpu(tmp_path), 80 * GIB)
     key = "actor_rollout_ref.rollout.sleep=false"
     awake = gpu_needs(scale_gpu(tmp_path / "awake", "0.5B", key), 80 * GIB)
     assert peak(awake) > peak(sleeping) + 25 * GIB
 
 
-def test_a_share_below_the_weights_is_refused(tmp_path: Path) -> None:
+def test_a_share_below_the_weights_is_refused(tmp_path):
     key = "algorithm.ref_quality_score.scoring.gpu_memory_utilization"
     with pytest.raises(ResourceError, match=f"judge needs .*{key}=0.05"):
         gpu_needs(scale_gpu(tmp_path, "0.5B", f"{key}=0.05"), 40 * GIB)
 
 
-def test_pretended_gpus_are_checked_before_anything_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pretended_gpus_are_checked_before_anything_starts(tmp_path, monkeypatch):
     monkeypatch.setattr("refblend.workers.pools.estimate_available_memory", lambda: 2**40)
     config = scale_gpu(tmp_path, "1.5B")
     monkeypatch.setenv("REFBLEND_PRETENDED_GPUS", "80")
@@ -105,13 +103,13 @@ def test_pretended_gpus_are_checked_before_anything_starts(
         check_machine(config)
 
 
-def test_kl_never_puts_a_policy_on_the_cpu_silently(tmp_path: Path) -> None:
+def test_kl_never_puts_a_policy_on_the_cpu_silently(tmp_path):
     cpu = "actor_rollout_ref.ref.fsdp_config.num_gpus_per_worker=0"
     with pytest.raises(ConfigError, match=r"ref\.fsdp_config\.num_gpus_per_worker=0 puts ref on"):
         check_machine(scale_gpu(tmp_path, "0.5B", "algorithm.use_kl_in_reward=true", cpu))
 
 
-def test_two_ranks_of_nccl_never_share_a_device(tmp_path: Path) -> None:
+def test_two_ranks_of_nccl_never_share_a_device(tmp_path):
     with pytest.raises(ConfigError, match="several of the 2 ranks on one GPU"):
         scale_gpu(tmp_path, "0.5B", "actor_rollout_ref.actor.fsdp_config.world_size=2")
 
@@ -120,7 +118,7 @@ def test_two_ranks_of_nccl_never_share_a_device(tmp_path: Path) -> None:
     ("device", "told"),
     [(24, "rollout needs"), (40, "This fits: .*ppo_max_token_len_per_gpu=4096"), (80, "")],
 )
-def test_gpu7b_trains_an_adapter_on_one_large_card(tmp_path: Path, device: int, told: str) -> None:
+def test_gpu7b_trains_an_adapter_on_one_large_card(tmp_path, device, told):
     actor = write_model(tmp_path / "actor", "7B")
     files = [PARAMS / "ppo.yaml", PARAMS / "scale" / "gpu7b.yaml"]
     config = load_config(files, [f"actor_rollout_ref.model.path={actor}"])
@@ -131,7 +129,7 @@ def test_gpu7b_trains_an_adapter_on_one_large_card(tmp_path: Path, device: int, 
         check_gpu_memory(config, device * GIB)
 
 
-def test_host_memory_has_a_model_once_and_that_of_a_judge_while_it_sleeps(tmp_path: Path) -> None:
+def test_host_memory_has_a_model_once_and_that_of_a_judge_while_it_sleeps(tmp_path):
     """Rank 0 reads the actor in float32; an engine that stays awake keeps no weights there."""
     ranks = "actor_rollout_ref.actor.fsdp_config"
     config = scale_gpu(tmp_path, "1.5B", f"{ranks}.world_size=4", f"{ranks}.num_gpus_per_worker=1")

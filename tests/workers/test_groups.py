@@ -51,7 +51,7 @@ def wait(*answers: Any) -> list[Any]:
 
 
 @pytest.mark.usefixtures("ray_answers")
-def test_answers_and_errors_of_the_ranks() -> None:
+def test_answers_and_errors_of_the_ranks():
     assert wait(1, 2) == [1, 2]
     with pytest.raises(WorkerTimeoutError, match="did not answer within 5 s"):
         wait(1, GetTimeoutError())
@@ -65,7 +65,7 @@ def test_answers_and_errors_of_the_ranks() -> None:
 
 @pytest.mark.usefixtures("ray_answers")
 @pytest.mark.parametrize("cause", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory")])
-def test_a_worker_without_memory_counts_as_dead(cause: Exception) -> None:
+def test_a_worker_without_memory_counts_as_dead(cause):
     """So it is replaced, and where that is not allowed the error names what to lower."""
     with pytest.raises(WorkerDiedError, match="the actor worker ran out of memory: ") as caught:
         wait(1, failed(cause))
@@ -77,7 +77,7 @@ def test_a_worker_without_memory_counts_as_dead(cause: Exception) -> None:
     assert (budget.take_shortages(), budget.take_shortages()) == (1, 0)
 
 
-def test_every_role_has_a_key_to_lower(tiny_config) -> None:
+def test_every_role_has_a_key_to_lower(tiny_config):
     """The keys are real ones: they are written as the configuration spells them."""
     tree = tiny_config().resolved()
     for name, role in ROLES.items():
@@ -94,7 +94,7 @@ def test_every_role_has_a_key_to_lower(tiny_config) -> None:
 @pytest.mark.parametrize(
     "lost", [ObjectLostError("aa", "owner", "stack"), OwnerDiedError("aa", "owner", "stack")]
 )
-def test_what_was_on_a_lost_node_counts_as_a_death(lost: ObjectLostError) -> None:
+def test_what_was_on_a_lost_node_counts_as_a_death(lost):
     """The weights that an engine is given may lie on a node that has gone since."""
     for answer in (lost, failed(lost)):
         with pytest.raises(WorkerDiedError, match="the actor worker died"):
@@ -102,7 +102,7 @@ def test_what_was_on_a_lost_node_counts_as_a_death(lost: ObjectLostError) -> Non
 
 
 @pytest.mark.usefixtures("ray_answers")
-def test_a_death_behind_the_failure_of_another_rank_is_found() -> None:
+def test_a_death_behind_the_failure_of_another_rank_is_found():
     """The living rank's collective fails first; the cause is the dead one."""
     broken = failed(RuntimeError("Connection closed by peer"))
     with pytest.raises(WorkerDiedError, match="the actor worker died"):
@@ -139,7 +139,7 @@ class LateOnce(WorkerGroup):
     def ready(self, timeout_s: float) -> None: ...
 
 
-def test_a_group_that_hangs_is_replaced_and_asked_again() -> None:
+def test_a_group_that_hangs_is_replaced_and_asked_again():
     budget = RestartBudget(1)
     group = LateOnce(Replacement(budget.spend, lambda: None, 5))
     call = Future(group, group.launch)
@@ -150,7 +150,7 @@ def test_a_group_that_hangs_is_replaced_and_asked_again() -> None:
 
 
 @pytest.mark.usefixtures("ray_answers")
-def test_a_call_takes_as_long_as_its_slowest_rank_works_whenever_it_is_taken_up() -> None:
+def test_a_call_takes_as_long_as_its_slowest_rank_works_whenever_it_is_taken_up():
     group = WorkerGroup.__new__(WorkerGroup)
     group.role, group.generation, group._timeout_s = "actor", 0, 5.0
     call = Future(group, lambda: [("first", 2.0), ("second", 7.0)])
@@ -159,7 +159,7 @@ def test_a_call_takes_as_long_as_its_slowest_rank_works_whenever_it_is_taken_up(
     assert call.seconds == 7.0
 
 
-def test_a_worker_measures_its_own_calls() -> None:
+def test_a_worker_measures_its_own_calls():
     process = groups.WorkerProcess()
     process._worker = SimpleNamespace(nap=lambda seconds: time.sleep(seconds) or "awake")
     answer, seconds = process.call("nap", 0.05)
@@ -168,7 +168,7 @@ def test_a_worker_measures_its_own_calls() -> None:
 
 
 @pytest.mark.parametrize("replaced", [True, False])
-def test_a_call_that_was_late_need_not_be_made_again(replaced) -> None:
+def test_a_call_that_was_late_need_not_be_made_again(replaced):
     """The judge past its own deadline: the next call finds a fresh one. A state stops the run."""
     budget = RestartBudget(1)
     how = Replacement(budget.spend, lambda: None, 5, repeats_late=False)
@@ -178,7 +178,7 @@ def test_a_call_that_was_late_need_not_be_made_again(replaced) -> None:
     assert (group.generation, group.launched, budget.spent) == (int(replaced), 1, int(replaced))
 
 
-def test_a_group_that_hangs_too_often_names_its_deadline() -> None:
+def test_a_group_that_hangs_too_often_names_its_deadline():
     group = LateOnce(Replacement(RestartBudget(0).spend, lambda: None, 5))
     with pytest.raises(WorkerError, match=r"did not answer .* replaced 0 times") as caught:
         Future(group, group.launch).result()

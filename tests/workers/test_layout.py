@@ -100,7 +100,7 @@ def pair(request, make_tiny_model):
 
 @given(case=cases())
 @settings(max_examples=40, deadline=None)
-def test_values_and_gradients_equal_those_of_the_plain_layout(pair, case) -> None:
+def test_values_and_gradients_equal_those_of_the_plain_layout(pair, case):
     sequences, rows = case
     batch = pad_batch(sequences, rows, CPU)
     shared, plain = pair
@@ -110,14 +110,14 @@ def test_values_and_gradients_equal_those_of_the_plain_layout(pair, case) -> Non
 GROUP_SIZES = [(12, [7, 0, 3, 9]), (5, [4]), (9, [1, 1, 6])]
 
 
-def test_checkpointing_in_the_shared_layout(make_tiny_model) -> None:
+def test_checkpointing_in_the_shared_layout(make_tiny_model):
     batch = pad_batch(make_sequences(GROUP_SIZES), range(8), CPU)
     path = make_tiny_model(0, initializer_range=0.05)
     again = outputs_and_gradients(load("policy", path, True, checkpointing=True), batch)
     assert_same(again, outputs_and_gradients(load("policy", path, False), batch), 1e-5)
 
 
-def test_bfloat16_differs_from_float32_as_little_as_the_plain_layout_does(pair) -> None:
+def test_bfloat16_differs_from_float32_as_little_as_the_plain_layout_does(pair):
     batch = pad_batch(make_sequences(GROUP_SIZES), range(8), CPU)
     shared, plain = pair
     exact, _ = outputs_and_gradients(plain, batch)
@@ -129,7 +129,7 @@ def test_bfloat16_differs_from_float32_as_little_as_the_plain_layout_does(pair) 
     assert 0 < errors[1] < 2 * errors[0]
 
 
-def test_attention_is_in_float32_whatever_the_precision_of_the_products(pair, monkeypatch) -> None:
+def test_attention_is_in_float32_whatever_the_precision_of_the_products(pair, monkeypatch):
     shared, _ = pair
     attend, seen = layout.sdpa_attention_forward, []
 
@@ -145,7 +145,7 @@ def test_attention_is_in_float32_whatever_the_precision_of_the_products(pair, mo
 
 @given(case=cases())
 @settings(max_examples=200, deadline=None)
-def test_the_tree_holds_each_beginning_once(case) -> None:
+def test_the_tree_holds_each_beginning_once(case):
     sequences, rows = case
     batch = pad_batch(sequences, rows, CPU)
     tree = PrefixTree(batch)
@@ -165,7 +165,7 @@ def test_the_tree_holds_each_beginning_once(case) -> None:
         assert inputs["position_ids"][0, node] == len(tokens) - 1
 
 
-def test_models_that_see_less_than_the_whole_sequence_are_refused(pair) -> None:
+def test_models_that_see_less_than_the_whole_sequence_are_refused(pair):
     module = pair[0].lm.model.layers[0].self_attn
     heads = torch.zeros(1, 2, 5, 32)
     with pytest.raises(ModelError, match="use_shared_prefix=false"):
@@ -174,7 +174,7 @@ def test_models_that_see_less_than_the_whole_sequence_are_refused(pair) -> None:
         layout.shared_attention(module, heads, heads, heads, torch.ones(1, 1, 5, 5))
 
 
-def test_layers_without_transformers_attention_are_refused(make_tiny_model, monkeypatch) -> None:
+def test_layers_without_transformers_attention_are_refused(make_tiny_model, monkeypatch):
     policy = load("policy", make_tiny_model(0), True)
     attention = policy.lm.model.layers[1].self_attn
     monkeypatch.setattr(attention, "forward", lambda hidden_states, **_: (hidden_states, None))
@@ -182,7 +182,7 @@ def test_layers_without_transformers_attention_are_refused(make_tiny_model, monk
         policy(pad_batch(make_sequences(GROUP_SIZES), range(3), CPU))
 
 
-def test_saved_models_do_not_name_the_layout(make_tiny_model, tmp_path) -> None:
+def test_saved_models_do_not_name_the_layout(make_tiny_model, tmp_path):
     policy = load("policy", make_tiny_model(0), True)
     assert policy.lm.config._attn_implementation == SHARED_ATTENTION
     policy.lm.save_pretrained(tmp_path)
@@ -190,7 +190,7 @@ def test_saved_models_do_not_name_the_layout(make_tiny_model, tmp_path) -> None:
     assert SHARED_ATTENTION not in (tmp_path / "config.json").read_text()
 
 
-def test_the_switch_of_the_configuration(training_config) -> None:
+def test_the_switch_of_the_configuration(training_config):
     sequences = make_sequences(GROUP_SIZES)
     found = []
     for value, attention in (("true", SHARED_ATTENTION), ("false", "sdpa")):

@@ -50,7 +50,7 @@ def log_probs(worker, sequences, method: str = "compute_log_prob") -> torch.Tens
 @pytest.mark.parametrize("chunk", [2**24, 2**11])
 def test_gradients_follow_from_the_full_gradient_by_the_chain_rule(
     actor, chunk, training_config, sequences, targets, tmp_path, monkeypatch
-) -> None:
+):
     """dB = s·dW·Aᵀ and dA = s·Bᵀ·dW, of the model with the merged weights; with both heads."""
     monkeypatch.setitem(networks.MAX_CHUNK_LOGITS, "cpu", chunk)
     actor.save(str(tmp_path))
@@ -71,7 +71,7 @@ def test_gradients_follow_from_the_full_gradient_by_the_chain_rule(
 
 def test_without_its_adapter_the_actor_is_the_reference_bit_for_bit(
     actor, training_config, sequences
-) -> None:
+):
     reference = ReferenceWorker(training_config(), 9)
     own = log_probs(reference, sequences)
     assert float((log_probs(actor, sequences) - own).abs().max()) > 1e-3
@@ -83,7 +83,7 @@ def test_without_its_adapter_the_actor_is_the_reference_bit_for_bit(
 
 def test_only_the_adapter_learns_and_it_starts_as_no_change(
     training_config, sequences, targets, plan
-) -> None:
+):
     config = training_config(*LORA)
     worker, reference = ActorWorker(config, 9), ReferenceWorker(training_config(), 9)
     assert torch.equal(log_probs(worker, sequences), log_probs(reference, sequences))
@@ -93,7 +93,7 @@ def test_only_the_adapter_learns_and_it_starts_as_no_change(
     assert changed == {n for n in before if ".lora_B." in n}  # of A the first gradient is 0
 
 
-def test_the_start_follows_the_seed_of_the_run(training_config) -> None:
+def test_the_start_follows_the_seed_of_the_run(training_config):
     def start(worker) -> dict[str, torch.Tensor]:
         return {n: p.clone() for n, p in worker.network.lm.named_parameters() if "lora_A" in n}
 
@@ -104,7 +104,7 @@ def test_the_start_follows_the_seed_of_the_run(training_config) -> None:
     assert all(p.equal(second[n]) for n, p in start(first).items())
 
 
-def test_a_save_is_a_model_and_an_adapter_of_peft(actor, tiny_model_dir, tmp_path) -> None:
+def test_a_save_is_a_model_and_an_adapter_of_peft(actor, tiny_model_dir, tmp_path):
     actor.save(str(tmp_path))
     ids = torch.arange(3, 40)[None]
     with torch.no_grad():
@@ -121,7 +121,7 @@ def test_a_save_is_a_model_and_an_adapter_of_peft(actor, tiny_model_dir, tmp_pat
 
 def test_continuing_from_a_save_equals_never_stopping(
     actor, training_config, sequences, targets, plan, tmp_path
-) -> None:
+):
     minis = plan(sequences, actor.config, mini_rows=4)[0]
     for step in (1, 2):
         actor.update(sequences, targets[0], minis, step)
@@ -135,7 +135,7 @@ def test_continuing_from_a_save_equals_never_stopping(
     assert all(torch.equal(p, own[n]) for n, p in actor.network.named_parameters())
 
 
-def test_another_adapter_is_refused(actor, training_config, tmp_path) -> None:
+def test_another_adapter_is_refused(actor, training_config, tmp_path):
     actor.save(str(tmp_path))
     for other in (f"{MODEL}.lora_rank=4", f"{MODEL}.target_modules=[q_proj]"):
         worker = ActorWorker(training_config(*LORA, other), 9)
@@ -146,7 +146,7 @@ def test_another_adapter_is_refused(actor, training_config, tmp_path) -> None:
         actor.load(str(tmp_path / "full"))
 
 
-def test_layers_that_the_model_lacks_are_refused(training_config) -> None:
+def test_layers_that_the_model_lacks_are_refused(training_config):
     with pytest.raises(ConfigError, match=r"model.target_modules=\['qkv'\]"):
         ActorWorker(training_config(*LORA, f"{MODEL}.target_modules=[qkv]"), 9)
 
@@ -167,13 +167,13 @@ REFERENCE = (
         ((*ADAPTER, *REFERENCE, f"{SCORING_KEY}.num_gpus=1"), "scoring.num_gpus has no effect"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused(overrides, told, rank_config, tmp_path) -> None:
+def test_settings_that_do_not_fit_are_refused(overrides, told, rank_config, tmp_path):
     (tmp_path / "c.yaml").write_text(json.dumps(rank_config))
     with pytest.raises(ConfigError, match=told):
         load_config([tmp_path / "c.yaml"], list(overrides))
 
 
-def test_the_roles_share_what_the_configuration_lets_them_share(rank_config, tmp_path) -> None:
+def test_the_roles_share_what_the_configuration_lets_them_share(rank_config, tmp_path):
     """Reference policy and judge need no process where the actor's base can answer for them."""
     (tmp_path / "c.yaml").write_text(json.dumps(rank_config))
 

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -32,7 +30,7 @@ def oracle(model, prompt, response, temperature) -> tuple[list[float], list[floa
     return log_probs, entropies
 
 
-def test_pad_batch_lays_out_every_token(sequences) -> None:
+def test_pad_batch_lays_out_every_token(sequences):
     rows = [3, 0, 2, 4]
     batch = pad_batch(sequences, rows, CPU)
     assert batch.input_ids.shape == (4, 28)
@@ -51,7 +49,7 @@ def test_pad_batch_lays_out_every_token(sequences) -> None:
 
 def test_a_checkpoint_has_what_loading_let_pass_and_the_code_that_it_names(
     tiny_model_dir, tmp_path
-) -> None:
+):
     """Sampling settings without sampling, and code in the model's directory."""
     source, saved = tmp_path / "model", tmp_path / "saved"
     shutil.copytree(tiny_model_dir, source)
@@ -82,7 +80,7 @@ def test_a_checkpoint_has_what_loading_let_pass_and_the_code_that_it_names(
         (Gemma2Config, {"final_logit_softcapping": None, "attn_logit_softcapping": 1.0}),
     ],
 )
-def test_a_model_that_changes_its_logits_is_refused(config, changes, tmp_path) -> None:
+def test_a_model_that_changes_its_logits_is_refused(config, changes, tmp_path):
     """The head alone would give other log-probs than the engine's."""
     sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 32, "head_dim": 16}
     sizes |= {"num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1}
@@ -94,14 +92,14 @@ def test_a_model_that_changes_its_logits_is_refused(config, changes, tmp_path) -
             load_policy(str(tmp_path), 1.0, shared_prefix=shared_prefix)
 
 
-def test_pad_batch_of_empty_responses() -> None:
+def test_pad_batch_of_empty_responses():
     batch = pad_batch(Sequences([[5, 6]], [[]]), [0], CPU)
     assert batch.labels.shape == (0,)
     assert torch.equal(scatter_tokens(torch.zeros(0), batch, 1, 3), torch.zeros(1, 3))
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_policy_equals_the_unpadded_oracle(tiny_model_dir, sequences, temperature) -> None:
+def test_policy_equals_the_unpadded_oracle(tiny_model_dir, sequences, temperature):
     model = AutoModelForCausalLM.from_pretrained(tiny_model_dir, dtype=torch.float32)
     policy = load_policy(str(tiny_model_dir), temperature)
     batch = pad_batch(sequences, ROWS, CPU)
@@ -119,7 +117,7 @@ def test_policy_equals_the_unpadded_oracle(tiny_model_dir, sequences, temperatur
             assert not ours[row, len(response) :].any()
 
 
-def test_the_head_works_in_chunks(tiny_model_dir, sequences, monkeypatch) -> None:
+def test_the_head_works_in_chunks(tiny_model_dir, sequences, monkeypatch):
     policy = load_policy(str(tiny_model_dir), 0.8)
     batch = pad_batch(sequences, ROWS, CPU)
     whole = torch.stack(policy(batch))
@@ -142,7 +140,7 @@ def test_the_head_works_in_chunks(tiny_model_dir, sequences, monkeypatch) -> Non
 @pytest.mark.parametrize("kind", ["policy", "value"])
 def test_gradient_checkpointing_recomputes_blocks_and_changes_nothing(
     tiny_model_dir, sequences, kind
-) -> None:
+):
     """Workers keep their network in eval mode; checkpointing must be active there too."""
 
     def run(checkpointing: bool) -> tuple[int, list[torch.Tensor]]:
@@ -166,7 +164,7 @@ def test_gradient_checkpointing_recomputes_blocks_and_changes_nothing(
         torch.testing.assert_close(ours, theirs)
 
 
-def test_value_network_starts_at_zero_and_learns(tiny_model_dir, sequences) -> None:
+def test_value_network_starts_at_zero_and_learns(tiny_model_dir, sequences):
     network = load_value(str(tiny_model_dir))
     batch = pad_batch(sequences, ROWS, CPU)
     values = network(batch)
@@ -176,7 +174,7 @@ def test_value_network_starts_at_zero_and_learns(tiny_model_dir, sequences) -> N
     assert network.lm.score.weight.grad.any()
 
 
-def test_value_network_equals_the_unpadded_oracle(tiny_model_dir, sequences) -> None:
+def test_value_network_equals_the_unpadded_oracle(tiny_model_dir, sequences):
     network = load_value(str(tiny_model_dir))
     with torch.no_grad():
         torch.manual_seed(0)
@@ -191,7 +189,7 @@ def test_value_network_equals_the_unpadded_oracle(tiny_model_dir, sequences) -> 
             torch.testing.assert_close(values[row, : len(response)], expected, atol=2e-5, rtol=1e-5)
 
 
-def test_loading_refuses_what_is_no_model(tmp_path) -> None:
+def test_loading_refuses_what_is_no_model(tmp_path):
     with pytest.raises(ModelError, match="is not a directory"):
         load_policy(str(tmp_path / "nowhere"), 1.0)
     with pytest.raises(ModelError, match="critic model path"):
@@ -199,9 +197,7 @@ def test_loading_refuses_what_is_no_model(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("load", [lambda path, **o: load_policy(path, 1.0, **o), load_value])
-def test_an_empty_network_has_the_shapes_and_reads_no_weights(
-    load, tiny_model_dir, tmp_path
-) -> None:
+def test_an_empty_network_has_the_shapes_and_reads_no_weights(load, tiny_model_dir, tmp_path):
     """What ranks other than 0 build, before rank 0 sends them its weights."""
     whole = load(str(tiny_model_dir))
     source = tmp_path / "model"
@@ -213,9 +209,7 @@ def test_an_empty_network_has_the_shapes_and_reads_no_weights(
     assert {name: p.shape for name, p in empty.named_parameters()} == shapes
 
 
-def test_the_end_token_keeps_its_input_gradient_where_it_also_pads(
-    make_tiny_model: Callable[..., Path],
-) -> None:
+def test_the_end_token_keeps_its_input_gradient_where_it_also_pads(make_tiny_model):
     """torch drops it for an embedding's ``padding_idx``; the oracle embeds the tokens itself."""
     path = make_tiny_model(0, tie_word_embeddings=False)
     config = json.loads((path / "config.json").read_text())

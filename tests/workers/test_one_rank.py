@@ -66,7 +66,7 @@ def update(
     return network, distributed.full_state(network), metrics
 
 
-def test_it_updates_as_a_process_without_a_group(tiny_model_dir: Path, group: None) -> None:
+def test_it_updates_as_a_process_without_a_group(tiny_model_dir, group):
     sharded = update(tiny_model_dir, "float32")
     dist.destroy_process_group()
     plain = update(tiny_model_dir, "float32")
@@ -76,9 +76,7 @@ def test_it_updates_as_a_process_without_a_group(tiny_model_dir: Path, group: No
         torch.testing.assert_close(sharded[1][name], tensor)
 
 
-def test_it_computes_in_bfloat16_with_float32_master_weights(
-    tiny_model_dir: Path, group: None
-) -> None:
+def test_it_computes_in_bfloat16_with_float32_master_weights(tiny_model_dir, group):
     network, state, metrics = update(tiny_model_dir, "bfloat16")
     assert {tensor.dtype for tensor in state.values()} == {torch.float32}
     assert {p.dtype for p in network.parameters()} == {torch.float32}
@@ -93,7 +91,7 @@ def test_it_computes_in_bfloat16_with_float32_master_weights(
 
 
 @pytest.mark.parametrize("where", ["forward", "backward"])
-def test_it_goes_on_after_memory_ran_out(tiny_model_dir: Path, group: None, where: str) -> None:
+def test_it_goes_on_after_memory_ran_out(tiny_model_dir, group, where):
     """A pass that was broken off leaves FSDP2's state half way."""
     _, state, metrics = update(tiny_model_dir, "float32", where)
     _, expected, clean = update(tiny_model_dir, "float32")
@@ -103,9 +101,7 @@ def test_it_goes_on_after_memory_ran_out(tiny_model_dir: Path, group: None, wher
         torch.testing.assert_close(state[name], tensor)
 
 
-def test_one_rank_on_cuda_forms_a_group_and_one_on_the_cpu_does_not(
-    tiny_config, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_rank_on_cuda_forms_a_group_and_one_on_the_cpu_does_not(tiny_config, monkeypatch):
     formed: list[str] = []
     monkeypatch.setattr(dist, "init_process_group", lambda backend, **_: formed.append(backend))
     for gpus in (0.0, 0.4, 1.0):
@@ -114,9 +110,7 @@ def test_one_rank_on_cuda_forms_a_group_and_one_on_the_cpu_does_not(
     assert formed == ["nccl", "nccl"]
 
 
-def test_frozen_weights_are_in_bfloat16_and_buffers_are_not(
-    tiny_model_dir: Path, group: None
-) -> None:
+def test_frozen_weights_are_in_bfloat16_and_buffers_are_not(tiny_model_dir, group):
     fsdp = FsdpConfig(param_dtype="bfloat16")
     frozen = distributed.freeze(load_policy(str(tiny_model_dir), 1.0), fsdp)
     assert {p.dtype for p in frozen.parameters()} == {torch.bfloat16}
@@ -125,8 +119,8 @@ def test_frozen_weights_are_in_bfloat16_and_buffers_are_not(
 
 
 def test_the_base_of_an_adapter_is_in_bfloat16_and_the_adapter_in_float32(
-    training_config, sequences, targets, plan, tmp_path: Path, group: None
-) -> None:
+    training_config, sequences, targets, plan, tmp_path, group
+):
     """Log-probs are those of a base in float32, since FSDP2 computes in bfloat16 either way."""
     key = "actor_rollout_ref"
     lora = [f"{key}.model.lora_rank=3", f"{key}.actor.fsdp_config.param_dtype=bfloat16"]
@@ -146,7 +140,7 @@ def test_the_base_of_an_adapter_is_in_bfloat16_and_the_adapter_in_float32(
     assert {tensor.dtype for tensor in worker.full_weights().values()} == {torch.float32}
 
 
-def test_a_role_that_runs_out_of_memory_twice_is_not_started_again() -> None:
+def test_a_role_that_runs_out_of_memory_twice_is_not_started_again():
     budget = RestartBudget(5)
     budget.spend(WorkerMemoryError("judge", "CUDA out of memory"))
     budget.spend(WorkerDiedError("judge", "killed"))

@@ -46,7 +46,7 @@ def assert_equal(ours, theirs, atol=1e-6) -> None:
 @pytest.mark.parametrize(
     "micro", [[[0, 1, 2, 3, 4], [5, 6, 7]], [[7], [0, 2], [1, 3, 4, 5, 6]], [[r] for r in range(8)]]
 )
-def test_micro_batches_equal_one_batch(micro) -> None:
+def test_micro_batches_equal_one_batch(micro):
     whole, parts = Problem(), Problem()
     for step in (1, 2, 3):
         expected = whole.trainable.step([list(range(ROWS))], whole.loss_of, step, LENGTHS)
@@ -55,7 +55,7 @@ def test_micro_batches_equal_one_batch(micro) -> None:
     assert_equal(parts.parameters(), whole.parameters())
 
 
-def test_an_empty_micro_batch_adds_nothing() -> None:
+def test_an_empty_micro_batch_adds_nothing():
     whole, parts = Problem(), Problem()
     whole.trainable.step([list(range(ROWS))], whole.loss_of, 1, LENGTHS)
     metrics = parts.trainable.step([list(range(ROWS)), [], []], parts.loss_of, 1, LENGTHS)
@@ -72,7 +72,7 @@ OUT_OF_MEMORY = [
 
 @pytest.mark.parametrize("error", OUT_OF_MEMORY, ids=lambda e: type(e).__name__)
 @pytest.mark.parametrize(("fits", "ooms"), [(4, 1), (2, 2), (1, 3)])
-def test_memory_running_out_halves_the_micro_batches(fits, ooms, error) -> None:
+def test_memory_running_out_halves_the_micro_batches(fits, ooms, error):
     whole, short = Problem(), Problem()
     # The first micro-batch fits: its gradient must not be counted twice.
     micro = [[0], list(range(1, ROWS))]
@@ -98,7 +98,7 @@ def test_memory_running_out_halves_the_micro_batches(fits, ooms, error) -> None:
         (1, RuntimeError("mat1 and mat2 shapes cannot be multiplied"), [4]),
     ],
 )
-def test_what_no_smaller_micro_batch_mends_is_an_error(ranks, error, tried) -> None:
+def test_what_no_smaller_micro_batch_mends_is_an_error(ranks, error, tried):
     problem = Problem(fsdp_config=FsdpConfig(world_size=ranks))
     calls = []
 
@@ -112,7 +112,7 @@ def test_what_no_smaller_micro_batch_mends_is_an_error(ranks, error, tried) -> N
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_a_non_finite_gradient_skips_the_update(bad) -> None:
+def test_a_non_finite_gradient_skips_the_update(bad):
     problem, undisturbed = Problem(), Problem()
     problem.trainable.step([list(range(ROWS))], problem.loss_of, 1, LENGTHS)
     undisturbed.trainable.step([list(range(ROWS))], undisturbed.loss_of, 1, LENGTHS)
@@ -136,7 +136,7 @@ def test_a_non_finite_gradient_skips_the_update(bad) -> None:
     assert_equal(problem.parameters(), undisturbed.parameters(), 0)
 
 
-def test_gradients_are_clipped_to_the_norm_that_is_reported_before() -> None:
+def test_gradients_are_clipped_to_the_norm_that_is_reported_before():
     network = nn.Linear(2, 1, bias=False)
     network.weight.grad = torch.tensor([[3.0, 4.0]])
     assert distributed.clip_gradients(network, 1.0) == pytest.approx(5.0)
@@ -145,7 +145,7 @@ def test_gradients_are_clipped_to_the_norm_that_is_reported_before() -> None:
     assert network.weight.grad.norm() == pytest.approx(1.0, rel=1e-5)
 
 
-def test_learning_rate_schedule() -> None:
+def test_learning_rate_schedule():
     constant = OptimConfig(lr=0.4, lr_warmup_steps=4)
     rates = [learning_rate(constant, step, 10) for step in range(1, 11)]
     assert rates == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4])
@@ -159,7 +159,7 @@ def test_learning_rate_schedule() -> None:
     assert learning_rate(OptimConfig(lr=0.4, lr_warmup_steps=9), 3, 5) == pytest.approx(0.4 / 3)
 
 
-def test_the_step_uses_the_rate_of_the_training_step() -> None:
+def test_the_step_uses_the_rate_of_the_training_step():
     problem = Problem(optim=OptimConfig(lr=0.4, lr_warmup_steps=4))
     for step, rate in ((1, 0.1), (3, 0.3), (9, 0.4)):
         before = problem.parameters()
@@ -170,7 +170,7 @@ def test_the_step_uses_the_rate_of_the_training_step() -> None:
             assert_equal(moves, [torch.full_like(m, rate) for m in moves], 1e-4)
 
 
-def test_mean_over_steps() -> None:
+def test_mean_over_steps():
     def step(loss: float, oom: float = 0.0, nonfinite: float = 0.0) -> dict[str, float]:
         return {"loss": loss, "grad_norm": 2 * loss, "oom": oom, "nonfinite": nonfinite}
 

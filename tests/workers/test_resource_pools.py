@@ -50,13 +50,13 @@ OWN_POOL = f"{JUDGE}.resource_pool=judge_pool"
         ),
     ],
 )
-def test_every_role_has_its_processes(tiny_config, settings, planned) -> None:
+def test_every_role_has_its_processes(tiny_config, settings, planned):
     pools = plan_pools(tiny_config(*settings, "ray.cpus_per_worker=0.5"))
     assert {name: " ".join(b.role for b in pool) for name, pool in pools.items()} == planned
     assert totals(pools) == (0.5 * sum(map(len, pools.values())), 0.0)
 
 
-def test_gpus_are_counted_a_worker_and_a_tensor_parallel_rank(tiny_config) -> None:
+def test_gpus_are_counted_a_worker_and_a_tensor_parallel_rank(tiny_config):
     config = tiny_config(
         f"{FSDP}.world_size=2",
         f"{FSDP}.num_gpus_per_worker=1",
@@ -68,7 +68,7 @@ def test_gpus_are_counted_a_worker_and_a_tensor_parallel_rank(tiny_config) -> No
     assert training_devices(config) == 4, "the judge's is none of them"
 
 
-def test_throughput_counts_the_devices_of_every_rollout_engine(tiny_config) -> None:
+def test_throughput_counts_the_devices_of_every_rollout_engine(tiny_config):
     rollout = "actor_rollout_ref.rollout"
     four = (f"{rollout}.num_engines=2", f"{rollout}.tensor_model_parallel_size=2")
     assert training_devices(tiny_config(*four, f"{rollout}.num_gpus=1")) == 4
@@ -94,12 +94,12 @@ def test_throughput_counts_the_devices_of_every_rollout_engine(tiny_config) -> N
     ],
 )
 @pytest.mark.parametrize("address", ["null", "1.2.3.4:5"])
-def test_gpus_that_no_process_can_have_are_refused(tiny_config, overrides, told, address) -> None:
+def test_gpus_that_no_process_can_have_are_refused(tiny_config, overrides, told, address):
     with pytest.raises(ConfigError, match=re.escape(told)):
         check_machine(tiny_config(*overrides, f"ray.address={address}"))
 
 
-def test_too_few_cpus_name_key_roles_and_numbers(tiny_config) -> None:
+def test_too_few_cpus_name_key_roles_and_numbers(tiny_config):
     pools = plan_pools(tiny_config())
     with pytest.raises(ResourceError) as caught:
         check_resources(pools, [], {"CPU": 2.0})
@@ -118,7 +118,7 @@ def test_too_few_cpus_name_key_roles_and_numbers(tiny_config) -> None:
         ("critic.fsdp_config.num_gpus_per_worker=2", "critic.fsdp_config.num_gpus_per_worker"),
     ],
 )
-def test_too_few_gpus_name_a_key_that_exists(tiny_config, override, key) -> None:
+def test_too_few_gpus_name_a_key_that_exists(tiny_config, override, key):
     """The remedy must name the key as it is written in the configuration."""
     config = tiny_config("algorithm.adv_estimator=gae", override)
     with pytest.raises(ResourceError, match="asks for 2 GPUs") as caught:
@@ -126,7 +126,7 @@ def test_too_few_gpus_name_a_key_that_exists(tiny_config, override, key) -> None
     assert f"Lower {key}," in str(caught.value)
 
 
-def test_memory_counts_every_role_and_its_cache(tiny_config, tiny_model_dir) -> None:
+def test_memory_counts_every_role_and_its_cache(tiny_config, tiny_model_dir):
     from transformers import AutoModelForCausalLM
 
     weights = AutoModelForCausalLM.from_pretrained(tiny_model_dir).num_parameters()
@@ -156,13 +156,13 @@ def test_memory_counts_every_role_and_its_cache(tiny_config, tiny_model_dir) -> 
     assert actor == 2 * TRAINER_BASE + 4 * weights, "rank 0 alone reads the model"
 
 
-def test_a_judge_of_the_user_s_own_may_hold_no_model(tiny_config) -> None:
+def test_a_judge_of_the_user_s_own_may_hold_no_model(tiny_config):
     config = tiny_config(f"{JUDGE}.kind=my_judges:LengthJudge", f"{JUDGE}.model_path=null")
     found = {need.role: need.size for need in memory_needs(config)}
     assert found["judge"] == TRAINER_BASE
 
 
-def test_too_little_memory_names_the_largest_share_and_its_key(tiny_config) -> None:
+def test_too_little_memory_names_the_largest_share_and_its_key(tiny_config):
     key = "actor_rollout_ref.rollout.kv_cache_memory_mb"
     config = tiny_config(f"{key}=40000")
     pools, needs = plan_pools(config), memory_needs(config)
@@ -184,9 +184,7 @@ GPU_ARMS = [
 
 @pytest.mark.parametrize(("name", "arm"), GPU_ARMS)
 @pytest.mark.parametrize("kl", ["false", "true"])
-def test_every_arm_of_scale_gpu_fits_one_device_and_f_s_dedicated_two(
-    name: str, arm: str, kl: str
-) -> None:
+def test_every_arm_of_scale_gpu_fits_one_device_and_f_s_dedicated_two(name, arm, kl):
     spec = load_experiment(ROOT / "params" / "study" / f"{name}.yaml")
     overrides = spec.arms_of("gpu")[arm] | {"algorithm.use_kl_in_reward": kl == "true"}
     pools = plan_pools(resolve_arm(overrides, "gpu", ROOT / "params"))
@@ -198,7 +196,7 @@ def test_every_arm_of_scale_gpu_fits_one_device_and_f_s_dedicated_two(
     assert whole + math.ceil(sum(fractions) - 1e-9) <= most
 
 
-def test_experiment_f_differs_in_the_judge_s_device() -> None:
+def test_experiment_f_differs_in_the_judge_s_device():
     arms = load_experiment(ROOT / "params" / "study" / "F.yaml").arms_of("gpu")
     gpus = {}
     for arm, overrides in arms.items():
@@ -242,7 +240,7 @@ def reserved(monkeypatch: pytest.MonkeyPatch) -> list[Reserved]:
     return asked
 
 
-def test_ray_is_told_nodes_and_strategy(tiny_config, reserved) -> None:
+def test_ray_is_told_nodes_and_strategy(tiny_config, reserved):
     ResourcePools(
         tiny_config(
             "algorithm.adv_estimator=gae",
@@ -268,19 +266,19 @@ def test_ray_is_told_nodes_and_strategy(tiny_config, reserved) -> None:
     assert group.how == {"strategy": "SPREAD", "bundle_label_selector": labels}
 
 
-def test_ranks_of_a_node_are_neighbours(tiny_config, reserved) -> None:
+def test_ranks_of_a_node_are_neighbours(tiny_config, reserved):
     places = ResourcePools(tiny_config(f"{FSDP}.world_size=2")).places("actor")
     assert [place.node for place in places] == ["a", "b"]
 
 
-def test_an_unknown_node_is_refused_before_ray_waits_for_it(tiny_config, reserved) -> None:
+def test_an_unknown_node_is_refused_before_ray_waits_for_it(tiny_config, reserved):
     with pytest.raises(ResourceError, match=r"judge is to run on node 10\.0\.0\.9") as caught:
         ResourcePools(tiny_config(f"{JUDGE}.node=10.0.0.9"))
     assert "Name one of 10.0.0.1, 10.0.0.2" in caught.value.remedy
     assert reserved == []
 
 
-def test_a_run_that_has_lost_a_node_waits_for_it(tiny_config, reserved) -> None:
+def test_a_run_that_has_lost_a_node_waits_for_it(tiny_config, reserved):
     config = tiny_config(f"{JUDGE}.node=missing", "ray.start_timeout_s=30")
     with pytest.raises(ResourceError, match="was not placed within 130 s"):
         ResourcePools(config, wait_s=100.0)

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from refblend.workers.roles import JUDGE, ROLES, Role, value_of, with_absolute_paths
+from refblend.workers.roles import JUDGE, ROLES, value_of, with_absolute_paths
 
 SCORING = "algorithm.ref_quality_score.scoring"
 
 
 @pytest.mark.parametrize("role", ROLES.values(), ids=ROLES)
-def test_the_worker_and_the_keys_of_a_role_exist(role: Role, tiny_config) -> None:
+def test_the_worker_and_the_keys_of_a_role_exist(role, tiny_config):
     module, name = role.worker.split(":")
     worker = getattr(importlib.import_module(module), name)
     assert callable(worker)
@@ -26,7 +26,7 @@ def test_the_worker_and_the_keys_of_a_role_exist(role: Role, tiny_config) -> Non
         assert hasattr(worker, "begin_run")
 
 
-def test_the_judge_alone_can_have_a_deadline_of_its_own(tiny_config) -> None:
+def test_the_judge_alone_can_have_a_deadline_of_its_own(tiny_config):
     config = tiny_config(f"{SCORING}.timeout_s=7")
     assert {name: role.deadline(config) for name, role in ROLES.items()} == {
         "actor": None,
@@ -38,9 +38,7 @@ def test_the_judge_alone_can_have_a_deadline_of_its_own(tiny_config) -> None:
     assert JUDGE.deadline(tiny_config()) is None
 
 
-def test_on_an_existing_cluster_relative_paths_are_the_driver_s(
-    tiny_config, tmp_path: Path, monkeypatch
-) -> None:
+def test_on_an_existing_cluster_relative_paths_are_the_driver_s(tiny_config, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("prompts.yaml").write_text("header: of one's own")
     relative = ["actor_rollout_ref.model.path=actor", "trainer.default_local_dir=run"]

@@ -23,7 +23,7 @@ def equal(found, expected) -> bool:
     )
 
 
-def test_views_are_the_rounded_weights_and_follow_the_next_push() -> None:
+def test_views_are_the_rounded_weights_and_follow_the_next_push():
     for dtype in (torch.float32, torch.bfloat16):
         buffer, engine = WeightBuffer(), MappedWeights()
         packed = buffer.pack(WEIGHTS, dtype)
@@ -34,7 +34,7 @@ def test_views_are_the_rounded_weights_and_follow_the_next_push() -> None:
         assert equal(engine.tensors(again, None), {k: v.to(dtype) for k, v in doubled.items()})
 
 
-def test_bytes_for_another_machine_hold_the_same_weights() -> None:
+def test_bytes_for_another_machine_hold_the_same_weights():
     buffer = WeightBuffer()
     packed = buffer.pack(WEIGHTS, torch.bfloat16)
     received = buffer.bytes().copy()
@@ -44,13 +44,13 @@ def test_bytes_for_another_machine_hold_the_same_weights() -> None:
     assert equal(found, {k: v.bfloat16() for k, v in WEIGHTS.items()})
 
 
-def test_tensors_begin_at_cache_lines_and_fused_ones_join_without_a_gap() -> None:
+def test_tensors_begin_at_cache_lines_and_fused_ones_join_without_a_gap():
     packed = WeightBuffer().pack(WEIGHTS, torch.bfloat16)
     assert [p.offset for p in packed.places.values()] == [0, 64, 128, 128 + 32 * 16 * 2]
     assert packed.size == 128 + 40 * 16 * 2
 
 
-def test_an_engine_maps_anew_when_the_actor_is_another() -> None:
+def test_an_engine_maps_anew_when_the_actor_is_another():
     engine = MappedWeights()
     first = WeightBuffer()
     assert equal(engine.tensors(first.pack(WEIGHTS, torch.float32), None), WEIGHTS)
@@ -66,7 +66,7 @@ def _actor(pipe) -> None:
     signal.pause()
 
 
-def test_another_process_reads_it_and_a_killed_actor_leaves_nothing() -> None:
+def test_another_process_reads_it_and_a_killed_actor_leaves_nothing():
     before = set(Path("/dev/shm").iterdir())
     context = multiprocessing.get_context("fork")  # spawn would import torch again
     here, there = context.Pipe()

@@ -54,7 +54,7 @@ class Judge:
         return Answer(CallStats(samples=1, requests=1, seconds=2.0, prompt_tokens=10))
 
 
-def test_past_a_deadline_of_its_own_the_samples_have_no_score(tiny_config, monkeypatch) -> None:
+def test_past_a_deadline_of_its_own_the_samples_have_no_score(tiny_config, monkeypatch):
     """Of the engine that was late; the other's samples keep theirs."""
     key = "algorithm.ref_quality_score"
     config = tiny_config(f"{key}.scoring.timeout_s=1", f"{key}.invalid_score=0.25")
@@ -112,7 +112,7 @@ def no_workers(config: RefblendConfig) -> WorkerSet:
 )
 def test_engines_elsewhere_get_the_bytes_and_others_the_memory(
     tiny_config, machines, asked, received
-) -> None:
+):
     actor = Recorder("actor", "here", "elsewhere")
     rollout = [Recorder("rollout", machine) for machine in machines]
     workers = no_workers(tiny_config())
@@ -125,7 +125,7 @@ def test_engines_elsewhere_get_the_bytes_and_others_the_memory(
         assert engine.asked == [("load_weights", "pack_weights of rank 0", 4, expected)]
 
 
-def test_the_death_of_the_actor_in_a_push_is_not_the_engine_s(tiny_config) -> None:
+def test_the_death_of_the_actor_in_a_push_is_not_the_engine_s(tiny_config):
     """Ray raises it in the engine's call as well, which waits for what the actor packs."""
 
     class Lost(Recorder):
@@ -174,7 +174,6 @@ def one_step(workers: WorkerSet, version: int) -> None:
     sequences = Sequences([[1, 2]] * 2, [[3], [4]])
     workers.generate([], version)
     pending = workers.judge_responses(["q"], ["r"], [1])
-    assert pending is not None
     workers.judge_results(pending)
     actor = SimpleNamespace(name="actor", budget="b", settings=lambda c: SimpleNamespace(b=64))
     workers.forward(cast("Any", actor), "compute_log_prob", sequences)
@@ -187,7 +186,7 @@ def no_ray(monkeypatch):
     monkeypatch.setattr(groups.ray, "put", lambda value: value)
 
 
-def test_one_works_at_a_time_and_weights_wake_before_the_cache(tiny_config, no_ray) -> None:
+def test_one_works_at_a_time_and_weights_wake_before_the_cache(tiny_config, no_ray):
     workers, record = workers_of(tiny_config(*SHARED))
     workers.asleep |= {"rollout", "judge"}  # as each engine is left by its start
     one_step(workers, 0)
@@ -206,7 +205,7 @@ def test_one_works_at_a_time_and_weights_wake_before_the_cache(tiny_config, no_r
     assert workers.asleep == {"judge"}
 
 
-def test_nobody_sleeps_on_the_cpu_or_on_a_device_of_its_own(tiny_config, no_ray) -> None:
+def test_nobody_sleeps_on_the_cpu_or_on_a_device_of_its_own(tiny_config, no_ray):
     for gpus in (0, 1):
         own = (f"actor_rollout_ref.rollout.num_gpus={gpus}", f"{SCORING}.num_gpus={gpus}")
         workers, record = workers_of(tiny_config(*SHARED, *own))
@@ -214,7 +213,7 @@ def test_nobody_sleeps_on_the_cpu_or_on_a_device_of_its_own(tiny_config, no_ray)
         assert not [line for line in record if "sleep" in line or "wake" in line]
 
 
-def test_vllm_s_own_interface_is_called() -> None:
+def test_vllm_s_own_interface_is_called():
     """By the signatures of the installed vLLM; level 2 drops the weights, which are pushed."""
     from vllm import LLM
 
@@ -242,6 +241,6 @@ def test_vllm_s_own_interface_is_called() -> None:
         ]
 
 
-def test_overlap_is_refused_beside_sleep(tiny_config) -> None:
+def test_overlap_is_refused_beside_sleep(tiny_config):
     with pytest.raises(ConfigError, match=r"scoring\.overlap=true .* sleep take turns"):
         tiny_config(*SHARED, f"{SCORING}.overlap=true")
