@@ -18,8 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from refblend.errors import RefblendError
-from refblend.study.runs.archive import read_archive
-from refblend.study.runs.collect import Collected, collect
+from refblend.study.runs.collect import Collected, collect, read_collected
 from refblend.trainer.tracking import TIMING_PREFIXES
 
 RUN = ["arm", "seed"]
@@ -60,7 +59,7 @@ def main(
 ) -> None:
     """Compare runs that were trained anew with a study's archive, number by number."""
     try:
-        committed = read_archive(archive)
+        committed = read_collected(archive)
     except RefblendError as error:
         raise typer.BadParameter(str(error)) from None
     anew = runs_below(runs)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from refblend.embedded.recipe import StrengthSteps
 
-COLLECTED = ("runs.csv", "metrics.parquet", "responses.parquet")
-"""Files that ``refblend study collect`` writes."""
+COLLECTED = ("runs.csv", "runs.parquet", "responses.parquet")
+"""Files with the numbers of runs, of ``refblend study collect`` and of a scale's archive."""
 
 JUDGES = tuple(StrengthSteps.model_fields)
 """Strengths of the embedded judge as ``judge.steps`` of ``params/embedded/<scale>.yaml`` names

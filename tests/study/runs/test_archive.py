@@ -1,19 +1,14 @@
-"""What is archived comes back as it was collected, whole or for the runs of a grid."""
+"""The archive is written where numbers changed."""
 
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
-from made_runs import collected, flat, grid_of, with_metric
-from pandas.testing import assert_frame_equal
+from made_runs import collected, flat, with_metric
 
-from refblend.errors import StudyError
 from refblend.study.runs.archive import (
     copy_quality,
     has_quality,
-    of_grid,
-    read_archive,
     write_archive,
 )
 from refblend.study.runs.collect import RESPONSE_COLUMNS, Collected
@@ -34,28 +29,6 @@ def runs() -> Collected:
     return Collected(made.runs, metrics, pd.DataFrame([response]).astype(RESPONSE_COLUMNS))
 
 
-def test_every_frame_comes_back_for_the_grid_that_was_collected(tmp_path: Path, runs) -> None:
-    write_archive(runs, tmp_path)
-    names = list(runs.runs[["arm", "seed"]].itertuples(index=False, name=None))
-    back = of_grid(read_archive(tmp_path), grid_of(*names))
-    assert_frame_equal(back.runs, runs.runs)
-    assert_frame_equal(back.responses, runs.responses)
-    place = {name: i for i, name in enumerate(names)}
-    order = [place[row.arm, row.seed] for row in runs.metrics.itertuples()]
-    assert_frame_equal(
-        back.metrics, runs.metrics.iloc[np.argsort(order, kind="stable")].reset_index(drop=True)
-    )
-    assert set(back.metrics.query("metric == 'x'").seed) == {2}
-
-
-def test_a_milestone_gets_the_runs_of_its_grid_in_its_order(tmp_path: Path, runs) -> None:
-    write_archive(runs, tmp_path)
-    part = of_grid(read_archive(tmp_path), grid_of(("linear", 2), ("off", 1)))
-    assert list(part.runs.arm) == ["linear", "off"]
-    assert list(dict.fromkeys(part.metrics.arm)) == ["linear", "off"]
-    assert part.responses.empty
-
-
 def test_runs_that_differ_in_times_only_leave_the_files_as_they_are(tmp_path: Path, runs) -> None:
     assert write_archive(runs, tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
@@ -64,23 +37,6 @@ def test_runs_that_differ_in_times_only_leave_the_files_as_they_are(tmp_path: Pa
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     better = runs.metrics.assign(value=runs.metrics.value + 0.1)
     assert write_archive(Collected(runs.runs, better, runs.responses), tmp_path)
-
-
-def test_an_archive_that_lacks_a_run_names_it(tmp_path: Path, runs) -> None:
-    write_archive(runs, tmp_path)
-    with pytest.raises(StudyError, match="arm cosine, seed 3, and lacks 1 in all"):
-        of_grid(read_archive(tmp_path), grid_of(("off", 1), ("cosine", 3)))
-
-
-@pytest.mark.parametrize("name", ["runs.csv", "runs.parquet", "responses.parquet"])
-def test_a_missing_or_damaged_file_is_an_error_with_a_remedy(tmp_path: Path, runs, name) -> None:
-    write_archive(runs, tmp_path)
-    (tmp_path / name).write_text("torn")
-    with pytest.raises(StudyError, match="archive of runs cannot be read"):
-        read_archive(tmp_path)
-    (tmp_path / name).unlink()
-    with pytest.raises(StudyError, match="archive of runs cannot be read"):
-        read_archive(tmp_path)
 
 
 def test_measurements_of_the_models_are_kept_too(tmp_path: Path) -> None:

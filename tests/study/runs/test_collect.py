@@ -9,6 +9,7 @@ from refblend.embedded.pack import unpack_models
 from refblend.embedded.recipe import load_recipe
 from refblend.errors import StudyError
 from refblend.provenance import hash_inputs
+from refblend.study.layout import COLLECTED
 from refblend.study.runs.checks import record_failure
 from refblend.study.runs.collect import collect, read_collected, used_models, write_collected
 from refblend.study.runs.curves import accuracy_by_step, series
@@ -63,13 +64,25 @@ def test_numbers_come_through_unchanged(tmp_path: Path, make_run: MakeRun) -> No
 def test_frames_survive_the_files(tmp_path: Path, make_run: MakeRun) -> None:
     make_run(tmp_path / "cpu" / "linear" / "seed_1", 1)
     collected = collect(grid_of(("linear", 1), ("off", 1)), "cpu", tmp_path)
-    write_collected(collected, tmp_path / "out")
-    read = read_collected(tmp_path / "out")
-    for name in ("runs", "metrics", "responses"):
-        left, right = getattr(collected, name), getattr(read, name)
-        pd.testing.assert_frame_equal(left, right, check_dtype=False, check_like=False)
+    write_collected(collected, tmp_path)
+    read = read_collected(tmp_path)
+    pd.testing.assert_frame_equal(read.runs, collected.runs)
+    pd.testing.assert_frame_equal(read.responses, collected.responses)
+    both = (read.metrics, collected.metrics)
+    pd.testing.assert_frame_equal(
+        *(frame.sort_values(["step", "metric"], ignore_index=True) for frame in both)
+    )
+
+
+@pytest.mark.parametrize("name", COLLECTED)
+def test_a_missing_or_damaged_file_is_an_error_with_a_remedy(tmp_path: Path, name: str) -> None:
+    write_collected(collect(grid_of(("off", 1)), "cpu", tmp_path), tmp_path)
+    (tmp_path / name).write_text("torn")
+    with pytest.raises(StudyError, match=r"cannot be read.*`refblend study archive`"):
+        read_collected(tmp_path)
+    (tmp_path / name).unlink()
     with pytest.raises(StudyError, match="cannot be read"):
-        read_collected(tmp_path / "nowhere")
+        read_collected(tmp_path)
 
 
 def test_no_run_at_all_gives_empty_frames(tmp_path: Path) -> None:

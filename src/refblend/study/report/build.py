@@ -18,7 +18,7 @@ import pandas as pd
 from refblend.errors import StudyError
 from refblend.files import write_json, write_text
 from refblend.study.design.arms import resolve_arms
-from refblend.study.design.grid import read_grid, select
+from refblend.study.design.grid import read_grid
 from refblend.study.design.names import MILESTONES
 from refblend.study.design.spec import ExperimentSpec, experiments_of
 from refblend.study.recommend import recommendations, write_overlays
@@ -30,8 +30,7 @@ from refblend.study.report.study import Study, make_study, read_experiments, sta
 from refblend.study.report.summary import main_table
 from refblend.study.report.tables import tables_of
 from refblend.study.report.verdicts import headline, verdict_lines, verdicts
-from refblend.study.runs.archive import of_grid, read_archive
-from refblend.study.runs.collect import RUN, Collected
+from refblend.study.runs.collect import RUN, Collected, read_collected
 from refblend.study.runs.incidents import incident_totals
 from refblend.study.runs.measures import run_measures
 from refblend.study.runs.models import refuse_mixed_models
@@ -167,15 +166,12 @@ def _write(out: Path, tables: Tables, sections: Mapping[str, Mapping[str, Draw]]
 
 
 def of(collected: Collected, specs: Mapping[str, ExperimentSpec], scale: str) -> Collected:
-    """The frames of the runs that some experiments have at a scale, in the order that they had."""
+    """The frames of the runs that some experiments have at a scale, in the order of their files."""
     found = [spec.seeds_by_arm(scale).items() for spec in specs.values()]
-    runs = {(arm, seed) for arms in found for arm, seeds in arms for seed in seeds}
-    own = pd.DataFrame(sorted(runs), columns=RUN).astype({"seed": "int64"})
-    frames = {
-        name: getattr(collected, name).merge(own, on=RUN)
-        for name in ("runs", "metrics", "responses")
-    }
-    return replace(collected, **frames)
+    runs = dict.fromkeys((arm, seed) for arms in found for arm, seeds in arms for seed in seeds)
+    own = pd.DataFrame(runs.keys(), columns=RUN).astype({"seed": "int64"})
+    frames = (collected.runs, collected.metrics, collected.responses)
+    return Collected(*(own.merge(frame, on=RUN) for frame in frames))
 
 
 @dataclass(frozen=True)
@@ -183,7 +179,7 @@ class Archive:
     """The archived runs of a scale and their measures; experiments that it lacks are left out."""
 
     place: Place
-    grid: pd.DataFrame
+    known: Collection[str]
     collected: Collected
     values: pd.DataFrame
 
@@ -194,13 +190,13 @@ class Archive:
         Raises:
             StudyError: grid or archive are missing, or cannot be read.
         """
-        grid, archive = read_grid(place.results / "grid.tsv"), read_archive(place.results)
-        known = set(zip(archive.runs.arm, archive.runs.seed.astype(str), strict=True))
+        grid, archive = read_grid(place.results / "grid.tsv"), read_collected(place.results)
+        archived = set(zip(archive.runs.arm, archive.runs.seed.astype(str), strict=True))
         runs = zip(grid.arm, grid.seed, strict=True)
-        lacking = grid.experiment[[run not in known for run in runs]]
-        grid = grid[~grid.experiment.isin(lacking)]
-        collected = of_grid(archive, grid)
-        return cls(place, grid, collected, run_measures(collected))
+        lacking = set(grid.experiment[[run not in archived for run in runs]])
+        known = [name for name in dict.fromkeys(grid.experiment) if name not in lacking]
+        collected = of(archive, read_experiments(known, place.params), place.scale)
+        return cls(place, known, collected, run_measures(collected))
 
     def write_verdicts(self, out: Path | None = None) -> Path:
         """Write ``verdicts.csv`` of all experiments.
@@ -218,13 +214,12 @@ class Archive:
         Raises:
             StudyError: the archive lacks one that is named.
         """
-        known = dict.fromkeys(self.grid.experiment)
-        if absent := [name for name in names if name not in known]:
+        if absent := [name for name in names if name not in self.known]:
             raise StudyError(
                 f"{self.place.results} has no complete experiment {', '.join(absent)}",
-                f"Name some of {', '.join(known)}, or finish and archive its runs.",
+                f"Name some of {', '.join(self.known)}, or finish and archive its runs.",
             )
-        return read_experiments(names or known, self.place.params)
+        return read_experiments(names or self.known, self.place.params)
 
     def verdicts(self, specs: Mapping[str, ExperimentSpec]) -> pd.DataFrame:
         """The verdicts on the contrasts of some experiments.
@@ -269,9 +264,9 @@ class Archive:
             names = (
                 experiments_of(name, place.params, place.scale) if name in MILESTONES else [name]
             )
-            own = [each for each in names if each in set(self.grid.experiment)]
-            collected = of_grid(self.collected, select(self.grid, own)) if own else None
-            if collected and len(collected.finished):
+            own = read_experiments([each for each in names if each in self.known], place.params)
+            collected = of(self.collected, own, place.scale)
+            if len(collected.finished):
                 yield write_report(place, name, collected, out / name, self.values)
 
 

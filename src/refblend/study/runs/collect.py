@@ -8,7 +8,6 @@ Frames:
 - ``responses``: one row per dumped training response, without its text.
 """
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,9 +21,8 @@ from refblend.identity import EARLIER_MODELS
 from refblend.study.design.grid import unique_runs
 from refblend.study.layout import COLLECTED, run_dir
 from refblend.study.runs.run_files import DIGITS, read_run
-from refblend.trainer.tracking import TIMING_PREFIXES
 
-RUN = ["arm", "seed"]
+RUN, STEP = ["arm", "seed"], ["arm", "seed", "step"]
 RUN_COLUMNS = {
     "arm": "str",
     "seed": "int64",
@@ -40,10 +38,6 @@ RUN_COLUMNS = {
     "hardware": "str",
     "models": "str",
 }
-OF_THE_MACHINE = [
-    "wall_time_s", "energy_kwh", "kg_co2e", "resumed", "commit", "dirty", "hardware", "models",
-]  # fmt: skip
-"""Columns of ``runs`` that differ between two equal studies."""
 METRIC_COLUMNS = {
     "arm": "str",
     "seed": "int64",
@@ -110,57 +104,46 @@ def used_models(runs: pd.DataFrame) -> pd.DataFrame:
     return models[RUN].assign(role=parts[0], digest=parts[1].replace(earlier))
 
 
-def write_collected(collected: Collected, out: str | Path) -> None:
-    """Write the three frames below ``out``, each atomically."""
-    out = Path(out)
-    frames = (collected.runs, collected.metrics, collected.responses)
-    for name, frame in zip(COLLECTED, frames, strict=True):
-        with atomic_path(out / name) as temporary:
-            if name.endswith(".csv"):
-                frame.to_csv(temporary, index=False)
-            else:
-                frame.to_parquet(temporary, index=False)
+def write_collected(collected: Collected, out: Path) -> None:
+    """Write the three frames below ``out``, each atomically; :data:`COLLECTED` names the files.
+
+    The metrics have a row for each step there and a column for each metric.
+    """
+    wide = collected.metrics.pivot(index=STEP, columns="metric", values="value").reset_index()
+    runs, metrics, responses = (out / name for name in COLLECTED)
+    with atomic_path(runs) as temporary:
+        collected.runs.to_csv(temporary, index=False)
+    for path, frame in ((metrics, wide), (responses, collected.responses)):
+        with atomic_path(path) as temporary:
+            frame.to_parquet(temporary, index=False, compression="zstd")
 
 
-def read_collected(folder: str | Path) -> Collected:
-    """Read what :func:`write_collected` wrote.
+def read_collected(folder: Path) -> Collected:
+    """Read what :func:`write_collected` wrote; metrics come sorted by name.
 
     Raises:
         StudyError: a file is missing or unreadable.
     """
-    runs, metrics, responses = (Path(folder) / name for name in COLLECTED)
+    runs, metrics, responses = (folder / name for name in COLLECTED)
     try:
-        return as_collected(runs, pd.read_parquet(metrics), pd.read_parquet(responses))
-    except (OSError, TypeError, *PARQUET_ERRORS) as error:
+        records = pd.read_csv(runs, keep_default_na=False, na_values=[""])
+        kept, wide = pd.read_parquet(responses), pd.read_parquet(metrics)
+        for path, frame, columns in (
+            (runs, records, RUN_COLUMNS),
+            (responses, kept, RESPONSE_COLUMNS),
+        ):
+            if list(frame.columns) != list(columns):
+                raise ValueError(f"{path.name} has other columns")
+        records["reason"] = records["reason"].fillna("")
+        wide = wide[[*STEP, *sorted(wide.columns.difference(STEP))]]
+        long = wide.melt(id_vars=STEP, var_name="metric", value_name="value").dropna(subset="value")
+        typed = (records, RUN_COLUMNS), (long, METRIC_COLUMNS), (kept, RESPONSE_COLUMNS)
+        return Collected(*(_typed(frame, columns) for frame, columns in typed))
+    except (OSError, KeyError, TypeError, *PARQUET_ERRORS) as error:
         raise StudyError(
-            f"{folder}: collected frames cannot be read ({shorten(str(error), 300)})",
-            "Run `refblend study collect`.",
+            f"{folder}: the numbers of its runs cannot be read ({shorten(str(error), 300)})",
+            "Write them anew with `refblend study archive` or `refblend study collect`.",
         ) from None
-
-
-def numbers_hash(collected: Collected) -> str:
-    """SHA-256 over all that two equal studies agree in: not times, energy, commit and machine."""
-    metrics = collected.metrics
-    metrics = metrics[~metrics["metric"].str.startswith(TIMING_PREFIXES)]
-    digest = hashlib.sha256()
-    for frame in (collected.runs.drop(columns=OF_THE_MACHINE), metrics, collected.responses):
-        digest.update(pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes())
-    return digest.hexdigest()
-
-
-def as_collected(runs: Path, metrics: pd.DataFrame, responses: pd.DataFrame) -> Collected:
-    """The frames with their types, as they were before they were written.
-
-    Raises:
-        ValueError: one has other columns.
-    """
-    records = pd.read_csv(runs, keep_default_na=False, na_values=[""])
-    frames = ((records, RUN_COLUMNS), (metrics, METRIC_COLUMNS), (responses, RESPONSE_COLUMNS))
-    for (frame, columns), name in zip(frames, COLLECTED, strict=True):
-        if list(frame.columns) != list(columns):
-            raise ValueError(f"{name} has other columns")
-    records["reason"] = records["reason"].fillna("")
-    return Collected(*(_typed(frame, columns) for frame, columns in frames))
 
 
 def _typed(frame: pd.DataFrame, columns: dict[str, str]) -> pd.DataFrame:
