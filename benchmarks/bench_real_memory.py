@@ -6,13 +6,10 @@ adds up the memory of all processes of each: the proportional set size, in which
 processes share counts once. TRL computes all responses of the batch in one micro-batch, or half.
 """
 
-import subprocess
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import common
-import psutil
 import real_size
 import runs
 from peers import trl_python
@@ -21,27 +18,6 @@ GOAL = 1.0
 BATCHES = 10
 """The memory of either grows with the first few: each has lengths of its own."""
 MICRO_BATCHES = (8, 16)
-
-
-def peak_gib(process: "subprocess.Popen[Any]") -> float:
-    """Largest sum over a process and its descendants until it ends, sampled about 5 × a second."""
-    root, peak = psutil.Process(process.pid), 0
-    while True:
-        held = 0
-        for each in [root, *root.children(recursive=True)]:
-            try:
-                held += each.memory_full_info().pss
-            except psutil.Error:  # it has ended
-                continue
-        peak = max(peak, held)
-        try:
-            process.communicate(timeout=0.2)
-            break
-        except subprocess.TimeoutExpired:
-            continue
-    if process.returncode:
-        raise SystemExit(f"{process.args!r} failed with status {process.returncode}")
-    return peak / 2**30
 
 
 def main() -> None:
@@ -54,10 +30,10 @@ def main() -> None:
         for way, judged in (("refblend with a judge", "true"), ("refblend without", "false")):
             enable = f"algorithm.ref_quality_score.enable={judged}"
             settings = [*job.our_settings(f"judged_{judged}", BATCHES), enable]
-            found[way] = peak_gib(runs.start_training(settings, job.configs))
+            found[way] = runs.peak_gib(runs.start_training(settings, job.configs))
         for size in MICRO_BATCHES:
             trl = job.start_trl(python, size, BATCHES)
-            found[f"TRL without, micro-batch {size}"] = peak_gib(trl)
+            found[f"TRL without, micro-batch {size}"] = runs.peak_gib(trl)
     common.show(
         f"peak memory of all processes, {real_size.described(path)}",
         ["run", "GiB"],

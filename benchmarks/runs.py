@@ -48,6 +48,27 @@ def start_training(
     )
 
 
+def peak_gib(process: "subprocess.Popen[Any]") -> float:
+    """Largest sum over a process and its descendants until it ends, sampled about 5 × a second."""
+    root, peak = psutil.Process(process.pid), 0
+    while True:
+        held = 0
+        for each in [root, *root.children(recursive=True)]:
+            try:
+                held += each.memory_full_info().pss
+            except psutil.Error:  # it has ended
+                continue
+        peak = max(peak, held)
+        try:
+            process.communicate(timeout=0.2)
+            break
+        except subprocess.TimeoutExpired:
+            continue
+    if process.returncode:
+        raise SystemExit(f"{process.args!r} failed with status {process.returncode}")
+    return peak / 2**30
+
+
 def run_training(
     run: Path, settings: Sequence[str], total: int, configs: Sequence[Path] = common.CONFIGS
 ) -> tuple[list[dict[str, float]], list[dict[str, Any]]]:

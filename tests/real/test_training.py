@@ -1,4 +1,5 @@
-"""One PPO step of the real model in bfloat16 with a guided judge, as `refblend train` does it."""
+"""Training of the real model as `refblend train` does it: a step in bfloat16 with a guided judge,
+and six with LoRA."""
 
 import json
 import math
@@ -21,10 +22,8 @@ PROMPTS, GROUP = 2, 2
 SCORING = "algorithm.ref_quality_score.scoring"
 
 
-@pytest.fixture(scope="module")
-def run_dir(smollm_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def train(folder: Path, model: Path, *changes: str) -> Path:
     """A finished run of scale smollm with a tiny batch and untrained models."""
-    folder = tmp_path_factory.mktemp("real run")
     for split in ("train", "validation"):
         rows = [
             PromptRow(k, "sums", [{"role": "user", "content": q}], q, str(11 * k + 3), "")
@@ -38,18 +37,13 @@ def run_dir(smollm_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         "data.sanity_files=[]",
         f"data.train_batch_size={PROMPTS}",
         f"actor_rollout_ref.rollout.n={GROUP}",
-        f"actor_rollout_ref.model.path={smollm_dir}",
+        f"actor_rollout_ref.model.path={model}",
         "algorithm.adv_estimator=grpo",
-        # An untrained model has two nats, and may earn nothing but the judge's score.
-        "algorithm.ref_quality_score.entropy_high_threshold=4.0",
-        f"{SCORING}.model_path={smollm_dir}",
-        f"{SCORING}.templates=default",
-        f"reward.custom_reward_function.path={ROOT / 'scripts' / 'demo_reward.py'}",
-        "trainer.total_training_steps=1",
         "trainer.val_before_train=false",
         "trainer.rollout_dump_freq=1",
         "trainer.energy=false",
         f"trainer.default_local_dir='{run}'",
+        *changes,
     ]
     configs = [
         word
@@ -61,7 +55,22 @@ def run_dir(smollm_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    yield run
+    return run
+
+
+@pytest.fixture(scope="module")
+def run_dir(smollm_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("real run")
+    yield train(
+        folder,
+        smollm_dir,
+        # An untrained model has two nats, and may earn nothing but the judge's score.
+        "algorithm.ref_quality_score.entropy_high_threshold=4.0",
+        f"{SCORING}.model_path={smollm_dir}",
+        f"{SCORING}.templates=default",
+        f"reward.custom_reward_function.path={ROOT / 'scripts' / 'demo_reward.py'}",
+        "trainer.total_training_steps=1",
+    )
     shutil.rmtree(folder)  # a checkpoint has 1.6 GB
 
 
@@ -87,3 +96,24 @@ def test_its_answers_and_its_checkpoint_are_there(run_dir: Path) -> None:
     weights = run_dir / "checkpoints" / "global_step_1" / "actor" / "model.safetensors"
     assert weights.stat().st_size > 500e6
     assert json.loads((run_dir / "summary.json").read_text())["status"] == "finished"
+
+
+def test_an_adapter_learns(smollm_dir: Path, tmp_path: Path) -> None:
+    """The reward is the share of digits; six steps of GRPO raise it."""
+    run = train(
+        tmp_path,
+        smollm_dir,
+        "algorithm.ref_quality_score.enable=false",
+        f"reward.custom_reward_function.path={ROOT / 'benchmarks' / 'length_reward.py'}",
+        "reward.custom_reward_function.name=reward",
+        "actor_rollout_ref.model.lora_rank=16",
+        "actor_rollout_ref.rollout.n=8",
+        "actor_rollout_ref.actor.optim.lr=1.0e-3",
+        "data.max_response_length=24",
+        "trainer.total_training_steps=6",
+        "trainer.save_freq=0",
+    )
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    rewards = [line["critic/score/mean"] for line in lines]
+    print("reward by step:", rewards)
+    assert sum(rewards[-2:]) > sum(rewards[:2]) + 0.1
