@@ -118,20 +118,3 @@ def test_a_job_that_ends_while_it_is_listed_hides_no_other():
 
     found = list(supervision.job_processes(Shell()))  # type: ignore[arg-type]
     assert [type(process) for process in found] == [Program]
-
-
-def test_only_the_programs_of_the_shells_are_told():
-    command = "(sleep 30 | tee /dev/null); true"
-    shell = subprocess.Popen(["bash", "-c", command], stdout=subprocess.DEVNULL)
-    try:
-        deadline = time.monotonic() + 20
-        names: list[str] = []
-        while "sleep" not in names:
-            assert time.monotonic() < deadline
-            found = list(supervision.job_processes(psutil.Process(shell.pid)))
-            names = [process.name() for process in found]
-        assert names == ["sleep"]
-    finally:
-        for process in (*psutil.Process(shell.pid).children(recursive=True), shell):
-            process.kill()
-        shell.wait()

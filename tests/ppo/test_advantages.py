@@ -37,10 +37,6 @@ def positions(mask, b):
     return [t for t in range(mask.shape[1]) if mask[b, t]]
 
 
-def slow_scores(rewards, mask):
-    return [sum(rewards[b, t] for t in positions(mask, b)) for b in range(mask.shape[0])]
-
-
 def slow_whiten(matrix, mask):
     chosen = [matrix[b][t] for b in range(mask.shape[0]) for t in positions(mask, b)]
     mean = sum(chosen) / len(chosen)
@@ -56,27 +52,7 @@ def on_tokens(per_row, mask):
     return np.where(mask, np.asarray(per_row)[:, None], 0.0)
 
 
-def members(index, b):
-    return [i for i in range(len(index)) if index[i] == index[b]]
-
-
-def check(got, expected_advantages, expected_returns):
-    for tensor, expected in zip(got, (expected_advantages, expected_returns), strict=True):
-        np.testing.assert_allclose(tensor.numpy(), expected, rtol=1e-6, atol=1e-5)
-
-
-def tensors(*arrays):
-    return [torch.tensor(a) for a in arrays]
-
-
-@given(batches(), FRACTION, FRACTION)
-def test_gae_is_the_discounted_sum_of_td_errors(case, gamma, lam):
-    rewards, values, mask, _ = case
-    r, v, m = tensors(rewards, values, mask)
-    if mask.sum() < 2:
-        with pytest.raises(ValueError, match="at least two response tokens"):
-            compute_gae_advantage_return(r, v, m, gamma, lam)
-        return
+def slow_gae(rewards, values, mask, gamma, lam):
     raw, returns = np.zeros(mask.shape), np.zeros(mask.shape)
     for b in range(mask.shape[0]):
         steps = positions(mask, b)  # a response without what the mask leaves out
@@ -87,88 +63,72 @@ def test_gae_is_the_discounted_sum_of_td_errors(case, gamma, lam):
                 delta = rewards[b, steps[k]] + gamma * following - values[b, steps[k]]
                 raw[b, t] += (gamma * lam) ** (k - i) * delta
             returns[b, t] = raw[b, t] + values[b, t]
-    check(compute_gae_advantage_return(r, v, m, gamma, lam), slow_whiten(raw, mask), returns)
+    return raw, returns
 
 
-@given(batches(), st.booleans())
-def test_grpo(case, divide):
-    rewards, _, mask, index = case
-    scores = slow_scores(rewards, mask)
-    expected = []
-    for b in range(len(scores)):
-        group = [scores[i] for i in members(index, b)]
-        if len(group) == 1:
-            mean, std = 0.0, 1.0
-        else:
-            mean = sum(group) / len(group)
-            std = math.sqrt(sum((s - mean) ** 2 for s in group) / (len(group) - 1))
-        expected.append((scores[b] - mean) / (std + 1e-6) if divide else scores[b] - mean)
-    tokens = on_tokens(expected, mask)
-    r, m = tensors(rewards, mask)
-    check(compute_grpo_outcome_advantage(r, m, index, divide), tokens, tokens)
-
-
-@given(batches())
-def test_rloo_subtracts_the_mean_of_the_others(case):
-    rewards, _, mask, index = case
-    scores = slow_scores(rewards, mask)
-    expected = []
-    for b in range(len(scores)):
-        others = [scores[i] for i in members(index, b) if i != b]
-        expected.append(scores[b] - (sum(others) / len(others) if others else 0.0))
-    tokens = on_tokens(expected, mask)
-    r, m = tensors(rewards, mask)
-    check(compute_rloo_outcome_advantage(r, m, index), tokens, tokens)
-
-
-@given(batches(), FRACTION)
-def test_reinforce_plus_plus(case, gamma):
-    rewards, _, mask, _ = case
-    r, m = tensors(rewards, mask)
-    if mask.sum() < 2:
-        with pytest.raises(ValueError, match="at least two response tokens"):
-            compute_reinforce_plus_plus_outcome_advantage(r, m, gamma)
-        return
+def slow_to_go(rewards, mask, gamma):
+    """Discounted sums of what follows."""
     returns = np.zeros(mask.shape)
     for b in range(mask.shape[0]):
         steps = positions(mask, b)
         for i, t in enumerate(steps):
-            returns[b, t] = sum(
-                gamma ** (k - i) * rewards[b, steps[k]] for k in range(i, len(steps))
-            )
-    got = compute_reinforce_plus_plus_outcome_advantage(r, m, gamma)
-    check(got, slow_whiten(returns, mask), returns)
+            later = range(i, len(steps))
+            returns[b, t] = sum(gamma ** (k - i) * rewards[b, steps[k]] for k in later)
+    return returns
 
 
-@given(batches())
-def test_reinforce_plus_plus_baseline(case):
-    rewards, _, mask, index = case
-    r, m = tensors(rewards, mask)
-    if mask.sum() < 2:
-        with pytest.raises(ValueError, match="at least two response tokens"):
-            compute_reinforce_plus_plus_baseline_outcome_advantage(r, m, index)
-        return
-    scores = slow_scores(rewards, mask)
-    centred = []
-    for b in range(len(scores)):
-        group = [scores[i] for i in members(index, b)]
-        centred.append(scores[b] - (sum(group) / len(group) if len(group) > 1 else 0.0))
-    tokens = slow_whiten(on_tokens(centred, mask), mask)
-    check(compute_reinforce_plus_plus_baseline_outcome_advantage(r, m, index), tokens, tokens)
+def slow_within_group(name, scores, index, b, divide):
+    """What a score is beside those of its group, of one response or of several."""
+    group = [scores[i] for i in range(len(index)) if index[i] == index[b]]
+    size = len(group)
+    mean = sum(group) / size if size > 1 else 0.0
+    if name == "rloo":  # the mean of the others
+        return scores[b] - ((sum(group) - scores[b]) / (size - 1) if size > 1 else 0.0)
+    if name == "grpo" and divide:
+        variance = sum((s - mean) ** 2 for s in group) / (size - 1) if size > 1 else 1.0
+        return (scores[b] - mean) / (math.sqrt(variance) + 1e-6)
+    return scores[b] - mean
 
 
-@given(batches())
-def test_remax(case):
-    rewards, values, mask, _ = case
+ESTIMATORS = ("gae", "grpo", "rloo", "reinforce++", "reinforce++-baseline", "remax")
+WHITENED = ("gae", "reinforce++", "reinforce++-baseline")
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+@given(case=batches(), gamma=FRACTION, lam=FRACTION, divide=st.booleans())
+def test_every_estimator_is_its_formula(name, case, gamma, lam, divide):
+    rewards, values, mask, index = case
     baselines = values[:, 0]
-    scores = slow_scores(rewards, mask)
-    expected = on_tokens([s - b for s, b in zip(scores, baselines, strict=True)], mask)
-    to_go = np.zeros(mask.shape)
-    for b in range(mask.shape[0]):
-        for t in positions(mask, b):
-            to_go[b, t] = sum(rewards[b, k] for k in positions(mask, b) if k >= t)
-    r, base, m = tensors(rewards, baselines, mask)
-    check(compute_remax_outcome_advantage(r, base, m), expected, to_go)
+    r, v, base, m = (torch.tensor(a) for a in (rewards, values, baselines, mask))
+    compute = {
+        "gae": lambda: compute_gae_advantage_return(r, v, m, gamma, lam),
+        "grpo": lambda: compute_grpo_outcome_advantage(r, m, index, divide),
+        "rloo": lambda: compute_rloo_outcome_advantage(r, m, index),
+        "reinforce++": lambda: compute_reinforce_plus_plus_outcome_advantage(r, m, gamma),
+        "reinforce++-baseline": lambda: compute_reinforce_plus_plus_baseline_outcome_advantage(
+            r, m, index
+        ),
+        "remax": lambda: compute_remax_outcome_advantage(r, base, m),
+    }[name]
+    if name in WHITENED and mask.sum() < 2:
+        with pytest.raises(ValueError, match="at least two response tokens"):
+            compute()
+        return
+    scores = [sum(rewards[b, t] for t in positions(mask, b)) for b in range(mask.shape[0])]
+    returns = None
+    if name == "gae":
+        raw, returns = slow_gae(rewards, values, mask, gamma, lam)
+    elif name == "reinforce++":
+        raw = returns = slow_to_go(rewards, mask, gamma)
+    elif name == "remax":
+        raw, returns = on_tokens(scores - baselines, mask), slow_to_go(rewards, mask, 1.0)
+    else:
+        rows = range(len(scores))
+        raw = on_tokens([slow_within_group(name, scores, index, b, divide) for b in rows], mask)
+    advantages = slow_whiten(raw, mask) if name in WHITENED else raw
+    wanted = advantages, advantages if returns is None else returns
+    for tensor, expected in zip(compute(), wanted, strict=True):
+        np.testing.assert_allclose(tensor.numpy(), expected, rtol=1e-6, atol=1e-5)
 
 
 @pytest.mark.parametrize("score", [0.1, 1 / 3, 1e6 + 0.1])

@@ -38,12 +38,6 @@ def test_model_dir_errors_name_the_key_and_what_is_missing(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["hf", "vllm"])
-def test_engines_refuse_a_missing_model(name, tmp_path):
-    with pytest.raises(ModelError, match="is not a directory"):
-        start_engine(name, EngineOptions(str(tmp_path / "nowhere")))
-
-
-@pytest.mark.parametrize("name", ["hf", "vllm"])
 def test_engines_refuse_more_positions_than_the_model_has(name, tiny_model_dir):
     with pytest.raises(ModelError, match=r"max_model_len=4096 .* 1024 positions"):
         start_engine(name, EngineOptions(str(tiny_model_dir), max_model_len=4096))

@@ -329,16 +329,6 @@ def test_runs_are_listed_and_only_those_aside_are_pruned(run):
     assert run.is_dir()
 
 
-def test_what_an_interrupted_pruning_left_is_pruned(run):
-    train(run)
-    kept = run_directory.move_aside(run)
-    kept.rename(kept.with_name(f".{kept.name}.tmp"))
-    (left,) = find_runs(run.parents[1])
-    assert left.aside
-    remove_aside(left)
-    assert list(find_runs(run.parents[1])) == []
-
-
 def test_check_run_dir_changes_nothing(run):
     assert check_run_dir(run, BASE, StartOptions()).start == "fresh"
     assert not run.exists()

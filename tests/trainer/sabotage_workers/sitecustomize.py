@@ -102,14 +102,7 @@ def read_only(call: Callable[[], Any], *_: Any) -> Any:
     return call()
 
 
-def tell(call: Callable[[], Any], *_: Any) -> Any:
-    """Tell those who wait for the file ``now`` that the call begins."""
-    (FOLDER / "now").touch()
-    return call()
-
-
 FAULTS = (
-    tell,
     out_of_memory,
     host_out_of_memory,
     defect,
