@@ -16,7 +16,6 @@ from refblend.rollout.model_dir import (
     check_model,
     check_model_dir,
     resolve_max_model_len,
-    stop_token_ids,
 )
 from refblend.rollout.vllm_engine import check_engine_kwargs, engine_arguments
 from refblend.scoring import generative
@@ -102,15 +101,6 @@ def test_the_preflight_allows_what_the_engine_does(scaling, tmp_path):
     allowed = nullcontext() if scaling else pytest.raises(ModelError, match="beyond the 64 pos")
     with allowed:
         check_model(("model.path", str(tmp_path)), ("data.max_response_length", 256))
-
-
-def test_stop_tokens_of_all_files(tmp_path):
-    assert stop_token_ids(tmp_path) == frozenset()
-    (tmp_path / "config.json").write_text('{"eos_token_id": 4}')
-    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [7, 9]}')
-    assert stop_token_ids(tmp_path) == {4, 7, 9}
-    (tmp_path / "config.json").write_text('{"eos_token_id": null}')
-    assert stop_token_ids(tmp_path) == {7, 9}
 
 
 def test_hf_batches_stay_within_the_cache(tiny_model_dir, requests_of):

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,6 @@ class Ended:
 
     status: int
     output: str
-    seconds: float
 
 
 @dataclass
@@ -39,20 +37,26 @@ class Run:
     directory: Path
     config_file: Path
     overrides: list[str] = field(default_factory=list)
+    prefix: list[str] = field(default_factory=list)
+    """What the command is called by, in the directory's parent and with a relative path."""
 
     def start(self, *overrides: str, **environment: str) -> "subprocess.Popen[str]":
         """Launch the command; ``environment`` reaches :mod:`saboteur`."""
+        where = self.directory.name if self.prefix else self.directory
         paths = [str(HERE), os.environ.get("PYTHONPATH", "")]
+        self.directory.parent.mkdir(parents=True, exist_ok=True)
         return subprocess.Popen(
             [
+                *self.prefix,
                 Path(sys.executable).with_name("refblend"),
                 "train",
                 "--config",
                 self.config_file,
-                f"trainer.default_local_dir={self.directory}",
+                f"trainer.default_local_dir={where}",
                 *self.overrides,
                 *overrides,
             ],
+            cwd=self.directory.parent if self.prefix else None,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -68,18 +72,16 @@ class Run:
 
     def finish(self, process: "subprocess.Popen[str]") -> Ended:
         """Wait for a call's end; nothing of its cluster may be left when it ends itself."""
-        begin = time.monotonic()
         try:
             output, _ = process.communicate(timeout=TIMEOUT_S)
         finally:
             process.kill()
-        seconds = time.monotonic() - begin
         assert processes_left(process.pid) == [], output
         # A driver that is killed cannot remove its folder; the next start does.
         killed = process.returncode < 0
         folders = folders_of(f"{process.pid}-")
         assert killed or not folders, output
-        return Ended(process.returncode, output, seconds)
+        return Ended(process.returncode, output)
 
     def metrics(self) -> list[dict[str, Any]]:
         """The recorded steps without what depends on the clock."""
@@ -113,7 +115,7 @@ def processes_left(pid: int, patience_s: float = 30.0) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def tiny_judge_dir(make_tiny_model: Callable[..., Path]) -> Path:
+def tiny_judge_dir(make_tiny_model):
     r"""A judge that writes ``\box{0.xx}`` for any prompt; its digits are a guess."""
     import torch
     from transformers import AutoTokenizer, Qwen2ForCausalLM
@@ -147,9 +149,7 @@ def tiny_judge_dir(make_tiny_model: Callable[..., Path]) -> Path:
 
 
 @pytest.fixture(scope="session")
-def make_run(
-    tmp_path_factory: pytest.TempPathFactory, tiny_tree: dict[str, Any], tiny_judge_dir: Path
-) -> Callable[..., Run]:
+def make_run(tmp_path_factory, tiny_tree, tiny_judge_dir):
     """``make_run(*overrides)`` → a fresh run: 4 steps of GRPO, blending and KL, saved every 2.
 
     The rule reward is :func:`saboteur.reward`: the random model would never earn the real one.
@@ -182,7 +182,7 @@ def make_run(
 
 
 @pytest.fixture(scope="session")
-def undisturbed(make_run: Callable[..., Run]) -> Run:
+def undisturbed(make_run):
     """A finished run of 4 steps that the others are compared with."""
     run = make_run()
     ended = run.train()

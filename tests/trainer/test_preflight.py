@@ -65,10 +65,7 @@ def test_truncated_weights(tiny_config, tiny_model_dir, tmp_path, key, kept):
 
 REWARDS = """
 def two(a, b): return 0.0
-def text(data_source, solution_str, ground_truth, extra_info): return "good"
 def raises(data_source, solution_str, ground_truth, extra_info): return {}["answer"]
-def splits(data_source, solution_str, ground_truth, extra_info):
-    return float(solution_str.split("####")[1].strip() == ground_truth)
 """
 
 
@@ -83,9 +80,7 @@ def reward_file(tmp_path: Path) -> Path:
     ("name", "message"),
     [
         ("two", "does not take verl's arguments"),
-        ("text", "gave 'good', which is not a number"),
         ("raises", "failed on the row with index 0 of refblend/arithmetic: KeyError: 'answer'"),
-        ("splits", "IndexError: list index out of range (the response was '')"),
     ],
 )
 def test_a_reward_that_cannot_be_called(tiny_config, reward_file, name, message):
@@ -154,32 +149,6 @@ def test_every_gold_answer_is_tried(tiny_config, tmp_path):
     assert isinstance(error, DataError)
     assert "data.train_files: the row with index 6 of refblend/arithmetic" in str(error)
     assert "'1/2' is not a number" in str(error)
-
-
-@pytest.mark.parametrize("filtered", [True, False])
-def test_overlong_prompts_are_told_of_every_part(tiny_config, tmp_path, filtered):
-    path = numbered_rows(tmp_path / "rows.jsonl", ["5"] * 20)
-    lengths = [
-        len(ids)
-        for ids in preflight(tiny_config(f"data.val_files=[{path}]"))
-        .parts()["data.val_files"]
-        .prompt_ids
-    ]
-    limit = sorted(lengths)[-4]
-    config = tiny_config(
-        f"data.val_files=[{path}]",
-        f"data.train_files=[{path}]",
-        f"data.max_prompt_length={limit}",
-        f"data.filter_overlong_prompts={str(filtered).lower()}",
-        "data.truncation=left",
-        "data.sanity_files=[]",
-    )
-    how, left = ("left out", 17) if filtered else ("cut to it", 20)
-    assert notices(config, preflight(config)) == [
-        f"prompts of data.{part}_files longer than data.max_prompt_length and {how}: 3 "
-        f"({left} are used)"
-        for part in ("train", "val")
-    ]
 
 
 @pytest.mark.parametrize("setting", [f"{JUDGE}.control=oracle", "algorithm.repr_align.enable=true"])

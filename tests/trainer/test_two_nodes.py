@@ -46,35 +46,13 @@ class Nodes:
         command = ["bash", SCRIPT, what, self.folder, *arguments]
         subprocess.run(command, check=True, env=environment, timeout=180)
 
-    def start(self, run, *overrides: str) -> "subprocess.Popen[str]":
+    def start(self, run) -> "subprocess.Popen[str]":
         """The run's command inside node a's namespace, with the cluster's token."""
-        command = [
-            "bash",
-            SCRIPT,
-            "run",
-            self.folder,
-            Path(sys.executable).with_name("refblend"),
-            "train",
-            "--config",
-            run.config_file,
-            f"trainer.default_local_dir={run.directory.name}",
-            *run.overrides,
-            *overrides,
-        ]
-        here = str(Path(__file__).parent)
-        paths = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH", "")]))
-        run.directory.parent.mkdir(parents=True, exist_ok=True)
-        return subprocess.Popen(
-            command,
-            cwd=run.directory.parent,  # paths are the driver's, and relative ones too
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=os.environ | {"PYTHONPATH": paths, "SABOTEUR_RUN": str(run.directory)},
-        )
+        run.prefix = ["bash", str(SCRIPT), "run", str(self.folder)]
+        return run.start()
 
-    def train(self, run, *overrides: str):
-        return run.finish(self.start(run, *overrides))
+    def train(self, run):
+        return run.finish(self.start(run))
 
     def workers(self) -> set[tuple[str, str]]:
         """Node and class of every worker process; Ray puts the class into the title."""
@@ -92,7 +70,7 @@ class Nodes:
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[Nodes]:
+def nodes():
     folder = Path(tempfile.mkdtemp(prefix="nodes-", dir="/tmp"))
     found = Nodes(folder)
     try:

@@ -9,7 +9,6 @@ from refblend.rollout.base import Work
 from refblend.scoring.judge import CallStats
 from refblend.workers import engines
 from refblend.workers.engines import EngineGroup
-from refblend.workers.pools import plan_pools, totals
 from refblend.workers.restarts import WorkerTimeoutError
 
 ROLLOUT = "actor_rollout_ref.rollout"
@@ -86,15 +85,6 @@ def test_statistics_of_engines_side_by_side():
     assert CallStats.merged([]) == CallStats()
     both = CallStats.merged([one, CallStats(2, 2, 5.0, 10, 6, 0.9), CallStats(1, 0, 0.0, 0, 0)])
     assert both == CallStats(7, 5, 5.0, 40, 18, pytest.approx(0.6))
-
-
-def test_engines_are_bundles_of_their_own(tiny_config):
-    config = tiny_config(
-        f"{ROLLOUT}.num_engines=3", f"{ROLLOUT}.num_gpus=0.5", f"{JUDGE}.num_engines=2"
-    )
-    (pool,) = plan_pools(config).values()
-    assert [b.role for b in pool] == ["actor", *["rollout"] * 3, *["judge"] * 2]
-    assert totals(plan_pools(config)) == (6.0, 1.5)
 
 
 def test_an_endpoint_has_no_engines_of_ours(tiny_config):

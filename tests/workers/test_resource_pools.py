@@ -42,6 +42,10 @@ OWN_POOL = f"{JUDGE}.resource_pool=judge_pool"
             ],
             {GLOBAL_POOL: "actor actor rollout critic ref judge"},
         ),
+        (
+            ["actor_rollout_ref.rollout.num_engines=3", f"{JUDGE}.num_engines=2"],
+            {GLOBAL_POOL: "actor rollout rollout rollout judge judge"},
+        ),
         ([OWN_POOL], {GLOBAL_POOL: "actor rollout", "judge_pool": "judge"}),
         ([OWN_POOL, f"{JUDGE}.control=random"], {GLOBAL_POOL: "actor rollout"}),
         (
@@ -61,17 +65,12 @@ def test_gpus_are_counted_a_worker_and_a_tensor_parallel_rank(tiny_config):
         f"{FSDP}.world_size=2",
         f"{FSDP}.num_gpus_per_worker=1",
         "actor_rollout_ref.rollout.num_gpus=1",
+        "actor_rollout_ref.rollout.num_engines=2",
         "actor_rollout_ref.rollout.tensor_model_parallel_size=2",
         f"{JUDGE}.num_gpus=0.25",
     )
-    assert totals(plan_pools(config)) == (4.0, 4.25)
-    assert training_devices(config) == 4, "the judge's is none of them"
-
-
-def test_throughput_counts_the_devices_of_every_rollout_engine(tiny_config):
-    rollout = "actor_rollout_ref.rollout"
-    four = (f"{rollout}.num_engines=2", f"{rollout}.tensor_model_parallel_size=2")
-    assert training_devices(tiny_config(*four, f"{rollout}.num_gpus=1")) == 4
+    assert totals(plan_pools(config)) == (5.0, 6.25)
+    assert training_devices(config) == 6, "the judge's is none of them"
     assert training_devices(tiny_config()) == 1, "on the CPU"
 
 
