@@ -7,7 +7,6 @@ import pytest
 import yaml
 
 from refblend.config.loading import load_config
-from refblend.errors import StudyError
 from refblend.study.design.arms import resolve_arms
 from refblend.study.design.grid import config_files
 from refblend.study.design.spec import load_experiments
@@ -58,19 +57,6 @@ def test_the_best_blend_is_chosen_by_the_endpoint_and_its_own_verdict_decides() 
     ahead = table.assign(verdict="undecided")
     assert [each.blends for each in recommended(ahead)] == [False]
     assert recommended(table[table.endpoint == "test_greedy"]) == []
-
-
-def test_a_regime_belongs_to_one_experiment() -> None:
-    specs = {name: SPECS[name] for name in ("M3", "noisy_entropy")}
-    table = pd.concat(
-        [
-            verdicts("M3", "noisy_off", "test_sampled", noisy_challenger=(0.03, "better")),
-            verdicts("noisy_entropy", "noisy_off", "train_acc", noisy_judge=(0.02, "better")),
-        ]
-    )
-    arms = resolve_arms(specs, "cpu", ROOT / "params")
-    with pytest.raises(StudyError, match="M3 and noisy_entropy both declare the regime noisy"):
-        recommendations(table, specs, arms)
 
 
 @pytest.mark.parametrize("verdict", ["better", "equivalent"])

@@ -5,10 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from refblend.data.dataset import PromptDataset
-from refblend.data.gsm8k import convert_records, extract_answer
-from refblend.errors import DataError
-from refblend.rewards.rule import RuleReward
 from refblend.study import rehearsal
 from refblend.study.design.grid import build_grid, resolve_arm
 from refblend.study.design.spec import experiments_of
@@ -63,26 +59,6 @@ def test_gpu7b_is_rehearsed_with_its_adapter_and_one_engine(tmp_path: Path) -> N
         assert Path(config.actor_rollout_ref.model.path).name in rehearsal.MODELS["gpu7b"]
 
 
-def test_made_rows_are_in_the_format_of_gsm8k(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("REFBLEND_GSM8K_DIR", raising=False)
-    rows = rehearsal.source_rows()
-    assert len({row["question"] for row in rows}) == len(rows) == 656
-    reward = RuleReward()
-    for row in rows:
-        gold = extract_answer(row["answer"])
-        assert gold is not None
-        assert reward("openai/gsm8k", row["answer"], gold).score == 1.0
-    converted = convert_records(rows, "train", "made")
-    hard = PromptDataset(converted, [[1]] * len(rows), 0, 0).at_least(3)
-    assert len(hard) > 64, "some arms pick hard problems"
-
-
-def test_a_folder_without_gsm8k_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REFBLEND_GSM8K_DIR", str(tmp_path))
-    with pytest.raises(DataError, match=r"train\.jsonl does not exist"):
-        rehearsal.source_rows()
-
-
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
     """A complete M1 and M3, as small as can be."""
@@ -110,9 +86,7 @@ def results(tmp_path: Path) -> Path:
         ("m3/report.md", "![c](d.png) No run of this experiment has finished.", "without a fin"),
     ],
 )
-def test_what_is_not_whole_is_named(
-    results: Path, file: str, content: str | None, says: str
-) -> None:
+def test_what_is_not_whole_is_named(results, file, content, says) -> None:
     assert list(rehearsal.shortcomings(results, ["m1", "m3"])) == []
     path = results / file
     path.unlink()

@@ -103,16 +103,6 @@ def test_experiments_belong_to_the_milestone_that_they_name(tmp_path: Path) -> N
     assert experiments_of("m2", PARAMS) == list("ABCEFHLN")
 
 
-def test_the_scale_is_filled_in_wherever_a_text_stands(tmp_path: Path) -> None:
-    files = ["data/{scale}/a.parquet", ["{scale}", 1], {"of": "{scale}"}]
-    plain = FACTS["arms"]["plain"] | {"data.train_files": files, "note": "{scale}-{scale}"}
-    spec = load_experiment(write(tmp_path, arms=FACTS["arms"] | {"plain": plain}))
-    found = spec.arms_of("smoke")["plain"]
-    assert found["data.train_files"] == ["data/smoke/a.parquet", ["smoke", 1], {"of": "smoke"}]
-    assert found["note"] == "smoke-smoke"
-    assert plain["data.train_files"][0] == "data/{scale}/a.parquet", "the file's is left alone"
-
-
 def test_an_arm_waits_for_the_runs_whose_weights_it_replays() -> None:
     key = "algorithm.ref_quality_score.replay_file"
     grid = build_grid(["L"], "cpu", PARAMS).drop_duplicates("arm").set_index("arm")

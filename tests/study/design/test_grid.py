@@ -4,7 +4,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from refblend.config.loading import merge, nest, parse_override
 from refblend.errors import ProblemsError, StudyError
 from refblend.study.design.blocks import (
     Block,
@@ -124,57 +123,6 @@ def test_a_file_that_is_no_grid_is_named(tmp_path: Path, text: str) -> None:
         read_grid(path)
 
 
-def test_all_problems_of_an_experiment_are_told_at_once(tmp_path: Path) -> None:
-    spec = {"title": "t", "question": "q", "baseline": "no", "seeds": {"cpu": [1, 1]}, "facet": "f"}
-    (tmp_path / "A.yaml").write_text(yaml.safe_dump(spec | {"arms": {"off": {}}}))
-    with pytest.raises(StudyError) as caught:
-        load_experiment(tmp_path / "A.yaml")
-    for words in ("baseline names no", "seeds.cpu repeats", "facet is f"):
-        assert words in str(caught.value)
-
-
-def test_yaml_truth_values_as_arm_names_are_explained(tmp_path: Path) -> None:
-    path = tmp_path / "A.yaml"
-    path.write_text(
-        "title: t\nquestion: q\nbaseline: off\nseeds: {cpu: [1]}\narms: {off: {}, linear: {}}\n"
-    )
-    # A bare off is a text, as DVC writes it.
-    assert list(load_experiment(path).arms) == ["off", "linear"]
-    path.write_text(path.read_text().replace("linear:", "true:"))
-    with pytest.raises(StudyError, match="Put it in quotes"):
-        load_experiment(path)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"seeds": {"cpu": []}},
-        {"seeds": {"laptop": [1]}},
-        {"unknown": 1},
-        {"arms": {"Bad-Name": {}}},
-        {"arms": {"off": {"overlay": 3}}},
-        {"baselines": {"off": "absent"}},
-        {"arms_at": {"cpu": ["absent"]}},
-        {"arms_at": {"cpu": ["on"]}, "arms": {"off": {}, "on": {}}},
-    ],
-)
-def test_bad_experiments_are_refused(tmp_path: Path, change: dict[str, object]) -> None:
-    right = {"title": "t", "question": "q", "baseline": "off", "seeds": {"cpu": [1]}}
-    spec = right | {"arms": {"off": {}}} | change
-    (tmp_path / "A.yaml").write_text(yaml.safe_dump(spec))
-    with pytest.raises(StudyError):
-        load_experiment(tmp_path / "A.yaml")
-
-
-def test_override_arguments_are_read_back_equal() -> None:
-    """Of single values see also test_fuzz_grid.py."""
-    overrides = {"a.flag": False, "a.small": 1e-5, "a.list": [1, 2], "a.digits": "12"}
-    tree: dict[str, object] = {}
-    for argument in override_arguments(overrides):
-        tree = merge(tree, nest(*parse_override(argument)))
-    assert tree == {"a": {key.removeprefix("a."): value for key, value in overrides.items()}}
-
-
 def test_an_arm_without_blending_waits_for_no_judge(params: Path) -> None:
     off = local_inputs(resolve_arm(OFF, "cpu", params))
     assert off == ["data/cpu/train.parquet", "data/cpu/val.parquet", "models/cpu/actor"]
@@ -260,11 +208,6 @@ def test_a_job_waits_for_the_runs_that_it_replays() -> None:
     assert replayed_blocks(blocks, "on", [1, 2]) == blocks[:1]
 
 
-def test_a_scale_may_have_some_of_the_arms(params: Path) -> None:
-    write_experiment(params, "A", {"off": OFF, "on": ON, "weak": WEAK}, arms_at={"cpu": ["off"]})
-    assert set(build_grid(["A"], "cpu", params).arm) == {"off"}
-
-
 def test_an_overlay_is_held_but_not_read(params: Path) -> None:
     """It may not exist yet: the arm is no double of another, and the trainer checks it."""
     best = {"overlay": "chosen/{scale}.yaml"}
@@ -273,23 +216,6 @@ def test_an_overlay_is_held_but_not_read(params: Path) -> None:
     overrides = json.loads(grid[grid.arm == "recommended"].overrides.iloc[0])
     assert overrides == {"overlay": "chosen/cpu.yaml"}
     assert override_arguments(overrides) == []
-
-
-def test_common_overrides_belong_to_every_arm(params: Path) -> None:
-    common = {"trainer": {"experiment_name": "at_{scale}"}, "data.shuffle": False}
-    write_experiment(params, "B", {"short": OFF}, common=common)
-    (row,) = build_grid(["B"], "cpu", params).overrides.unique()
-    flat = {"trainer.experiment_name": "at_cpu", "data.shuffle": False}
-    assert json.loads(row) == OFF | flat
-
-
-def test_nested_overrides_mean_the_same_and_the_later_wins(params: Path) -> None:
-    """As `dvc exp run -S` writes them."""
-    nested = {"algorithm": {"ref_quality_score": {"max_weight": 0.15}}}
-    write_experiment(params, "A", {"off": OFF, "w": {**ON, "algorithm": nested["algorithm"]}})
-    grid = build_grid(["A"], "cpu", params)
-    overrides = json.loads(grid[grid.arm == "w"].overrides.iloc[0])
-    assert overrides == ON | {"algorithm.ref_quality_score.max_weight": 0.15}
 
 
 def test_the_digest_is_of_the_arm_not_of_the_run(params: Path) -> None:
@@ -314,17 +240,6 @@ def test_the_whole_study_is_accepted_at_every_scale(scale: str) -> None:
     regimes = {f"{name}_{kind}" for name in ("sparse", "noisy") for kind in kinds}
     own = {"off", "linear", "challenger"}
     assert set(select(grid, ["M3"]).arm) == own | (regimes if scale == "cpu" else set())
-
-
-def test_the_study_is_declared_as_planned() -> None:
-    """Numbers of arms and runs, and which arms the milestones share."""
-    root = Path(__file__).parents[3] / "params"
-    grid = build_grid(["M1", *"ABCEFHLN", "M3"], "cpu", root)
-    arms = grid.groupby("experiment").arm.nunique().to_dict()
-    assert arms == {
-        **{"M1": 2, "A": 13, "B": 8, "C": 8, "E": 4, "F": 4, "H": 7, "L": 5, "N": 10, "M3": 9}
-    }
-    assert set(select(grid, ["M3"]).seed.astype(int)) == set(range(101, 121))
 
 
 def test_arms_of_primary_contrasts_have_the_seeds_that_decide() -> None:
@@ -358,6 +273,16 @@ def test_arms_with_seeds_of_their_own(params: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
+        ({"seeds": {"cpu": []}}, "seeds.cpu"),
+        ({"seeds": {"laptop": [1]}}, "laptop"),
+        ({"unknown": 1}, "unknown"),
+        ({"arms": {"Bad-Name": {}}}, "Bad-Name"),
+        ({"arms": {"off": {}, True: {}}}, "Put it in quotes"),
+        ({"arms": {"off": {"overlay": 3}}}, "overlay"),
+        ({"baselines": {"off": "absent"}}, "absent"),
+        ({"arms_at": {"cpu": ["absent"]}}, "absent"),
+        ({"arms_at": {"cpu": ["weak"]}}, "arms_at"),
+        ({"baseline": "no", "seeds": {"cpu": [1, 1]}, "facet": "f"}, "no.*repeats.*facet is f"),
         ({"seeds": {"cpu": "13-11"}}, "13-11 is not a range of 1 to 1000 seeds"),
         ({"arm_seeds": {"cpu": {"gone": [1]}}}, "arm_seeds.cpu names gone"),
         ({"arm_seeds": {"gpu": {"off": [1]}}}, "arm_seeds.gpu has no seeds.gpu beside it"),
@@ -368,9 +293,7 @@ def test_arms_with_seeds_of_their_own(params: Path) -> None:
         ),
     ],
 )
-def test_seeds_that_make_no_sense_are_refused(
-    params: Path, wrong: dict[str, object], said: str
-) -> None:
-    write_experiment(params, "A", {"off": OFF, "weak": WEAK}, **wrong)
+def test_bad_experiments_are_refused(params, wrong, said) -> None:
+    write_experiment(params, "A", **{"arms": {"off": OFF, "weak": WEAK}} | wrong)
     with pytest.raises(StudyError, match=said):
         load_experiment(params / "study" / "A.yaml")

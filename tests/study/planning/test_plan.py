@@ -78,19 +78,6 @@ def test_steps_follow_from_the_configuration_or_are_asked_for(tmp_path: Path) ->
     assert planned_steps(grid, "gpu", tmp_path, 116) == {"off": 116, "linear": 116}
 
 
-def test_the_schedule_can_miss_the_best_one_as_graham_says() -> None:
-    # Graham's worst case for two places: 3 + 3 and 2 + 2 + 2 would end at 6.
-    assert makespan([3, 3, 2, 2, 2], 2) == 7
-
-
-@given(st.lists(st.floats(0.1, 1e4), min_size=1, max_size=12), st.integers(1, 6))
-def test_makespan_lies_between_its_bounds(seconds: list[float], count: int) -> None:
-    end = makespan(seconds, count)
-    slack = 1 + 1e-9
-    assert end * slack >= max(sum(seconds) / count, *seconds)
-    assert end <= sum(seconds) * slack
-
-
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=6), st.integers(1, 3))
 def test_makespan_is_within_grahams_bound_of_the_best(seconds: list[int], count: int) -> None:
@@ -98,4 +85,5 @@ def test_makespan_is_within_grahams_bound_of_the_best(seconds: list[int], count:
         max(sum(s for s, p in zip(seconds, chosen, strict=True) if p == k) for k in range(count))
         for chosen in itertools.product(range(count), repeat=len(seconds))
     )
-    assert makespan(seconds, count) <= best * (4 / 3 - 1 / (3 * count))
+    # Graham's bound, reached by 3, 3, 2, 2, 2 on two places.
+    assert best <= makespan(seconds, count) <= best * (4 / 3 - 1 / (3 * count))

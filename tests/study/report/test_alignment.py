@@ -31,9 +31,7 @@ def study_of(outcomes: list[float]) -> tuple[Any, pd.DataFrame]:
         ([0.1, 0.2, 0.3], None),  # too few
     ],
 )
-def test_arms_are_ranked(
-    outcomes: list[float], expected: float | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_arms_are_ranked(outcomes, expected, monkeypatch) -> None:
     study, values = study_of(outcomes)
     monkeypatch.setattr(alignment, "_pairs", lambda _: values)
     table = alignment.rank_correlations(study)

@@ -15,13 +15,11 @@ from refblend.study.report.study import Study
 from refblend.study.report.summary import (
     best_per_metric,
     chosen_levels,
-    cost_table,
     experiment_summary,
     main_table,
 )
 from refblend.study.report.tables import (
     auc_within,
-    per_seed,
     run_correlations,
     stability_by_arm,
     tables_of,
@@ -118,14 +116,6 @@ def test_best_per_metric_names_what_it_cannot_tell_apart() -> None:
     assert "step_seconds" not in table.index.get_level_values("measure")
 
 
-def test_costs_leave_the_first_step_out_and_name_the_lengths() -> None:
-    table = cost_table(part_of("E"), "E").set_index(["measure", "arm"])
-    row = table.loc[("step_seconds", "len320_ctx1024")]
-    assert (row.length, row.max_model_len) == (320, 1024)
-    assert row["mean"] == pytest.approx(6.2)  # 10 s more in every first step
-    assert table.loc[("memory_gb", "len256_ctx2048"), "mean"] == pytest.approx(4.04)
-
-
 def test_correlations_against_scipy() -> None:
     study = part_of("B")
     metrics = study.collected.metrics.copy()
@@ -158,15 +148,6 @@ def test_stability_counts_runs_that_failed_and_collapse() -> None:
     assert table.loc["linear_per_length", "collapsed_runs"] == 1
     assert table.loc["off", "collapsed_runs"] == 0
     assert table.loc["linear_terminal", "judge_invalid"] == 60
-
-
-def test_measures_of_a_run_are_in_its_row() -> None:
-    study = part_of("B")
-    table = per_seed(study).set_index(["arm", "seed"])
-    assert table.loc[("linear_per_length", 2), "test_greedy"] == pytest.approx(
-        greedy(study, "linear_per_length")[2]
-    )
-    assert table.loc[("off", 1)].status == "finished"
 
 
 def test_auc_within_a_prompt_forgets_which_prompts_are_hard() -> None:

@@ -13,6 +13,7 @@ from refblend.study.layout import COLLECTED
 from refblend.study.runs.checks import record_failure
 from refblend.study.runs.collect import collect, read_collected, used_models, write_collected
 from refblend.study.runs.curves import accuracy_by_step, series
+from refblend.study.runs.incidents import incident_counts
 
 MakeRun = Callable[..., Path]
 
@@ -83,6 +84,13 @@ def test_a_missing_or_damaged_file_is_an_error_with_a_remedy(tmp_path: Path, nam
     (tmp_path / name).unlink()
     with pytest.raises(StudyError, match="cannot be read"):
         read_collected(tmp_path)
+
+
+def test_incidents_are_summed_and_absent_runs_stay_unknown(tmp_path, make_run) -> None:
+    make_run(tmp_path / "cpu" / "linear" / "seed_1", 1, incidents={"overlength": 3, "drift": 1})
+    counts = incident_counts(collect(grid_of(("linear", 1), ("linear", 2)), "cpu", tmp_path))
+    assert counts.loc[0, ["overlength", "drift", "judge_error"]].tolist() == [3, 1, 0]
+    assert counts.loc[1, "overlength"] is pd.NA
 
 
 def test_no_run_at_all_gives_empty_frames(tmp_path: Path) -> None:

@@ -7,18 +7,9 @@ import pytest
 from made_runs import grid_of
 
 from refblend.study.runs.collect import collect
-from refblend.study.runs.curves import accuracy_by_step, series, stability
+from refblend.study.runs.curves import accuracy_by_step, stability
 
 MakeRun = Callable[..., Path]
-
-
-def test_a_series_is_one_metric_for_all_runs(tmp_path: Path, make_run: MakeRun) -> None:
-    make_run(tmp_path / "cpu" / "off" / "seed_1", 1, blended=False)
-    make_run(tmp_path / "cpu" / "linear" / "seed_1", 1)
-    metrics = collect(grid_of(("off", 1), ("linear", 1)), "cpu", tmp_path).metrics
-    chosen = series(metrics, "actor/ref_quality/avg_entropy", "actor/entropy")
-    assert set(chosen.metric) == {"actor/entropy"}
-    assert series(metrics, "absent").empty
 
 
 def test_validation_sources_are_averaged_without_the_sanity_set() -> None:
@@ -32,13 +23,6 @@ def test_validation_sources_are_averaged_without_the_sanity_set() -> None:
         for name, value in names.items()
     ]
     assert accuracy_by_step(pd.DataFrame(rows)).value.tolist() == [pytest.approx(0.4)]
-
-
-def test_stability_reads_start_and_end(tmp_path: Path, make_run: MakeRun) -> None:
-    make_run(tmp_path / "cpu" / "linear" / "seed_1", 1, steps=20)
-    row = stability(collect(grid_of(("linear", 1)), "cpu", tmp_path).metrics).iloc[0]
-    assert (row.entropy_start, row.entropy_end) == (pytest.approx(0.875), pytest.approx(0.4))
-    assert row.length_end == 24
 
 
 def edited(run: Path, changes: dict[int, dict[str, float | None]]) -> None:

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 from refblend.config import RefblendConfig
 from refblend.data.schema import read_rows
 from refblend.data.tokenizer import encode_chat, load_tokenizer
-from refblend.errors import ModelError, StudyError
+from refblend.errors import StudyError
 from refblend.files import read_object, write_json
 from refblend.study.runs.evaluate import evaluate_runs, final_checkpoint
 from refblend.trainer.checkpoint import CheckpointManager, write_state
@@ -63,12 +63,7 @@ def test_every_seed_is_tested_with_its_own_weights(
     assert numbers[0] != numbers[1]
 
 
-def test_a_tested_run_is_only_read(
-    make_run: Callable[..., Path],
-    make_tiny_model: Callable[..., Path],
-    tiny_data_dir: Path,
-    tmp_path: Path,
-) -> None:
+def test_a_tested_run_is_only_read(make_run, make_tiny_model, tiny_data_dir, tmp_path) -> None:
     """By run, data and numerics; its checkpoint may be gone, as on another machine."""
     run, data = make_run("seed_1", make_tiny_model(1)), tiny_data_dir / "test.parquet"
     ((_, report),) = evaluate_runs([run], data)
@@ -134,9 +129,7 @@ def test_accuracy_is_that_of_the_runs_reward(
     assert 0 <= report["truncated"] <= 1
 
 
-def test_runs_of_different_models_are_refused(
-    make_run: Callable[..., Path], tiny_model_dir: Path, tiny_data_dir: Path
-) -> None:
+def test_runs_of_different_models_are_refused(make_run, tiny_model_dir, tiny_data_dir) -> None:
     first = make_run("seed_1", tiny_model_dir)
     other = make_run("seed_2", tiny_model_dir, "actor_rollout_ref.rollout.max_model_len=200")
     with pytest.raises(StudyError, match="seed_2 has another model or engine"):
@@ -155,18 +148,3 @@ def test_prompts_longer_than_those_of_training_count(
     ((_, report),) = evaluate_runs([run], data)
     assert {**report, "of": None} == {**expected, "of": None}
     assert report["problems"] == 16
-
-
-def test_an_engine_s_error_reaches_the_user(
-    tmp_path: Path,
-    make_run: Callable[..., Path],
-    tiny_model_dir: Path,
-    tiny_data_dir: Path,
-) -> None:
-    small = tmp_path / "small"
-    shutil.copytree(tiny_model_dir, small)
-    settings = read_object(small / "config.json")
-    write_json(small / "config.json", settings | {"max_position_embeddings": 20})
-    short = make_run("seed_2", small)
-    with pytest.raises(ModelError, match="more than the 20 positions"):
-        list(evaluate_runs([short], tiny_data_dir / "test.parquet"))

@@ -56,9 +56,7 @@ def test_figures_worked_out_elsewhere() -> None:
 
 @settings(deadline=None)
 @given(deviation=st.floats(0.005, 0.2), seeds=st.integers(2, 60), power=st.floats(0.2, 0.95))
-def test_the_least_detectable_difference_has_that_power(
-    deviation: float, seeds: int, power: float
-) -> None:
+def test_the_least_detectable_difference_has_that_power(deviation, seeds, power) -> None:
     design = Design(deviation)
     effect = least_detectable(design, seeds, power)
     assert power_of_difference(design, seeds, effect) == pytest.approx(power, abs=1e-6)

@@ -1,7 +1,6 @@
 import math
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +8,6 @@ from scipy import stats
 
 from refblend.study.stats.statistics import (
     area_under_curve,
-    complete_seeds,
     count_spikes,
     has_collapsed,
     largest_drawdown,
@@ -57,12 +55,6 @@ def test_student_interval_agrees_with_scipys_t_test() -> None:
         student_interval([0.5, math.nan])
 
 
-def test_complete_seeds_names_what_it_leaves_out() -> None:
-    values = pd.DataFrame({"a": [1.0, 2.0], "b": [math.nan] * 2, "c": [math.nan, 3.0]})
-    data, without = complete_seeds(values)
-    assert (data.index.tolist(), list(data.columns), without) == ([1], ["a", "c"], ("b",))
-
-
 def slow_collapse(entropy: list[float], share: float, patience: int) -> bool:
     start = next((value for value in entropy if not math.isnan(value)), None)
     if start is None:
@@ -83,12 +75,6 @@ def slow_collapse(entropy: list[float], share: float, patience: int) -> bool:
 )
 def test_collapse_against_a_slow_loop(values: list[float], share: float, patience: int) -> None:
     assert has_collapsed(values, share, patience) == slow_collapse(values, share, patience)
-
-
-def test_collapse_is_lasting_and_not_a_dip() -> None:
-    curve = [1.0, 0.05, 0.05, 0.5, 0.09, 0.08, 0.05, 0.6]
-    assert has_collapsed(curve, patience=3)
-    assert not has_collapsed(curve, patience=4)
 
 
 @pytest.mark.parametrize("ties", [False, True])

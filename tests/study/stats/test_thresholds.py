@@ -104,20 +104,6 @@ def test_pivot_against_a_slow_loop(rows: list[list[int]]) -> None:
     assert math.isnan(pivot.stability) == (len(rows) < 2)
 
 
-def test_pivot_shares_by_all_resamples() -> None:
-    rows = [[3, 1, -2, -1], [1, -2, -1, -4], [-2, 1, 1, -1]]
-    chosen = [
-        slow_pivot([sum(rows[i][level] for i in drawn) for level in range(4)])
-        for drawn in itertools.product(range(3), repeat=3)
-    ]
-    pivot = find_pivot(sweep(rows), pd.Series(0.0, index=[1, 2, 3]), rng(), resamples=20000)
-    assert (pivot.level, pivot.changes) == (0.1, 1)
-    assert None in chosen
-    for level in [None, *LEVELS]:
-        assert pivot.shares.get(level, 0.0) == pytest.approx(chosen.count(level) / 27, abs=0.015)
-    assert pivot.stability == pivot.shares[0.1]
-
-
 def test_pivot_says_when_there_are_several_or_none() -> None:
     base = pd.Series(0.0, index=[1, 2])
     several = find_pivot(sweep([[1, -1, 1, -1]] * 2), base, rng())

@@ -78,9 +78,7 @@ def test_a_family_is_adjusted_by_holm() -> None:
     st.lists(st.floats(0, 1), min_size=2, max_size=7),
     st.booleans(),
 )
-def test_exchanging_the_arms_exchanges_better_and_worse(
-    x: list[float], y: list[float], paired: bool
-) -> None:
+def test_exchanging_the_arms_exchanges_better_and_worse(x, y, paired) -> None:
     n = min(len(x), len(y)) if paired else None
     one, two = series(x[:n]), series(y[:n])
     (there,) = decide([Contrast(one, two, MARGIN)], [paired], 0.3)
@@ -156,23 +154,14 @@ def test_arms_of_other_sizes_and_spreads_keep_the_level_and_the_power() -> None:
     """Ten quiet runs against fifty restless ones, whose spread must not be taken for theirs."""
     rng = np.random.default_rng(7)
     false, found = 0, 0
-    for _ in range(150):
+    for _ in range(40):
         x, y = rng.normal(0, 0.01, 10), rng.normal(0, 0.03, 50)
         false += exact_p(x, y, False) <= 0.05
         found += exact_p(x + 0.016, y, False) <= 0.05
-    # Binomial at 0.05: above 16 with a chance of 0.002. Welch's test finds 0.90 of the shifts
+    # Binomial at 0.05: above 6 with a chance of 0.003. Welch's test finds 0.90 of the shifts
     # (3 standard errors of the difference), one that takes the variance of all runs 0.5.
-    assert false <= 16
-    assert found >= 120
-
-
-def test_more_runs_of_one_arm_detect_less() -> None:
-    rng = np.random.default_rng(9)
-    x, y = series(rng.normal(0, 0.02, 8)), series(rng.normal(0, 0.02, 40))
-    (few,) = decide([Contrast(x, y.iloc[:8], MARGIN)], [False], 0.05)
-    (more,) = decide([Contrast(x, y, MARGIN)], [False], 0.05)
-    assert few.n == more.n == 8
-    assert more.detectable < few.detectable
+    assert false <= 6
+    assert found >= 29
 
 
 def test_the_seeds_that_are_named_can_reach_the_level_and_have_the_power() -> None:
@@ -188,10 +177,10 @@ def test_the_seeds_that_are_named_can_reach_the_level_and_have_the_power() -> No
 
 
 def test_what_the_choice_of_pairing_costs() -> None:
-    """docs/explanation/statistics.md: six seeds of arms that share nothing, 4000 studies."""
+    """docs/explanation/statistics.md: six seeds of arms that share nothing."""
     rng, shown = np.random.default_rng(0), 0
-    for _ in range(4000):
+    for _ in range(600):
         contrast = Contrast(series(rng.normal(size=6)), series(rng.normal(size=6)), MARGIN)
         paired = is_paired([contrast])
         shown += exact_p(*contrast.runs(paired), paired) <= 0.05
-    assert shown / 4000 == pytest.approx(0.06, abs=0.01)
+    assert shown / 600 == pytest.approx(0.06, abs=0.02)
