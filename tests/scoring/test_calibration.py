@@ -3,16 +3,11 @@
 import pandas as pd
 import pytest
 
-from refblend.scoring.clipping import ScoringLimits
-from refblend.scoring.generative import GenerativeJudge, JudgeOptions
 from refblend.scoring.measure.quality import (
-    RESULT_COLUMNS,
     discrimination,
     judge_metrics,
     misjudged,
     reliability_table,
-    score_corpus,
-    score_histogram,
     with_length_bins,
 )
 
@@ -37,12 +32,6 @@ def test_reliability_counts_valid_scores_only() -> None:
     assert table["count"].tolist() == [2, 3]
     assert table["score"].tolist() == pytest.approx([0.225, (0.95 + 0.9 + 1.0) / 3])
     assert table["accuracy"].tolist() == pytest.approx([0.5, 2 / 3])
-
-
-def test_histogram_by_label() -> None:
-    table = score_histogram(scored(ROWS), bins=2)
-    counts = {(r["low"], r["label"]): r["count"] for r in table.to_dict("records")}
-    assert counts == {(0.0, 0): 1, (0.5, 0): 0, (0.0, 1): 1, (0.5, 1): 2}
 
 
 def test_figures() -> None:
@@ -81,32 +70,3 @@ def test_groups_and_their_shares() -> None:
     lengths = discrimination(with_length_bins(frame), "length_bin")
     assert lengths["count"].tolist() == [5, 5, 4, 6]  # quartiles 5, 10 and 14 of 0 … 19
     assert lengths["length_bin"].iloc[0].startswith("0–")
-
-
-def test_length_bins_of_equal_lengths() -> None:
-    frame = with_length_bins(scored(ROWS, response_chars=[7] * 5))
-    assert set(frame["length_bin"]) == {"7 characters"}
-    assert discrimination(frame, "length_bin")["count"].tolist() == [5]
-
-
-def test_score_corpus_keeps_order_and_columns(embedded, chat_tokenizer, scripted) -> None:
-    engine = scripted(
-        chat_tokenizer, lambda p: "\\box{0.9}" if "[[right]]\n" in p else "\\box{0.1}"
-    )
-    judge = GenerativeJudge(engine, chat_tokenizer, embedded, JudgeOptions(ScoringLimits(2048)))
-    corpus = pd.DataFrame(
-        {
-            "question": "q",
-            "response": ["right", "wrong"] * 5,
-            "label": [1, 0] * 5,
-            "mine": range(10),
-        }
-    )
-    done: list[int] = []
-    result = score_corpus(judge, corpus, batch_size=4, progress=done.append)
-    assert done == [4, 8, 10]
-    assert len(engine.calls) == 3
-    assert result["score"].tolist() == [0.9, 0.1] * 5
-    assert result["mine"].tolist() == list(range(10))
-    assert set(RESULT_COLUMNS) <= set(result.columns)
-    assert judge_metrics(result)["auc"] == 1.0

@@ -14,7 +14,6 @@ from refblend.scoring.clipping import (
     check_frame,
     clip_encoded,
     clip_parts,
-    cut_middle,
     plan_request,
 )
 from refblend.scoring.prompts import EncodedPrompt, Frame, PromptEncoder
@@ -48,15 +47,6 @@ def test_response_is_cut_first_in_the_middle() -> None:
     assert clipped.response == (*range(1000, 1020), *range(1080, 1100))
 
 
-def test_question_is_cut_once_the_response_is_at_its_floor() -> None:
-    clipped = clip_parts(prompt(100, 200), 8 + 100)
-    assert len(clipped.response) == KEPT_RESPONSE_TOKENS
-    assert clipped.response[0] == 1000
-    assert clipped.response[-1] == 1099
-    assert len(clipped.question) == 100 - KEPT_RESPONSE_TOKENS
-    assert (clipped.question[0], clipped.question[-1]) == (2000, 2199)
-
-
 @given(st.integers(0, 300), st.integers(0, 300), st.integers(8, 400))
 def test_clip_parts_invariants(response: int, question: int, allowed: int) -> None:
     whole = prompt(response, question)
@@ -70,14 +60,6 @@ def test_clip_parts_invariants(response: int, question: int, allowed: int) -> No
             assert (kept[0], kept[-1]) == (full[0], full[-1])
     if len(clipped.question) < question:
         assert len(clipped.response) <= KEPT_RESPONSE_TOKENS
-
-
-@given(st.lists(st.integers()), st.integers(0, 50))
-def test_cut_middle(ids: list[int], length: int) -> None:
-    cut = cut_middle(ids, length)
-    assert len(cut) == min(len(ids), length)
-    if len(ids) > length >= 2:
-        assert (cut[0], cut[-1]) == (ids[0], ids[-1])
 
 
 @given(st.lists(st.integers(0, 99), min_size=1, max_size=60), st.integers(1, 70), st.data())
@@ -243,9 +225,3 @@ def test_ends_of_question_and_answer_survive(chat_tokenizer, embedded) -> None:
     ):
         assert piece in shown
     assert shown.endswith("<|im_start|>assistant\n")
-
-
-def test_templates_that_cannot_fit_are_refused_before_work(chat_tokenizer, general) -> None:
-    with pytest.raises(ScoringError, match="compact template takes") as caught:
-        check_frame(PromptEncoder(chat_tokenizer, general).frame("compact"), limits(60))
-    assert "compact_header" in caught.value.remedy

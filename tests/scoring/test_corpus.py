@@ -36,12 +36,6 @@ def test_every_problem_in_every_kind() -> None:
     assert by_kind["right_very_long"] > 4000
 
 
-def test_corpus_is_fixed_by_its_seed() -> None:
-    rows = [row(i) for i in range(10)]
-    pd.testing.assert_frame_equal(corpus_from_rows(rows, 1), corpus_from_rows(rows, 1))
-    assert not corpus_from_rows(rows, 1).equals(corpus_from_rows(rows, 2))
-
-
 def test_wrong_answers_agree_with_their_last_equation() -> None:
     for seed in range(20):
         text = wrong_solution("1+1=2. 39+2=41.\n#### 41", "41", derive_generator(seed))
@@ -50,11 +44,6 @@ def test_wrong_answers_agree_with_their_last_equation() -> None:
         assert text == f"1+1=2. 39+2={other}.\n#### {other}"
     assert wrong_solution("", "none", derive_generator(0)) == "#### unknown"
     assert "#### 0" not in wrong_solution("#### 0", "0", derive_generator(1))
-
-
-def test_even_choice_of_problems() -> None:
-    corpus = corpus_from_rows([row(i) for i in range(100)], kinds=("right",), max_rows=5)
-    assert corpus["index"].tolist() == [0, 25, 50, 74, 99]
 
 
 def test_every_difficulty_is_there() -> None:
@@ -92,36 +81,12 @@ def test_a_users_corpus(tmp_path: Path) -> None:
         read_corpus(path)
 
 
-@pytest.mark.parametrize(
-    ("frame", "words"),
-    [
-        (pd.DataFrame({"question": ["q"]}), "missing response, label"),
-        (pd.DataFrame({"question": [], "response": [], "label": []}), "no rows"),
-        (
-            pd.DataFrame({"question": ["q"], "response": [None], "label": [1]}),
-            "response of row 0 is not text",
-        ),
-        (pd.DataFrame({"question": ["q"], "response": ["a"], "label": [0.5]}), "neither 0 nor 1"),
-    ],
-)
-def test_what_is_no_corpus(frame: pd.DataFrame, words: str) -> None:
-    with pytest.raises(DataError, match=words):
-        check_corpus(frame)
-
-
 def test_every_column_that_does_not_fit_is_named() -> None:
     cells = {"question": [1], "response": ["a"], "label": [2], "target": [1.5], "length": [[]]}
     with pytest.raises(DataError) as caught:
         check_corpus(pd.DataFrame(cells), "mine")
     for column in ("question", "label", "target", "length"):
         assert f"{column} of row 0 is n" in str(caught.value)
-
-
-def test_errors() -> None:
-    with pytest.raises(DataError, match="worked solution"):
-        corpus_from_rows([row(1, solution="")])
-    with pytest.raises(DataError, match="unknown kind"):
-        corpus_from_rows([row(1)], kinds=("odd",))
 
 
 def test_read_responses(tmp_path: Path) -> None:
@@ -153,12 +118,3 @@ def test_unusable_files(content: str, words: str, tmp_path: Path) -> None:
         read_responses(path)
     assert words in str(caught.value)
     assert str(path) in str(caught.value)
-
-
-def test_missing_and_corrupt_files(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="does not exist"):
-        read_responses(tmp_path / "none.jsonl")
-    bad = tmp_path / "bad.parquet"
-    bad.write_bytes(b"not parquet at all")
-    with pytest.raises(DataError, match="cannot be read"):
-        read_responses(bad)

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 from refblend.data.schema import PromptRow, write_rows
-from refblend.errors import DataError
 from refblend.scoring.clipping import ScoringLimits
 from refblend.scoring.generative import GenerativeJudge, JudgeOptions
 from refblend.scoring.measure.attacks import ATTACKS
@@ -148,30 +147,6 @@ def run_command(engine, monkeypatch):
 TEMPLATES = ("--templates", "embedded")
 
 
-def test_score_command(run_command, judge_dir, tmp_path) -> None:
-    rows = [{"question": QUESTION, "response": WRONG, "id": i} for i in range(5)]
-    source, target = tmp_path / "responses.jsonl", tmp_path / "scores.parquet"
-    source.write_text("\n".join(map(json.dumps, rows)))
-    files = ("--judge", str(judge_dir), "--input", str(source), "--output", str(target))
-    # Random weights write no box: none of the scores is valid, and status 3 says so.
-    output = run_command("score", *files, *TEMPLATES, status=3)
-    frame = pd.read_parquet(target)
-    assert frame["id"].tolist() == list(range(5))
-    assert frame["score"].between(0, 1).all()
-    assert "5 responses" in output
-    frame.to_parquet(tmp_path / "again.parquet")
-    again = (
-        "--judge",
-        str(judge_dir),
-        "--input",
-        str(tmp_path / "again.parquet"),
-        "--output",
-        "x.csv",
-    )
-    with pytest.raises(DataError, match="'score' is one that scoring writes"):
-        run_command("score", *again)
-
-
 def test_measuring_commands(run_command, judge_dir, tmp_path) -> None:
     rows = [
         PromptRow(i, "s", [{"role": "user", "content": QUESTION}], QUESTION, "7", "12-5=7.\n#### 7")
@@ -210,10 +185,3 @@ def test_measuring_commands(run_command, judge_dir, tmp_path) -> None:
     assert sorted(table["attack"]) == sorted(attack.name for attack in ATTACKS)
     assert table["lift"].is_monotonic_decreasing
     assert reports["own_attacks"]["attacks"][0]["n"] == 1, "wrong answers only"
-
-
-@pytest.mark.parametrize("given", [(), ("--data", "a.parquet", "--corpus", "b.jsonl")])
-def test_one_source_of_responses(given, run_command, judge_dir, tmp_path) -> None:
-    files = ("--judge", str(judge_dir), "--report", str(tmp_path / "r.json"))
-    with pytest.raises(DataError, match="either --data or --corpus"):
-        run_command("judge", "quality", *files, *given)

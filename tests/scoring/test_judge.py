@@ -10,7 +10,7 @@ from refblend.errors import ScoringError, WorkerError
 from refblend.rollout.base import Generation, OverlengthError
 from refblend.scoring.clipping import ScoringLimits
 from refblend.scoring.generative import GenerativeJudge, JudgeOptions, engine_failures
-from refblend.scoring.result import InvalidRateGuard, score_metrics
+from refblend.scoring.result import score_metrics
 
 LIMITS = ScoringLimits(model_cap=400, tokenizer_cap=2048, max_new_tokens=32)
 LONG = "It is a warm day. " * 500
@@ -18,22 +18,6 @@ LONG = "It is a warm day. " * 500
 
 def judge(engine, tokenizer, templates, **options) -> GenerativeJudge:
     return GenerativeJudge(engine, tokenizer, templates, JudgeOptions(LIMITS, **options))
-
-
-def test_results_keep_the_order_and_use_one_call(embedded, chat_tokenizer, scripted) -> None:
-    engine = scripted(
-        chat_tokenizer, lambda p: "\\box{0.9}" if "[[right]]\n" in p else "\\box{0.1}"
-    )
-    j = judge(engine, chat_tokenizer, embedded)
-    results = j.score(["q", "p"] * 2, ["right", "wrong", "wrong", "right"], seeds=[1, 2, 3, 4])
-    assert [r.score for r in results] == [0.9, 0.1, 0.1, 0.9]
-    assert all(r.valid and r.path == "text" and r.latency_s > 0 for r in results)
-    assert len(engine.calls) == 1
-    assert [r.seed for r in engine.calls[0]] == [1, 2, 3, 4]
-    assert {r.max_new_tokens for r in engine.calls[0]} == {32}
-    assert (j.last_call.samples, j.last_call.requests) == (4, 4)
-    assert j.last_call.prefix_cache_hit_rate == 0.5
-    assert j.last_call.metrics()["perf/ref_quality/prefix_cache_hit_rate"] == 0.5
 
 
 SAMPLES = [("q", "right"), ("q", "wrong"), ("q", "right"), ("p", "right"), ("q", "wrong")]
@@ -51,6 +35,7 @@ def test_equal_samples_are_asked_once_unless_the_judge_samples(
     assert [r.score for r in results] == [0.9, 0.1, 0.9, 0.9, 0.1]
     assert (j.last_call.samples, j.last_call.requests) == (5, requests)
     assert len(engine.calls[0]) == requests
+    assert temperature == 0 or [r.seed for r in engine.calls[0]] == list(range(5))
     assert j.last_call.metrics()["perf/ref_quality/asked_share"] == requests / 5
 
 
@@ -151,7 +136,7 @@ class Garbage:
 
 
 @pytest.mark.parametrize("mode", ["text", "expected"])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(5))
 def test_garbage_is_counted_and_never_a_silent_zero(mode, seed, embedded, chat_tokenizer) -> None:
     engine = Garbage(seed, len(chat_tokenizer))
     j = judge(engine, chat_tokenizer, embedded, score_mode=mode)
@@ -160,21 +145,6 @@ def test_garbage_is_counted_and_never_a_silent_zero(mode, seed, embedded, chat_t
     assert all(r.score == 0.5 for r in results if not r.valid)
     metrics = score_metrics(results)
     assert metrics["incidents/judge_invalid"] == sum(not r.valid for r in results) > 0
-
-
-def test_a_judge_in_trouble_goes_on_until_too_much_is_invalid(
-    embedded, chat_tokenizer, scripted
-) -> None:
-    """Errors, a missed deadline and babble: counted and neutral, then a clear stop."""
-    babble = scripted(chat_tokenizer, lambda p: "I cannot say")
-    errors = [RuntimeError("device-side assert"), TimeoutError("30 s")]
-    j = judge(Failing(babble, errors), chat_tokenizer, embedded)
-    guard = InvalidRateGuard(max_invalid_rate=0.5, window=3)
-    steps = [j.score(["q"] * 2, ["a"] * 2) for _ in range(3)]
-    with pytest.raises(ScoringError, match=r"100\.0% .* \(default 2, error 4\)"):
-        guard.update([result for step in steps for result in step])
-    assert [r.path for step in steps for r in step] == ["error"] * 4 + ["default"] * 2
-    assert {r.score for step in steps for r in step} == {0.5}
 
 
 @pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory")])
@@ -189,35 +159,12 @@ def test_a_defect_is_not_hidden(embedded, chat_tokenizer) -> None:
         judge(Failing(None, [ZeroDivisionError()]), chat_tokenizer, embedded).score(["q"], ["a"])
 
 
-def test_requests_that_the_engine_refuses_are_overlength(
-    embedded, chat_tokenizer, scripted
-) -> None:
-    engine = Failing(scripted(chat_tokenizer, lambda p: "\\box{0.9}"), [OverlengthError([1], 99)])
-    results = judge(engine, chat_tokenizer, embedded).score(["q"] * 3, ["a", "b", "c"])
-    assert [r.path for r in results] == ["text", "overlength", "text"]
-
-
 def test_an_engine_that_loses_an_answer_is_an_error(embedded, chat_tokenizer, scripted) -> None:
     engine = scripted(chat_tokenizer, lambda p: "\\box{0.9}")
     whole = engine.generate
     engine.generate = lambda requests: whole(requests)[:-1]
     results = judge(engine, chat_tokenizer, embedded).score(["q"] * 2, ["a", "b"])
     assert [r.path for r in results] == ["error", "error"]
-
-
-def test_lists_of_different_length_are_a_defect(embedded, chat_tokenizer, scripted) -> None:
-    with pytest.raises(ValueError, match=r"shorter|longer"):
-        judge(scripted(chat_tokenizer, str), chat_tokenizer, embedded).score(["q"], ["a", "b"])
-
-
-@pytest.mark.parametrize(("mode", "top"), [("text", 0), ("expected", 20)])
-def test_log_probs_are_asked_for_only_when_needed(
-    mode, top, embedded, chat_tokenizer, scripted
-) -> None:
-    engine = scripted(chat_tokenizer, lambda p: "\\box{0.9}")
-    results = judge(engine, chat_tokenizer, embedded, score_mode=mode).score(["q"], ["a"])
-    assert engine.calls[0][0].top_logprobs == top
-    assert results[0].score == 0.9
 
 
 def test_truncated_box_is_read_by_the_token_parser(embedded, chat_tokenizer, scripted) -> None:

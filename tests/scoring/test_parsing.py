@@ -217,6 +217,29 @@ def test_expected_value_looks_at_the_box_that_was_read(chat_tokenizer) -> None:
     assert result.score == pytest.approx(0.3)
 
 
+PIECES = (
+    *(r"\box{", r"\boxed{", "box{", "}", "{", "\\", r"\frac{", "}{", "<think>", "</think>"),
+    *("1", "0", "0.37", ".", "/", "%", r"\%", "-", "e9", "nan", "inf"),
+)
+TOP = st.none() | st.dictionaries(st.integers(0, 400), st.floats(-9, 0), max_size=5)
+
+
+@given(
+    st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=14).map("".join),
+    st.lists(TOP, max_size=20),
+)
+def test_nothing_makes_it_raise(chat_tokenizer, text, top) -> None:
+    ids = encode(chat_tokenizer, text)
+    for result in (
+        parse_score(text),
+        parse_score(text, ids, chat_tokenizer),
+        parse_score(text, ids, chat_tokenizer, top, score_mode="expected"),
+    ):
+        assert 0.0 <= result.score <= 1.0
+        assert result.valid == (result.path in ("text", "token"))
+        assert result.valid or result.score == 0.5
+
+
 @given(st.integers(0, 100))
 def test_round_trip(hundredths: int) -> None:
     text = f"13-10=3:33+\\box{{{hundredths / 100:.2f}}}"

@@ -36,12 +36,6 @@ def test_compact_form_has_no_examples(embedded) -> None:
     assert build_scoring_prompt("q", "a", embedded, "compact").text == expected
 
 
-def test_default_templates_are_used_without_a_choice() -> None:
-    text = build_scoring_prompt("q", "a").text
-    assert "Answer to grade: [[a]]" in text
-    assert text.rstrip().endswith("write nothing after it.")
-
-
 def test_prefix_is_shared_by_all_samples(embedded, general, chat_tokenizer) -> None:
     for templates in (embedded, general):
         assert len({build_scoring_prompt(q, r, templates).prefix for q, r in SAMPLES}) == 1
@@ -69,22 +63,10 @@ def test_plain_tokenizer_gets_the_answer_slot(embedded, plain_tokenizer) -> None
     assert plain_tokenizer.decode(prompt.ids) == f"{text}\nVerdict:"
 
 
-def test_length_counts_all_parts(embedded, chat_tokenizer) -> None:
-    prompt = PromptEncoder(chat_tokenizer, embedded).encode(*SAMPLES[0], "full")
-    assert len(prompt) == len(prompt.ids)
-
-
 def test_added_tokens_are_known_as_special(embedded, chat_tokenizer) -> None:
     encoder = PromptEncoder(chat_tokenizer, embedded)
     assert {"<|im_end|>", "<tool_call>", "[CLS]"} <= set(encoder.special_tokens)
     assert not encoder.special_ids.intersection(encoder.encode_data("<tool_call>[CLS]<|im_end|>"))
-
-
-def test_special_tokens_stay_text_even_without_neutralising(chat_tokenizer) -> None:
-    """The second wall: the tokenizer itself splits special tokens in data."""
-    ids = chat_tokenizer("<|im_end|>", add_special_tokens=False, split_special_tokens=True)
-    assert chat_tokenizer.eos_token_id not in ids["input_ids"]
-    assert chat_tokenizer.decode(ids["input_ids"]) == "<|im_end|>"
 
 
 class Wrapping:

@@ -23,40 +23,13 @@ FRAGMENTS = [
         "]]",
         "=",
         "===",
-        "<|im_end|>",
-    ),
-    *(
-        "<",
-        "|",
-        ">",
-        "im_end",
-        "</s>",
-        "\u200b",
-        "\u0338",
-        "\u0301",
-        "＼",
-        "ｂ",
-        "о",
         "x",
         "b",
         "o",
     ),
-    *(
-        " ",
-        "\n",
-        "\t",
-        "0",
-        "1.00",
-        "⟧",
-        "∖",
-        "\x00",
-        "\ud800",
-        "é",
-        "#### 5",
-        "\u2028",
-        "﹛",
-        "＝",
-    ),
+    *("<", "|", ">", "im_end", "<|im_end|>", "</s>", "0", "1.00"),
+    *("＼", "ｂ", "о", "⟧", "∖", "é", "﹛", "＝", "#### 5", " ", "\n", "\t"),
+    *("\u200b", "\u0338", "\u0301", "\x00", "\ud800", "\u2028"),
 ]
 hostile = st.lists(st.sampled_from(FRAGMENTS), max_size=25).map("".join)
 
@@ -119,10 +92,6 @@ def test_result_is_harmless_and_stable(text: str) -> None:
 )
 def test_examples(text: str, expected: str) -> None:
     assert neutralise(text, MARKERS) == expected
-
-
-def test_markers_with_white_space_are_left_alone() -> None:
-    assert neutralise("a b", (" ", "a b", "b")) == "a b"
 
 
 def test_long_hostile_text_is_handled_in_linear_time() -> None:

@@ -12,7 +12,7 @@ from transformers import Qwen2Config, Qwen2ForSequenceClassification
 from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.errors import ModelError, ScoringError
 from refblend.scoring.judge import check_judge, start_judge
-from refblend.scoring.reward_model import RewardModelJudge, sigmoid
+from refblend.scoring.reward_model import RewardModelJudge
 
 QUESTION = "Tom has 6 eggs. Ann gives 3 more. How many eggs are there now?"
 RESPONSES = ["6+3=9.\n#### 9", "6+3=8.\n#### 8", "", "é數 9", "It is a warm day. " * 10]
@@ -60,10 +60,7 @@ def judge(path: Path, **scoring: Any) -> RewardModelJudge:
 def reference(path: Path, tokenizer: Any, question: str, response: str) -> float:
     """The logit as the model's card would have it: one conversation, no padding, no batch."""
     model = Qwen2ForSequenceClassification.from_pretrained(path)
-    turns = [
-        {"role": "user", "content": question},
-        {"role": "assistant", "content": response},
-    ]
+    turns = [{"role": "user", "content": question}, {"role": "assistant", "content": response}]
     ids = tokenizer.apply_chat_template(turns, return_tensors="pt", return_dict=True)
     return float(model(**ids).logits[0, 0])
 
@@ -87,13 +84,6 @@ def test_scale_and_shift(model_dir: Path) -> None:
         assert after.score == pytest.approx(1 / (1 + math.exp(-0.5 * (logit - 2.0))), abs=1e-5)
 
 
-def test_neither_order_nor_batch_changes_a_score(model_dir: Path) -> None:
-    forward = judge(model_dir).score([QUESTION] * 5, RESPONSES)
-    alone = judge(model_dir, reward_model={"batch_size": 1})
-    backward = alone.score([QUESTION] * 5, RESPONSES[::-1])[::-1]
-    assert [r.score for r in forward] == pytest.approx([r.score for r in backward], abs=1e-6)
-
-
 @pytest.mark.parametrize("pad", [None, "eos"])
 def test_without_a_token_for_padding_alone_sequences_go_one_by_one(
     pad: str | None, chat_tokenizer: Any, tmp_path: Path
@@ -106,14 +96,6 @@ def test_without_a_token_for_padding_alone_sequences_go_one_by_one(
     logits = [reference(path, tokenizer, QUESTION, r) for r in RESPONSES]
     results = judge(path).score([QUESTION] * len(RESPONSES), RESPONSES)
     assert [float(r.raw) for r in results] == pytest.approx(logits, abs=1e-4)
-
-
-def test_equal_samples_are_computed_once(model_dir: Path) -> None:
-    j = judge(model_dir)
-    results = j.score([QUESTION] * 3, ["a", "b", "a"])
-    assert (j.last_call.samples, j.last_call.requests) == (3, 2)
-    assert results[0].score == results[2].score
-    assert j.score([], []) == []
 
 
 def test_long_responses_are_clipped_in_the_middle(model_dir: Path, chat_tokenizer: Any) -> None:
@@ -160,14 +142,7 @@ def test_a_language_model_is_refused(tiny_model_dir: Path) -> None:
         check_judge(config(tiny_model_dir))
 
 
-def test_two_labels_are_refused(tmp_path: Path, chat_tokenizer: Any) -> None:
-    with pytest.raises(ModelError, match="with 2 labels"):
-        check_judge(config(save(tmp_path, chat_tokenizer, labels=2)))
-
-
-def test_a_tokenizer_without_a_chat_template_is_refused(
-    tmp_path: Path, plain_tokenizer: Any
-) -> None:
+def test_a_tokenizer_without_a_chat_template_is_refused(tmp_path, plain_tokenizer) -> None:
     with pytest.raises(ModelError, match="no chat template"):
         check_judge(config(save(tmp_path, plain_tokenizer)))
 
@@ -175,8 +150,3 @@ def test_a_tokenizer_without_a_chat_template_is_refused(
 def test_a_cap_without_room_is_refused(model_dir: Path) -> None:
     with pytest.raises(ScoringError, match="leaves no room"):
         start_judge(config(model_dir, max_model_len=12))
-
-
-@pytest.mark.parametrize("x", [-1000.0, -3.0, 0.0, 2.5, 1000.0])
-def test_sigmoid(x: float) -> None:
-    assert sigmoid(x) == pytest.approx(torch.sigmoid(torch.tensor(x, dtype=torch.float64)).item())

@@ -5,7 +5,7 @@ import pytest
 
 from refblend.scoring.clipping import ScoringLimits
 from refblend.scoring.generative import GenerativeJudge, JudgeOptions
-from refblend.scoring.measure.robustness import by_length, robustness_arms, run_robustness
+from refblend.scoring.measure.robustness import run_robustness
 
 BASE = JudgeOptions(ScoringLimits(model_cap=1024))
 CORPUS = pd.DataFrame(
@@ -21,19 +21,6 @@ def answer(prompt: str) -> str:
     """Forty tokens of work, then the box: 32 new tokens cut it off."""
     sample = prompt.split("===")[-1]
     return "1" * 40 + ("\\box{0.90}" if "right" in sample else "\\box{0.10}")
-
-
-def test_arms_change_one_thing_each() -> None:
-    arms = {(a.experiment, a.name): a.options for a in robustness_arms(BASE)}
-    assert len(arms) == 7
-    assert [a for a, o in arms.items() if o == BASE] == [
-        ("D1", "few_shot"),
-        ("D2", "new_tokens_64"),
-        ("D3", "clip_on"),
-    ]
-    assert arms["D1", "compact"].form == "compact"
-    assert arms["D2", "new_tokens_96"].limits.max_new_tokens == 96
-    assert not arms["D3", "clip_off"].hard_clip
 
 
 def test_table(embedded, chat_tokenizer, scripted) -> None:
@@ -67,16 +54,3 @@ def test_table(embedded, chat_tokenizer, scripted) -> None:
     assert t.loc["clip_off", "tokens_per_response"] < t.loc["few_shot", "tokens_per_response"]
     assert (t["seconds_per_response"] > 0).all()
     assert t.loc["few_shot", "tokens_per_response"] > t.loc["compact", "tokens_per_response"]
-
-
-def test_by_length(embedded, chat_tokenizer, scripted) -> None:
-    corpus = CORPUS.assign(length=["plain", "plain", "long"] * 2)
-    engine = scripted(chat_tokenizer, answer)
-    _, samples = run_robustness(GenerativeJudge(engine, chat_tokenizer, embedded, BASE), corpus)
-    table = by_length(samples).set_index(["arm", "length"])
-    assert len(table) == 7 * 2
-    plain = table.loc[("clip_off", "plain"), ["responses", "overlength", "auc"]]
-    assert plain.tolist() == [4, 0, 1]
-    assert table.loc[("clip_off", "long"), ["responses", "overlength"]].tolist() == [2, 2]
-    assert table.loc[("few_shot", "long"), "clipped_rate"] == 1.0
-    assert by_length(samples.drop(columns="length")).empty

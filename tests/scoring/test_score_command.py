@@ -1,5 +1,6 @@
 """``refblend score`` as a user calls it, on a tiny random model."""
 
+import itertools
 import json
 import re
 from collections.abc import Callable
@@ -15,12 +16,11 @@ from refblend.cli import scoring as cli
 from refblend.cli.judge_options import JudgeSetup
 from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.config.scoring import ScoringConfig
+from refblend.data.tokenizer import load_tokenizer
 from refblend.errors import ConfigError, DataError, DiskError, ModelError, ScoringError
-from refblend.rollout.base import Generation
 from refblend.scoring.generative import GenerativeJudge
 from refblend.scoring.judge import check_judge
 from refblend.scoring.result import JudgeResult
-from refblend.tables import check_distinct
 
 ROWS = [{"question": "3+4?", "response": f"3+4={n}.\n#### {n}", "id": n} for n in range(5)]
 
@@ -32,38 +32,13 @@ def rows(tmp_path: Path) -> Path:
     return path
 
 
-class Writing:
-    """Stands for an engine: writes the same text for every prompt."""
-
-    max_model_len = 768
-
-    def __init__(self, tokenizer: Any, texts: list[str]) -> None:
-        self.tokenizer, self.texts = tokenizer, texts
-        self.requests: list[Any] = []
-
-    def generate(self, requests: Any) -> list[Generation]:
-        self.requests += requests
-        answers = []
-        for number in range(len(requests)):
-            text = self.texts[number % len(self.texts)]
-            ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-            answers.append(Generation(ids, [], "stop", 0))
-        return answers
-
-    def prefix_cache_hit_rate(self) -> None:
-        return None
-
-    def shutdown(self) -> None:
-        pass
-
-
 @pytest.fixture
-def write(monkeypatch: pytest.MonkeyPatch, tiny_model_dir: Path):
-    """``write("text", …)``: what the judge's engine answers; gives the engine."""
-    from refblend.data.tokenizer import load_tokenizer
+def write(monkeypatch: pytest.MonkeyPatch, tiny_model_dir: Path, scripted):
+    """``write("text", …)``: what the judge's engine answers, in turn; gives the engine."""
 
-    def set_texts(*texts: str) -> Writing:
-        engine = Writing(load_tokenizer(tiny_model_dir), list(texts))
+    def set_texts(*texts: str) -> Any:
+        turn = itertools.cycle(texts)
+        engine = scripted(load_tokenizer(tiny_model_dir), lambda _: next(turn), max_model_len=768)
         monkeypatch.setattr("refblend.scoring.generative.start_engine", lambda *_: engine)
         return engine
 
@@ -109,12 +84,6 @@ def test_some_invalid_scores_are_told_with_an_example(run, write, tmp_path: Path
     assert re.search(r"2 of 5 .* row 1 \(default\): the judge wrote .*box\{7\}", result.stderr)
 
 
-def test_nothing_is_said_of_a_judge_that_works(run, write, tmp_path: Path) -> None:
-    write("\\box{0.50}")
-    result = run(tmp_path / "scores.parquet")
-    assert (result.exit_code, result.stderr.count("warning")) == (0, 0)
-
-
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
 def test_the_ending_chooses_the_format(ending: str, run, write, tmp_path: Path) -> None:
     write("\\box{0.25}")
@@ -131,20 +100,7 @@ def test_another_ending_is_refused_before_scoring(name: str, run, write, tmp_pat
     engine = write("\\box{0.25}")
     with pytest.raises(DataError, match=r"no format.*\.csv, \.jsonl, \.parquet"):
         run(tmp_path / name)
-    assert engine.requests == []
-
-
-def test_the_defaults_are_those_of_training(run, write, tmp_path: Path) -> None:
-    engine = write("\\box{0.25}")
-    run(tmp_path / "scores.csv")
-    training = ScoringConfig(model_path="m")
-    request = engine.requests[0]
-    assert request.max_new_tokens == training.max_new_tokens
-    assert request.temperature == training.temperature
-    assert request.log_probs == (training.score_mode == "expected")
-    assert request.top_logprobs == 20
-    run(tmp_path / "scores.csv", "--score-mode", "text")
-    assert not engine.requests[-1].log_probs
+    assert engine.calls == []
 
 
 def test_every_setting_that_is_not_given_is_the_configurations(tiny_model_dir: Path) -> None:
@@ -178,7 +134,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_scoring(
     }[kind]
     with pytest.raises(DiskError, match=re.escape(str(path))):
         run(path)
-    assert engine.requests == []
+    assert engine.calls == []
     assert (tmp_path / "file").read_text() == "mine"
 
 
@@ -192,15 +148,7 @@ def test_the_input_is_never_overwritten(run, write, rows: Path, tmp_path: Path) 
     assert rows.read_bytes() == before
 
 
-def test_results_have_a_file_each(tmp_path: Path) -> None:
-    report = tmp_path / "report.json"
-    with pytest.raises(DiskError, match="is another result"):
-        check_distinct([None], [report, tmp_path / "other.json", report])
-
-
-def test_the_judge_is_checked_before_an_engine_starts(
-    run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_judge_is_checked_before_an_engine_starts(run, tmp_path, monkeypatch) -> None:
     def refuse(*_: Any) -> None:
         raise AssertionError("an engine was started")
 
@@ -332,15 +280,3 @@ def test_a_class_that_is_not_there_or_no_judge_is_refused(kind: str, words: str)
     config = RefQualityScoreConfig.model_validate({"scoring": {"kind": kind}})
     with pytest.raises(ConfigError, match=rf"scoring\.kind.*{words}"):
         check_judge(config)
-
-
-def test_attacks_without_a_wrong_answer_are_refused_before_the_judge_starts(
-    tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(JudgeSetup, "open_generative", lambda *_, **__: pytest.fail("it started"))
-    corpus = tmp_path / "right.jsonl"
-    corpus.write_text(json.dumps({"question": "3+4?", "response": "7", "label": 1}))
-    files = ("--judge", tiny_model_dir, "--corpus", corpus, "--report", tmp_path / "report.json")
-    with pytest.raises(DataError, match=r"right\.jsonl has no wrong answer"):
-        CliRunner().invoke(cli.judge_app, ["attacks", *map(str, files)], catch_exceptions=False)
-    assert not (tmp_path / "report.json").exists()

@@ -96,9 +96,7 @@ def test_results(endpoint: Endpoint, fault: str, tmp_path: Path) -> None:
     assert not scores.exists() or clean(scores.read_text())
 
 
-def test_a_tracker_whose_service_quotes_its_key(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_tracker_whose_service_quotes_its_key(monkeypatch, tmp_path) -> None:
     class Away(Tracker):
         def __init__(self, context: TrackerContext) -> None:
             raise PermissionError(f"{KEY} is no key for https://me:hunter2@host/path")
@@ -128,18 +126,14 @@ def test_logs_and_tracebacks_of_a_command() -> None:
 
 
 @pytest.mark.parametrize("around", ["\n", "\r\n", " ", "\t"])
-def test_blanks_around_a_key_are_dropped(
-    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, around: str
-) -> None:
+def test_blanks_around_a_key_are_dropped(endpoint, monkeypatch, around) -> None:
     monkeypatch.setenv("MY_JUDGE", f"{around}{KEY}{around}")
     open_judge(endpoint)
     assert endpoint.keys == {f"Bearer {KEY}"}
 
 
 @pytest.mark.parametrize("within", ["\n", "\r\nX-Other: 1", " ", "\x7f", "ü"])
-def test_what_cannot_be_a_key_is_refused_unseen(
-    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, within: str
-) -> None:
+def test_what_cannot_be_a_key_is_refused_unseen(endpoint, monkeypatch, within) -> None:
     monkeypatch.setenv("MY_JUDGE", f"{KEY}{within}{KEY}")
     with pytest.raises(ConfigError, match=r"the key in MY_JUDGE .*holds a blank") as caught:
         open_judge(endpoint)

@@ -9,13 +9,7 @@ import yaml
 
 from refblend.errors import ScoringError
 from refblend.scoring.parsing import parse_score
-from refblend.scoring.templates import (
-    SHIPPED,
-    ScoringTemplates,
-    find_templates,
-    load_templates,
-    templates_file,
-)
+from refblend.scoring.templates import SHIPPED, find_templates, load_templates, templates_file
 
 BASE = yaml.safe_load(SHIPPED["embedded"].read_text())
 
@@ -91,12 +85,6 @@ def test_invalid_templates(content: dict[str, object], words: str, tmp_path: Pat
     assert "\n" not in str(caught.value)
 
 
-def test_templates_need_no_examples() -> None:
-    assert (
-        ScoringTemplates(**changed(examples=[])).frame("full")[0] == "Rate the answer.\nAnswer: [["
-    )
-
-
 def test_templates_of_a_judge(tmp_path: Path) -> None:
     assert find_templates(tmp_path).name == "default.yaml"
     (tmp_path / "training.json").write_text('{"strength": "weak"}')
@@ -112,16 +100,4 @@ def test_all_problems_of_a_file_are_listed(tmp_path: Path) -> None:
     with pytest.raises(ScoringError) as caught:
         load_templates(path)
     for words in ("colour: ", "header: ", "separator: "):
-        assert words in str(caught.value)
-    content = with_example(verdict="=== \\box{1} !", question="a ]] b")
-    path.write_text(yaml.safe_dump(content | {"compact_instruction": "Go.", "sample": "none"}))
-    with pytest.raises(ScoringError) as caught:
-        load_templates(path)
-    for words in (
-        "sample: must contain",
-        "compact_instruction: must ask",
-        "examples[1].question: contains a quote",
-        "examples[1].verdict: must end with",
-        "examples[1].verdict: contains the separator",
-    ):
         assert words in str(caught.value)

@@ -26,9 +26,7 @@ OURS = ("VLLM_", "OMP_", "MKL_", "OPENBLAS_")
 
 
 @pytest.fixture(scope="module")
-def served(
-    tiny_model_dir: Path, tiny_tokenizer_dir: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
+def served(tiny_model_dir, tiny_tokenizer_dir, tmp_path_factory) -> Iterator[str]:
     """Base address of a server as a user starts one: its own defaults, engine in another process.
 
     The tokenizer is named: beside a config.json, transformers takes the class of the model's type
