@@ -142,11 +142,15 @@ INJECTIONS = [
     "a' && touch pwned; '",
     "a|b>pwned",
 ]
+KEYS = [
+    *("algorithm.adv_estimator", "trainer.project_name", "trainer.experiment_name"),
+    *("actor_rollout_ref.actor.node", "actor_rollout_ref.ref.node"),
+]
 
 
 @pytest.fixture(scope="module")
 def hostile_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with a hostile name, whose experiment M1 has arms with hostile overrides."""
+    """A project with a hostile name, whose experiment M1 has an arm with hostile overrides."""
     project = tmp_path_factory.mktemp("hostile project; touch pwned")
     for name in ("params", "workflow", "src"):
         shutil.copytree(ROOT / name, project / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -154,8 +158,7 @@ def hostile_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (project / "profiles").symlink_to("workflow/profiles")
     path = project / "params" / "study" / "M1.yaml"
     tree = yaml.safe_load(path.read_text())
-    for number, text in enumerate(INJECTIONS):
-        tree["arms"][f"hostile_{number}"] = {"algorithm.adv_estimator": text}
+    tree["arms"]["hostile"] = dict(zip(KEYS, INJECTIONS, strict=True))
     path.write_text(yaml.safe_dump(tree))
     return project
 
@@ -178,25 +181,24 @@ def snakemake(
 
 @needs_snakemake
 def test_hostile_overrides_reach_the_trainer_as_text_and_no_shell(hostile_project: Path) -> None:
-    # Writes its arguments down, parted by NUL, and makes no output: the jobs fail, as they may.
+    # Writes its arguments down, parted by NUL, and makes no output: the job fails, as it may.
     record = hostile_project / "arguments"
     stand_in = f"""() {{ printf '%s\\0' "$@" >> '{record}'; echo >> '{record}'; }}"""
-    arms = [f"hostile_{number}" for number in range(len(INJECTIONS))]
     inputs = [f"data/smoke/{name}.parquet" for name in ("train", "validation", "test", "sanity")]
     for name in ("actor", "judge_medium"):
         inputs += [f"models/smoke/{name}/{file}" for file in ("config.json", "model.safetensors")]
     for path in (hostile_project / name for name in inputs):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    targets = [f"runs/smoke/{arm}/1-2.trained.json" for arm in arms]
+    target = "runs/smoke/hostile/1-2.trained.json"
     wanted = ["--allowed-rules", "train", "--cores", "1"]
-    status, output = snakemake(hostile_project, *targets, *wanted, stand_in=stand_in)
+    status, output = snakemake(hostile_project, target, *wanted, stand_in=stand_in)
     assert status != 0
     assert record.exists(), output
     calls_made = [line.split("\0") for line in record.read_text().splitlines()]
     given = {word for call in calls_made if call[0] == "train" for word in call}
-    for text in INJECTIONS:
-        assert f"algorithm.adv_estimator={json.dumps(text)}" in given
+    for key, text in zip(KEYS, INJECTIONS, strict=True):
+        assert f"{key}={json.dumps(text)}" in given
     assert [str(p) for p in hostile_project.rglob("*pwned*")] == []
 
 

@@ -87,9 +87,14 @@ def in_training(project: Path) -> bool:
 
 
 def test_a_second_call_is_refused_and_names_the_first(project: Path) -> None:
-    first = start(project, *CALL, seconds=6)
+    first = start(project, *CALL, seconds=2)
     wait_for(lambda: lines(project, "trained.txt"), "training never began")
+    held = jobs(project)
+    for job in held:
+        job.suspend()
     status, output = run(project, *CALL)
+    for job in held:
+        job.resume()
     assert status != 0
     assert f"Another call of Snakemake works here (process {first.pid})" in output
     assert "Directory cannot be locked" in output
@@ -100,9 +105,7 @@ def test_a_second_call_is_refused_and_names_the_first(project: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGKILL", "SIGINT"])
-def test_a_stopped_snakemake_leaves_no_job_and_the_next_call_resumes(
-    project: Path, name: str
-) -> None:
+def test_a_stopped_snakemake_leaves_no_job_and_the_next_call_resumes(project, name) -> None:
     number = signal.Signals[name]
     process = start(project, *CALL)
     wait_for(lambda: in_training(project), "no seed was trained")
@@ -202,9 +205,7 @@ MOMENTS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGKILL"])
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_an_interrupted_dvc_repro_succeeds_the_next_time(
-    tracked: Path, name: str, moment: str
-) -> None:
+def test_an_interrupted_dvc_repro_succeeds_the_next_time(tracked, name, moment) -> None:
     number = signal.Signals[name]
     process = start(tracked, "dvc", "repro", seconds=2)
     wait_for(lambda: MOMENTS[moment](tracked) or process.poll() is not None, "too late")
