@@ -54,12 +54,6 @@ def test_an_answer_that_is_no_text_is_named(tmp_path: Path, answer: object) -> N
         convert(file, Columns())
 
 
-def test_training_on_such_a_file_names_the_converter(tmp_path: Path) -> None:
-    file = written(tmp_path / "q.jsonl", {"question": "1?", "answer": "1"})
-    with pytest.raises(DataError, match="refblend data convert"):
-        read_rows(file)
-
-
 def test_files_with_a_byte_order_mark_and_windows_lines_are_read(tmp_path: Path) -> None:
     plain, marked = tmp_path / "plain.jsonl", tmp_path / "marked.jsonl"
     write_rows(plain, convert(written(plain, {"question": "1?", "answer": "1"}), Columns()))

@@ -36,12 +36,6 @@ def test_overlong_rows_are_dropped_and_counted(tmp_path: Path) -> None:
     assert (len(data), data.n_dropped, data.n_truncated) == (2, 2, 0)
 
 
-def test_several_files_are_joined_in_order(tmp_path: Path) -> None:
-    one, two = write(tmp_path / "a.parquet", [1, 2]), write(tmp_path / "b.jsonl", [3])
-    data = load_prompt_dataset([one, two], LetterTokenizer(), 10)
-    assert [len(ids) for ids in data.prompt_ids] == [1, 2, 3]
-
-
 def test_truncation_when_not_filtered(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", [3, 9])
     data = load_prompt_dataset(path, LetterTokenizer(), 8, False, "left")
@@ -87,9 +81,7 @@ def test_truncate_keeps_the_right_part(ids: list[int], length: int) -> None:
 
 
 @given(st.integers(1, 30), st.integers(1, 30), st.booleans(), st.integers(0, 5))
-def test_each_epoch_gives_each_row_at_most_once(
-    rows: int, batch: int, shuffle: bool, seed: int
-) -> None:
+def test_each_epoch_gives_each_row_at_most_once(rows, batch, shuffle, seed) -> None:
     if batch > rows:
         with pytest.raises(DataError, match="train_batch_size"):
             PromptSampler(rows, batch, shuffle, seed)
@@ -112,13 +104,6 @@ def test_resumed_order_is_the_same(done: int) -> None:
     resumed = PromptSampler(10, 3, True, 7)
     resumed.load_state_dict(straight.state_dict())
     assert [straight.next_batch() for _ in range(8)] == [resumed.next_batch() for _ in range(8)]
-
-
-def test_seeds_and_epochs_differ() -> None:
-    one, two = PromptSampler(50, 50, True, 1), PromptSampler(50, 50, True, 2)
-    first = one.next_batch()
-    assert first != two.next_batch()
-    assert first != one.next_batch()
 
 
 def test_state_of_other_data_is_refused() -> None:

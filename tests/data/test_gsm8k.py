@@ -6,8 +6,9 @@ import pytest
 from typer.testing import CliRunner
 
 from refblend.cli.data import app
-from refblend.data.gsm8k import DATA_SOURCE, extract_answer, load_file, load_split
-from refblend.data.schema import read_rows, write_rows
+from refblend.data.gsm8k import DATA_SOURCE, load_file, load_split
+from refblend.data.schema import PromptRow, read_rows, write_rows
+from refblend.data.splits import hold_out
 from refblend.errors import DataError
 
 # Written for this test in GSM8K's format: calculator annotations, thousands separators.
@@ -78,15 +79,6 @@ def test_a_source_without_a_split(tmp_path: Path) -> None:
         load_split(str(tmp_path), "test")
 
 
-def test_the_hub_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    def offline(*_: object, **__: object) -> None:
-        raise ConnectionError("no network")
-
-    monkeypatch.setattr("datasets.load_dataset", offline)
-    with pytest.raises(DataError, match="datasets cannot load split train of openai/gsm8k"):
-        load_split("openai/gsm8k", "train")
-
-
 def test_missing_column_and_missing_answer(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", [{"question": "q"}])
     with pytest.raises(DataError, match="row 0 has no text in column answer"):
@@ -98,15 +90,34 @@ def test_missing_column_and_missing_answer(tmp_path: Path) -> None:
         load_file(tmp_path / "none.parquet", "train")
 
 
-@pytest.mark.parametrize(
-    ("solution", "answer"),
-    [
-        ("#### 7", "7"),
-        ("x\n####7 ", "7"),
-        ("#### 1,234.50", "1234.50"),
-        ("7", None),
-        ("#### ,", None),
-    ],
-)
-def test_extract_answer(solution: str, answer: str | None) -> None:
-    assert extract_answer(solution) == answer
+def numbered(index: int, question: str) -> PromptRow:
+    return PromptRow(index, "s", [{"role": "user", "content": question}], question, "1", "")
+
+
+TRAIN = [numbered(i, f"train {i % 90}") for i in range(100)] + [numbered(100, "test 3")]
+TEST = [numbered(i, f"test {i}") for i in range(20)]
+
+
+def test_splits_are_disjoint_and_lose_only_what_is_repeated() -> None:
+    splits = hold_out(TRAIN, TEST, 10, 5, seed=1)
+    assert {name: len(rows) for name, rows in splits.items()} == {
+        "train": 75,
+        "validation": 10,
+        "test": 20,
+        "sanity": 5,
+    }
+    questions = [r.question for rows in splits.values() for r in rows]
+    assert len(questions) == len(set(questions)) == 110
+    assert splits["test"] == TEST
+
+
+def test_the_draw_depends_on_the_seed_only() -> None:
+    first = hold_out(TRAIN, TEST, 10, 5, seed=1)
+    assert hold_out(TRAIN, TEST, 10, 9, seed=1)["validation"] == first["validation"]
+    assert hold_out(TRAIN, TEST, 10, 5, seed=2)["validation"] != first["validation"]
+    assert first["validation"] != TRAIN[:10]
+
+
+def test_something_must_be_left_to_train_on() -> None:
+    with pytest.raises(DataError, match="leave nothing of 90 train rows"):
+        hold_out(TRAIN, TEST, 80, 10, seed=1)

@@ -80,9 +80,7 @@ def test_minimal_file_without_extra_info(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_a_numeric_ground_truth_keeps_its_value(
-    tmp_path: Path, truth: float, text: str, suffix: str
-) -> None:
+def test_a_numeric_ground_truth_keeps_its_value(tmp_path, truth, text, suffix) -> None:
     path = tmp_path / f"rows.{suffix}"
     rows = [record(reward_model={"ground_truth": truth})]
     if suffix == "jsonl":
@@ -94,18 +92,6 @@ def test_a_numeric_ground_truth_keeps_its_value(
     (read,) = read_rows(path)
     assert read.ground_truth == text
     assert RuleReward("strict")("openai/gsm8k", f"#### {truth}", read.ground_truth).score == 1.0
-
-
-@pytest.mark.parametrize("kind", [pa.float32(), pa.decimal128(9, 3)])
-def test_short_columns_keep_their_numbers(tmp_path: Path, kind: pa.DataType) -> None:
-    from decimal import Decimal
-
-    number = Decimal("0.1") if pa.types.is_decimal(kind) else 0.1
-    table = pa.Table.from_pylist([record()])
-    truths = pa.StructArray.from_arrays([pa.array([number], kind)], ["ground_truth"])
-    place = table.column_names.index("reward_model")
-    pq.write_table(table.set_column(place, "reward_model", truths), tmp_path / "rows.parquet")
-    assert read_rows(tmp_path / "rows.parquet")[0].ground_truth == "0.1"
 
 
 BAD_RECORDS = [
@@ -141,34 +127,11 @@ def test_bad_row_is_named(tmp_path: Path, changes: dict[str, Any], message: str)
     assert caught.value.remedy
 
 
-def test_null_in_parquet_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "rows.parquet"
-    pq.write_table(pa.Table.from_pylist([record(), record(data_source=None)]), path)
-    with pytest.raises(DataError, match="row 1 column data_source is null"):
-        read_rows(path)
-
-
 def test_missing_columns_are_listed(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     pd.DataFrame({"question": ["q"], "data_source": ["s"]}).to_parquet(path)
     with pytest.raises(DataError, match=r"lacks the column\(s\) prompt, reward_model .*question"):
         read_rows(path)
-
-
-def test_missing_file_and_directory(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="does not exist"):
-        read_rows(tmp_path / "none.parquet")
-    with pytest.raises(DataError, match="is a directory"):
-        read_rows(tmp_path)
-
-
-def test_unknown_suffix(tmp_path: Path) -> None:
-    path = tmp_path / "rows.csv"
-    path.write_text("a,b\n")
-    with pytest.raises(DataError, match=r"\.parquet or \.jsonl"):
-        read_rows(path)
-    with pytest.raises(DataError, match=r"\.parquet or \.jsonl"):
-        write_rows(path, [row()])
 
 
 def test_corrupt_jsonl(tmp_path: Path) -> None:

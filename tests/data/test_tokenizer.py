@@ -34,11 +34,6 @@ def test_digits_and_signs_stand_apart_and_the_box_is_one_piece() -> None:
     assert pieces(r"55-\box{0.37}") == ["5", "5", "-", r"\box{", "0", ".", "3", "7", "}"]
 
 
-def test_training_is_deterministic() -> None:
-    again = train_tokenizer(CORPUS, vocab_size=400, model_max_length=128)
-    assert again.get_vocab() == TOKENIZER.get_vocab()
-
-
 def test_chat_template_and_generation_prompt(tmp_path: Path) -> None:
     TOKENIZER.save_pretrained(tmp_path)
     loaded = load_tokenizer(tmp_path)
@@ -70,12 +65,6 @@ def test_a_plain_prompt_begins_as_the_tokenizer_begins_and_has_no_end() -> None:
     assert encode_chat(tokenizer, [{"role": "user", "content": "55"}]) == [0, 2, 2]
 
 
-def test_a_plain_prompt_cannot_end_itself() -> None:
-    ids = encode_chat(plain_tokenizer(), [{"role": "user", "content": "5</s>5"}])
-    assert ids.count(1) == 0
-    assert len(ids) > 3, "the mark is broken up"
-
-
 def test_a_tokenizer_that_puts_tokens_inside_a_text_is_refused() -> None:
     class Odd:
         name_or_path, eos_token, all_special_tokens = "odd", "</s>", ("</s>",)
@@ -93,13 +82,6 @@ def test_words_that_are_special_tokens_stay_in_prompts(special: Any) -> None:
     assert encode_chat(tokenizer, [{"role": "user", "content": "5!"}]) == [0, 2, 3]
     tokenizer.chat_template = "{{ messages[0]['content'] }}"
     assert encode_chat(tokenizer, [{"role": "user", "content": "5!"}]) == [2, 3]
-
-
-def test_missing_and_empty_directory(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="does not exist"):
-        load_tokenizer(tmp_path / "none")
-    with pytest.raises(ModelError, match="no usable tokenizer"):
-        load_tokenizer(tmp_path)
 
 
 def test_a_message_cannot_close_its_own_turn() -> None:

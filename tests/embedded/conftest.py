@@ -25,10 +25,7 @@ TINY = EmbeddedConfig.model_validate(
             "num_kv_heads": 1,
             "mlp_size": 32,
         },
-        "actor": {
-            "clean": {"steps": 6, "batch_size": 4},
-            "sloppy": {"steps": 3, "batch_size": 4},
-        },
+        "actor": {"clean": {"steps": 6, "batch_size": 4}, "sloppy": {"steps": 3, "batch_size": 4}},
         "judge_data": {"problems": 10, "test_problems": 6, "max_response_tokens": 12},
         "judge": {"steps": {"weak": 2, "medium": 4, "strong": 6}, "batch_size": 4},
         "evaluation": {"problems": 6, "samples": 2, "max_new_tokens": 12},

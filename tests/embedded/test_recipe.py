@@ -3,7 +3,6 @@ from pathlib import Path
 import pytest
 
 from refblend.data.schema import read_rows
-from refblend.embedded.architecture import fingerprint_of
 from refblend.embedded.prepare import prepare_splits
 from refblend.embedded.recipe import EmbeddedConfig, load_recipe
 from refblend.errors import ConfigError
@@ -33,30 +32,6 @@ def test_wrong_recipes_name_the_key(tmp_path: Path, text: str, message: str) -> 
     path.write_text(text)
     with pytest.raises(ConfigError, match=message):
         load_recipe(path)
-
-
-def test_missing_recipe(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no such file"):
-        load_recipe(tmp_path / "none.yaml")
-
-
-def test_fingerprint_follows_what_the_model_is_made_from(
-    recipe: EmbeddedConfig, tokenizer: object
-) -> None:
-    sizes = recipe.model_copy(
-        update={"evaluation": recipe.evaluation.model_copy(update={"problems": 9})}
-    )
-    sloppy = recipe.model_copy(
-        update={"actor": recipe.actor.model_copy(update={"terse_share": 0.9})}
-    )
-    for what in ("actor_clean", "actor", "judge"):
-        mark = fingerprint_of(recipe, tokenizer, what)
-        assert mark == fingerprint_of(sizes, tokenizer, what)
-        same = mark == fingerprint_of(sloppy, tokenizer, what)
-        assert same == (what == "actor_clean")
-    assert fingerprint_of(recipe, tokenizer, "judge", "a") != fingerprint_of(
-        recipe, tokenizer, "judge", "b"
-    )
 
 
 def test_prepared_files(recipe: EmbeddedConfig, tmp_path: Path) -> None:

@@ -3,13 +3,10 @@
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from refblend.data.equations import equations_true
 from refblend.data.reasoning_gym import INSTRUCTION
@@ -17,13 +14,11 @@ from refblend.data.schema import PromptRow
 from refblend.embedded import sums
 from refblend.embedded.actor import encode_example, train_actor
 from refblend.embedded.architecture import build_model, fingerprint_of, load_model, save_model
-from refblend.embedded.demonstrations import corrupt_steps
-from refblend.embedded.judge_data import build_pairs, corrupt_response
-from refblend.embedded.judge_format import label_of, render_verdict
+from refblend.embedded.judge_data import build_pairs
+from refblend.embedded.judge_format import label_of
 from refblend.embedded.recipe import EmbeddedConfig
 from refblend.embedded.sft import Schedule, train
 from refblend.embedded.sums import sum_problem, sum_rows
-from refblend.seeding import derive_generator
 
 
 class FakeGym:
@@ -84,39 +79,8 @@ def test_a_sum_is_a_problem_with_worked_steps(expression: str, answer: str, solu
     assert label_of(problem, solution.replace(f"#### {answer}", "#### 55")) == 0.35
 
 
-def test_a_verdict_compares_signs() -> None:
-    problem = sum_problem(row("5 - 9 + 2", "-2"))
-    assert render_verdict(problem, "#### 2") == "2;5-9=-4+2=-2:-_-22+\\box{0.05}"
-    assert render_verdict(problem, problem.solution) == "-2;5-9=-4+2=-2:--+22+\\box{1.00}"
-
-
-def test_corrupted_sums_are_labelled_by_what_they_state() -> None:
-    problem = sum_problem(row("5 - 9 + 2", "-2"))
-    rng = derive_generator(3)
-    labels = {label_of(problem, corrupt_response(rng, problem)) for _ in range(200)}
-    assert {0.05, 0.7} <= labels
-    assert all(0.05 <= label <= 1 for label in labels)
-
-
-@given(
-    st.integers(-50, 50),
-    st.lists(st.tuples(st.sampled_from("+-"), st.integers(0, 50)), min_size=1, max_size=3),
-    st.integers(0, 99),
-)
-def test_sums_with_zeros_and_negative_values_can_be_corrupted(start, rest, seed) -> None:
-    expression = " ".join([str(start), *(f"{op} {number}" for op, number in rest)])
-    steps = sum_problem(row(expression, str(eval(expression)))).steps
-    assert corrupt_steps(derive_generator(seed), steps, 0.0) == list(steps)
-    for step in corrupt_steps(derive_generator(seed), steps, 1.0):
-        assert 1 <= abs(step.result - eval(f"{step.left} {step.op} {step.right}")) <= 3 or (
-            step.result >= 0 and all(gold.result >= 0 for gold in steps)
-        )
-
-
 @pytest.mark.usefixtures("gym")
-def test_warm_start_from_a_pretrained_model(
-    recipe: EmbeddedConfig, tokenizer: Any, model: Any, tmp_path: Path
-) -> None:
+def test_warm_start_from_a_pretrained_model(recipe, tokenizer, model, tmp_path) -> None:
     base = tmp_path / "base"
     save_model(base, model, tokenizer, {})
     tree = recipe.model_dump() | {"pretrained": {"model": str(base), "dtype": "float32"}}

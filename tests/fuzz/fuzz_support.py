@@ -12,10 +12,22 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from typer.testing import CliRunner
 
 from refblend.errors import RefblendError
+from refblend.identity import RunIdentity
+from refblend.provenance import Source
 
+IDENTITY = RunIdentity(
+    config={"algorithm": {"gamma": 1.0}, "trainer": {"test_freq": 5}},
+    data={"train.parquet": "aa"},
+    models={"actor": "bb"},
+    prompts="cc",
+    numerics={"train": 1},
+    libraries={"torch": "2.13.0"},
+    total_steps=3,
+    fixed_length=False,
+    segments=(Source(None, None, None),),
+)
 LONGEST_MESSAGE = 1200
 """Characters of an error message: a 10 MB value must not be repeated in it."""
 
@@ -77,22 +89,3 @@ def attempt(
             assert files_below(where) == before
         return False, None
     return True, result
-
-
-def check_cli(*arguments: str, where: Path) -> tuple[int, str]:
-    """Run the command line on a hostile input: success, or one of our errors; nothing is left.
-
-    Returns:
-        Exit status and standard output.
-    """
-    from refblend.cli.main import app
-
-    before = files_below(where)
-    done = CliRunner().invoke(app, list(arguments))
-    if isinstance(done.exception, RefblendError):
-        check_refusal(done.exception)
-    else:
-        assert done.exit_code in (0, 2), done.exception
-    if done.exit_code:
-        assert files_below(where) == before
-    return done.exit_code, done.stdout

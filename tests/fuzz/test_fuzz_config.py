@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from fuzz_support import attempt, check_cli, folder, yaml_file
+from fuzz_support import attempt, folder, yaml_file
 from fuzz_trees import HOSTILE, YAML_ONLY, get, mutated, mutated_bytes, mutated_text, places
 from hypothesis import given
 from hypothesis import strategies as st
@@ -109,24 +109,6 @@ def test_override(key: str, value: Any) -> None:
         for part in key.split("."):
             read = getattr(read, part)
         assert agrees(value, read), (value, read)
-
-
-FORMS = ("{}={}", "{}{}", "{1}={0}", "={1}", "{0}.={1}", ".{0}={1}")
-
-
-@given(st.sampled_from(DOTTED), st.sampled_from(SNIPPETS), st.sampled_from(FORMS))
-def test_override_text(key: str, snippet: str, form: str) -> None:
-    attempt(lambda: load_config((), [*REQUIRED, form.format(key, snippet)]))
-
-
-@given(mutated_text(TEXT, SNIPPETS), st.sampled_from(DOTTED), st.sampled_from(SNIPPETS))
-def test_command_line(text: str, key: str, snippet: str) -> None:
-    with folder() as path:
-        override = f"{key}={snippet}".replace("\x00", "")
-        file = yaml_file(path, text)
-        status, out = check_cli("config", "--config", str(file), override, where=path)
-        if status == 0:
-            json.loads(out)
 
 
 REFUSED = {

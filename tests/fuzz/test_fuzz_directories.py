@@ -11,30 +11,18 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from fuzz_support import check_refusal, folder
+from fuzz_support import IDENTITY, check_refusal, folder
 from hypothesis import given
 from hypothesis import strategies as st
 
 from refblend.errors import CheckpointError
 from refblend.files import write_json
-from refblend.identity import IDENTITY_NAME, RunIdentity
-from refblend.provenance import Source
+from refblend.identity import IDENTITY_NAME
 from refblend.trainer.checkpoint import CheckpointManager, write_state
 from refblend.trainer.run_directory import LOCK_NAME, StartOptions, open_run, record_start
 from refblend.trainer.tracking import MetricsLog
 
-STEPS = 3
-BASE = RunIdentity(
-    config={"algorithm": {"gamma": 1.0}, "trainer": {"test_freq": 5}},
-    data={"train.parquet": "aa"},
-    models={"actor": "bb"},
-    prompts="cc",
-    numerics={"train": 1},
-    libraries={"torch": "2.13.0"},
-    total_steps=STEPS,
-    fixed_length=False,
-    segments=(Source(None, None, None),),
-)
+STEPS = IDENTITY.total_steps
 MOVES = (
     *("pathlib.Path.rename", "pathlib.Path.replace", "pathlib.Path.mkdir"),
     *("os.link", "shutil.copy2"),
@@ -76,8 +64,8 @@ def killed_at(count: int) -> Iterator[None]:
 
 def place(path: Path, steps: int) -> dict[str, bytes]:
     """A run with a checkpoint; the content of its files."""
-    with open_run(path, BASE, StartOptions()) as prepared:
-        record_start(path, BASE, prepared)
+    with open_run(path, IDENTITY, StartOptions()) as prepared:
+        record_start(path, IDENTITY, prepared)
     log = MetricsLog(path / "metrics.jsonl")
     for step in range(steps + 1):
         log.append(step, {"loss": 1.0})
@@ -107,7 +95,7 @@ def nothing_is_lost(root: Path, before: dict[str, bytes]) -> None:
 
 WANTED = st.builds(
     lambda gamma, freq, numbers, data, steps: replace(
-        BASE,
+        IDENTITY,
         config={"algorithm": {"gamma": gamma}, "trainer": {"test_freq": freq}},
         numerics={"train": numbers},
         data={"train.parquet": data},

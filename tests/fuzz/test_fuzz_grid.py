@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pytest
 import yaml
 from fuzz_support import attempt, folder
 from fuzz_trees import HOSTILE, YAML_ONLY, mutated, mutated_bytes, mutated_text
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 
 from refblend.config.loading import parse_override
 from refblend.documents import flatten
-from refblend.errors import RefblendError
 from refblend.study.design.grid import build_grid, override_arguments
 
 BASE = "data: {train_files: [a], val_files: [b]}\nactor_rollout_ref: {model: {path: m}}\n"
@@ -93,19 +91,3 @@ def test_override_arguments_read_back_equal(value: Any) -> None:
         assert read == json.dumps(value)  # text, which no number's key takes
     elif not isinstance(value, list | dict):
         assert read == value
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("gamma: 1.0", "gamma: 2020-01-01", r"X\.yaml"),
-        ("gamma: 1.0", "gamma: .nan", r"X\.yaml"),
-        ("gamma: 1.0", "gamma: &x {a: *x}", r"X\.yaml"),
-        ("  nested:\n", "  linear: {}\n  nested:\n", "the key 'linear' is given twice"),
-    ],
-)
-def test_refused_experiment(tmp_path: Path, old: str, new: str, said: str) -> None:
-    assert old in TEXT
-    place(tmp_path, TEXT.replace(old, new))
-    with pytest.raises(RefblendError, match=said):
-        build_grid(["X"], "cpu", tmp_path)

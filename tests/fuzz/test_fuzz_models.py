@@ -79,9 +79,7 @@ def test_tokenizer(tiny_tokenizer_dir: Path, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("content", GARBAGE)
 @pytest.mark.parametrize("name", TOKENIZER_FILES)
-def test_garbage_for_a_tokenizer(
-    tiny_tokenizer_dir: Path, tmp_path: Path, name: str, content: bytes
-) -> None:
+def test_garbage_for_a_tokenizer(tiny_tokenizer_dir, tmp_path, name, content) -> None:
     path = shutil.copytree(tiny_tokenizer_dir, tmp_path / "tokenizer")
     (path / name).write_bytes(content)
     if (name, content) != ("tokenizer_config.json", b"{}"):  # says nothing wrong

@@ -13,10 +13,8 @@ from fuzz_trees import mutated, mutated_bytes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refblend.data.dataset import load_prompt_dataset
 from refblend.data.gsm8k import INSTRUCTION, load_file
 from refblend.data.schema import PromptRow, read_rows
-from refblend.data.tokenizer import load_tokenizer
 from refblend.errors import DataError
 
 
@@ -159,29 +157,6 @@ def test_gsm8k(records: list[Any], ascii_only: bool) -> None:
                 assert math.isfinite(float(row.ground_truth))
 
 
-@pytest.fixture(scope="module")
-def tokenizer(tiny_tokenizer_dir: Path) -> Any:
-    return load_tokenizer(tiny_tokenizer_dir)
-
-
-@given(mutated(RECORDS), st.integers(1, 80), st.booleans())
-def test_encoded(tokenizer: Any, records: list[Any], longest: int, cut: bool) -> None:
-    """What is accepted can be encoded, and no prompt is longer than asked for."""
-    with folder() as path:
-        file = path / "hostile.jsonl"
-        file.write_bytes(dumped(records, True))
-        accepted, data = attempt(
-            lambda: load_prompt_dataset(
-                [file], tokenizer, longest, filter_overlong=not cut, truncation="middle"
-            ),
-            "hostile.jsonl",
-        )
-        if accepted:
-            assert all(len(ids) <= longest for ids in data.prompt_ids)
-            assert len(data) + data.n_dropped == len(records)
-            assert data.n_dropped == 0 or not cut
-
-
 LONG = "x" * 10_000_000
 
 
@@ -194,28 +169,9 @@ def test_refused_line(tmp_path: Path, line: str) -> None:
     assert len(str(caught.value)) < 500
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_ten_megabytes_of_text_are_read(tmp_path: Path, suffix: str) -> None:
-    file = tmp_path / f"long.{suffix}"
-    long = RECORDS[0] | {"prompt": [{"role": "user", "content": LONG}]}
-    if suffix == "jsonl":
-        file.write_text(json.dumps(long))
-    else:
-        pq.write_table(pa.Table.from_pylist([long]), file)
-    assert read_rows(file)[0].messages[0]["content"] == LONG
-
-
 def test_a_column_twice(tmp_path: Path) -> None:
     file = tmp_path / "twice.parquet"
     columns = [pa.array(["a"]), pa.array(["b"])]
     pq.write_table(pa.Table.from_arrays(columns, names=["data_source", "data_source"]), file)
     with pytest.raises(DataError, match=r"twice\.parquet has the column 'data_source' more than"):
-        read_rows(file)
-
-
-def test_a_date_beyond_all_calendars(tmp_path: Path) -> None:
-    file = tmp_path / "far.parquet"
-    far = pa.array([2**62], pa.timestamp("us"))
-    pq.write_table(pa.table({"data_source": ["s"], "time": far}), file)
-    with pytest.raises(DataError, match=r"far\.parquet cannot be read"):
         read_rows(file)

@@ -6,18 +6,15 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from fuzz_support import attempt, folder
+from fuzz_support import IDENTITY, attempt, folder
 from fuzz_trees import mutated, mutated_bytes
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refblend.errors import StudyError
-from refblend.identity import IDENTITY_NAME, RunIdentity
-from refblend.provenance import Source, finish, read_previous
-from refblend.study.layout import COLLECTED
+from refblend.identity import IDENTITY_NAME
+from refblend.provenance import finish, read_previous
 from refblend.study.runs.collect import Collected, collect, read_collected, write_collected
 from refblend.trainer.run_directory import StartOptions, check_run_dir
-from refblend.trainer.summary import finished_summary
 
 SUMMARY = {"status": "finished", "steps": 2, "reason": "", "validation": {}, "incidents": {}}
 SESSION = {"start": "2026-01-01", "end": "2026-01-01", "wall_time_s": 5.5}
@@ -86,6 +83,7 @@ def check_collected(root: Path) -> Collected:
     return read
 
 
+@settings(max_examples=settings.default.max_examples // 3)  # each writes and reads two runs
 @given(st.data())
 def test_collect(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(sorted([*DOCUMENTS, "metrics.jsonl"])))
@@ -122,19 +120,6 @@ def check_hostile(read: Collected, name: str, content: bytes) -> None:
                 assert measured[f"test/{key}"] == value
 
 
-@given(mutated(SUMMARY), st.booleans())
-def test_summary_on_resume(tree: Any, torn: bool) -> None:
-    """A summary says that the run is finished, or the run goes on."""
-    content = json.dumps(tree).encode()
-    content = content[: len(content) // 2] if torn else content
-    with folder() as path:
-        (path / "summary.json").write_bytes(content)
-        summary = finished_summary(path, 2)
-        finished = not torn and isinstance(tree, dict) and tree.get("status") == "finished"
-        finished = finished and tree.get("steps", 2) == 2
-        assert (summary is not None) == finished
-
-
 @given(mutated(PROVENANCE) | mutated({"sessions": PROVENANCE["sessions"]}))
 def test_provenance_on_resume(tree: Any) -> None:
     with folder() as path:
@@ -147,19 +132,6 @@ def test_provenance_on_resume(tree: Any) -> None:
             known = sum(s["wall_time_s"] or 0.0 for s in tree["sessions"])
             assert total["wall_time_s"] == pytest.approx(known + 2.0, abs=2e-3)
             json.dumps(total, allow_nan=False)
-
-
-IDENTITY = RunIdentity(
-    config={"trainer": {"seed": 1}},
-    data={"train.parquet": "aa"},
-    models={"actor": "bb"},
-    prompts="cc",
-    numerics={"train": 1},
-    libraries={"torch": "2.13.0"},
-    total_steps=2,
-    fixed_length=False,
-    segments=(Source(None, None, None),),
-)
 
 
 @given(
@@ -178,25 +150,6 @@ def test_identity(content: bytes) -> None:
         if accepted:
             assert prepared.start == "resume"
             assert not [d for d in prepared.changes if d.kind == "determining"]
-
-
-@given(st.sampled_from(COLLECTED), st.data())
-def test_collected_frames(frames: dict[str, bytes], name: str, data: st.DataObject) -> None:
-    content = data.draw(mutated_bytes(frames[name]))
-    with folder() as path:
-        for other, sound in frames.items():
-            (path / other).write_bytes(content if other == name else sound)
-        attempt(lambda: read_collected(path), str(path), where=path)
-
-
-@pytest.fixture(scope="module")
-def frames(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """The files of a collection."""
-    root = tmp_path_factory.mktemp("collected")
-    for arm in GRID.arm:
-        place(root / "cpu" / arm / "seed_1")
-    write_collected(collect(GRID, "cpu", root), root / "out")
-    return {name: (root / "out" / name).read_bytes() for name in COLLECTED}
 
 
 BAD_RECORDS = {
@@ -224,11 +177,3 @@ def test_unreadable_run(tmp_path: Path, name: str) -> None:
     run = check_collected(tmp_path).runs.iloc[1]
     assert run.status == "failed"
     assert "unreadable" in run.reason
-
-
-def test_frames_of_another_kind(tmp_path: Path, frames: dict[str, bytes]) -> None:
-    for name, content in frames.items():
-        (tmp_path / name).write_bytes(content)
-    (tmp_path / "runs.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(StudyError, match=r"runs\.csv has other columns"):
-        read_collected(tmp_path)

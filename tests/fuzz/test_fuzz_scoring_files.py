@@ -9,21 +9,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from fuzz_support import attempt, folder, lines_of, yaml_file
-from fuzz_trees import YAML_ONLY, mutated, mutated_bytes, mutated_text
+from fuzz_support import attempt, folder, yaml_file
+from fuzz_trees import YAML_ONLY, mutated, mutated_text
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refblend.embedded.recipe import load_recipe
-from refblend.errors import DataError, ScoringError
-from refblend.scoring.measure.corpus import read_corpus, read_responses
+from refblend.scoring.measure.corpus import read_corpus
 from refblend.scoring.parsing import parse_score
 from refblend.scoring.templates import SHIPPED, load_templates
 
-ROOT = Path(__file__).parents[2]
 TEMPLATES = SHIPPED["embedded"].read_text(encoding="utf-8")
 TREE = yaml.safe_load(TEMPLATES)
-RECIPE = (ROOT / "params" / "embedded" / "smoke.yaml").read_text(encoding="utf-8")
 SNIPPETS = (
     *("!!int ''", "!!float x", "!!python/name:os.system", "1: 2", "null: 3", "x: 1", "header: b"),
     *('"\\ud800"', "\x00", "{response}", "[[{response}]]", "[[{question}]]", r"'\box{x}'"),
@@ -68,15 +64,6 @@ def test_templates(content: Any) -> None:
             check_templates(templates, yaml.safe_load(file.read_bytes()))
 
 
-@given(mutated_text(RECIPE, SNIPPETS))
-def test_recipe(text: str) -> None:
-    with folder() as path:
-        file = yaml_file(path, text)
-        accepted, recipe = attempt(lambda: load_recipe(file), "hostile.yaml")
-        if accepted:
-            json.dumps(recipe.model_dump(mode="json"), allow_nan=False)
-
-
 def write(path: Path, records: list[Any]) -> list[Any]:
     """Write jsonl or parquet by the suffix; returns what the file holds then."""
     if path.suffix == ".parquet":
@@ -91,29 +78,7 @@ def write(path: Path, records: list[Any]) -> list[Any]:
     return records
 
 
-PIECES = (
-    b'"\\ud800"',
-    b"NaN",
-    b"[" * 2000,
-    b"\xff",
-    b"\r",
-    b"\x0b",
-    b"\xe2\x80\xa8",
-    b"{}\n",
-    b"1\n",
-)
 SUFFIXES = st.sampled_from(("jsonl", "jsonl", "parquet"))
-
-
-@given(mutated(RESPONSES), SUFFIXES)
-def test_responses(records: list[Any], suffix: str) -> None:
-    with folder() as path:
-        file = path / f"hostile.{suffix}"
-        records = write(file, records)
-        accepted, frame = attempt(lambda: read_responses(file), file.name, where=path)
-        if accepted:
-            assert list(frame["question"]) == [row["question"] for row in records]
-            assert list(frame["response"]) == [row["response"] for row in records]
 
 
 @given(mutated(CORPUS) | mutated(PAIRS), SUFFIXES)
@@ -146,46 +111,3 @@ def check_corpus_frame(frame: pd.DataFrame, records: list[Any]) -> None:
         list(frame.groupby(column, sort=True, observed=True))
     if "target" in frame:
         assert frame["target"].to_numpy(float).max() <= 1
-
-
-@given(
-    mutated_bytes(
-        "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in CORPUS).encode(),
-        PIECES,
-    )
-)
-def test_corpus_bytes(content: bytes) -> None:
-    with folder() as path:
-        file = path / "hostile.jsonl"
-        file.write_bytes(content)
-        accepted, frame = attempt(lambda: read_corpus(file), "hostile.jsonl", where=path)
-        if accepted:
-            check_corpus_frame(frame, [json.loads(line) for line in lines_of(content)])
-
-
-@pytest.mark.parametrize(
-    "text", ["1: 2", "x: !!int ''", "x: 2020-99-99", "x: " + "[" * 400, "header: again"]
-)
-def test_refused_templates(tmp_path: Path, text: str) -> None:
-    file = yaml_file(tmp_path, f"{TEMPLATES}\n{text}\n")
-    with pytest.raises(ScoringError, match=r"hostile\.yaml"):
-        load_templates(file)
-
-
-BAD_CELLS: list[dict[str, Any]] = [
-    {"label": "x", "right": 1, "steps": []},
-    {"label": 0.5, "right": 1, "steps": 3},
-    {"label": 0.5, "right": None, "steps": []},
-    {"label": 1, "difficulty": [1]},
-    {"label": 1, "target": "x"},
-    {"label": 1, "worked": None},
-    {"label": [1]},
-]
-
-
-@pytest.mark.parametrize("cells", BAD_CELLS)
-def test_refused_corpus(tmp_path: Path, cells: dict[str, Any]) -> None:
-    file = tmp_path / "hostile.jsonl"
-    file.write_text(json.dumps({"question": "q", "response": "r"} | cells))
-    with pytest.raises(DataError, match=r"hostile\.jsonl"):
-        read_corpus(file)
