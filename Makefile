@@ -129,7 +129,7 @@ test-slow: env .tools/light .tools/trl .tools/verl .tools/trackers .tools/paper 
 	@$(MAKE) --no-print-directory rehearse-short
 
 nodes: env ## runs on two Ray nodes in network namespaces of this machine; needs root and iproute2
-	REFBLEND_NODES=1 $(BIN)/pytest -rs tests/trainer/test_two_nodes.py tests/scripts/test_cluster_examples.py
+	REFBLEND_NODES=1 $(BIN)/pytest -rs tests/trainer/test_two_nodes.py
 
 fuzz: env ## 2,000 hostile inputs for each reader of files, up to two hours; the ordinary tests draw 60
 	$(BIN)/pytest tests/fuzz --hypothesis-profile=fuzz

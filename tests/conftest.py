@@ -93,9 +93,7 @@ def make_model(path: Path, tokenizer_dir: Path, seed: int, **changes: Any) -> Pa
 
 
 @pytest.fixture(scope="session")
-def make_tiny_model(
-    tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer_dir: Path
-) -> Callable[..., Path]:
+def make_tiny_model(tmp_path_factory, tiny_tokenizer_dir) -> Callable[..., Path]:
     """``make_tiny_model(seed, **config_changes)`` → a new model directory."""
 
     def make(seed: int, **changes: Any) -> Path:

@@ -1,5 +1,4 @@
 import time
-from pathlib import Path
 
 import pytest
 
@@ -14,9 +13,7 @@ def test_carbon_intensity() -> None:
         EnergyMeter("xxx")
 
 
-def test_meter_is_offline_quiet_and_leaves_no_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_meter_is_offline_quiet_and_leaves_no_files(tmp_path, monkeypatch, capfd) -> None:
     import requests
 
     def refuse(*_: object, **__: object) -> None:
@@ -40,9 +37,7 @@ def test_meter_is_offline_quiet_and_leaves_no_files(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_machine_that_codecarbon_cannot_read_only_lacks_the_report(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_machine_that_codecarbon_cannot_read_only_lacks_the_report(monkeypatch, caplog) -> None:
     """codecarbon swallows its own errors, and then has no data."""
 
     def fail(*_: object) -> None:

@@ -4,13 +4,7 @@ import pickle
 
 import pytest
 
-from refblend.errors import (
-    ConfigError,
-    DataError,
-    Problems,
-    ProblemsError,
-    first_line,
-)
+from refblend.errors import ConfigError, DataError, Problems, ProblemsError, first_line
 
 
 def test_an_error_without_a_text_is_called_by_its_class() -> None:

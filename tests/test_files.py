@@ -1,4 +1,3 @@
-import hashlib
 import json
 import math
 import os
@@ -6,15 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from refblend.files import (
-    atomic_path,
-    how_to_get,
-    read_json,
-    sha256_file,
-    sha256_tree,
-    write_json,
-    write_text,
-)
+from refblend.files import atomic_path, how_to_get, read_json, sha256_tree, write_json, write_text
 
 
 def test_atomic_path_replaces_whole(tmp_path: Path) -> None:
@@ -45,11 +36,6 @@ def test_json_round_trip(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="JSON"):
         write_json(tmp_path / "v.json", math.nan)
     assert read_json(tmp_path / "v.json") == value
-
-
-def test_sha256(tmp_path: Path) -> None:
-    (tmp_path / "f").write_bytes(b"abc")
-    assert sha256_file(tmp_path / "f") == hashlib.sha256(b"abc").hexdigest()
 
 
 def test_sha256_tree_sees_names_and_contents_only(tmp_path: Path) -> None:

@@ -1,13 +1,11 @@
 """The public interface: exactly these names and signatures, cheap to import, and they work."""
 
 import inspect
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 import refblend
 from refblend.errors import ConfigError
@@ -84,20 +82,6 @@ def test_a_public_name_loads_no_engine_and_the_package_nothing() -> None:
     assert not loaded(names) & heavy
 
 
-def test_the_blend_of_the_first_page() -> None:
-    """The docstring of the package, on a batch worked by hand."""
-    mask = torch.tensor([[1.0, 1.0], [1.0, 0.0]])
-    entropy = refblend.avg_response_entropy(torch.tensor([[0.2, 0.4], [0.5, 9.0]]), mask)
-    assert float(entropy) == pytest.approx((0.3 + 0.5) / 2)
-    params = refblend.WeightParams(max_weight=0.5, entropy_high_threshold=1.0)
-    weight = refblend.weight_for("linear", entropy, 1, 10, params)
-    assert weight == pytest.approx(0.5 * (1 - 0.4))
-    quality = refblend.expand_quality(torch.tensor([0.8, 0.1]), mask, "per_token")
-    rewards = refblend.blend_rewards(torch.tensor([[0.0, 1.0], [0.0, 7.0]]), quality, mask, weight)
-    expected = torch.tensor([[0.3 * 0.8, 0.7 + 0.3 * 0.8], [0.3 * 0.1, 0.0]])
-    torch.testing.assert_close(rewards, expected)
-
-
 def test_a_judge_scores_and_is_shut_down(tiny_model_dir: Path) -> None:
     judge = refblend.Judge.open(
         tiny_model_dir, engine="hf", templates="embedded", invalid_score=0.25, max_new_tokens=4
@@ -115,41 +99,12 @@ def test_a_judge_scores_and_is_shut_down(tiny_model_dir: Path) -> None:
         assert result.valid or result.score == 0.25
 
 
-def test_a_judge_uses_the_templates_that_its_directory_names(tiny_model_dir: Path) -> None:
-    own = tiny_model_dir / "scoring_templates.yaml"
-    assert not own.exists()
-    try:
-        own.write_text("header: [not, text]")
-        with pytest.raises(refblend.RefblendError, match=r"scoring_templates.yaml: header"):
-            refblend.Judge.open(tiny_model_dir, engine="hf")
-    finally:
-        own.unlink()
-
-
 def test_unknown_keys_of_a_judge_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"judge options: .*max_new_token.*Did you mean"):
         refblend.Judge.open("judge", max_new_token=3)
 
 
-@pytest.mark.parametrize(("key", "value"), [("control", "random"), ("timeout_s", 3.0)])
-def test_keys_of_training_are_no_options_of_a_judge(key: str, value: object) -> None:
-    with pytest.raises(ConfigError, match=f"judge options: {key} would have no effect"):
-        refblend.Judge.open("judge", **{key: value})
-
-
-def test_score_file(tiny_model_dir: Path, tmp_path: Path) -> None:
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text("\n".join(json.dumps({"question": "3+4?", "response": r}) for r in "78"))
-    options = {"engine": "hf", "templates": "embedded", "max_new_tokens": 4}
-    frame = refblend.score_file(rows, tmp_path / "out.jsonl", tiny_model_dir, **options)
-    written = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert [row["score"] for row in written] == frame["score"].tolist()
-    assert [row["response"] for row in written] == ["7", "8"]
-
-
-def test_train_takes_files_a_tree_or_a_configuration(
-    monkeypatch: pytest.MonkeyPatch, tiny_config, tmp_path: Path
-) -> None:
+def test_train_takes_files_a_tree_or_a_configuration(monkeypatch, tiny_config, tmp_path) -> None:
     import yaml
 
     from refblend.trainer import launch

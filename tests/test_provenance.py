@@ -5,17 +5,8 @@ from pathlib import Path
 import pytest
 
 from refblend.errors import DataError, ModelError
-from refblend.files import sha256_file
 from refblend.identity import InputHashes
-from refblend.provenance import (
-    PACKAGE,
-    Source,
-    collect_provenance,
-    finish,
-    git_state,
-    hash_inputs,
-    lock_hashes,
-)
+from refblend.provenance import PACKAGE, Source, collect_provenance, finish, git_state, hash_inputs
 
 INPUTS = InputHashes({"train.parquet": "1" * 64}, {"model": "2" * 64})
 CONFIG = {"seed": 1, "data": {"train_files": Path("x")}}
@@ -99,9 +90,7 @@ def test_the_source_is_a_tree_of_git_and_what_is_not_committed(tmp_path: Path) -
     assert edited.tree == first.tree != Source.of(package).tree
 
 
-def test_a_repository_of_another_user_is_told_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_repository_of_another_user_is_told_once(tmp_path, monkeypatch, caplog) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
     assert git_state(tmp_path) == {"commit": None, "dirty": None}
@@ -113,27 +102,6 @@ def test_a_repository_of_another_user_is_told_once(
 def test_files_of_the_package_are_recorded_without_their_place() -> None:
     file = PACKAGE / "scoring" / "data" / "embedded.yaml"
     assert list(hash_inputs([file], []).data) == ["refblend/scoring/data/embedded.yaml"]
-
-
-def test_lock_hashes(tmp_path: Path) -> None:
-    requirements = tmp_path / "requirements"
-    requirements.mkdir()
-    (requirements / "cpu.lock").write_text("numpy==2\n")
-    package = tmp_path / "src" / "package"
-    package.mkdir(parents=True)
-    assert lock_hashes(package) == {"cpu.lock": sha256_file(requirements / "cpu.lock")}
-
-
-def test_inputs_are_hashed_by_path(tmp_path: Path) -> None:
-    data, model = tmp_path / "train.parquet", tmp_path / "model"
-    data.write_bytes(b"rows")
-    model.mkdir()
-    (model / "config.json").write_text("{}")
-    hashes = hash_inputs([data], [model])
-    assert hashes.data == {str(data): sha256_file(data)}
-    before = hashes.models[str(model)]
-    (model / "config.json").write_text("{ }")
-    assert hash_inputs([data], [model]).models[str(model)] != before
 
 
 def test_missing_inputs_are_named(tmp_path: Path) -> None:

@@ -35,17 +35,6 @@ def test_imports_are_spared_by_the_collector() -> None:
     gc.unfreeze()
 
 
-def test_the_collector_stays_as_it_was() -> None:
-    gc.disable()
-    try:
-        with pytest.raises(ImportError), runtime.importing():
-            raise ImportError
-        assert not gc.isenabled()
-    finally:
-        gc.enable()
-        gc.unfreeze()
-
-
 @pytest.mark.parametrize("keep", [False, True])
 def test_freed_memory_is_used_again(keep) -> None:
     """Counted in pages that the kernel had to bring: 64 MiB, ten times."""

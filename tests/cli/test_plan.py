@@ -12,9 +12,7 @@ from refblend.errors import StudyError
 PARAMS = Path(__file__).parents[2] / "params"
 
 
-def test_command_plans_from_tables_below_results(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_command_plans_from_tables_below_results(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     tables = Path("results") / "cpu" / "m1" / "tables"
     tables.mkdir(parents=True)
@@ -32,9 +30,7 @@ def test_command_plans_from_tables_below_results(
     assert "2*" not in text, "nothing is given"
 
 
-def test_command_marks_given_costs_and_asks_for_gpus(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_command_marks_given_costs_and_asks_for_gpus(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     command = ["plan", "M1", "--scale", "gpu", "--slots", "8", "--params", str(PARAMS)]
     refused = CliRunner().invoke(app, command)
@@ -69,32 +65,3 @@ def test_a_milestone_trained_anew_on_this_machine_is_preferred_to_the_shipped_ta
     rows = CliRunner().invoke(app, [*shown, "--slots", "2"]).stdout.splitlines()
     arms = [row.split() for row in rows if row.startswith(("off", "linear"))]
     assert [(arm[4], arm[-2:]) for arm in arms] == [("60", ["2", "runs"])] * 2
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["plan", "M1"], "Missing option"),
-        (["plan", "--scale", "cpu", "--slots", "2"], "Missing argument"),
-        (["plan", "M1", "--scale", "cpu", "--slots", "0"], "--slots"),
-    ],
-)
-def test_what_is_missing_is_named(arguments: list[str], told: str) -> None:
-    done = CliRunner().invoke(app, arguments)
-    assert done.exit_code == 2
-    assert told in done.output
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (
-            ["plan", "M1", "--scale", "cpu", "--slots", "2", "--gpus-per-run", "2"],
-            "--gpus-per-run is given at scale cpu",
-        ),
-    ],
-)
-def test_what_cannot_be_planned_is_refused(arguments: list[str], told: str) -> None:
-    done = CliRunner().invoke(app, arguments)
-    assert isinstance(done.exception, StudyError), done.output
-    assert told in str(done.exception)

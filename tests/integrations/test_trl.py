@@ -120,9 +120,7 @@ def test_rewards_weights_and_advantages_are_those_of_the_blend(
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_without_weight_the_run_is_trls_own(
-    dropout: float, tiny_model_dir: Path, tmp_path: Path
-) -> None:
+def test_without_weight_the_run_is_trls_own(dropout, tiny_model_dir, tmp_path) -> None:
     """w_max = 0: responses, advantages and gradients are the same to the bit, step after step."""
     ours = train(tiny_model_dir, tmp_path / "ours", "terminal", True, 0.0, dropout)
     theirs = train(tiny_model_dir, tmp_path / "theirs", "terminal", False, dropout=dropout)
@@ -163,9 +161,7 @@ def expected_rewards(
 @pytest.mark.parametrize(
     ("method", "level"), [("recheck", "batch"), ("hero", "batch"), ("blend", "response")]
 )
-def test_methods_and_levels_by_response(
-    method: str, level: str, tiny_model_dir: Path, tmp_path: Path
-) -> None:
+def test_methods_and_levels_by_response(method, level, tiny_model_dir, tmp_path) -> None:
     found = train(
         tiny_model_dir, tmp_path, "terminal", True, 0.4, method=method, entropy_level=level
     )

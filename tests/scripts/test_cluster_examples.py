@@ -3,12 +3,8 @@
 import json
 import os
 import re
-import shutil
 import stat
 import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +17,8 @@ from refblend.config import load_config
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 SCRIPT = EXAMPLES / "slurm" / "train.sbatch"
-NODES = ROOT / "scripts" / "two_nodes.sh"
 SCRIPTS = [SCRIPT, EXAMPLES / "kuberay" / "train.sh", *sorted((ROOT / "scripts").glob("*.sh"))]
 SCHEMA = json.loads((Path(__file__).parent / "rayjob.schema.json").read_text())
-REFUSAL = (
-    (os.environ.get("REFBLEND_NODES") != "1" and "called by `make nodes`")
-    or (os.geteuid() != 0 and "network namespaces need root")
-    or (shutil.which("ip") is None and "iproute2 is missing (`ip`)")
-)
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
@@ -69,29 +59,8 @@ def test_the_pods_hold_the_run_and_have_its_ray_and_its_token() -> None:
     assert Path(entrypoint[1]).relative_to("/refblend") == Path("examples/kuberay/train.sh")
 
 
-FAKES = {
-    # The nodes of the job are the addresses of the namespaces.
-    "scontrol": """
-test "$*" = "show hostnames nodes[1-2]"
-printf "10.77.0.1\\n10.77.0.2\\n"
-""",
-    "srun": """
-for word in "$@"; do
-    shift
-    case $word in
-    --nodelist=10.77.0.1) node=a ;;
-    --nodelist=10.77.0.2) node=b ;;
-    --*) ;;
-    *) exec ip netns exec "${NETNS_PREFIX:-refblend}-$node" "$word" "$@" ;;
-    esac
-done""",
-}
-
-
 @pytest.mark.parametrize("status", [0, 2])
-def test_the_slurm_script_starts_a_node_each_and_ends_as_the_run_does(
-    tmp_path: Path, status: int
-) -> None:
+def test_the_slurm_script_starts_a_node_each_and_ends_as_the_run_does(tmp_path, status) -> None:
     """With programs that only tell how they were called: no Ray, no run."""
     told = f'echo "$(basename "$0") $*" >> {tmp_path}/told'
     token = f"stat -c %a $RAY_AUTH_TOKEN_PATH >> {tmp_path}/modes"
@@ -132,81 +101,3 @@ def test_the_slurm_script_starts_a_node_each_and_ends_as_the_run_does(
     assert not (logs / "token").exists()
     left = [pid for pid in (tmp_path / "pids").read_text().split() if Path("/proc", pid).exists()]
     assert left == [], "Ray outlived the job"
-
-
-@pytest.fixture
-def slurm(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """The environment of a job whose two nodes are namespaces without a Ray of their own."""
-    for name, body in FAKES.items():
-        fake = tmp_path / "fakes" / name
-        fake.parent.mkdir(exist_ok=True)
-        fake.write_text(f"#!/usr/bin/env bash\nset -e\n{body}\n")
-        fake.chmod(0o755)
-    binaries = Path(sys.executable).parent
-    folder = tempfile.mkdtemp(prefix="slurm-", dir="/tmp")  # sockets' paths must be short
-    environment = os.environ | {
-        "PATH": f"{tmp_path / 'fakes'}:{os.environ['PATH']}",
-        "RAY": str(binaries / "ray"),
-        "REFBLEND_BIN": str(binaries),
-        "RAY_TMPDIR": folder,
-        "RAY_OPTIONS": "--object-store-memory=150000000",
-        "SLURM_JOB_ID": "7",
-        "SLURM_JOB_NODELIST": "nodes[1-2]",
-        "SLURM_CPUS_PER_TASK": "3",
-    }
-
-    def call(*words: str) -> None:
-        command = ["bash", NODES, words[0], f"{folder}/nodes", *words[1:]]
-        subprocess.run(command, check=True, env=environment, timeout=180)
-
-    try:
-        call("up")
-        call("stop", "a")
-        call("stop", "b")
-        yield environment
-    finally:
-        call("down")
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.mark.engine
-@pytest.mark.slow
-@pytest.mark.skipif(bool(REFUSAL), reason=str(REFUSAL))
-def test_the_slurm_script_trains_on_two_nodes(slurm: dict[str, str], tmp_path: Path) -> None:
-    """The judge is pinned to the second node, so the run needs both."""
-    import common  # of benchmarks/; it loads torch
-
-    tokenizer = common.embedded_tokenizer()
-    common.make_model(tmp_path / "actor", tokenizer)
-    common.make_model(tmp_path / "judge", tokenizer, seed=1)
-    common.prepare_data(tmp_path)
-    settings = [
-        *common.run_overrides(tmp_path, Path("runs/mine"), 2),
-        "data.train_batch_size=4",
-        "actor_rollout_ref.rollout.n=2",
-        "actor_rollout_ref.actor.ppo_mini_batch_size=null",
-        "actor_rollout_ref.actor.node=10.77.0.1",
-        "algorithm.ref_quality_score.scoring.node=10.77.0.2",
-        "trainer.save_freq=0",
-        "trainer.logger=[]",
-    ]
-    configs = [word for path in common.CONFIGS for word in ("--config", str(path))]
-    paths = [str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")]
-    done = subprocess.run(
-        ["bash", SCRIPT, *configs, *settings],
-        cwd=tmp_path,
-        env=slurm | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
-        capture_output=True,
-        text=True,
-        timeout=400,
-    )
-    logs = list((tmp_path / "runs").glob(".ray-7.*"))
-    told = "".join(path.read_text() for path in logs[0].glob("*.log"))
-    assert done.returncode == 0, done.stdout + done.stderr + told
-    assert len((tmp_path / "runs" / "mine" / "metrics.jsonl").read_text().splitlines()) == 2
-    assert sorted(path.name for path in logs[0].iterdir()) == ["10.77.0.1.log", "10.77.0.2.log"]
-    assert stat.S_IMODE(logs[0].stat().st_mode) == 0o700
-    for node in "ab":
-        prefix = os.environ.get("NETNS_PREFIX", "refblend")
-        left = subprocess.run(["ip", "netns", "pids", f"{prefix}-{node}"], capture_output=True)
-        assert left.stdout == b"", "Ray outlived the job"

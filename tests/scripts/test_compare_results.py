@@ -82,16 +82,3 @@ def test_differences_are_found(folders, compare, old, new, status, said) -> None
     found, output = compare(*folders)
     assert found == status, output
     assert said in output
-
-
-def test_a_missing_table_is_a_difference(folders, compare) -> None:
-    (folders[1] / "m1" / "per_seed.csv").unlink()
-    status, output = compare(*folders)
-    assert status == 1
-    assert "does not exist" in output
-
-
-def test_no_tables_at_all(tmp_path, compare) -> None:
-    status, output = compare(tmp_path, tmp_path)
-    assert status == 2
-    assert "no table" in output

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import demo_page
-import demo_reward
 import pytest
 from viewed_run import write_run
 
@@ -35,21 +34,6 @@ def test_its_configuration_is_valid_and_fits_what_make_writes() -> None:
     assert (ROOT / path).is_file()
 
 
-@pytest.mark.parametrize(
-    ("text", "score"),
-    [
-        ("12 + 30 = 42", 1.0),
-        ("The answer is 42.", 1.0),
-        ("42, no: 41", 0.0),
-        ("#### 42", 1.0),
-        ("no number", 0.0),
-        ("", 0.0),
-    ],
-)
-def test_its_reward_is_for_the_last_number(text: str, score: float) -> None:
-    assert demo_reward.compute_score("sums", text, "42", {}).score == score
-
-
 @pytest.fixture
 def demo_run(tmp_path: Path, tiny_model_dir: Path) -> Path:
     """A recorded run of ten problems that starts and ends with the tiny model."""
@@ -73,9 +57,7 @@ def demo_run(tmp_path: Path, tiny_model_dir: Path) -> Path:
     return run
 
 
-def test_its_page_shows_curves_and_eight_answers(
-    demo_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_its_page_shows_curves_and_eight_answers(demo_run, tmp_path, monkeypatch) -> None:
     from refblend.trainer.checkpoint import CheckpointRef
 
     end = CheckpointRef(2, demo_run / "checkpoints" / "global_step_2")

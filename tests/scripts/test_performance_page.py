@@ -12,8 +12,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "explanation" / "performance.md").read_text(encoding="utf-8")
 PROCESSORS = {"AMD EPYC": "AMD", "Intel(R) Xeon(R) Processor": "Intel"}
-BUSY = 1.5
-"""Load average when a benchmark began, from which on it had company."""
 HEADLINE, GOAL = ("headline", "value"), ("headline", "goal")
 SPEED = [
     ("figures", dtype, "ratios", "refblend", "cpu_seconds") for dtype in ("float32", "bfloat16")
@@ -68,11 +66,3 @@ def test_a_row_shows_its_records(line: str, sign: str, figures: list[Any]) -> No
     assert shown == wanted
     cpus = [at(name, "hardware", "cpu") for name, *_ in figures]
     assert processors == "; ".join(dict.fromkeys(PROCESSORS.get(cpu, cpu) for cpu in cpus))
-
-
-def test_benchmarks_that_had_company_are_named() -> None:
-    names = {name for _, figures in ROWS for name, *_ in figures}
-    busy = {name for name in names if at(name, "load_average", "start") > BUSY}
-    sentence = re.search(r"Other work ran beside ([^:;.]*)[:;.]", " ".join(PAGE.split()))
-    assert sentence is not None
-    assert set(re.findall(r"`(\w+)`", sentence[1])) == busy

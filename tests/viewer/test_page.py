@@ -1,6 +1,5 @@
 """The page of a run, in a real browser."""
 
-import json
 import os
 import re
 import shutil
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
-from viewed_run import CONFIG, response, write_run
+from viewed_run import response, write_run
 
 from refblend.cli.main import app
 from refblend.viewer import page
@@ -137,15 +136,6 @@ def test_sorting_filters_details_and_the_cursor(run_dir: Path) -> None:
 
 
 @in_a_browser
-def test_two_runs(run_dir: Path, tmp_path: Path) -> None:
-    config = json.loads(json.dumps(CONFIG))
-    config["trainer"]["seed"] = 8
-    shown, console = browse(write(run_dir, "--compare", write_run(tmp_path / "b", config)))
-    assert console == ""
-    assert len(shown.paths) == 2 * len(shown.metrics)
-
-
-@in_a_browser
 def test_an_error_of_the_page_would_be_seen(run_dir: Path) -> None:
     _, console = browse(write(run_dir), script="missing();")
     assert "missing is not defined" in console
@@ -160,9 +150,7 @@ def test_the_page_refers_to_nothing_outside(run_dir: Path) -> None:
     assert text.count("</script>") == 1
 
 
-def test_a_long_run_keeps_its_newest_responses(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_run_keeps_its_newest_responses(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(page, "MAX_RESPONSES", 5)
     steps = {step: [response(n, step=step) for n in range(2)] for step in (2, 4, 6, 8)}
     run = write_run(tmp_path / "a", responses=steps)

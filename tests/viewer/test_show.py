@@ -4,15 +4,13 @@ import copy
 import json
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from typer.testing import CliRunner
 from viewed_run import CONFIG, RESPONSES, response, write_run
 
 from refblend.cli.main import app
 from refblend.errors import DataError
-from refblend.viewer.console import harmless, sparkline
-from refblend.viewer.run import Run, best_and_worst, outcome
+from refblend.viewer.run import best_and_worst, outcome
 
 
 def show(*arguments: object, width: int = 100) -> str:
@@ -45,15 +43,6 @@ def test_header_metrics_and_responses(run_dir: Path) -> None:
     assert "\x1b[31m" not in text, "a model's text does not steer the terminal"
 
 
-def test_an_expected_score_is_called_so_beside_what_the_judge_wrote(tmp_path: Path) -> None:
-    config = copy.deepcopy(CONFIG)
-    config["algorithm"]["ref_quality_score"]["scoring"]["score_mode"] = "expected"
-    lines = [response(0, judge_score=0.2), response(1, judge_valid=False, judge_path="default")]
-    text = show(write_run(tmp_path / "r", config, {2: lines}))
-    assert "q 0.2 (expected score)" in text
-    assert "q 0.5 (unreadable: default)" in text
-
-
 def test_a_step_is_chosen_or_refused(tmp_path: Path) -> None:
     first = [response(0, step=1, response="early")]
     path = write_run(tmp_path / "r", responses={1: first, 2: RESPONSES, 10: [response(9)]})
@@ -74,17 +63,6 @@ def test_an_older_record_is_shown_as_far_as_it_goes(tmp_path: Path) -> None:
     assert "highest rule reward" in text
     assert "truth" not in text
     assert " w " not in text.split("responses", 1)[1]
-
-
-def test_a_run_without_responses(tmp_path: Path) -> None:
-    path = write_run(tmp_path / "r")
-    (path / "rollouts" / "2.jsonl").unlink()
-    assert "No responses were recorded" in show(path)
-
-
-def test_what_is_not_a_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="holds no run"):
-        show(tmp_path)
 
 
 @pytest.mark.parametrize("line", ["[]", "{}", "{torn", '{"reward": "x"}'])
@@ -122,30 +100,3 @@ def test_best_and_worst_share_no_response() -> None:
     best, worst = best_and_worst(equal, 1)
     assert (best[0]["sample"], worst[0]["sample"]) == (0, 3)
     assert outcome({"reward": 1, "blended": None}) == 1.0
-
-
-@pytest.mark.parametrize(
-    ("values", "width", "expected"),
-    [
-        ([0, 1, 2, 3, 4, 5, 6, 7], 8, "▁▂▃▄▅▆▇█"),
-        ([1, 3, 0, 0], 2, "█▁"),
-        ([5.0, 5.0], 9, "▅▅"),
-        ([-1], 9, "▅"),
-    ],
-)
-def test_sparkline(values: list[float], width: int, expected: str) -> None:
-    assert sparkline(pd.Series(values), width) == expected
-
-
-def test_control_characters_are_shown_as_such() -> None:
-    assert harmless("a\x1b[2J\r\x07\x9b\nb") == "a�[2J���\nb"
-
-
-def test_the_directory_is_read_once(run_dir: Path) -> None:
-    run = Run.open(run_dir)
-    assert run.setting("algorithm.ref_quality_score.max_weight") == 0.3
-    assert run.setting("algorithm.nothing.here") is None
-    (run_dir / "config.json").write_text("{")
-    assert run.setting("trainer.seed") == 7
-    with pytest.raises(DataError, match=r"config\.json cannot be read"):
-        Run.open(run_dir).settings()
