@@ -41,7 +41,7 @@ def refblend(monkeypatch, capsys) -> Callable[..., Outcome]:
 
 
 @pytest.fixture
-def config_file(tmp_path: Path, tiny_config: Callable[..., RefblendConfig]) -> Path:
+def config_file(tmp_path, tiny_config) -> Path:
     """The tiny configuration as a file; its run directory does not exist yet."""
     tiny_config()
     return tmp_path / "config.yaml"
@@ -68,7 +68,7 @@ def refused(tmp_path, config_file, refblend) -> Callable[..., str]:
     return call
 
 
-def test_check_says_what_would_run(config_file: Path, refblend: Callable[..., Outcome]) -> None:
+def test_check_says_what_would_run(config_file, refblend) -> None:
     outcome = refblend("check", "--config", config_file)
     assert (outcome.status, outcome.err) == (0, "")
     # rollout, judge, actor: GRPO without KL needs neither critic nor reference
@@ -126,7 +126,7 @@ def test_check_counts_epochs_and_workers(config_file, refblend) -> None:
         ("a\nb=1", ["unknown key a b"]),
     ],
 )
-def test_wrong_settings(refused: Callable[..., str], override: str, parts: list[str]) -> None:
+def test_wrong_settings(refused, override, parts) -> None:
     message = refused(override)
     for part in parts:
         assert part in message
@@ -159,11 +159,7 @@ def test_wrong_data(refused, tmp_path_factory, tiny_data_dir, kind, key) -> None
 @pytest.mark.parametrize("key", ["actor_rollout_ref.model.path", f"{SCORING}.model_path"])
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer*"])
 def test_a_model_directory_that_lacks_a_file(
-    refused: Callable[..., str],
-    tmp_path_factory: pytest.TempPathFactory,
-    tiny_model_dir: Path,
-    key: str,
-    name: str,
+    refused, tmp_path_factory, tiny_model_dir, key, name
 ) -> None:
     path = tmp_path_factory.mktemp("model") / "partial"
     shutil.copytree(tiny_model_dir, path, ignore=shutil.ignore_patterns(name))
@@ -203,7 +199,7 @@ def test_every_problem_has_a_line_of_its_own(config_file, refblend) -> None:
         assert second.startswith("error: the run needs about")
 
 
-def test_help_and_refusals_wait_for_no_heavy_library(config_file: Path) -> None:
+def test_help_and_refusals_wait_for_no_heavy_library(config_file) -> None:
     """Data, models and templates are read before torch and vLLM: they would double the time."""
     helped = [["--help"], ["train", "--help"], ["score", "--help"]]
     helped.append(["train", "--config", str(config_file), "trainer.sede=1"])

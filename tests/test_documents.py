@@ -41,7 +41,3 @@ def test_a_switch_of_the_configuration_still_reads_them(tmp_path, word: str, val
 def test_a_key_that_is_given_twice_is_refused(text: str) -> None:
     with pytest.raises(MalformedError, match="the key 'a' is given twice"):
         parse_json(text)
-
-
-def test_equal_keys_of_different_objects_are_fine() -> None:
-    assert parse_json('[{"a": 1}, {"a": 2}]') == [{"a": 1}, {"a": 2}]

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from unittest.mock import ANY
 
 import pytest
@@ -170,9 +169,3 @@ def test_a_key_that_an_older_version_did_not_know_has_its_default() -> None:
     assert changes(BASE, without("gamma")) == []
     told = changes(identity_of("algorithm.gamma=0.9"), without("gamma"))
     assert told == [("determining", "algorithm.gamma: 1.0 → 0.9")]
-
-
-@pytest.mark.parametrize("record", [None, [], {}, {"identity": "abc"}, {"config": 1}])
-def test_records_of_another_kind_are_refused(record: Any) -> None:
-    with pytest.raises(ValueError, match="missing or of another type"):
-        RunIdentity.from_record(record)

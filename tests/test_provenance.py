@@ -6,7 +6,7 @@ import pytest
 
 from refblend.errors import DataError, ModelError
 from refblend.identity import InputHashes
-from refblend.provenance import PACKAGE, Source, collect_provenance, finish, git_state, hash_inputs
+from refblend.provenance import Source, collect_provenance, finish, git_state, hash_inputs
 
 INPUTS = InputHashes({"train.parquet": "1" * 64}, {"model": "2" * 64})
 CONFIG = {"seed": 1, "data": {"train_files": Path("x")}}
@@ -97,11 +97,6 @@ def test_a_repository_of_another_user_is_told_once(tmp_path, monkeypatch, caplog
     assert Source.of(tmp_path) == Source(None, None, None)
     (told,) = caplog.messages
     assert "belongs to another user" in told
-
-
-def test_files_of_the_package_are_recorded_without_their_place() -> None:
-    file = PACKAGE / "scoring" / "data" / "embedded.yaml"
-    assert list(hash_inputs([file], []).data) == ["refblend/scoring/data/embedded.yaml"]
 
 
 def test_missing_inputs_are_named(tmp_path: Path) -> None:

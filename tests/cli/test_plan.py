@@ -7,7 +7,6 @@ from resource_tables import resource_row, resource_table
 from typer.testing import CliRunner
 
 from refblend.cli.main import app
-from refblend.errors import StudyError
 
 PARAMS = Path(__file__).parents[2] / "params"
 
@@ -28,20 +27,6 @@ def test_command_plans_from_tables_below_results(tmp_path, monkeypatch) -> None:
     assert re.search(r"peak memory +10 GiB", text)
     assert str(tables / "resources.csv") in text
     assert "2*" not in text, "nothing is given"
-
-
-def test_command_marks_given_costs_and_asks_for_gpus(tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    command = ["plan", "M1", "--scale", "gpu", "--slots", "8", "--params", str(PARAMS)]
-    refused = CliRunner().invoke(app, command)
-    assert isinstance(refused.exception, StudyError)
-    assert "--gpus-per-run is missing" in str(refused.exception)
-    command += ["--gpus-per-run", "4", "--steps", "100", "--step-seconds", "33"]
-    command += ["--startup-seconds", "300", "--memory-gb", "60", "--watts", "2000"]
-    text = CliRunner().invoke(app, command).stdout
-    assert "33*" in text
-    assert "all costs are given" in text
-    assert "2, 2 side by side" in text
 
 
 def test_a_milestone_trained_anew_on_this_machine_is_preferred_to_the_shipped_tables(

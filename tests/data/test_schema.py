@@ -127,13 +127,6 @@ def test_bad_row_is_named(tmp_path: Path, changes: dict[str, Any], message: str)
     assert caught.value.remedy
 
 
-def test_missing_columns_are_listed(tmp_path: Path) -> None:
-    path = tmp_path / "rows.parquet"
-    pd.DataFrame({"question": ["q"], "data_source": ["s"]}).to_parquet(path)
-    with pytest.raises(DataError, match=r"lacks the column\(s\) prompt, reward_model .*question"):
-        read_rows(path)
-
-
 def test_corrupt_jsonl(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(record()) + "\n{not json\n")

@@ -28,7 +28,7 @@ def slow_greedy(model: Any, prompt: list[int], eos_id: int, limit: int) -> tuple
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 4])
-def test_greedy_equals_the_slow_loop(model: Any, tokenizer: Any, batch_size: int) -> None:
+def test_greedy_equals_the_slow_loop(model, tokenizer, batch_size) -> None:
     model.eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -43,7 +43,7 @@ def test_greedy_equals_the_slow_loop(model: Any, tokenizer: Any, batch_size: int
             assert output.finished == (ids[-1] == eos_id)
 
 
-def test_entropies_are_those_of_the_tempered_distribution(model: Any, tokenizer: Any) -> None:
+def test_entropies_are_those_of_the_tempered_distribution(model, tokenizer) -> None:
     """Every sampled token again, without cache, batch or padding."""
     model.eval()
     outputs = run(model, tokenizer, temperature=0.7, seed=3, batch_size=3)
@@ -57,7 +57,7 @@ def test_entropies_are_those_of_the_tempered_distribution(model: Any, tokenizer:
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=6), st.integers(1, 5))
-def test_pass_at_k_is_the_share_of_subsets_with_a_hit(counts: list[int], k: int) -> None:
+def test_pass_at_k_is_the_share_of_subsets_with_a_hit(counts, k) -> None:
     shares = []
     for count in counts:
         samples = [True] * count + [False] * (5 - count)

@@ -35,14 +35,14 @@ def gradient(model: Any) -> torch.Tensor:
     return torch.cat([p.grad.flatten() for p in model.parameters()])
 
 
-def test_loss_equals_the_slow_sum(model: Any) -> None:
+def test_loss_equals_the_slow_sum(model) -> None:
     examples = [stream(i) for i in range(5)]
     examples[0].weights[-1] = 2.5
     slow = sum((slow_loss(model, example) for example in examples), torch.zeros(()))
     torch.testing.assert_close(weighted_loss(model, examples, pad_id=0), slow, rtol=1e-5, atol=1e-4)
 
 
-def test_shared_beginning_gives_the_same_loss_and_gradient(model: Any) -> None:
+def test_shared_beginning_gives_the_same_loss_and_gradient(model) -> None:
     head = list(range(10, 30))
     plain = [
         Example(head + stream(i).token_ids, [0.0] * len(head) + stream(i).weights) for i in range(4)
@@ -59,7 +59,7 @@ def test_shared_beginning_gives_the_same_loss_and_gradient(model: Any) -> None:
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
 
 
-def test_loss_that_is_not_finite_stops(model: Any) -> None:
+def test_loss_that_is_not_finite_stops(model) -> None:
     with torch.no_grad():
         model.model.norm.weight.fill_(float("nan"))
     with pytest.raises(ModelError, match="the loss is nan at step 0"):

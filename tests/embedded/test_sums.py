@@ -38,7 +38,7 @@ class FakeGym:
 
 
 @pytest.fixture
-def gym(monkeypatch: pytest.MonkeyPatch) -> None:
+def gym(monkeypatch) -> None:
     @contextmanager
     def start() -> Iterator[FakeGym]:
         yield FakeGym()
@@ -66,7 +66,7 @@ def row(expression: str, answer: str) -> PromptRow:
         ("5 - 9 + 2", "-2", "5-9=-4. -4+2=-2.\n#### -2"),
     ],
 )
-def test_a_sum_is_a_problem_with_worked_steps(expression: str, answer: str, solution: str) -> None:
+def test_a_sum_is_a_problem_with_worked_steps(expression, answer, solution) -> None:
     source = row(expression, answer)
     problem = sum_problem(source)
     assert problem.solution == solution
@@ -116,7 +116,7 @@ def test_warm_start_from_a_pretrained_model(recipe, tokenizer, model, tmp_path) 
 
 
 def test_the_pretrained_model_and_its_problems_are_part_of_the_fingerprint(
-    recipe: EmbeddedConfig, tokenizer: Any
+    recipe, tokenizer
 ) -> None:
     """Its demonstrations are the train split: with other data they could be test problems."""
 
@@ -131,7 +131,7 @@ def test_the_pretrained_model_and_its_problems_are_part_of_the_fingerprint(
     assert len({mark(pretrained={"model": "a"}, data=other) for other in others}) == 3
 
 
-def test_bfloat16_passes_keep_float32_weights(recipe: EmbeddedConfig, tokenizer: Any) -> None:
+def test_bfloat16_passes_keep_float32_weights(recipe, tokenizer) -> None:
     """Updates smaller than bfloat16 can hold beside a weight still add up."""
 
     def stream(number: int) -> Any:

@@ -59,7 +59,7 @@ def weights(path: Path) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in load_model(path).parameters()])
 
 
-def test_training_again_gives_the_same_directories(chain: Chain, tmp_path: Path) -> None:
+def test_training_again_gives_the_same_directories(chain, tmp_path) -> None:
     """What is hashed holds no times and no paths: elsewhere, at another speed, the same bytes."""
     clean, actor = tmp_path / "clean", tmp_path / "actor"
     train_actor(chain.recipe, chain.tokenizer, clean, actor)
@@ -89,7 +89,7 @@ def test_judge_from_the_wrong_start_is_refused(chain, tmp_path, start, pairs_has
         chain.train_judge("medium", chain.root / start, tmp_path / "judge", pairs_hash=pairs_hash)
 
 
-def test_pairs_come_back_and_have_every_source(chain: Chain, tmp_path: Path) -> None:
+def test_pairs_come_back_and_have_every_source(chain, tmp_path) -> None:
     assert {pair.source for pair in chain.pairs} == {"actor", "actor_clean", "gold", "corruption"}
     assert all(pair.problem.split == "train" for pair in chain.pairs)
     write_pairs(tmp_path / "pairs.parquet", chain.pairs)

@@ -1,7 +1,6 @@
 """Training rows as jsonl and parquet, and GSM8K files."""
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from fuzz_trees import mutated, mutated_bytes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refblend.data.gsm8k import INSTRUCTION, load_file
 from refblend.data.schema import PromptRow, read_rows
 from refblend.errors import DataError
 
@@ -38,10 +36,6 @@ def record(number: int) -> dict[str, Any]:
 
 
 RECORDS = [record(number) for number in (7, 7, 41)]
-GSM8K = [
-    {"question": f"Tom has {n} eggs. How many?", "answer": f"He has {n}.\n#### {n:,}"}
-    for n in (3, 1200)
-]
 JSON_PIECES = (
     *(b'"\\ud800"', b"NaN", b"[" * 2000, b"9" * 5000, b"\xff", b"\xed\xa0\x80", b"\x00", b"\r"),
     *(b"\n", b"\xe2\x80\xa8", b"\xef\xbb\xbf", b"{}\n", b"null\n", b"[]\n", b'"index": 1'),
@@ -139,22 +133,6 @@ def test_parquet_bytes(data: st.DataObject) -> None:
             texts += [text for message in row.messages for text in message.values()]
             assert all(type(text) is str for text in texts)
             "".join(texts).encode()
-
-
-@given(mutated(GSM8K), st.booleans())
-def test_gsm8k(records: list[Any], ascii_only: bool) -> None:
-    with folder() as path:
-        file = path / "hostile.jsonl"
-        file.write_bytes(dumped(records, ascii_only))
-        accepted, rows = attempt(lambda: load_file(file, "train"), "hostile.jsonl")
-        if accepted:
-            assert len(rows) == len(records)
-            for row, source in zip(rows, records, strict=True):
-                assert row.question == source["question"].strip()
-                assert row.messages[0]["content"] == f"{row.question} {INSTRUCTION}"
-                written = source["answer"].rpartition("####")[2].strip().rstrip(".")
-                assert float(row.ground_truth) == float(written.replace(",", ""))
-                assert math.isfinite(float(row.ground_truth))
 
 
 LONG = "x" * 10_000_000

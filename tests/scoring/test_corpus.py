@@ -46,19 +46,6 @@ def test_wrong_answers_agree_with_their_last_equation() -> None:
     assert "#### 0" not in wrong_solution("#### 0", "0", derive_generator(1))
 
 
-def test_every_difficulty_is_there() -> None:
-    steps = [1] * 90 + [2] * 8 + [3] * 2
-    rows = [
-        PromptRow(i, "s", [], "q", "41", "3+38=41.\n#### 41", {"n_steps": n})
-        for i, n in enumerate(steps)
-    ]
-    corpus = corpus_from_rows(rows, kinds=("right",), max_rows=12)
-    assert corpus["difficulty"].value_counts().to_dict() == {1: 5, 2: 5, 3: 2}
-    assert corpus["index"].is_monotonic_increasing
-    assert corpus["index"].iloc[0] == 0
-    assert len(corpus_from_rows(rows, kinds=("right",), max_rows=1)) == 1
-
-
 def test_judge_pairs_become_a_corpus(tmp_path: Path) -> None:
     problem = generate_problems("test", 1, 0, Difficulty(), 0.0)[0]
     pairs = [Pair(problem, problem.solution, "gold"), Pair(problem, "", "corruption")]

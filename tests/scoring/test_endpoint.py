@@ -1,18 +1,13 @@
 """A judge behind HTTP, asked over real sockets: an endpoint on loopback that behaves as told."""
 
 import asyncio
-import json
 import time
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
-import typer
 from fault_server import MODEL, TOKENS, Endpoint, completion, config, judge, with_logprobs
-from typer.testing import CliRunner
 
-from refblend.cli.scoring import score
 from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.errors import ConfigError, ScoringError
 from refblend.scoring.generative import guided_regex
@@ -132,11 +127,11 @@ def test_a_lasting_failure_is_a_result_and_the_others_are_scored(endpoint: Endpo
 
 def test_of_an_endpoint_that_hangs_one_round_is_asked(endpoint: Endpoint) -> None:
     def answer(body: dict[str, Any]) -> tuple[int, Any]:
-        time.sleep(0.0 if "fine" in content(body) else 1.0)
+        time.sleep(0.0 if "fine" in content(body) else 1.5)
         return 200, completion("\\box{0.75}")
 
     endpoint.answer = answer
-    j = judge(endpoint, {"timeout_s": 0.2, "max_retries": 0, "concurrency": 2})
+    j = judge(endpoint, {"timeout_s": 0.5, "max_retries": 0, "concurrency": 2})
     results = j.score(["q"] * 9, [f"a{i}" for i in range(9)])
     assert all(r.path == "error" and "in time" in r.raw for r in results)
     assert len(endpoint.bodies) == 2
@@ -251,29 +246,13 @@ def test_the_key_comes_from_the_environment(endpoint, monkeypatch) -> None:
         ({"model_path": "m", "kind": "sglang"}, "use one of 'vllm', 'hf'"),
         ({"model_path": "m", "http": {"url": "x"}}, "Extra inputs"),
         ({"kind": "reward_model"}, "model_path is needed"),
+        ({"model_path": "m", "decoding": "guided", "max_new_tokens": 9}, "is 9.*takes up to 10"),
+        ({"model_path": "m", "decoding": "guided", "kind": "reward_model"}, "no text to guide"),
     ],
 )
 def test_configurations_that_do_not_fit(scoring: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         RefQualityScoreConfig.model_validate({"scoring": scoring})
-
-
-def test_score_command(endpoint: Endpoint, tmp_path: Path) -> None:
-    """``refblend score --kind http``, with a key of the section given by ``--set``."""
-    app = typer.Typer()
-    app.command()(score)
-    (tmp_path / "rows.jsonl").write_text(json.dumps({"question": "q", "response": "a"}))
-    files = ["--input", str(tmp_path / "rows.jsonl"), "--output", str(tmp_path / "scores.csv")]
-    served = ["--kind", "http", "--base-url", endpoint.url, "--model", MODEL]
-    settings = ["--templates", "embedded", "--score-mode", "text", "--set", "http.max_retries=0"]
-    result = CliRunner().invoke(app, [*files, *served, *settings], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    assert pd.read_csv(tmp_path / "scores.csv")["score"].tolist() == [0.75]
-    with pytest.raises(ConfigError, match="--base-url and --model"):
-        CliRunner().invoke(app, [*files, *served[:2]], catch_exceptions=False)
-    endpoint.models = 503, {"error": {"message": "starting"}}
-    with pytest.raises(ScoringError, match="status 503"):
-        CliRunner().invoke(app, [*files, *served, *settings], catch_exceptions=False)
 
 
 def test_training_needs_no_model_of_a_judge_behind_http(endpoint, tiny_config) -> None:

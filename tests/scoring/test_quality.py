@@ -59,15 +59,6 @@ def test_both_forms_in_one_go(embedded, chat_tokenizer, scripted) -> None:
     json.dumps(plain(forms), allow_nan=False)
 
 
-def test_a_corpus_without_the_rest(embedded, chat_tokenizer, scripted) -> None:
-    engine = scripted(chat_tokenizer, lambda p: "no idea")
-    judge = GenerativeJudge(engine, chat_tokenizer, embedded, JudgeOptions(ScoringLimits(1024)))
-    forms, _ = measure_quality(judge, CORPUS[["question", "response", "label"]])
-    assert (forms["compact"]["auc"], forms["compact"]["valid_rate"]) == (None, 0.0)
-    assert forms["compact"]["by_difficulty"].empty
-    assert "mean_absolute_error" not in forms["compact"]
-
-
 def test_written_scores(chat_tokenizer) -> None:
     frame = pd.DataFrame(
         {

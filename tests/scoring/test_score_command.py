@@ -171,15 +171,6 @@ def test_a_measuring_command_refuses_a_judge_without_tokens(tmp_path: Path) -> N
         pass
 
 
-def test_score_with_a_real_engine(run, tmp_path: Path) -> None:
-    """Nothing in between: the hf engine on random weights, whose scores are mostly invalid."""
-    result = run(tmp_path / "scores.jsonl", "--set", "max_new_tokens=8")
-    assert result.exit_code in (0, 3)
-    frame = read(tmp_path / "scores.jsonl")
-    assert frame["score"].between(0, 1).all()
-    assert (result.exit_code == 3) == (not frame["valid"].any())
-
-
 TOY = """
 from refblend.errors import ConfigError
 from refblend.scoring.judge import Judge

@@ -39,31 +39,6 @@ def test_lock_is_what_the_project_needs() -> None:
         assert requirement.specifier.contains(version, prereleases=True), requirement
 
 
-def make_env(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [str(ROOT / "scripts" / "make_env.sh"), *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-
-
-@pytest.mark.parametrize("version", ["3.10", "3.12"])
-def test_make_env_refuses_another_python(version: str, tmp_path: Path) -> None:
-    python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\necho {version}\n")
-    python.chmod(0o755)
-    done = make_env(str(python), str(tmp_path / "venv"), "requirements/cpu.lock")
-    assert done.returncode == 2
-    assert f'Python 3.11 was not found as "{python}", which is {version}' in done.stderr
-    assert not (tmp_path / "venv").exists()
-
-
-def test_make_help_names_every_target() -> None:
-    done = subprocess.run(["make", "-s", "-C", str(ROOT)], capture_output=True, text=True)
-    shown = set(re.findall(r"^ +make ([a-z-]+) ", done.stdout, flags=re.MULTILINE))
-    assert {"env", "study", "test", "lint", "smoke", "bench", "clean"} <= shown
-    phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
-    assert phony is not None
-    assert shown == set(phony.group(1).split())
-
-
 @pytest.mark.parametrize(
     ("gib", "limit", "jobs"), [(7.6, "max", 2), (64, "max", 64), (64, "8589934592", 2), (1, "", 1)]
 )

@@ -52,19 +52,6 @@ def test_a_step_is_chosen_or_refused(tmp_path: Path) -> None:
         show(path, "--step", 3)
 
 
-def test_an_older_record_is_shown_as_far_as_it_goes(tmp_path: Path) -> None:
-    new = ("ground_truth", "quality", "weight", "blended")
-    old = [{k: v for k, v in line.items() if k not in new} for line in RESPONSES]
-    path = write_run(tmp_path / "r", responses={2: old})
-    for name in ("config.json", "summary.json", "provenance.json"):
-        (path / name).unlink()
-    text = show(path)
-    assert text.startswith(f"{path}: going on, or killed, step 2\n")
-    assert "highest rule reward" in text
-    assert "truth" not in text
-    assert " w " not in text.split("responses", 1)[1]
-
-
 @pytest.mark.parametrize("line", ["[]", "{}", "{torn", '{"reward": "x"}'])
 def test_a_damaged_record_names_its_line(run_dir: Path, line: str) -> None:
     path = run_dir / "rollouts" / "2.jsonl"

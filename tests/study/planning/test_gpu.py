@@ -7,7 +7,7 @@ import pytest
 from refblend.errors import StudyError
 from refblend.study.design.grid import build_grid, unique_runs
 from refblend.study.design.names import MILESTONES
-from refblend.study.design.spec import experiments_of, load_experiment
+from refblend.study.design.spec import experiments_of
 from refblend.study.planning import gpu
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -25,21 +25,6 @@ def test_the_default_grid_has_the_specification_s_size() -> None:
     assert len(runs) <= 20
     assert not {"E", "F"} & set(DEFAULT)
     assert {"E", "F"} <= set(experiments_of("series", PARAMS, "gpu"))
-
-
-def test_gpu7b_runs_the_same_arms_and_seeds() -> None:
-    assert [n for m in MILESTONES for n in experiments_of(m, PARAMS, "gpu7b")] == DEFAULT
-    assert not experiments_of("series", PARAMS, "gpu7b"), "resources are scale gpu's"
-    grids = [build_grid(DEFAULT, scale, PARAMS) for scale in ("gpu", "gpu7b")]
-    assert grids[0].equals(grids[1])
-
-
-def test_more_seeds_by_one_key(tmp_path: Path) -> None:
-    (tmp_path / "study").symlink_to(PARAMS / "study")
-    (tmp_path / "seeds.yaml").write_text("gpu: 3\n")
-    spec = load_experiment(tmp_path / "study" / "A.yaml")
-    assert spec.seeds_of("gpu", "off") == [1, 2, 3]
-    assert spec.seeds_of("cpu", "off") == list(range(101, 121))
 
 
 def test_the_plan_stays_within_thirty_gpu_hours() -> None:

@@ -1,5 +1,4 @@
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,14 +10,12 @@ from refblend.errors import StudyError
 from refblend.study.runs.checks import block_record, check_milestone, record_failure
 from refblend.study.runs.collect import Collected, collect, write_collected
 
-MakeRun = Callable[..., Path]
-
 
 def checked(tmp_path: Path) -> Collected:
     return collect(grid_of(("linear", 1)), "cpu", tmp_path)
 
 
-def test_checks_pass_and_fail_as_they_should(tmp_path: Path, make_run: MakeRun) -> None:
+def test_checks_pass_and_fail_as_they_should(tmp_path, make_run) -> None:
     run = tmp_path / "cpu" / "linear" / "seed_1"
     make_run(run, 1, incidents={"overlength": 2})
     record = check_milestone(checked(tmp_path), {"overlength": 2})
@@ -39,7 +36,7 @@ def test_checks_pass_and_fail_as_they_should(tmp_path: Path, make_run: MakeRun) 
 
 
 def test_what_an_older_configuration_finished_does_not_count_for_a_refused_job(
-    tmp_path: Path, make_run: MakeRun
+    tmp_path, make_run
 ) -> None:
     """Two seeds, the first finished once; then the job is refused before it compared anything."""
     old, new = (tmp_path / "cpu" / "linear" / f"seed_{seed}" for seed in (1, 2))
@@ -66,7 +63,7 @@ def test_the_marker_names_status_and_identity_of_every_seed(tmp_path, make_run) 
         block_record(runs)
 
 
-def test_the_command_checks_its_limits(tmp_path: Path, make_run: MakeRun) -> None:
+def test_the_command_checks_its_limits(tmp_path, make_run) -> None:
     incidents = {"overlength": 2, "oom": 1}
     make_run(tmp_path / "cpu" / "linear" / "seed_1", 1, incidents=incidents)
     write_collected(checked(tmp_path), tmp_path / "frames")

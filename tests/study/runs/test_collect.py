@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -15,10 +14,8 @@ from refblend.study.runs.collect import collect, read_collected, used_models, wr
 from refblend.study.runs.curves import accuracy_by_step, series
 from refblend.study.runs.incidents import incident_counts
 
-MakeRun = Callable[..., Path]
 
-
-def test_every_run_is_a_row_whatever_became_of_it(tmp_path: Path, make_run: MakeRun) -> None:
+def test_every_run_is_a_row_whatever_became_of_it(tmp_path, make_run) -> None:
     root = tmp_path / "cpu"
     make_run(root / "off" / "seed_1", 1, blended=False)
     make_run(root / "off" / "seed_2", 2, status="incomplete")
@@ -43,7 +40,7 @@ def test_every_run_is_a_row_whatever_became_of_it(tmp_path: Path, make_run: Make
     assert set(collected.counted_metrics.arm) == {"off"}
 
 
-def test_numbers_come_through_unchanged(tmp_path: Path, make_run: MakeRun) -> None:
+def test_numbers_come_through_unchanged(tmp_path, make_run) -> None:
     make_run(tmp_path / "cpu" / "linear" / "seed_1", 1, steps=20, gain=0.3)
     collected = collect(grid_of(("linear", 1)), "cpu", tmp_path)
     run = collected.runs.iloc[0]
@@ -93,7 +90,7 @@ def test_incidents_are_summed_and_absent_runs_stay_unknown(tmp_path, make_run) -
     assert counts.loc[1, "overlength"] is pd.NA
 
 
-def test_no_run_at_all_gives_empty_frames(tmp_path: Path) -> None:
+def test_no_run_at_all_gives_empty_frames(tmp_path) -> None:
     collected = collect(grid_of(("off", 1)), "cpu", tmp_path)
     assert list(collected.runs.status) == ["missing"]
     assert collected.metrics.empty
@@ -113,7 +110,7 @@ def test_models_are_read_from_their_record() -> None:
     assert used_models(runs[1:2]).empty
 
 
-def test_the_committed_runs_started_from_the_kept_models(tmp_path: Path) -> None:
+def test_the_committed_runs_started_from_the_kept_models(tmp_path) -> None:
     """Else no contrast may compare a new run with them."""
     root = Path(__file__).resolve().parents[3]
     results = root / "results" / "cpu"

@@ -1,5 +1,4 @@
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -8,8 +7,6 @@ from made_runs import grid_of
 
 from refblend.study.runs.collect import collect
 from refblend.study.runs.curves import accuracy_by_step, stability
-
-MakeRun = Callable[..., Path]
 
 
 def test_validation_sources_are_averaged_without_the_sanity_set() -> None:
@@ -33,7 +30,7 @@ def edited(run: Path, changes: dict[int, dict[str, float | None]]) -> None:
     path.write_text("".join(texts))
 
 
-def test_a_step_without_a_finite_value_is_a_spike(tmp_path: Path, make_run: MakeRun) -> None:
+def test_a_step_without_a_finite_value_is_a_spike(tmp_path, make_run) -> None:
     run = make_run(tmp_path / "cpu" / "linear" / "seed_1", 1, steps=20)
     before = stability(collect(grid_of(("linear", 1)), "cpu", tmp_path).metrics).iloc[0]
     edited(run, {7: {"actor/pg_loss": None}, 20: {"actor/pg_loss": None, "actor/grad_norm": None}})
@@ -43,9 +40,7 @@ def test_a_step_without_a_finite_value_is_a_spike(tmp_path: Path, make_run: Make
 
 
 @pytest.mark.parametrize(("gap", "collapse"), [({}, 1), ({14: None}, 1), ({14: None, 18: None}, 0)])
-def test_a_step_without_an_entropy_breaks_the_collapse(
-    tmp_path: Path, make_run: MakeRun, gap: dict[int, None], collapse: int
-) -> None:
+def test_a_step_without_an_entropy_breaks_the_collapse(tmp_path, make_run, gap, collapse) -> None:
     run = make_run(tmp_path / "cpu" / "linear" / "seed_1", 1, steps=20)
     entropies = dict.fromkeys(range(12, 21), 0.01) | gap
     name = "actor/ref_quality/avg_entropy"
@@ -55,9 +50,7 @@ def test_a_step_without_an_entropy_breaks_the_collapse(
     assert row.entropy_end == 0.01
 
 
-def test_a_metric_that_begins_late_or_never_is_not_missing(
-    tmp_path: Path, make_run: MakeRun
-) -> None:
+def test_a_metric_that_begins_late_or_never_is_not_missing(tmp_path, make_run) -> None:
     run = make_run(tmp_path / "cpu" / "linear" / "seed_1", 1, steps=20)
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     for line in lines:

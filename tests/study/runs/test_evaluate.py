@@ -7,7 +7,6 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from refblend.config import RefblendConfig
 from refblend.data.schema import read_rows
 from refblend.data.tokenizer import encode_chat, load_tokenizer
 from refblend.errors import StudyError
@@ -16,7 +15,7 @@ from refblend.study.runs.evaluate import evaluate_runs, final_checkpoint
 from refblend.trainer.checkpoint import CheckpointManager, write_state
 
 
-def test_the_last_checkpoint_is_evaluated(tmp_path: Path) -> None:
+def test_the_last_checkpoint_is_evaluated(tmp_path) -> None:
     checkpoints = CheckpointManager(tmp_path / "checkpoints")
     for step in (9, 10):
         with checkpoints.staging(step) as staged:
@@ -26,13 +25,13 @@ def test_the_last_checkpoint_is_evaluated(tmp_path: Path) -> None:
     assert (last.step, last.path) == (10, tmp_path / "checkpoints" / "global_step_10")
 
 
-def test_a_failed_run_has_no_numbers(tmp_path: Path) -> None:
+def test_a_failed_run_has_no_numbers(tmp_path) -> None:
     write_json(tmp_path / "summary.json", {"status": "failed"})
     assert list(evaluate_runs([tmp_path], "absent")) == [(tmp_path, {"status": "failed"})]
 
 
 @pytest.fixture
-def make_run(tmp_path: Path, tiny_config: Callable[..., RefblendConfig]) -> Callable[..., Path]:
+def make_run(tmp_path, tiny_config) -> Callable[..., Path]:
     """``make_run(name, model, *overrides)`` → the directory of a finished run of that model."""
 
     def make(name: str, model: Path, *overrides: str) -> Path:
@@ -49,7 +48,7 @@ def make_run(tmp_path: Path, tiny_config: Callable[..., RefblendConfig]) -> Call
 
 
 def test_every_seed_is_tested_with_its_own_weights(
-    make_run: Callable[..., Path], make_tiny_model: Callable[..., Path], tiny_data_dir: Path
+    make_run, make_tiny_model, tiny_data_dir
 ) -> None:
     runs = [make_run(f"seed_{seed}", make_tiny_model(seed)) for seed in (1, 2)]
     data = tiny_data_dir / "test.parquet"
@@ -92,7 +91,7 @@ def test_a_tested_run_is_only_read(make_run, make_tiny_model, tiny_data_dir, tmp
 
 
 def test_accuracy_is_that_of_the_runs_reward(
-    tmp_path: Path, make_run: Callable[..., Path], tiny_model_dir: Path, tiny_data_dir: Path
+    tmp_path, make_run, tiny_model_dir, tiny_data_dir
 ) -> None:
     """A reward that depends on every letter, against greedy answers of transformers."""
     reward = tmp_path / "parity.py"
@@ -137,7 +136,7 @@ def test_runs_of_different_models_are_refused(make_run, tiny_model_dir, tiny_dat
 
 
 def test_prompts_longer_than_those_of_training_count(
-    make_run: Callable[..., Path], tiny_model_dir: Path, tiny_data_dir: Path
+    make_run, tiny_model_dir, tiny_data_dir
 ) -> None:
     data, run = tiny_data_dir / "test.parquet", make_run("seed_1", tiny_model_dir)
     ((_, expected),) = evaluate_runs([run], data)

@@ -1,5 +1,4 @@
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -7,11 +6,9 @@ import pytest
 
 from refblend.study.runs.run_files import bound_to, read_run, read_test
 
-MakeRun = Callable[..., Path]
-
 
 @pytest.fixture
-def run(tmp_path: Path, make_run: MakeRun) -> Path:
+def run(tmp_path, make_run) -> Path:
     """A finished run of 20 steps with its evaluation."""
     return make_run(tmp_path / "seed_1", 1, steps=20, gain=0.3)
 
@@ -28,14 +25,14 @@ def change(path: Path, **values: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
-def test_the_evaluation_of_this_run_counts(run: Path) -> None:
+def test_the_evaluation_of_this_run_counts(run) -> None:
     assert evaluation_of(run) == ({"test/greedy", "test/sampled"}, "")
     assert bound_to(run, 20) == {"identity": "this run", "step": 20}
     (run / "test.json").unlink()
     assert evaluation_of(run) == (set(), "")
 
 
-def test_what_another_run_left_does_not_count(run: Path) -> None:
+def test_what_another_run_left_does_not_count(run) -> None:
     """The directory was trained anew, and nobody evaluated it since."""
     change(run / "identity.json", identity="another run")
     values, reason = evaluation_of(run)
@@ -43,7 +40,7 @@ def test_what_another_run_left_does_not_count(run: Path) -> None:
     assert "belongs to another run" in reason
 
 
-def test_an_evaluation_before_the_run_went_on_does_not_count(run: Path, make_run: MakeRun) -> None:
+def test_an_evaluation_before_the_run_went_on_does_not_count(run, make_run) -> None:
     """An extended run keeps its identity."""
     report = (run / "test.json").read_text()
     make_run(run, 1, steps=30)
@@ -53,7 +50,7 @@ def test_an_evaluation_before_the_run_went_on_does_not_count(run: Path, make_run
     assert "measured step 20 of 30" in reason
 
 
-def test_an_evaluation_that_names_no_run_does_not_count(run: Path) -> None:
+def test_an_evaluation_that_names_no_run_does_not_count(run) -> None:
     (run / "test.json").write_text(json.dumps({"greedy": 0.5}))
     values, reason = read_test(run, 20)
     assert values == {}
