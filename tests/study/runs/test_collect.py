@@ -59,7 +59,7 @@ def test_numbers_come_through_unchanged(tmp_path, make_run) -> None:
     assert set(collected.responses.step) == {5, 20}
 
 
-def test_frames_survive_the_files(tmp_path: Path, make_run: MakeRun) -> None:
+def test_frames_survive_the_files(tmp_path, make_run) -> None:
     make_run(tmp_path / "cpu" / "linear" / "seed_1", 1)
     collected = collect(grid_of(("linear", 1), ("off", 1)), "cpu", tmp_path)
     write_collected(collected, tmp_path)
@@ -73,7 +73,7 @@ def test_frames_survive_the_files(tmp_path: Path, make_run: MakeRun) -> None:
 
 
 @pytest.mark.parametrize("name", COLLECTED)
-def test_a_missing_or_damaged_file_is_an_error_with_a_remedy(tmp_path: Path, name: str) -> None:
+def test_a_missing_or_damaged_file_is_an_error_with_a_remedy(tmp_path, name) -> None:
     write_collected(collect(grid_of(("off", 1)), "cpu", tmp_path), tmp_path)
     (tmp_path / name).write_text("torn")
     with pytest.raises(StudyError, match=r"cannot be read.*`refblend study archive`"):
