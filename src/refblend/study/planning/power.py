@@ -53,7 +53,7 @@ class Spread:
 
 
 def read_runs(path: Path) -> pd.DataFrame:
-    """A table with a row per run, such as ``per_seed.csv``; StudyError if it is none."""
+    """Read a table of runs such as ``per_seed.csv``, one row each; StudyError if it is not one."""
     remedy = "Give a table with a row per run, such as per_seed.csv."
     table = read_table(path, ("arm", "seed"), remedy)
     if not table.seed.str.fullmatch("[0-9]+").all():
