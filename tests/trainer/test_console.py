@@ -54,20 +54,3 @@ def test_eta_after_resume_and_after_a_slow_start():
         clock.now += 2
         progress.log(step, {})
     assert progress.seconds_left(51) == pytest.approx(98)
-
-
-def test_a_terminal_keeps_every_line_above_the_bar():
-    stream = io.StringIO()
-    progress = TrainingProgress(3, "run", stream=stream, live=True)
-    progress.log(1, METRICS)
-    progress.message("validation is running")
-    progress.log(3, METRICS)
-    progress.close()
-    progress.close()
-    text = stream.getvalue()
-    assert "run: validation is running" in text
-    assert all(f"step {step}/3  reward 0.457" in text for step in (1, 3))
-    assert "━" in text
-    assert "3/3" in text
-    assert "ETA 0:00" in text
-    assert "\x1b[" in text
