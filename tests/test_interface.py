@@ -1,6 +1,7 @@
 """The public interface: exactly these names and signatures, cheap to import, and they work."""
 
 import inspect
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -102,6 +103,16 @@ def test_a_judge_scores_and_is_shut_down(tiny_model_dir: Path) -> None:
 def test_unknown_keys_of_a_judge_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"judge options: .*max_new_token.*Did you mean"):
         refblend.Judge.open("judge", max_new_token=3)
+
+
+def test_score_file(tiny_model_dir: Path, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("\n".join(json.dumps({"question": "3+4?", "response": r}) for r in "78"))
+    options = {"engine": "hf", "templates": "embedded", "max_new_tokens": 4}
+    frame = refblend.score_file(rows, tmp_path / "out.jsonl", tiny_model_dir, **options)
+    written = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [row["score"] for row in written] == frame["score"].tolist()
+    assert [row["response"] for row in written] == ["7", "8"]
 
 
 def test_train_takes_files_a_tree_or_a_configuration(monkeypatch, tiny_config, tmp_path) -> None:

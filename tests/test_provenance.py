@@ -1,3 +1,4 @@
+import hashlib
 import json
 import subprocess
 from pathlib import Path
@@ -16,6 +17,8 @@ def test_collect_and_finish() -> None:
     record = collect_provenance(CONFIG, INPUTS, seed=1)
     assert (record["data"], record["models"]) == (INPUTS.data, INPUTS.models)
     assert record["seed"] == 1
+    lock = Path(__file__).parents[1] / "requirements" / "cpu.lock"
+    assert record["lock"]["cpu.lock"] == hashlib.sha256(lock.read_bytes()).hexdigest()
     assert record["versions"]["python"].startswith("3.11")
     assert {"numpy", "ray", "refblend"} <= set(record["versions"])
     assert record["hardware"]["cores"] >= 1
@@ -99,7 +102,10 @@ def test_a_repository_of_another_user_is_told_once(tmp_path, monkeypatch, caplog
     assert "belongs to another user" in told
 
 
-def test_missing_inputs_are_named(tmp_path: Path) -> None:
+def test_inputs_are_hashed_by_path_and_missing_ones_named(tmp_path: Path) -> None:
+    (tmp_path / "rows").write_bytes(b"rows")
+    digest = hashlib.sha256(b"rows").hexdigest()
+    assert hash_inputs([tmp_path / "rows"], []).data == {str(tmp_path / "rows"): digest}
     with pytest.raises(DataError, match=r"no\.parquet"):
         hash_inputs([tmp_path / "no.parquet"], [])
     with pytest.raises(ModelError, match="no_model"):

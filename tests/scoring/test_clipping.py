@@ -59,7 +59,7 @@ def test_clip_parts_invariants(response: int, question: int, allowed: int) -> No
         if len(kept) >= 2:
             assert (kept[0], kept[-1]) == (full[0], full[-1])
     if len(clipped.question) < question:
-        assert len(clipped.response) <= KEPT_RESPONSE_TOKENS
+        assert len(clipped.response) == min(response, KEPT_RESPONSE_TOKENS, (allowed - 8) // 2)
 
 
 @given(st.lists(st.integers(0, 99), min_size=1, max_size=60), st.integers(1, 70), st.data())
