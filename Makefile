@@ -95,11 +95,11 @@ reasoning-gym: .tools/reasoning-gym ## the library of tasks behind `refblend dat
 	touch $@
 
 rehearse: env ## scale gpu without a GPU: every arm and experiment, stand-in models, a few steps; gpu7b: M1's
-	$(BIN)/python -m refblend.study.rehearsal build/rehearsal
-	$(BIN)/python -m refblend.study.rehearsal build/rehearsal-gpu7b --scale gpu7b --short
+	$(BIN)/python scripts/rehearse.py build/rehearsal
+	$(BIN)/python scripts/rehearse.py build/rehearsal-gpu7b --scale gpu7b --short
 
 rehearse-short: env ## scale gpu with M1's two arms
-	$(BIN)/python -m refblend.study.rehearsal build/rehearsal-short --short
+	$(BIN)/python scripts/rehearse.py build/rehearsal-short --short
 
 gpu-check: env ## one GPU in at most 20 minutes: tests, a run of 0.5B shape, speeds; results/gpu/check.md
 	$(BIN)/python -m refblend.gpu_check

@@ -13,9 +13,9 @@ BUDGETS = {
     "study/report": (2_200, [f"{PACKAGE}/study/report"]),
     "study/planning": (600, [f"{PACKAGE}/study/planning"]),
     "study/recommend": (500, [f"{PACKAGE}/study/recommend*"]),
-    "study/design, runs, stats, rehearsal": (
+    "study/design, runs, stats": (
         2_600,
-        [f"{PACKAGE}/study/{name}*" for name in ("design", "runs", "stats", "rehearsal")],
+        [f"{PACKAGE}/study/{name}*" for name in ("design", "runs", "stats")],
     ),
     "cli": (1_300, [f"{PACKAGE}/cli"]),
     "workers, trainer, lifecycle": (

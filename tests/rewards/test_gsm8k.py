@@ -100,12 +100,6 @@ def test_gold_answers_are_normalised_too(gold):
     assert compute_score("#### 42", gold) == 1.0
 
 
-def test_scores_are_configurable():
-    assert compute_score("#### 5", "6", format_score=0.1) == 0.1
-    assert compute_score("five", "6", format_score=0.1) == 0.0
-    assert compute_score("#### 6", "6", score=2.0) == 2.0
-
-
 @pytest.mark.parametrize("gold", ["", "x=3", "three", "1/2", "4 2"])
 def test_a_gold_answer_that_is_no_number_is_a_data_error(gold):
     with pytest.raises(DataError, match="custom_reward_function"):

@@ -62,14 +62,8 @@ def extract_number(text: str, method: Method = "strict") -> Decimal | Fraction |
     return None
 
 
-def compute_score(
-    solution_str: str,
-    ground_truth: str,
-    method: Method = "strict",
-    format_score: float = 0.0,
-    score: float = 1.0,
-) -> float:
-    """Score a response: ``score`` if right, ``format_score`` if it has a wrong answer, 0 if none.
+def compute_score(solution_str: str, ground_truth: str, method: Method = "strict") -> float:
+    """1 if the response's answer is right, else 0.
 
     ``ground_truth`` is a number as text (else DataError); commas, ``$`` and a final dot are
     ignored. ``method`` says which number of the response is its answer.
@@ -81,7 +75,4 @@ def compute_score(
             "Correct the data, or name a function for such answers in "
             "reward.custom_reward_function.",
         )
-    answer = extract_number(solution_str, method)
-    if answer is None:
-        return 0.0
-    return score if answer == _value(gold) else format_score
+    return float(extract_number(solution_str, method) == _value(gold))

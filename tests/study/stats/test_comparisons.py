@@ -4,7 +4,6 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
 
 from refblend.study.stats.comparisons import best_configuration
 
@@ -34,12 +33,10 @@ def test_best_configuration_of_planted_arms() -> None:
     best = best_configuration(values, rng())
     assert best.arm == "better"
     assert best.not_distinguishable == ("nearly",)
-    assert best.n == 10
-    assert best.gaps["off"].estimate == pytest.approx((values.better - values.off).mean())
+    assert best.values.tolist() == values.better.tolist()
     assert 0.5 < best.share < 1
     lowest = best_configuration(values, rng(), higher_is_better=False)
     assert (lowest.arm, lowest.not_distinguishable, lowest.share) == ("worse", (), 1.0)
-    assert lowest.gaps["off"].high < 0
 
 
 def test_best_configuration_by_all_resamples() -> None:
@@ -52,10 +49,6 @@ def test_best_configuration_by_all_resamples() -> None:
     best = best_configuration(frame(**table), rng(), resamples=20000)
     assert best.arm == "a"
     assert best.share == pytest.approx(wins / 27, abs=0.015)
-    means = [sum(drawn) / 3 for drawn in itertools.product([0.2, -0.1, 0.1], repeat=3)]
-    assert best.gaps["b"].low == pytest.approx(
-        np.quantile(means, 0.025, method="inverted_cdf"), abs=1e-9
-    )
 
 
 def test_equal_arms_are_seldom_separated() -> None:
@@ -67,20 +60,11 @@ def test_equal_arms_are_seldom_separated() -> None:
     assert wrong <= 7  # 5 % are allowed, the bootstrap alone makes 64 %
 
 
-def test_simultaneous_intervals_are_bonferroni() -> None:
-    best = best_configuration(ten_seeds(), rng())
-    gap = ten_seeds()["better"] - ten_seeds()["same"]
-    expected = stats.ttest_1samp(gap, 0).confidence_interval(1 - 0.05 / 6)
-    ours = best.simultaneous["same"]
-    assert (ours.low, ours.high) == pytest.approx((expected.low, expected.high))
-
-
 def test_best_configuration_with_missing_runs() -> None:
     values = frame(a=[0.9, math.nan, 0.1], b=[0.2, 0.9, 0.2], failed=[math.nan] * 3)
     best = best_configuration(values, rng())
-    assert (best.arm, best.n, best.without_values) == ("a", 2, ("failed",))
+    assert (best.arm, len(best.values), best.without_values) == ("a", 2, ("failed",))
     one = best_configuration(values.iloc[:1], rng())
-    assert (one.arm, one.n, one.not_distinguishable) == ("a", 1, ("b",))
+    assert (one.arm, len(one.values), one.not_distinguishable) == ("a", 1, ("b",))
     assert math.isnan(one.share)
-    none = best_configuration(frame(a=[0.1, math.nan], b=[math.nan, 0.1]), rng())
-    assert (none.arm, none.n) == (None, 0)
+    assert best_configuration(frame(a=[0.1, math.nan], b=[math.nan, 0.1]), rng()) is None

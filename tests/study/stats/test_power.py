@@ -78,9 +78,3 @@ def test_the_test_set_explains_its_part_of_the_variance() -> None:
     binomial = 0.46 * 0.54 / 512
     assert seed_variance(math.sqrt(binomial + 0.0004), 0.46, 512) == pytest.approx(0.0004)
     assert seed_variance(0.001, 0.46, 512) == 0.0
-
-
-@pytest.mark.parametrize("design", [(0.0, True, 0.05), (math.nan, True, 0.05), (1.0, True, 1.0)])
-def test_impossible_designs_are_refused(design: tuple[float, bool, float]) -> None:
-    with pytest.raises(ValueError, match="must"):
-        Design(*design)

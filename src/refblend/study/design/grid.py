@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -251,7 +251,7 @@ def read_grid(path: str | Path) -> pd.DataFrame:
     return grid
 
 
-def local_inputs(config: RefblendConfig, roots: Iterable[str] = ("data/", "models/")) -> list[str]:
+def local_inputs(config: RefblendConfig) -> list[str]:
     """Paths in a configuration that the workflow itself produces: data files and model folders."""
     named = [
         *config.data.train_files,
@@ -261,4 +261,4 @@ def local_inputs(config: RefblendConfig, roots: Iterable[str] = ("data/", "model
     ]
     if config.use_judge and config.algorithm.ref_quality_score.scoring.model_path:
         named.append(config.algorithm.ref_quality_score.scoring.model_path)
-    return sorted({path for path in named if path.startswith(tuple(roots))})
+    return sorted({path for path in named if path.startswith(("data/", "models/"))})

@@ -49,6 +49,8 @@ MEASURES: dict[str, Measure] = {
     )
 }
 """Every measure by its name; tables and figures keep this order."""
+ACCURACIES = {"test_greedy": "greedy test acc.", "test_sampled": "sampled test acc."}
+"""Measures that pages show of every arm and contrast, always both, with their headings."""
 
 
 def with_endpoint(endpoint: str, measures: Sequence[str]) -> list[str]:

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from refblend.seeding import derive_generator
-from refblend.study.design.measures import MEASURES, label, with_endpoint
+from refblend.study.design.measures import ACCURACIES, MEASURES, label, with_endpoint
 from refblend.study.report.readable import number, plus_minus
 from refblend.study.report.study import SCORING, Study
 from refblend.study.runs.measures import wide
@@ -33,9 +33,6 @@ BEST_MEASURES = (
 )  # fmt: skip
 ALL = "all"
 """Scope of the arms of all experiments that learn."""
-SHOWN = {"test_greedy": "greedy test acc.", "test_sampled": "sampled test acc."}
-"""Measures that the page shows of every arm, with their differences to the baseline."""
-
 _TYPES = dict.fromkeys(("arm", "measure", "baseline"), "str")
 _TYPES |= {"runs": "int64", "n": "int64", "pairs": "Int64"}
 _NAMES = (
@@ -106,7 +103,7 @@ def main_table(study: Study, experiment: str, summary: pd.DataFrame) -> pd.DataF
     """
     spec, rows = study.experiments[experiment], []
     several = len(study.baselines(experiment)) > 1
-    shown = {name: label(name) for name in COSTS} if spec.exclusive else dict(SHOWN)
+    shown = {name: label(name) for name in COSTS} if spec.exclusive else dict(ACCURACIES)
     if not spec.exclusive and spec.endpoint not in shown:
         shown = {spec.endpoint: label(spec.endpoint)} | shown
     pairs = [(name, f"Δ {name}") for name in shown.values()]
@@ -226,19 +223,18 @@ def _best_row(study: Study, scope: str, arms: list[str], measure: str) -> dict[s
     values = wide(study.values, measure, arms) if everywhere else study.wide(scope, measure)[arms]
     rng = derive_generator("m2", "best", scope, measure)
     best = best_configuration(values, rng, higher_is_better=higher)
-    if best.arm is None or not best.gaps:
+    if best is None or not best.others:
         return None
-    complete = values.drop(columns=list(best.without_values)).dropna()
-    return bounds(student_interval(complete[best.arm]), name="mean") | {
+    return bounds(student_interval(best.values), name="mean") | {
         "scope": scope,
         "measure": measure,
         "direction": "highest" if higher else "lowest",
         "best": best.arm,
-        "n": best.n,
-        "arms": len(best.gaps) + 1,
+        "n": len(best.values),
+        "arms": best.others + 1,
         "share_best": best.share,
-        "tied": sum(gap.estimate == 0 for gap in best.gaps.values()),
+        "tied": best.tied,
         "n_not_distinguishable": len(best.not_distinguishable),
-        "not_distinguishable_from": ", ".join(map(str, best.not_distinguishable)),
-        "without_values": ", ".join(map(str, best.without_values)),
+        "not_distinguishable_from": ", ".join(best.not_distinguishable),
+        "without_values": ", ".join(best.without_values),
     }

@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from refblend.study.design.measures import MEASURES, label
+from refblend.study.design.measures import ACCURACIES, MEASURES, label
 from refblend.study.design.spec import ExperimentSpec
 from refblend.study.report.readable import plus_minus
 from refblend.study.report.study import Study
@@ -25,9 +25,6 @@ VERDICT_COLUMNS = {name: _TYPES.get(name, "float64") for name in _NAMES}
 """``estimate`` is treated − reference with its interval at 1 − α; ``detectable`` and
 ``seeds_needed`` are for a power of 80 % by Student's test, see
 :class:`refblend.study.stats.verdicts.Outcome`."""
-
-BESIDE = {"test_sampled": "sampled test acc.", "test_greedy": "greedy test acc."}
-"""Measures that are shown beside the one that decides, always both."""
 
 
 def verdicts(
@@ -78,7 +75,7 @@ def _stated(
 
 
 def headline(study: Study, table: pd.DataFrame) -> pd.DataFrame:
-    """The primary verdicts for readers; beside each difference those of :data:`BESIDE`."""
+    """The primary verdicts for readers; beside each difference those of both accuracies."""
     rows = []
     for row in table[table.primary].to_dict("records"):
         cells = {
@@ -89,7 +86,7 @@ def headline(study: Study, table: pd.DataFrame) -> pd.DataFrame:
             "by": label(row["endpoint"]),
             "difference": difference_of(row),
         }
-        for measure, name in BESIDE.items():
+        for measure, name in ACCURACIES.items():
             cells[name] = plus_minus(_difference(study, row, measure), signed=True)
         rows.append(cells)
     return pd.DataFrame(rows)

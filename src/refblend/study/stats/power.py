@@ -26,12 +26,6 @@ class Design:
     alpha: float = 0.05
     """Level of the two-sided test of a difference, and of each one-sided test of equivalence."""
 
-    def __post_init__(self) -> None:
-        if not (self.deviation > 0 and math.isfinite(self.deviation)):
-            raise ValueError(f"deviation={self.deviation} must be positive and finite")
-        if not 0 < self.alpha < 1:
-            raise ValueError(f"alpha={self.alpha} must lie in (0, 1)")
-
     def error(self, seeds: int) -> float:
         """Standard error of the difference with so many seeds per arm."""
         return self.deviation * math.sqrt((1 if self.paired else 2) / seeds)

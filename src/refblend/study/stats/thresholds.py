@@ -64,28 +64,19 @@ class Choice:
         return levels[int(low)], levels[min(int(high), len(levels) - 1)]
 
 
-def find_knee(
-    values: pd.DataFrame,
-    rng: np.random.Generator,
-    higher_is_better: bool = True,
-    resamples: int = 5000,
-) -> Choice:
-    """The smallest level within one standard error of the best.
+def find_knee(values: pd.DataFrame, rng: np.random.Generator, resamples: int = 5000) -> Choice:
+    """The smallest level within one standard error of the best; higher values are better.
 
     Rule: the best level has the best mean over seeds (the smallest of equals). The knee is the
     smallest level whose mean paired shortfall to the best is at most one standard error of that
     shortfall, sd/√n over seeds (the one-standard-error rule of Breiman et al. 1984, with paired
     differences). Fewer than two seeds have no standard error: no knee.
-
-    Raises:
-        ValueError: the levels do not increase, or a seed is duplicated.
     """
-    data, without = _complete(values)
-    table = data.to_numpy(dtype=np.float64)
-    levels, n = list(data.columns), len(table)
+    data, without = complete_seeds(values)
+    gains = data.to_numpy(dtype=np.float64)
+    levels, n = list(data.columns), len(gains)
     if n == 0:
         return Choice(None, 0, {}, without)
-    gains = table if higher_is_better else -table
     best = levels[int(np.argmax(gains.mean(axis=0)))]
     if n < 2:
         return Choice(None, n, {}, without, best)
@@ -111,13 +102,8 @@ def find_pivot(
     the smallest level upwards, the pivot is the last level with the first level's sign before the
     first level with the opposite sign; an improvement of exactly 0 has no sign and is passed over.
     No change of sign: no pivot. The direction of the metric does not matter.
-
-    Raises:
-        ValueError: the levels do not increase, or a seed is duplicated.
     """
-    if not baseline.index.is_unique:
-        raise ValueError("a seed of the baseline is duplicated")
-    data, without = _complete(values)
+    data, without = complete_seeds(values)
     table = data.sub(baseline.reindex(data.index), axis=0).dropna().to_numpy(dtype=np.float64)
     levels, n = list(data.columns), len(table)
     if n == 0:
@@ -161,13 +147,6 @@ def sign_changes(values: NDArray[np.float64]) -> list[int]:
     signs = np.sign(values)
     places = np.flatnonzero(signs)
     return [int(a) for a, b in pairwise(places) if signs[a] != signs[b]]
-
-
-def _complete(values: pd.DataFrame) -> tuple[pd.DataFrame, tuple[float, ...]]:
-    numbers = [float(level) for level in values.columns]
-    if any(a >= b for a, b in pairwise(numbers)):
-        raise ValueError(f"levels must increase: {numbers}")
-    return complete_seeds(values.set_axis(numbers, axis=1))
 
 
 def _shares(chosen: Iterable[float | None]) -> dict[float | None, float]:

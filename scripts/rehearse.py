@@ -25,7 +25,7 @@ from refblend.embedded.stand_in import qwen_tokenizer, write_stand_in
 from refblend.errors import DataError, RefblendError, StudyError
 from refblend.files import atomic_path
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[1]
 MODELS = {
     "gpu": ("Qwen2.5-0.5B-Instruct", "Qwen2.5-1.5B-Instruct", "judge_weak", "judge_strong"),
     "gpu7b": ("Qwen2.5-7B-Instruct",),

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+import rehearse
 
-from refblend.study import rehearsal
 from refblend.study.design.grid import build_grid, resolve_arm
 from refblend.study.design.spec import experiments_of
 from refblend.study.design.workflow import gpus_to_train
@@ -17,7 +17,7 @@ EXPERIMENTS = [name for m in MILESTONES for name in experiments_of(m, ROOT / "pa
 
 @pytest.fixture(params=[False, True], ids=["whole", "short"])
 def params(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    rehearsal._parameters(tmp_path, "gpu", short=request.param)
+    rehearse._parameters(tmp_path, "gpu", short=request.param)
     return tmp_path / "params"
 
 
@@ -42,11 +42,11 @@ def test_no_arm_needs_a_gpu_or_another_model(params: Path) -> None:
         assert config.critic.fsdp_config.num_gpus_per_worker == 0
         assert config.trainer.total_training_steps <= 3
         for path in (pair[0].model.path, pair[1].model_path):
-            assert Path(path).name in rehearsal.MODELS["gpu"]
+            assert Path(path).name in rehearse.MODELS["gpu"]
 
 
 def test_gpu7b_is_rehearsed_with_its_adapter_and_one_engine(tmp_path: Path) -> None:
-    rehearsal._parameters(tmp_path, "gpu7b", short=True)
+    rehearse._parameters(tmp_path, "gpu7b", short=True)
     arms = build_grid(["M1"], "gpu7b", tmp_path / "params")
     assert list(zip(arms.arm, arms.seed, strict=True)) == [
         (arm, seed) for arm in ("off", "linear") for seed in "12"
@@ -56,7 +56,7 @@ def test_gpu7b_is_rehearsed_with_its_adapter_and_one_engine(tmp_path: Path) -> N
         assert config.use_lora
         assert config.shares_judge == config.use_judge
         assert gpus_to_train(config) == 0
-        assert Path(config.actor_rollout_ref.model.path).name in rehearsal.MODELS["gpu7b"]
+        assert Path(config.actor_rollout_ref.model.path).name in rehearse.MODELS["gpu7b"]
 
 
 @pytest.fixture
@@ -87,11 +87,11 @@ def results(tmp_path: Path) -> Path:
     ],
 )
 def test_what_is_not_whole_is_named(results, file, content, says) -> None:
-    assert list(rehearsal.shortcomings(results, ["m1", "m3"])) == []
+    assert list(rehearse.shortcomings(results, ["m1", "m3"])) == []
     path = results / file
     path.unlink()
     if content is not None:
         path.write_text(content)
-    found = list(rehearsal.shortcomings(results, ["m1", "m3"]))
+    found = list(rehearse.shortcomings(results, ["m1", "m3"]))
     assert len(found) == bool(says)
     assert all(says in problem for problem in found)
