@@ -25,6 +25,7 @@ ROWS: list[tuple[str, list[tuple[str, tuple[str, ...], tuple[str, ...]]]]] = [
     ("≤", [("real_scoring", HEADLINE, GOAL)]),
     ("≤", [("real_scoring", ("figures", "guided_to_free_per_token"), ("figures", "goal_guided"))]),
     ("≤", [("real_memory", HEADLINE, GOAL)]),
+    ("≤", [("shared_engine", HEADLINE, GOAL)]),
     ("≤", [("first_result", HEADLINE, GOAL)]),
 ]
 """How each row's figures compare with their goals; record, place and goal of each figure."""
