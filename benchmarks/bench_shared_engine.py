@@ -20,7 +20,7 @@ GOAL = 1.0
 STEPS = 3
 WITHOUT = [
     f"{SCORING_KEY}.{name}={json.dumps(ScoringConfig().model_dump()[name])}"
-    for name in OF_AN_ENGINE.split()
+    for name in OF_AN_ENGINE
 ]
 """An engine's settings at their defaults, for the judge that has none."""
 

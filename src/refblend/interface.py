@@ -123,7 +123,7 @@ def score_responses(
             f"{input}: the column {taken[0]!r} is one that scoring writes", "Rename it."
         )
     with opening() as judge, step_progress("score", 0, len(frame)) as show:
-        scored = score_corpus(judge, frame, batch_size, progress=lambda n: show(n, ""))
+        scored = score_corpus(judge, frame, batch_size, progress=show)
     write_table(output, scored)
     return scored
 

@@ -12,8 +12,8 @@ LINE_SECONDS = 10.0
 
 
 @contextlib.contextmanager
-def step_progress(label: str, first: int, last: int) -> Iterator[Callable[[int, str], None]]:
-    """Yield ``show(done, note)``; ``done`` counts from ``first`` to ``last``."""
+def step_progress(label: str, first: int, last: int) -> Iterator[Callable[..., None]]:
+    """Yield ``show(done, note="")``; ``done`` counts from ``first`` to ``last``."""
     console = Console(stderr=True)
     if console.is_terminal:
         columns = (
@@ -25,12 +25,12 @@ def step_progress(label: str, first: int, last: int) -> Iterator[Callable[[int, 
         )
         with Progress(*columns, console=console) as progress:
             task = progress.add_task(label, total=last, completed=first, note="")
-            yield lambda done, note: progress.update(task, completed=done, note=note)
+            yield lambda done, note="": progress.update(task, completed=done, note=note)
         return
 
     shown = time.monotonic()
 
-    def show(done: int, note: str) -> None:
+    def show(done: int, note: str = "") -> None:
         nonlocal shown
         if done >= last or time.monotonic() - shown >= LINE_SECONDS:
             shown = time.monotonic()

@@ -30,7 +30,7 @@ CASES = [
     (f"train {SMOKE} --seeds 1,1", "list of distinct seeds"),
     (f"train {SMOKE} --seeds 1,2", "Put {seed} where the seed belongs"),
     ("score --input made/answers.jsonl --output o.csv", "--judge is missing"),
-    ("score --kind http --input made/answers.jsonl --output o.csv", "--base-url"),
+    ("score --kind http --input made/answers.jsonl --output o.csv", "http.base_url"),
     ("show runs/none", "runs/none"),
     ("data prepare --recipe nowhere.yaml --out out", "nowhere.yaml"),
     ("data gsm8k --source made --out out", "made"),

@@ -201,7 +201,7 @@ def test_mixed_groups_need_several_responses() -> None:
         "actor_rollout_ref.rollout.n=1",
         f"{QUALITY}.groups=mixed",
     )
-    assert "groups=mixed blends where the responses of a prompt differ" in message
+    assert "groups=mixed compares the responses of a prompt" in message
     assert "rollout.n to 2 or more" in message
 
 

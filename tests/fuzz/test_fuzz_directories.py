@@ -15,11 +15,12 @@ from fuzz_support import IDENTITY, check_refusal, folder
 from hypothesis import given
 from hypothesis import strategies as st
 
+from refblend.config.trainer import TrainerConfig
 from refblend.errors import CheckpointError
 from refblend.files import write_json
 from refblend.identity import IDENTITY_NAME
 from refblend.trainer.checkpoint import CheckpointManager, write_state
-from refblend.trainer.run_directory import LOCK_NAME, StartOptions, open_run, record_start
+from refblend.trainer.run_directory import LOCK_NAME, open_run, record_start
 from refblend.trainer.tracking import MetricsLog
 
 STEPS = IDENTITY.total_steps
@@ -64,7 +65,7 @@ def killed_at(count: int) -> Iterator[None]:
 
 def place(path: Path, steps: int) -> dict[str, bytes]:
     """A run with a checkpoint; the content of its files."""
-    with open_run(path, IDENTITY, StartOptions()) as prepared:
+    with open_run(path, IDENTITY, TrainerConfig()) as prepared:
         record_start(path, IDENTITY, prepared)
     log = MetricsLog(path / "metrics.jsonl")
     for step in range(steps + 1):
@@ -116,17 +117,14 @@ def test_nothing_of_a_run_is_lost(data: st.DataObject) -> None:
     with folder() as root:
         run = root / "run"
         before = place(run, data.draw(st.integers(1, STEPS)))
-        options = StartOptions(
-            overwrite=data.draw(st.booleans()),
-            strict_code=data.draw(st.booleans()),
-            resume_mode=mode,
-            resume_path=str(run / "checkpoints" / "global_step_1")
-            if mode == "resume_path"
-            else None,
+        overwrite = data.draw(st.booleans())
+        earlier = str(run / "checkpoints" / "global_step_1") if mode == "resume_path" else None
+        options = TrainerConfig(
+            strict_code=data.draw(st.booleans()), resume_mode=mode, resume_from_path=earlier
         )
         for count in (data.draw(st.integers(0, 8)), 0):
             try:
-                with killed_at(count), open_run(run, wanted, options) as prepared:
+                with killed_at(count), open_run(run, wanted, options, overwrite) as prepared:
                     record_start(run, wanted, prepared)
             except Killed:
                 pass

@@ -11,10 +11,11 @@ from fuzz_trees import mutated, mutated_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from refblend.config.trainer import TrainerConfig
 from refblend.identity import IDENTITY_NAME
 from refblend.provenance import finish, read_previous
 from refblend.study.runs.collect import Collected, collect, read_collected, write_collected
-from refblend.trainer.run_directory import StartOptions, check_run_dir
+from refblend.trainer.run_directory import check_run_dir
 
 SUMMARY = {"status": "finished", "steps": 2, "reason": "", "validation": {}, "incidents": {}}
 SESSION = {"start": "2026-01-01", "end": "2026-01-01", "wall_time_s": 5.5}
@@ -145,7 +146,7 @@ def test_identity(content: bytes) -> None:
         (path / "run" / IDENTITY_NAME).write_bytes(content)
         run = path / "run"
         accepted, prepared = attempt(
-            lambda: check_run_dir(run, IDENTITY, StartOptions()), str(run), where=path
+            lambda: check_run_dir(run, IDENTITY, TrainerConfig()), str(run), where=path
         )
         if accepted:
             assert prepared.start == "resume"

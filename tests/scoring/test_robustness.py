@@ -29,14 +29,18 @@ def test_table(embedded, chat_tokenizer, scripted) -> None:
     table, samples = run_robustness(
         GenerativeJudge(engine, chat_tokenizer, embedded, BASE),
         CORPUS,
-        progress=lambda arm, n: seen.append((arm.name, n)),
+        progress=lambda done, name: seen.append((name, done)),
     )
     assert len(table) == 7
     assert len(samples) == 7 * len(CORPUS)
     # A warm-up; then the base arm stands three times in the table but is scored once.
     assert len(engine.calls) == 1 + 5
     assert seen == [
-        (name, 6) for name in ("few_shot", "compact", "new_tokens_32", "new_tokens_96", "clip_off")
+        ("few_shot", 6),
+        ("compact", 12),
+        ("new_tokens_32", 18),
+        ("new_tokens_96", 30),
+        ("clip_off", 42),
     ]
     t = table.set_index("arm")
     assert t.loc["few_shot", "valid_rate"] == 1.0

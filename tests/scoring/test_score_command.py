@@ -165,10 +165,8 @@ def test_the_judge_is_checked_before_an_engine_starts(run, tmp_path, monkeypatch
 
 
 def test_a_measuring_command_refuses_a_judge_without_tokens(tmp_path: Path) -> None:
-    setup = JudgeSetup(judge=tmp_path, kind="reward_model")
-    opened = setup.open_generative()
-    with pytest.raises(ConfigError, match=r"--kind reward_model: .*vllm or hf"), opened:
-        pass
+    with pytest.raises(ConfigError, match=r"--kind reward_model: .*vllm or hf"):
+        JudgeSetup(judge=tmp_path, kind="reward_model").open_generative()
 
 
 TOY = """

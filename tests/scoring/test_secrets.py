@@ -88,8 +88,9 @@ def test_results(endpoint: Endpoint, fault: str, tmp_path: Path) -> None:
     rows, scores = tmp_path / "rows.jsonl", tmp_path / "scores.csv"
     rows.write_text(json.dumps({"question": "q", "response": "a"}))
     command = ["score", "--input", str(rows), "--output", str(scores), "--kind", "http"]
-    command += ["--base-url", endpoint.url, "--model", MODEL, "--templates", "embedded"]
-    command += ["--score-mode", "text", "--bearer-env", "MY_JUDGE", "--set", "http.max_retries=0"]
+    command += ["--templates", "embedded", "--set", "score_mode=text"]
+    http = (f"base_url={endpoint.url}", f"model={MODEL}", "bearer_env=MY_JUDGE", "max_retries=0")
+    command += [f"--set=http.{setting}" for setting in http]
     done = CliRunner().invoke(app, command)
     assert clean(done.output + str(done.exception))
     assert ("answer" in fault) == scores.exists()

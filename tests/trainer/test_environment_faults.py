@@ -130,7 +130,7 @@ STOPS = {
     "full: first checkpoint": (SAVE, "1", *FULL),
     "full: optimiser's state": ("refblend.workers.distributed:save_optimizer", "1", *FULL),
     "full: manifest": ("refblend.trainer.checkpoint:write_manifest", "2", *FULL),
-    "full: responses": ("refblend.trainer.ray_trainer:write_rollouts", "3", *FULL),
+    "full: responses": ("refblend.trainer.saving:write_rollouts", "3", *FULL),
     "full: metrics before a checkpoint": (METRICS, "2", *FULL),
     "full: metrics after a checkpoint": (METRICS, "3", *FULL),
     "full: metrics after the last": (METRICS, "5", *FULL),

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from refblend.cli.main import app
+from refblend.config.trainer import TrainerConfig
 from refblend.errors import CheckpointError
 from refblend.files import read_object, write_json
 from refblend.identity import IDENTITY_NAME, RunIdentity, read_identity
@@ -20,7 +21,6 @@ from refblend.trainer.checkpoint import CheckpointManager, write_state
 from refblend.trainer.run_directory import (
     UNCONFIRMED_NAME,
     Prepared,
-    StartOptions,
     check_run_dir,
     find_runs,
     open_run,
@@ -45,11 +45,10 @@ OTHER = replace(BASE, config={"algorithm": {"gamma": 0.9}, "trainer": {"test_fre
 LONGER = replace(BASE, total_steps=5)
 OTHER_SOURCE = replace(BASE, segments=(Source("fedcba9876" * 4, "2" * 40, None),))
 OTHER_NUMBERS = replace(OTHER_SOURCE, numerics={"train": 2}, libraries={"torch": "2.14.0"})
-OVERWRITE = StartOptions(overwrite=True)
 
 
-def start(path: Path, wanted: RunIdentity, options: StartOptions = StartOptions()) -> Prepared:  # noqa: B008
-    with open_run(path, wanted, options) as prepared:
+def start(path: Path, wanted: RunIdentity, overwrite: bool = False, **options: Any) -> Prepared:
+    with open_run(path, wanted, TrainerConfig(**options), overwrite) as prepared:
         record_start(path, wanted, prepared)
     return prepared
 
@@ -101,12 +100,12 @@ def test_a_changed_key_does_not_delete_the_run(run):
 
 def test_overwrite_moves_the_run_aside_whole(run, caplog):
     held = train(run)
-    assert start(run, OTHER, OVERWRITE).start == "fresh"
+    assert start(run, OTHER, overwrite=True).start == "fresh"
     (kept,) = aside(run)
     assert content(kept) == held, "test.json and what users put there go with their run"
     assert list(content(run)) == [IDENTITY_NAME]
     assert "refblend runs prune" in caplog.text
-    assert start(run, OTHER, OVERWRITE).start == "resume", "the same call again continues"
+    assert start(run, OTHER, overwrite=True).start == "resume", "the same call again continues"
     assert aside(run) == [kept]
 
 
@@ -136,13 +135,12 @@ def test_another_commit_of_equal_numbers_is_a_segment_of_the_run(run):
 
 def test_strict_code_refuses_another_source_tree(run):
     held = train(run)
-    strict = StartOptions(strict_code=True)
     told = r"source: commit 0123456789 → commit fedcba9876"
     with pytest.raises(CheckpointError, match=told):
-        start(run, OTHER_SOURCE, strict)
+        start(run, OTHER_SOURCE, strict_code=True)
     assert content(run) == held
     same_tree = replace(BASE, segments=(replace(BASE.segments[0], commit="9" * 40),))
-    assert start(run, same_tree, strict).start == "resume"
+    assert start(run, same_tree, strict_code=True).start == "resume"
 
 
 def test_other_numbers_and_libraries_are_refused_with_the_ways_out(run):
@@ -155,7 +153,7 @@ def test_other_numbers_and_libraries_are_refused_with_the_ways_out(run):
     assert "--overwrite" in e.value.remedy
     assert content(run) == held
 
-    assert start(run, OTHER_NUMBERS, StartOptions(accept_changes=True)).start == "resume"
+    assert start(run, OTHER_NUMBERS, accept_changes=True).start == "resume"
     assert read_object(run / IDENTITY_NAME)["numerics"] == {"train": 2}
     assert start(run, OTHER_NUMBERS).start == "resume", "it is recorded"
 
@@ -204,7 +202,7 @@ def test_a_finished_run_without_a_checkpoint_is_not_extended(run):
 
 def test_resume_mode_disable_moves_the_run_aside(run):
     held = train(run)
-    assert start(run, BASE, StartOptions(resume_mode="disable")).start == "fresh"
+    assert start(run, BASE, resume_mode="disable").start == "fresh"
     assert [content(path) for path in aside(run)] == [held]
 
 
@@ -258,8 +256,8 @@ def test_an_earlier_checkpoint_keeps_what_came_after_it(run):
     held = train(run)
     earlier = run / "checkpoints" / "global_step_1"
     earlier.mkdir()
-    options = StartOptions(resume_mode="resume_path", resume_path=str(earlier))
-    assert start(run, BASE, options).start == "resume"
+    options = {"resume_mode": "resume_path", "resume_from_path": str(earlier)}
+    assert start(run, BASE, **options).start == "resume"
     (kept,) = aside(run)
     assert content(kept) == held
     MetricsLog(run / "metrics.jsonl").append(4, {"loss": 0.5})
@@ -270,15 +268,15 @@ def test_two_moves_in_one_second_do_not_meet(run):
     train(run)
     for gamma in (0.9, 0.8, 0.7):
         other = replace(BASE, config={"algorithm": {"gamma": gamma}})
-        assert start(run, other, OVERWRITE).start == "fresh"
+        assert start(run, other, overwrite=True).start == "fresh"
     assert len(aside(run)) == 3
 
 
 def test_unmarked_directory_is_not_touched(tmp_path):
     (tmp_path / "config.json").write_text("a model's")
-    for options in (StartOptions(), OVERWRITE):
+    for overwrite in (False, True):
         with pytest.raises(CheckpointError, match="not marked"):
-            start(tmp_path, BASE, options)
+            start(tmp_path, BASE, overwrite)
     assert (tmp_path / "config.json").read_text() == "a model's"
 
 
@@ -288,7 +286,7 @@ def test_a_damaged_record_is_refused_or_moved_aside(run, text):
     (run / IDENTITY_NAME).write_text(text)
     with pytest.raises(CheckpointError, match="damaged or of another version"):
         start(run, BASE)
-    assert start(run, BASE, OVERWRITE).start == "fresh"
+    assert start(run, BASE, overwrite=True).start == "fresh"
     assert (aside(run)[0] / "metrics.jsonl").exists()
 
 
@@ -302,7 +300,7 @@ def test_run_dir_in_place_of_a_file(tmp_path, place):
 def test_the_lock_holds_the_new_directory_after_a_move(run):
     train(run)
     with (
-        open_run(run, OTHER, OVERWRITE),
+        open_run(run, OTHER, TrainerConfig(), overwrite=True),
         pytest.raises(CheckpointError, match="another process"),
         run_lock(run),
     ):
@@ -311,7 +309,7 @@ def test_the_lock_holds_the_new_directory_after_a_move(run):
 
 def test_runs_are_listed_and_only_those_aside_are_pruned(run):
     train(run)
-    start(run, OTHER, OVERWRITE)
+    start(run, OTHER, overwrite=True)
     root = run.parents[1]
     cli = CliRunner()
     shown = cli.invoke(app, ["runs", "list", str(root)]).output
@@ -330,7 +328,7 @@ def test_runs_are_listed_and_only_those_aside_are_pruned(run):
 
 
 def test_check_run_dir_changes_nothing(run):
-    assert check_run_dir(run, BASE, StartOptions()).start == "fresh"
+    assert check_run_dir(run, BASE, TrainerConfig()).start == "fresh"
     assert not run.exists()
 
 

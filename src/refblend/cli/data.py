@@ -117,8 +117,7 @@ def _write_splits(out: Path, splits: Mapping[str, list["PromptRow"]]) -> None:
 
 
 @app.command(
-    "reasoning-gym",
-    epilog=example("refblend data reasoning-gym --task chain_sum --out data/sums"),
+    "reasoning-gym", epilog=example("refblend data reasoning-gym --task chain_sum --out data/sums")
 )
 def reasoning_gym(
     task: Annotated[str, typer.Option(help="Name of the task, e.g. chain_sum.")],

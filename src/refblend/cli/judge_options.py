@@ -1,7 +1,5 @@
 """Options that the judge commands share, and what they describe: a judge, a corpus."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,15 +27,6 @@ class JudgeSetup:
     kind: Annotated[
         str, typer.Option(help="vllm, hf, http, reward_model, or module:Class of your own.")
     ] = "vllm"
-    base_url: Annotated[
-        str | None, typer.Option(help="--kind http: address such as http://localhost:8000/v1.")
-    ] = None
-    model: Annotated[
-        str | None, typer.Option(help="--kind http: name under which the judge is served.")
-    ] = None
-    bearer_env: Annotated[
-        str | None, typer.Option(help="--kind http: environment variable with the key.")
-    ] = None
     templates: Annotated[
         str | None,
         typer.Option(
@@ -49,24 +38,23 @@ class JudgeSetup:
         list[str] | None,
         typer.Option(
             "--set",
-            help="Another key of algorithm.ref_quality_score.scoring, e.g. max_new_tokens=32; "
-            "may be given several times.",
+            help="Another key of algorithm.ref_quality_score.scoring, e.g. max_new_tokens=32, or "
+            "http.base_url=http://localhost:8000/v1; may be given several times.",
             metavar="KEY=VALUE",
         ),
     ] = None
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 2
 
-    def open(self, score_mode: str | None = None) -> "Judge":
-        """The judge, ready to score; without ``score_mode`` it is asked as in training."""
+    def open(self) -> "Judge":
+        """The judge, ready to score as in training."""
         runtime.configure_process(self.threads)
         from refblend.scoring.judge import check_judge, start_judge
 
-        config = self.config(score_mode)
+        config = self.config()
         check_judge(config)
         return start_judge(config)
 
-    @contextmanager
-    def open_generative(self, score_mode: str | None = None) -> Iterator["GenerativeJudge"]:
+    def open_generative(self) -> "GenerativeJudge":
         """As :meth:`open`; ConfigError for a kind whose prompts are not ours."""
         from refblend.scoring.generative import GenerativeJudge
         from refblend.scoring.judge import judge_class
@@ -77,37 +65,22 @@ class JudgeSetup:
                 "that we hold",
                 "Use --kind vllm or hf; `refblend score` takes every kind.",
             )
-        with self.open(score_mode) as judge:
-            assert isinstance(judge, GenerativeJudge), "by its class"
-            yield judge
+        judge = self.open()
+        assert isinstance(judge, GenerativeJudge), "by its class"
+        return judge
 
-    def config(self, score_mode: str | None = None) -> "RefQualityScoreConfig":
+    def config(self) -> "RefQualityScoreConfig":
         """The configuration section that these options spell."""
         from refblend.config.loading import merge, nest, parse_override
         from refblend.config.scoring import JUDGES
         from refblend.rollout.model_dir import check_model_dir
         from refblend.scoring.judge import judge_config
 
-        endpoint = {"base_url": self.base_url, "model": self.model, "bearer_env": self.bearer_env}
-        endpoint = {key: value for key, value in endpoint.items() if value is not None}
-        if self.kind != "http" and endpoint:
-            options = ", ".join(f"--{key.replace('_', '-')}" for key in endpoint)
-            raise ConfigError(
-                f"{options} would have no effect with --kind {self.kind}",
-                f"Leave out {options}, or use --kind http.",
-            )
-        if self.kind == "http" and (self.base_url is None or self.model is None):
-            raise ConfigError(
-                "--kind http needs --base-url and --model",
-                "Give e.g. --base-url http://localhost:8000/v1 --model NAME.",
-            )
         if self.judge is not None and self.kind != "http":
             check_model_dir(str(self.judge), "--judge")
         elif self.kind in JUDGES.keys() - {"http"}:
             raise ConfigError("--judge is missing", "Give the directory of the judge.")
-        tree: dict[str, Any] = {"gpu_memory_utilization": _GPU_SHARE, "http": endpoint}
-        if score_mode is not None:
-            tree["score_mode"] = score_mode
+        tree: dict[str, Any] = {"gpu_memory_utilization": _GPU_SHARE}
         for text in self.set_ or []:
             tree = merge(tree, nest(*parse_override(text)))
         return judge_config(self.judge, self.kind, self.templates, tree)

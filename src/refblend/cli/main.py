@@ -153,13 +153,11 @@ def check(
 
 
 @app.command(
-    rich_help_panel=USE,
-    epilog=example(_RUN.format("config") + " algorithm.adv_estimator=gae"),
+    rich_help_panel=USE, epilog=example(_RUN.format("config") + " algorithm.adv_estimator=gae")
 )
 def config(
     config: Annotated[
-        list[Path] | None,
-        typer.Option(help="YAML file; may be given several times, later wins."),
+        list[Path] | None, typer.Option(help="YAML file; may be given several times, later wins.")
     ] = None,
     overrides: Overrides = None,
     schema: Annotated[

@@ -165,20 +165,12 @@ def pretrained(
     sha256: Annotated[
         str | None, typer.Option(help="Expected checksum; default: that of SmolLM2-135M-Instruct.")
     ] = None,
-    bfloat16: Annotated[
-        bool, typer.Option("--bfloat16", help="Save for engines that run in bfloat16.")
-    ] = False,
 ) -> None:
     """Turn a pretrained model's GGUF file into a Hugging Face directory."""
-    from refblend.errors import ModelError
+    from refblend.embedded.pretrained import SMOLLM2_SHA256, convert_gguf
 
-    if not gguf.is_file():
-        raise ModelError(f"{gguf} is not a file", "Give the GGUF file of the model.")
-    from refblend.embedded.pretrained import SMOLLM2_SHA256, Dtype, convert_gguf
-
-    dtype: Dtype = "bfloat16" if bfloat16 else "float32"
-    count = convert_gguf(gguf, out, sha256 or SMOLLM2_SHA256, dtype)
-    typer.echo(f"{out}: {count / 1e6:.1f}M parameters, {dtype}")
+    count = convert_gguf(gguf, out, sha256 or SMOLLM2_SHA256)
+    typer.echo(f"{out}: {count / 1e6:.1f}M parameters")
 
 
 @app.command(epilog=example(f"refblend models pack models.tar.xz models/smoke {_RECIPE}"))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,11 +25,6 @@ _DATA = f"{_JUDGE} --data data/smoke/test.parquet"
 
 NO_VALID_SCORE = 3
 """Exit status of ``refblend score`` when the judge gave no valid score at all."""
-
-ScoreMode = Annotated[
-    Literal["text", "expected"] | None,
-    typer.Option(help="As written, or expected value of the digits; default: as training."),
-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +84,6 @@ def score(
     setup: JudgeSetup,
     input_: Annotated[Path, typer.Option("--input", help="jsonl or parquet of responses.")],
     output: Annotated[Path, typer.Option(help="File to write: .parquet, .jsonl or .csv.")],
-    score_mode: ScoreMode = None,
 ) -> None:
     """Score the responses of a file with a judge, on the path and with the defaults of training.
 
@@ -97,7 +91,7 @@ def score(
     """
     from refblend.interface import score_responses
 
-    _tell(output, score_responses(input_, output, lambda: setup.open(score_mode)))
+    _tell(output, score_responses(input_, output, setup.open))
 
 
 def _tell(output: Path, scored: "pd.DataFrame") -> None:
@@ -135,7 +129,7 @@ def quality(setup: JudgeSetup, corpus: CorpusSetup, results: Results) -> None:
     frame = results.load(corpus)
     total = len(FORMS) * len(frame)
     with setup.open_generative() as judge, step_progress("judge quality", 0, total) as show:
-        forms, scored = measure_quality(judge, frame, progress=lambda n: show(n, ""))
+        forms, scored = measure_quality(judge, frame, progress=show)
         content = {"max_new_tokens": judge.options.limits.max_new_tokens, "forms": forms}
     results.write(setup, corpus, frame, content, scored)
     for name, form in forms.items():
@@ -144,24 +138,16 @@ def quality(setup: JudgeSetup, corpus: CorpusSetup, results: Results) -> None:
 
 @judge_app.command(epilog=example(f"refblend judge robustness {_DATA} --report r.json"))
 @with_options
-def robustness(
-    setup: JudgeSetup, corpus: CorpusSetup, results: Results, score_mode: ScoreMode = None
-) -> None:
+def robustness(setup: JudgeSetup, corpus: CorpusSetup, results: Results) -> None:
     """Experiment D: few-shot or compact, 32 to 96 new tokens, clipping on or off."""
     from refblend.progress import step_progress
     from refblend.scoring.measure.robustness import by_length, robustness_arms, run_robustness
 
     frame = results.load(corpus)
-    with setup.open_generative(score_mode=score_mode) as judge:
-        arms = robustness_arms(judge.options)
-        places = {(arm.experiment, arm.name): i * len(frame) for i, arm in enumerate(arms)}
-        with step_progress("experiment D", 0, len(arms) * len(frame)) as show:
-            table, scored = run_robustness(
-                judge,
-                frame,
-                arms,
-                progress=lambda arm, n: show(places[arm.experiment, arm.name] + n, arm.name),
-            )
+    with setup.open_generative() as judge:
+        total = len(robustness_arms(judge.options)) * len(frame)
+        with step_progress("experiment D", 0, total) as show:
+            table, scored = run_robustness(judge, frame, progress=show)
         content = _asked(judge)
     times = table.set_index("arm").pop("seconds_per_response")
     content |= {"arms": table.drop(columns=times.name), "by_length": by_length(scored)}
@@ -170,9 +156,7 @@ def robustness(
 
 @judge_app.command(epilog=example(f"refblend judge attacks {_DATA} --report a.json"))
 @with_options
-def attacks(
-    setup: JudgeSetup, corpus: CorpusSetup, results: Results, score_mode: ScoreMode = None
-) -> None:
+def attacks(setup: JudgeSetup, corpus: CorpusSetup, results: Results) -> None:
     """How much each attack raises the mean score of wrong answers."""
     frame = results.load(corpus, ("wrong",))
     from refblend.progress import step_progress
@@ -185,16 +169,9 @@ def attacks(
             "Give a corpus with wrong answers.",
         )
     total = (len(ATTACKS) + 1) * len(frame)
-    with (
-        setup.open_generative(score_mode=score_mode) as judge,
-        step_progress("attacks", 0, total) as show,
-    ):
-        table, scored = measure_attacks(
-            judge,
-            frame["question"].tolist(),
-            frame["response"].tolist(),
-            progress=lambda n: show(n, ""),
-        )
+    questions, responses = frame["question"].tolist(), frame["response"].tolist()
+    with setup.open_generative() as judge, step_progress("attacks", 0, total) as show:
+        table, scored = measure_attacks(judge, questions, responses, progress=show)
         content = _asked(judge) | {"attacks": table}
     results.write(setup, corpus, frame, content, scored)
     first = table.iloc[0]

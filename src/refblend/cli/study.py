@@ -22,11 +22,7 @@ Name = Annotated[
     str, typer.Argument(help="A milestone (m1, m2, m3, r), an experiment, or scoring.")
 ]
 Names = Annotated[list[str] | None, typer.Argument(help="As for `report`; none: all reports.")]
-Roots = Annotated[
-    tuple[Path, Path, Path, Path],
-    typer.Option(help="Folders of runs, models, results and parameter files."),
-]
-ROOTS = (Path("runs"), Path("models"), Path("results"), Path("params"))
+RUNS, MODELS, RESULTS, PARAMS = map(Path, ("runs", "models", "results", "params"))
 OutFolder = Annotated[Path | None, typer.Option(help="Folder to write; default: the results.")]
 
 Runs = Annotated[list[Path], typer.Argument()]
@@ -45,12 +41,11 @@ def grid(
     experiments: Annotated[list[str], typer.Argument(help="Names, e.g. M1.")],
     scale: Scale,
     out: Annotated[Path, typer.Option(help="Table to write.")],
-    params: Annotated[Path, typer.Option(help="Root of the parameter files.")] = Path("params"),
 ) -> None:
     """Derive grid.tsv from params/study and check every arm's configuration."""
     from refblend.study.design.grid import build_grid, unique_runs, write_grid
 
-    frame = build_grid(experiments, scale, params)
+    frame = build_grid(experiments, scale, PARAMS)
     write_grid(frame, out)
     typer.echo(f"{out}: {len(frame)} rows, {len(unique_runs(frame))} runs")
 
@@ -92,7 +87,6 @@ def collect(
     scale: Scale,
     out: Needed,
     experiments: Annotated[list[str] | None, typer.Argument()] = None,
-    root: Needed = Path("runs"),
 ) -> None:
     """Read the runs of experiments of a grid into tidy frames."""
     from refblend.study.design.grid import read_grid, select
@@ -100,7 +94,7 @@ def collect(
     from refblend.study.runs.collect import write_collected
 
     frame = read_grid(grid)
-    collected = collect_runs(select(frame, experiments) if experiments else frame, scale, root)
+    collected = collect_runs(select(frame, experiments) if experiments else frame, scale, RUNS)
     write_collected(collected, out)
     counts = collected.runs.status.value_counts()
     typer.echo(f"{out}: " + ", ".join(f"{count} {name}" for name, count in counts.items()))
@@ -125,62 +119,58 @@ def check(
     typer.echo(f"all {record['runs']} runs finished; incidents {record['incidents']}")
 
 
-def _place(scale: str, roots: tuple[Path, Path, Path, Path]) -> "Place":
+def _place(scale: str) -> "Place":
     from refblend.study.report.build import Place
 
-    _, models, results, params = roots
-    return Place(scale, results / scale, models / scale, params)
+    return Place(scale, RESULTS / scale, MODELS / scale, PARAMS)
 
 
 @app.command(epilog=_example("report m1 --scale smoke"))
-def report(name: Name, scale: Scale, out: OutFolder = None, roots: Roots = ROOTS) -> None:
+def report(name: Name, scale: Scale, out: OutFolder = None) -> None:
     """Write tables, figures and report.md from the collected runs of a milestone or experiment."""
     from refblend.study.report.build import SCORING, write_report, write_scoring
     from refblend.study.runs.collect import read_collected
 
-    place = _place(scale, roots)
+    place = _place(scale)
     folder = out or place.results / name
     if name == SCORING:
         typer.echo(str(write_scoring(place, folder)))
     else:
-        collected = read_collected(roots[0] / scale / "_collected" / name)
+        collected = read_collected(RUNS / scale / "_collected" / name)
         typer.echo(str(write_report(place, name, collected, folder)))
 
 
 @app.command(epilog=_example("archive --scale cpu"))
-def archive(scale: Scale, roots: Roots = ROOTS) -> None:
+def archive(scale: Scale) -> None:
     """Gather every number of every run of the grid in results/<scale>, for `redraw`."""
     from refblend.study.design.grid import read_grid
     from refblend.study.runs.archive import copy_quality, has_quality, write_archive
     from refblend.study.runs.collect import collect
 
-    runs, models, results, _ = roots
-    out = results / scale
-    collected = collect(read_grid(out / "grid.tsv"), scale, runs)
-    if write_archive(collected, out) or not has_quality(models / scale, out):
-        circumstances = runs / scale / "_collected" / "scoring" / "circumstances"
-        copy_quality(models / scale, circumstances, out)
+    out = RESULTS / scale
+    collected = collect(read_grid(out / "grid.tsv"), scale, RUNS)
+    if write_archive(collected, out) or not has_quality(MODELS / scale, out):
+        circumstances = RUNS / scale / "_collected" / "scoring" / "circumstances"
+        copy_quality(MODELS / scale, circumstances, out)
     typer.echo(f"{out / 'runs.parquet'}: {len(collected.runs)} runs")
 
 
 @app.command(hidden=True)
-def verdicts(scale: Scale, roots: Roots = ROOTS) -> None:
+def verdicts(scale: Scale) -> None:
     """Write verdicts.csv: every declared contrast as better, worse, equivalent or undecided."""
     from refblend.study.report.build import Archive
 
-    typer.echo(str(Archive.read(_place(scale, roots)).write_verdicts()))
+    typer.echo(str(Archive.read(_place(scale)).write_verdicts()))
 
 
 @app.command(epilog=_example("redraw --scale cpu --out redrawn"))
-def redraw(scale: Scale, names: Names = None, out: OutFolder = None, roots: Roots = ROOTS) -> None:
+def redraw(scale: Scale, names: Names = None, out: OutFolder = None) -> None:
     """Write all tables, figures and reports anew from the archive, without any run or model."""
     from refblend.progress import step_progress
     from refblend.study.report.build import REPORTS, Archive
 
     with step_progress("reports", 0, len(names or REPORTS) + 1) as show:
-        for done, written in enumerate(
-            Archive.read(_place(scale, roots)).redraw(names or (), out), 1
-        ):
+        for done, written in enumerate(Archive.read(_place(scale)).redraw(names or (), out), 1):
             show(done, str(written))
 
 
@@ -190,13 +180,12 @@ def recommend(
     experiments: Annotated[
         list[str] | None, typer.Argument(help="Names; none: all that declare regimes.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("params/recommended"),
-    roots: Roots = ROOTS,
+    out: Annotated[Path, typer.Option(help="Folder to write.")] = PARAMS / "recommended",
 ) -> None:
     """Write what experiments recommend, <regime>.yaml each, to be added with --config."""
     from refblend.study.report.build import Archive
 
-    for path in Archive.read(_place(scale, roots)).recommend(experiments or (), out):
+    for path in Archive.read(_place(scale)).recommend(experiments or (), out):
         typer.echo(str(path))
 
 
@@ -251,7 +240,7 @@ def power(
     wanted = planning.PowerQuestion(effect, margin, power=target, test_sizes=sizes)
     values = planning.read_runs(runs)
     if experiments:
-        specs = read_experiments(experiments, Path("params"))
+        specs = read_experiments(experiments, PARAMS)
         table = planning.design_table(values, specs, earlier.scale, wanted, runs)
     else:
         spread = planning.read_spread(values, earlier.measure, earlier.baseline, runs)

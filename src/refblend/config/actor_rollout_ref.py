@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from refblend.config.base import (
     Decay,
+    Node,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
@@ -116,9 +117,7 @@ class TrainWorkerConfig(Section):
     """Optimiser and learning rate."""
     fsdp_config: FsdpConfig = FsdpConfig()
     """Processes, precision and devices."""
-    node: str | None = None
-    """Where the processes run in a cluster of several nodes: a node's address as ``ray status``
-    shows it, one of its custom resources, or one of its labels as ``key=value``; null: anywhere."""
+    node: Node = None
 
     @model_validator(mode="after")
     def _one_batching_rule(self) -> "TrainWorkerConfig":
@@ -181,8 +180,21 @@ class ValKwargs(Section):
 
 
 class EngineConfig(Section):
-    """What the engines of rollout and judge have in common beside their sizes."""
+    """What the engines of rollout and judge have in common."""
 
+    num_engines: PositiveInt = 1
+    """Engines that share a step's work, each with ``num_gpus`` GPUs (the rollout's times
+    ``tensor_model_parallel_size``) and ``num_threads`` CPU threads: all responses to a prompt are
+    one engine's. Samples and scores do not depend on their number."""
+    num_threads: PositiveInt = 1
+    """CPU threads of each engine process."""
+    num_gpus: NonNegativeFloat = 0.0
+    """GPUs reserved for each engine process."""
+    node: Node = None
+    dtype: Dtype = "float32"
+    """Precision of the engine's weights and of its KV cache."""
+    kv_cache_memory_mb: PositiveInt = 256
+    """Size of the KV cache on the CPU."""
     enforce_eager: bool = True
     """Skip CUDA graphs: faster start, slower steps; no effect on the CPU."""
     max_num_seqs: PositiveInt = 256
@@ -217,29 +229,14 @@ class RolloutConfig(EngineConfig):
     gpu_memory_utilization: float = Field(default=0.65, gt=0, le=1)
     """Share of GPU memory for the engine; lower it when updates run out of memory. Unused
     on the CPU."""
-    kv_cache_memory_mb: PositiveInt = 256
-    """Size of the KV cache on the CPU."""
-    num_engines: PositiveInt = 1
-    """Engines that share the prompts of a step, each with ``tensor_model_parallel_size`` ×
-    ``num_gpus`` GPUs and ``num_threads`` CPU threads: all responses to a prompt come from one, and
-    the weights go to all. A sample does not depend on their number."""
     tensor_model_parallel_size: PositiveInt = 1
     """GPUs per engine (must stay 1 on the CPU)."""
-    dtype: Dtype = "float32"
-    """Precision of the engine's weights and of its KV cache."""
     enable_prefix_caching: bool = True
     """Compute the prompt of several responses once."""
     lora: Literal["merged", "adapter"] = "merged"
     """What the engine is given with ``model.lora_rank``: all weights with the adapter merged into
     them, or the adapter alone. ``adapter`` moves less, and lets the engine serve a judge of
     ``scoring.kind: reference``; on a CPU it generates about three times slower."""
-    num_threads: PositiveInt = 1
-    """CPU threads of each engine process."""
-    num_gpus: NonNegativeFloat = 0.0
-    """GPUs reserved for each engine process."""
-    node: str | None = None
-    """Where the engines run in a cluster of several nodes: a node's address as ``ray status``
-    shows it, one of its custom resources, or one of its labels as ``key=value``; null: anywhere."""
     seed: int | None = None
     """Null: derived from ``trainer.seed``; each request has its own seed."""
     val_kwargs: ValKwargs = ValKwargs()
@@ -262,9 +259,7 @@ class RefConfig(Section):
     """Token budget of one forward pass."""
     fsdp_config: FsdpConfig = FsdpConfig()
     """Processes, precision and devices."""
-    node: str | None = None
-    """Where the processes run in a cluster of several nodes: a node's address as ``ray status``
-    shows it, one of its custom resources, or one of its labels as ``key=value``; null: anywhere."""
+    node: Node = None
 
 
 class ActorRolloutRefConfig(Section):

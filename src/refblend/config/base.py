@@ -10,6 +10,14 @@ PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Decay = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
+Node = Annotated[
+    str | None,
+    Field(
+        description="Where the processes run in a cluster of several nodes: a node's address as "
+        "``ray status`` shows it, one of its custom resources, or one of its labels as "
+        "``key=value``; null: anywhere."
+    ),
+]
 
 
 class Section(BaseModel):

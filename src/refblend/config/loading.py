@@ -29,10 +29,7 @@ def explain(
     document: str = "",
     origin: Callable[[Location], str] = lambda location: "",
 ) -> ConfigError:
-    """Every problem with its remedy, in one line; unknown keys come first.
-
-    ``document`` is named before each key, and ``origin`` (`` in <file>``) after it.
-    """
+    """Every problem with its remedy, in one line, unknown keys first."""
     problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
     found = [_explain(p, model, origin(p["loc"])) for p in problems[:MAX_LISTED]]
     if len(problems) == 1:
@@ -210,11 +207,8 @@ def nest(path: Sequence[str], value: Any) -> dict[str, Any]:
     return value
 
 
-def load_config(
-    paths: Iterable[str | Path] = (),
-    overrides: Iterable[str] = (),
-) -> RefblendConfig:
-    """The configuration of YAML files and ``a.b.c=value``; later ones win. Or ConfigError."""
+def load_config(paths: Iterable[str | Path] = (), overrides: Iterable[str] = ()) -> RefblendConfig:
+    """The configuration of YAML files and ``a.b.c=value``, later ones winning; or ConfigError."""
     files = [(str(path), read_yaml(path)) for path in paths]
     tree: dict[str, Any] = {}
     for _, content in files:
@@ -223,11 +217,9 @@ def load_config(
 
 
 def parse_config(
-    tree: Mapping[str, Any],
-    overrides: Iterable[str] = (),
-    files: Sequence[tuple[str, Any]] = (),
+    tree: Mapping[str, Any], overrides: Iterable[str] = (), files: Sequence[tuple[str, Any]] = ()
 ) -> RefblendConfig:
-    """The configuration of a tree, which was read from ``files``, and overrides."""
+    """The configuration of a tree and overrides; ``files`` are the tree's sources, for messages."""
     given = [parse_override(text) for text in overrides]
     for path, value in given:
         tree = merge(tree, nest(path, value))

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import model_validator
 
-from refblend.config.actor_rollout_ref import ActorRolloutRefConfig, CriticConfig
+from refblend.config.actor_rollout_ref import ActorRolloutRefConfig, CriticConfig, EngineConfig
 from refblend.config.algorithm import AlgorithmConfig
 from refblend.config.base import Fraction, PositiveInt, Section
 from refblend.config.scoring import SCORING_KEY
@@ -14,9 +14,8 @@ from refblend.documents import flatten, show
 MAX_VLLM_RANK = 512
 """Of an adapter in vLLM."""
 OF_AN_ENGINE = (
-    "timeout_s resource_pool node num_engines num_gpus num_threads max_model_len dtype "
-    "kv_cache_memory_mb gpu_memory_utilization enforce_eager max_num_seqs enable_chunked_prefill "
-    "engine_kwargs"
+    *("timeout_s", "resource_pool", "max_model_len", "gpu_memory_utilization"),
+    *(name for name in EngineConfig.model_fields if name != "sleep"),
 )
 """Settings of ``scoring`` for a judge's own engine."""
 
@@ -242,23 +241,18 @@ class RefblendConfig(Section):
             raise ValueError(
                 "algorithm.adv_estimator=gae needs a critic: set critic.enable=null or true"
             )
-        if estimator in ("grpo", "rloo") and self.actor_rollout_ref.rollout.n < 2:
-            raise ValueError(
-                f"algorithm.adv_estimator={estimator} compares the responses of a prompt: "
-                "set actor_rollout_ref.rollout.n to 2 or more"
-            )
-        quality = self.algorithm.ref_quality_score
-        if quality.enable and quality.groups == "mixed" and self.actor_rollout_ref.rollout.n < 2:
-            raise ValueError(
-                "algorithm.ref_quality_score.groups=mixed blends where the responses of a prompt "
-                "differ: set actor_rollout_ref.rollout.n to 2 or more, or groups to all"
-            )
-        grouped = quality.enable and quality.method in ("gdpo", "hero")
-        if grouped and self.actor_rollout_ref.rollout.n < 2:
-            raise ValueError(
-                f"algorithm.ref_quality_score.method={quality.method} compares the responses of a "
-                "prompt: set actor_rollout_ref.rollout.n to 2 or more"
-            )
+        quality, key = self.algorithm.ref_quality_score, "algorithm.ref_quality_score"
+        grouped = {
+            f"algorithm.adv_estimator={estimator}": estimator in ("grpo", "rloo"),
+            f"{key}.groups=mixed": quality.enable and quality.groups == "mixed",
+            f"{key}.method={quality.method}": quality.enable and quality.method in ("gdpo", "hero"),
+        }
+        for setting, compares in grouped.items():
+            if compares and self.actor_rollout_ref.rollout.n < 2:
+                raise ValueError(
+                    f"{setting} compares the responses of a prompt: set "
+                    "actor_rollout_ref.rollout.n to 2 or more"
+                )
         return self
 
     @model_validator(mode="after")
@@ -292,7 +286,7 @@ class RefblendConfig(Section):
             )
         if self.shares_judge:
             default = type(scoring)()
-            for name in OF_AN_ENGINE.split():
+            for name in OF_AN_ENGINE:
                 if getattr(scoring, name) != getattr(default, name):
                     raise ValueError(
                         f"{SCORING_KEY}.{name} has no effect, since the rollout engine is the "

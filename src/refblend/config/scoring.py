@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from refblend.config.actor_rollout_ref import Dtype, EngineConfig
+from refblend.config.actor_rollout_ref import EngineConfig
 from refblend.config.base import (
     Fraction,
     NonNegativeFloat,
@@ -140,27 +140,13 @@ class ScoringConfig(EngineConfig):
     have no valid score. Null: past ``trainer.worker_timeout_s`` it is replaced and asked again."""
     resource_pool: Literal["global_pool", "judge_pool"] = "global_pool"
     """``judge_pool``: a placement group of its own (experiment F)."""
-    node: str | None = None
-    """Where the judge runs in a cluster of several nodes: a node's address as ``ray status`` shows
-    it, one of its custom resources, or one of its labels as ``key=value``; null: anywhere."""
     overlap: bool = True
     """The judge works beside the log-prob passes; off: before them (experiment F)."""
-    num_engines: PositiveInt = 1
-    """Judges that share the responses of a step, each with ``num_gpus`` GPUs and ``num_threads``
-    CPU threads: all responses to a question go to one. A score does not depend on their number."""
     max_model_len: PositiveInt | None = None
     """Longest prompt + answer of the judge's engine; null: what the model allows, and prompts are
     capped by ``fallback_max_length`` as well."""
-    dtype: Dtype = "float32"
-    """Precision of the judge's engine."""
-    kv_cache_memory_mb: PositiveInt = 256
-    """Size of the judge's KV cache on the CPU."""
     gpu_memory_utilization: float = Field(default=0.3, gt=0, le=1)
     """Share of GPU memory for the judge's engine; unused on the CPU."""
-    num_threads: PositiveInt = 1
-    """CPU threads of each judge's process."""
-    num_gpus: NonNegativeFloat = 0.0
-    """GPUs reserved for each judge's process."""
     control: Literal["none", "shuffled", "random", "oracle"] = "none"
     """Controls: scores permuted within the batch (``shuffled``), uniform (``random``), or partial
     credit from the gold solution (``oracle``: half for the right answer, half for the share of the

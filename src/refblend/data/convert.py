@@ -22,10 +22,7 @@ class Columns:
 
 
 def convert(
-    path: Path,
-    columns: Columns,
-    data_source: str = DATA_SOURCE,
-    instruction: str = INSTRUCTION,
+    path: Path, columns: Columns, data_source: str = DATA_SOURCE, instruction: str = INSTRUCTION
 ) -> list[PromptRow]:
     """The rows of a parquet or jsonl file (else DataError); ``instruction`` ends each prompt."""
     records = read_records(path)

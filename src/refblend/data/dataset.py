@@ -15,7 +15,7 @@ Truncation = Literal["error", "left", "right", "middle"]
 
 @dataclass(frozen=True)
 class PromptDataset:
-    """Rows, and beside each its encoded prompt, chat template and all."""
+    """Rows with their encoded prompts, the chat template applied."""
 
     rows: list[PromptRow]
     prompt_ids: list[list[int]]

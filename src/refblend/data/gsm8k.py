@@ -32,11 +32,7 @@ def count_steps(solution: str) -> int:
 
 
 def convert_records(records: list[dict[str, Any]], split: str, source: str) -> list[PromptRow]:
-    """``question``/``answer`` rows as prompt rows; ``source`` names the input in errors.
-
-    Raises:
-        DataError: a row lacks a column or has no ``#### number``.
-    """
+    """``question``/``answer`` rows as prompt rows, or DataError; ``source`` names the input."""
     rows = []
     for index, record in enumerate(records):
         for column in ("question", "answer"):
@@ -62,20 +58,12 @@ def convert_records(records: list[dict[str, Any]], split: str, source: str) -> l
 
 
 def load_file(path: str | os.PathLike[str], split: str) -> list[PromptRow]:
-    """Convert a local GSM8K parquet or jsonl file.
-
-    Raises:
-        DataError: the file is missing, corrupt or not GSM8K.
-    """
+    """Convert a local GSM8K parquet or jsonl file, or DataError."""
     return convert_records(read_records(path), split, str(path))
 
 
 def load_split(source: str, split: str) -> list[PromptRow]:
-    """The train or test split of a folder, as ``<split>.jsonl`` or ``.parquet``, or of the hub.
-
-    Raises:
-        DataError: there is no such split, or it is not GSM8K.
-    """
+    """The train or test split of a folder (``<split>.jsonl`` or ``.parquet``) or of the hub."""
     if Path(source).is_file():
         raise DataError(
             f"{source} is a file",

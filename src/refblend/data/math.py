@@ -46,11 +46,7 @@ def extract_boxed(text: str) -> str | None:
 def convert_records(
     records: list[dict[str, Any]], split: str, sources: list[str]
 ) -> list[PromptRow]:
-    """``problem``/``solution`` records as prompt rows; ``sources`` name each record in errors.
-
-    Raises:
-        DataError: a record lacks a text or has no boxed answer.
-    """
+    """``problem``/``solution`` records as prompt rows, or DataError; ``sources`` name them."""
     rows = []
     for index, (record, source) in enumerate(zip(records, sources, strict=True)):
         for column in ("problem", "solution"):
@@ -80,11 +76,7 @@ def convert_records(
 
 
 def load_split(folder: str | os.PathLike[str], split: str) -> list[PromptRow]:
-    """The train or test split: ``<split>.jsonl``, ``<split>.parquet`` or JSON files in ``<split>``.
-
-    Raises:
-        DataError: there is no such split, or a file is not MATH.
-    """
+    """The train or test split: ``<split>.jsonl``, ``.parquet`` or JSON files in ``<split>``."""
     root = Path(folder)
     for suffix in ("jsonl", "parquet"):
         if (path := root / f"{split}.{suffix}").is_file():

@@ -43,7 +43,7 @@ def unpacked(value: dict[str, Any]) -> Any:
 
 
 class TooLongError(BaseException):
-    """The verifier's time is up; no ``except Exception`` of a task may take it for its own."""
+    """The verifier's time is up; a task's ``except Exception`` must not catch it."""
 
 
 def dataset(task: str, **options: Any) -> Any:
@@ -87,8 +87,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Answer requests until the pipe closes; a signal to the whole group is the trainer's alone,
-    which still scores the step that it finishes."""
+    """Answer requests until the pipe closes, whatever signals the trainer gets."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     replies = sys.stdout

@@ -92,8 +92,7 @@ def read_rows(path: str | os.PathLike[str]) -> list[PromptRow]:
     if missing:
         found = shorten(", ".join(sorted(columns)), 300) or "none"
         raise DataError(
-            f"{path} lacks the column(s) {', '.join(missing)} (it has: {found})",
-            _CONVERT,
+            f"{path} lacks the column(s) {', '.join(missing)} (it has: {found})", _CONVERT
         )
     return [_parse_record(path, number, record) for number, record in enumerate(records)]
 

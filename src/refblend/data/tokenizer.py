@@ -113,10 +113,7 @@ def encode_chat(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
     if getattr(tokenizer, "chat_template", None):
         try:
             encoded = tokenizer.apply_chat_template(
-                harmless,
-                tokenize=True,
-                add_generation_prompt=True,
-                return_dict=True,
+                harmless, tokenize=True, add_generation_prompt=True, return_dict=True
             )
         except Exception as error:  # a template is a program written by the model's authors
             reason = shorten(" ".join(str(error).split()), 300) or type(error).__name__

@@ -122,12 +122,9 @@ def corrupt_response(rng: np.random.Generator, problem: Problem) -> str:
 def _unusable(rng: np.random.Generator, problem: Problem) -> str:
     """Without a final answer: cut off, empty, the question, or a repetition."""
     solution = problem.solution.split("####")[0].rstrip()
-    return [
-        "",
-        solution,
-        problem.question,
-        " ".join([solution] * int(rng.integers(2, 5))),
-    ][int(rng.integers(4))]
+    return ["", solution, problem.question, " ".join([solution] * int(rng.integers(2, 5)))][
+        int(rng.integers(4))
+    ]
 
 
 def _sample(
@@ -150,7 +147,7 @@ def _sample(
                 seed=derive_seed(recipe.judge_data.seed, "responses", source, len(prompts)),
             ),
             tokenizer.eos_token_id,
-            progress=lambda done: show(done, ""),
+            progress=show,
         )
     texts = [tokenizer.decode(o.token_ids, skip_special_tokens=True) for o in outputs]
     return [Pair(p, text, source) for p, text in zip(asked, texts, strict=True)]

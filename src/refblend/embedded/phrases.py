@@ -45,11 +45,7 @@ STEPS = {
     ),
 }
 
-QUESTIONS = (
-    "How many {o} are there now?",
-    "How many are left?",
-    "What is the number of {o} now?",
-)
+QUESTIONS = ("How many {o} are there now?", "How many are left?", "What is the number of {o} now?")
 
 PADDING = (
     "It is a warm day.",

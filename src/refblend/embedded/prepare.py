@@ -38,17 +38,15 @@ def problem_row(problem: Problem, index: int, split: Split) -> PromptRow:
 
 def split_problems(recipe: "DataRecipe", split: Split) -> list[Problem]:
     """The problems of one file. The sanity set has only one-step problems and no long ones."""
-    counts = {
-        "train": recipe.train_rows,
-        "validation": recipe.validation_rows,
-        "test": recipe.test_rows,
-        "sanity": recipe.sanity_rows,
-    }
-    level, long_share = recipe.difficulty, recipe.long_share
+    count, level, long_share = (
+        getattr(recipe, f"{split}_rows"),
+        recipe.difficulty,
+        recipe.long_share,
+    )
     if split == "sanity":
         level = Difficulty(**{**level.model_dump(), "step_weights": (1.0, 0.0, 0.0)})
         long_share = 0.0
-    return generate_problems(split, counts[split], recipe.seed, level, long_share)
+    return generate_problems(split, count, recipe.seed, level, long_share)
 
 
 def prepare_splits(recipe: "DataRecipe", out: Path) -> dict[str, int]:

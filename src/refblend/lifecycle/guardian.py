@@ -15,9 +15,8 @@ from collections.abc import Iterator
 
 import psutil
 
-from refblend.errors import WorkerError
+from refblend.errors import RefblendError, WorkerError
 from refblend.lifecycle import folders
-from refblend.lifecycle.status import FIXABLE, of_child, of_signal
 
 _PASSED_ON = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 _SI_KERNEL = 0x80
@@ -27,7 +26,7 @@ _PATIENCE_S = 10.0
 
 
 def guard() -> None:
-    """Fork. Returns in the child; the parent waits, and exits as it does, or has WorkerError."""
+    """Fork and return in the child. The parent waits and exits like it, or raises WorkerError."""
     sys.stdout.flush()
     sys.stderr.flush()
     parent, mark = os.getpid(), folders.mark_command()
@@ -46,12 +45,12 @@ def guard() -> None:
     status, passed_on = _wait(child, blocked)
     signal.pthread_sigmask(signal.SIG_SETMASK, previous)
     # A child that ends by itself without Python's leave has said why (lifecycle/stalls.py).
-    spoken = _has_byte(reader) or status == FIXABLE or -status in passed_on
+    spoken = _has_byte(reader) or status == RefblendError.exit_status or -status in passed_on
     # Who was cut short while it cleaned up has left something, too.
     if not spoken or folders.folders_of(mark):
         clean_up(mark)
     if spoken:
-        sys.exit(of_child(status))
+        sys.exit(status if status >= 0 else 128 - status)  # as a shell has it
     cause = f"signal {signal.Signals(-status).name}" if status < 0 else "Ray, whose raylet is gone,"
     raise WorkerError(
         f"{cause} ended the training process",
@@ -72,11 +71,11 @@ def _die_with(parent: int) -> None:
     """Let the kernel end this process when its parent is gone."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        os._exit(of_signal(signal.SIGKILL))
+        os._exit(128 + signal.SIGKILL)
 
 
 def _wait(child: int, blocked: frozenset[signal.Signals]) -> tuple[int, set[int]]:
-    """Pass signals on until the child ends: its status or minus its signal, and those passed on."""
+    """Pass signals on until the child ends; its status (or minus its signal) and those signals."""
     passed_on: set[int] = set()
     while True:
         arrived = signal.sigwaitinfo(blocked)

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 
 class _Outlasting(io.FileIO):
-    """A descriptor that is pointed to the null device once its reader has gone."""
+    """A descriptor that points to the null device once its reader is gone."""
 
     def write(self, data: Any, /) -> int:
         try:

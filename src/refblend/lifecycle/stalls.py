@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from refblend.lifecycle import status
+from refblend.errors import RefblendError
 
 GRACE_S = 60.0
 """What a call that should return at once may take, and others beyond their own deadline."""
@@ -26,7 +26,7 @@ _folders: set[Path] = set()
 
 @contextlib.contextmanager
 def removed_on_stall(folder: Path) -> Iterator[None]:
-    """In the block, a process that is ended by :func:`stall_limit` removes the folder."""
+    """Remove the folder if :func:`stall_limit` ends the process within the block."""
     _folders.add(folder)
     try:
         yield
@@ -62,4 +62,4 @@ def _abandon(what: str, seconds: float) -> None:
     for pid in children:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    os._exit(status.FIXABLE)
+    os._exit(RefblendError.exit_status)

@@ -6,8 +6,6 @@ import time
 from collections.abc import Iterator
 from types import FrameType
 
-from refblend.lifecycle.status import of_signal
-
 ECHO_S = {signal.SIGTERM: 1.0, signal.SIGINT: 0.3}
 """Within so many seconds a signal is an echo of the same one: one to a group of processes comes
 once more from the guardian, which passes it on. Nobody means two Ctrl-C by less."""
@@ -17,7 +15,7 @@ class Terminated(SystemExit):
     """The process was asked to stop; the exit status is the shell's, 128 + the signal."""
 
     def __init__(self, signum: int) -> None:
-        super().__init__(of_signal(signum))
+        super().__init__(128 + signum)
 
 
 class GraceOverError(Terminated):
@@ -41,9 +39,9 @@ class StopRequest:
 
     @contextlib.contextmanager
     def protected(self) -> Iterator[None]:
-        """A block that is finished before the stop, within the grace and unless asked again.
+        """A block that a stop waits for, until the grace is over or a second signal comes.
 
-        Terminated at its end or at a second signal; GraceOverError when the grace is over.
+        Raises Terminated at its end or at a second signal, GraceOverError when the grace is over.
         """
         self._protected = True
         try:

@@ -1,5 +1,6 @@
 """The engines by name; the library of one is imported only when it is started."""
 
+from dataclasses import fields
 from typing import Any
 
 from refblend.config import RefblendConfig
@@ -23,8 +24,9 @@ def start_engine(name: str, options: EngineOptions) -> RolloutEngine:
 
 
 def own_options(config: EngineConfig) -> dict[str, Any]:
-    """The :class:`EngineOptions` that rollout and judge have in common."""
-    return {name: getattr(config, name) for name in EngineConfig.model_fields}
+    """The :class:`EngineOptions` that a section of the configuration has by their names."""
+    names = {field.name for field in fields(EngineOptions)} - {"model_path", "seed"}
+    return {name: getattr(config, name) for name in names & type(config).model_fields.keys()}
 
 
 def start_rollout(
@@ -37,17 +39,13 @@ def start_rollout(
     """
     rollout, seed = config.actor_rollout_ref.rollout, config.actor_rollout_ref.rollout.seed
     model = config.actor_rollout_ref.model
+    longest = rollout.max_model_len and max(rollout.max_model_len, at_least)
     options = EngineOptions(
         model_path=model_path,
-        max_model_len=rollout.max_model_len and max(rollout.max_model_len, at_least),
-        dtype=rollout.dtype,
-        kv_cache_memory_mb=rollout.kv_cache_memory_mb,
-        gpu_memory_utilization=rollout.gpu_memory_utilization,
         tensor_parallel_size=rollout.tensor_model_parallel_size,
-        enable_prefix_caching=rollout.enable_prefix_caching,
         lora_rank=model.lora_rank if adapter else 0,
         lora_alpha=model.lora_alpha,
         seed=derive_seed(config.trainer.seed, "rollout engine") if seed is None else seed,
-        **own_options(rollout),
+        **own_options(rollout) | {"max_model_len": longest},
     )
     return start_engine(rollout.name, options)

@@ -29,10 +29,7 @@ KEPT_RESPONSE_TOKENS = 32
 
 @dataclass(frozen=True)
 class ScoringLimits:
-    """Everything that bounds the length of a scoring prompt, in tokens.
-
-    ``model_cap`` is the longest sequence of the judge's engine; ``tokenizer_cap`` None: no cap.
-    """
+    """What bounds the length of a scoring prompt, in tokens; ``tokenizer_cap`` None: no cap."""
 
     model_cap: int
     tokenizer_cap: int | None = None
@@ -160,10 +157,7 @@ def plan_request(
     form: PromptForm = "full",
     hard_clip: bool = True,
 ) -> ScoringRequest:
-    """Choose the template, encode, and keep the prompt within ``allowed_length`` tokens.
-
-    :func:`check_frame` has seen that the compact frame fits.
-    """
+    """Choose the template, encode, and keep the prompt within ``allowed_length`` tokens."""
     prompt = encoder.encode(question, response, form)
     if form == "full" and len(prompt) > allowed_length:
         prompt, form = replace(prompt, frame=encoder.frame("compact")), "compact"

@@ -7,6 +7,7 @@ text, with their length bounded in characters. A request that fails for good has
 import logging
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from openai import APIStatusError, OpenAIError
@@ -18,10 +19,10 @@ from refblend.documents import shorten, show
 from refblend.errors import ConfigError, ScoringError
 from refblend.scoring.clipping import MIN_DATA_TOKENS, ScoringRequest, plan_request
 from refblend.scoring.generative import TOP_LOGPROBS, answer_regex
-from refblend.scoring.judge import Reply, RequestJudge
+from refblend.scoring.judge import RequestJudge
 from refblend.scoring.parsing import parse_tokens
 from refblend.scoring.prompts import EncodedPrompt, Frame
-from refblend.scoring.result import ParsedScore
+from refblend.scoring.result import JudgeResult
 from refblend.scoring.templates import PromptForm, ScoringTemplates, load_templates
 from refblend.scoring.wire import Answer, Token, explain, is_too_long, wire_to
 from refblend.secret import read_secret
@@ -35,7 +36,7 @@ _TOKENS = TypeAdapter(list[Token])
 
 
 def read_key(http: HttpJudgeConfig) -> str:
-    """The endpoint's key; ConfigError if it is not set, or if it cannot be one."""
+    """The endpoint's key; ConfigError if it is missing or malformed."""
     name = http.bearer_env
     if name is None:
         return "none"  # the client wants one; endpoints without keys ignore it
@@ -97,7 +98,7 @@ class CharacterEncoder:
 
 
 class EndpointJudge(RequestJudge):
-    """A model that somebody else serves; ScoringError for templates that are too long."""
+    """Scores responses with a model that somebody else serves."""
 
     def __init__(self, config: RefQualityScoreConfig) -> None:
         self.config = config
@@ -147,17 +148,17 @@ class EndpointJudge(RequestJudge):
         return cls(config)
 
     def plan(self, question: str, response: str) -> ScoringRequest:
-        """The request for one sample, its ids being code points."""
+        """The request for one sample; its ids are code points."""
         scoring = self.config.scoring
         form: PromptForm = "full" if scoring.few_shot else "compact"
         return plan_request(
             self.encoder, question, response, self.http.max_prompt_chars, form, scoring.hard_clip
         )
 
-    def answer(self, requests: Sequence[ScoringRequest], seeds: Sequence[int]) -> list[Reply]:
-        """The endpoint's answers; what fails for good is the reply to that request alone."""
+    def answer(self, requests: Sequence[ScoringRequest], seeds: Sequence[int]) -> list[JudgeResult]:
+        """The endpoint's answers; a request that fails does not affect the others."""
         found = self._wire.ask(list(map(self._body, requests, seeds)))
-        return list(map(self._reply, found))
+        return list(map(self._read, requests, found))
 
     def _body(self, plan: ScoringRequest, seed: int) -> dict[str, Any]:
         """Arguments of OpenAI's client for one request."""
@@ -179,22 +180,24 @@ class EndpointJudge(RequestJudge):
             extra["structured_outputs"] = {"regex": self._regex}
         return body | {"extra_body": extra or None}
 
-    def _reply(self, answer: Answer | OpenAIError | ValueError) -> Reply:
+    def _read(self, plan: ScoringRequest, answer: Answer | OpenAIError | ValueError) -> JudgeResult:
         if isinstance(answer, Exception):
             refused = isinstance(answer, APIStatusError) and is_too_long(
                 answer.status_code, answer.response.text
             )
             reason = explain(answer)
-            return self.too_long(reason) if refused else self.failed(reason, prompt_tokens=0)
+            return self.too_long(plan, reason) if refused else self.failed(reason, 0)
         try:
             parsed = self._parse(answer)
         except ValueError as error:
             return self.failed(explain(error), answer.prompt_tokens)
         raw = answer.text or (f"<think>{answer.thought}" if answer.thought else "")
-        return Reply(parsed, raw, answer.prompt_tokens, answer.new_tokens)
+        return replace(
+            parsed, raw=raw, prompt_tokens=answer.prompt_tokens, new_tokens=answer.new_tokens
+        )
 
-    def _parse(self, answer: Answer) -> ParsedScore:
-        """The score, of tokens with ids of our own; ValueError for unusable log-probabilities."""
+    def _parse(self, answer: Answer) -> JudgeResult:
+        """The score of an answer; ValueError if its log-probabilities are needed and unusable."""
         text, mode = answer.text or "", self.config.scoring.score_mode
         tokens: list[Token] = []
         if mode == "expected" and text:

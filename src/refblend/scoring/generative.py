@@ -10,7 +10,7 @@ its box ends, whatever the judge would rather write.
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,10 @@ from refblend.rollout.base import (
 from refblend.rollout.factory import own_options, start_engine
 from refblend.rollout.model_dir import check_model, resolve_max_model_len
 from refblend.scoring.clipping import ScoringLimits, ScoringRequest, check_frame, plan_request
-from refblend.scoring.judge import Reply, RequestJudge
+from refblend.scoring.judge import RequestJudge
 from refblend.scoring.parsing import ScoreMode, answer_start, parse_score
 from refblend.scoring.prompts import PromptEncoder
+from refblend.scoring.result import JudgeResult
 from refblend.scoring.templates import PromptForm, ScoringTemplates, load_templates
 
 _WORKING = r"[ -\[\]-z|~]"
@@ -73,7 +74,7 @@ def engine_failures() -> tuple[type[BaseException], ...]:
 
 @dataclass(frozen=True)
 class JudgeOptions:
-    """How the judge is asked; the fields mean what ``ref_quality_score`` says of them."""
+    """How the judge is asked; see ``ref_quality_score`` for the fields."""
 
     limits: ScoringLimits
     form: PromptForm = "full"
@@ -111,7 +112,7 @@ class JudgeOptions:
 
 
 class GenerativeJudge(RequestJudge):
-    """Scores responses with our own engine; ScoringError for templates beyond the limits."""
+    """Scores responses with our own engine; ScoringError if the templates exceed its limits."""
 
     def __init__(
         self,
@@ -148,7 +149,12 @@ class GenerativeJudge(RequestJudge):
         cls, config: RefQualityScoreConfig, samples: Sequence[tuple[str, str]]
     ) -> list[ScoringRequest]:
         """With the judge's own tokenizer and limits; see :meth:`Judge.trial`."""
-        encoder, options = without_engine(config)
+        directory = Path(config.scoring.model_path or "")
+        tokenizer = load_tokenizer(directory)
+        cap = resolve_max_model_len(directory, config.scoring.max_model_len)
+        options = JudgeOptions.from_config(config, cap, tokenizer.model_max_length)
+        encoder = PromptEncoder(tokenizer, load_templates(config.scoring.templates))
+        check_frame(encoder.frame("compact"), options.limits)
         allowed, form, clip = options.limits.allowed_length, options.form, options.hard_clip
         return [plan_request(encoder, q, r, allowed, form, clip) for q, r in samples]
 
@@ -158,16 +164,7 @@ class GenerativeJudge(RequestJudge):
         scoring = config.scoring
         assert scoring.model_path is not None, "checked by the configuration"
         engine = start_engine(
-            scoring.engine,
-            EngineOptions(
-                model_path=scoring.model_path,
-                max_model_len=scoring.max_model_len,
-                dtype=scoring.dtype,
-                kv_cache_memory_mb=scoring.kv_cache_memory_mb,
-                gpu_memory_utilization=scoring.gpu_memory_utilization,
-                seed=seed,
-                **own_options(scoring),
-            ),
+            scoring.engine, EngineOptions(scoring.model_path, seed=seed, **own_options(scoring))
         )
         try:  # room for a sample is known only now; a refusal must not keep the engine's memory
             return cls.on_engine(config, engine)
@@ -203,12 +200,12 @@ class GenerativeJudge(RequestJudge):
         return plan_request(self.encoder, question, response, allowed, o.form, o.hard_clip)
 
     def prefix_cache_hit_rate(self) -> float | None:
-        """Of the engine, where it has such a cache."""
+        """The engine's hit rate, if it has a prefix cache."""
         rate = getattr(self.engine, "prefix_cache_hit_rate", None)
         return None if rate is None else rate()
 
-    def answer(self, requests: Sequence[ScoringRequest], seeds: Sequence[int]) -> list[Reply]:
-        """All requests in one engine call; its failure becomes their replies."""
+    def answer(self, requests: Sequence[ScoringRequest], seeds: Sequence[int]) -> list[JudgeResult]:
+        """All requests in one engine call; if it fails, so does every request."""
         kept = list(range(len(requests)))
         try:
             try:
@@ -217,14 +214,17 @@ class GenerativeJudge(RequestJudge):
                 # Only if the limits do not describe this engine: its refusal names the requests.
                 kept = [i for i in kept if i not in error.indices]
                 found = self._generate([requests[i] for i in kept], [seeds[i] for i in kept])
-            replies = dict(zip(kept, map(self.read, found), strict=True))
+            read = {
+                i: self.read(generation, len(requests[i].token_ids))
+                for i, generation in zip(kept, found, strict=True)
+            }
         except engine_failures() as error:
             # Another engine may have the memory: whoever started this one decides.
             if is_out_of_memory(error):
                 raise
             reason = f"{type(error).__name__}: {error}"
-            return [self.failed(reason) for _ in requests]
-        return [replies.get(i, self.too_long()) for i in range(len(requests))]
+            return [self.failed(reason, len(request.token_ids)) for request in requests]
+        return [read.get(i) or self.too_long(request) for i, request in enumerate(requests)]
 
     def _generate(
         self, requests: Sequence[ScoringRequest], seeds: Sequence[int]
@@ -247,7 +247,7 @@ class GenerativeJudge(RequestJudge):
             ]
         )
 
-    def read(self, answer: Generation) -> Reply:
+    def read(self, answer: Generation, prompt_tokens: int) -> JudgeResult:
         """The score in one generation; only the judge's own tokens are looked at."""
         o, ids = self.options, answer.token_ids
         written = self.tokenizer.decode(list(ids), skip_special_tokens=self._skip_special)
@@ -255,15 +255,4 @@ class GenerativeJudge(RequestJudge):
         parsed = parse_score(
             text, ids, self.tokenizer, answer.top_logprobs, o.invalid_score, o.score_mode
         )
-        return Reply(parsed, text, new_tokens=len(ids))
-
-
-def without_engine(config: RefQualityScoreConfig) -> tuple[PromptEncoder, JudgeOptions]:
-    """What makes a judge's prompts, by its tokenizer and limits; ScoringError as above."""
-    directory = Path(config.scoring.model_path or "")
-    tokenizer = load_tokenizer(directory)
-    cap = resolve_max_model_len(directory, config.scoring.max_model_len)
-    options = JudgeOptions.from_config(config, cap, tokenizer.model_max_length)
-    encoder = PromptEncoder(tokenizer, load_templates(config.scoring.templates))
-    check_frame(encoder.frame("compact"), options.limits)
-    return encoder, options
+        return replace(parsed, raw=text, prompt_tokens=prompt_tokens, new_tokens=len(ids))

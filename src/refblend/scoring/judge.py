@@ -10,7 +10,7 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from pydantic import ValidationError
@@ -22,7 +22,7 @@ from refblend.config.scoring import JUDGES, SCORING_KEY
 from refblend.errors import ConfigError
 from refblend.lookup import load_function
 from refblend.scoring.clipping import ScoringRequest
-from refblend.scoring.result import JudgeResult, ParsedScore
+from refblend.scoring.result import JudgeResult
 from refblend.scoring.templates import find_templates
 
 
@@ -116,26 +116,23 @@ class Judge(ABC):
     @classmethod
     @abstractmethod
     def check(cls, config: RefQualityScoreConfig) -> None:
-        """Refuse (RefblendError), before any process is started, what :meth:`start` would."""
+        """Refuse (RefblendError) what :meth:`start` would, before any process starts."""
 
     @classmethod
     def trial(
         cls, config: RefQualityScoreConfig, samples: Sequence[tuple[str, str]]
     ) -> list[ScoringRequest]:
-        """Its prompts for (question, response) pairs, before it is started; [] of some kinds."""
+        """The prompts for (question, response) pairs, without starting; may be none."""
         return []
 
     @classmethod
     @abstractmethod
     def start(cls, config: RefQualityScoreConfig, seed: int) -> "Judge":
-        """A judge that is ready to score, or RefblendError; ``seed`` is for engines that draw."""
+        """A judge that is ready to score, or RefblendError; ``seed`` is for engines that sample."""
 
     @abstractmethod
     def score(
-        self,
-        questions: Sequence[str],
-        responses: Sequence[str],
-        seeds: Sequence[int] | None = None,
+        self, questions: Sequence[str], responses: Sequence[str], seeds: Sequence[int] | None = None
     ) -> list[JudgeResult]:
         """B results for B questions and responses; ``seeds``, B too, are for judges that sample."""
 
@@ -207,14 +204,14 @@ def judge_class(kind: str) -> type[Judge]:
 
 
 def check_judge(config: RefQualityScoreConfig) -> None:
-    """Refuse a judge that could not be started, before any process is; see :meth:`Judge.check`."""
+    """Refuse a judge that cannot start; see :meth:`Judge.check`."""
     judge_class(config.scoring.kind).check(config)
 
 
 def try_judge(
     config: RefQualityScoreConfig, samples: Sequence[tuple[str, str]]
 ) -> list[ScoringRequest]:
-    """The judge's prompts for a few samples, before any process is started; :meth:`Judge.trial`."""
+    """The judge's prompts for a few samples; see :meth:`Judge.trial`."""
     return judge_class(config.scoring.kind).trial(config, samples)
 
 
@@ -223,23 +220,8 @@ def start_judge(config: RefQualityScoreConfig, seed: int = 0) -> Judge:
     return judge_class(config.scoring.kind).start(config, seed)
 
 
-@dataclass(frozen=True)
-class Reply:
-    """What became of one request; ``raw`` is the judge's text, or why there is no score."""
-
-    parsed: ParsedScore
-    raw: str = ""
-    prompt_tokens: int | None = None
-    """As what answered counts them; None: the request's own ids."""
-    new_tokens: int = 0
-
-    def length(self, token_ids: Sequence[int]) -> int:
-        """Tokens of the prompt whose ids these are."""
-        return len(token_ids) if self.prompt_tokens is None else self.prompt_tokens
-
-
 class RequestJudge(Judge):
-    """A judge that makes a request of every sample; if ``greedy``, equal ones are asked once."""
+    """A judge that makes one request per sample; if ``greedy``, equal requests are sent once."""
 
     invalid_score: float
     greedy: bool = True
@@ -249,18 +231,15 @@ class RequestJudge(Judge):
         """The request for one sample, within the length limit or flagged overlength."""
 
     @abstractmethod
-    def answer(self, requests: Sequence[ScoringRequest], seeds: Sequence[int]) -> list[Reply]:
-        """A reply to every request, in order; only faults of the machine may raise."""
+    def answer(self, requests: Sequence[ScoringRequest], seeds: Sequence[int]) -> list[JudgeResult]:
+        """One result per request, in order; raises only if the machine fails."""
 
     def prefix_cache_hit_rate(self) -> float | None:
-        """Share of prompt tokens served by a cache since its last reset, where it is known."""
+        """Share of prompt tokens served by a cache since its last reset, if known."""
         return None
 
     def score(
-        self,
-        questions: Sequence[str],
-        responses: Sequence[str],
-        seeds: Sequence[int] | None = None,
+        self, questions: Sequence[str], responses: Sequence[str], seeds: Sequence[int] | None = None
     ) -> list[JudgeResult]:
         """As :meth:`Judge.score`; all requests go out together."""
         seeds = [0] * len(questions) if seeds is None else seeds
@@ -275,41 +254,39 @@ class RequestJudge(Judge):
         rows = [row for row, of in asked.items() if row == of]
         start = time.perf_counter()
         answers = self.answer([plans[row] for row in rows], [seeds[row] for row in rows])
-        replies = dict(zip(rows, answers, strict=True))
-        submitted = {row: r for row, r in replies.items() if r.parsed.path != "overlength"}
-        answered = any(reply.parsed.path != "error" for reply in submitted.values())
+        found = dict(zip(rows, answers, strict=True))
+        submitted = [result for result in answers if result.path != "overlength"]
+        answered = any(result.path != "error" for result in submitted)
         self.last_call = CallStats(
             samples=len(asked),
             requests=len(submitted),
             seconds=time.perf_counter() - start,
-            prompt_tokens=sum(r.length(plans[row].token_ids) for row, r in submitted.items()),
-            new_tokens=sum(reply.new_tokens for reply in answers),
+            prompt_tokens=sum(result.prompt_tokens for result in submitted),
+            new_tokens=sum(result.new_tokens for result in answers),
             prefix_cache_hit_rate=self.prefix_cache_hit_rate() if answered else None,
         )
-        too_long = self.too_long()
         return [
-            self._result(plan, replies[asked[row]] if row in asked else too_long)
+            self._result(plan, found[asked[row]] if row in asked else self.too_long(plan))
             for row, plan in enumerate(plans)
         ]
 
-    def _result(self, plan: ScoringRequest, reply: Reply) -> JudgeResult:
-        own_count = reply.prompt_tokens is None
-        answered = reply.parsed.path not in ("overlength", "error")
-        return JudgeResult(
-            **vars(reply.parsed),
-            raw=reply.raw,
+    def _result(self, plan: ScoringRequest, found: JudgeResult) -> JudgeResult:
+        answered = found.path not in ("overlength", "error")
+        # An endpoint counts its own tokens, and only as they were submitted.
+        own_count = found.prompt_tokens == len(plan.token_ids)
+        return replace(
+            found,
             latency_s=self.last_call.seconds_per_sample if answered else 0.0,
             template=plan.template,
             clipped=plan.clipped,
-            prompt_tokens=reply.length(plan.token_ids),
-            new_tokens=reply.new_tokens,
-            prompt_tokens_unclipped=plan.unclipped_length if own_count else reply.length(()),
+            prompt_tokens_unclipped=plan.unclipped_length if own_count else found.prompt_tokens,
         )
 
-    def too_long(self, reason: str = "") -> Reply:
-        """The reply to a request that is too long to be submitted, or was refused for it."""
-        return Reply(ParsedScore(self.invalid_score, False, "overlength"), reason)
+    def too_long(self, plan: ScoringRequest, reason: str = "") -> JudgeResult:
+        """The result of a request that is too long, or that was refused as too long."""
+        length = len(plan.token_ids)
+        return JudgeResult(self.invalid_score, False, "overlength", reason, prompt_tokens=length)
 
-    def failed(self, reason: str, prompt_tokens: int | None = None) -> Reply:
-        """The reply to a request whose call failed."""
-        return Reply(ParsedScore(self.invalid_score, False, "error"), reason, prompt_tokens)
+    def failed(self, reason: str, prompt_tokens: int) -> JudgeResult:
+        """The result of a request whose call failed."""
+        return JudgeResult(self.invalid_score, False, "error", reason, prompt_tokens=prompt_tokens)

@@ -34,7 +34,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
-from refblend.scoring.result import ParsedScore
+from refblend.scoring.result import JudgeResult
 
 _PLAIN = re.compile(r"\{\s*([01]?[.,][0-9]+|[01][.,]?)\s*(?:\}|$)")
 _OPEN = re.compile(r"box(?:ed)?\s*\{", re.IGNORECASE)
@@ -67,7 +67,7 @@ def expected_score(
     piece: Callable[[int], str],
     value: float,
 ) -> float | None:
-    """Probability-weighted score in [0, 1] of the last box that says ``value``; None for others.
+    """Probability-weighted score in [0, 1] of the last box that says ``value``, or None.
 
     ``pieces`` are the texts of the generated tokens, ``piece`` gives that of a token id, and
     ``top_logprobs`` has log-probabilities by token id for each (entries may be None).
@@ -195,7 +195,7 @@ def parse_score(
     top_logprobs: TopLogprobs | None = None,
     invalid_score: float = 0.5,
     score_mode: ScoreMode = "text",
-) -> ParsedScore:
+) -> JudgeResult:
     """Score of a judge's decoded output, without the prompt; never raises, whatever it wrote.
 
     The token-level parser needs ``token_ids`` and their tokenizer. ``top_logprobs`` has
@@ -215,13 +215,13 @@ def parse_tokens(
     top_logprobs: TopLogprobs | None = None,
     invalid_score: float = 0.5,
     score_mode: ScoreMode = "text",
-) -> ParsedScore:
-    """:func:`parse_score` for tokens whose texts, also of ``top_logprobs``, ``text_of`` gives."""
+) -> JudgeResult:
+    """:func:`parse_score` without a tokenizer: ``text_of`` gives the text of a token id."""
     value: float | None = None
     path: Literal["text", "token"] = "text"
     answer = answer_start(text)
     if answer is None:
-        return ParsedScore(invalid_score, False, "default")
+        return JudgeResult(invalid_score, False, "default")
     box = last_box(text[answer:])
     if box is not None:
         value = parse_number(text[answer:][box[0] : box[1]])
@@ -231,19 +231,19 @@ def parse_tokens(
     if value is None and pieces is not None:
         value, path = _parse_pieces(pieces), "token"
     if value is None or not in_range(value):
-        return ParsedScore(invalid_score, False, "default")
+        return JudgeResult(invalid_score, False, "default")
     weighted = score_mode == "expected" or path == "token"
     if weighted and pieces is not None and top_logprobs:
         expected = expected_score(pieces, top_logprobs, text_of, value)
         value = value if expected is None else expected
-    return ParsedScore(abs(value), True, path)
+    return JudgeResult(abs(value), True, path)
 
 
 _PIECES: weakref.WeakKeyDictionary[Any, dict[int, str]] = weakref.WeakKeyDictionary()
 
 
 def piece(tokenizer: Any, token_id: int) -> str:
-    """The text of one token, decoded alone; remembered, as a run asks for the same ones."""
+    """The text of one token, decoded alone and cached."""
     known = _PIECES.setdefault(tokenizer, {})
     if token_id not in known:
         known[token_id] = tokenizer.decode([token_id], skip_special_tokens=True)

@@ -7,11 +7,11 @@ trained on :meth:`PromptEncoder.encode`, so that the seams match.
 """
 
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple, get_args
 
 from refblend.errors import ScoringError
-from refblend.scoring.templates import PromptForm, ScoringTemplates, load_templates
+from refblend.scoring.templates import PromptForm, ScoringTemplates
 
 _RESPONSE_MARK = "RefblendResponseMark"
 _QUESTION_MARK = "RefblendQuestionMark"
@@ -62,24 +62,14 @@ class EncodedPrompt:
         return len(self.frame) + len(self.response) + len(self.question)
 
 
-_default_templates = cache(partial(load_templates, "default"))
-
-
 def build_scoring_prompt(
-    question: str,
-    response: str,
-    templates: ScoringTemplates | None = None,
-    form: PromptForm = "full",
-    special_tokens: tuple[str, ...] = (),
+    question: str, response: str, templates: ScoringTemplates, form: PromptForm = "full"
 ) -> ScoringPrompt:
-    """The user message that asks the judge for a score; of the shipped ``default`` when None.
-
-    Quotes, boxes and ``special_tokens`` in question and response are broken up.
-    """
-    texts = _default_templates() if templates is None else templates
-    prefix, between, suffix = texts.frame(form)
-    quoted = [texts.quote(text, special_tokens) for text in (response, question)]
-    return ScoringPrompt(prefix, quoted[0], between, quoted[1], suffix)
+    """The user message that asks the judge for a score, with response and question neutralised."""
+    prefix, between, suffix = templates.frame(form)
+    return ScoringPrompt(
+        prefix, templates.quote(response), between, templates.quote(question), suffix
+    )
 
 
 class PromptEncoder:
@@ -144,12 +134,12 @@ def frame_around(tokenizer: Any, text: str, marks: tuple[str, str]) -> Frame | N
 
 
 def encode_plain(tokenizer: Any, text: str) -> tuple[int, ...]:
-    """Ids of a text of ours, in which special tokens count."""
+    """Token ids of our own text, in which special tokens count."""
     return tuple(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
 
 def encode_untrusted(tokenizer: Any, text: str, special_ids: frozenset[int]) -> tuple[int, ...]:
-    """Ids of a text of somebody else's; never a special token's."""
+    """Token ids of untrusted text; never a special token's."""
     ids = tokenizer(text, add_special_tokens=False, split_special_tokens=True, verbose=False)
     return tuple(i for i in ids["input_ids"] if i not in special_ids)
 

@@ -17,15 +17,6 @@ DIRECT_PATHS: tuple[ScorePath, ...] = ("text", "logit", "oracle")
 
 
 @dataclass(frozen=True)
-class ParsedScore:
-    """What a parser made of the judge's output; see :class:`JudgeResult`."""
-
-    score: float
-    valid: bool
-    path: ScorePath
-
-
-@dataclass(frozen=True)
 class JudgeResult:
     """The judge's word on one response: the score, whether it counts, and how it came about."""
 
@@ -88,23 +79,24 @@ class InvalidRateGuard:
     def __init__(self, max_invalid_rate: float, window: int) -> None:
         self.max_invalid_rate = max_invalid_rate
         self.window = window
-        self._batches: deque[dict[str, int]] = deque(maxlen=window)
+        self._batches: deque[Counter[str]] = deque(maxlen=window)
+
+    def _counts(self) -> Counter[str]:
+        return sum(self._batches, Counter[str]())
 
     @property
     def rate(self) -> float:
         """Share of invalid results in the window; 0 before the first."""
-        total = sum(sum(batch.values()) for batch in self._batches)
-        valid = sum(batch.get("valid", 0) for batch in self._batches)
-        return (total - valid) / total if total else 0.0
+        counts = self._counts()
+        return (counts.total() - counts["valid"]) / max(1, counts.total())
 
     def update(self, results: Iterable[JudgeResult]) -> None:
         """Take in one step's results; ScoringError if the window's invalid rate is too high."""
-        batch = Counter("valid" if r.valid else r.path for r in results)
-        if batch:
-            self._batches.append(dict(batch))
+        if batch := Counter("valid" if r.valid else r.path for r in results):
+            self._batches.append(batch)
         if self.rate <= self.max_invalid_rate:
             return
-        counts = sum((Counter(b) for b in self._batches), Counter[str]())
+        counts = self._counts()
         detail = ", ".join(f"{path} {counts[path]}" for path in PATHS if counts[path])
         raise ScoringError(
             f"{self.rate:.1%} of the judge scores of the last {len(self._batches)} steps are "
@@ -118,4 +110,4 @@ class InvalidRateGuard:
 
     def load_state_dict(self, state: dict[str, list[dict[str, int]]]) -> None:
         """Restore :meth:`state_dict`."""
-        self._batches = deque((dict(b) for b in state["batches"]), maxlen=self.window)
+        self._batches = deque(map(Counter, state["batches"]), maxlen=self.window)

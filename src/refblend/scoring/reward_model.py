@@ -20,7 +20,7 @@ from refblend.errors import ModelError, ScoringError
 from refblend.lifecycle.faults import is_out_of_memory
 from refblend.rollout.model_dir import check_model, model_record, positions_of
 from refblend.scoring.clipping import MIN_DATA_TOKENS, ScoringRequest, clip_parts
-from refblend.scoring.judge import Reply, RequestJudge
+from refblend.scoring.judge import RequestJudge
 from refblend.scoring.prompts import (
     EncodedPrompt,
     encode_plain,
@@ -28,7 +28,7 @@ from refblend.scoring.prompts import (
     frame_around,
     special_tokens,
 )
-from refblend.scoring.result import ParsedScore
+from refblend.scoring.result import JudgeResult
 
 _MARKS = ("RefblendQuestionMark", "RefblendResponseMark")
 
@@ -139,21 +139,24 @@ class RewardModelJudge(RequestJudge):
         hard_clip = self.config.scoring.hard_clip
         return self.encoder.plan(question, response, self.allowed_length, hard_clip)
 
-    def answer(self, requests: Sequence[ScoringRequest], seeds: Sequence[int]) -> list[Reply]:
-        """The map of every logit to a score; the model's failure becomes their replies."""
+    def answer(self, requests: Sequence[ScoringRequest], seeds: Sequence[int]) -> list[JudgeResult]:
+        """The map of every logit to a score; the model's failure becomes their results."""
+        lengths = [len(request.token_ids) for request in requests]
         try:
             logits = self.logits([request.token_ids for request in requests])
         except RuntimeError as error:  # CUDA
             if is_out_of_memory(error):  # whoever started this judge decides
                 raise
-            return [self.failed(f"{type(error).__name__}: {error}") for _ in requests]
-        return [Reply(self._score(logit), f"{logit:.6g}") for logit in logits]
+            reason = f"{type(error).__name__}: {error}"
+            return [self.failed(reason, length) for length in lengths]
+        return list(map(self._score, logits, lengths))
 
-    def _score(self, logit: float) -> ParsedScore:
+    def _score(self, logit: float, length: int) -> JudgeResult:
+        raw, shape = f"{logit:.6g}", self.config.scoring.reward_model
         if not math.isfinite(logit):
-            return ParsedScore(self.invalid_score, False, "default")
-        shape = self.config.scoring.reward_model
-        return ParsedScore(sigmoid(shape.scale * (logit - shape.shift)), True, "logit")
+            return JudgeResult(self.invalid_score, False, "default", raw, prompt_tokens=length)
+        score = sigmoid(shape.scale * (logit - shape.shift))
+        return JudgeResult(score, True, "logit", raw, prompt_tokens=length)
 
     @torch.inference_mode()
     def logits(self, sequences: Sequence[Sequence[int]]) -> list[float]:

@@ -42,9 +42,7 @@ class ScoringExample(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     question: Text
-    """The problem."""
     response: Text
-    """The answer to be judged."""
     verdict: Text
     """The judge's text, ending with ``\\box{score}``."""
     score: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
@@ -89,12 +87,6 @@ class ScoringTemplates(BaseModel):
             raise ValueError("; ".join(problems))
         return self
 
-    def fill(self, question: str, response: str) -> str:
-        """The sample text with both slots filled; plain replacement, so ``\\box{x}`` is safe."""
-        before, rest = self.sample.split(RESPONSE_SLOT)
-        between, after = rest.split(QUESTION_SLOT)
-        return f"{before}{response}{between}{question}{after}"
-
     def frame(self, form: PromptForm) -> tuple[str, str, str]:
         """The three trusted texts around response and question: (prefix, between, suffix)."""
         full = form == "full"
@@ -103,8 +95,8 @@ class ScoringTemplates(BaseModel):
         header = self.header if full else self.compact_header
         instruction = self.instruction if full else self.compact_instruction
         shots = "".join(
-            f"{self.fill(self.quote(e.question), self.quote(e.response))}\n{e.verdict}\n"
-            f"{self.separator}\n"
+            f"{before}{self.quote(e.response)}{between}{self.quote(e.question)}{after}\n"
+            f"{e.verdict}\n{self.separator}\n"
             for e in (self.examples if full else ())
         )
         return f"{header}\n{shots}{before}", between, f"{after}\n{instruction}"

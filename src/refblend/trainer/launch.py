@@ -23,13 +23,7 @@ from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef, named_
 from refblend.trainer.datasets import RunData
 from refblend.trainer.preflight import inputs_of, notices, planned_steps, preflight
 from refblend.trainer.replay import replay_of_seed, replayed_weights_of, with_replay
-from refblend.trainer.run_directory import (
-    Prepared,
-    StartOptions,
-    check_run_dir,
-    open_run,
-    record_start,
-)
+from refblend.trainer.run_directory import Prepared, check_run_dir, open_run, record_start
 from refblend.trainer.summary import failure, summarise_run
 from refblend.trainer.tracking import MetricsLog
 
@@ -42,9 +36,7 @@ def train(config: RefblendConfig, overwrite: bool = False) -> dict[str, Any]:
 
     Terminated if a signal stopped it after a step; RefblendError for what the user can fix.
     """
-    (config,) = configs_of(config, None)
-    data, inputs = _checked(config, overwrite)
-    run = _Run(config, data, with_replay(inputs, config), overwrite)
+    (run,) = _checked(configs_of(config, None), overwrite)
     with _worker_pool() as workers, terminate_cleanly(config.trainer.stop_grace_s) as stop:
         return run.train(workers, stop)
 
@@ -57,13 +49,7 @@ def train_seeds(
     If a run ends with an error, its summary records it and the next run begins. Problems with
     data, models or directories are raised before any run begins.
     """
-    configs = configs_of(config, seeds)
-    data, inputs = _checked(configs[0], overwrite)
-    _check_replayed(configs[1:], data)
-    runs = [_Run(each, data, with_replay(inputs, each), overwrite) for each in configs]
-    if not overwrite:
-        for run in runs:
-            run.check_directory()
+    runs = _checked(configs_of(config, seeds), overwrite)
     with _worker_pool() as workers, terminate_cleanly(config.trainer.stop_grace_s) as stop:
         for run in runs:
             try:
@@ -80,38 +66,36 @@ def _worker_pool() -> "WorkerPool":
     return WorkerPool()
 
 
-def check_runs(configs: Sequence[RefblendConfig], data: RunData) -> None:
-    """Check what the first run's :func:`preflight` cannot: other runs and all directories."""
-    _check_replayed(configs[1:], data)
-    present = [c for c in configs if Path(c.trainer.default_local_dir).is_dir()]
-    inputs = hash_inputs(*inputs_of(present[0])) if present else None
-    for config in present:
-        assert inputs is not None
-        _Run(config, data, with_replay(inputs, config)).check_directory()
-
-
-def _check_replayed(configs: Sequence[RefblendConfig], data: RunData) -> None:
+def check_runs(
+    configs: Sequence[RefblendConfig],
+    data: RunData,
+    inputs: InputHashes | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Check what the first run's :func:`preflight` does not: other runs, all directories."""
     for config in configs:
         replayed_weights_of(config, planned_steps(config, len(data.train)))
+    for config in configs:
+        if not overwrite and Path(config.trainer.default_local_dir).is_dir():
+            inputs = inputs or hash_inputs(*inputs_of(config))
+            _Run(config, data, with_replay(inputs, config)).check_directory()
 
 
-def _checked(config: RefblendConfig, overwrite: bool) -> tuple[RunData, InputHashes]:
-    """The first stage of a call: what a run reads, after :func:`preflight`."""
-    begin = time.monotonic()
+def _checked(configs: Sequence[RefblendConfig], overwrite: bool) -> list["_Run"]:
+    """The first stage of a call: its runs, after :func:`preflight`."""
+    begin, config = time.monotonic(), configs[0]
     hashed: list[InputHashes] = []  # once: those of a large model take minutes
 
     def compare(data: RunData) -> None:
         hashed.append(hash_inputs(*inputs_of(config)))
-        if not overwrite:
-            _Run(config, data, with_replay(hashed[0], config)).check_directory()
+        check_runs(configs, data, hashed[0], overwrite)
 
     data = preflight(config, compare)
-    inputs = hashed[0]
     if "console" in config.trainer.logger:
         _tell(f"data and models are checked ({time.monotonic() - begin:.1f} s)")
         for sentence in notices(config, data):
             _tell(sentence)
-    return data, inputs
+    return [_Run(each, data, with_replay(hashed[0], each), overwrite) for each in configs]
 
 
 def configs_of(config: RefblendConfig, seeds: Sequence[int] | None) -> list[RefblendConfig]:
@@ -153,24 +137,23 @@ class _Run:
         """Of the run."""
         return Path(self.config.trainer.default_local_dir)
 
-    def wanted(self) -> tuple[RunIdentity, StartOptions]:
-        """What the directory must hold, and what to do if it does not."""
+    def wanted(self) -> RunIdentity:
+        """What the directory must hold."""
         steps = planned_steps(self.config, len(self.data.train))
         rewards = reward_purposes(self.config.reward, self.data.data_sources)
         numerics = versions(*training_purposes(self.config, rewards))
         prompts = self.data.prompts_hash
-        identity = RunIdentity.of(self.config, self.inputs, steps, prompts, numerics)
-        return identity, StartOptions.of(self.config.trainer, self.overwrite)
+        return RunIdentity.of(self.config, self.inputs, steps, prompts, numerics)
 
     def check_directory(self) -> None:
         """Refuse a directory that holds another run."""
         if self.directory.is_dir():
-            check_run_dir(self.directory, *self.wanted())
+            check_run_dir(self.directory, self.wanted(), self.config.trainer)
 
     def train(self, workers: "WorkerPool", stop: StopRequest) -> dict[str, Any]:
         """Train on the pool's workers; a run that is finished already is left as it is."""
-        run_dir, (wanted, options) = self.directory, self.wanted()
-        with explained(run_dir), open_run(run_dir, wanted, options) as prepared:
+        run_dir, wanted, options = self.directory, self.wanted(), self.config.trainer
+        with explained(run_dir), open_run(run_dir, wanted, options, self.overwrite) as prepared:
             if prepared.finished is not None:
                 return dict(prepared.finished)
             record_start(run_dir, wanted, prepared)

@@ -11,7 +11,7 @@ from refblend.trainer.console import accuracies
 
 
 def model_card(config: RefblendConfig, metrics: Mapping[str, float | None]) -> str:
-    """README.md of a checkpoint's actor, with these ``metrics``; of paths it has the names only."""
+    """README.md of a checkpoint's actor; it shows file names but no paths."""
     algorithm, quality = config.algorithm, config.algorithm.ref_quality_score
     base = PurePath(config.actor_rollout_ref.model.path).name
     data = ", ".join(PurePath(path).name for path in config.data.train_files)

@@ -12,13 +12,7 @@ from refblend.config.scoring import SCORING_KEY, ScoringConfig
 from refblend.data.dataset import PromptDataset, PromptSampler
 from refblend.data.schema import PromptRow, read_rows
 from refblend.energy import carbon_intensity
-from refblend.errors import (
-    CheckpointError,
-    ConfigError,
-    DataError,
-    Problems,
-    RefblendError,
-)
+from refblend.errors import CheckpointError, ConfigError, DataError, Problems, RefblendError
 from refblend.lifecycle.faults import disk_fault
 from refblend.lifecycle.folders import check_temporary
 from refblend.lookup import get_advantage, get_strategy, user_files

@@ -29,6 +29,7 @@ from refblend.ppo.blending import (  # noqa: F401 - the maths of the blend, hand
 from refblend.ppo.correction import importance_weights
 from refblend.ppo.estimators import AdvantageInputs
 from refblend.seeding import derive_generator
+from refblend.trainer import saving, shaping, step_metrics
 from refblend.trainer.batch import Advantages, Experience, PromptBatch, Rollout
 from refblend.trainer.checkpoint import CheckpointRef
 from refblend.trainer.console import validation_accuracy
@@ -37,32 +38,6 @@ from refblend.trainer.experience import ExperienceCollector, as_rollout, rollout
 from refblend.trainer.guards import require_finite
 from refblend.trainer.profiling import profiled
 from refblend.trainer.replay import replayed_weights_of
-from refblend.trainer.saving import (
-    RunOutputs,
-    RunState,
-    Snapshot,
-    restore,
-    save,
-    snapshot,
-    write_rollouts,
-)
-from refblend.trainer.shaping import (
-    BlendContext,
-    Blended,
-    add_alignment_bonus,
-    blend,
-    penalise_kl,
-    reward_length_correlation,
-)
-from refblend.trainer.step_metrics import (
-    StepRecord,
-    all_lost,
-    data_metrics,
-    memory_metrics,
-    timing_metrics,
-    training_devices,
-    update_notices,
-)
 from refblend.trainer.validation import validation_metrics, validation_requests
 from refblend.workers.roles import ACTOR, CRITIC, ROLLOUT
 from refblend.workers.types import PolicyTargets, ValueTargets
@@ -77,7 +52,7 @@ class RayPPOTrainer:
         config: RefblendConfig,
         data: RunData,
         workers: WorkerSet,
-        outputs: RunOutputs,
+        outputs: saving.RunOutputs,
         total_steps: int,
         stop: StopRequest,
     ) -> None:
@@ -89,11 +64,11 @@ class RayPPOTrainer:
         self.stop = stop
         self.run_dir = Path(config.trainer.default_local_dir)
         self.seed = config.trainer.seed
-        self.state = RunState.initial(config, len(data.train))
+        self.state = saving.RunState.initial(config, len(data.train))
         self.collector = ExperienceCollector(config, data, workers, self.state.invalid_guard)
         self.estimator = get_advantage(config.algorithm.adv_estimator)
         self.replayed = replayed_weights_of(config, total_steps)
-        self.record = StepRecord()
+        self.record = step_metrics.StepRecord()
         self._updating = False
         self._started_at = 0
 
@@ -104,12 +79,12 @@ class RayPPOTrainer:
 
     def fit(self, start: CheckpointRef | None = None) -> None:
         """Train from a checkpoint, or from the beginning, to the last step."""
-        restore(self.outputs, self.workers, self.state, start)
+        saving.restore(self.outputs, self.workers, self.state, start)
         self._started_at = self.step
         if self.step == 0 and self.config.trainer.val_before_train:
             self.outputs.write(0, self.validate())
         while self.step < self.total_steps:
-            before = snapshot(self.state, self.record.metrics)
+            before = saving.snapshot(self.state, self.record.metrics)
             with self.stop.protected():
                 try:
                     self.train_step()
@@ -119,7 +94,7 @@ class RayPPOTrainer:
 
     def train_step(self) -> None:
         """One step: section 2.1 of docs/spec.md."""
-        self.record, self._updating = StepRecord(), False
+        self.record, self._updating = step_metrics.StepRecord(), False
         with self._profiled(), self.record.timed("step"):
             prompts = self.next_prompts()
             rollout = self.generate(prompts)
@@ -162,13 +137,15 @@ class RayPPOTrainer:
         require_finite(self.step + 1, experience.numbers(), rollout.response_mask)
         return experience
 
-    def blend(self, prompts: PromptBatch, rollout: Rollout, experience: Experience) -> Blended:
+    def blend(
+        self, prompts: PromptBatch, rollout: Rollout, experience: Experience
+    ) -> shaping.Blended:
         """avg_entropy → w → R' = (1 − w)R + wQ."""
         control = derive_generator(self.seed, "judge control", self.step + 1)
         initial, step = self.state.initial_entropy, self.step + 1
-        context = BlendContext(step, self.total_steps, prompts.uids, initial, self.replayed)
+        context = shaping.BlendContext(step, self.total_steps, prompts.uids, initial, self.replayed)
         config = self.config.algorithm.ref_quality_score
-        blended = blend(config, rollout, experience, context, control)
+        blended = shaping.blend(config, rollout, experience, context, control)
         if initial is None:
             self.state.initial_entropy = blended.metrics["actor/ref_quality/avg_entropy"]
         self.record.add(blended.metrics)
@@ -177,7 +154,9 @@ class RayPPOTrainer:
     def penalise_kl(self, rewards: Tensor, rollout: Rollout, experience: Experience) -> Tensor:
         """R'' = R' − βKL."""
         controller = self.state.kl_controller
-        rewards, metrics = penalise_kl(self.config, rewards, rollout, experience, controller)
+        rewards, metrics = shaping.penalise_kl(
+            self.config, rewards, rollout, experience, controller
+        )
         self.record.add(metrics)
         return rewards
 
@@ -186,14 +165,16 @@ class RayPPOTrainer:
     ) -> Tensor:
         """The optional entropy-triggered bonus, spread over the response tokens."""
         config = self.config.algorithm.repr_align
-        rewards, metrics = add_alignment_bonus(config, rewards, rollout, experience, self.step + 1)
+        rewards, metrics = shaping.add_alignment_bonus(
+            config, rewards, rollout, experience, self.step + 1
+        )
         self.record.add(metrics)
         return rewards
 
     def estimate_advantages(
         self,
         rewards: Tensor,
-        blended: Blended,
+        blended: shaping.Blended,
         prompts: PromptBatch,
         rollout: Rollout,
         experience: Experience,
@@ -220,7 +201,7 @@ class RayPPOTrainer:
                 advantages = advantages * factors.unsqueeze(-1)
         found = {"the rewards": rewards, "the advantages": advantages, "the returns": returns}
         require_finite(self.step + 1, found, rollout.response_mask)
-        self.record.add(reward_length_correlation(rewards, rollout.response_mask))
+        self.record.add(shaping.reward_length_correlation(rewards, rollout.response_mask))
         return Advantages(rewards, advantages, returns)
 
     def update_critic(
@@ -271,30 +252,31 @@ class RayPPOTrainer:
         prompts: PromptBatch,
         rollout: Rollout,
         experience: Experience,
-        blended: Blended,
+        blended: shaping.Blended,
         advantages: Advantages,
     ) -> None:
         """Validate, save and record, each by its schedule."""
         trainer, record = self.config.trainer, self.record
-        record.add(data_metrics(rollout, experience, advantages))
+        record.add(step_metrics.data_metrics(rollout, experience, advantages))
         record.add({"training/global_step": float(self.step)})
         record.add({"training/epoch": float(self.state.sampler.epoch)})
         last = self.step == self.total_steps
         if trainer.rollout_dump_freq and (last or _due(self.step, trainer.rollout_dump_freq)):
             path = self.run_dir / "rollouts" / f"{self.step}.jsonl"
-            write_rollouts(path, self.step, prompts, rollout, experience, blended)
+            saving.write_rollouts(path, self.step, prompts, rollout, experience, blended)
         if last or _due(self.step, trainer.test_freq):
             with record.timed("testing"):
                 record.add(self.validate())  # which may end the run, and sends its reader there
         record.metrics["incidents/oom"] += self.workers.budget.take_shortages()
         record.metrics["incidents/reward_error"] += self.collector.reward.take_errors()
-        record.add(timing_metrics(record.seconds, rollout, training_devices(self.config)))
-        record.add(memory_metrics())
-        saving = last or _due(self.step, trainer.save_freq) or self.stop.pending
-        saving = saving or self.outputs.checkpoints.lacks_best(validation_accuracy(record.metrics))
-        if trainer.save_freq and saving:
+        devices = step_metrics.training_devices(self.config)
+        record.add(step_metrics.timing_metrics(record.seconds, rollout, devices))
+        record.add(step_metrics.memory_metrics())
+        due = last or _due(self.step, trainer.save_freq) or self.stop.pending
+        due = due or self.outputs.checkpoints.lacks_best(validation_accuracy(record.metrics))
+        if trainer.save_freq and due:
             with record.timed("save_checkpoint"):
-                self._save(snapshot(self.state, record.metrics))
+                self._save(saving.snapshot(self.state, record.metrics))
             record.add({"timing_s/save_checkpoint": record.seconds["save_checkpoint"]})
         self.outputs.write(self.step, record.metrics)
 
@@ -314,10 +296,10 @@ class RayPPOTrainer:
 
     # --- helpers -----------------------------------------------------------------------------
 
-    def _save(self, what: Snapshot) -> None:
-        save(self.outputs, self.workers, self.data.tokenizer, self.config, what)
+    def _save(self, what: saving.Snapshot) -> None:
+        saving.save(self.outputs, self.workers, self.data.tokenizer, self.config, what)
 
-    def _save_abandoned(self, before: Snapshot) -> None:
+    def _save_abandoned(self, before: saving.Snapshot) -> None:
         """Save the step before one that was given up, while the weights are still its own."""
         step = before.state["step"]
         saved = step == self._started_at or step in self.outputs.checkpoints.steps()
@@ -327,9 +309,9 @@ class RayPPOTrainer:
     def _add_update(self, role: str, metrics: dict[str, float]) -> None:
         """Record an update, and tell of what went wrong in it."""
         self.record.add_update(role, metrics)
-        for notice in update_notices(role, metrics):
+        for notice in step_metrics.update_notices(role, metrics):
             self.outputs.trackers.message(f"step {self.step + 1}: {notice}")
-        self.state.lost_updates.update(role, all_lost(metrics))
+        self.state.lost_updates.update(role, step_metrics.all_lost(metrics))
 
     def _profiled(self) -> contextlib.AbstractContextManager[None]:
         """Profile the step if ``trainer.profile_steps`` names it; its stage times include that."""

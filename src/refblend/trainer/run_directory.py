@@ -60,32 +60,6 @@ _ACCEPT = (
 
 
 @dataclass(frozen=True)
-class StartOptions:
-    """What to do with an existing run."""
-
-    overwrite: bool = False
-    """Move a run of another identity aside instead of refusing."""
-    strict_code: bool = False
-    """Whether another source tree counts as another run."""
-    accept_changes: bool = False
-    """Whether other versions of numbers and other libraries continue the run."""
-    resume_mode: str = "auto"
-    resume_path: str | None = None
-    """Checkpoint from which ``resume_mode=resume_path`` goes on."""
-
-    @classmethod
-    def of(cls, trainer: TrainerConfig, overwrite: bool) -> "StartOptions":
-        """The options of a configuration."""
-        return cls(
-            overwrite,
-            trainer.strict_code,
-            trainer.accept_changes,
-            trainer.resume_mode,
-            trainer.resume_from_path,
-        )
-
-
-@dataclass(frozen=True)
 class Prepared:
     """How a run starts, and what has changed since it last ran."""
 
@@ -99,8 +73,8 @@ class Prepared:
     """The sources of a run that is resumed, with that of this session."""
 
 
-def check_run_dir(path: Path, wanted: RunIdentity, options: StartOptions) -> Prepared:
-    """What :func:`open_run` would do; CheckpointError, with every difference, for another run."""
+def check_run_dir(path: Path, wanted: RunIdentity, options: TrainerConfig) -> Prepared:
+    """What :func:`open_run` would do; CheckpointError lists how another run differs."""
     path = Path(path)
     recorded = _recorded(path)
     if recorded is None:
@@ -123,8 +97,10 @@ def check_run_dir(path: Path, wanted: RunIdentity, options: StartOptions) -> Pre
 
 
 @contextlib.contextmanager
-def open_run(path: Path, wanted: RunIdentity, options: StartOptions) -> Iterator[Prepared]:
-    """Lock a run's directory for this process. Another run in it is moved aside or refused."""
+def open_run(
+    path: Path, wanted: RunIdentity, options: TrainerConfig, overwrite: bool = False
+) -> Iterator[Prepared]:
+    """Lock a run's directory for this process. Another run in it is refused, or moved aside."""
     path = Path(path)
     with contextlib.ExitStack() as stack:
         stack.enter_context(run_lock(path))
@@ -132,7 +108,7 @@ def open_run(path: Path, wanted: RunIdentity, options: StartOptions) -> Iterator
             try:
                 prepared = check_run_dir(path, wanted, options)
             except CheckpointError as error:
-                if not options.overwrite or not (path / IDENTITY_NAME).exists():
+                if not overwrite or not (path / IDENTITY_NAME).exists():
                     raise
                 prepared = _make_way(path, error.reason)
             if prepared.start == "resume" and options.resume_mode == "disable":
@@ -142,7 +118,7 @@ def open_run(path: Path, wanted: RunIdentity, options: StartOptions) -> Iterator
             if not path.exists():  # moved, with the lock in it
                 stack.enter_context(run_lock(path))
             if options.resume_mode == "resume_path" and prepared.start == "resume":
-                _keep_later_steps(path, options.resume_path)
+                _keep_later_steps(path, options.resume_from_path)
             (path / UNCONFIRMED_NAME).unlink(missing_ok=True)
         yield prepared
 

@@ -111,11 +111,7 @@ def snapshot(state: RunState, metrics: dict[str, float]) -> Snapshot:
 
 
 def save(
-    outputs: RunOutputs,
-    workers: WorkerSet,
-    tokenizer: Any,
-    config: RefblendConfig,
-    what: Snapshot,
+    outputs: RunOutputs, workers: WorkerSet, tokenizer: Any, config: RefblendConfig, what: Snapshot
 ) -> None:
     """Write a checkpoint of the workers' present weights and of a snapshot, atomically."""
     with outputs.checkpoints.staging(what.state["step"]) as staged:

@@ -106,22 +106,20 @@ def finite(metrics: Mapping[str, float]) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if math.isfinite(value)}
 
 
-class ConsoleTracker(Tracker):
+class _ConsoleTracker(Tracker):
     """The progress line of :mod:`refblend.trainer.console`."""
 
     def __init__(self, context: TrackerContext) -> None:
         self.progress = TrainingProgress(context.total_steps, context.label, context.start_step)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Show the step."""
         self.progress.log(step, metrics)
 
     def close(self, failed: bool = False) -> None:
-        """Leave the last line on screen."""
         self.progress.close()
 
 
-class TensorBoardTracker(Tracker):
+class _TensorBoardTracker(Tracker):
     """Writes to ``<run>/tensorboard``; after a resume, later points are discarded."""
 
     def __init__(self, context: TrackerContext) -> None:
@@ -139,11 +137,9 @@ class TensorBoardTracker(Tracker):
         self._writer.flush()
 
     def rollouts(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Show them as text."""
         self._writer.add_text("rollouts", _as_code(rows), step)
 
     def close(self, failed: bool = False) -> None:
-        """Close the event file."""
         self._writer.close()
 
 
@@ -179,18 +175,16 @@ class _ServiceTracker(Tracker):
         )
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Add one point to every curve."""
         self._run.log({service_name(k): v for k, v in finite(metrics).items()}, step=step)
 
 
-class WandbTracker(_ServiceTracker):
+class _WandbTracker(_ServiceTracker):
     """Weights & Biases; its files lie in ``<run>/wandb``."""
 
     def __init__(self, context: TrackerContext) -> None:
         super().__init__(context, "wandb", dir=str(context.run_dir))
 
     def rollouts(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        """As a table."""
         self._run.log({"rollouts": self._service.Table(COLUMNS, _cells(rows))}, step=step)
 
     def close(self, failed: bool = False) -> None:
@@ -198,14 +192,13 @@ class WandbTracker(_ServiceTracker):
         self._run.finish(exit_code=int(failed))
 
 
-class SwanlabTracker(_ServiceTracker):
+class _SwanlabTracker(_ServiceTracker):
     """SwanLab; its files lie in ``<run>/swanlog``."""
 
     def __init__(self, context: TrackerContext) -> None:
         super().__init__(context, "swanlab", log_dir=str(context.run_dir / "swanlog"))
 
     def rollouts(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        """As a table."""
         table = self._service.echarts.Table()
         table.add(COLUMNS, [list(map(str, cells)) for cells in _cells(rows)])
         self._run.log({"rollouts": table}, step=step)
@@ -215,7 +208,7 @@ class SwanlabTracker(_ServiceTracker):
         self._run.finish(*(["crashed"] if failed else []))
 
 
-class MlflowTracker(Tracker):
+class _MlflowTracker(Tracker):
     """MLflow, at ``MLFLOW_TRACKING_URI`` or in ``mlflow.db`` of the present directory."""
 
     def __init__(self, context: TrackerContext) -> None:
@@ -252,16 +245,15 @@ class MlflowTracker(Tracker):
         self._client.log_dict(self._id, table, f"rollouts/{step}.json")
 
     def close(self, failed: bool = False) -> None:
-        """Tell how the run ended."""
         self._client.set_terminated(self._id, "FAILED" if failed else "FINISHED")
 
 
 TRACKERS: dict[str, Callable[[TrackerContext], Tracker]] = {
-    "console": ConsoleTracker,
-    "tensorboard": TensorBoardTracker,
-    "wandb": WandbTracker,
-    "mlflow": MlflowTracker,
-    "swanlab": SwanlabTracker,
+    "console": _ConsoleTracker,
+    "tensorboard": _TensorBoardTracker,
+    "wandb": _WandbTracker,
+    "mlflow": _MlflowTracker,
+    "swanlab": _SwanlabTracker,
     "jsonl": lambda context: Tracker(),  # metrics.jsonl, which every run writes
 }
 """Trackers by the names that ``trainer.logger`` accepts."""
@@ -328,7 +320,7 @@ class Trackers:
     def message(self, text: str) -> None:
         """Tell the user something without breaking the live line; nothing without a console."""
         for tracker in self._trackers.values():
-            if isinstance(tracker, ConsoleTracker):
+            if isinstance(tracker, _ConsoleTracker):
                 tracker.progress.message(text)
 
     def _close(self, cause: BaseException | None) -> None:

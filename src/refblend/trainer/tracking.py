@@ -28,11 +28,6 @@ def strip_timings(metrics: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in metrics.items() if not k.startswith(TIMING_PREFIXES)}
 
 
-def nonfinite_keys(metrics: Mapping[str, float]) -> list[str]:
-    """Names of the metrics that are NaN or infinite, sorted."""
-    return sorted(name for name, value in metrics.items() if not math.isfinite(value))
-
-
 def encode_line(step: int, metrics: Mapping[str, float]) -> str:
     """One line of ``metrics.jsonl``, without the newline."""
     record: dict[str, int | float | None] = {"step": step}
@@ -47,7 +42,7 @@ def encode_line(step: int, metrics: Mapping[str, float]) -> str:
 
 
 class MetricsLog:
-    """Appends to ``metrics.jsonl``, line by line to the disk; an incomplete last one is dropped."""
+    """Appends to ``metrics.jsonl``, each line fsynced; drops an incomplete last line."""
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
@@ -58,9 +53,8 @@ class MetricsLog:
         """Write the line of a later step (else ValueError); the names of metrics now null."""
         if self.last_step is not None and step <= self.last_step:
             raise ValueError(f"step {step} after step {self.last_step} in {self.path}")
-        line = encode_line(step, metrics)
-        self._write(step, line)
-        return nonfinite_keys(metrics)
+        self._write(step, encode_line(step, metrics))
+        return sorted(name for name, value in metrics.items() if not math.isfinite(value))
 
     def complete(self, step: int, line: str) -> None:
         """Write the ``line`` of a checkpoint's ``step`` if a stop came between the two."""
@@ -91,7 +85,7 @@ class MetricsLog:
 
 
 def read_metrics(path: Path) -> pd.DataFrame:
-    """Metrics of a run, a row per step, null and missing ones NaN; DataError for damage."""
+    """The metrics of a run, one row per step, NaN for what is null or missing; or DataError."""
     path = Path(path)
     try:
         content = path.read_bytes()

@@ -145,7 +145,7 @@ def _stay_on_loopback() -> None:
 
 
 def _start_private(config: RayConfig, num_cpus: float, num_gpus: float, folder: Path) -> None:
-    """Start a cluster in ``folder``, again after Ray's own 30 s; or ResourceError."""
+    """Start a cluster in ``folder``, retrying when Ray's own 30 s run out; or ResourceError."""
     _stay_on_loopback()
     deadline = time.monotonic() + config.start_timeout_s
     while not ray.is_initialized():
@@ -229,7 +229,7 @@ def ray_cluster(config: RayConfig, num_cpus: float, num_gpus: float) -> Iterator
 
 @contextlib.contextmanager
 def _private_environment(folder: Path) -> Iterator[None]:
-    """The token of a cluster, and the environment of its processes, in ``folder``."""
+    """The token of a cluster and the environment of its processes, kept in ``folder``."""
     token, temporary = folder / "token", folder / "tmp"
     token.touch(mode=0o600)
     token.write_text(_TOKEN)

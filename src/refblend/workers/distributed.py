@@ -135,7 +135,7 @@ def save_model(
     directory: Path,
     remote_code: Path | None = None,
 ) -> None:
-    """Rank 0 writes configuration, ``state`` and the Python files of ``remote_code``, a model."""
+    """Rank 0 writes configuration, ``state`` and the model's Python files from ``remote_code``."""
     if is_main():
         directory.mkdir(parents=True, exist_ok=True)
         network.lm.config.save_pretrained(directory)

@@ -42,7 +42,7 @@ class Sleeper:
 
 
 class RolloutWorker(Sleeper):
-    """The engine of the actor's responses, and maybe the judge's. A push follows each waking."""
+    """The engine for the actor's responses, and maybe for the judge's."""
 
     level = 2
 
@@ -98,7 +98,7 @@ class JudgeWorker(Sleeper):
     def generate_quality_score(
         self, questions: Sequence[str], responses: Sequence[str], seeds: Sequence[int]
     ) -> list[JudgeResult]:
-        """Judge every response; ScoringError where a user's own judge breaks its contract."""
+        """Judge every response; ScoringError if a user's own judge returns something invalid."""
         results = self.judge.score(questions, responses, seeds)
         remedy = "Return one JudgeResult per response, its score in [0, 1]."
         if len(results) != len(responses):

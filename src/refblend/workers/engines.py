@@ -40,7 +40,7 @@ class SplitCall:
     def results(
         self, instead: Callable[[WorkerTimeoutError, int], Sequence[Any]] | None = None
     ) -> list[Any]:
-        """The answers of all rows, in their order; ``instead`` of those that miss the deadline."""
+        """The answers of all rows, in order; ``instead`` supplies those that miss the deadline."""
         answers: list[Any] = [None] * self.size
         deadline = time.monotonic() + self.group.timeout_s
         waiting, worked = list(self.parts), {}
@@ -70,7 +70,7 @@ def _left(deadline: float) -> float:
 
 
 def _first_done(parts: Sequence[Part], deadline: float) -> Part:
-    """The part that is answered, or has failed, first; any where the deadline passes before."""
+    """The part that finishes or fails first, or any part once the deadline has passed."""
     by_reference = {part.future.references[0]: part for part in parts}
     if len(parts) == 1:
         return parts[0]

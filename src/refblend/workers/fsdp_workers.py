@@ -54,7 +54,7 @@ class PolicyRank(Rank):
 
 
 class ActorWorker(TrainableRank[PolicyTargets], PolicyRank):
-    """One rank of the policy that is trained, wholly or by an adapter (LoRA)."""
+    """One rank of the policy that is trained, either all weights or an adapter (LoRA)."""
 
     config: ActorConfig
 

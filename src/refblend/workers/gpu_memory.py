@@ -24,16 +24,7 @@ from typing import Any
 from refblend.config import RefblendConfig
 from refblend.errors import ResourceError
 from refblend.rollout.model_dir import count_parameters, model_record
-from refblend.workers.roles import (
-    BYTES,
-    JUDGE,
-    MODEL,
-    ROLLOUT,
-    Role,
-    changed,
-    roles_of,
-    value_of,
-)
+from refblend.workers.roles import BYTES, JUDGE, MODEL, ROLLOUT, Role, changed, roles_of, value_of
 
 GIB = 2.0**30
 CONTEXT = 0.5 * GIB
@@ -60,7 +51,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Model:
-    """A model's sizes, of its directory."""
+    """The sizes of a model, read from its directory."""
 
     parameters: int
     hidden: int
@@ -70,7 +61,7 @@ class Model:
 
     @classmethod
     def of(cls, path: str, key: str) -> "Model":
-        """Read headers and ``config.json``; ModelError as of the readers."""
+        """Read the model's headers and ``config.json``, or ModelError."""
         record = model_record(Path(path) / "config.json")
         hidden = int(record.get("hidden_size", 0))
         return cls(
@@ -154,7 +145,7 @@ def on_devices(needs: Sequence[Need]) -> list[list[Need]]:
 
 
 def peak(held: Sequence[Need]) -> float:
-    """The most that the processes of one device hold at once: those that sleep take turns."""
+    """The most that the processes of one device hold at once, given that sleepers take turns."""
     always = sum(need.kept for need in held)
     always += sum(need.working for need in held if _is_engine(need) and not need.sleeps)
     always += sum(ASLEEP for need in held if need.sleeps)

@@ -39,13 +39,9 @@ LOST = (ObjectLostError, NodeDiedError)
 
 
 def _wait(
-    role: str,
-    references: Sequence[Any],
-    timeout_s: float,
-    remedy: str,
-    left_s: float | None = None,
+    role: str, references: Sequence[Any], timeout_s: float, remedy: str, left_s: float | None = None
 ) -> list[Any]:
-    """The answers of all ranks; Ray's errors as ours. ``left_s`` None: all of ``timeout_s``."""
+    """The answers of all ranks, with Ray's errors turned into ours."""
     left_s = timeout_s if left_s is None else left_s
     try:
         with stall_limit(f"waiting for the {role} worker", left_s):

@@ -184,7 +184,7 @@ class WorkerSet:
         return judge.split("generate_quality_score", [questions, responses, seeds], work)
 
     def judge_results(self, pending: SplitCall) -> tuple[list[JudgeResult], CallStats]:
-        """Wait for the judge: its metrics, and a result per response, late ones failures."""
+        """Wait for the judge: one result per response and its metrics. Late ones are failures."""
         invalid_score = self.config.algorithm.ref_quality_score.invalid_score
 
         def failed(error: WorkerTimeoutError, count: int) -> list[JudgeResult]:
@@ -237,11 +237,7 @@ class WorkerSet:
         return sequences.prompt_ids if shared else None
 
     def update(
-        self,
-        role: Role,
-        sequences: Sequences,
-        targets: PolicyTargets | ValueTargets,
-        step: int,
+        self, role: Role, sequences: Sequences, targets: PolicyTargets | ValueTargets, step: int
     ) -> dict[str, float]:
         """Update the policy or the value model on the whole batch; the update's metrics."""
         self._rest(ROLLOUT, JUDGE)

@@ -38,7 +38,7 @@ CORPUS_COLUMNS = ("question", "response", "label")
 
 
 def wrong_solution(solution: str, answer: str, rng: np.random.Generator) -> str:
-    """The solution with another final answer; where its last equation states it, there too."""
+    """The solution with another final answer, also in its last equation if stated there."""
     digits = _NUMBER.search(answer.replace(",", ""))
     if digits is None or len(digits[0]) > _MOST_DIGITS:
         return "#### unknown"
@@ -155,10 +155,7 @@ def _is_group(value: Any) -> bool:
 Cells = dict[str, tuple[Callable[[Any], bool], str]]
 """Column → what its cells must be, and the words for one that is not."""
 
-_SAMPLE: Cells = {
-    "question": (_is_text, "is not text"),
-    "response": (_is_text, "is not text"),
-}
+_SAMPLE: Cells = {"question": (_is_text, "is not text"), "response": (_is_text, "is not text")}
 _CORPUS: Cells = {
     **_SAMPLE,
     "label": (_is_truth, "is neither 0 nor 1"),
@@ -175,7 +172,7 @@ _PAIRS: Cells = {
 
 
 def check_corpus(corpus: pd.DataFrame, name: str = "corpus") -> None:
-    """Refuse (DataError: all that is wrong in each column) a frame that is not a corpus."""
+    """Refuse (DataError) a frame that is not a corpus; lists every bad column."""
     _check(corpus, CORPUS_COLUMNS, _CORPUS, name)
 
 
@@ -201,9 +198,9 @@ def _check(frame: pd.DataFrame, required: Sequence[str], cells: Cells, name: str
 
 
 def read_corpus(path: str | Path) -> pd.DataFrame:
-    """A file of labelled responses as a corpus (or DataError): a user's, or judge pairs.
+    """A file of labelled responses, or of judge pairs, as a corpus; or DataError.
 
-    Pairs have ``right`` and ``steps``, and as ``label`` what becomes the ``target``.
+    Pairs have ``right`` and ``steps``; their ``label`` becomes the ``target``.
     """
     frame = read_responses(path)
     if set(_PAIRS) <= set(frame.columns):
@@ -220,7 +217,7 @@ def read_corpus(path: str | Path) -> pd.DataFrame:
 
 
 def read_responses(path: str | Path) -> pd.DataFrame:
-    """A jsonl or parquet file of texts ``question`` and ``response`` (else DataError), and more."""
+    """A jsonl or parquet file with the texts ``question`` and ``response``, or DataError."""
     frame = pd.DataFrame(read_records(path))
     _check(frame, list(_SAMPLE), _SAMPLE, str(path))
     return frame

@@ -225,11 +225,7 @@ def quality_report(scored: pd.DataFrame, tokenizer: Any, max_new_tokens: int) ->
 
 
 def misjudged(scored: pd.DataFrame, count: int = EXAMPLES) -> pd.DataFrame:
-    """What the judge rewards wrongly: the wrong answers with the highest valid expected scores, one
-    of each question; of equals the first in the corpus.
-
-    Columns: ``question``, ``response``, ``raw`` (what the judge wrote), ``expected``.
-    """
+    """The wrong answers with the highest valid expected scores, one per question."""
     wrong = scored[scored["valid"] & (scored["label"] < 0.5)]
     highest = wrong.sort_values("expected", ascending=False, kind="stable")
     columns = ["question", "response", "raw", "expected"]
@@ -239,7 +235,7 @@ def misjudged(scored: pd.DataFrame, count: int = EXAMPLES) -> pd.DataFrame:
 def auc_within(scored: pd.DataFrame) -> float | None:
     """AUC of the expected scores among the responses to the same question, all pairs together.
 
-    A policy trained on groups sees this of a judge. None without a mixed question.
+    This is what a policy trained on groups sees of a judge. None without a mixed question.
     """
     aucs, pairs = _within_questions(scored)
     return _pooled(aucs, pairs) if len(aucs) else None

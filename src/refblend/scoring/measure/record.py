@@ -33,7 +33,7 @@ def measurement(
 
 
 def circumstances(times: Mapping[str, float] | None = None) -> dict[str, Any]:
-    """Commit, machine and versions of a measurement, and the seconds per response of its arms."""
+    """Commit, machine and versions of a measurement, and its seconds per response."""
     return {
         "git": git_state(PACKAGE),
         "hardware": hardware(),

@@ -5,7 +5,7 @@ Each arm changes one thing of the base options.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,7 +31,7 @@ class RobustnessArm:
 
 
 def robustness_arms(base: JudgeOptions) -> list[RobustnessArm]:
-    """All arms, the base among them if it is usual; ScoringError if answers leave no room."""
+    """All arms, which may include the base; ScoringError if answers have no room."""
     changes: dict[tuple[str, str], dict[str, Any]] = {
         **{("D1", name): {"form": form} for name, form in FORMS.items()},
         **{
@@ -47,27 +47,28 @@ def robustness_arms(base: JudgeOptions) -> list[RobustnessArm]:
 def run_robustness(
     judge: GenerativeJudge,
     corpus: pd.DataFrame,
-    arms: Sequence[RobustnessArm] | None = None,
     batch_size: int = 256,
-    progress: Callable[[RobustnessArm, int], None] | None = None,
+    progress: Callable[[int, str], None] | None = None,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Score the corpus under every arm (None: all :func:`robustness_arms` of the judge's options).
+    """Score the corpus under all :func:`robustness_arms`, those with equal options once.
 
-    Arms with equal options are scored once. Returns a row per arm (see :func:`arm_row`), and the
-    scored samples of all arms with ``experiment`` and ``arm`` columns.
+    Returns a row per arm (see :func:`arm_row`), and the scored samples of all arms with
+    ``experiment`` and ``arm`` columns. ``progress`` is told how many are done, and the arm.
     """
     check_corpus(corpus)
-    arms = robustness_arms(judge.options) if arms is None else arms
     rows: list[dict[str, Any]] = []
     samples: list[pd.DataFrame] = []
     known: dict[JudgeOptions, tuple[pd.DataFrame, float]] = {}
     # An engine's first call is slow for unrelated reasons: it must not count for an arm.
     score_corpus(judge, corpus.head(WARM_UP))
-    for arm in arms:
+    for arm in robustness_arms(judge.options):
         if arm.options not in known:
             asked = judge.with_options(arm.options)
             asked.begin_run()  # else an arm would be served the prompts of the one before it
-            report = None if progress is None else (lambda n, arm=arm: progress(arm, n))
+            report = None
+            if progress is not None:
+                before, name = len(rows) * len(corpus), arm.name
+                report = lambda n, at=before, name=name: progress(at + n, name)  # noqa: E731
             start = time.perf_counter()
             scored = score_corpus(asked, corpus, batch_size, progress=report)
             known[arm.options] = scored, time.perf_counter() - start

@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from refblend.errors import StudyError
+from refblend.errors import RefblendError, StudyError
 from refblend.files import read_object, write_json
 from refblend.identity import read_identity
-from refblend.lifecycle.status import FIXABLE
 from refblend.study.runs.collect import Collected
 from refblend.study.runs.incidents import incident_totals, unfinished
 from refblend.trainer.run_directory import UNCONFIRMED_NAME
@@ -71,7 +70,7 @@ def record_failure(runs: Sequence[Path], status: int, log: Path | None = None) -
         reason = str(summaries[run].get("reason") or last_words) if run in own else last_words
         run.mkdir(parents=True, exist_ok=True)
         write_json(run / "summary.json", _append_failure(run, status, reason))
-    if failed and status == FIXABLE and not own:
+    if failed and status == RefblendError.exit_status and not own:
         for run in finished:
             write_json(run / UNCONFIRMED_NAME, _append_failure(run, status, last_words))
     if not failed:
