@@ -38,11 +38,6 @@ def metrics_lines(
             accuracy = 0.25 + gain * share
             line |= {
                 f"val-core/{SOURCE}/acc/mean@1": accuracy,
-                f"val-core/{SOURCE}/reward/mean@1": accuracy,
-                f"val-aux/{SOURCE}/acc_strict/mean@1": accuracy - 0.01,
-                f"val-aux/{SOURCE}/acc/mean@8": accuracy - 0.1,
-                f"val-aux/{SOURCE}/reward/mean@8": accuracy - 0.2,
-                f"val-aux/{SOURCE}/acc/best@8": accuracy + 0.3,
                 "val-core/refblend/sanity/acc/mean@1": accuracy + 0.05,
             }
         if step:

@@ -84,9 +84,6 @@ def run_lines(
             ]
     rows.append((steps, "test/greedy", 0.5 + effect + shift + own[1]))
     rows.append((steps, "test/sampled", 0.4 + effect + shift))
-    for level in (1, 2, 3):
-        rows.append((steps, f"test/greedy_steps_{level}", 0.8 - 0.2 * level + effect + own[1]))
-    rows.append((steps, "test/truncated", 0.02))
     return rows
 
 

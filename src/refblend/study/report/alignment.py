@@ -8,7 +8,7 @@ from refblend.seeding import derive_generator
 from refblend.study.design.arms import Arm
 from refblend.study.report import style as plot
 from refblend.study.report.study import Study
-from refblend.study.stats.statistics import percentile_interval, rank_correlation
+from refblend.study.stats.statistics import rank_correlation
 
 OUTCOME = "test_sampled"
 LEAST_ARMS = 5
@@ -61,9 +61,8 @@ def rank_correlations(study: Study) -> pd.DataFrame:
         rho = _rho(both, np.ones(len(wide), dtype=int))
         if not np.isfinite(rho) or not len(resampled):  # all arms are equal
             continue
-        found = percentile_interval(rho, resampled, len(wide))
-        row = {"regime": name, "arms": part.arm.nunique(), "rho": rho}
-        rows.append(row | {"low": found.low, "high": found.high})
+        low, high = np.quantile(resampled, [0.025, 0.975])
+        rows.append((name, part.arm.nunique(), rho, low, high))
     return pd.DataFrame(rows, columns=["regime", "arms", "rho", "low", "high"])
 
 

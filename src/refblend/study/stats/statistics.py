@@ -30,15 +30,6 @@ class Interval:
         return self.low > 0 or self.high < 0
 
 
-def percentile_interval(
-    estimate: float, replicates: ArrayLike, n: int, confidence: float = 0.95
-) -> Interval:
-    """Interval between the two tail quantiles of a statistic's bootstrap replicates."""
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(np.asarray(replicates), [tail, 1 - tail])
-    return Interval(estimate, float(low), float(high), n)
-
-
 def resample_rows(n: int, resamples: int, rng: np.random.Generator) -> NDArray[np.intp]:
     """Rows of a paired bootstrap: (resamples, n) indices; a seed is drawn for all arms together."""
     return rng.integers(n, size=(resamples, n))
