@@ -1,20 +1,74 @@
-"""Draw the README's figure, docs/assets/headline.png, from results/cpu; `make figures` calls it."""
+"""The README's figure, docs/assets/headline.png: every regime at its absolute level.
+
+`make figures` draws it from results/cpu.
+"""
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+from matplotlib.lines import Line2D
 
-from refblend.study.report.headline import regimes
-from refblend.study.report.style import apply_style, write_figure
+from refblend.study.report import style as plot
+from refblend.study.stats.statistics import student_interval
 
 ROOT = Path(__file__).parents[1]
+ROLES = ("off", "judge", "shuffled", "oracle")
+COLOURS = dict(zip(ROLES, (plot.BASELINE_COLOUR, *plot.PALETTE[:3]), strict=True))
+ARMS = {
+    "exact": (("off",), ("constant_terminal",), ("shuffled_terminal",), ("oracle",)),
+    "noisy": (
+        ("noisy_off",), ("noisy_judge", "noisy_challenger"), ("noisy_shuffled",), ("noisy_oracle",)
+    ),
+    "sparse": (
+        ("sparse_off",), ("sparse_judge", "sparse_challenger"), ("sparse_shuffled",),
+        ("sparse_oracle",),
+    ),
+}  # fmt: skip
+"""Regime → the arms of each role."""
+MEASURES = {"test/sampled": "sampled test accuracy", "test/greedy": "greedy test accuracy"}
+
+
+def regimes(steps: pd.DataFrame) -> plot.Drawn:
+    """Accuracy by regime and role; one that has not been trained is left out.
+
+    ``steps``: ``runs.parquet`` (arm, seed, test/sampled, test/greedy).
+    """
+    tested = steps.dropna(subset=list(MEASURES))
+    figure, axes = plot.panels(2, 2)
+    for axis, (column, label) in zip(axes, MEASURES.items(), strict=True):
+        marks = []
+        for kind, by_role in enumerate(ARMS.values()):
+            for place, (role, arms) in enumerate(zip(ROLES, by_role, strict=True)):
+                values = tested.loc[tested.arm.isin(arms), column]
+                if len(values):
+                    found = student_interval(values)
+                    bars = ((found.low, found.high, 1.6),)
+                    at = kind + 0.18 * (place - 1.5)
+                    marks.append(plot.Mark(at, found.estimate, bars, colour=COLOURS[role]))
+        plot.categories(axis, list(ARMS), upright=True)
+        plot.draw_marks(axis, marks, upright=True, zero=False)
+        axis.set(xlabel="rule reward", ylabel=label)
+    look: dict[str, Any] = {"marker": "o", "linestyle": "none"}
+    shown = {mark.colour for mark in marks}
+    lines = [
+        Line2D([], [], color=colour, label=role, **look)
+        for role, colour in COLOURS.items()
+        if colour in shown
+    ]
+    plot.one_legend(figure, (), extra=lines)
+    return figure, (
+        "Test accuracy after training, mean of the seeds with its 95 % interval. off: no blend; "
+        "judge: a constant weight of 0.3 on the last token; shuffled: the judge's scores in random "
+        "order (exact: with the weight `linear`); oracle: partial credit from the gold solution."
+    )
 
 
 def main() -> None:
     """Draw it."""
-    apply_style()
+    plot.apply_style()
     figure, caption = regimes(pd.read_parquet(ROOT / "results" / "cpu" / "runs.parquet"))
-    write_figure(figure, ROOT / "docs" / "assets" / "headline.png")
+    plot.write_figure(figure, ROOT / "docs" / "assets" / "headline.png")
     print(caption)
 
 

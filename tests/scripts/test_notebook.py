@@ -13,7 +13,8 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.slow
 def test_the_notebook_runs_from_a_clone(tmp_path: Path) -> None:
-    (tmp_path / "results").symlink_to(ROOT / "results")
+    for folder in ("results", "scripts"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
     (tmp_path / "build").mkdir()
     cells = json.loads((ROOT / "examples" / "results.ipynb").read_text(encoding="utf-8"))["cells"]
     code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")

@@ -8,7 +8,6 @@ collected frames of its runs, or all reports of a scale from its archive (:class
 import shutil
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -78,27 +77,22 @@ def write_report(
     pages = [page_of(study, tables, each) for each in specs]
     captions = _write(out, tables, sections)
     shown = {key: [(n, captions[n]) for n in drawn] for key, drawn in sections.items()}
-    counts = {kind: n for kind, n in incident_totals(study.collected).items() if n}
     runs = study.collected.runs
-    text = environment().get_template("report.md.j2")
-    variables = {
-        "title": TITLES.get(name) or next(iter(specs.values())).title,
-        "scale": place.scale,
-        "runs": len(runs),
-        "absent": runs[runs.status != "finished"].to_dict("records"),
-        "incidents": counts,
-        "stability": to_markdown(tables["stability"]) if any(map(stable, specs.values())) else "",
-        "headline": to_markdown(headline(study, tables["verdicts"]))
-        if tables["verdicts"].primary.any()
-        else "",
-        "recommendations": to_markdown(tables["recommendations"])
-        if "recommendations" in tables
-        else "",
-        "experiments": pages,
-        "figures": shown,
-        "tables": [each for each in tables if not any(each in page["tables"] for page in pages)],
-    }
-    write_text(out / "report.md", text.render(variables))
+    _write_page(
+        out,
+        "report",
+        title=TITLES.get(name) or next(iter(specs.values())).title,
+        scale=place.scale,
+        runs=len(runs),
+        absent=runs[runs.status != "finished"].to_dict("records"),
+        incidents={kind: n for kind, n in incident_totals(study.collected).items() if n},
+        stability=tables["stability"] if any(map(stable, specs.values())) else None,
+        headline=headline(study, tables["verdicts"]),
+        recommendations=tables.get("recommendations"),
+        experiments=pages,
+        figures=shown,
+        tables=[each for each in tables if not any(each in page["tables"] for page in pages)],
+    )
     write_json(out / "metrics.json", metrics(study, tables))
     return out / "report.md"
 
@@ -109,13 +103,12 @@ def page_of(study: Study, tables: Tables, experiment: str) -> dict[str, Any]:
     own = verdicts[(verdicts.experiment == experiment) & ~verdicts.primary]
     named = [f"{experiment}_{kind}" for kind in ("summary", "costs", "judge_auc")]
     found = [name for name in named if name in tables]
-    table = main_table(study, experiment, tables[found[0]])
     return {
         "name": experiment,
         "title": spec.title,
         "question": spec.question.strip(),
         "verdicts": verdict_lines(own),
-        "table": to_markdown(table),
+        "table": main_table(study, experiment, tables[found[0]]),
         "tables": found,
     }
 
@@ -142,10 +135,8 @@ def write_scoring(place: Place, out: Path) -> Path:
     drawn = (scoring.robustness, scoring.judge_reliability)
     figures: dict[str, Draw] = {d.__name__: lambda d=d: d(tables) for d in drawn}  # type: ignore[misc]
     captions = _write(out, tables, {"": figures})
-    shown = {name: to_markdown(frame) for name, frame in scoring.shown(tables).items()}
-    template = environment().get_template("scoring.md.j2")
-    text = template.render(scale=place.scale, shown=shown, captions=captions, tables=list(tables))
-    write_text(out / "report.md", text)
+    shown, names = scoring.shown(tables), list(tables)
+    _write_page(out, "scoring", scale=place.scale, shown=shown, captions=captions, tables=names)
     write_json(out / "metrics.json", {"lift": round(tables["attacks"]["lift"].max(), 4)})
     return out / "report.md"
 
@@ -270,13 +261,15 @@ class Archive:
                 yield write_report(place, name, collected, out / name, self.values)
 
 
-@cache
-def environment() -> jinja2.Environment:
-    """The one environment of all templates; an unknown variable is an error."""
-    return jinja2.Environment(
+def _write_page(out: Path, template: str, **variables: Any) -> None:
+    """Render a template to ``report.md``; an unknown variable is an error."""
+    environment = jinja2.Environment(
         loader=jinja2.PackageLoader("refblend.study.report"),
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["table"] = to_markdown
+    text = environment.get_template(f"{template}.md.j2").render(variables)
+    write_text(out / "report.md", text)

@@ -13,11 +13,7 @@ from refblend.study.report.study import Study, judged, stable
 from refblend.study.report.style import Drawn
 
 Draw = Callable[[], Drawn]
-WEIGHT = (
-    figures_runs.weight_steps,
-    figures_runs.weight_entropy,
-    figures_runs.correlation,
-)
+WEIGHT = (figures_runs.weight_steps, figures_runs.weight_entropy, figures_runs.correlation)
 """How the weight behaves, of experiments that lead."""
 
 

@@ -17,7 +17,7 @@ from refblend.study.design.measures import MEASURES, label
 from refblend.study.report import style as plot
 from refblend.study.report.readable import names, words
 from refblend.study.report.study import SCORING, Study
-from refblend.study.report.summary import level_measures, sweep_values
+from refblend.study.report.summary import LEVEL_MEASURES, decisive_first, sweep_values
 from refblend.study.report.verdicts import decided_at
 from refblend.study.stats.verdicts import VERDICTS
 
@@ -28,14 +28,12 @@ LOOKS = dict(zip(VERDICTS, zip(VERDICT_COLOURS, "^vso", strict=True), strict=Tru
 """Colour and shape of each verdict."""
 WIDEST = 4.0
 """Margins on either side beyond which the axis of verdicts is logarithmic."""
-MISSED_COLOUR = "#e4e4e4"
 LEVEL_NAMES = {"per_token_mean": "per-token mean", "grpo": "GRPO", "gae": "GAE"}
 LEVEL_NAMES |= {"global_pool": "shared pool", "judge_pool": "dedicated pool"}
 LEVEL_NAMES |= {"True": "on", "False": "off"}
 BARS = (
     "Thick bars: 95 % interval; thin bars: the same for all comparisons together; strokes: seeds."
 )
-BINS = np.linspace(0.0, 1.0, 11)
 MIN_BIN = 10
 """Responses that a bin of a reliability panel needs to be drawn."""
 
@@ -47,7 +45,7 @@ def level_name(level: str) -> str:
 
 def colour_of(study: Study, arm: str) -> str:
     """Of an arm's strategy or control; grey without a judge."""
-    return plot.strategy_colours().get(study.resolved[arm].blend, plot.BASELINE_COLOUR)
+    return plot.BLEND_COLOURS.get(study.resolved[arm].blend, plot.BASELINE_COLOUR)
 
 
 def verdict_forest(study: Study, tables: Tables) -> plot.Drawn:
@@ -59,7 +57,7 @@ def verdict_forest(study: Study, tables: Tables) -> plot.Drawn:
     size = (2 * plot.COLUMN, 0.9 + 0.17 * max(4, len(table)))
     figure, (axis,) = plot.panels(1, 1, figsize=size)
     plot.categories(axis, list(labels), fontsize="x-small")
-    marks, missed = [], dict[str, Any](color=MISSED_COLOUR, linewidth=7)
+    marks, missed = [], dict[str, Any](color="#e4e4e4", linewidth=7)
     for place, row in enumerate(table.itertuples()):
         unit = (1.0 if MEASURES[row.endpoint].higher_is_better else -1.0) / row.margin
         if np.isfinite(row.estimate):
@@ -174,7 +172,8 @@ def learning(study: Study, tables: Tables, experiment: str) -> plot.Drawn:
 
 def sensitivity(study: Study, tables: Tables, experiment: str) -> plot.Drawn:
     """Every measure of a sweep against its parameter."""
-    sweep, measures = study.experiments[experiment].sweep, level_measures(study, experiment)
+    sweep = study.experiments[experiment].sweep
+    measures = decisive_first(study, experiment, LEVEL_MEASURES)
     assert sweep is not None, "drawn of sweeps only"
     name, chosen = sweep.key.rpartition(".")[2], tables["knee_pivot"]
     figure, axes = plot.panels(len(measures), 3, 0.7 * plot.COLUMN, sharex=True)
@@ -298,7 +297,7 @@ def score_distribution(axis: Axes, responses: pd.DataFrame) -> None:
         if len(scores):
             weights = np.full(len(scores), 1 / len(responses))
             look: dict[str, Any] = {"alpha": 0.6, "color": colour, "label": f"{name} answers"}
-            axis.hist(scores, list(BINS), weights=weights, **look)
+            axis.hist(scores, bins=10, range=(0, 1), weights=weights, **look)
     if responses.empty:
         plot.no_data(axis)
 
@@ -334,7 +333,7 @@ def _by_factors(
     marks = []
     for number, level in enumerate(lines):
         part = table[table[line] == level] if line else table
-        colour = plot.LEVEL_COLOURS[number % 3]
+        colour = VERDICT_COLOURS[number % 3]
         look = {"marker": "os^"[number % 3]}
         look |= {"label": f"{words(line)} {level_name(str(level))}"} if line else {}
         shift = 0.2 * (number - (len(lines) - 1) / 2)

@@ -11,18 +11,13 @@ from matplotlib.ticker import MaxNLocator
 from refblend.ppo.choices import PLACEMENTS
 from refblend.ppo.weights import STRATEGIES, WeightParams, weight_for
 from refblend.study.report import style as plot
-from refblend.study.report.figures import (
-    Tables,
-    colour_of,
-    level_name,
-)
+from refblend.study.report.figures import Tables, colour_of, level_name
 from refblend.study.report.readable import words
 from refblend.study.report.study import Study
-from refblend.study.report.tables import ACCURACY
+from refblend.study.report.tables import ACCURACY, WEIGHT
+from refblend.study.runs.collect import STEP
 from refblend.study.runs.curves import ENTROPY, GRADIENT, LENGTH, LOSS, series
 
-KEYS = ["arm", "seed", "step"]
-WEIGHT = "actor/ref_quality/weight"
 ENTROPY_LABEL = "avg. entropy (nats)"
 ENTROPIES = np.linspace(0.0, 1.5, 301)
 SHAPES = dict(zip(PLACEMENTS, "o^s", strict=True))
@@ -53,12 +48,6 @@ def training(study: Study, tables: Tables, experiment: str) -> plot.Drawn:
     figure.supxlabel("step", fontsize="medium")
     plot.one_legend(figure, axes)
     return figure, "Lines: mean over seeds; bands, from three seeds on: 95 % intervals."
-
-
-def function_values(strategy: str, params: WeightParams) -> list[float]:
-    """The weight at every one of :data:`ENTROPIES`, after any warm-up."""
-    last = max(1, params.max_weight_warmup_steps)
-    return [weight_for(strategy, entropy, last, last, params) for entropy in ENTROPIES]
 
 
 def weight_params(study: Study, arm: str) -> WeightParams:
@@ -92,7 +81,7 @@ def weight_steps(study: Study, tables: Tables, experiment: str) -> plot.Drawn:
 def weight_entropy(study: Study, tables: Tables, experiment: str) -> plot.Drawn:
     """The path of every strategy through entropy and weight, with its function."""
     weight, entropy = study.metric(experiment, WEIGHT), study.metric(experiment, *ENTROPY)
-    both = weight.merge(entropy, on=KEYS, suffixes=("_w", "_h"))
+    both = weight.merge(entropy, on=STEP, suffixes=("_w", "_h"))
     blends = {arm: study.resolved[arm].blend for arm in study.treated(experiment)}
     names = [name for name in STRATEGIES if name in blends.values()]
     figure, axes = plot.panels(len(names), 4, 0.5 * plot.COLUMN, sharex=True, sharey=True)
@@ -102,7 +91,9 @@ def weight_entropy(study: Study, tables: Tables, experiment: str) -> plot.Drawn:
         arms = [arm for arm in blends if blends[arm] == name]
         axis.set_title(name)
         if STRATEGIES[name].reads_entropy:
-            values = function_values(name, weight_params(study, arms[0]))
+            params = weight_params(study, arms[0])
+            last = max(1, params.max_weight_warmup_steps)
+            values = [weight_for(name, entropy, last, last, params) for entropy in ENTROPIES]
             axis.plot(ENTROPIES, values, color="#b0b0b0", linewidth=1, zorder=1)
         part = both[both.arm.isin(arms)]
         axis.scatter(part.value_h, part.value_w, s=2, c=part.step, alpha=0.25, **style)

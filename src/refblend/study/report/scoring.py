@@ -60,15 +60,13 @@ def _frame(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> pd.DataFrame
 
 def attack_families(attacks: pd.DataFrame) -> pd.DataFrame:
     """Each family of attacks: mean lift over its kinds, and its most effective kind."""
-    rows = []
-    for family, part in attacks.groupby("family", sort=False):
-        best = part.loc[part["lift"].idxmax()]
-        row = {"family": family, "attacks": len(part), "mean_lift": part["lift"].mean()}
-        row |= {"most_effective": best["attack"], "its_lift": best["lift"]}
-        row |= {"interval_above_0": int((part["low"] > 0).sum())}
-        rows.append(row | {"structure_changed": int(part["structure_changed"].sum())})
-    table = pd.DataFrame(rows).sort_values("mean_lift", ascending=False, kind="stable")
-    return table.reset_index(drop=True)
+    by_family = attacks.assign(above=attacks["low"] > 0).groupby("family", sort=False)
+    table = by_family.agg(attacks=("lift", "size"), mean_lift=("lift", "mean"))
+    best = attacks.loc[by_family["lift"].idxmax()].set_index("family")
+    table["most_effective"], table["its_lift"] = best["attack"], best["lift"]
+    table["interval_above_0"] = by_family["above"].sum()
+    table["structure_changed"] = by_family["structure_changed"].sum().astype(int)
+    return table.sort_values("mean_lift", ascending=False, kind="stable").reset_index()
 
 
 def robustness(tables: Tables) -> plot.Drawn:

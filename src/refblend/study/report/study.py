@@ -108,15 +108,12 @@ class Study:
         spec = self.experiments[experiment]
         return [arm for arm in spec.ranked(self.scale) if self.resolved[arm].control == "none"]
 
-    def level(self, experiment: str, factor: str, arm: str) -> str:
-        """An arm's level of one of the experiment's factors."""
-        return str(self.resolved[arm].setting(self.experiments[experiment].factors[factor]))
-
     def facets(self, experiment: str) -> dict[str, list[str]]:
         """Level of the experiment's facet → its treated arms; one level ``""`` without a facet."""
-        facet, levels = self.experiments[experiment].facet, dict[str, list[str]]()
+        spec, levels = self.experiments[experiment], dict[str, list[str]]()
+        key = spec.factors[spec.facet] if spec.facet else ""
         for arm in self.treated(experiment):
-            level = self.level(experiment, facet, arm) if facet else ""
+            level = str(self.resolved[arm].setting(key)) if key else ""
             levels.setdefault(level, []).append(arm)
         return levels
 

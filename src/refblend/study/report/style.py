@@ -33,11 +33,10 @@ STRATEGY_PALETTE = (
     "#0173b2", "#de8f05", "#029e73", "#cc78bc", "#d55e00",
     "#8c5a2b", "#56b4e9", "#b6a700", "#7f3c8d", "#2f8f8f",
 )  # fmt: skip
-"""Colours of the strategies in the order of their registry; with more strategies they repeat."""
-CONTROL_COLOURS = {"shuffled": "#332288", "random": "#999933", "oracle": "#882255"}
-"""Colours of the controls, which have a strategy too."""
-LEVEL_COLOURS = ("#0173b2", "#d55e00", "#029e73")
-"""Colours of a parameter's few levels."""
+"""In the order of the strategies' registry; with more strategies the colours repeat."""
+BLEND_COLOURS = dict(zip(STRATEGIES, cycle(STRATEGY_PALETTE), strict=False))
+BLEND_COLOURS |= {"shuffled": "#332288", "random": "#999933", "oracle": "#882255"}
+"""The colour of every strategy, and of the controls, which have a strategy too."""
 
 STYLE: dict[str, Any] = {
     "svg.hashsalt": "refblend",  # element ids are the same in every run
@@ -68,11 +67,6 @@ FEWEST_SEEDS = 3
 def apply_style() -> None:
     """Set the style; call it before a figure is made."""
     sns.set_theme("paper", "ticks", "colorblind", font_scale=0.9, rc=STYLE)
-
-
-def strategy_colours() -> dict[str, str]:
-    """The colour of every registered strategy and of the controls, the same in all figures."""
-    return dict(zip(STRATEGIES, cycle(STRATEGY_PALETTE), strict=False)) | CONTROL_COLOURS
 
 
 def write_figure(figure: Figure, path: Path) -> None:

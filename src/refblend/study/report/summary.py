@@ -12,11 +12,7 @@ from refblend.study.report.readable import number, plus_minus
 from refblend.study.report.study import SCORING, Study
 from refblend.study.runs.measures import wide
 from refblend.study.stats.comparisons import best_configuration
-from refblend.study.stats.statistics import (
-    Interval,
-    complete_seeds,
-    student_interval,
-)
+from refblend.study.stats.statistics import Interval, complete_seeds, student_interval
 from refblend.study.stats.thresholds import find_knee, find_pivot, not_identifiable
 
 MAIN_MEASURES = (
@@ -27,10 +23,8 @@ MAIN_MEASURES = (
 """What experiments that learn are compared by, the headline first."""
 COSTS = ("memory_gb", "gpu_memory_gb", "step_seconds", "throughput", "judge_seconds")
 LEVEL_MEASURES = ("test_greedy", "val_best", "val_auc", "final_return")
-BEST_MEASURES = (
-    "test_greedy", "test_sampled", "val_final", "val_best", "val_gain", "val_auc", "val_drawdown",
-    "final_return", "loss_spikes", "grad_spikes", "judge_auc", "nonzero_rate", "valid_rate",
-)  # fmt: skip
+NOT_RANKED = {"entropy_end", "entropy_collapse", "length_end", "weight_mean"}
+BEST_MEASURES = [measure for measure in MAIN_MEASURES if measure not in NOT_RANKED]
 ALL = "all"
 """Scope of the arms of all experiments that learn."""
 _TYPES = dict.fromkeys(("arm", "measure", "baseline"), "str")
@@ -82,9 +76,7 @@ def bounds(found: Interval, prefix: str = "", name: str = "") -> dict[str, float
 
 def experiment_summary(study: Study, experiment: str) -> pd.DataFrame:
     """The main measures, the experiment's endpoint, and the measure of its contrasts."""
-    measures = with_endpoint(study.compared_by(experiment), MAIN_MEASURES)
-    measures = with_endpoint(study.experiments[experiment].endpoint, measures)
-    return summarise(study, experiment, measures)
+    return summarise(study, experiment, decisive_first(study, experiment, MAIN_MEASURES))
 
 
 def cost_table(study: Study, experiment: str) -> pd.DataFrame:
@@ -142,16 +134,10 @@ def sweep_values(study: Study, experiment: str, measure: str) -> tuple[pd.DataFr
     return values.loc[common], base.loc[common]
 
 
-def level_measures(study: Study, experiment: str) -> list[str]:
-    """The measures by which the levels of a sweep are compared, those that decide first."""
-    measures = with_endpoint(study.compared_by(experiment), LEVEL_MEASURES)
+def decisive_first(study: Study, experiment: str, measures: Sequence[str]) -> list[str]:
+    """Measures, after those that decide the experiment where they lack them."""
+    measures = with_endpoint(study.compared_by(experiment), measures)
     return with_endpoint(study.experiments[experiment].endpoint, measures)
-
-
-def swept(study: Study) -> list[tuple[str, str]]:
-    """Experiments that sweep a number at this scale, each with its measures."""
-    names = [name for name in study.experiments if study.levels(name)]
-    return [(name, measure) for name in names for measure in level_measures(study, name)]
 
 
 def chosen_levels(study: Study) -> pd.DataFrame:
@@ -161,9 +147,11 @@ def chosen_levels(study: Study) -> pd.DataFrame:
     its 95 % interval over resampled seeds.
     """
     rows = []
-    for experiment, measure in swept(study):
+    names = [name for name in study.experiments if study.levels(name)]
+    asked = [(e, measure) for e in names for measure in decisive_first(study, e, LEVEL_MEASURES)]
+    for experiment, measure in asked:
         sweep = study.experiments[experiment].sweep
-        assert sweep is not None, "swept"
+        assert sweep is not None, "it has levels"
         values, base = sweep_values(study, experiment, measure)
         rng = derive_generator("m2", experiment, sweep.rule, measure)
         knee = sweep.rule == "knee"

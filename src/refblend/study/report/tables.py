@@ -167,13 +167,12 @@ def auc_within(responses: pd.DataFrame, n: int) -> float:
     right and wrong responses. The responses of a step stand as they were kept, n after n.
     """
     aucs, pairs = [], []
-    for _, part in responses.groupby("step", sort=False):
-        valid = part.judge_valid.fillna(False).to_numpy(dtype=bool)
-        right, score = part.acc.ge(0.5).to_numpy(), part.judge_score.to_numpy(dtype=float)
-        for first in range(0, len(part) // n * n, n):
-            kept = np.flatnonzero(valid[first : first + n]) + first
-            auc = roc_auc(score[kept], right[kept].astype(float))
-            if auc is not None:
-                aucs.append(auc)
-                pairs.append(int(right[kept].sum()) * int((~right[kept]).sum()))
+    frame = responses.assign(prompt=responses.groupby("step").cumcount() // n)
+    valid = frame[frame.judge_valid.fillna(False).astype(bool)]
+    for _, part in valid.groupby(["step", "prompt"], sort=False):
+        right = part.acc.ge(0.5)
+        auc = roc_auc(part.judge_score.to_numpy(), right.to_numpy(float))
+        if auc is not None:
+            aucs.append(auc)
+            pairs.append(right.sum() * (~right).sum())
     return float(np.average(aucs, weights=pairs)) if aucs else np.nan
