@@ -7,13 +7,12 @@ from typing import Any
 import pandas as pd
 import yaml
 from fuzz_support import attempt, folder
-from fuzz_trees import HOSTILE, YAML_ONLY, mutated, mutated_bytes, mutated_text
+from fuzz_trees import YAML_ONLY, mutated, mutated_bytes, mutated_text
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refblend.config.loading import parse_override
 from refblend.documents import flatten
-from refblend.study.design.grid import build_grid, override_arguments
+from refblend.study.design.grid import build_grid
 
 BASE = "data: {train_files: [a], val_files: [b]}\nactor_rollout_ref: {model: {path: m}}\n"
 SPEC: dict[str, Any] = {
@@ -78,16 +77,3 @@ def test_experiment(content: Any, scale: str) -> None:
         accepted, grid = attempt(lambda: build_grid(["X"], scale, path), "X.yaml", where=path)
         if accepted:
             check_grid_of(grid, yaml.safe_load((path / "study" / "X.yaml").read_bytes()), scale)
-
-
-@given(st.sampled_from(HOSTILE) | st.text() | st.floats(allow_nan=False, allow_infinity=False))
-def test_override_arguments_read_back_equal(value: Any) -> None:
-    """What a grid hands to a run is what the experiment says."""
-    (argument,) = override_arguments({"a.b": value})
-    read = parse_override(argument)[1]
-    if isinstance(value, str) and isinstance(read, float):
-        assert float(value) == read  # "1e5" is a number, as in a file
-    elif isinstance(value, float) and not abs(value) < float("inf"):
-        assert read == json.dumps(value)  # text, which no number's key takes
-    elif not isinstance(value, list | dict):
-        assert read == value

@@ -1,6 +1,5 @@
 """Judges on vLLM: on the base of an engine with an adapter, and on an engine of their own."""
 
-from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -9,14 +8,10 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
 from refblend.config.algorithm import RefQualityScoreConfig
-from refblend.data.tokenizer import load_tokenizer
-from refblend.embedded.problems import iterate_problems
 from refblend.rollout.base import EngineOptions
 from refblend.rollout.factory import start_engine
 from refblend.rollout.lora import RANKS, BaseOfEngine, room_for
-from refblend.scoring.clipping import ScoringLimits
-from refblend.scoring.generative import GenerativeJudge, JudgeOptions
-from refblend.scoring.templates import load_templates
+from refblend.scoring.generative import GenerativeJudge
 from refblend.workers.lora import adapter_of
 
 QUESTIONS = ["Eva finds 12 pens. Then 5 get lost. How many are left?", "What is 3 + 4?"]
@@ -106,29 +101,3 @@ def test_scores_equal_those_of_an_engine_of_the_judges_own(engine, vllm_engine, 
     assert shared == own
     by_adapter = GenerativeJudge.on_engine(config, engine).score(*columns)
     assert [result.raw for result in by_adapter] != [result.raw for result in own]
-
-
-@pytest.mark.engine
-def test_garbage_of_a_random_judge_gives_typed_results(vllm_engine, tiny_model_dir):
-    """Typed results, and the shared prefix is cached."""
-    judge = GenerativeJudge(
-        vllm_engine,
-        load_tokenizer(tiny_model_dir),
-        load_templates("embedded"),
-        JudgeOptions(
-            ScoringLimits(vllm_engine.max_model_len, None, max_new_tokens=32),
-            score_mode="expected",
-        ),
-    )
-    problems = [p for p, _ in zip(iterate_problems("train", 1), range(96), strict=False)]
-    questions = [p.question for p in problems]
-    results = judge.score(questions, [p.solution for p in problems], list(range(96)))
-    assert len(results) == 96
-    assert all(0.0 <= r.score <= 1.0 for r in results)
-    assert all(r.score == 0.5 for r in results if not r.valid)
-    paths = Counter(r.path for r in results)
-    assert paths["error"] == paths["overlength"] == 0
-    # Embedded prompts share only some 120 tokens; vLLM shares whole blocks of 32.
-    rate = judge.last_call.prefix_cache_hit_rate
-    assert rate > 0.4
-    print(f"prefix cache hit rate {rate:.3f}, paths {dict(paths)}")

@@ -34,11 +34,6 @@ def weights_of(model) -> dict[str, torch.Tensor]:
 
 
 @BOTH
-def test_length_of_the_model_is_the_default(engine, model):
-    assert engine.max_model_len == model.config.max_position_embeddings
-
-
-@BOTH
 def test_every_stop_token_ends_an_answer(engine, requests_of, monkeypatch):
     monkeypatch.setattr(engine, "_stop_ids", STOP)
     generations = engine.generate(requests_of(64))

@@ -76,16 +76,6 @@ def test_clip_encoded(ids: list[int], allowed: int, data: st.DataObject) -> None
         assert (kept[0], kept[-1]) == (real[0], real[-1])
 
 
-def test_clip_encoded_drops_padding_before_tokens() -> None:
-    ids = torch.arange(1, 11).repeat(2, 1)
-    mask = torch.ones_like(ids)
-    mask[1, :4] = 0
-    new_ids, new_mask, positions = clip_encoded(ids, mask, 7)
-    assert new_ids.tolist() == [[1, 2, 3, 7, 8, 9, 10], [1, 5, 6, 7, 8, 9, 10]]
-    assert new_mask.tolist() == [[1] * 7, [0] + [1] * 6]
-    assert positions.tolist() == [[0, 1, 2, 3, 4, 5, 6], [0, 0, 1, 2, 3, 4, 5]]
-
-
 PIECES = [
     "6+3=9. ",
     "#### 9",
@@ -209,19 +199,3 @@ def test_order_of_the_guards(chat_tokenizer, embedded) -> None:
     ]
     plan = plan_scoring(encoder, question, response, limits(compact - 1), hard_clip=False)
     assert (plan.template, plan.clipped, plan.overlength) == ("compact", False, True)
-
-
-def test_ends_of_question_and_answer_survive(chat_tokenizer, embedded) -> None:
-    question = "START of the question. " + "It is a warm day. " * 200 + "How many are left?"
-    response = "FIRST words. " + "Let me think. " * 300 + "\n#### 41"
-    plan = plan_scoring(PromptEncoder(chat_tokenizer, embedded), question, response, limits(300))
-    shown = chat_tokenizer.decode(plan.token_ids)
-    for piece in (
-        "FIRST",
-        "#### 41]]",
-        "[[START",
-        "How many are left?]]",
-        "End with one \\box{x}.",
-    ):
-        assert piece in shown
-    assert shown.endswith("<|im_start|>assistant\n")

@@ -67,15 +67,6 @@ def test_every_attack_and_length_goes_through(engine, chat_tokenizer, embedded) 
     assert all(r.new_tokens <= 64 and r.prompt_tokens + 64 <= CAP for r in results)
 
 
-def test_without_clipping_overlength_is_counted_and_the_engine_lives(
-    engine, chat_tokenizer, embedded
-) -> None:
-    judge = GenerativeJudge(engine, chat_tokenizer, embedded, options(hard_clip=False))
-    results = judge.score([QUESTION] * 3, [WRONG, "It is a warm day. " * 500, WRONG])
-    assert [r.path == "overlength" for r in results] == [False, True, False]
-    assert all(r.path != "error" for r in results)
-
-
 def test_limits_that_do_not_describe_the_engine_are_survived(
     engine, chat_tokenizer, embedded
 ) -> None:
@@ -112,14 +103,6 @@ def test_shared_prefix_is_served_by_the_cache(engine, chat_tokenizer, embedded) 
     rate = judge.last_call.prefix_cache_hit_rate
     assert rate is not None
     assert rate > 0.3
-
-
-def test_scoring_again_gives_the_same(engine, chat_tokenizer, embedded) -> None:
-    judge = GenerativeJudge(engine, chat_tokenizer, embedded, options())
-    responses = [f"12-5={i}.\n#### {i}" for i in range(8)]
-    first = judge.score([QUESTION] * 8, responses)
-    again = judge.score([QUESTION] * 8, responses[::-1])[::-1]
-    assert [(r.score, r.raw) for r in first] == [(r.score, r.raw) for r in again]
 
 
 @pytest.fixture

@@ -238,9 +238,3 @@ def test_nothing_makes_it_raise(chat_tokenizer, text, top) -> None:
         assert 0.0 <= result.score <= 1.0
         assert result.valid == (result.path in ("text", "token"))
         assert result.valid or result.score == 0.5
-
-
-@given(st.integers(0, 100))
-def test_round_trip(hundredths: int) -> None:
-    text = f"13-10=3:33+\\box{{{hundredths / 100:.2f}}}"
-    assert parse_score(text).score == pytest.approx(hundredths / 100)

@@ -132,13 +132,6 @@ def test_stray_temporaries_are_cleaned(manager):
     assert not any(p.name.startswith(".") for p in manager.root.iterdir())
 
 
-def test_kill_between_rename_and_latest_file(manager):
-    save(manager, 1)
-    save(manager, 2)
-    (manager.root / "latest_checkpointed_iteration.txt").write_text("1\n")
-    assert step_of(manager.latest_valid()) == 2
-
-
 def test_same_step_again_replaces(manager):
     save(manager, 3)
     with manager.staging(3) as directory:

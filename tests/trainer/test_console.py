@@ -17,15 +17,6 @@ class Clock:
         return self.now
 
 
-METRICS = {
-    "critic/score/mean": 0.4567,
-    "actor/ref_quality/weight": 0.12,
-    "actor/ref_quality/avg_entropy": 0.6,
-    "actor/entropy": 0.9,
-    "perf/throughput": 1234.4,
-}
-
-
 def test_last_validation_stays_and_sanity_is_not_it():
     progress = TrainingProgress(3, stream=io.StringIO())
     key = "val-core/refblend/{}/acc/mean@1"

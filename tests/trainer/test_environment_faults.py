@@ -174,13 +174,6 @@ def test_a_run_that_a_fault_stops_is_finished_by_the_same_command(
     assert_same(run, request.getfixturevalue("undisturbed" if judged else "light"))
 
 
-def test_a_read_only_directory_before_the_start(make_light, on_small_disk):
-    run = make_light()
-    on_small_disk(run.directory)
-    subprocess.run(["mount", "-o", "remount,ro", str(run.directory)], check=True)
-    assert_stopped(run, run.train(), f"{run.directory}.*read-only.*Make it writable")
-
-
 def test_a_reward_that_is_not_finite(make_light):
     """Already in the validation before training: nothing is recorded, nothing is left."""
     run = make_light()

@@ -76,15 +76,6 @@ def test_unknown_tracker(tmp_path):
         Trackers(["console", "wandbb"], TrackerContext(tmp_path, 3))
 
 
-def test_console_tracker(tmp_path, capsys):
-    with Trackers(["console"], TrackerContext(tmp_path, 3, label="linear")) as trackers:
-        trackers.log(1, {"critic/score/mean": 0.25})
-        trackers.message("resumed from step 0")
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[0].startswith("linear:  step 1/3  reward 0.250")
-    assert lines[1] == "linear: resumed from step 0"
-
-
 def test_own_tracker(tmp_path, monkeypatch):
     seen = []
 
@@ -213,14 +204,3 @@ def test_names_that_services_refuse_are_mapped_without_collisions(at):
     kept = "val-core/openai/gsm8k/acc/mean@1"
     assert service_name(kept, at) == kept.replace("@", at)
     assert service_name("actor/ref_quality/weight", at) == "actor/ref_quality/weight"
-
-
-def test_tensorboard_takes_any_name(tmp_path):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    names = {f"val-core/{source}/acc/mean@1" for source in SOURCES}
-    context = TrackerContext(tmp_path, 3)
-    with Trackers(["tensorboard"], context) as trackers:
-        trackers.log(1, dict.fromkeys(names, 0.5))
-    written = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
-    assert set(written.Tags()["scalars"]) == names

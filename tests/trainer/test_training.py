@@ -114,14 +114,6 @@ def test_every_promised_metric_is_there_and_finite(steps):
     assert all(record["actor/grad_norm"] > 0 for record in steps[1:])
 
 
-def test_the_weight_follows_the_entropy(steps):
-    for record in steps[1:]:
-        share = min(1.0, record[f"{OURS}/avg_entropy"] / 8.0)
-        assert record[f"{OURS}/weight"] == pytest.approx(0.3 * (1 - share))
-        assert record[f"{OURS}/counterfactual/linear"] == record[f"{OURS}/weight"]
-        assert 0 < record[f"{OURS}/weight"] < 0.3
-
-
 def test_the_records_of_the_responses_agree_with_the_metrics(undisturbed, steps):
     for record in steps[1:]:
         rows = undisturbed.rollouts(record["step"])

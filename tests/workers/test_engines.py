@@ -11,7 +11,6 @@ from refblend.workers import engines
 from refblend.workers.engines import EngineGroup
 from refblend.workers.restarts import WorkerTimeoutError
 
-ROLLOUT = "actor_rollout_ref.rollout"
 JUDGE = "algorithm.ref_quality_score.scoring"
 
 
@@ -71,12 +70,6 @@ def test_an_engine_that_is_late_fails_the_call_or_its_own_share():
     call = group.split("double", [[1, 2, 3, 4]], work)
     assert call.results(lambda error, count: [0] * count) == [2, 4, 0, 0]
     assert [part.answered for part in call.parts] == [True, False]
-
-
-def test_one_engine_has_no_idle_share():
-    group = EngineGroup(cast("Any", [FakeEngine()]), timeout_s=5)
-    assert group.split("double", [[3]], Work("a", [1], [1])).results() == [6]
-    assert group.idle_metrics() == {}
 
 
 def test_statistics_of_engines_side_by_side():

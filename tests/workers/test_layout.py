@@ -110,13 +110,6 @@ def test_values_and_gradients_equal_those_of_the_plain_layout(pair, case):
 GROUP_SIZES = [(12, [7, 0, 3, 9]), (5, [4]), (9, [1, 1, 6])]
 
 
-def test_checkpointing_in_the_shared_layout(make_tiny_model):
-    batch = pad_batch(make_sequences(GROUP_SIZES), range(8), CPU)
-    path = make_tiny_model(0, initializer_range=0.05)
-    again = outputs_and_gradients(load("policy", path, True, checkpointing=True), batch)
-    assert_same(again, outputs_and_gradients(load("policy", path, False), batch), 1e-5)
-
-
 def test_bfloat16_differs_from_float32_as_little_as_the_plain_layout_does(pair):
     batch = pad_batch(make_sequences(GROUP_SIZES), range(8), CPU)
     shared, plain = pair

@@ -12,7 +12,7 @@ from refblend.workers import chunked_head, networks
 from refblend.workers.distributed import full_state, save_model
 from refblend.workers.layout import pad_batch, scatter_tokens
 from refblend.workers.networks import load_policy, load_value
-from refblend.workers.types import Sequences, response_mask
+from refblend.workers.types import response_mask
 
 CPU = torch.device("cpu")
 ROWS = range(7)
@@ -90,12 +90,6 @@ def test_a_model_that_changes_its_logits_is_refused(config, changes, tmp_path):
     for shared_prefix in (True, False):
         with pytest.raises(ModelError, match="scales or caps its logits"):
             load_policy(str(tmp_path), 1.0, shared_prefix=shared_prefix)
-
-
-def test_pad_batch_of_empty_responses():
-    batch = pad_batch(Sequences([[5, 6]], [[]]), [0], CPU)
-    assert batch.labels.shape == (0,)
-    assert torch.equal(scatter_tokens(torch.zeros(0), batch, 1, 3), torch.zeros(1, 3))
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])

@@ -43,18 +43,6 @@ def assert_equal(ours, theirs, atol=1e-6) -> None:
         torch.testing.assert_close(a, b, atol=atol, rtol=0)
 
 
-@pytest.mark.parametrize(
-    "micro", [[[0, 1, 2, 3, 4], [5, 6, 7]], [[7], [0, 2], [1, 3, 4, 5, 6]], [[r] for r in range(8)]]
-)
-def test_micro_batches_equal_one_batch(micro):
-    whole, parts = Problem(), Problem()
-    for step in (1, 2, 3):
-        expected = whole.trainable.step([list(range(ROWS))], whole.loss_of, step, LENGTHS)
-        found = parts.trainable.step(micro, parts.loss_of, step, LENGTHS)
-        assert found == pytest.approx(expected, rel=1e-5)
-    assert_equal(parts.parameters(), whole.parameters())
-
-
 def test_an_empty_micro_batch_adds_nothing():
     whole, parts = Problem(), Problem()
     whole.trainable.step([list(range(ROWS))], whole.loss_of, 1, LENGTHS)

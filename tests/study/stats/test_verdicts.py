@@ -174,13 +174,3 @@ def test_the_seeds_that_are_named_can_reach_the_level_and_have_the_power() -> No
     assert found.seeds_needed is not None
     assert power_of_difference(design, found.seeds_needed, MARGIN) >= 0.8
     assert power_of_difference(design, 10, found.detectable) == pytest.approx(0.8, abs=1e-6)
-
-
-def test_what_the_choice_of_pairing_costs() -> None:
-    """docs/explanation/statistics.md: six seeds of arms that share nothing."""
-    rng, shown = np.random.default_rng(0), 0
-    for _ in range(600):
-        contrast = Contrast(series(rng.normal(size=6)), series(rng.normal(size=6)), MARGIN)
-        paired = is_paired([contrast])
-        shown += exact_p(*contrast.runs(paired), paired) <= 0.05
-    assert shown / 600 == pytest.approx(0.06, abs=0.02)
