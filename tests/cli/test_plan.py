@@ -13,12 +13,13 @@ PARAMS = Path(__file__).parents[2] / "params"
 
 def test_command_plans_from_tables_below_results(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("params").symlink_to(PARAMS)
     tables = Path("results") / "cpu" / "m1" / "tables"
     tables.mkdir(parents=True)
     slow = {"wall_time_s": 200.0, "seconds_a_step": 4.0, "peak_memory_gb": 5.0}
     rows = [resource_row("off", 1), resource_row("linear", 1, **slow)]
     resource_table(*rows).to_csv(tables / "resources.csv", index=False)
-    shown = ["plan", "M1", "--scale", "cpu", "--params", str(PARAMS)]
+    shown = ["plan", "M1", "--scale", "cpu"]
     # Measured over 40 steps, planned for 20: three runs of 40 + 20·4 s and three of 20 + 20·2 s:
     # 120, 120, 60 on one place and 120, 60, 60 on the other; at most two runs of 5 GiB.
     text = CliRunner().invoke(app, [*shown, "--slots", "2"]).stdout
@@ -34,6 +35,7 @@ def test_a_milestone_trained_anew_on_this_machine_is_preferred_to_the_shipped_ta
 ) -> None:
     """What a newcomer has after README's first command: M1 of today, M2 and M3 as shipped."""
     monkeypatch.chdir(tmp_path)
+    Path("params").symlink_to(PARAMS)
     for place, (name, seconds) in enumerate((("m1", 140.0), ("m2", 100.0), ("m3", 100.0))):
         tables = Path("results") / "cpu" / name / "tables"
         tables.mkdir(parents=True)
@@ -46,7 +48,7 @@ def test_a_milestone_trained_anew_on_this_machine_is_preferred_to_the_shipped_ta
         resource_table(*rows).to_csv(tables / "resources.csv", index=False)
         written = 1000 if name == "m1" else 100 + place
         os.utime(tables / "resources.csv", (written, written))
-    shown = ["plan", "M1", "--scale", "cpu", "--params", str(PARAMS)]
+    shown = ["plan", "M1", "--scale", "cpu"]
     rows = CliRunner().invoke(app, [*shown, "--slots", "2"]).stdout.splitlines()
     arms = [row.split() for row in rows if row.startswith(("off", "linear"))]
     assert [(arm[4], arm[-2:]) for arm in arms] == [("60", ["2", "runs"])] * 2

@@ -3,6 +3,7 @@
 Plain text, so that ``refblend --help`` loads no library for drawing boxes.
 """
 
+import textwrap
 from typing import Any
 
 from typer.core import TyperGroup
@@ -27,13 +28,9 @@ class Panels(TyperGroup):
                     formatter.write_dl(rows)
 
 
-def example(command: str, width: int = 74) -> str:
+def example(command: str) -> str:
     """The epilog of a command: a call of it, on several lines as a shell takes it."""
-    lines = [""]
-    for word in command.split():
-        if lines[-1] and len(lines[-1]) + len(word) > width:
-            lines[-1] += " \\"
-            lines.append(f"  {word}")
-        else:
-            lines[-1] = f"{lines[-1]} {word}" if lines[-1] else word
-    return "Example:\n\n\b\n" + "\n".join(lines)
+    lines = textwrap.wrap(
+        command, 74, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+    return "Example:\n\n\b\n" + " \\\n".join(lines)

@@ -36,31 +36,6 @@ class GivenCosts:
     watts: Annotated[
         float | None, typer.Option(help="Mean power of a run; without it, no energy.")
     ] = None
-    kg_co2e_per_kwh: Annotated[
-        float | None, typer.Option(help="Carbon intensity; without it, no emissions.")
-    ] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sources:
-    """Where parameters and measured costs are read."""
-
-    resources: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="Table of finished runs, may be given several times; where they differ, the last "
-            "one counts. Default: all of results/<scale>, where the newest counts."
-        ),
-    ] = None
-    params: Annotated[Path, typer.Option(help="Root of the parameter files.")] = Path("params")
-    steps: Annotated[
-        int | None, typer.Option(min=1, help="Training steps instead of the configuration's.")
-    ] = None
-
-    def tables(self, scale: str) -> list[Path]:
-        """Tables of finished runs, the one that counts last."""
-        found = Path("results").glob(f"{scale}/*/tables/resources.csv")
-        return self.resources or sorted(found, key=lambda path: path.stat().st_mtime_ns)
 
 
 @with_options
@@ -69,12 +44,14 @@ def plan(
     scale: Scale,
     slots: Annotated[int, typer.Option(min=1, help="Cores, one per run, or GPUs.")],
     given: GivenCosts,
-    sources: Sources,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Training steps instead of the configuration's.")
+    ] = None,
     gpus_per_run: Annotated[
         int | None, typer.Option(min=1, help="GPUs that a run needs; scales on GPUs only.")
     ] = None,
 ) -> None:
-    """Estimate the cost of a study from measured costs."""
+    """Estimate the cost of a study from the finished runs of results/<scale>, the newest first."""
     from refblend.study.design.grid import build_grid
     from refblend.study.design.jobs import EMBEDDED
     from refblend.study.planning import costs
@@ -85,13 +62,14 @@ def plan(
             f"--gpus-per-run is {'given' if given_gpus else 'missing'} at scale {scale}",
             "Give it at scales on GPUs, and only there; `refblend check` prints a run's GPUs.",
         )
-    tables = sources.tables(scale)
+    found = Path("results").glob(f"{scale}/*/tables/resources.csv")
+    tables = sorted(found, key=lambda path: path.stat().st_mtime_ns)  # the last one counts
     measured = costs.measured_costs(costs.read_resources(tables))
-    grid = build_grid(experiments, scale, sources.params)
+    grid = build_grid(experiments, scale)
     stated = {name: value for name, value in vars(given).items() if value is not None}
     planned = costs.plan_study(
         grid,
-        costs.planned_steps(grid, scale, sources.params, sources.steps),
+        costs.planned_steps(grid, scale, "params", steps),
         costs.arm_costs(list(dict.fromkeys(grid["arm"])), measured, stated),
         slots,
         gpus_per_run,

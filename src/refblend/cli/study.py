@@ -1,14 +1,13 @@
 """``refblend study …``: the steps of the workflow, each usable by hand."""
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from refblend.cli.help import Panels, example
-from refblend.cli.options import Scale, with_options
+from refblend.cli.options import Scale
 from refblend.study.design import names
 
 if TYPE_CHECKING:
@@ -189,26 +188,9 @@ def recommend(
         typer.echo(str(path))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Earlier:
-    """What is read of earlier runs."""
-
-    scale: Annotated[
-        names.Scale, typer.Option(help="With --experiments: whose declared seeds are shown.")
-    ] = "cpu"
-    measure: Annotated[
-        str, typer.Option(help="Without --experiments: column with an accuracy.")
-    ] = "test_greedy"
-    baseline: Annotated[
-        str, typer.Option(help="Without --experiments: arm that the others are paired with.")
-    ] = "off"
-
-
 @app.command(epilog=_example("power results/cpu/m2/tables/per_seed.csv --effect 0.02"))
-@with_options
 def power(
     runs: Annotated[Path, typer.Argument(help="Table of earlier runs, e.g. per_seed.csv.")],
-    earlier: Earlier,
     effect: Annotated[
         float, typer.Option(min=0, max=1e6, help="Smallest difference of interest.")
     ] = 0.03,
@@ -227,6 +209,15 @@ def power(
             "baseline that their files declare; may be repeated."
         ),
     ] = None,
+    scale: Annotated[
+        names.Scale, typer.Option(help="With --experiments: whose declared seeds are shown.")
+    ] = "cpu",
+    measure: Annotated[
+        str, typer.Option(help="Without --experiments: column with an accuracy.")
+    ] = "test_greedy",
+    baseline: Annotated[
+        str, typer.Option(help="Without --experiments: arm that the others are paired with.")
+    ] = "off",
 ) -> None:
     """Seeds per arm for a difference and for equivalence, from the variance of earlier runs.
 
@@ -241,9 +232,9 @@ def power(
     values = planning.read_runs(runs)
     if experiments:
         specs = read_experiments(experiments, PARAMS)
-        table = planning.design_table(values, specs, earlier.scale, wanted, runs)
+        table = planning.design_table(values, specs, scale, wanted, runs)
     else:
-        spread = planning.read_spread(values, earlier.measure, earlier.baseline, runs)
+        spread = planning.read_spread(values, measure, baseline, runs)
         table = planning.power_table(spread, wanted)
     typer.echo(table.to_string(index=False, float_format=_number))
 

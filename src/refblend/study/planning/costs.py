@@ -27,7 +27,6 @@ RESOURCE_COLUMNS = (
 NEEDED = ["step_seconds", "startup_seconds", "memory_gb"]
 COSTS = [*NEEDED, "watts", "kg_co2e_per_kwh"]
 """Without the last two a plan has no energy and no emissions."""
-MAY_BE_ZERO = ("startup_seconds", "kg_co2e_per_kwh")
 
 
 def read_table(path: Path, columns: Sequence[str], remedy: str) -> pd.DataFrame:
@@ -116,7 +115,7 @@ def arm_costs(
     if wrong := [
         f"{_options([name])}={value:g}"
         for name, value in given.items()
-        if not math.isfinite(value) or value < 0 or (value == 0 and name not in MAY_BE_ZERO)
+        if not math.isfinite(value) or value < 0 or (value == 0 and name != "startup_seconds")
     ]:
         raise StudyError(f"{', '.join(wrong)}: no positive number", "Correct every value.")
     costs = measured.reindex(list(arms))
@@ -127,13 +126,12 @@ def arm_costs(
         raise StudyError(
             f"no finished run gives {', '.join(names)} of arm "
             f"{', '.join(costs.index[lacking.any(axis=1)])}",
-            f"Give measured values with {_options(names)}, or name the "
-            "resources tables of finished runs with --resources.",
+            f"Give measured values with {_options(names)}.",
         )
     if unused := [name for name in given if not unknown[name].any()]:
         raise StudyError(
             f"{_options(unused)}: already measured in finished runs of every arm",
-            "Drop the option, or ignore the measurements with --no-measured.",
+            "Drop the option.",
         )
     costs["given"] = [[name for name in given if unknown.loc[arm, name]] for arm in costs.index]
     return costs
