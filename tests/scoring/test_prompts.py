@@ -1,5 +1,7 @@
 """The prompt's form, its shared prefix, and the encoding in parts."""
 
+import copy
+
 import pytest
 
 from refblend.errors import ScoringError
@@ -69,26 +71,16 @@ def test_added_tokens_are_known_as_special(embedded, chat_tokenizer) -> None:
     assert not encoder.special_ids.intersection(encoder.encode_data("<tool_call>[CLS]<|im_end|>"))
 
 
-class Wrapping:
-    """A tokenizer whose chat template does not show the message as it is."""
-
-    def __init__(self, inner, template) -> None:
-        self.inner, self.chat_template = inner, "set"
-        self.template = template
-
-    def __getattr__(self, name: str):
-        return getattr(self.inner, name)
-
-    def __call__(self, *args, **kwargs):
-        return self.inner(*args, **kwargs)
-
-    def apply_chat_template(self, messages, **kwargs) -> str:
-        return self.template(messages[0]["content"])
+MESSAGE = "messages[0]['content']"
 
 
-@pytest.mark.parametrize("template", [lambda m: m + m, lambda m: "nothing", lambda m: m[:30]])
+@pytest.mark.parametrize(
+    "template", [f"{{{{ {MESSAGE} + {MESSAGE} }}}}", "nothing", f"{{{{ {MESSAGE}[:30] }}}}"]
+)
 def test_chat_template_that_hides_the_message_is_refused(
     template, embedded, chat_tokenizer
 ) -> None:
+    tokenizer = copy.deepcopy(chat_tokenizer)
+    tokenizer.chat_template = template
     with pytest.raises(ScoringError, match="chat template"):
-        PromptEncoder(Wrapping(chat_tokenizer, template), embedded)
+        PromptEncoder(tokenizer, embedded)

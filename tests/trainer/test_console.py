@@ -9,14 +9,6 @@ from refblend.trainer.console import (
 )
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_last_validation_stays_and_sanity_is_not_it():
     progress = TrainingProgress(3, stream=io.StringIO())
     key = "val-core/refblend/{}/acc/mean@1"
@@ -36,12 +28,12 @@ def test_the_headline_is_the_mean_over_the_sources():
 
 
 def test_eta_after_resume_and_after_a_slow_start():
-    clock = Clock()
-    progress = TrainingProgress(100, start_step=40, stream=io.StringIO(), clock=clock)
+    now = [100.0]
+    progress = TrainingProgress(100, start_step=40, stream=io.StringIO(), clock=lambda: now[-1])
     assert progress.seconds_left(40) is None
-    clock.now += 500
+    now.append(600.0)
     progress.log(41, {})
     for step in range(42, 52):
-        clock.now += 2
+        now.append(now[-1] + 2)
         progress.log(step, {})
     assert progress.seconds_left(51) == pytest.approx(98)

@@ -93,20 +93,6 @@ def test_the_death_of_one_of_two_training_ranks(make_run):
 
 
 @pytest.mark.slow
-def test_a_judge_that_misses_its_deadline_is_replaced_and_counted(make_run):
-    run = make_run(
-        "algorithm.ref_quality_score.scoring.timeout_s=0.001", "trainer.total_training_steps=1"
-    )
-    ended = run.train()
-    assert ended.status == 0, ended.output
-    assert "the judge worker did not answer within 0.001 s" in ended.output
-    step = run.metrics()[1]
-    assert step["incidents/judge_error"] == 16
-    assert step["actor/ref_quality/valid_rate"] == 0
-    assert step["actor/ref_quality/score_mean"] == 0.5
-
-
-@pytest.mark.slow
 def test_an_existing_cluster_is_used_and_left_running(make_run, undisturbed):
     """The cluster's owner is a process of its own; the run brings only its token."""
     code = (
@@ -164,17 +150,3 @@ def test_ctrl_c_says_how_to_go_on_and_loses_nothing(make_run, undisturbed, how):
     assert f"resumed from step {step}" in ended.output
     assert run.canonical_lines() == undisturbed.canonical_lines()
     assert run.weights(LAST) == undisturbed.weights(LAST)
-
-
-@pytest.mark.slow
-def test_a_closed_pipe_neither_ends_nor_fails_a_run(make_run, undisturbed):
-    """`train | head`, then Ctrl-C, which ends `tee` first: the run stops as without a pipe."""
-    run = make_run("trainer.save_freq=-1")
-    process = run.start(SABOTEUR_TARGET="driver-int", SABOTEUR_AFTER="0", SABOTEUR_DELAY="0.1")
-    process.stdout.readline()
-    process.stdout.close()
-    assert process.wait(300) == 128 + signal.SIGINT
-    assert not (run.directory / "summary.json").exists(), "it has not failed"
-    assert [m["step"] for m in run.metrics()] == [0, 1]
-    assert run.train().status == 0
-    assert run.canonical_lines() == undisturbed.canonical_lines()

@@ -23,10 +23,9 @@ from refblend.workers.restarts import (
     Replacement,
     RestartBudget,
     WorkerDiedError,
-    WorkerMemoryError,
     WorkerTimeoutError,
 )
-from refblend.workers.roles import ACTOR, ROLES
+from refblend.workers.roles import ACTOR
 
 
 def failed(cause: Exception) -> RayTaskError:
@@ -75,19 +74,6 @@ def test_a_worker_without_memory_counts_as_dead(cause):
         budget.spend(caught.value)
     assert ACTOR.lower in last.value.remedy
     assert (budget.take_shortages(), budget.take_shortages()) == (1, 0)
-
-
-def test_every_role_has_a_key_to_lower(tiny_config):
-    """The keys are real ones: they are written as the configuration spells them."""
-    tree = tiny_config().resolved()
-    for name, role in ROLES.items():
-        assert WorkerMemoryError(name, "x").remedy.startswith("Lower ")
-        dotted = [word.strip(",;") for word in role.lower.split() if "." in word]
-        assert dotted
-        for key in dotted:
-            value = tree
-            for part in key.split("."):
-                value = value[part]
 
 
 @pytest.mark.usefixtures("ray_answers")

@@ -16,7 +16,9 @@ def test_the_worker_and_the_keys_of_a_role_exist(role, tiny_config):
     worker = getattr(importlib.import_module(module), name)
     assert callable(worker)
     tree = tiny_config().resolved()
-    for key in (role.section, role.gpu_key, role.memory_key):
+    to_lower = [word.strip(",;") for word in role.lower.split() if "." in word]
+    assert to_lower
+    for key in (role.section, role.gpu_key, role.memory_key, *to_lower):
         value = tree
         for part in key.split("."):
             value = value[part]
