@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from refblend.advice.rollouts import Columns
-    from refblend.config import RefblendConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +38,8 @@ class Sampling:
         Path | None, typer.Option(help="With --model: table of the rollouts to write.")
     ] = None
 
-    def settings(self) -> "RefblendConfig":
-        """The configuration that training would have."""
+    def rollouts(self) -> "pd.DataFrame":
+        """Sample them with the configuration that training would have; keep them if asked to."""
         runtime.configure_process()
         from refblend.config import load_config
 
@@ -51,11 +50,7 @@ class Sampling:
             "data.val_files": self.data and f"[{self.data}]",
         }
         named = [f"{key}={value}" for key, value in given.items() if value is not None]
-        return load_config(self.config or [], [*named, *(self.set_ or [])])
-
-    def rollouts(self) -> "pd.DataFrame":
-        """Sample them, and keep them if asked to."""
-        settings = self.settings()
+        settings = load_config(self.config or [], [*named, *(self.set_ or [])])
         with runtime.importing():
             from refblend.advice.sampling import sample_rollouts
         frame = sample_rollouts(settings, self.prompts)

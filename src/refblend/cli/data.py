@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refblend.cli.help import Panels, example
+from refblend.cli.options import Recipe
 
 if TYPE_CHECKING:
     from refblend.data.schema import PromptRow
 
 app = typer.Typer(cls=Panels, help="Prepare prompt files in verl's schema.", no_args_is_help=True)
-
-Recipe = Annotated[Path, typer.Option(help="Recipe file, e.g. params/embedded/cpu.yaml.")]
 
 
 @app.command(

@@ -109,10 +109,9 @@ class CorpusSetup:
     @property
     def source(self) -> Path:
         """The one file given; DataError if none is, or both are."""
-        if self.data is not None and self.corpus is None:
-            return self.data
-        if self.corpus is not None and self.data is None:
-            return self.corpus
+        given = [file for file in (self.data, self.corpus) if file is not None]
+        if len(given) == 1:
+            return given[0]
         raise DataError(
             "give either --data or --corpus",
             "Name a prompt file (--data) or a file of labelled responses (--corpus).",

@@ -8,15 +8,13 @@ import typer
 
 from refblend import runtime
 from refblend.cli.help import Panels, example
+from refblend.cli.options import Needed, Recipe
 
 app = typer.Typer(
     cls=Panels, help="The embedded models: measure, convert, pack.", no_args_is_help=True
 )
 
-Needed = Annotated[Path, typer.Option()]
-"""Options of the hidden commands, which only the workflow calls."""
 Models = Annotated[Path, typer.Argument(help="Folder of a scale, e.g. models/cpu.")]
-Recipe = Annotated[Path, typer.Option(help="Recipe file, e.g. params/embedded/cpu.yaml.")]
 _RECIPE = "--recipe params/embedded/smoke.yaml"
 
 

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +13,9 @@ import typer
 from refblend.study.design import names
 
 Scale = Annotated[names.Scale, typer.Option(help="Scale of the study.")]
+Recipe = Annotated[Path, typer.Option(help="Recipe file, e.g. params/embedded/cpu.yaml.")]
+Needed = Annotated[Path, typer.Option()]
+"""Of the hidden commands, which only the workflow calls."""
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refblend.cli.help import Panels, example
-from refblend.cli.options import Scale
+from refblend.cli.options import Needed, Scale
 from refblend.study.design import names
 
 if TYPE_CHECKING:
@@ -25,10 +25,9 @@ RUNS, MODELS, RESULTS, PARAMS = map(Path, ("runs", "models", "results", "params"
 OutFolder = Annotated[Path | None, typer.Option(help="Folder to write; default: the results.")]
 
 Runs = Annotated[list[Path], typer.Argument()]
-Needed = Annotated[Path, typer.Option()]
 Given = Annotated[Path | None, typer.Option()]
 Tolerated = Annotated[int, typer.Option(min=0)]
-"""Options of the hidden commands, which only the workflow calls."""
+"""Of the hidden commands, as Needed."""
 
 
 def _example(command: str) -> str:

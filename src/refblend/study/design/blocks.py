@@ -136,7 +136,5 @@ def exclusive_arms(experiments: Sequence[str], params: str | Path = "params") ->
 
 
 def _seeds_by_arm(grid: pd.DataFrame) -> dict[str, set[int]]:
-    found: dict[str, set[int]] = {}
-    for arm, seed in zip(grid.arm, grid.seed, strict=True):
-        found.setdefault(str(arm), set()).add(int(seed))
-    return found
+    by_arm = grid.groupby("arm", sort=False).seed
+    return {str(arm): set(map(int, seeds)) for arm, seeds in by_arm}

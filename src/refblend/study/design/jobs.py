@@ -6,6 +6,7 @@ The rules of Snakemake ask here; nothing here knows Snakemake. Paths are relativ
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -127,26 +128,18 @@ def milestone_targets(
     return [f"{root}/report.md", f"{root}/checks.json", *archive]
 
 
+@dataclass
 class Jobs:
-    """The training jobs of a scale: an arm with the seeds that one process trains.
+    """The training jobs of a scale: an arm with the seeds that one process trains."""
 
-    Args:
-        scale: of the study.
-        studies: the experiments of each milestone; those of the series, if any, last.
-        seeds_per_job: at most as many seeds are in a job.
-        seeds_per_block: the same for the series.
-    """
-
-    def __init__(
-        self,
-        scale: str,
-        studies: Mapping[str, Sequence[str]],
-        seeds_per_job: int,
-        seeds_per_block: int,
-    ) -> None:
-        self.scale, self.studies = scale, studies
-        self.seeds_per_job, self.seeds_per_block = seeds_per_job, seeds_per_block
-        self._resolved: dict[str, RefblendConfig] = {}
+    scale: str
+    studies: Mapping[str, Sequence[str]]
+    """The experiments of each milestone; those of the series, if any, last."""
+    seeds_per_job: int
+    """At most as many seeds are in a job."""
+    seeds_per_block: int
+    """The same for the series."""
+    _resolved: dict[str, RefblendConfig] = field(default_factory=dict)
 
     @cached_property
     def grid(self) -> pd.DataFrame:

@@ -23,9 +23,7 @@ from refblend.study.design.names import GRID_OF, Milestone, Scale
 
 Value = TypeVar("Value")
 ArmName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
-FactorName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
-
-
+FactorName = ArmName
 SEED_RANGE = r"^(\d{1,9})-(\d{1,9})$"
 MOST_SEEDS = 1000
 """Seeds that a range may have."""

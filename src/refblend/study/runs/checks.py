@@ -60,7 +60,6 @@ def record_failure(runs: Sequence[Path], status: int, log: Path | None = None) -
     summaries = {run: _summary(run) for run in runs}
     finished = [run for run, summary in summaries.items() if summary.get("status") == "finished"]
     failed = [run for run in runs if run not in finished]
-    # In this attempt: the trainer writes no ``exit_status``.
     own = {
         run
         for run in failed

@@ -38,17 +38,9 @@ RUN_COLUMNS = {
     "hardware": "str",
     "models": "str",
 }
-METRIC_COLUMNS = {
-    "arm": "str",
-    "seed": "int64",
-    "step": "int64",
-    "metric": "str",
-    "value": "float64",
-}
-RESPONSE_COLUMNS = {
-    "arm": "str",
-    "seed": "int64",
-    "step": "int64",
+_STEP = {"arm": "str", "seed": "int64", "step": "int64"}
+METRIC_COLUMNS = _STEP | {"metric": "str", "value": "float64"}
+RESPONSE_COLUMNS = _STEP | {
     "reward": "float64",
     "acc": "float64",
     "judge_score": "float64",

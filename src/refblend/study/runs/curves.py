@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 
 from refblend.study.runs.collect import RUN
@@ -67,18 +66,14 @@ def stability(metrics: pd.DataFrame) -> pd.DataFrame:
             course(of_run, names) for names in (LOSS, ENTROPY, [GRADIENT], [LENGTH])
         )
         known, lengths = entropy.dropna(), length.dropna()
-        rows.append(
-            {
-                "arm": arm,
-                "seed": seed,
-                "loss_spikes": count_spikes(loss),
-                "grad_spikes": count_spikes(norm),
-                "entropy_start": known.iloc[0] if len(known) else np.nan,
-                "entropy_end": known.iloc[-1] if len(known) else np.nan,
-                "entropy_collapse": float(has_collapsed(entropy)) if len(known) else np.nan,
-                "length_end": lengths.iloc[-1] if len(lengths) else np.nan,
-            }
-        )
+        row = {"arm": arm, "seed": seed}
+        row |= {"loss_spikes": count_spikes(loss), "grad_spikes": count_spikes(norm)}
+        if len(known):
+            row |= {"entropy_start": known.iloc[0], "entropy_end": known.iloc[-1]}
+            row["entropy_collapse"] = float(has_collapsed(entropy))
+        if len(lengths):
+            row["length_end"] = lengths.iloc[-1]
+        rows.append(row)
     columns = [*RUN, "loss_spikes", "grad_spikes", "entropy_start", "entropy_end"]
     columns += ["entropy_collapse", "length_end"]
     return pd.DataFrame(rows, columns=columns).set_index(RUN)

@@ -10,11 +10,15 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from refblend.study.stats.statistics import complete_seeds, resample_rows, student_interval
+from refblend.study.stats.statistics import (
+    CONFIDENCE,
+    complete_seeds,
+    resample_rows,
+    student_interval,
+)
 
 ROUNDING = 1e-9
 """Interval widths up to this are rounding of equal differences."""
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)

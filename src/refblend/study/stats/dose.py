@@ -19,9 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from refblend.study.stats.statistics import Interval
-
-CONFIDENCE = 0.95
+from refblend.study.stats.statistics import CONFIDENCE, Interval
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ groups (deviation of one run).
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -76,13 +77,7 @@ def seeds_for(power_at: Callable[[int], float], power: float) -> int | None:
     """The fewest seeds per arm whose power, which never falls, is enough; None beyond LARGEST."""
     if power_at(LARGEST) < power:
         return None
-    low, high = 1, 2
-    while power_at(high) < power:
-        low, high = high, min(2 * high, LARGEST)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if power_at(middle) >= power else (middle, high)
-    return high
+    return 2 + bisect_left(range(2, LARGEST), power, key=power_at)
 
 
 def least_detectable(design: Design, seeds: int, power: float) -> float:

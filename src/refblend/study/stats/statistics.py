@@ -11,6 +11,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+CONFIDENCE = 0.95
 MAD_TO_SIGMA = 1.4826
 """MAD × this = standard deviation of normal data."""
 
@@ -59,7 +60,7 @@ def numbers(values: ArrayLike) -> NDArray[np.float64]:
     return data
 
 
-def student_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
+def student_interval(values: ArrayLike, confidence: float = CONFIDENCE) -> Interval:
     """Student's t interval of the mean: exact for normal data, also with three seeds.
 
     Raises:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from refblend.study.stats.statistics import complete_seeds, resample_rows
+from refblend.study.stats.statistics import CONFIDENCE, complete_seeds, resample_rows
 
 MIN_LEVELS = 3
 """Fewest levels for which a knee or a pivot is sought."""
@@ -22,7 +22,6 @@ MIN_LEVELS = 3
 SLACK = 1 + 1e-9
 """If only one seed differs, shortfall and its error are equal: rounding must not decide."""
 
-CONFIDENCE = 0.95
 ROUNDING = 1e-12
 """Sums of shares that should be equal to a quantile count as equal."""
 
