@@ -140,10 +140,6 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-def _refusal(status: int, body: Any) -> Callable[[Endpoint], Answer]:
-    return lambda server: lambda request: (status, body)
-
-
 def _echo(status: int) -> Callable[[Endpoint], Answer]:
     """Every answer quotes the header that brought the key, as some gateways do."""
 
@@ -159,8 +155,8 @@ def _echo(status: int) -> Callable[[Endpoint], Answer]:
     return of
 
 
-def _says(content: Any) -> Callable[[Endpoint], Answer]:
-    return lambda server: lambda request: (200, content)
+def _says(content: Any, status: int = 200) -> Callable[[Endpoint], Answer]:
+    return lambda server: lambda request: (status, content)
 
 
 _LLAMA = "request (9000 tokens) exceeds the available context size (4096 tokens), try increasing it"
@@ -220,7 +216,7 @@ FAULTS: dict[str, Callable[[Endpoint], Answer]] = {
     "no alternatives": _says(completion("\\box{0.37}", with_logprobs(None))),
     "NaN": _says(completion("\\box{0.37}", with_logprobs({"3": float("nan"), "9": -0.1}))),
     "null for a number": _says(completion("\\box{0.37}", with_logprobs({"3": None, "9": -0.1}))),
-} | {f"too long: {server}": _refusal(*answer) for server, answer in TOO_LONG.items()}
+} | {f"too long: {server}": _says(body, status) for server, (status, body) in TOO_LONG.items()}
 """Ways in which the endpoint goes wrong, by name: what it answers from then on."""
 
 

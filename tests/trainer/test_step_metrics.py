@@ -88,7 +88,6 @@ def test_timings():
         "perf/time_per_step": 2.0,
         "perf/throughput": 1.0,
     }
-    assert all(math.isfinite(v) for v in metrics.values())
 
 
 def test_updates_enter_under_their_role_and_incidents_add_up():

@@ -100,12 +100,6 @@ def watched(nodes: Nodes) -> Iterator[set[tuple[str, str]]]:
         watcher.join()
 
 
-def forget_the_end(run) -> None:
-    """Leave the run as a kill after step 3 would."""
-    shutil.rmtree(run.directory / "checkpoints" / "global_step_4")
-    (run.directory / "summary.json").unlink()
-
-
 def assert_same(run, other) -> None:
     assert run.canonical_lines() == other.canonical_lines()
     assert run.weights(4) == other.weights(4)
@@ -144,7 +138,9 @@ def test_ranks_and_engines_on_both_nodes_give_the_numbers_of_one_node(nodes, mak
     assert first == pytest.approx(other, rel=1e-4, abs=1e-6)
     shards = run.directory / "checkpoints" / "global_step_4" / "actor" / "optimizer"
     assert sorted(p.name for p in shards.iterdir()) == [".metadata", "__0_0.distcp", "__1_0.distcp"]
-    forget_the_end(run)
+    # As a kill after step 3 would leave it.
+    shutil.rmtree(run.directory / "checkpoints" / "global_step_4")
+    (run.directory / "summary.json").unlink()
     ended = nodes.train(run)
     assert "resumed from step 2" in ended.output
     assert_same(run, alone)

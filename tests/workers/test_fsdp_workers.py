@@ -103,24 +103,6 @@ def test_continuing_from_a_save_equals_never_stopping(
     assert largest_difference(state_of(resumed), state_of(worker)) == 0
 
 
-def test_a_saved_actor_is_a_model_directory(training_config, sequences, tmp_path):
-    """Transformers loads it, with the tied head."""
-    from transformers import AutoModelForCausalLM
-
-    worker = ActorWorker(training_config(), 1)
-    with torch.no_grad():
-        worker.network.lm.model.embed_tokens.weight.mul_(1.5)
-    worker.save(str(tmp_path / "saved"))
-    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "saved", dtype=torch.float32)
-    ids = torch.tensor([sequences.prompt_ids[0]])
-    with torch.no_grad():
-        torch.testing.assert_close(loaded(ids).logits, worker.network.lm(ids).logits)
-    assert loaded.generation_config.eos_token_id == worker.network.lm.config.eos_token_id
-    weights = worker.full_weights()
-    assert "lm_head.weight" not in weights
-    assert set(weights) | {"lm_head.weight"} == set(loaded.state_dict())
-
-
 def test_log_probs_come_back_in_the_order_of_the_batch(
     training_config, tiny_model_dir, sequences, plan
 ):

@@ -16,19 +16,15 @@ def frame(**arms: list[float]) -> pd.DataFrame:
     return pd.DataFrame(arms, index=pd.RangeIndex(1, 1 + len(next(iter(arms.values())))))
 
 
-def ten_seeds() -> pd.DataFrame:
+def test_best_configuration_of_planted_arms() -> None:
     draws = np.random.default_rng(1)
     off = draws.normal(0.5, 0.1, 10)
-    return frame(
+    values = frame(
         off=off.tolist(),
         better=(off + draws.normal(0.1, 0.01, 10)).tolist(),
         worse=(off - draws.normal(0.1, 0.01, 10)).tolist(),
         same=(off + np.array([0.05, -0.05] * 5)).tolist(),
     )
-
-
-def test_best_configuration_of_planted_arms() -> None:
-    values = ten_seeds()
     values["nearly"] = values["better"] - np.array([0.02, -0.01] * 5)
     best = best_configuration(values, rng())
     assert best.arm == "better"

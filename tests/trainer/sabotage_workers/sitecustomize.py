@@ -4,7 +4,7 @@ Python imports a module of this name when it starts, in the driver as in every w
 tests put this folder on the PYTHONPATH of a run, and the environment says what to do::
 
     SABOTAGE=refblend.workers.fsdp_workers:ActorWorker.loss   the function
-    SABOTAGE_FAULT=out_of_memory                              one of FAULTS
+    SABOTAGE_FAULT=out_of_memory                              a function of this module
     SABOTAGE_CALLS=3 or 3+                                    its third call, or all from the third
     SABOTAGE_FOLDER=<folder>       counts the calls of all processes; there the disk is filled too
     SABOTAGE_CLOCK=86400           seconds by which time.time jumps, once ...
@@ -102,23 +102,9 @@ def read_only(call: Callable[[], Any], *_: Any) -> Any:
     return call()
 
 
-FAULTS = (
-    out_of_memory,
-    host_out_of_memory,
-    defect,
-    nan_loss,
-    nan_gradient,
-    nan_matrix,
-    nan_score,
-    nan_reward,
-    full_disk,
-    read_only,
-)
-
-
 def sabotaged(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with the fault on the calls that the environment names."""
-    fault = {f.__name__: f for f in FAULTS}[os.environ["SABOTAGE_FAULT"]]
+    fault: Callable[..., Any] = globals()[os.environ["SABOTAGE_FAULT"]]
     first = os.environ["SABOTAGE_CALLS"]
     counter = FOLDER.parent / f"{FOLDER.name}.calls"
 
