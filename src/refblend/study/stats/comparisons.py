@@ -72,7 +72,7 @@ def best_configuration(
     alike = []
     for i in others:
         wide = student_interval(gaps[:, i], each)
-        differs = wide.excludes_zero and wide.high - wide.low > ROUNDING
+        differs = (wide.low > 0 or wide.high < 0) and wide.high - wide.low > ROUNDING
         if n < 2 or not (differs and (low[i] > 0 or high[i] < 0)):
             alike.append(str(data.columns[i]))
     tied = int((gaps[:, others].mean(axis=0) == 0).sum())

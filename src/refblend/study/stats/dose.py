@@ -53,8 +53,8 @@ def dose_response(runs: pd.DataFrame) -> DoseResponse:
     line, line_error, line_freedom = _fit(np.column_stack([doses, seeds]), y)
     _, error, freedom = _fit(np.column_stack([arms, seeds]), y)
     slope = float(line[0])
-    within = _residual(seeds, doses)
-    spread = math.sqrt(line_error / line_freedom / float(within @ within)) if line_freedom else 0.0
+    _, within, _ = _fit(seeds, doses)
+    spread = math.sqrt(line_error / line_freedom / within) if line_freedom else 0.0
     if not line_freedom or spread == 0:
         slopes = Interval(slope, math.nan, math.nan, len(runs))
         p_slope = math.nan
@@ -68,10 +68,6 @@ def dose_response(runs: pd.DataFrame) -> DoseResponse:
     ratio = (line_error - error) / further / (error / freedom)
     p_fit = float(stats.f.sf(ratio, further, freedom))
     return DoseResponse(slopes, p_slope, ratio, p_fit, runs.arm.nunique())
-
-
-def _residual(design: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.asarray(y - design @ np.linalg.lstsq(design, y, rcond=None)[0])
 
 
 def _fit(

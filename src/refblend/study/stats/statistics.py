@@ -25,11 +25,6 @@ class Interval:
     high: float
     n: int
 
-    @property
-    def excludes_zero(self) -> bool:
-        """Whether 0 lies outside; an interval without bounds excludes nothing."""
-        return self.low > 0 or self.high < 0
-
 
 def resample_rows(n: int, resamples: int, rng: np.random.Generator) -> NDArray[np.intp]:
     """Rows of a paired bootstrap: (resamples, n) indices; a seed is drawn for all arms together."""
