@@ -11,7 +11,7 @@ from refblend.config import RefblendConfig, load_config
 from refblend.errors import ConfigError
 from refblend.identity import reads_total_steps
 from refblend.lookup import get_strategy
-from refblend.ppo.weights import StepContext, WeightParams, weight_for
+from refblend.ppo.weights import WeightParams, weight_for
 from refblend.trainer.datasets import load_run_data
 from refblend.trainer.preflight import inputs_of, preflight
 
@@ -42,7 +42,6 @@ def test_a_function_gives_the_weight(module):
     assert weight_for(strategy, 0.5, 1, 10, params) == pytest.approx(0.1)
     warming = WeightParams(max_weight=0.4, max_weight_warmup_steps=4)
     assert weight_for(strategy, 0.0, 1, 10, warming) < 0.4
-    assert get_strategy("linear").weight(0.5, params, StepContext(1, 10)) == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize(

@@ -41,18 +41,6 @@ def snakemake(project: Path, *arguments: str, **variables: str) -> subprocess.Co
     )
 
 
-def job_counts(text: str) -> dict[str, int]:
-    """The table of jobs that Snakemake prints."""
-    lines = text.split("Job stats:", 1)[1].strip().splitlines()[2:]
-    counts = {}
-    for line in lines:
-        if not line.strip():
-            break
-        name, count = line.split()
-        counts[name] = int(count)
-    return counts
-
-
 def ran(project: Path, *arguments: str, **variables: str) -> str:
     """The output of a call that must succeed."""
     done = snakemake(project, *arguments, **variables)
@@ -63,7 +51,10 @@ def ran(project: Path, *arguments: str, **variables: str) -> str:
 def planned(project: Path, *arguments: str, **variables: str) -> tuple[dict[str, int], str]:
     """Jobs that a dry run plans, and its output."""
     text = ran(project, *arguments, "-n", **variables)
-    return {} if "Nothing to be done" in text else job_counts(text), text
+    if "Nothing to be done" in text:
+        return {}, text
+    table = text.split("Job stats:", 1)[1].strip().split("\n\n")[0]
+    return {name: int(count) for name, count in re.findall(r"^(\w+) +(\d+) *$", table, re.M)}, text
 
 
 def trained(project: Path) -> list[str]:

@@ -55,33 +55,29 @@ def test_an_arm_is_what_its_configuration_says(tmp_path: Path) -> None:
         arms["plain"].setting(f"{SCORE}.max_wieght")
 
 
+def contrast(**pairs: str) -> dict[str, Any]:
+    return {"contrasts": [{"name": "c", "pairs": pairs}]}
+
+
+def sweep(key: str, rule: str, *arms: str) -> dict[str, Any]:
+    return {"sweep": {"key": key, "rule": rule, "arms": [*arms]}}
+
+
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        (
-            {"contrasts": [{"name": "c", "pairs": {"mixed": "plain"}}]},
-            "contrasts.0.pairs names mixed",
-        ),
-        ({"contrasts": [{"name": "c", "pairs": {"plain": "no"}}]}, "contrasts.0.pairs names no"),
-        ({"sweep": {"key": "a", "rule": "knee", "arms": ["x"]}}, "sweep.arms names x"),
-        ({"sweep": {"key": "a", "rule": "peak", "arms": ["plain"]}}, "sweep.rule"),
+        (contrast(mixed="plain"), "contrasts.0.pairs names mixed"),
+        (contrast(plain="no"), "contrasts.0.pairs names no"),
+        (sweep("a", "knee", "x"), "sweep.arms names x"),
+        (sweep("a", "peak", "plain"), "sweep.rule"),
         ({"facet": "placement"}, "facet is placement"),
         (
             {"factors": {"size": f"{SCORE}.max_wieght"}},
             f"factors.size: .* no key {SCORE}.max_wieght",
         ),
+        (sweep(f"{SCORE}.max", "knee", "mixed_up"), "sweep.key: .* no key"),
         (
-            {"sweep": {"key": f"{SCORE}.max", "rule": "knee", "arms": ["mixed_up"]}},
-            "sweep.key: .* no key",
-        ),
-        (
-            {
-                "sweep": {
-                    "key": f"{SCORE}.placement",
-                    "rule": "knee",
-                    "arms": ["mixed_up", "gae_terminal"],
-                }
-            },
+            sweep(f"{SCORE}.placement", "knee", "mixed_up", "gae_terminal"),
             "sweep.arms: .* is terminal, per_token",
         ),
     ],

@@ -1,6 +1,5 @@
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,10 +20,6 @@ def evaluation_of(run: Path) -> tuple[set[str], str]:
     return {name for name in values if name.startswith("test/")}, record["reason"]
 
 
-def change(path: Path, **values: Any) -> None:
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
-
-
 def test_the_evaluation_of_this_run_counts(run) -> None:
     assert evaluation_of(run) == ({"test/greedy", "test/sampled"}, "")
     assert bound_to(run, 20) == {"identity": "this run", "step": 20}
@@ -34,7 +29,7 @@ def test_the_evaluation_of_this_run_counts(run) -> None:
 
 def test_what_another_run_left_does_not_count(run) -> None:
     """The directory was trained anew, and nobody evaluated it since."""
-    change(run / "identity.json", identity="another run")
+    (run / "identity.json").write_text(json.dumps({"identity": "another run"}))
     values, reason = evaluation_of(run)
     assert values == set()
     assert "belongs to another run" in reason
