@@ -144,13 +144,7 @@ def test_of_an_endpoint_that_hangs_one_round_is_asked(endpoint: Endpoint) -> Non
 @pytest.mark.parametrize(
     "body",
     [
-        b"{not json",
-        b"",
-        b'"text"',
-        b"[]",
-        b"null",
-        b"{}",
-        b'{"choices": []}',
+        *(b"{not json", b"", b'"text"', b"[]", b"null", b"{}", b'{"choices": []}'),
         b'{"choices": 7}',
         b'{"choices": [{"message": {"content": 7}}]}',
     ],

@@ -35,13 +35,8 @@ def test_table(embedded, chat_tokenizer, scripted) -> None:
     assert len(samples) == 7 * len(CORPUS)
     # A warm-up; then the base arm stands three times in the table but is scored once.
     assert len(engine.calls) == 1 + 5
-    assert seen == [
-        ("few_shot", 6),
-        ("compact", 12),
-        ("new_tokens_32", 18),
-        ("new_tokens_96", 30),
-        ("clip_off", 42),
-    ]
+    names = ("few_shot", "compact", "new_tokens_32", "new_tokens_96", "clip_off")
+    assert seen == list(zip(names, (6, 12, 18, 30, 42), strict=True))
     t = table.set_index("arm")
     assert t.loc["few_shot", "valid_rate"] == 1.0
     assert t.loc["few_shot", "auc"] == 1.0
