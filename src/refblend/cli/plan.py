@@ -36,6 +36,9 @@ class GivenCosts:
     watts: Annotated[
         float | None, typer.Option(help="Mean power of a run; without it, no energy.")
     ] = None
+    kg_co2e_per_kwh: Annotated[
+        float | None, typer.Option(help="Carbon intensity; without it, no emissions.")
+    ] = None
 
 
 @with_options

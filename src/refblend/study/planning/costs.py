@@ -27,6 +27,7 @@ RESOURCE_COLUMNS = (
 NEEDED = ["step_seconds", "startup_seconds", "memory_gb"]
 COSTS = [*NEEDED, "watts", "kg_co2e_per_kwh"]
 """Without the last two a plan has no energy and no emissions."""
+MAY_BE_ZERO = ("startup_seconds", "kg_co2e_per_kwh")
 
 
 def read_table(path: Path, columns: Sequence[str], remedy: str) -> pd.DataFrame:
@@ -115,7 +116,7 @@ def arm_costs(
     if wrong := [
         f"{_options([name])}={value:g}"
         for name, value in given.items()
-        if not math.isfinite(value) or value < 0 or (value == 0 and name != "startup_seconds")
+        if not math.isfinite(value) or value < 0 or (value == 0 and name not in MAY_BE_ZERO)
     ]:
         raise StudyError(f"{', '.join(wrong)}: no positive number", "Correct every value.")
     costs = measured.reindex(list(arms))
