@@ -1,13 +1,14 @@
 """``refblend study …``: the steps of the workflow, each usable by hand."""
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from refblend.cli.help import Panels, example
-from refblend.cli.options import Needed, Scale
+from refblend.cli.options import Needed, Scale, with_options
 from refblend.study.design import names
 
 if TYPE_CHECKING:
@@ -187,20 +188,28 @@ def recommend(
         typer.echo(str(path))
 
 
-@app.command(epilog=_example("power results/cpu/m2/tables/per_seed.csv --effect 0.02"))
-def power(
-    runs: Annotated[Path, typer.Argument(help="Table of earlier runs, e.g. per_seed.csv.")],
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What the planned seeds are to show."""
+
     effect: Annotated[
         float, typer.Option(min=0, max=1e6, help="Smallest difference of interest.")
-    ] = 0.03,
+    ] = 0.03
     margin: Annotated[
         float, typer.Option(min=0, max=1e6, help="Within ± this arms are equivalent.")
-    ] = 0.02,
-    target: Annotated[float, typer.Option(min=0.01, max=0.99, help="Power wanted.")] = 0.8,
+    ] = 0.02
+    target: Annotated[float, typer.Option(min=0.01, max=0.99, help="Power wanted.")] = 0.8
     test_problems: Annotated[
         list[int] | None,
         typer.Option(min=1, help="Size of the test set; repeat it to plan for others."),
-    ] = None,
+    ] = None
+
+
+@app.command(epilog=_example("power results/cpu/m2/tables/per_seed.csv --effect 0.02"))
+@with_options
+def power(
+    runs: Annotated[Path, typer.Argument(help="Table of earlier runs, e.g. per_seed.csv.")],
+    wanted: Wanted,
     experiments: Annotated[
         list[str] | None,
         typer.Option(
@@ -226,15 +235,17 @@ def power(
     from refblend.study.planning import power as planning
     from refblend.study.report.study import read_experiments
 
-    sizes = tuple(test_problems or ())
-    wanted = planning.PowerQuestion(effect, margin, power=target, test_sizes=sizes)
+    sizes = tuple(wanted.test_problems or ())
+    question = planning.PowerQuestion(
+        wanted.effect, wanted.margin, power=wanted.target, test_sizes=sizes
+    )
     values = planning.read_runs(runs)
     if experiments:
         specs = read_experiments(experiments, PARAMS)
-        table = planning.design_table(values, specs, scale, wanted, runs)
+        table = planning.design_table(values, specs, scale, question, runs)
     else:
         spread = planning.read_spread(values, measure, baseline, runs)
-        table = planning.power_table(spread, wanted)
+        table = planning.power_table(spread, question)
     typer.echo(table.to_string(index=False, float_format=_number))
 
 
