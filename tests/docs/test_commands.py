@@ -48,7 +48,7 @@ def test_the_readme(clone: Path) -> None:
 
 def test_the_first_study(clone: Path) -> None:
     said = type_commands(clone, "docs/tutorial/first-study.md")
-    assert "# M1: Stability of linear blending (scale `smoke`)" in said
+    assert "## M1: Stability of linear blending" in said
 
 
 def test_the_first_own_run(clone: Path) -> None:

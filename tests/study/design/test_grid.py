@@ -23,6 +23,7 @@ from refblend.study.design.grid import (
     select,
     unique_runs,
 )
+from refblend.study.design.jobs import Jobs
 from refblend.study.design.spec import experiments_of, load_experiment, load_experiments
 
 BASE = {
@@ -285,3 +286,12 @@ def test_bad_experiments_are_refused(params, wrong, said) -> None:
     write_experiment(params, "A", **{"arms": {"off": OFF, "weak": WEAK}} | wrong)
     with pytest.raises(StudyError, match=said):
         load_experiment(params / "study" / "A.yaml")
+
+
+def test_arms_that_keep_no_model_are_trained_only() -> None:
+    """E and F measure resources; at scale gpu they are series of their own."""
+    jobs = Jobs("gpu", {"series": ["E", "noisy_entropy"]}, seeds_per_job=5, seeds_per_block=4)
+    assert {marker.split(".", 1)[1] for marker in jobs.block_markers("E", 1)} == {"trained.json"}
+    assert jobs.markers("E", "tested") == []
+    noisy = jobs.block_markers("noisy_entropy", 1)
+    assert {marker.split(".", 1)[1] for marker in noisy} == {"tested.json"}

@@ -166,13 +166,17 @@ class Jobs:
     def markers(self, report: str, kind: str) -> list[str]:
         """The markers ``trained`` or ``tested`` of every job of a milestone or an experiment."""
         found = blocks.wanted_blocks(self.all, self.rows(report))
-        tested = [b for b in found if kind == "trained" or b.arm not in self.exclusive]
-        return [self._marker(block, kind) for block in tested]
+        return [self._marker(b, kind) for b in found if kind == "trained" or self._saves(b)]
 
     def block_markers(self, experiment: str, number: int) -> list[str]:
-        """The markers ``tested`` of all arms of a block of the series."""
+        """The last markers of all arms of a block of the series."""
         rows = blocks.block_rows(self.grid, experiment, number, self.seeds_per_block)
-        return [self._marker(block, "tested") for block in blocks.wanted_blocks(self.all, rows)]
+        found = blocks.wanted_blocks(self.all, rows)
+        return [self._marker(b, "tested" if self._saves(b) else "trained") for b in found]
+
+    def _saves(self, block: blocks.Block) -> bool:
+        """Whether a job leaves models to test; those that measure resources do not."""
+        return self.overrides(block.arm).get("trainer.save_freq") != 0
 
     def _marker(self, block: blocks.Block, kind: str) -> str:
         return f"runs/{self.scale}/{block.arm}/{block.name}.{kind}.json"
