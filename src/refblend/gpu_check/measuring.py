@@ -4,14 +4,29 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class Goal(NamedTuple):
+    """A share that is wanted."""
+
+    share: float
+    unit: str
+    worst: Callable[[float, float], float]
+    """Of two shares: ``min`` where more is better, ``max`` where less is."""
+
+    def verdict(self, found: float | None) -> str:
+        """Whether a share meets the goal; None: it was not measured."""
+        if found is None:
+            return "not measured"
+        return "met" if self.worst(self.share, found) == self.share else "missed"
+
 
 GOALS = {
-    "log-prob pass": (0.35, "of the peak, or more"),
-    "update": (0.35, "of the peak, or more"),
-    "weight push": (0.02, "of a step, or less"),
+    "log-prob pass": Goal(0.35, "of the peak, or more", min),
+    "update": Goal(0.35, "of the peak, or more", min),
+    "weight push": Goal(0.02, "of a step, or less", max),
 }
-"""The shares that are wanted, and of what."""
 NOT_MEASURED = (
     "judge stage at 0.9 of bare LLM.generate",
     "step within 1.15 times its bare parts",
@@ -36,9 +51,8 @@ class Report:
         print(f"{what}: {found}", flush=True)
 
     def reached(self, what: str, share: float) -> None:
-        """A share for a goal; of several the worst, which for all but the push is the least."""
-        worse = max if "less" in GOALS[what][1] else min
-        self.shares[what] = worse(share, self.shares.get(what, share))
+        """A share for a goal; of several the worst."""
+        self.shares[what] = GOALS[what].worst(share, self.shares.get(what, share))
 
     @contextmanager
     def stage(self, what: str) -> Iterator[None]:
@@ -56,11 +70,9 @@ class Report:
         """The report as Markdown."""
         lines = ["# GPU check", "", f"{self.device}. Made by `python -m refblend.gpu_check`.", ""]
         lines += ["| what | found |", "|:--|:--|", *(f"| {a} | {b} |" for a, b in self.rows), ""]
-        for what, (goal, unit) in GOALS.items():
-            share = self.shares.get(what)
-            met = share is not None and (share <= goal if "less" in unit else share >= goal)
-            verdict = "not measured" if share is None else "met" if met else "missed"
-            lines += [f"Goal, {what} at {goal:.0%} {unit}: {verdict}.", ""]
+        for what, goal in GOALS.items():
+            verdict = goal.verdict(self.shares.get(what))
+            lines += [f"Goal, {what} at {goal.share:.0%} {goal.unit}: {verdict}.", ""]
         lines += [f"Goal, {what}: not measured.\n" for what in NOT_MEASURED]
         lines += [f"Left out: {'; '.join(self.left_out) or 'nothing'}.", ""]
         lines += [f"**Failed:** {failure}" for failure in self.failures] or ["No stage failed."]
