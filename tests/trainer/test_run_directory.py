@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fuzz_support import IDENTITY
 from typer.testing import CliRunner
 
 from refblend.cli.main import app
@@ -30,17 +31,7 @@ from refblend.trainer.run_directory import (
 )
 from refblend.trainer.tracking import MetricsLog
 
-BASE = RunIdentity(
-    config={"algorithm": {"gamma": 1.0}, "trainer": {"test_freq": 5}},
-    data={"train.parquet": "aa"},
-    models={"actor": "bb"},
-    prompts="cc",
-    numerics={"train": 1},
-    libraries={"torch": "2.13.0"},
-    total_steps=3,
-    fixed_length=False,
-    segments=(Source("0123456789" * 4, "1" * 40, None),),
-)
+BASE = replace(IDENTITY, segments=(Source("0123456789" * 4, "1" * 40, None),))
 OTHER = replace(BASE, config={"algorithm": {"gamma": 0.9}, "trainer": {"test_freq": 5}})
 LONGER = replace(BASE, total_steps=5)
 OTHER_SOURCE = replace(BASE, segments=(Source("fedcba9876" * 4, "2" * 40, None),))

@@ -176,7 +176,7 @@ class Jobs:
 
     def _saves(self, block: blocks.Block) -> bool:
         """Whether a job leaves models to test; those that measure resources do not."""
-        return self.overrides(block.arm).get("trainer.save_freq") != 0
+        return self.config(block.arm).trainer.save_freq != 0
 
     def _marker(self, block: blocks.Block, kind: str) -> str:
         return f"runs/{self.scale}/{block.arm}/{block.name}.{kind}.json"
