@@ -9,6 +9,7 @@ import pytest
 
 from refblend.config.loading import load_config
 from refblend.gpu_check import stages
+from refblend.gpu_check.chain import Chain
 from refblend.gpu_check.measuring import Report, largest_fitting
 
 ROOT = Path(__file__).parents[1]
@@ -146,6 +147,15 @@ def test_what_the_check_imports_is_there_on_a_bare_machine() -> None:
     libraries = {name.partition(".")[0] for name in found - ours}
     required = {"numpy", "pydantic_core", "yaml", "tokenizers", "safetensors"}  # by these five
     assert libraries <= {"torch", "transformers", "pydantic", "pandas", "pyarrow"} | required
+
+
+@pytest.mark.engine
+def test_the_judge_alone_is_timed_beside_bare_vllm(tmp_path: Path) -> None:
+    report = Report("CPU")
+    stages.check_judge(Chain(tmp_path, "cpu", tiny=True), report)
+    (_, found), *_ = report.rows
+    share = float(found.partition("responses/s, ")[2].partition("%")[0]) / 100
+    assert 0.2 < share < 1
 
 
 @pytest.mark.slow

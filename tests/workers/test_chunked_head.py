@@ -1,5 +1,7 @@
 """The head's values and gradients against autograd through all logits at once."""
 
+import functools
+
 import pytest
 import torch
 from torch import nn
@@ -50,6 +52,21 @@ def test_values_and_gradients_are_those_of_all_logits_at_once(
         found.append([*chunked_log_probs(head, hidden, labels, 0.7, size), *found[0][2:]])
     for ours in found[1:]:
         torch.testing.assert_close(ours, found[0], atol=1e-12, rtol=1e-10)
+
+
+def test_a_compiled_softmax_gives_the_same(monkeypatch):
+    """As on a GPU, but for the code that the compiler writes at the end."""
+    head, hidden, labels, weights = inputs(True)
+    found = []
+    for devices in ((), ("cpu",)):
+        monkeypatch.setattr(chunked_head, "COMPILED_ON", devices)
+        traced = functools.cache(functools.partial(torch.compile, backend="aot_eager"))
+        monkeypatch.setattr(chunked_head, "_compiled", traced)
+        values = chunked_log_probs(head, hidden, labels, 0.7, 4)
+        loss = sum((v * w).sum() for v, w in zip(values, weights, strict=True))
+        found.append([*values, *torch.autograd.grad(loss, [hidden, *head.parameters()])])
+        assert traced.cache_info().currsize == 2 * len(devices)
+    torch.testing.assert_close(found[1], found[0], atol=1e-12, rtol=1e-10)
 
 
 def test_autocast_computes_the_products_in_bfloat16_and_the_rest_in_float32():

@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
+from typing import Any
 
 from refblend.gpu_check.chain import Chain
 from refblend.gpu_check.measuring import Report, largest_fitting, matmul_peak, seconds
@@ -33,19 +35,58 @@ def check_scoring(chain: Chain, report: Report, peak: float) -> None:
     report.add("scoring", f"{tokens / taken:,.0f} prompt tokens/s, {share:.1%} of the peak")
 
 
+def check_judge(chain: Chain, report: Report) -> None:
+    """The judge alone on vLLM (a GPU: with CUDA graphs), timed beside bare ``LLM.generate``."""
+    from refblend.scoring.judge import start_judge
+
+    key, on_gpu = "algorithm.ref_quality_score.scoring", chain.device == "cuda"
+    settings = (f"{key}.kind=vllm", f"{key}.max_new_tokens=32", f"{key}.gpu_memory_utilization=0.2")
+    more = (
+        f"{key}.dtype={'bfloat16' if on_gpu else 'float32'}",
+        f"{key}.enforce_eager={not on_gpu}",
+    )
+    scoring = chain.configured(*settings, *more).algorithm.ref_quality_score
+    judge: Any = start_judge(scoring)
+    generate, bare, stage = judge.engine._llm.generate, list[float](), list[float]()
+
+    def timed(*arguments: Any, **options: Any) -> Any:
+        begin = time.perf_counter()
+        answers = generate(*arguments, **options)
+        bare.append(time.perf_counter() - begin)
+        return answers
+
+    questions = chain.questions * chain.answers
+    with judge:
+        judge.engine._llm.generate = timed
+        for turn in range(3):  # as in a run, only the prompts' beginning is in the cache
+            answers = [f"It is {100 * turn + number}." for number in range(len(questions))]
+            begin = time.perf_counter()
+            judge.score(questions, answers)
+            stage.append(time.perf_counter() - begin)
+    seconds_bare, seconds_stage = sum(bare[1:]), sum(stage[1:])
+    rate, share = 2 * len(questions) / seconds_stage, seconds_bare / seconds_stage
+    report.add("judge on vLLM", f"{rate:,.0f} responses/s, {share:.1%} of it bare LLM.generate")
+    if on_gpu:
+        report.reached("judge stage", share)
+
+
 def check_speed(chain: Chain, report: Report, peak: float, tiny: bool) -> None:
     """Log-prob pass and update as shares of the peak; memory; the largest micro-batch (CUDA)."""
     import torch
 
     tokens = 512 if tiny or chain.device == "cpu" else 16384
+    on_gpu = chain.device == "cuda"
+    ways = {"": "default"} | ({", softmax not compiled": "force_eager"} if on_gpu else {})
     for name, update, operations in (("log-prob pass", False, 2), ("update", True, 6)):
         work, count = chain.pass_of(tokens, 512 if tokens > 512 else 128, update)
-        taken = seconds(work, chain.device)
-        share = operations * chain.parameters * count / taken / peak
-        report.add(name, f"{count / taken:,.0f} tokens/s, {share:.1%} of the peak")
-        if chain.device == "cuda":  # the goals are a GPU's
-            report.reached(name, share)
-    if chain.device != "cuda":
+        for way, stance in ways.items():
+            with torch.compiler.set_stance(stance):
+                taken = seconds(work, chain.device)
+            share = operations * chain.parameters * count / taken / peak
+            report.add(f"{name}{way}", f"{count / taken:,.0f} tokens/s, {share:.1%} of the peak")
+            if on_gpu and not way:  # the goals are a GPU's
+                report.reached(name, share)
+    if not on_gpu:
         report.left_out.append("memory and the largest micro-batch (no GPU)")
         return
     report.add("memory", f"{torch.cuda.max_memory_allocated() / 2**30:.1f} GiB at the update")
@@ -144,6 +185,8 @@ def check_rest(chain: Chain, report: Report) -> None:
             "two ranks (three GPUs)": devices > 2,
         }
         report.left_out += [name for name, present in absent.items() if not present]
+        with report.stage("judge alone on vLLM"):
+            check_judge(chain, report)
         for number, (name, more) in enumerate(trainings(devices).items()):
             with report.stage(name):
                 from refblend.trainer.launch import train
