@@ -6,6 +6,7 @@ out of the records, a NaN would look like a failure.
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -87,6 +88,24 @@ def roc_auc(scores: Numbers, labels: Numbers) -> float | None:
         return None
     rank_sum = float(_mid_ranks(x)[right].sum())
     return (rank_sum - positives * (positives + 1) / 2.0) / (positives * negatives)
+
+
+def grouped_auc(
+    scores: npt.NDArray[np.float64], labels: npt.NDArray[np.float64], groups: npt.NDArray[Any]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """:func:`roc_auc` within each group that has right and wrong answers, and its number of pairs.
+
+    Weighted by these pairs, the mean is the AUC over all pairs of one group: what a policy that is
+    trained on groups sees of a judge. All three are (n,), the results one value for each group.
+    """
+    found = []
+    codes = np.unique(groups, return_inverse=True)[1]
+    rows = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))[:-1])
+    for own in rows:
+        auc, right = roc_auc(scores[own], labels[own]), int((labels[own] >= 0.5).sum())
+        if auc is not None:
+            found.append((auc, right * (len(own) - right)))
+    return np.array([auc for auc, _ in found]), np.array([float(count) for _, count in found])
 
 
 def expected_calibration_error(scores: Numbers, labels: Numbers, bins: int = 10) -> float | None:

@@ -10,6 +10,7 @@ from scipy import stats
 
 from refblend.ppo.metrics import roc_auc
 from refblend.study.design.measures import MEASURES
+from refblend.study.report.choice import figures_of
 from refblend.study.report.readable import plus_minus, to_markdown
 from refblend.study.report.study import Study
 from refblend.study.report.summary import (
@@ -19,12 +20,12 @@ from refblend.study.report.summary import (
     main_table,
 )
 from refblend.study.report.tables import (
-    auc_within,
     run_correlations,
     stability_by_arm,
     tables_of,
 )
-from refblend.study.runs.measures import run_measures
+from refblend.study.runs.measures import auc_within, run_measures
+from refblend.study.stats.dose import dose_response
 from refblend.study.stats.statistics import Interval
 
 WEIGHT = "actor/ref_quality/weight"
@@ -134,8 +135,21 @@ def test_correlations_against_scipy() -> None:
     assert row.rho_of_changes == pytest.approx(changes)
     constant = runs.loc[("linear_terminal", 2, "weight", "avg_entropy")]
     assert np.isnan(constant.rho)
-    assert constant.reason == "weight is constant"
     assert ("off", 2, "weight", "avg_entropy") not in runs.index
+
+
+def test_the_dose_of_a_run_is_its_mean_weight_and_zero_without_a_judge() -> None:
+    spec = m2_frames.specs()["B"].model_copy(update={"dose": True})
+    study = m2_frames.study("cpu", experiments={"B": spec})
+    row = tables_of(study)["B_dose"].set_index("measure").loc["test_greedy"]
+    metrics = study.of("B", study.metrics)
+    weights = metrics[metrics.metric == WEIGHT].groupby(["arm", "seed"])["value"].mean()
+    accuracy = metrics[metrics.metric == "test/greedy"].set_index(["arm", "seed"])["value"]
+    runs = pd.DataFrame({"dose": weights, "outcome": accuracy}).fillna({"dose": 0.0})
+    expected = dose_response(runs.reset_index())
+    assert row.slope == pytest.approx(expected.slope.estimate)
+    assert (row.runs, row.arms) == (len(accuracy), len(study.arms("B")))
+    assert "B_dose" in figures_of(study, tables_of(study))["B"]
 
 
 def test_stability_counts_runs_that_failed_and_collapse() -> None:

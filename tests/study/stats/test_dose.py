@@ -67,7 +67,9 @@ def test_missing_runs_are_left_out_and_two_arms_have_no_lack_of_fit() -> None:
     assert math.isnan(found.lack_of_fit)
 
 
-def test_equal_doses_are_refused() -> None:
+def test_equal_doses_have_no_slope() -> None:
     frame = pd.DataFrame({"arm": ["a", "b"], "seed": [1, 1], "dose": [0.1, 0.1], "outcome": [1, 2]})
-    with pytest.raises(ValueError, match="two arms of different dose"):
-        dose_response(frame)
+    for runs in (frame, frame.head(0)):
+        found = dose_response(runs)
+        assert math.isnan(found.slope.estimate)
+        assert found.slope.n == len(runs)

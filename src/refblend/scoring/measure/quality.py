@@ -15,7 +15,12 @@ import numpy.typing as npt
 import pandas as pd
 from scipy import stats
 
-from refblend.ppo.metrics import correlation, expected_calibration_error, roc_auc
+from refblend.ppo.metrics import (
+    correlation,
+    expected_calibration_error,
+    grouped_auc,
+    roc_auc,
+)
 from refblend.scoring.generative import GenerativeJudge
 from refblend.scoring.judge import Judge
 from refblend.scoring.measure.corpus import check_corpus
@@ -260,13 +265,9 @@ def auc_within_interval(scored: pd.DataFrame) -> tuple[float, float] | None:
 
 def _within_questions(scored: pd.DataFrame) -> tuple[Numbers, Numbers]:
     """Each mixed question's AUC, and its number of pairs of a right and a wrong response."""
-    found: list[tuple[float, int]] = []
-    for _, group in scored[scored["valid"]].groupby("question"):
-        auc = roc_auc(group["expected"].tolist(), group["label"].tolist())
-        right = int((group["label"] >= 0.5).sum())
-        if auc is not None:
-            found.append((auc, right * (len(group) - right)))
-    return np.array([auc for auc, _ in found]), np.array([float(count) for _, count in found])
+    valid = scored[scored["valid"]]
+    columns = (valid[name].to_numpy() for name in ("expected", "label", "question"))
+    return grouped_auc(*columns)
 
 
 def _pooled(aucs: Numbers, pairs: Numbers, axis: int = -1) -> Any:

@@ -115,6 +115,8 @@ class ExperimentSpec(Section):
     """Another report at a scale; ``series``: the experiment is a target of its own there."""
     prediction: str | None = None
     """What was expected before the first run, and the measure by which it is tested."""
+    dose: bool = False
+    """Its arms are analysed as a response to the weight that their runs had, too."""
     leads: bool = False
     """The report's first page names its best arm, and its runs show how the weight behaves."""
     baseline: ArmName

@@ -101,7 +101,7 @@ def page_of(study: Study, tables: Tables, experiment: str) -> dict[str, Any]:
     """What the page shows of an experiment: its question, verdicts, main table, names of tables."""
     spec, verdicts = study.experiments[experiment], tables["verdicts"]
     own = verdicts[(verdicts.experiment == experiment) & ~verdicts.primary]
-    named = [f"{experiment}_{kind}" for kind in ("summary", "costs", "judge_auc")]
+    named = [f"{experiment}_{kind}" for kind in ("summary", "costs", "judge_auc", "dose")]
     found = [name for name in named if name in tables]
     return {
         "name": experiment,

@@ -34,6 +34,7 @@ def figures_of(study: Study, tables: Tables) -> dict[str, dict[str, Draw]]:
             figures.costs: spec.exclusive,
             figures.forest: compares,
             figures.sensitivity: bool(spec.sweep),
+            figures.dose: spec.dose,
             figures.judge_quality: judged(spec) and compares,
             figures.judges: judged(spec),
             figures.learning: compares and not spec.sweep and not judged(spec),

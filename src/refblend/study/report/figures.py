@@ -9,16 +9,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from refblend.study.design.measures import MEASURES, label
 from refblend.study.report import style as plot
-from refblend.study.report.readable import names, words
+from refblend.study.report.readable import names, plus_minus, words
 from refblend.study.report.study import SCORING, Study
 from refblend.study.report.summary import LEVEL_MEASURES, decisive_first, sweep_values
 from refblend.study.report.verdicts import decided_at
+from refblend.study.stats.statistics import Interval
 from refblend.study.stats.verdicts import VERDICTS
 
 Tables = dict[str, pd.DataFrame]
@@ -31,9 +33,6 @@ WIDEST = 4.0
 LEVEL_NAMES = {"per_token_mean": "per-token mean", "grpo": "GRPO", "gae": "GAE"}
 LEVEL_NAMES |= {"global_pool": "shared pool", "judge_pool": "dedicated pool"}
 LEVEL_NAMES |= {"True": "on", "False": "off"}
-BARS = (
-    "Thick bars: 95 % interval; thin bars: the same for all comparisons together; strokes: seeds."
-)
 MIN_BIN = 10
 """Responses that a bin of a reliability panel needs to be drawn."""
 
@@ -129,10 +128,10 @@ def forest(study: Study, tables: Tables, experiment: str) -> plot.Drawn:
         axis.xaxis.set_major_locator(MaxNLocator(3 if len(facets) > 1 else 5))
         axis.set_title(f"{words(spec.facet or '')} {level_name(level)}" if level else "")
         axis.set_xlabel("difference to the baseline")
-        plot.stretch_middle(axis, marks)
     bases = names(study.baselines(experiment))
     return figure, (
-        f"Paired differences to {bases}: {label(measure)}. {BARS} Filled: a declared contrast has "
+        f"Paired differences to {bases}: {label(measure)}. Thick bars: 95 % intervals; thin bars: "
+        "the same for all comparisons together; strokes: seeds. Filled: a declared contrast has "
         "decided it."
     )
 
@@ -217,27 +216,48 @@ def _sweep_panel(axis: Axes, study: Study, experiment: str, measure: str) -> Non
 def judge_quality(study: Study, tables: Tables, experiment: str) -> plot.Drawn:
     """Difference to the baseline against the judge's AUC within a prompt, by strategy."""
     auc = tables[f"{experiment}_judge_auc"].pivot(index="seed", columns="arm", values="within")
-    measure, marks = study.compared_by(experiment), []
-    strategies: list[str] = []
-    for arm in study.treated(experiment):
-        gain = study.gain(experiment, arm, measure)
-        known = auc[arm].dropna() if arm in auc else pd.Series(dtype=float)
-        gain = gain.reindex(known.index).dropna()
-        strategy = study.resolved[arm].strategy
-        strategies += [strategy] if strategy not in strategies else []
-        look = {"marker": "osD^v"[strategies.index(strategy) % 5], "label": f"{strategy} weight"}
-        if len(gain):
-            place = float(known[gain.index].mean()) + 0.004 * strategies.index(strategy)
-            colour = colour_of(study, arm)
-            marks.append(plot.mean_mark(place, gain, 1.6, colour=colour, look=look))
+    figure = _gains_against(study, experiment, auc, "judge's AUC within a prompt")
+    return figure, (
+        f"Paired difference to the baseline ({label(study.compared_by(experiment))}) against the "
+        "judge's AUC among the kept training responses to the same prompt. Bars: 95 % intervals; "
+        "strokes: seeds."
+    )
+
+
+def dose(study: Study, tables: Tables, experiment: str) -> plot.Drawn:
+    """Difference to the baseline against the weight that runs had, by strategy."""
+    weights = study.wide(experiment, "weight_mean")
+    figure = _gains_against(study, experiment, weights, "blending weight, mean over a run")
+    slopes = [
+        f"{label(row.measure)} {plus_minus(Interval(row.slope, row.low, row.high, row.runs))} "
+        f"(lack of fit: p = {row.p_lack_of_fit:.2f})"
+        for row in tables[f"{experiment}_dose"].itertuples()
+    ]
+    return figure, (
+        f"Paired difference to the baseline ({label(study.compared_by(experiment))}) against the "
+        "mean weight. Bars: 95 % intervals; strokes: seeds. Change per unit of weight, over all "
+        f"arms: {'; '.join(slopes)}."
+    )
+
+
+def _gains_against(study: Study, experiment: str, places: pd.DataFrame, title: str) -> Figure:
+    """Differences to the baseline of arms at their mean place; a row per seed, a column per arm."""
+    marks, treated = [], study.treated(experiment)
+    strategies = list(dict.fromkeys(study.resolved[arm].strategy for arm in treated))
+    for arm in treated:
+        number = strategies.index(study.resolved[arm].strategy)
+        gain = study.gain(experiment, arm, study.compared_by(experiment))
+        known = places.reindex(gain.index, columns=[arm])[arm].dropna()
+        if len(known):
+            look = {"marker": "osD^v"[number % 5], "label": f"{strategies[number]} weight"}
+            place, colour = float(known.mean()) + 0.004 * number, colour_of(study, arm)
+            mark = plot.mean_mark(place, gain[known.index], 1.6, colour=colour, look=look)
+            marks.append(mark)
     figure, (axis,) = plot.panels(1, 1, figsize=(1.4 * plot.COLUMN, 0.95 * plot.COLUMN))
     plot.draw_marks(axis, marks, upright=True)
-    axis.set(xlabel="judge's AUC within a prompt", ylabel="difference to the baseline")
+    axis.set(xlabel=title, ylabel="difference to the baseline")
     plot.one_legend(figure, [axis])
-    return figure, (
-        f"Paired difference to the baseline ({label(measure)}) against the judge's AUC among the "
-        "kept training responses to the same prompt. Bars: 95 % intervals; strokes: seeds."
-    )
+    return figure
 
 
 def judges(study: Study, tables: Tables, experiment: str) -> plot.Drawn:

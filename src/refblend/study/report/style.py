@@ -56,8 +56,6 @@ Drawn = tuple[Figure, str]
 
 REACH = 1.0
 """How far beyond the seeds an interval may stretch an axis, in spans of the seeds."""
-CROWDED = 15.0
-"""Widths of a typical interval beyond which an axis of differences is stretched in the middle."""
 MOST_LINES = 10
 """Seeds of an arm that are drawn one by one; with more their lines would hide the bands."""
 FEWEST_SEEDS = 3
@@ -184,19 +182,6 @@ def value_limits(
     low, high = min([low, *edges]), max([high, *edges])
     room = pad * max(high - low, span)
     return float(low - room), float(high + room)
-
-
-def stretch_middle(axis: Axes, marks: Sequence[Mark]) -> None:
-    """Leave the middle of a crowded axis of differences its room: logarithmic further out.
-
-    Crowded is an axis of more than :data:`CROWDED` times the median width of its intervals, as
-    where arms of four seeds stand beside arms of twenty. The axis says so in its label.
-    """
-    widths = [high - low for mark in marks for low, high, _ in list(mark.bars)[-1:]]
-    typical = float(np.nanmedian(widths)) if np.isfinite(widths).any() else 0.0
-    if 0 < typical < float(np.ptp(axis.get_xlim())) / CROWDED:
-        threshold = float(f"{2 * typical:.0e}")
-        symmetric_log(axis, threshold, [threshold * 5**power for power in range(6)])
 
 
 def symmetric_log(axis: Axes, threshold: float, ticks: Iterable[float]) -> None:

@@ -3,13 +3,13 @@
 import numpy as np
 import pandas as pd
 
-from refblend.ppo.metrics import roc_auc
-from refblend.study.design.measures import MEASURES
+from refblend.study.design.measures import ACCURACIES, MEASURES, with_endpoint
 from refblend.study.recommend import recommendations, table
 from refblend.study.report.alignment import alignment_by_arm, rank_correlations
 from refblend.study.report.study import Study, judged
 from refblend.study.report.summary import (
     best_per_metric,
+    bounds,
     chosen_levels,
     cost_table,
     experiment_summary,
@@ -18,6 +18,8 @@ from refblend.study.report.verdicts import verdicts
 from refblend.study.runs.collect import RUN
 from refblend.study.runs.curves import accuracy_by_step
 from refblend.study.runs.incidents import INCIDENTS, incident_counts, incidents_table, resources
+from refblend.study.runs.measures import auc_within
+from refblend.study.stats.dose import dose_response
 from refblend.study.stats.statistics import rank_correlation
 
 WEIGHT = "actor/ref_quality/weight"
@@ -38,6 +40,8 @@ def tables_of(study: Study) -> dict[str, pd.DataFrame]:
             tables[f"{name}_summary"] = experiment_summary(study, name)
         if judged(spec):
             tables[f"{name}_judge_auc"] = judge_auc(study, name)
+        if spec.dose:
+            tables[f"{name}_dose"] = dose_table(study, name)
     if any(study.levels(name) for name in study.experiments):
         tables["knee_pivot"] = chosen_levels(study)
     tables |= {
@@ -94,8 +98,8 @@ def run_correlations(study: Study) -> pd.DataFrame:
     """Spearman's correlation over the steps of every finished run that learns.
 
     Weight and entropy are taken at every training step; with the validation accuracy, at the
-    steps that were validated. Constant series have no correlation: the row says so. All series
-    have a trend, so ``rho_of_changes`` correlates the changes from step to step.
+    steps that were validated. A constant series has no correlation. All series have a trend, so
+    ``rho_of_changes`` correlates the changes from step to step.
     """
     metrics = study.metrics[study.metrics.arm.isin(study.all_arms())]
     accuracy = accuracy_by_step(metrics).assign(metric=ACCURACY)
@@ -111,15 +115,11 @@ def run_correlations(study: Study) -> pd.DataFrame:
             if part[x].notna().any():
                 short = [name.rpartition("/")[2] for name in (x, y)]
                 pairs = part[[x, y]].dropna().to_numpy().T
-                flat = [name for name, own in zip(short, pairs, strict=True) if len({*own}) == 1]
-                reason = f"{flat[0]} is constant" if flat else ""
-                if pairs.shape[1] < LEAST_POINTS:
-                    reason = f"fewer than {LEAST_POINTS} steps"
-                rho = np.nan if reason else rank_correlation(*pairs)
-                few = reason or pairs.shape[1] == LEAST_POINTS
-                changes = np.nan if few else rank_correlation(*np.diff(pairs))
-                rows.append((arm, seed, *short, pairs.shape[1], rho, reason, changes))
-    columns = [*RUN, "x", "y", "points", "rho", "reason", "rho_of_changes"]
+                points = pairs.shape[1]
+                rho = rank_correlation(*pairs) if points >= LEAST_POINTS else np.nan
+                changes = rank_correlation(*np.diff(pairs)) if points > LEAST_POINTS else np.nan
+                rows.append((arm, seed, *short, points, rho, changes))
+    columns = [*RUN, "x", "y", "points", "rho", "rho_of_changes"]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -159,20 +159,14 @@ def judge_auc(study: Study, experiment: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["arm", "judge", "seed", "within", "pooled"])
 
 
-def auc_within(responses: pd.DataFrame, n: int) -> float:
-    """AUC of a run's scores among the n responses to the same prompt, all such pairs together.
-
-    As :func:`refblend.scoring.measure.quality.auc_within` has it for held-out questions: this is
-    what a policy trained on groups sees of a judge. Valid scores only; NaN where no prompt has
-    right and wrong responses. The responses of a step stand as they were kept, n after n.
-    """
-    aucs, pairs = [], []
-    frame = responses.assign(prompt=responses.groupby("step").cumcount() // n)
-    valid = frame[frame.judge_valid.fillna(False).astype(bool)]
-    for _, part in valid.groupby(["step", "prompt"], sort=False):
-        right = part.acc.ge(0.5)
-        auc = roc_auc(part.judge_score.to_numpy(), right.to_numpy(float))
-        if auc is not None:
-            aucs.append(auc)
-            pairs.append(right.sum() * (~right).sum())
-    return float(np.average(aucs, weights=pairs)) if aucs else np.nan
+def dose_table(study: Study, experiment: str) -> pd.DataFrame:
+    """Slope on the weight that runs had, and lack of fit, by the endpoint and both accuracies."""
+    weights, rows = study.wide(experiment, "weight_mean"), []
+    weights[[arm for arm in weights if not study.resolved[arm].blends]] = 0.0
+    runs = weights.melt(var_name="arm", value_name="dose", ignore_index=False).reset_index()
+    for measure in with_endpoint(study.experiments[experiment].endpoint, list(ACCURACIES)):
+        found = dose_response(runs.assign(outcome=study.wide(experiment, measure).melt()["value"]))
+        row = bounds(found.slope, name="slope") | {"runs": found.slope.n}
+        rest = {key: value for key, value in vars(found).items() if key != "slope"}
+        rows.append({"measure": measure} | row | rest)
+    return pd.DataFrame(rows)

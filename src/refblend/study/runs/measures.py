@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from refblend.ppo.metrics import grouped_auc
 from refblend.study.design.measures import MEASURES
 from refblend.study.runs.alignment import METRIC as ALIGNMENT
 from refblend.study.runs.collect import RUN, Collected
@@ -101,3 +102,17 @@ def wide(values: pd.DataFrame, measure: str, arms: Sequence[str]) -> pd.DataFram
     table = table.reindex(columns=list(arms)).astype("float64")
     table.columns.name = None
     return table.sort_index()
+
+
+def auc_within(responses: pd.DataFrame, n: int) -> float:
+    """AUC of a run's scores among the n responses to the same prompt, all such pairs together.
+
+    This is what a policy trained on groups sees of a judge. Valid scores only; NaN where no prompt
+    has right and wrong responses. The responses of a step stand as they were kept, n after n.
+    """
+    place = responses.groupby("step").cumcount() // n
+    prompts = pd.MultiIndex.from_arrays([responses.step, place]).factorize()[0]
+    valid = responses.judge_valid.fillna(False).to_numpy(bool)
+    kept = responses[valid]
+    aucs, pairs = grouped_auc(kept.judge_score.to_numpy(), kept.acc.to_numpy(), prompts[valid])
+    return float(np.average(aucs, weights=pairs)) if len(aucs) else np.nan

@@ -24,7 +24,10 @@ from refblend.study.stats.statistics import CONFIDENCE, Interval
 
 @dataclass(frozen=True)
 class DoseResponse:
-    """The outcome of :func:`dose_response`; bounds and p are NaN where no freedom is left."""
+    """The outcome of :func:`dose_response`; bounds and p are NaN where no freedom is left.
+
+    All are NaN with fewer than two arms, or where all doses are equal.
+    """
 
     slope: Interval
     """Change of the outcome per unit of dose; n is the number of runs."""
@@ -39,14 +42,12 @@ def dose_response(runs: pd.DataFrame) -> DoseResponse:
     """Fit both models to runs: columns ``arm``, ``seed``, ``dose`` and ``outcome``.
 
     Rows without a dose or an outcome are left out. Arms need not have the same seeds.
-
-    Raises:
-        ValueError: fewer than two arms, or all doses are equal.
     """
     runs = runs.dropna(subset=["dose", "outcome"])
     doses = runs.groupby("arm").dose.transform("mean").to_numpy(np.float64)
-    if runs.arm.nunique() < 2 or np.ptp(doses) == 0:
-        raise ValueError("a dose-response needs two arms of different dose")
+    if len(runs) == 0 or np.ptp(doses) == 0:
+        nothing = Interval(math.nan, math.nan, math.nan, len(runs))
+        return DoseResponse(nothing, math.nan, math.nan, math.nan, runs.arm.nunique())
     y = runs.outcome.to_numpy(np.float64)
     seeds = pd.get_dummies(runs.seed).to_numpy(np.float64)
     arms = pd.get_dummies(runs.arm).to_numpy(np.float64)
