@@ -5,7 +5,7 @@ rule archive:
         expand(
             "runs/{{scale}}/_collected/{milestone}/{name}",
             milestone=reported_milestones(),
-            name=layout.COLLECTED,
+            name=study_names.COLLECTED,
         ),
         lambda wildcards: quality_files(wildcards.scale),
         grid="runs/{scale}/_collected/grid.tsv",

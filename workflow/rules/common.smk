@@ -8,11 +8,11 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 
 from refblend.data.splits import SPLITS
+from refblend.embedded.recipe import STRENGTHS
 from refblend.errors import RefblendError
 from refblend.lifecycle.supervision import SUPERVISOR, supervisor_value
 from refblend.numerics import versions as numerics
 from refblend.scoring.templates import SHIPPED
-from refblend.study import layout
 from refblend.study.design import grid as study_grid
 from refblend.study.design import jobs as study_jobs
 from refblend.study.design import names as study_names
@@ -64,7 +64,7 @@ wildcard_constraints:
     scale="|".join(study_names.SCALES),
     arm=r"[a-z][a-z0-9_]*",
     seeds=r"[0-9]+(-[0-9]+)*",
-    strength="|".join(layout.JUDGES),
+    strength="|".join(STRENGTHS),
 
 
 # `refblend` and `python` of the environment that runs Snakemake, activated or not. OpenMP threads

@@ -23,7 +23,7 @@ if KEPT:
             "models/{scale}/judge_pairs/test.parquet",
             *(
                 file
-                for strength in layout.JUDGES
+                for strength in STRENGTHS
                 for file in judge_files(f"models/{{scale}}/judge_{strength}")
             ),
         log:

@@ -32,7 +32,7 @@ rule train:
         run_dirs=run_dirs,
         leased=leased,
         # The trainer fills in {seed}.
-        pattern=lambda wildcards: layout.run_dir(*wildcards[:2], "{seed}"),
+        pattern=lambda wildcards: study_names.run_dir(*wildcards[:2], "{seed}"),
         seeds=lambda wildcards: wildcards.seeds.replace("-", ","),
         files=lambda wildcards: (jobs(wildcards.scale).config_arguments(wildcards.arm)),
         # What a job depends on is its resolved configuration: a comment re-runs nothing.

@@ -9,7 +9,6 @@ from refblend.study.design.blocks import (
     Block,
     block_rows,
     blocks_of,
-    exclusive_arms,
     replayed_blocks,
     wanted_blocks,
 )
@@ -179,14 +178,18 @@ def test_a_series_is_trained_in_blocks_of_all_its_arms(params: Path) -> None:
         block_rows(grid, "noise", 4, 2)
 
 
-def test_a_milestone_wants_the_blocks_with_its_runs(params: Path) -> None:
+def test_a_milestone_wants_the_blocks_with_its_runs(
+    params: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_study(params)
     grid = build_grid(["M1", "A", "E", "M3"], "cpu", params)
     blocks = blocks_of(grid, STUDIES, 2)
     wanted = wanted_blocks(blocks, select(grid, ["M1"]))
     assert [(block.arm, block.name) for block in wanted] == [("off", "1-2"), ("on", "1-2")]
     assert {seed for block in wanted for seed in block.seeds} == {1, 2}  # none of A's third
-    assert exclusive_arms(["M1", "A", "E"], params) == {"len64", "len96"}
+    (params / "params").symlink_to(params)
+    monkeypatch.chdir(params)
+    assert Jobs("cpu", STUDIES, 2, 2).exclusive == {"len64", "len96"}
     with pytest.raises(StudyError, match="no experiment Z"):
         select(grid, ["A", "Z"])
 

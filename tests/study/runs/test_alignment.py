@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from refblend.study.runs.alignment import alignment_by_step
+from refblend.study.runs.run_files import alignment_by_step
 
 
 def _written_out(blended: np.ndarray, acc: np.ndarray, by_std: bool) -> float:

@@ -8,7 +8,7 @@ from refblend.embedded.pack import unpack_models
 from refblend.embedded.recipe import load_recipe
 from refblend.errors import StudyError
 from refblend.provenance import hash_inputs
-from refblend.study.layout import COLLECTED
+from refblend.study.design.names import COLLECTED
 from refblend.study.runs.checks import record_failure
 from refblend.study.runs.collect import collect, read_collected, used_models, write_collected
 from refblend.study.runs.curves import accuracy_by_step, series

@@ -5,10 +5,10 @@ never retrains what another one has. Seeds that a later milestone adds form sepa
 requesting M1 trains none of M2's, and requesting M2 none of the fresh seeds of M3.
 """
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -16,7 +16,6 @@ import pandas as pd
 from refblend.errors import StudyError
 from refblend.study.design.grid import select
 from refblend.study.design.names import SERIES
-from refblend.study.design.spec import load_experiment
 from refblend.trainer.replay import partner_seed
 
 
@@ -41,11 +40,8 @@ def blocks_of(
 ) -> list[Block]:
     """All training jobs of the grid of all milestones; ``studies`` has each one's experiments.
 
-    ``seeds_per_block`` is the size of a series' jobs.
-
-    Returns:
-        The blocks of the first milestone by arm in grid order, then what each later one adds; no
-        run is in two of them.
+    The blocks of the first milestone come by arm in grid order, then what each later one adds; no
+    run is in two of them. ``seeds_per_block`` is the size of a series' jobs.
     """
     blocks: list[Block] = []
     taken: dict[str, set[int]] = {}
@@ -55,34 +51,20 @@ def blocks_of(
             before = taken.setdefault(arm, set())
             added = sorted(seeds - before)
             before |= seeds
-            for row in consecutive(added):
+            # Seeds on the two sides of a gap may have been trained from different models, and a job
+            # must not mix them.
+            for _, run in itertools.groupby(enumerate(added), lambda placed: placed[1] - placed[0]):
+                row = [seed for _, seed in run]
                 for start in range(0, len(row), size):
                     blocks.append(Block(arm, tuple(row[start : start + size])))
     return blocks
 
 
-def consecutive(seeds: Sequence[int]) -> list[list[int]]:
-    """Ascending seeds, split wherever one is missing.
-
-    Seeds on the two sides of a gap may have been trained from different models, and a job must not
-    mix them.
-    """
-    rows: list[list[int]] = []
-    for seed in seeds:
-        if rows and seed == rows[-1][-1] + 1:
-            rows[-1].append(seed)
-        else:
-            rows.append([seed])
-    return rows
-
-
 def block_rows(grid: pd.DataFrame, experiment: str, number: int, size: int) -> pd.DataFrame:
     """The grid's rows of the ``number``-th block, from 1 on, of an experiment of the series.
 
-    Its seeds, over all arms, are cut into blocks of ``size`` in ascending order.
-
-    Raises:
-        StudyError: the experiment has no row, or fewer blocks.
+    Its seeds, over all arms, are cut into blocks of ``size`` in ascending order. StudyError if it
+    has no row, or fewer blocks.
     """
     rows = select(grid, [experiment])
     numbers = rows.seed.astype("int64")
@@ -106,11 +88,7 @@ REPLAYED = re.compile(r"runs/[^/]+/(?P<arm>[^/]+)/seed_\{(seed|partner_seed)\}/m
 
 
 def replayed_arm(overrides: Mapping[str, Any]) -> str | None:
-    """The arm whose recorded weights an arm replays; null where it replays none.
-
-    Raises:
-        StudyError: the weights are not those of another arm of the study.
-    """
+    """The arm whose recorded weights an arm replays, None where it replays none; or StudyError."""
     file = overrides.get("algorithm.ref_quality_score.replay_file")
     if file is None:
         return None
@@ -127,12 +105,6 @@ def replayed_blocks(blocks: Sequence[Block], arm: str, seeds: Sequence[int]) -> 
     """The blocks of an arm that hold what these seeds replay: their own weights or a partner's."""
     wanted = {*seeds, *map(partner_seed, seeds)}
     return [block for block in blocks if block.arm == arm and wanted & set(block.seeds)]
-
-
-def exclusive_arms(experiments: Sequence[str], params: str | Path = "params") -> set[str]:
-    """Arms of experiments that measure resources."""
-    specs = [load_experiment(Path(params) / "study" / f"{name}.yaml") for name in experiments]
-    return {arm for spec in specs if spec.exclusive for arm in spec.arms}
 
 
 def _seeds_by_arm(grid: pd.DataFrame) -> dict[str, set[int]]:

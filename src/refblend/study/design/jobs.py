@@ -14,12 +14,14 @@ import pandas as pd
 
 from refblend.config import RefblendConfig
 from refblend.data.splits import SPLITS
+from refblend.embedded.recipe import STRENGTHS
 from refblend.errors import StudyError
 from refblend.lookup import user_files
 from refblend.numerics import training_purposes
 from refblend.scoring.templates import templates_file
 from refblend.study.design import blocks, grid, names
-from refblend.study.layout import JUDGES, run_dir
+from refblend.study.design.names import run_dir
+from refblend.study.design.spec import load_experiment
 
 EMBEDDED = ("smoke", "cpu", "smollm")
 """Scales whose data and models the workflow makes; on GPUs the models exist already."""
@@ -46,8 +48,8 @@ def judge_files(folder: str) -> list[str]:
 
 def judge_start(scale: str, strength: str) -> str:
     """The weights that a judge starts from: the next weaker judge's, or the clean warm start's."""
-    position = JUDGES.index(strength)
-    name = f"judge_{JUDGES[position - 1]}" if position else "actor_clean"
+    position = STRENGTHS.index(strength)
+    name = f"judge_{STRENGTHS[position - 1]}" if position else "actor_clean"
     return f"models/{scale}/{name}/model.safetensors"
 
 
@@ -65,7 +67,7 @@ def quality_files(scale: str) -> list[str]:
     """Quality reports of the embedded models."""
     if scale not in EMBEDDED:
         return []
-    judges = ["medium"] if scale in PRETRAINED else JUDGES
+    judges = ["medium"] if scale in PRETRAINED else STRENGTHS
     return [
         f"models/{scale}/quality/{name}.json"
         for name in ["actor", *(f"judge_{strength}" for strength in judges)]
@@ -83,11 +85,7 @@ def scoring_report(scale: str) -> list[str]:
 
 
 def scoring_targets(scale: str) -> list[str]:
-    """What the target ``scoring`` asks for.
-
-    Raises:
-        StudyError: the workflow makes no judges to compare at this scale.
-    """
+    """What the target ``scoring`` asks for; StudyError at a scale with no judges to compare."""
     if scale not in COMPARED:
         raise StudyError(
             f"scoring: scale {scale} has no embedded judges to compare",
@@ -110,10 +108,7 @@ def milestone_targets(
     """What a milestone's target asks for; the checks come last, after the report is written.
 
     ``studies`` has the experiments of each milestone; the last one that has any keeps the archive,
-    every number of every run, and the verdicts.
-
-    Raises:
-        StudyError: it has no experiments at this scale.
+    every number of every run, and the verdicts. StudyError if it has none at this scale.
     """
     reported = [name for name, found in studies.items() if found]
     if milestone not in reported:
@@ -157,7 +152,8 @@ class Jobs:
     def exclusive(self) -> set[str]:
         """Arms that measure resources: each of their jobs runs alone."""
         reported = [e for m in names.MILESTONES for e in self.studies.get(m, [])]
-        return blocks.exclusive_arms(reported)
+        specs = [load_experiment(Path("params", "study", f"{name}.yaml")) for name in reported]
+        return {arm for spec in specs if spec.exclusive for arm in spec.arms}
 
     def rows(self, report: str) -> pd.DataFrame:
         """The rows of the grid of a milestone or an experiment."""
@@ -182,11 +178,7 @@ class Jobs:
         return f"runs/{self.scale}/{block.arm}/{block.name}.{kind}.json"
 
     def overrides(self, arm: str) -> dict[str, object]:
-        """The dotted overrides of an arm.
-
-        Raises:
-            StudyError: the grid does not have it.
-        """
+        """The dotted overrides of an arm; StudyError if the grid does not have it."""
         found = self.grid.overrides[self.grid.arm == arm]
         if found.empty:
             raise StudyError(
@@ -225,8 +217,6 @@ class Jobs:
     def inputs(self, arm: str) -> list[str]:
         """What an arm reads: data, models, and files of the user's functions.
 
-        An arm without blending waits for no judge.
-
         Models of other scales are the user's: the trainer checks that they are there.
         """
         config, files = self.config(arm), []
@@ -242,11 +232,7 @@ class Jobs:
         return files + self.overlay(arm) + tools(self.scale)
 
     def replayed(self, arm: str, seeds: str) -> list[str]:
-        """The markers of the jobs whose runs' weights a job's seeds replay.
-
-        Raises:
-            StudyError: the weights are not those of another arm of the study.
-        """
+        """The markers of the jobs whose runs' weights a job's seeds replay."""
         other = blocks.replayed_arm(self.overrides(arm))
         if other is None:
             return []

@@ -1,5 +1,6 @@
-"""Names of scales and milestones; importing them costs nothing."""
+"""Names of scales, milestones, files and folders; importing them costs nothing."""
 
+from pathlib import Path
 from typing import Literal, get_args
 
 Scale = Literal["smoke", "cpu", "smollm", "gpu", "gpu7b"]
@@ -11,3 +12,10 @@ MILESTONES: tuple[str, ...] = get_args(Reported)
 SERIES = "series"
 """Experiments whose runs are still being made, block by block: declared, in no report yet."""
 Milestone = Literal[Reported, "series"]
+COLLECTED = ("runs.csv", "runs.parquet", "responses.parquet")
+"""Files with the numbers of runs, of ``refblend study collect`` and of a scale's archive."""
+
+
+def run_dir(scale: str, arm: str, seed: str | int, root: str | Path = "runs") -> Path:
+    """``runs/<scale>/<arm>/seed_<k>``."""
+    return Path(root) / scale / arm / f"seed_{seed}"

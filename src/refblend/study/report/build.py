@@ -29,10 +29,9 @@ from refblend.study.report.study import Study, make_study, read_experiments, sta
 from refblend.study.report.summary import main_table
 from refblend.study.report.tables import tables_of
 from refblend.study.report.verdicts import headline, verdict_lines, verdicts
-from refblend.study.runs.collect import RUN, Collected, read_collected
+from refblend.study.runs.collect import RUN, Collected, read_collected, refuse_mixed_models
 from refblend.study.runs.incidents import incident_totals
 from refblend.study.runs.measures import run_measures
-from refblend.study.runs.models import refuse_mixed_models
 
 SCORING = "scoring"
 REPORTS = (SCORING, *MILESTONES)

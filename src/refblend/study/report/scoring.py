@@ -5,8 +5,8 @@ from typing import Any
 
 import pandas as pd
 
+from refblend.embedded.recipe import STRENGTHS
 from refblend.errors import StudyError
-from refblend.study.layout import JUDGES
 from refblend.study.report import style as plot
 from refblend.study.report.figures import Tables, reliability
 from refblend.study.report.readable import words
@@ -42,7 +42,7 @@ def read_tables(results: Path, models: Path) -> Tables:
         measured[name] = read_quality([path])[name]
         if key not in measured[name]:
             raise StudyError(f"{path}: has no {key!r}", "Give a report of `refblend judge`.")
-    quality = read_quality(models / "quality" / f"judge_{name}.json" for name in JUDGES)
+    quality = read_quality(models / "quality" / f"judge_{name}.json" for name in STRENGTHS)
     attacks = _frame(measured["attacks"]["attacks"], ATTACK_COLUMNS)
     return {
         "robustness": _frame(measured["robustness"]["arms"], ROBUSTNESS_COLUMNS),

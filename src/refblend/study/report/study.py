@@ -14,10 +14,9 @@ import pandas as pd
 
 from refblend.study.design.arms import SCORE, Arm, resolve_arms
 from refblend.study.design.spec import ExperimentSpec, load_experiment
-from refblend.study.runs.collect import RUN, Collected
+from refblend.study.runs.collect import RUN, Collected, refuse_mixed_models
 from refblend.study.runs.curves import accuracy_by_step, series
 from refblend.study.runs.measures import run_measures, wide_of
-from refblend.study.runs.models import refuse_mixed_models
 
 SCORING = f"{SCORE}.scoring"
 

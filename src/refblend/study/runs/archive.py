@@ -14,7 +14,7 @@ import pandas as pd
 
 from refblend.errors import StudyError
 from refblend.files import copy_file
-from refblend.study.layout import COLLECTED
+from refblend.study.design.names import COLLECTED
 from refblend.study.runs.collect import RUN, STEP, Collected, read_collected, write_collected
 from refblend.trainer.tracking import TIMING_PREFIXES
 

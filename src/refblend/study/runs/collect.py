@@ -8,6 +8,7 @@ Frames:
 - ``responses``: one row per dumped training response, without its text.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,8 @@ from refblend.errors import StudyError
 from refblend.files import atomic_path
 from refblend.identity import EARLIER_MODELS
 from refblend.study.design.grid import unique_runs
-from refblend.study.layout import COLLECTED, run_dir
+from refblend.study.design.names import COLLECTED, run_dir
+from refblend.study.design.spec import ExperimentSpec
 from refblend.study.runs.run_files import DIGITS, read_run
 
 RUN, STEP = ["arm", "seed"], ["arm", "seed", "step"]
@@ -96,6 +98,31 @@ def used_models(runs: pd.DataFrame) -> pd.DataFrame:
     return models[RUN].assign(role=parts[0], digest=parts[1].replace(earlier))
 
 
+def refuse_mixed_models(
+    runs: pd.DataFrame, experiments: Mapping[str, ExperimentSpec], scale: str
+) -> None:
+    """Refuse (StudyError) a contrast whose arms were trained from different models of one name.
+
+    Rounding decides which warm start a machine makes, and what is learnt from one of them says
+    nothing of an arm that was trained from another. Runs without a record of their models pass.
+    """
+    models = used_models(runs)
+    for name, spec in experiments.items():
+        seeds = spec.seeds_by_arm(scale)
+        for pair in (pair for contrast in spec.contrasts for pair in contrast.pairs.items()):
+            own = [(arm, seed) for arm in pair for seed in seeds.get(arm, [])]
+            used = models.merge(pd.DataFrame(own, columns=RUN), on=RUN)
+            first = used.drop_duplicates(["role", "digest"])
+            mixed = first[first.role.duplicated(keep=False)].sort_values("role", kind="stable")
+            if len(mixed):
+                which = [f"{row.digest} ({row.arm}, seed {row.seed})" for row in mixed.itertuples()]
+                raise StudyError(
+                    f"{name}: {pair[0]} − {pair[1]} compares runs of different models, "
+                    f"{mixed.role.iloc[0]} {' and '.join(which[:2])}",
+                    "Give both arms seeds that were trained from the same models.",
+                )
+
+
 def write_collected(collected: Collected, out: Path) -> None:
     """Write the three frames below ``out``, each atomically; :data:`COLLECTED` names the files.
 
@@ -111,11 +138,7 @@ def write_collected(collected: Collected, out: Path) -> None:
 
 
 def read_collected(folder: Path) -> Collected:
-    """Read what :func:`write_collected` wrote; metrics come sorted by name.
-
-    Raises:
-        StudyError: a file is missing or unreadable.
-    """
+    """Read what :func:`write_collected` wrote, metrics sorted by name; StudyError if it cannot."""
     runs, metrics, responses = (folder / name for name in COLLECTED)
     try:
         records = pd.read_csv(runs, keep_default_na=False, na_values=[""])

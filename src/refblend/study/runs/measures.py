@@ -7,9 +7,9 @@ import pandas as pd
 
 from refblend.ppo.metrics import grouped_auc
 from refblend.study.design.measures import MEASURES
-from refblend.study.runs.alignment import METRIC as ALIGNMENT
 from refblend.study.runs.collect import RUN, Collected
 from refblend.study.runs.curves import accuracy_by_step, series, stability
+from refblend.study.runs.run_files import ALIGNMENT
 from refblend.study.stats.statistics import area_under_curve, largest_drawdown
 
 RETURN_STEPS = 5

@@ -4,6 +4,8 @@ The evaluation on the test set is bound to the run that it measured (:func:`boun
 another run left in the directory, or that measured an earlier checkpoint, does not count.
 """
 
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,12 @@ from refblend.documents import MalformedError, parse_json, shorten, show
 from refblend.errors import DataError
 from refblend.files import read_object
 from refblend.identity import read_identity
-from refblend.study.runs.alignment import METRIC, alignment_by_step
 from refblend.trainer.run_directory import UNCONFIRMED_NAME
 from refblend.trainer.tracking import read_metrics
 
 TEST_NAME = "test.json"
+ALIGNMENT = "rollouts/alignment"
+"""The metric of :func:`alignment_by_step`."""
 MANY_STEPS = 4
 """Test problems whose solutions have so many steps or more count as one difficulty."""
 DIGITS = 8
@@ -65,10 +68,33 @@ def read_run(directory: Path) -> tuple[dict[str, Any], pd.DataFrame | None, list
             algorithm = _part(_read_object(directory / "config.json"), "algorithm")
             by_std = _truth(algorithm, "norm_adv_by_std_in_grpo") is not False
             found = pd.Series(alignment_by_step(responses, by_std), dtype=float)
-            values[METRIC] = values["step"].map(found)
+            values[ALIGNMENT] = values["step"].map(found)
     except (DataError, OSError, ValueError, KeyError, TypeError) as error:
         record |= {"status": "failed", "reason": f"unreadable: {shorten(str(error), 300)}"}
     return record, values, responses
+
+
+def alignment_by_step(rows: Sequence[Mapping[str, Any]], norm_by_std: bool) -> dict[int, float]:
+    """How well the advantages that a run used agreed with the truth, at every recorded step.
+
+    ``rows`` are recorded responses with step, uid, blended and acc; ``norm_by_std=False`` is
+    Dr.GRPO. :mod:`refblend.advice.alignment` defines alignment; its reward is here the blended one.
+    """
+    from refblend.advice.alignment import Blend  # takes seconds, which reports save
+    from refblend.advice.answer import samples_of
+
+    names = {"uid": "prompt_id", "blended": "reward", "acc": "truth"}
+    frame = pd.DataFrame(rows, columns=["step", *names]).rename(columns=names)
+    found = {}
+    for step, part in frame.assign(judge_score=0.0).groupby("step"):
+        try:
+            sums = samples_of(part).sums([Blend(0.0)], norm_by_std)
+        except DataError:  # no prompt has two responses
+            continue
+        value = float(sums.alignment()[0])
+        if math.isfinite(value):
+            found[int(str(step))] = value
+    return found
 
 
 def _read_object(path: Path) -> dict[str, Any]:
@@ -152,9 +178,7 @@ def _with_test(values: pd.DataFrame, report: dict[str, Any]) -> pd.DataFrame:
 def _read_responses(directory: Path) -> list[dict[str, Any]]:
     """Rows of ``rollouts/*.jsonl`` without the texts and without an incomplete last line.
 
-    Raises:
-        ValueError: another line is not a record, or a value has the wrong type; names file and
-            line.
+    ValueError, with file and line, if another line is no record or a value has the wrong type.
     """
     rows = []
     for path in sorted(directory.glob("rollouts/*.jsonl")):
@@ -188,8 +212,7 @@ def bound_to(directory: Path, step: int) -> dict[str, Any]:
 def read_test(directory: Path, steps: int) -> tuple[dict[str, Any], str]:
     """The evaluation of a run of so many steps, and why it does not count; empty without one.
 
-    Raises:
-        ValueError: the file is damaged.
+    ValueError if the file is damaged.
     """
     report = _read_object(directory / TEST_NAME)
     if not report:
