@@ -15,6 +15,7 @@ from environments import run_in
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from refblend import WeightParams, avg_response_entropy, blend_rewards, expand_quality, weight_for
+from refblend.advice.rollouts import Columns, read_rollouts
 from refblend.trainer.shaping import rule_matrix
 
 pytestmark = pytest.mark.slow
@@ -85,6 +86,9 @@ def test_rewards_weights_and_advantages_are_those_of_the_blend(
     assert len(found["batches"]) == STEPS
     questions = {row["question"] for row in ROWS}
     answers = iter(found["judged"])
+    rollouts = read_rollouts(tmp_path, Columns(reward="digits", truth="spaces"))
+    logged = iter(rollouts.itertuples())
+    assert (rollouts.groupby("prompt_id").size() == GROUP).all(), "as `refblend advise` reads them"
     for step, batch in enumerate(found["batches"], start=1):
         texts = tokenizer.batch_decode(batch["completion_ids"], skip_special_tokens=True)
         asked = [next(answers) for _ in texts]
@@ -98,6 +102,9 @@ def test_rewards_weights_and_advantages_are_those_of_the_blend(
 
         rule = torch.tensor([sum(map(str.isdigit, t)) + 0.25 * t.count(" ") for t in texts])
         scores = [0.5 if len(t.split()) % 2 else len(t) % 11 / 10 for t in texts]
+        rows = [next(logged) for _ in texts]
+        assert [row.reward for row in rows] == [sum(map(str.isdigit, t)) for t in texts]
+        assert [row.judge_score for row in rows] == pytest.approx(scores)
         quality = expand_quality(torch.tensor(scores), mask, placement)
         rewards = blend_rewards(rule_matrix(rule, mask), quality, mask, weight).sum(-1)
         assert batch["reward"] == pytest.approx(float(rewards.mean()), rel=1e-4)

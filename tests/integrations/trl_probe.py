@@ -112,6 +112,7 @@ common: dict[str, Any] = {
         logging_steps=1,
         save_strategy="no",
         report_to="none",
+        log_completions=True,
         disable_tqdm=True,
         reward_weights=[1.0, 0.25],
         seed=1,
