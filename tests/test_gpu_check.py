@@ -108,12 +108,12 @@ def test_a_goal_is_met_by_the_worst_share() -> None:
 
 def test_every_training_of_the_check_is_a_valid_configuration(monkeypatch, tiny_model_dir) -> None:
     monkeypatch.setattr(stages, "SMOLLM", tiny_model_dir)
-    trainings = stages.trainings(devices=3)
-    assert {name.rpartition(", ")[2] for name in trainings} >= {"two ranks", "SmolLM2-135M"}
+    assert list(stages.trainings(devices=1).values())[-1] is None, "two ranks"
     files = ["data.train_files=[a.jsonl]", "data.val_files=[b.jsonl]"]
     judge = "algorithm.ref_quality_score.scoring.model_path=model"
     files += ["actor_rollout_ref.model.path=model", judge]
-    for settings in trainings.values():
+    for settings in stages.trainings(devices=3).values():
+        assert settings is not None
         load_config([], [*files, *settings])
 
 

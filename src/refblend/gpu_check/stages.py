@@ -119,8 +119,11 @@ def report_training(run: Path, report: Report) -> None:
         report.add("GPU memory of all processes", f"{used:.1f} GB")
 
 
-def trainings(devices: int) -> dict[str, tuple[str, ...]]:
-    """Two steps through Ray with vLLM as rollout and judge: name → settings."""
+def trainings(devices: int) -> dict[str, tuple[str, ...] | None]:
+    """Two steps through Ray with vLLM as rollout and judge: name → settings, or None if left out.
+
+    ``devices``: GPUs of the machine.
+    """
     actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
     judge, name = "algorithm.ref_quality_score.scoring", "training through Ray, rollouts by vLLM"
     alone = (
@@ -131,7 +134,10 @@ def trainings(devices: int) -> dict[str, tuple[str, ...]]:
     )
     common = (*alone, f"{judge}.num_gpus=0.2", f"{judge}.gpu_memory_utilization=0.2")
     ref, model = "actor_rollout_ref.ref.fsdp_config", "actor_rollout_ref.model"
-    found = {
+    ranks = f"{actor}.fsdp_config"
+    smollm = (*common, f"{model}.path={SMOLLM}", f"{judge}.model_path={SMOLLM}")
+    two = (*common, f"{ranks}.world_size=2", f"{ranks}.num_gpus_per_worker=1")
+    return {
         name: common,
         f"{name}, CUDA graphs": (
             *common,
@@ -154,19 +160,9 @@ def trainings(devices: int) -> dict[str, tuple[str, ...]]:
             *(f"{judge}.model_path=null", f"{judge}.overlap=false"),
             "algorithm.use_kl_in_reward=true",
         ),
+        f"{name}, SmolLM2-135M (make pretrained)": smollm if SMOLLM.is_dir() else None,
+        f"{name}, two ranks (three GPUs)": two if devices > 2 else None,
     }
-    if SMOLLM.is_dir():
-        found[f"{name}, SmolLM2-135M"] = (
-            *common,
-            *(f"{model}.path={SMOLLM}", f"{judge}.model_path={SMOLLM}"),
-        )
-    if devices > 2:
-        ranks = f"{actor}.fsdp_config"
-        found[f"{name}, two ranks"] = (
-            *common,
-            *(f"{ranks}.world_size=2", f"{ranks}.num_gpus_per_worker=1"),
-        )
-    return found
 
 
 def check_rest(chain: Chain, report: Report) -> None:
@@ -179,15 +175,12 @@ def check_rest(chain: Chain, report: Report) -> None:
     else:
         import torch
 
-        devices = torch.cuda.device_count()
-        absent = {
-            "SmolLM2-135M (make pretrained)": SMOLLM.is_dir(),
-            "two ranks (three GPUs)": devices > 2,
-        }
-        report.left_out += [name for name, present in absent.items() if not present]
         with report.stage("judge alone on vLLM"):
             check_judge(chain, report)
-        for number, (name, more) in enumerate(trainings(devices).items()):
+        for number, (name, more) in enumerate(trainings(torch.cuda.device_count()).items()):
+            if more is None:
+                report.left_out.append(name)
+                continue
             with report.stage(name):
                 from refblend.trainer.launch import train
 
