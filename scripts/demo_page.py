@@ -27,7 +27,7 @@ PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>refblend d
 <style>body{{font:16px/1.5 sans-serif;max-width:60em;margin:2em auto;padding:0 1em}}
 table{{border-collapse:collapse}}td,th{{border:1px solid #ccc;padding:.3em .6em;text-align:left;
 vertical-align:top;white-space:pre-wrap}}svg{{max-width:100%;height:auto}}</style>
-<h1>{steps} PPO steps of {model}</h1>
+<h1>SmolLM2-135M-Instruct after {steps} PPO steps</h1>
 <p>Sums of two numbers from reasoning-gym, {problems} training problems, {responses} responses a
 step. A response is rewarded when its last number is the answer; that reward is blended with the
 score of a judge: the same model before training, held to the format by guided decoding. Such a
@@ -88,7 +88,6 @@ def main() -> None:
         cells += f"<tr><td>{escape(row.question)} ({escape(row.ground_truth)})" + "".join(shown)
     page = PAGE.format(
         steps=end.step,
-        model=escape(start.name),
         problems=len(read_rows(run.setting("data.train_files")[0])),
         responses=run.setting("data.train_batch_size") * run.setting("actor_rollout_ref.rollout.n"),
         curve=curve(run),

@@ -25,6 +25,6 @@ def test_the_demo_ends_with_its_page(
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "of 8 right before" in done.stdout.splitlines()[-1]
     page = (tmp_path / "runs" / "demo.html").read_text(encoding="utf-8")
-    assert "1 PPO steps of base" in page
+    assert "after 1 PPO steps" in page
     assert "100 training problems, 64 responses a\nstep" in page
     assert page.count("<td>✓") + page.count("<td>✗") == 16

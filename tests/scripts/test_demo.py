@@ -66,7 +66,7 @@ def test_its_page_shows_curves_and_eight_answers(demo_run, tmp_path, monkeypatch
     monkeypatch.setattr(sys, "argv", ["demo_page.py", str(demo_run), "--out", str(page)])
     demo_page.main()
     text = page.read_text(encoding="utf-8")
-    assert "2 PPO steps of model" in text
+    assert "after 2 PPO steps" in text
     assert "10 training problems, 12 responses a\nstep" in text
     rows = re.findall(ROW, text, re.S)
     assert [row[1] for row in rows] == [str(k + 2) for k in range(8)]
