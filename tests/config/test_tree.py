@@ -101,14 +101,6 @@ def test_every_scale_and_arm_loads(scale: str, arm: str) -> None:
         assert at == value, key
 
 
-@pytest.mark.parametrize("scale", SCALES)
-def test_the_resolved_tree_loads_again_unchanged(scale: str, tmp_path: Path) -> None:
-    config = load_config([PARAMS / "ppo.yaml", PARAMS / "scale" / f"{scale}.yaml"])
-    path = tmp_path / "config.json"  # JSON is YAML
-    path.write_text(config.model_dump_json())
-    assert load_config([path]) == config
-
-
 def test_the_spec_s_defaults() -> None:
     """Section 4 of docs/spec.md: what ppo.yaml gives without scale and arm."""
     tree = merge(

@@ -127,19 +127,6 @@ def test_bad_row_is_named(tmp_path: Path, changes: dict[str, Any], message: str)
     assert caught.value.remedy
 
 
-def test_corrupt_jsonl(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_text(json.dumps(record()) + "\n{not json\n")
-    with pytest.raises(DataError, match="line 2 is not JSON"):
-        read_rows(path)
-    path.write_text("[1]\n")
-    with pytest.raises(DataError, match="line 1 is not a JSON object"):
-        read_rows(path)
-    path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(DataError, match="can't decode byte"):
-        read_rows(path)
-
-
 def test_empty_files(tmp_path: Path) -> None:
     jsonl, parquet = tmp_path / "rows.jsonl", tmp_path / "rows.parquet"
     jsonl.write_text("\n")

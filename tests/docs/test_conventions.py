@@ -40,21 +40,3 @@ def test_the_layers_in_the_picture_are_those_of_the_contract() -> None:
         rows.setdefault(int(top), []).append(name)
     drawn = [" | ".join(names) for _, names in sorted(rows.items())]
     assert drawn == layers, "call `python scripts/layers.py`"
-
-
-def test_the_rules_in_the_picture_are_rules() -> None:
-    drawn = set(
-        re.findall(
-            r"<text[^>]*>([^<]+)</text>", (ROOT / "docs/assets/rules.svg").read_text("utf-8")
-        )
-    )
-    rules = {
-        name
-        for path in (ROOT / "Snakefile", *(ROOT / "workflow" / "rules").glob("*.smk"))
-        for name in re.findall(
-            r"^\s*(?:rule|use rule \w+ as) (\w+)[: ]", path.read_text("utf-8"), re.MULTILINE
-        )
-    }
-    assert len(drawn) > 10
-    tables = {name for name in drawn if name.endswith("_tables")}  # one rule for each milestone
-    assert drawn - tables <= rules, "call `make rules`"

@@ -2,7 +2,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refblend.data.equations import equations_true
 from refblend.embedded.demonstrations import sloppy_solution
 from refblend.embedded.judge_format import label_of, render_chain, render_comparison, render_verdict
 from refblend.embedded.problems import Problem, Step, draw_problem
@@ -61,14 +60,3 @@ def test_verdicts_parse_to_the_label(seed: int) -> None:
     assert parsed.valid
     assert parsed.score == pytest.approx(label_of(problem, response))
     assert 0.05 <= parsed.score <= 1.0
-
-
-def test_true_equations() -> None:
-    assert equations_true("1+1=2. 2*3=7. 8/2=4, 7/2=3, 3/0=1; 5-2=3") == [
-        True,
-        False,
-        True,
-        False,
-        False,
-        True,
-    ]

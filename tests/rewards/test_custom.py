@@ -190,11 +190,6 @@ def test_extra_info_is_the_rows_whole_column(module, tmp_path, suffix):
     assert read_rows(tmp_path / "again.parquet") == [row]
 
 
-def test_numpy_scalars_of_a_row_reach_the_function(module):
-    module.f = lambda data_source, solution_str, ground_truth, extra_info: extra_info["level"]
-    assert reward_of("users_rewards:f")("s", "t", "g", {"level": np.int64(3)}).score == 3.0
-
-
 def test_a_file_is_loaded_once_and_gives_its_function(tmp_path):
     file = tmp_path / "my rewards.py"
     file.write_text(

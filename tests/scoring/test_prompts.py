@@ -15,29 +15,6 @@ SAMPLES = [
 ]
 
 
-def test_full_form_reads_as_documented(embedded) -> None:
-    prompt = build_scoring_prompt(*SAMPLES[0], embedded)
-    assert prompt.text == (
-        "Rate the answer.\n"
-        "Answer: [[6+3=9.\n#### 9]]\n"
-        "Question: [[Tom has 6 eggs. Ann gives 3 more. How many eggs are there now?]]\n"
-        "9;6+3=9:99+\\box{1.00}\n"
-        "===\n"
-        "Answer: [[12-5=8.\n#### 8]]\n"
-        "Question: [[Eva finds 12 pens. Then 5 get lost. How many are left?]]\n"
-        "8;12-5=7:78-\\box{0.05}\n"
-        "===\n"
-        "Answer: [[6+3=9.\n#### 9]]\n"
-        "Question: [[Tom has 6 eggs. Ann gives 3 more. How many?]]\n"
-        "Work it out. End with one \\box{x}."
-    )
-
-
-def test_compact_form_has_no_examples(embedded) -> None:
-    expected = "Rate.\nAnswer: [[a]]\nQuestion: [[q]]\nEnd with one \\box{x}."
-    assert build_scoring_prompt("q", "a", embedded, "compact").text == expected
-
-
 def test_prefix_is_shared_by_all_samples(embedded, general, chat_tokenizer) -> None:
     for templates in (embedded, general):
         assert len({build_scoring_prompt(q, r, templates).prefix for q, r in SAMPLES}) == 1

@@ -83,23 +83,6 @@ def flip_byte(path: Path) -> None:
     path.write_bytes(content)
 
 
-def test_every_file_cut_at_every_tenth_is_noticed(manager, caplog):
-    """See test_fuzz_checkpoints.py for the other ways in which each file can be damaged."""
-    save(manager, 1)
-    newest = save(manager, 2)
-    files = [path for path in sorted(newest.rglob("*")) if path.is_file()]
-    assert len(files) == 3
-    for path in files:
-        whole = path.read_bytes()
-        for tenth in range(10):
-            os.truncate(path, len(whole) * tenth // 10)
-            assert find_damage(newest) is not None, (path, tenth)
-            assert step_of(manager.latest_valid()) == 1
-            path.write_bytes(whole)
-        assert find_damage(newest) is None
-    assert "global_step_2" in caplog.text
-
-
 def test_none_or_all_damaged_gives_none(manager):
     assert (manager.latest_valid(), manager.best()) == (None, None)
     flip_byte(save(manager, 1) / "actor" / "model.safetensors")

@@ -9,14 +9,6 @@ from refblend.trainer.console import (
 )
 
 
-def test_last_validation_stays_and_sanity_is_not_it():
-    progress = TrainingProgress(3, stream=io.StringIO())
-    key = "val-core/refblend/{}/acc/mean@1"
-    first = progress.line(0, {key.format("sums_sanity"): 0.25, key.format("sanity"): 1.0})
-    assert "val 0.250" in first
-    assert "val 0.250" in progress.line(1, {})
-
-
 def test_the_headline_is_the_mean_over_the_sources():
     metrics = {
         "val-core/b/acc/mean@1": 0.5,

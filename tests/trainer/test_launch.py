@@ -20,7 +20,7 @@ from refblend.trainer import launch, recovery, summary
 from refblend.trainer.checkpoint import CheckpointRef
 from refblend.trainer.datasets import load_run_data
 from refblend.trainer.ray_trainer import RayPPOTrainer
-from refblend.trainer.tracking import MetricsLog, read_metrics
+from refblend.trainer.tracking import MetricsLog
 from refblend.workers import cluster, worker_set
 from refblend.workers.restarts import RestartBudget, WorkerDiedError
 from refblend.workers.roles import Role
@@ -52,21 +52,6 @@ def test_summary_by_hand(tmp_path):
         "incidents": {"oom": 3, "overlength": 0},
         "step_seconds_mean": 3.0,
     }
-
-
-def test_first_best_and_last(tmp_path):
-    acc, reward, weight = (
-        "val-core/refblend/arithmetic/acc/mean@1",
-        "critic/score/mean",
-        "actor/ref_quality/weight",
-    )
-    records = [{acc: 0.25}, {reward: 0.5, weight: 0.1}, {reward: 0.75, acc: 0.5, weight: 0.2}]
-    write_log(tmp_path, [*records, {reward: 0.625, acc: 0.375, weight: 0.3}])
-    assert summary.metric_rows(read_metrics(tmp_path / "metrics.jsonl")) == [
-        ("refblend/arithmetic", 0.25, 0.5, 0.375),
-        ("training reward", 0.5, 0.75, 0.625),
-        ("weight w", 0.1, None, 0.3),
-    ]
 
 
 @pytest.mark.parametrize("records", [[], [{}, {"a": 1.0}]])

@@ -16,10 +16,3 @@ def test_a_card_says_what_trained_the_model_on_what_with_which_scores(tiny_confi
     assert "sanity" not in card.text
     assert config.algorithm.adv_estimator in card.text
     assert str(config.trainer.default_local_dir) not in card.content
-
-
-def test_a_card_names_the_judge_only_where_it_is_blended(tiny_config):
-    config = tiny_config(algorithm={"ref_quality_score": {"enable": False}})
-    without = model_card(config, METRICS)
-    assert "judge" not in without
-    assert "the rule reward alone" in without

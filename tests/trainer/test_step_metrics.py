@@ -17,7 +17,6 @@ from refblend.trainer.step_metrics import (
     data_metrics,
     memory_metrics,
     timing_metrics,
-    update_notices,
 )
 from refblend.workers.types import LogProbs, Sequences, response_mask
 
@@ -118,17 +117,6 @@ def test_a_stage_that_fails_has_no_time():
         raise KeyError
     assert set(record.seconds) == {"gen"}
     assert record.seconds["gen"] >= 0
-
-
-def test_the_user_is_told_of_what_went_wrong_in_an_update():
-    assert update_notices("actor", {"oom": 0.0, "grad_norm": 1.0, "nonfinite": 0.0}) == []
-    lost = {"oom": 2.0, "grad_norm": math.inf, "nonfinite": 1.0}
-    halved, skipped = update_notices("critic", lost)
-    assert halved.startswith("memory ran out in the critic's update")
-    assert "2 times halved" in halved
-    assert skipped == "the critic's gradient is not finite; skipped: the update"
-    (some,) = update_notices("actor", {"oom": 0.0, "grad_norm": 1.0, "nonfinite": 2.0})
-    assert some == "the actor's gradient is not finite; skipped: 2 of the step's updates"
 
 
 SLEEP = "import time; x = bytearray({} * 2**20); print('up', flush=True); time.sleep(60)"

@@ -69,10 +69,6 @@ def test_truncate_after_keeps_bytes(log):
     log.append(0, {})
 
 
-def test_truncate_without_a_file(tmp_path):
-    assert MetricsLog(tmp_path / "metrics.jsonl").truncate_after(3) is None
-
-
 def test_strip_timings():
     metrics = {"step": 1, "timing_s/gen": 2.0, "perf/throughput": 9.0, "energy/kwh": 1, "a": 0.5}
     assert strip_timings(metrics) == {"step": 1, "a": 0.5}

@@ -32,11 +32,6 @@ def decode(ids: list[int]) -> str:
     return "".join(map(chr, ids))
 
 
-def test_sizes():
-    assert [len(s) for s in SETS] == [2, 1]
-    assert len(ValidationSet(dataset(MAIN, ["1"]), limit=9)) == 1
-
-
 def test_greedy_first_then_the_samples_of_each_prompt():
     requests = validation_requests(SETS, ValKwargs(n=2, temperature=0.7), 60, seed=3)
     assert [list(r.prompt_ids) for r in requests] == [[7, 0]] * 3 + [[7, 1]] * 3 + [[7, 0]] * 3

@@ -12,7 +12,6 @@ from refblend.workers import chunked_head, networks
 from refblend.workers.distributed import full_state, save_model
 from refblend.workers.layout import pad_batch, scatter_tokens
 from refblend.workers.networks import load_policy, load_value
-from refblend.workers.types import response_mask
 
 CPU = torch.device("cpu")
 ROWS = range(7)
@@ -28,23 +27,6 @@ def oracle(model, prompt, response, temperature) -> tuple[list[float], list[floa
         log_probs.append(float(log_p[token]))
         entropies.append(float(-(log_p.exp() * log_p).sum()))
     return log_probs, entropies
-
-
-def test_pad_batch_lays_out_every_token(sequences):
-    rows = [3, 0, 2, 4]
-    batch = pad_batch(sequences, rows, CPU)
-    assert batch.input_ids.shape == (4, 28)
-    for i, row in enumerate(rows):
-        ids = sequences.prompt_ids[row] + sequences.response_ids[row]
-        assert batch.input_ids[i].tolist() == ids + [0] * (28 - len(ids))
-    restored = scatter_tokens(batch.labels.float(), batch, 4, sequences.response_width)
-    mask = response_mask([sequences.response_lengths[r] for r in rows], sequences.response_width)
-    for i, row in enumerate(rows):
-        response = sequences.response_ids[row]
-        assert restored[i, : len(response)].tolist() == response
-    assert torch.equal(restored == 0, mask == 0)
-    # The position named for a response token is that of the token before it.
-    assert torch.equal(batch.input_ids[batch.rows, batch.positions + 1], batch.labels)
 
 
 def test_a_checkpoint_has_what_loading_let_pass_and_the_code_that_it_names(
@@ -181,13 +163,6 @@ def test_value_network_equals_the_unpadded_oracle(tiny_model_dir, sequences):
             every = network.lm(torch.tensor([[*prompt, *response]])).logits[0, :, 0]
             expected = every[len(prompt) - 1 : len(prompt) - 1 + len(response)]
             torch.testing.assert_close(values[row, : len(response)], expected, atol=2e-5, rtol=1e-5)
-
-
-def test_loading_refuses_what_is_no_model(tmp_path):
-    with pytest.raises(ModelError, match="is not a directory"):
-        load_policy(str(tmp_path / "nowhere"), 1.0)
-    with pytest.raises(ModelError, match="critic model path"):
-        load_value(str(tmp_path))
 
 
 @pytest.mark.parametrize("load", [lambda path, **o: load_policy(path, 1.0, **o), load_value])

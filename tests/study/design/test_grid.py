@@ -23,7 +23,7 @@ from refblend.study.design.grid import (
     unique_runs,
 )
 from refblend.study.design.jobs import Jobs
-from refblend.study.design.spec import experiments_of, load_experiment, load_experiments
+from refblend.study.design.spec import load_experiment, load_experiments
 
 BASE = {
     "data": {"train_files": ["data/cpu/train.parquet"], "val_files": ["data/cpu/val.parquet"]},
@@ -220,18 +220,6 @@ def test_the_digest_is_of_the_arm_not_of_the_run(params: Path) -> None:
         )
     ]
     assert digests[0] == digests[1] != digests[2]
-
-
-@pytest.mark.parametrize("scale", ["smoke", "cpu", "gpu"])
-def test_the_whole_study_is_accepted_at_every_scale(scale: str) -> None:
-    root = Path(__file__).parents[3] / "params"
-    names = experiments_of("m2", root, scale=scale)
-    assert set(names) >= set("ABC")
-    grid = build_grid(["M1", *names, "M3"], scale, root)
-    kinds = ("off", "challenger", "shuffled")
-    regimes = {f"{name}_{kind}" for name in ("sparse", "noisy") for kind in kinds}
-    own = {"off", "linear", "challenger"}
-    assert set(select(grid, ["M3"]).arm) == own | (regimes if scale == "cpu" else set())
 
 
 def test_arms_of_primary_contrasts_have_the_seeds_that_decide() -> None:
