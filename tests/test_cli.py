@@ -132,27 +132,12 @@ def test_wrong_settings(refused, override, parts) -> None:
         assert part in message
 
 
-@pytest.mark.parametrize(
-    ("kind", "key"),
-    [
-        *((kind, "train_files") for kind in ("missing", "corrupt", "truncated", "column", "empty")),
-        ("missing", "val_files"),
-        ("column", "sanity_files"),
-    ],
-)
-def test_wrong_data(refused, tmp_path_factory, tiny_data_dir, kind, key) -> None:
+@pytest.mark.parametrize("key", ["train_files", "val_files", "sanity_files"])
+@pytest.mark.parametrize("content", [None, b"PAR1 this is not a parquet file"])
+def test_wrong_data(refused, tmp_path_factory, content, key) -> None:
     path = tmp_path_factory.mktemp("bad") / "rows.parquet"
-    good = (tiny_data_dir / "train.parquet").read_bytes()
-    if kind == "corrupt":
-        path.write_bytes(b"PAR1 this is not a parquet file")
-    elif kind == "truncated":
-        path.write_bytes(good[: len(good) // 2])
-    elif kind == "column":
-        import pandas as pd
-
-        pd.read_parquet(tiny_data_dir / "train.parquet").drop(columns="prompt").to_parquet(path)
-    elif kind == "empty":
-        path.touch()
+    if content:
+        path.write_bytes(content)
     assert str(path) in refused(f"data.{key}=[{path}]")
 
 

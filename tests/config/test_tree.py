@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from refblend.config import RefblendConfig, load_config
 from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.config.loading import merge, read_yaml
+from refblend.documents import flatten
 from refblend.ppo.weights import STRATEGIES, Strategy
 
 PARAMS = Path(__file__).resolve().parents[2] / "params"
@@ -30,20 +31,12 @@ def tree_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{name}"
 
 
-def leaf_keys(tree: dict[str, Any], prefix: str = "") -> Iterator[str]:
-    for name, value in tree.items():
-        if isinstance(value, dict) and value:
-            yield from leaf_keys(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}"
-
-
 def arms() -> dict[str, dict[str, Any]]:
     return yaml.safe_load((PARAMS / "study" / "M1.yaml").read_text())["arms"]
 
 
 def test_every_parameter_is_in_ppo_yaml_and_nothing_else() -> None:
-    written = set(leaf_keys(read_yaml(PARAMS / "ppo.yaml")))
+    written = set(flatten(read_yaml(PARAMS / "ppo.yaml")))
     known = set(tree_keys(RefblendConfig))
     assert written - known == set(), "keys that the tree does not have"
     assert known - written == set(), "keys that ppo.yaml does not show"

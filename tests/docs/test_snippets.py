@@ -14,7 +14,7 @@ import typer
 
 from refblend.cli.main import app
 from refblend.config import RefblendConfig
-from refblend.documents import parse_yaml
+from refblend.documents import flatten, parse_yaml
 from refblend.ppo.weights import StepContext, WeightParams
 
 ROOT = Path(__file__).parents[2]
@@ -43,14 +43,6 @@ def schema_has(dotted: str) -> bool:
             return False
         node = node["properties"][part]
     return True
-
-
-def leaves(tree: object, name: str = "") -> Iterator[str]:
-    if isinstance(tree, dict) and tree:
-        for key, value in tree.items():
-            yield from leaves(value, f"{name}.{key}".lstrip("."))
-    else:
-        yield name
 
 
 def commands() -> Iterator[tuple[str, list[str]]]:
@@ -110,7 +102,7 @@ def test_configurations_are_possible(page: str, text: str) -> None:
     tree = parse_yaml(text)
     sections = set(RefblendConfig.model_fields)
     if set(tree) <= sections:
-        assert [key for key in leaves(tree) if not schema_has(key)] == [], page
+        assert [key for key in flatten(tree) if not schema_has(key)] == [], page
     for arm in (tree.get("arms") or {}).values():
         assert [key for key in arm if not schema_has(key)] == [], page
 

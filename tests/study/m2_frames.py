@@ -1,20 +1,17 @@
 """Collected frames of a whole M2 study, made from stated effects; nothing is trained."""
 
-import math
 import zlib
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
+from made_runs import run_lines
 
 from refblend.study.design.spec import ExperimentSpec, experiments_of, load_experiment
 from refblend.study.report.study import Study, make_study
 from refblend.study.runs.collect import METRIC_COLUMNS, RESPONSE_COLUMNS, RUN_COLUMNS, Collected
 
 PARAMS = Path(__file__).parents[2] / "params"
-SOURCE = "refblend/arithmetic"
-EVERY = 4
 COST_STEPS = 4
 
 
@@ -39,52 +36,6 @@ def specs() -> dict[str, ExperimentSpec]:
         )
         for name, spec in declared.items()
     }
-
-
-def run_lines(
-    seed: int, effect: float, blended: bool, name: int = 0, steps: int = 20, noise: float = 0.01
-) -> list[tuple[int, str, float]]:
-    """(step, metric, value) of one run.
-
-    Its test accuracy is 0.5 + effect + what all runs of the seed share + noise of its own, which
-    the number ``name`` of its arm decides.
-    """
-    shift = np.random.default_rng(seed).normal(0, noise)  # the seed's, shared by all arms
-    own = np.random.default_rng([seed, name]).normal(0, noise, 2)
-    rows = []
-    for step in range(steps + 1):
-        share = step / steps
-        if step % EVERY == 0:
-            rows.append(
-                (step, f"val-core/{SOURCE}/acc/mean@1", 0.2 + (0.25 + effect + own[0]) * share)
-            )
-        if step == 0:
-            continue
-        entropy = 0.9 - 0.4 * share
-        rows += [
-            (step, "critic/acc/mean", 0.15 + (0.2 + effect) * share + shift),
-            (step, "critic/score/mean", 0.2 + (0.2 + effect) * share + shift),
-            (step, "actor/ref_quality/avg_entropy", entropy),
-            (step, "actor/pg_loss", 0.01 * math.sin(step)),
-            (step, "actor/grad_norm", 0.3 + 0.01 * math.cos(step)),
-            (step, "response_length/mean", 30 + 10 * share * (1 if blended else -1)),
-            (step, "perf/time_per_step", 4.0 + 2.0 * blended + 0.1 * seed + 10 * (step == 1)),
-            (step, "perf/throughput", 4000.0 - 100 * seed),
-            (step, "perf/cpu_memory_used_gb", 3.0 + blended + 0.01 * step),
-        ]
-        rows += [(step, f"incidents/{kind}", 0.0) for kind in ("overlength", "oom", "nonfinite")]
-        if blended:
-            rows += [
-                (step, "actor/ref_quality/weight", 0.3 * (1 - entropy)),
-                (step, "actor/ref_quality/auc", 0.8 + 0.001 * seed),
-                (step, "actor/ref_quality/nonzero_rate", 0.97),
-                (step, "actor/ref_quality/valid_rate", 0.99),
-                (step, "timing_s/ref_quality_score", 2.0 + 0.01 * seed),
-                (step, "incidents/judge_invalid", 1.0),
-            ]
-    rows.append((steps, "test/greedy", 0.5 + effect + shift + own[1]))
-    rows.append((steps, "test/sampled", 0.4 + effect + shift))
-    return rows
 
 
 def collected(

@@ -7,26 +7,14 @@ takes so long, finished seeds are skipped as the trainer does, and ``finished.tx
 were trained.
 """
 
-import importlib.util
 import json
 import os
 import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
-FACTORY = Path(__file__).parents[1] / "study" / "conftest.py"
-
-
-def factory() -> Any:
-    """The module that makes synthetic runs and reports."""
-    spec = importlib.util.spec_from_file_location("factory", FACTORY)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+sys.path.insert(0, str(Path(__file__).parents[1] / "study"))
 
 
 def option(name: str) -> Path:
@@ -51,6 +39,8 @@ def model(folder: Path, *, judge: bool = False) -> None:
 
 
 def train() -> None:
+    from made_runs import write_run
+
     values = dict(argument.split("=", 1) for argument in sys.argv if "=" in argument)
     pattern = values["trainer.default_local_dir"]
     arm = Path(pattern).parent.name
@@ -76,7 +66,7 @@ def train() -> None:
             reason = {"status": "failed", "reason": "the loss went astray"}
             write(run / "summary.json", json.dumps(reason))
         else:
-            factory().write_run(run, int(seed), steps=10, blended=not arm.endswith("off"))
+            write_run(run, int(seed), steps=10, blended=not arm.endswith("off"))
         if seconds:
             with open("finished.txt", "a") as stream:
                 stream.write(f"{arm}/{seed}\n")
@@ -132,8 +122,9 @@ def main() -> None:
     elif command == ["models", "evaluate-actor"]:
         write(option("--report"), json.dumps({"greedy": 0.3}))
     elif command[0] == "judge":
-        reports = factory().SCORING_REPORTS
-        write(option("--report"), json.dumps(getattr(reports, command[1])()))
+        import scoring_reports
+
+        write(option("--report"), json.dumps(getattr(scoring_reports, command[1])()))
     else:
         model(option("--out"), judge=command[1] == "judge")
         if "--clean-out" in sys.argv:

@@ -4,13 +4,13 @@ import json
 import re
 import shutil
 from pathlib import Path
-from types import ModuleType
 
 import m2_frames
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 import report_page
+import scoring_reports
 import yaml
 
 from refblend.errors import StudyError
@@ -150,7 +150,7 @@ def test_two_seeds_have_no_band(seeds, bands) -> None:
 
 
 @pytest.fixture
-def measured(tmp_path: Path, scoring_reports: ModuleType) -> Place:
+def measured(tmp_path: Path) -> Place:
     """Measurements of the scoring path."""
     place = Place("cpu", tmp_path / "results" / "cpu", tmp_path / "models" / "cpu")
     reports = {"robustness": scoring_reports.robustness(), "attacks": scoring_reports.attacks()}

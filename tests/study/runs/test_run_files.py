@@ -9,7 +9,7 @@ from refblend.study.runs.run_files import bound_to, read_run, read_test
 @pytest.fixture
 def run(tmp_path, make_run) -> Path:
     """A finished run of 20 steps with its evaluation."""
-    return make_run(tmp_path / "seed_1", 1, steps=20, gain=0.3)
+    return make_run(tmp_path / "seed_1", 1, steps=20)
 
 
 def evaluation_of(run: Path) -> tuple[set[str], str]:
