@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from environments import needs_reasoning_gym
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -24,16 +25,6 @@ from refblend.errors import DataError, RewardError
 from refblend.rewards.reasoning_gym import compute_score
 
 CONFIG = {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 2}
-
-
-def _installed() -> bool:
-    try:
-        return bool(find_python())
-    except DataError:
-        return False
-
-
-needs_library = pytest.mark.skipif(not _installed(), reason="needs `make reasoning-gym`")
 
 
 class FakeGym(ReasoningGym):
@@ -140,7 +131,7 @@ def test_a_verifier_that_fails_on_an_answer_names_it() -> None:
         gym.score("sudoku", "a riddle", {}, {})
 
 
-@needs_library
+@needs_reasoning_gym
 def test_files_of_a_real_task_are_verified_by_the_library(tmp_path: Path) -> None:
     words = [f"--config={key}={value}" for key, value in CONFIG.items()]
     arguments = ["reasoning-gym", "--task", "chain_sum", "--size", "30", "--held-out", "5"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from fuzz_support import content
 from typer.testing import CliRunner
 
 from refblend.cli.main import app
@@ -27,10 +28,6 @@ def models(tmp_path) -> Path:
     return folder
 
 
-def files(root: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()}
-
-
 def changed(recipe: EmbeddedConfig, **sections: dict[str, Any]) -> EmbeddedConfig:
     values = recipe.model_dump(mode="json")
     for name, section in sections.items():
@@ -49,7 +46,7 @@ def test_models_travel_and_count_as_new(tmp_path, models, recipe) -> None:
     done = cli.invoke(app, ["models", "unpack", str(pack), str(there), "--recipe", str(path)])
     assert done.exit_code == 0, done.output
     wanted = {f"{name}/weights": name.encode() for name in PARTS}
-    assert files(there) == wanted
+    assert content(there) == wanted
     # Snakemake must not take them for older than the recipe.
     assert all((there / name).stat().st_mtime >= path.stat().st_mtime for name in wanted)
 
@@ -60,7 +57,7 @@ def test_models_of_another_recipe_are_refused(tmp_path, models, recipe) -> None:
     other = changed(recipe, actor={"seed": 9}, judge={"batch_size": 5})
     with pytest.raises(ModelError, match=r"actor\.seed 2, not 9; judge\.batch_size 4, not 5"):
         unpack_models(pack, other, there)
-    assert files(there) == {}
+    assert content(there) == {}
     measured = changed(recipe, evaluation={"problems": 5})
     record = unpack_models(pack, measured, there)
     assert set(record["numerics"]) == set(PURPOSES)

@@ -16,6 +16,7 @@ import yaml
 from refblend.errors import RefblendError
 from refblend.identity import RunIdentity
 from refblend.provenance import Source
+from refblend.trainer.run_directory import LOCK_NAME
 
 IDENTITY = RunIdentity(
     config={"algorithm": {"gamma": 1.0}, "trainer": {"test_freq": 5}},
@@ -58,6 +59,12 @@ def lines_of(content: bytes) -> list[str]:
 
 def files_below(root: Path) -> set[str]:
     return {path.relative_to(root).as_posix() for path in root.rglob("*")}
+
+
+def content(root: Path) -> dict[str, bytes]:
+    """Every file but the locks of runs."""
+    files = (file for file in root.rglob("*") if file.is_file() and file.name != LOCK_NAME)
+    return {file.relative_to(root).as_posix(): file.read_bytes() for file in files}
 
 
 def check_refusal(error: RefblendError, *names: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from fuzz_support import IDENTITY, check_refusal, folder
+from fuzz_support import IDENTITY, check_refusal, content, folder
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +20,7 @@ from refblend.errors import CheckpointError
 from refblend.files import write_json
 from refblend.identity import IDENTITY_NAME
 from refblend.trainer.checkpoint import CheckpointManager, write_state
-from refblend.trainer.run_directory import LOCK_NAME, open_run, record_start
+from refblend.trainer.run_directory import open_run, record_start
 from refblend.trainer.tracking import MetricsLog
 
 STEPS = IDENTITY.total_steps
@@ -78,12 +78,6 @@ def place(path: Path, steps: int) -> dict[str, bytes]:
         write_json(path / "summary.json", {"status": "finished", "steps": steps})
         write_json(path / "test.json", {"greedy": 0.5})
     return content(path)
-
-
-def content(path: Path) -> dict[str, bytes]:
-    """Every file but the lock."""
-    files = (file for file in path.rglob("*") if file.is_file() and file.name != LOCK_NAME)
-    return {file.relative_to(path).as_posix(): file.read_bytes() for file in files}
 
 
 def nothing_is_lost(root: Path, before: dict[str, bytes]) -> None:

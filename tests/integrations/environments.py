@@ -6,7 +6,22 @@ from pathlib import Path
 
 import pytest
 
+from refblend.data.reasoning_gym import find_python
+from refblend.errors import DataError
+
 ROOT = Path(__file__).parents[2]
+
+
+def has_reasoning_gym() -> bool:
+    try:
+        return bool(find_python())
+    except DataError:
+        return False
+
+
+needs_reasoning_gym = pytest.mark.skipif(
+    not has_reasoning_gym(), reason="needs `make reasoning-gym`"
+)
 
 
 def python_of(name: str) -> Path:

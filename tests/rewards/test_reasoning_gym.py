@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from environments import needs_reasoning_gym
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +18,6 @@ from refblend.data.reasoning_gym import (
     reasoning_gym,
 )
 from refblend.data.schema import PromptRow
-from refblend.errors import DataError
 from refblend.rewards.reasoning_gym import compute_score, extract_answers
 from refblend.rewards.result import RewardResult
 
@@ -36,16 +36,6 @@ ODD = [
     "#### " + "9" * 5000,
 ]
 STORED = json.loads(Path(__file__).with_name("reasoning_gym.json").read_text(encoding="utf-8"))
-
-
-def _installed() -> bool:
-    try:
-        return bool(find_python())
-    except DataError:
-        return False
-
-
-needs_library = pytest.mark.skipif(not _installed(), reason="needs `make reasoning-gym`")
 
 
 def judged(row: dict[str, Any], response: str) -> RewardResult:
@@ -84,15 +74,14 @@ def test_an_answer_of_one_line_is_what_version_1_read(text: str) -> None:
     assert extract_answers(text) == (flexible if mark else [], flexible)
 
 
-@needs_library
+@needs_reasoning_gym
 @pytest.mark.parametrize("row", STORED, ids=lambda row: row["task"])
 def test_stored_entries(row: dict[str, Any]) -> None:
     check(row, row["answer"])
 
 
+@needs_reasoning_gym
 def test_a_verifier_that_fails_on_an_answer_scores_0_and_says_so() -> None:
-    if not _installed():
-        pytest.skip("needs `make reasoning-gym`")
     row = next(row for row in STORED if row["task"] == "prime_factorization")
     result = judged(row, "#### I think it is 5.")
     assert (result.score, result.acc_flexible) == (0.0, 0.0)
@@ -118,7 +107,7 @@ def own_answer(row: PromptRow) -> str | None:
     return metadata.get("example_correct_answer")
 
 
-@needs_library
+@needs_reasoning_gym
 @pytest.mark.slow
 def test_every_task_takes_its_own_answer_and_no_odd_one_breaks_it() -> None:
     failed = {}

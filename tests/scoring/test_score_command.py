@@ -95,14 +95,6 @@ def test_the_ending_chooses_the_format(ending: str, run, write, tmp_path: Path) 
     assert frame["response"].tolist() == [row["response"] for row in ROWS]
 
 
-@pytest.mark.parametrize("name", ["scores.txt", "scores", "scores.xlsx", "scores.CSV.gz"])
-def test_another_ending_is_refused_before_scoring(name: str, run, write, tmp_path: Path) -> None:
-    engine = write("\\box{0.25}")
-    with pytest.raises(DataError, match=r"no format.*\.csv, \.jsonl, \.parquet"):
-        run(tmp_path / name)
-    assert engine.calls == []
-
-
 def test_every_setting_that_is_not_given_is_the_configurations(tiny_model_dir: Path) -> None:
     """All but the model, its texts, and the GPU that a command has for itself."""
     setup = JudgeSetup(judge=tiny_model_dir, kind="hf", templates="embedded")
@@ -120,32 +112,30 @@ def test_every_setting_that_is_not_given_is_the_configurations(tiny_model_dir: P
     assert spelled == default.model_dump()
 
 
-@pytest.mark.parametrize("kind", ["file as directory", "directory", "proc"])
-def test_an_output_that_cannot_be_written_is_refused_before_scoring(
-    kind: str, run, write, tmp_path: Path
-) -> None:
+NO_FORMAT, OVERWRITTEN = (
+    r"no format.*\.csv, \.jsonl, \.parquet",
+    "is read, and would be overwritten",
+)
+
+
+@pytest.mark.parametrize(
+    ("output", "told"),
+    [
+        *((name, NO_FORMAT) for name in ("a.txt", "a", "a.xlsx", "a.CSV.gz")),
+        *((path, path) for path in ("file/a.csv", "folder.csv", "/proc/a.csv")),
+        *((path, OVERWRITTEN) for path in ("rows.jsonl", "folder.csv/../rows.jsonl", "link.jsonl")),
+    ],
+)
+def test_an_output_is_refused_before_scoring(output, told, run, write, rows, tmp_path) -> None:
     engine = write("\\box{0.25}")
     (tmp_path / "file").write_text("mine")
     (tmp_path / "folder.csv").mkdir()
-    path = {
-        "file as directory": tmp_path / "file" / "scores.csv",
-        "directory": tmp_path / "folder.csv",
-        "proc": Path("/proc/scores.csv"),
-    }[kind]
-    with pytest.raises(DiskError, match=re.escape(str(path))):
-        run(path)
-    assert engine.calls == []
-    assert (tmp_path / "file").read_text() == "mine"
-
-
-def test_the_input_is_never_overwritten(run, write, rows: Path, tmp_path: Path) -> None:
-    before = rows.read_bytes()
-    (tmp_path / "sub").mkdir()
     (tmp_path / "link.jsonl").symlink_to(rows)
-    for output in (rows, tmp_path / "sub" / ".." / rows.name, tmp_path / "link.jsonl"):
-        with pytest.raises(DiskError, match="is read, and would be overwritten"):
-            run(output)
-    assert rows.read_bytes() == before
+    before = rows.read_bytes()
+    with pytest.raises((DataError, DiskError), match=told):
+        run(tmp_path / output)
+    assert engine.calls == []
+    assert (rows.read_bytes(), (tmp_path / "file").read_text()) == (before, "mine")
 
 
 def test_the_judge_is_checked_before_an_engine_starts(run, tmp_path, monkeypatch) -> None:

@@ -7,9 +7,11 @@ import pytest
 from refblend.errors import ConfigError
 from refblend.rollout.base import Work
 from refblend.scoring.judge import CallStats
+from refblend.scoring.result import JudgeResult
 from refblend.workers import engines
-from refblend.workers.engines import EngineGroup
-from refblend.workers.restarts import WorkerTimeoutError
+from refblend.workers.engines import EngineGroup, Part, SplitCall
+from refblend.workers.restarts import RestartBudget, WorkerTimeoutError
+from refblend.workers.worker_set import WorkerSet
 
 JUDGE = "algorithm.ref_quality_score.scoring"
 
@@ -21,9 +23,12 @@ class FakeFuture:
         self.seconds = seconds
 
     def results(self, left_s: float | None) -> Any:
+        return [self.result()]
+
+    def result(self) -> Any:
         if isinstance(self.answers, Exception):
             raise self.answers
-        return [self.answers]
+        return self.answers
 
 
 class FakeEngine:
@@ -35,9 +40,11 @@ class FakeEngine:
         self.error = error
         self.seconds = seconds
 
-    def call(self, method: str, numbers: list[int]) -> FakeFuture:
+    def call(self, method: str, *columns: list[int]) -> FakeFuture:
+        if method == "last_call":
+            return FakeFuture(CallStats(samples=1, requests=1, seconds=self.seconds), 0.0)
         assert method == "double"
-        return FakeFuture(self.error or [2 * n for n in numbers], self.seconds)
+        return FakeFuture(self.error or [2 * n for n in columns[0]], self.seconds)
 
 
 @pytest.fixture
@@ -60,16 +67,36 @@ def test_answers_come_back_in_the_order_of_the_batch():
     assert all(part.answered for part in call.parts)
 
 
+LATE = WorkerTimeoutError("the judge worker did not answer within 5 s", "Raise it.")
+
+
 @pytest.mark.usefixtures("last_first")
 def test_an_engine_that_is_late_fails_the_call_or_its_own_share():
-    late = WorkerTimeoutError("the judge worker did not answer within 5 s", "Raise it.")
-    group = EngineGroup(cast("Any", [FakeEngine(), FakeEngine(late)]), timeout_s=5)
+    group = EngineGroup(cast("Any", [FakeEngine(), FakeEngine(LATE)]), timeout_s=5)
     work = Work("aabb", [1] * 4, [1] * 4)
     with pytest.raises(WorkerTimeoutError):
         group.split("double", [[1, 2, 3, 4]], work).results()
     call = group.split("double", [[1, 2, 3, 4]], work)
     assert call.results(lambda error, count: [0] * count) == [2, 4, 0, 0]
     assert [part.answered for part in call.parts] == [True, False]
+
+
+@pytest.mark.usefixtures("last_first")
+def test_past_a_deadline_of_its_own_a_judge_s_samples_have_no_score(tiny_config):
+    """Of the engine that was late, whose statistics would be of an earlier batch."""
+    key = "algorithm.ref_quality_score"
+    config = tiny_config(f"{key}.scoring.timeout_s=5", f"{key}.invalid_score=0.25")
+    workers = WorkerSet(config, cast("Any", None), RestartBudget(1), print)
+    group = EngineGroup(cast("Any", [FakeEngine(), FakeEngine()]), timeout_s=5)
+    good = JudgeResult(0.75, True, "text")
+    futures = [FakeFuture(LATE, 1.0), FakeFuture([good], 1.0)]
+    parts = [Part(n, rows, cast("Any", futures[n])) for n, rows in enumerate([[0, 2], [1]])]
+    results, call = workers.judge_results(SplitCall(group, parts, 3))
+    assert results[1] == good
+    late = [results[0], results[2]]
+    assert [(v.score, v.valid, v.path) for v in late] == [(0.25, False, "error")] * 2
+    assert "did not answer within 5 s" in late[0].raw
+    assert call == CallStats(samples=1, requests=1, seconds=1.0)
 
 
 def test_statistics_of_engines_side_by_side():

@@ -5,6 +5,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from fuzz_support import content
 from typer.testing import CliRunner
 
 from refblend.cli.main import app
@@ -26,10 +27,6 @@ def make(root: Path, name: str, identity: str = "this", finished: bool = True) -
     return run
 
 
-def files(root: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()}
-
-
 def test_finished_runs_travel_without_their_checkpoints(tmp_path: Path) -> None:
     here, there, pack = tmp_path / "here", tmp_path / "there", tmp_path / "done.tar.xz"
     make(here, "off/seed_1")
@@ -41,15 +38,13 @@ def test_finished_runs_travel_without_their_checkpoints(tmp_path: Path) -> None:
     shown = cli.invoke(app, ["runs", "unpack", str(pack), str(there)]).output
     assert "2 runs unpacked, 0 were there" in shown
     wanted = {
-        name: content
-        for name, content in files(here).items()
-        if name.startswith(("off/seed_1/", "linear/seed_1/"))
-        and "checkpoints" not in name
-        and not name.endswith(".lock")
+        name: file
+        for name, file in content(here).items()
+        if name.startswith(("off/seed_1/", "linear/seed_1/")) and "checkpoints" not in name
     }
-    assert files(there) == wanted
+    assert content(there) == wanted
     assert unpack_runs(pack, there) == ([], [Path("linear/seed_1"), Path("off/seed_1")])
-    assert files(there) == wanted
+    assert content(there) == wanted
 
 
 def test_another_run_stays_and_nothing_is_unpacked(tmp_path: Path) -> None:
@@ -57,10 +52,10 @@ def test_another_run_stays_and_nothing_is_unpacked(tmp_path: Path) -> None:
     make(tmp_path / "here", "b/seed_1")
     pack_runs(tmp_path / "here", tmp_path / "p.tar.xz")
     make(tmp_path / "there", "b/seed_1", identity="another")
-    held = files(tmp_path / "there")
+    held = content(tmp_path / "there")
     with pytest.raises(CheckpointError, match="b/seed_1 holds another run"):
         unpack_runs(tmp_path / "p.tar.xz", tmp_path / "there")
-    assert files(tmp_path / "there") == held
+    assert content(tmp_path / "there") == held
 
 
 def test_no_finished_run_is_an_error(tmp_path: Path) -> None:
@@ -70,9 +65,9 @@ def test_no_finished_run_is_an_error(tmp_path: Path) -> None:
     assert not (tmp_path / "p.tar.xz").exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"no archive"])
-def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "p").write_bytes(content)
+@pytest.mark.parametrize("data", [b"", b"no archive"])
+def test_another_file_is_refused(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "p").write_bytes(data)
     with pytest.raises(CheckpointError, match="cannot be unpacked"):
         unpack_runs(tmp_path / "p", tmp_path / "there")
     with pytest.raises(CheckpointError, match="cannot be unpacked"):
