@@ -29,9 +29,10 @@ from rich.console import Console
 from rich.table import Table
 
 from refblend.config import load_config
+from refblend.data.splits import write_splits
 from refblend.embedded.architecture import build_model, save_model
-from refblend.embedded.prepare import prepare_splits
-from refblend.embedded.recipe import ArchitectureRecipe, DataRecipe, load_recipe
+from refblend.embedded.prepare import recipe_rows
+from refblend.embedded.recipe import ArchitectureRecipe, DataRecipe, EmbeddedConfig, load_recipe
 from refblend.embedded.tokenizer_texts import build_tokenizer
 from refblend.files import write_json
 from refblend.provenance import git_state, hardware, library_versions
@@ -73,7 +74,8 @@ def make_model(directory: Path, tokenizer: Any, seed: int = 0, **shape: Any) -> 
 
 def prepare_data(folder: Path) -> None:
     """Problems for the runs of :func:`run_overrides`, below ``folder``."""
-    prepare_splits(DataRecipe(train_rows=256, validation_rows=8, test_rows=8), folder / "data")
+    data = DataRecipe(train_rows=256, validation_rows=8, test_rows=8)
+    write_splits(folder / "data", recipe_rows(EmbeddedConfig(data=data)))
 
 
 def link_actor(folder: Path) -> Path:

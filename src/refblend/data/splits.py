@@ -1,12 +1,19 @@
 """Train, validation, sanity and test rows of a data set that comes with train and test only."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from refblend.data.schema import PromptRow
+from refblend.data.schema import PromptRow, write_rows
 from refblend.errors import DataError
 from refblend.seeding import derive_generator
 
 SPLITS = ("train", "validation", "test", "sanity")
+
+
+def write_splits(out: Path, splits: Mapping[str, Sequence[PromptRow]]) -> None:
+    """Write ``<split>.parquet`` of every split to a folder."""
+    for name, rows in splits.items():
+        write_rows(out / f"{name}.parquet", rows)
 
 
 def hold_out(

@@ -1,9 +1,6 @@
 """The four prompt files of an embedded scale."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from refblend.data.schema import PromptRow, write_rows
+from refblend.data.schema import PromptRow
 from refblend.embedded.problems import (
     DATA_SOURCE,
     SANITY_SOURCE,
@@ -13,9 +10,8 @@ from refblend.embedded.problems import (
     Split,
     generate_problems,
 )
-
-if TYPE_CHECKING:
-    from refblend.embedded.recipe import DataRecipe
+from refblend.embedded.recipe import DataRecipe, EmbeddedConfig
+from refblend.embedded.sums import sum_rows
 
 
 def problem_row(problem: Problem, index: int, split: Split) -> PromptRow:
@@ -36,25 +32,21 @@ def problem_row(problem: Problem, index: int, split: Split) -> PromptRow:
     )
 
 
-def split_problems(recipe: "DataRecipe", split: Split) -> list[Problem]:
+def split_problems(recipe: DataRecipe, split: Split) -> list[Problem]:
     """The problems of one file. The sanity set has only one-step problems and no long ones."""
-    count, level, long_share = (
-        getattr(recipe, f"{split}_rows"),
-        recipe.difficulty,
-        recipe.long_share,
-    )
+    count, level = getattr(recipe, f"{split}_rows"), recipe.difficulty
+    long_share = recipe.long_share
     if split == "sanity":
         level = Difficulty(**{**level.model_dump(), "step_weights": (1.0, 0.0, 0.0)})
         long_share = 0.0
     return generate_problems(split, count, recipe.seed, level, long_share)
 
 
-def prepare_splits(recipe: "DataRecipe", out: Path) -> dict[str, int]:
-    """Write ``<split>.parquet`` for every split to ``out``; return the numbers of rows."""
-    counts: dict[str, int] = {}
-    for split in SPLITS:
-        problems = split_problems(recipe, split)
-        rows = [problem_row(problem, index, split) for index, problem in enumerate(problems)]
-        write_rows(out / f"{split}.parquet", rows)
-        counts[split] = len(rows)
-    return counts
+def recipe_rows(recipe: EmbeddedConfig) -> dict[str, list[PromptRow]]:
+    """The rows of every split: our problems, or the sums of a pretrained model."""
+    if recipe.pretrained is not None:
+        return sum_rows(recipe)
+    return {
+        split: [problem_row(p, i, split) for i, p in enumerate(split_problems(recipe.data, split))]
+        for split in SPLITS
+    }

@@ -13,14 +13,14 @@ def upcast(values: Tensor) -> Tensor:
     return values if values.dtype in (torch.float32, torch.float64) else values.float()
 
 
-def masked_fill(values: Tensor, mask: Tensor, fill: float = 0.0) -> Tensor:
-    """``values`` in at least float32, with ``fill`` where the mask, of the same shape, is 0."""
+def masked_fill(values: Tensor, mask: Tensor) -> Tensor:
+    """``values`` in at least float32, 0 where the mask, of the same shape, is 0."""
     if values.shape != mask.shape:
         raise ValueError(
             f"values {tuple(values.shape)} and mask {tuple(mask.shape)} must have one shape"
         )
     values = upcast(values)
-    return torch.where(mask.bool(), values, torch.full_like(values, fill))
+    return torch.where(mask.bool(), values, torch.zeros_like(values))
 
 
 def masked_sum(values: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
@@ -35,25 +35,20 @@ def masked_mean(values: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
     return masked_sum(values, mask, dim) / count.clamp(min=1)
 
 
-def masked_var(values: Tensor, mask: Tensor, unbiased: bool = True) -> Tensor:
-    """Variance over all selected positions, two or more, Bessel-corrected by default; a scalar."""
+def masked_var(values: Tensor, mask: Tensor) -> Tensor:
+    """Unbiased variance over all selected positions, two or more; a scalar."""
     count = mask.bool().sum()
     if int(count) < 2:
         raise ValueError(
             f"the variance needs at least two response tokens, but the mask selects {int(count)}"
         )
     centred = masked_fill(values, mask) - masked_mean(values, mask)
-    variance = masked_mean(centred.square(), mask)
-    return variance * count / (count - 1) if unbiased else variance
+    return masked_mean(centred.square(), mask) * count / (count - 1)
 
 
-def masked_whiten(values: Tensor, mask: Tensor, shift_mean: bool = True) -> Tensor:
-    """(x − μ)·rsqrt(var + 1e-8) over the selected positions, two or more, 0 elsewhere; (B, T).
-
-    ``shift_mean=False`` adds the mean back, so that only the scale changes.
-    """
+def masked_whiten(values: Tensor, mask: Tensor) -> Tensor:
+    """(x − μ)·rsqrt(var + 1e-8) over the selected positions, two or more, 0 elsewhere; (B, T)."""
     exact = values.double()  # in float32, equal values far from 0 would differ from their mean
     mean = masked_mean(exact, mask)
     whitened = (masked_fill(exact, mask) - mean) * torch.rsqrt(masked_var(exact, mask) + 1e-8)
-    result = masked_fill(whitened if shift_mean else whitened + mean, mask)
-    return result.to(upcast(values).dtype)
+    return masked_fill(whitened, mask).to(upcast(values).dtype)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -68,13 +69,6 @@ def correlation(first: Numbers, second: Numbers) -> float | None:
     return min(max(r, -1.0), 1.0)
 
 
-def _mid_ranks(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Ranks from 1; equal values share the mean of their ranks."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return (last - (counts - 1) / 2.0)[inverse]
-
-
 def roc_auc(scores: Numbers, labels: Numbers) -> float | None:
     """P(score of a right answer > score of a wrong one) + ½·P(equal), by ranks.
 
@@ -86,7 +80,7 @@ def roc_auc(scores: Numbers, labels: Numbers) -> float | None:
     positives, negatives = int(right.sum()), int((~right).sum())
     if positives == 0 or negatives == 0:
         return None
-    rank_sum = float(_mid_ranks(x)[right].sum())
+    rank_sum = float(pd.Series(x).rank()[right].sum())
     return (rank_sum - positives * (positives + 1) / 2.0) / (positives * negatives)
 
 

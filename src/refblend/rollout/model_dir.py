@@ -141,16 +141,10 @@ def stop_token_ids(directory: Path) -> frozenset[int]:
 
 def resolve_max_model_len(directory: Path, wanted: int | None) -> int:
     """The engine's length: ``wanted``, or the model's; ModelError beyond its positions."""
-    positions, rescaled = positions_of(directory), is_rescaled(directory)
-    if wanted is None:
-        if positions is None:
-            raise ModelError(
-                f"{directory}: config.json has no max_position_embeddings", "Set max_model_len."
-            )
-        return positions
-    if positions is not None and wanted > positions and not rescaled:
+    check_length(directory, "max_model_len", wanted)
+    longest = wanted or positions_of(directory)
+    if longest is None:
         raise ModelError(
-            f"max_model_len={wanted} is more than the {positions} positions of {directory}",
-            f"Lower it to {positions}.",
+            f"{directory}: config.json has no max_position_embeddings", "Set max_model_len."
         )
-    return wanted
+    return longest

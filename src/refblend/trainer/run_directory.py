@@ -69,7 +69,7 @@ class Prepared:
     """``summary.json`` of a run that has nothing left to do; only :func:`open_run` looks."""
     checkpoint: CheckpointRef | None = None
     """Where ``resume_mode=auto`` goes on; None: at step 0. Only :func:`open_run` looks."""
-    segments: Sequence[Source] = ()
+    segments: tuple[Source, ...] = ()
     """The sources of a run that is resumed, with that of this session."""
 
 

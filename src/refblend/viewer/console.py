@@ -133,8 +133,7 @@ def response_panel(run: Run, response: Response) -> Panel:
 def show_run(run: Run, console: Console, step: int | None = None, count: int = 3) -> None:
     """Print a run with ``count`` best and worst responses of a step, by default the last recorded.
 
-    Raises:
-        DataError: no responses of this step were recorded, or they cannot be read.
+    Errors of :meth:`Run.responses`.
     """
     chosen = step
     if chosen is None and run.recorded_steps:

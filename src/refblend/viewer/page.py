@@ -19,11 +19,7 @@ _PLACE = "/*DATA*/null"
 def write_page(path: Path, run: Run, other: Run | None = None) -> tuple[int, int]:
     """Write the page, atomically; ``other`` is a run to compare the curves with.
 
-    Returns:
-        Number of responses on the page, and of those that the run recorded.
-
-    Raises:
-        DataError: a record cannot be read.
+    Returns the number of responses on the page, and of those that the run recorded.
     """
     responses, recorded = _responses(run)
     data = {

@@ -30,11 +30,7 @@ class Run:
 
     @classmethod
     def open(cls, path: Path) -> "Run":
-        """The run in a directory.
-
-        Raises:
-            DataError: it holds no run, or its metrics cannot be read.
-        """
+        """The run in a directory; DataError if it holds none, or its metrics cannot be read."""
         if not (path / "metrics.jsonl").is_file():
             raise DataError(
                 f"{path} holds no run: there is no metrics.jsonl in it",
@@ -102,8 +98,7 @@ class Run:
     def responses(self, step: int) -> list[Response]:
         """The recorded responses of a step; an incomplete last line is left out.
 
-        Raises:
-            DataError: none were recorded at this step, or a line is not a record.
+        DataError if none were recorded at this step, or a line is not a record.
         """
         if step not in self.recorded_steps:
             steps = ", ".join(map(str, self.recorded_steps)) or "none"

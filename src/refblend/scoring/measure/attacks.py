@@ -71,7 +71,6 @@ def measure_attacks(
     questions: Sequence[str],
     responses: Sequence[str],
     attacks: Sequence[Attack] = ATTACKS,
-    batch_size: int = 256,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """How much each attack raises the judge's mean score over the neutral answers.
@@ -87,9 +86,7 @@ def measure_attacks(
     """
     if not questions:
         raise ValueError("no answers to attack")
-    samples = score_corpus(
-        judge, _attacked(questions, responses, attacks), batch_size, progress=progress
-    )
+    samples = score_corpus(judge, _attacked(questions, responses, attacks), progress=progress)
     samples["structure_kept"] = [
         structure_kept(judge.plan(row.question, row.response), judge.encoder)
         for row in samples.itertuples()

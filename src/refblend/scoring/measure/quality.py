@@ -52,7 +52,6 @@ def score_corpus(
     judge: Judge,
     corpus: pd.DataFrame,
     batch_size: int = 256,
-    seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> pd.DataFrame:
     """The corpus in its order with the judge's results; ``progress`` is told how many are done."""
@@ -60,7 +59,7 @@ def score_corpus(
     results = []
     for start in range(0, len(questions), batch_size):
         rows = range(start, min(start + batch_size, len(questions)))
-        seeds = [derive_seed(seed, "judge", row) for row in rows]
+        seeds = [derive_seed(0, "judge", row) for row in rows]
         results += judge.score([questions[i] for i in rows], [responses[i] for i in rows], seeds)
         if progress is not None:
             progress(len(results))
@@ -135,10 +134,10 @@ def discrimination(scored: pd.DataFrame, by: str) -> pd.DataFrame:
     )
 
 
-def with_length_bins(scored: pd.DataFrame, bins: int = LENGTH_BINS) -> pd.DataFrame:
+def with_length_bins(scored: pd.DataFrame) -> pd.DataFrame:
     """``length_bin`` added: equal shares of the responses by length, e.g. ``12–40 characters``."""
     lengths = scored["response_chars"]
-    quantiles = np.unique(np.quantile(lengths, np.linspace(0, 1, bins + 1)).round())
+    quantiles = np.unique(np.quantile(lengths, np.linspace(0, 1, LENGTH_BINS + 1)).round())
     if len(quantiles) < 2:
         return scored.assign(length_bin=f"{int(quantiles[0])} characters")
     places = np.clip(np.searchsorted(quantiles, lengths, side="right") - 1, 0, len(quantiles) - 2)
@@ -158,7 +157,6 @@ KINDS = {"written": "score", "expected": "expected"}
 def measure_quality(
     judge: GenerativeJudge,
     corpus: pd.DataFrame,
-    batch_size: int = 256,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[dict[str, dict[str, Any]], pd.DataFrame]:
     """Score the corpus in both forms; the judge's options but form and score mode are kept.
@@ -173,7 +171,7 @@ def measure_quality(
         asked = judge.with_options(options)
         before = len(samples) * len(corpus)
         report = None if progress is None else (lambda n, before=before: progress(before + n))
-        scored = score_corpus(asked, corpus, batch_size, progress=report)
+        scored = score_corpus(asked, corpus, progress=report)
         scored = with_written_scores(scored, judge.tokenizer, options.invalid_score)
         reports[name] = {"few_shot": form == "full"} | quality_report(
             scored, judge.tokenizer, options.limits.max_new_tokens
@@ -229,12 +227,12 @@ def quality_report(scored: pd.DataFrame, tokenizer: Any, max_new_tokens: int) ->
     }
 
 
-def misjudged(scored: pd.DataFrame, count: int = EXAMPLES) -> pd.DataFrame:
+def misjudged(scored: pd.DataFrame) -> pd.DataFrame:
     """The wrong answers with the highest valid expected scores, one per question."""
     wrong = scored[scored["valid"] & (scored["label"] < 0.5)]
     highest = wrong.sort_values("expected", ascending=False, kind="stable")
     columns = ["question", "response", "raw", "expected"]
-    return highest.drop_duplicates("question")[columns].head(count).reset_index(drop=True)
+    return highest.drop_duplicates("question")[columns].head(EXAMPLES).reset_index(drop=True)
 
 
 def auc_within(scored: pd.DataFrame) -> float | None:

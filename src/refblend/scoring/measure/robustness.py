@@ -47,7 +47,6 @@ def robustness_arms(base: JudgeOptions) -> list[RobustnessArm]:
 def run_robustness(
     judge: GenerativeJudge,
     corpus: pd.DataFrame,
-    batch_size: int = 256,
     progress: Callable[[int, str], None] | None = None,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Score the corpus under all :func:`robustness_arms`, those with equal options once.
@@ -70,7 +69,7 @@ def run_robustness(
                 before, name = len(rows) * len(corpus), arm.name
                 report = lambda n, at=before, name=name: progress(at + n, name)  # noqa: E731
             start = time.perf_counter()
-            scored = score_corpus(asked, corpus, batch_size, progress=report)
+            scored = score_corpus(asked, corpus, progress=report)
             known[arm.options] = scored, time.perf_counter() - start
         scored, seconds = known[arm.options]
         rows.append(arm_row(arm, scored, seconds))

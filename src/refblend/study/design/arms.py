@@ -22,11 +22,7 @@ class Arm:
     config: RefblendConfig
 
     def setting(self, key: str) -> Any:
-        """Value of a dotted key, e.g. ``algorithm.adv_estimator``.
-
-        Raises:
-            KeyError: the configuration has no such key.
-        """
+        """Value of a dotted key, e.g. ``algorithm.adv_estimator``; KeyError if there is none."""
         value: Any = self.config
         for part in key.split("."):
             if part not in getattr(type(value), "model_fields", {}):
@@ -73,10 +69,8 @@ def resolve_arms(
 ) -> dict[str, Arm]:
     """Every arm of some experiments at a scale, by name, in their order; overlays are left out.
 
-    Raises:
-        ConfigError: an arm's configuration is not acceptable.
-        StudyError: a factor or a sweep names a key that the configuration does not have, or the
-            levels of a sweep are not different numbers; the file and the key are named.
+    ConfigError for an arm's configuration; StudyError for a factor or a sweep whose key the
+    configuration lacks, or a sweep whose levels are not different numbers.
     """
     arms: dict[str, Arm] = {}
     for name, spec in experiments.items():
@@ -98,17 +92,12 @@ def resolve_arms(
                         f"{path}: {where}: the configuration has no key {key}",
                         "Name a dotted key of params/ppo.yaml.",
                     ) from None
-        _check_levels(spec, arms, path)
+        if spec.sweep:
+            levels = [arms[arm].setting(spec.sweep.key) for arm in spec.sweep.arms if arm in arms]
+            numbers = all(isinstance(level, int | float) for level in levels)
+            if not numbers or len(set(levels)) != len(levels):
+                raise StudyError(
+                    f"{path}: sweep.arms: {spec.sweep.key} is {', '.join(map(str, levels))}",
+                    "Every arm of a sweep needs another number there.",
+                )
     return arms
-
-
-def _check_levels(spec: ExperimentSpec, arms: Mapping[str, Arm], path: Path) -> None:
-    if not spec.sweep:
-        return
-    levels = [arms[arm].setting(spec.sweep.key) for arm in spec.sweep.arms if arm in arms]
-    numbers = all(isinstance(level, int | float) for level in levels)
-    if not numbers or len(set(levels)) != len(levels):
-        raise StudyError(
-            f"{path}: sweep.arms: {spec.sweep.key} is {', '.join(map(str, levels))}",
-            "Every arm of a sweep needs another number there.",
-        )

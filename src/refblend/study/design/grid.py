@@ -65,12 +65,9 @@ def _yaml_escape(code: int) -> str:
 def resolve_arm(
     overrides: Mapping[str, Any], scale: str, params: str | Path = "params"
 ) -> RefblendConfig:
-    """The full, checked configuration of an arm at a scale.
+    """The full, checked configuration of an arm at a scale, or ConfigError.
 
     An ``overlay`` is left out, as it may not exist yet; the trainer checks the two together.
-
-    Raises:
-        ConfigError: the arm's configuration is not acceptable.
     """
     return load_config(config_files(scale, params), override_arguments(overrides))
 
@@ -91,13 +88,9 @@ def build_grid(
 ) -> pd.DataFrame:
     """Derive the grid of several experiments (names of ``<params>/study/<name>.yaml``) at a scale.
 
-    Returns:
-        A frame of text with the columns :data:`GRID_COLUMNS`, one row per (experiment, arm, seed).
-
-    Raises:
-        StudyError: an arm clashes with another, or the scale has no seeds.
-        ConfigError: an arm's configuration is not acceptable (the arm is named).
-        ProblemsError: several of these.
+    One row of :data:`GRID_COLUMNS` per (experiment, arm, seed), all text. StudyError if an arm
+    clashes with another or the scale has no seeds, ConfigError for an arm's configuration,
+    ProblemsError for several of these.
     """
     rows: list[tuple[str, ...]] = []
     problems = Problems()
@@ -210,11 +203,7 @@ def _lacking(endpoint: str, config: RefblendConfig) -> str:
 
 
 def select(grid: pd.DataFrame, experiments: Sequence[str]) -> pd.DataFrame:
-    """The rows of some experiments, e.g. of a milestone's.
-
-    Raises:
-        StudyError: an experiment has no row.
-    """
+    """The rows of some experiments, e.g. of a milestone's; StudyError if one has no row."""
     absent = sorted(set(experiments) - set(grid.experiment))
     if absent:
         raise StudyError(

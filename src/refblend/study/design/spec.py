@@ -311,11 +311,7 @@ def _filled(value: Any, scale: str) -> Any:
 
 
 def check_overrides(overrides: Mapping[str, Any], prefix: str = "") -> None:
-    """Refuse what cannot be passed on as ``key=value`` and read back equal.
-
-    Raises:
-        ValueError: a key is not dotted names, or a value is not one of JSON's.
-    """
+    """Refuse (ValueError) what cannot be passed on as ``key=value`` and read back equal."""
     for key, value in overrides.items():
         if not re.fullmatch(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*", str(key)):
             raise ValueError(f"{prefix}{shorten(str(key))} is not a dotted key: correct it")
@@ -329,12 +325,7 @@ def check_overrides(overrides: Mapping[str, Any], prefix: str = "") -> None:
 
 
 def load_experiment(path: str | Path) -> ExperimentSpec:
-    """Read and check one experiment file.
-
-    Raises:
-        StudyError: a key is unknown or missing, or a value is not acceptable.
-        ConfigError: the file is missing or not YAML.
-    """
+    """Read and check one experiment file; StudyError for its keys and values, else ConfigError."""
     limits = Path(path).parents[1] / "seeds.yaml"
     try:
         spec = ExperimentSpec.model_validate(read_yaml(path))
@@ -345,11 +336,7 @@ def load_experiment(path: str | Path) -> ExperimentSpec:
 
 
 def load_experiments(params: str | Path = "params") -> dict[str, ExperimentSpec]:
-    """All experiments of ``<params>/study`` by name.
-
-    Raises:
-        StudyError, ConfigError: a file is not acceptable.
-    """
+    """All experiments of ``<params>/study`` by name; errors of :func:`load_experiment`."""
     files = sorted((Path(params) / "study").glob("*.yaml"))
     return {path.stem: load_experiment(path) for path in files}
 
@@ -358,10 +345,7 @@ def experiments_of(
     milestone: str, params: str | Path = "params", scale: str | None = None
 ) -> list[str]:
     """Names of the files of ``<params>/study`` with that ``milestone``, in alphabetical order;
-    those with seeds for ``scale`` where given.
-
-    Raises:
-        StudyError, ConfigError: a file is not acceptable.
+    those with seeds for ``scale`` where given. Errors of :func:`load_experiment`.
     """
     return [
         name

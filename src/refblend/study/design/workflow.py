@@ -90,11 +90,7 @@ class WorkflowConfig(Section):
 
 
 def workflow_config(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The workflow's configuration with its defaults filled in.
-
-    Raises:
-        ConfigError: lists every key and value that is not acceptable.
-    """
+    """The workflow's configuration with its defaults filled in; ConfigError lists what is wrong."""
     try:
         config = WorkflowConfig.model_validate(values)
     except ValidationError as error:

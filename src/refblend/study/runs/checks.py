@@ -20,9 +20,7 @@ def check_milestone(collected: Collected, tolerated: Mapping[str, int]) -> dict[
     """The record of the checks that every run finished and that incidents are tolerable.
 
     ``tolerated`` has the largest acceptable number of each kind of incident over all runs.
-
-    Raises:
-        StudyError: a check failed; all failures are named.
+    StudyError names all checks that failed.
     """
     totals = incident_totals(collected)
     failures = unfinished(collected) + [
@@ -50,11 +48,7 @@ def record_failure(runs: Sequence[Path], status: int, log: Path | None = None) -
     asks for: they may be another configuration's. They are marked as unconfirmed, and do not count
     until a job has compared them.
 
-    Returns:
-        The failed runs.
-
-    Raises:
-        StudyError: all runs have finished, so none of them explains the job's error.
+    Returns the failed runs; StudyError if all have finished, so that none explains the error.
     """
     last_words = _last_words(log) if log else ""
     summaries = {run: _summary(run) for run in runs}
@@ -93,8 +87,7 @@ def _append_failure(run: Path, status: int, reason: str) -> dict[str, Any]:
 def block_record(runs: Sequence[Path]) -> dict[str, dict[str, Any]]:
     """Status and identity of every run of a block, by seed: the content of the job's marker.
 
-    Raises:
-        StudyError: a run has no summary, so the job is not done.
+    StudyError if a run has no summary: the job is not done.
     """
     record = {}
     for run in runs:

@@ -29,11 +29,7 @@ SEED = 0
 
 
 def final_checkpoint(run: Path) -> CheckpointRef:
-    """The run's last complete checkpoint.
-
-    Raises:
-        StudyError: the run has none.
-    """
+    """The run's last complete checkpoint; StudyError if it has none."""
     last = CheckpointManager(run / "checkpoints").latest_valid()
     if last is None:
         raise StudyError(
@@ -52,18 +48,9 @@ def evaluate_runs(
     such prompts out. A report of the same run, data and numerics is only read, so that a call that
     was killed goes on where it was, and a tested run needs no checkpoint.
 
-    Args:
-        runs: directories of runs with one configuration, but for the seed.
-        data: prompt file.
-
-    Yields:
-        Each run and its report, which says what it measured
-        (:func:`refblend.study.runs.run_files.bound_to`). A run that failed has no numbers: its
-        report has its status only.
-
-    Raises:
-        StudyError: a run is not complete, or its engine is not that of the others.
-        ModelError: the longest prompt and its answer need more positions than the actor has.
+    Yields each run and its report, which says what it measured (:func:`_measured`); of a run that
+    failed it has the status only. StudyError if a run is not complete, or its engine is not that of
+    the others; ModelError if the longest prompt and its answer have no room in the actor.
     """
     engine: RolloutEngine | None = None
     try:

@@ -21,11 +21,7 @@ JUDGE_COLUMNS = (
 
 
 def read_quality(paths: Iterable[str | Path]) -> dict[str, Any]:
-    """Model name (the file's stem) → its report.
-
-    Raises:
-        StudyError: a report is missing or is not JSON.
-    """
+    """Model name (the file's stem) → its report; StudyError if one is missing or is not JSON."""
     reports = {}
     for path in map(Path, paths):
         try:

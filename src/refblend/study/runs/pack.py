@@ -20,11 +20,7 @@ LEFT_BEHIND = ("checkpoints", "tensorboard", "wandb", "swanlog", "run.png", LOCK
 def pack_runs(root: Path, target: Path) -> Sequence[Path]:
     """Pack the finished runs below ``root`` into a .tar.xz file; those moved aside are left out.
 
-    Returns:
-        Their directories, relative to ``root``.
-
-    Raises:
-        CheckpointError: there is none, or one is in use.
+    Returns their directories, relative to ``root``; CheckpointError for none, or one in use.
     """
     runs = [r.path for r in find_runs(root) if r.status == "finished" and not r.aside]
     if not runs:
@@ -43,12 +39,8 @@ def _without_large_files(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
 def unpack_runs(source: Path, root: Path) -> tuple[Sequence[Path], Sequence[Path]]:
     """Put packed runs below ``root``, each by one rename. A run that is there already is kept.
 
-    Returns:
-        Directories, relative to ``root``, that were unpacked, and those that were there.
-
-    Raises:
-        CheckpointError: the file is no such pack or holds no run, or a directory holds another run;
-            nothing is unpacked then.
+    Returns the directories, relative to ``root``, that were unpacked, and those that were there.
+    CheckpointError, and nothing is unpacked, for another file, or a directory with another run.
     """
     try:
         with unpacked(source, root) as staged:

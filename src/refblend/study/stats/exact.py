@@ -35,13 +35,8 @@ TIES_OF_T = 1e-9
 def exact_p_above(treated: ArrayLike, reference: ArrayLike, paired: bool) -> float:
     """One-sided p of mean(treated) > mean(reference); 1 where an arm has fewer than two runs.
 
-    Args:
-        treated: (n,) runs, in the order of ``reference`` where ``paired``.
-        reference: (m,) runs; m = n where ``paired``.
-        paired: flip the signs of the n differences, or split all n + m runs anew.
-
-    Raises:
-        ValueError: a value is NaN, or pairs are incomplete.
+    ``paired`` flips the signs of the n differences of pairs, in the same order; else all n + m runs
+    are split anew. ValueError for NaN, or pairs that are incomplete.
     """
     x, y = numbers(treated), numbers(reference)
     if min(x.size, y.size) < 2:
@@ -63,15 +58,11 @@ def exact_p_above(treated: ArrayLike, reference: ArrayLike, paired: bool) -> flo
 
 
 def welch_t(members: NDArray[np.float64], pooled: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Welch's t of mean(treated) − mean(others) for many splits of the same runs.
+    """Welch's t, (splits,), of mean(treated) − mean(others) for many splits of the same runs.
 
-    Args:
-        members: (splits, runs) 1 where a run is treated, else 0; as many in every row, two or more
-            on both sides.
-        pooled: (runs,) values.
-
-    Returns:
-        (splits,) t; ± infinity for different arms that do not vary, 0 for equal ones.
+    ``members`` (splits, runs) is 1 where a run is treated, else 0, in every row as often and twice
+    or more each; ``pooled`` has the values. ± infinity for different arms that do not vary, 0 for
+    equal ones.
     """
     centred = pooled - pooled.mean()
     squares = centred**2
@@ -142,13 +133,11 @@ def _signs(n: int) -> tuple[NDArray[np.float64], bool]:
 @cache
 def _splits(n: int, m: int) -> tuple[NDArray[np.float64], bool]:
     """Which n of n + m runs are treated (rows of zeros and ones), and whether they are all."""
-    if comb(n + m, n) <= MOST:
+    if whole := comb(n + m, n) <= MOST:
         chosen = np.array(list(combinations(range(n + m), n)))
-        whole = True
     else:
         rng = np.random.default_rng(0)
         chosen = rng.permuted(np.tile(np.arange(n + m), (DRAWN, 1)), axis=1)[:, :n]
-        whole = False
     members = np.zeros((len(chosen), n + m))
     np.put_along_axis(members, chosen, 1.0, axis=1)
     return members, whole
@@ -158,10 +147,7 @@ def holm(p_values: ArrayLike) -> NDArray[np.float64]:
     """Holm's step-down adjustment (Scand. J. Statist. 6, 1979), in the order given.
 
     The i-th smallest of m values becomes max over j ≤ i of (m − j + 1)·p_(j), at most 1. SciPy has
-    Benjamini–Hochberg only, which bounds another error.
-
-    Raises:
-        ValueError: a value lies outside 0 … 1 or is NaN.
+    Benjamini–Hochberg only, which bounds another error. ValueError outside 0 … 1 and for NaN.
     """
     p = np.asarray(p_values, dtype=np.float64)
     if not ((p >= 0) & (p <= 1)).all():

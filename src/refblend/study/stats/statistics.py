@@ -44,11 +44,7 @@ def complete_seeds(values: pd.DataFrame) -> tuple[pd.DataFrame, tuple]:
 
 
 def numbers(values: ArrayLike) -> NDArray[np.float64]:
-    """One number per run; NaN is refused.
-
-    Raises:
-        ValueError: a value is NaN.
-    """
+    """One number per run; ValueError for NaN."""
     data = np.asarray(values, dtype=np.float64)
     if np.isnan(data).any():
         raise ValueError("values must not be NaN: leave failed runs out and count them")
@@ -56,11 +52,7 @@ def numbers(values: ArrayLike) -> NDArray[np.float64]:
 
 
 def student_interval(values: ArrayLike, confidence: float = CONFIDENCE) -> Interval:
-    """Student's t interval of the mean: exact for normal data, also with three seeds.
-
-    Raises:
-        ValueError: a value is NaN.
-    """
+    """Student's t interval of the mean: exact for normal data, also with three seeds."""
     data = numbers(values)
     estimate = float(data.mean()) if data.size else np.nan
     if data.size < 2:

@@ -100,12 +100,9 @@ def is_paired(contrasts: Sequence[Contrast]) -> bool:
 
 
 def decide(contrasts: Sequence[Contrast], paired: Sequence[bool], alpha: float) -> list[Outcome]:
-    """The verdicts of one family.
+    """The verdicts of one family, whose contrasts are adjusted together, at its level ``alpha``.
 
-    Args:
-        contrasts: those that are adjusted together.
-        paired: of each, as :func:`is_paired` says of its experiment and endpoint.
-        alpha: level of the family.
+    ``paired`` is of each, as :func:`is_paired` says of its experiment and endpoint.
     """
     runs = [contrast.runs(each) for contrast, each in zip(contrasts, paired, strict=True)]
     p = [exact_p(*xy, each) for xy, each in zip(runs, paired, strict=True)]
