@@ -59,7 +59,7 @@ figures: env ## every table, figure and report of SCALE anew from the committed 
 	$(BIN)/python scripts/headline.py
 	@git status --short results/$(SCALE)
 
-paper: .tools/paper ## docs/results.md with its numbers as build/paper/results.tex, and results.pdf where a TeX is installed
+paper: .tools/paper ## docs/results.md as build/paper/results.tex, and results.pdf where a TeX is installed
 	scripts/paper.sh "$$($</bin/python -c 'import pypandoc; print(pypandoc.get_pandoc_path())')" build/paper
 
 smoke: env ## the same workflow on a tiny grid, about ten minutes

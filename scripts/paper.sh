@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
 # usage: scripts/paper.sh PANDOC OUT, e.g. build/paper
-# Writes OUT/results.tex from docs/results.md with its numbers, and results.pdf where there is a TeX.
+# Writes OUT/results.tex from docs/results.md, and results.pdf where there is a TeX.
 set -euo pipefail
 pandoc=$1 out=$2
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$out"
-python3 "$here/results_text.py" > "$out/results.md"
-"$pandoc" "$out/results.md" --from gfm --to latex --shift-heading-level-by=-1 \
+"$pandoc" "$here/../docs/results.md" --from gfm --to latex --shift-heading-level-by=-1 \
     --template "$here/paper/template.tex" --lua-filter "$here/paper/filter.lua" --output "$out/results.tex"
 echo "$out/results.tex"
 if ! command -v pdflatex > /dev/null; then

@@ -1,16 +1,15 @@
-"""Fills the numbers of docs/results.md in from the tables: a stale claim is an error.
+"""Keeps the numbers in README.md and docs/results.md those of the tables.
 
-    {{ v("noisy_challenger", "noisy_off", expect="better") }}    +0.033 [+0.014, +0.052]
+    <!-- v("noisy_challenger", "noisy_off", expect="better") -->+0.033 [+0.014, +0.052]
 
-A claim names the verdict that it expects. If the study says otherwise, the page fails at that
-line. With ``table="m3/M3_summary"`` the number is that of a report's table, which has no verdict.
-The README, which nothing fills in, states each number after such a call in a comment:
-
-    <!-- v("noisy_judge", "noisy_off", expect="better") -->+0.033
+A number stands after a call in a comment, with or without its interval. A claim names the verdict
+that it expects. If the study says otherwise, the sentence is wrong: an error names its line, here
+and in `make docs`. With ``table="m3/M3_summary"`` the number is that of a report's table, which has
+no verdict.
 
 Needs the standard library alone: the site is built without pandas.
 
-    python scripts/results_text.py > build/results.md
+    python scripts/results_text.py    # writes the numbers anew
 """
 
 import csv
@@ -20,8 +19,10 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-CALL = re.compile(r"\{\{\s*v\((?P<arguments>[^}]*)\)\s*\}\}")
-STATED = re.compile(r"<!-- v\((?P<arguments>[^>]*)\) -->(?P<number>[^\s:;,]*\d)")
+TEXTS = (ROOT / "README.md", ROOT / "docs" / "results.md")
+STATED = re.compile(
+    r"(?P<call><!-- v\((?P<arguments>[^>]*)\) -->)[+−]\d(?:[\d.]*\d)?(?P<interval> \[[^\]]*\])?"
+)
 ARGUMENT = re.compile(r'(?:(\w+)=)?"([^"]*)"')
 KNOWN = {"endpoint", "experiment", "expect", "scale", "table"}
 IN_TABLES = {"arm": "treated", "baseline": "reference", "measure": "endpoint", "diff": "estimate"}
@@ -67,8 +68,8 @@ def v(treated: str, reference: str, expect: str = "", scale: str = "cpu", **wher
     return "{} [{}, {}]".format(*numbers)
 
 
-def fill(text: str) -> str:
-    """A text with its numbers.
+def filled(text: str) -> str:
+    """A text with the numbers of the tables.
 
     Raises:
         StaleTextError: it names the line of a claim that does not hold.
@@ -76,37 +77,39 @@ def fill(text: str) -> str:
     lines = []
     for number, line in enumerate(text.splitlines(), start=1):
         try:
-            lines.append(CALL.sub(_called, line))
+            lines.append(STATED.sub(_stated, line))
         except StaleTextError as error:
-            raise StaleTextError(f"docs/results.md, line {number}: {error}") from None
+            raise StaleTextError(f"line {number}: {error}") from None
     return "\n".join(lines) + "\n"
 
 
-def check(text: str) -> int:
-    """How many numbers a text states after a call in a comment.
+def check() -> None:
+    """Refuse (StaleTextError) a text whose numbers or claims are not those of the tables."""
+    for path in TEXTS:
+        text = path.read_text(encoding="utf-8")
+        try:
+            fresh = filled(text)
+        except StaleTextError as error:
+            raise StaleTextError(f"{path.name}, {error}") from None
+        if fresh != text:
+            raise StaleTextError(
+                f"{path.name} has old numbers. Run: python scripts/results_text.py"
+            )
 
-    Raises:
-        StaleTextError: a number or a verdict is not that of the tables.
-    """
-    stated = list(STATED.finditer(text))
-    for match in stated:
-        wanted = _called(match).partition(" ")[0].replace("-", "−")
-        if match["number"] != wanted:
-            raise StaleTextError(f"README.md: {match[0]} is {wanted} in the tables")
-    return len(stated)
 
-
-def _called(match: "re.Match[str]") -> str:
+def _stated(match: "re.Match[str]") -> str:
     arguments = ARGUMENT.findall(match["arguments"])
     named = {name: value for name, value in arguments if name}
     plain = [value for name, value in arguments if not name]
     if len(plain) != 2 or not set(named) <= KNOWN:
-        raise StaleTextError(f"{match[0]}: give two arms, and of {', '.join(sorted(KNOWN))}")
-    return v(*plain, **named)
+        raise StaleTextError(f"{match['call']}: give two arms, and of {', '.join(sorted(KNOWN))}")
+    number = v(*plain, **named).replace("-", "−")
+    return match["call"] + (number if match["interval"] else number.partition(" ")[0])
 
 
 if __name__ == "__main__":
-    try:
-        sys.stdout.write(fill((ROOT / "docs" / "results.md").read_text(encoding="utf-8")))
-    except StaleTextError as error:
-        sys.exit(f"error: {error}")
+    for path in TEXTS:
+        try:
+            path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8")
+        except StaleTextError as error:
+            sys.exit(f"error: {path.name}, {error}")

@@ -57,10 +57,11 @@ BY_CONTENT = (
 TOTAL_STEPS = "trainer.total_training_steps"
 OTHER_PROMPTS = "the chat template makes other prompts than it did, as one with a date does"
 EARLIER_NUMERICS = {"judge.parse": 2, "reward.reasoning_gym": 2}
-"""Versions, other than the first, whose numbers runs with a record of the earlier format have. What
-``judge.parse`` 2 corrects had made a judge's whole batch fail, and no committed run has a failed
-score (``incidents/judge_error``). ``reward.reasoning_gym`` 2 reads answers of several lines, and
-all tasks of committed runs have one line (``tests/rewards/test_reasoning_gym.py``)."""
+"""Versions that records of the earlier format count as, where not 1: these changed no number of a
+committed run. The fault that ``judge.parse`` 2 corrects made a judge's whole batch fail, and no
+committed run has a failed score (``incidents/judge_error``). ``reward.reasoning_gym`` 2 reads
+answers of several lines; all tasks of committed runs have one
+(``tests/rewards/test_reasoning_gym.py``)."""
 EARLIER_MODELS = {
     "dfa94c4cf46f88ccf06e84e47753265f88c9af817d2a5762c2acc15e7c39df3b": (
         "d28ac3ba6964fe14e7f43c796864abc1cc51b905180d975e99b35da5d7e21825"

@@ -60,6 +60,8 @@ OURS_ALONE = (
     "weight_per_length=true",
     "entropy_high_threshold=auto",
     "strategy=replay",
+    "method=recheck",
+    "entropy_level=response",
 )
 OFF = list(product(ESTIMATORS, ("enable=false", "max_weight=0.0"), (True, False)))
 

@@ -61,6 +61,8 @@ def read_settings(section: Any) -> RefQualityScoreConfig:
         raise explain(error, RefQualityScoreConfig, f"{SECTION}: ") from None
     own = {
         "strategy=replay": settings.strategy == "replay",
+        f"method={settings.method}": settings.method != "blend",
+        "entropy_level=response": settings.entropy_level == "response",
         "groups=mixed": settings.groups == "mixed",
         "weight_per_length=true": settings.weight_per_length,
         "entropy_high_threshold=auto": settings.entropy_high_threshold == "auto",

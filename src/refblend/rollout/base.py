@@ -1,4 +1,4 @@
-"""The interface of a generation engine, the typed values that cross it.
+"""The interface of a generation engine, and the typed values that cross it.
 
 An engine answers token ids with token ids. Each request has its own seed, so neither the
 order nor the size of a batch changes a sample; each answer names the weight version it came from.

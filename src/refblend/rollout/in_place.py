@@ -95,7 +95,7 @@ def _pack(module: Any) -> None:
 
 
 def _drop_packed_embeddings(module: Any) -> None:
-    """vLLM packs the embeddings for a product that is computed by the head alone."""
+    """Drop vLLM's packed copy of the embeddings: only the head multiplies by them."""
     module.cpu_linear = None
 
 

@@ -39,7 +39,7 @@ with fast kernels there."""
 
 
 MEMORY_REFUSALS = ("kv cache", "cache blocks", "free memory", "available memory")
-"""Of what vLLM's errors speak when the memory that it is given does not suit it."""
+"""Phrases in vLLM's errors about too little, or unusable, memory."""
 
 
 class WeightReceiver:
@@ -176,7 +176,7 @@ class VllmEngine:
     ) -> list[Generation]:
         """Answer all requests, in their order; see :class:`RolloutEngine`.
 
-        ``base`` leaves out the adapter, of all: batches never mix (:mod:`refblend.rollout.lora`).
+        ``base``: all without the adapter: batches never mix (:mod:`refblend.rollout.lora`).
         """
         from vllm import SamplingParams
         from vllm.inputs import TokensPrompt
@@ -244,7 +244,7 @@ class VllmEngine:
         self.weight_version = version
 
     def _replace_adapter(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Give vLLM an adapter under a new number: it takes a known one for what it has."""
+        """Give vLLM an adapter under a new id: under a known id it would keep the old one."""
         from vllm.lora.request import LoRARequest
 
         engine = self._llm.llm_engine

@@ -11,8 +11,8 @@ With N parameters, hidden size H, MLP size I, L layers and vocabulary V, a devic
     a process         0.5 GiB for CUDA itself
 
 Layers kept are L, or one with ``enable_gradient_checkpointing``; in float32 a pass takes twice as
-much. Passes of different roles follow one another, so the largest counts. An engine that sleeps
-leaves 1 GiB. The constant 12 H + 4 I is the activations of Qwen's and Llama's layers; it gives the
+much. Passes of different roles follow one another, so the largest counts. A sleeping engine
+holds 1 GiB. The constant 12 H + 4 I is the activations of Qwen's and Llama's layers; it gives the
 update of ``results/gpu/check.md`` to within a tenth.
 """
 

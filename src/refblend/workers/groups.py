@@ -35,7 +35,7 @@ from refblend.workers.roles import Role
 DEATH_NOTICE_S = 30.0
 """Within this time after a failure Ray tells of a process that is gone."""
 LOST = (ObjectLostError, NodeDiedError)
-"""What a call meets whose node, or an argument's node, is gone."""
+"""What Ray raises if the node of a call, or of one of its arguments, is gone."""
 
 
 def _wait(

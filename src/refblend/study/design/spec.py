@@ -116,7 +116,7 @@ class ExperimentSpec(Section):
     prediction: str | None = None
     """What was expected before the first run, and the measure by which it is tested."""
     dose: bool = False
-    """Its arms are analysed as a response to the weight that their runs had, too."""
+    """Also analyse outcomes over all arms as a response to their runs' mean weight."""
     leads: bool = False
     """The report's first page names its best arm, and its runs show how the weight behaves."""
     baseline: ArmName

@@ -1,6 +1,6 @@
 """Dose-response over all arms of an experiment: the slope on the realised dose, and lack of fit.
 
-The dose of an arm is the mean over its runs of the weight that they had. Runs of one seed share
+The dose of an arm is the mean weight over its runs. Runs of one seed share
 their data, so every model has an effect of each seed. With y the outcome, least squares fits
 
 * the line: y = seed + β·dose of the arm,

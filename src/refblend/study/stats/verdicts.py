@@ -70,8 +70,8 @@ class Outcome:
     """The smallest adjusted p of a difference that these seeds can give in this family."""
     verdict: str
     detectable: float
-    """The smallest true difference that so many seeds find with a power of 80 % by Student's test
-    at α / family; whether the exact test can find any, ``least_p_adjusted`` says."""
+    """The smallest true difference that Student's test at α / family finds with these seeds and a
+    power of 80 %; ``least_p_adjusted`` says whether the exact test can find any."""
     seeds_needed: int | None
     """Seeds per arm for which a difference of the margin is found, and none shown to be
     equivalent, each with a power of 80 %, and with which the exact test can reach α / family;
